@@ -12,7 +12,6 @@ import numpy as np
 from pstranspile.fluid.framework import default_main_program
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
-from pstranspile.fluid.hooks import tell_run, trains
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.places import Place
@@ -33,6 +32,7 @@ from pstranspile.fluid.running.feeding import (
     widened,
 )
 from pstranspile.fluid.running.feeding import check_feed_shape_type as check_feed_shape_type
+from pstranspile.fluid.running.hooks import tell_run, trains
 from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
 from pstranspile.fluid.scope import Scope
 from pstranspile.ir.model import Program as FrozenProgram

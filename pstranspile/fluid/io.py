@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
-import pickletools
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -44,6 +42,7 @@ from pstranspile.fluid.running.distributed_io import (
     saves_with_servers,
     warn_of_filename,
 )
+from pstranspile.fluid.running.states import older_state, pickled, saved_state, without_ending
 from pstranspile.fluid.running.targets import scaled_targets
 from pstranspile.interop.variables import load_variables, save_variables
 from pstranspile.ir.model import Program as FrozenProgram
@@ -314,18 +313,6 @@ def save(program: Any, model_path: str) -> None:
     Path(model_path + ".pdmodel").write_bytes(program.serialize_to_string())
 
 
-def pickled(arrays: dict[str, Any]) -> bytes:
-    """Arrays as a pickle that numpy of Fluid's days reads: numpy 2 has another name for the module that makes them."""
-    data = pickle.dumps(arrays, protocol=2)
-    parts, at = list[bytes](), 0
-    for opcode, argument, place in pickletools.genops(data):
-        if opcode.name == "GLOBAL" and place is not None and str(argument).startswith("numpy._core."):
-            end = data.index(b"\n", place)
-            parts += [data[at:place], data[place:end].replace(b"numpy._core.", b"numpy.core.")]
-            at = end
-    return b"".join([*parts, data[at:]])
-
-
 def _array(name: str) -> Any:
     value = global_scope().core.get(name)
     if value is None:
@@ -333,46 +320,18 @@ def _array(name: str) -> Any:
     return np.asarray(getattr(value, "data", value) if not isinstance(value, np.ndarray) else value)
 
 
-class _Arrays(pickle.Unpickler):
-    """Reads pickles of arrays; nothing else is loaded from a file."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if module in (
-            "numpy",
-            "numpy.core.multiarray",
-            "numpy._core.multiarray",
-            "collections",
-            "_codecs",
-            "numpy.core.numeric",
-        ) and name in ("ndarray", "dtype", "_reconstruct", "scalar", "OrderedDict", "encode", "_frombuffer"):
-            return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"the file wants {module}.{name}; files of parameters hold arrays only")
-
-
-def _unpickled(path: str) -> dict[str, Any]:
-    with open(path, "rb") as file:
-        return _Arrays(file, encoding="latin1").load()
-
-
 def load_program_state(model_path: str, var_list: Any = None) -> dict[str, Any]:
-    """The arrays that `save` wrote, or that lie in a file each in a folder, by name."""
-    model_path = model_path.removesuffix(".pdparams").removesuffix(".pdopt").removesuffix(".pdmodel")
-    if os.path.isfile(model_path + ".pdparams"):
-        state = _unpickled(model_path + ".pdparams")
-        if os.path.isfile(model_path + ".pdopt"):
-            state |= _unpickled(model_path + ".pdopt")
-        return state
-    from pstranspile.interop.tensor_files import read_tensor
+    """The arrays that `save` wrote, or `save_vars` and its kind, by name; `var_list` are those of one file or folder.
 
-    if not os.path.isdir(model_path):
-        raise ValueError(f"there are neither {model_path}.pdparams nor a folder {model_path}")
-    wanted = None if var_list is None else set(_names(var_list))
-    files = sorted(path for path in Path(model_path).iterdir() if path.is_file() and path.name != MODEL)
-    values = {path.name: read_tensor(path) for path in files if wanted is None or path.name in wanted}
-    return {
-        name: getattr(value, "data", value) if not isinstance(value, np.ndarray) else value
-        for name, value in values.items()
-    }
+    Raises ValueError for one file without a `var_list`, TypeError for one that has other things than variables, and
+    RuntimeError where the files hold something else.
+    """
+    state = saved_state(without_ending(model_path))
+    if state is not None:
+        return state
+    if var_list is not None and not all(isinstance(var, Variable) for var in var_list):
+        raise TypeError("load_program_state takes variables in var_list, not their names")
+    return older_state(model_path, None if var_list is None else _names(var_list))
 
 
 def set_program_state(program: Program, state_dict: dict[str, Any]) -> None:
@@ -387,14 +346,32 @@ def set_program_state(program: Program, state_dict: dict[str, Any]) -> None:
 
 
 def load(program: Any, model_path: str, executor: Any = None, var_list: Any = None) -> None:
-    """Reads what `save` wrote into the scope in use. Raises ValueError where something of the program is missing."""
+    """Reads what `save` wrote into the scope in use, or what `save_vars` and its kind did.
+
+    Raises ValueError where something of the program is missing. Of files that `save` did not write: ValueError without
+    an executor and, where it is one file, without `var_list`; LookupError where the program does not have one of its
+    variables; RuntimeError where the files hold something else.
+    """
     program = plain_program(program)
-    state = load_program_state(model_path, var_list)
-    wanted = [var.name for var in program.list_vars() if is_persistable(var)] if var_list is None else _names(var_list)
+    held = [var.name for var in program.list_vars() if is_persistable(var)]
+    wanted = held if var_list is None else _names(var_list)
+    state = saved_state(without_ending(model_path))
+    older = state is None
+    if state is None:
+        if executor is None:
+            raise ValueError(f"{model_path}.pdparams is not there: load needs the executor to read files of save_vars")
+        if strangers := sorted(set(wanted) - {var.name for var in program.list_vars()}):
+            raise LookupError(f"the program has no {strangers[0]}, which var_list names")
+        state = older_state(model_path, None if var_list is None and os.path.isfile(model_path) else wanted)
     missing = [name for name in wanted if name not in state]
     if missing:
         raise ValueError(f"{model_path} has no {', '.join(missing[:5])}{' ...' if len(missing) > 5 else ''}")
-    set_program_state(program, {name: state[name] for name in wanted})
+    try:
+        set_program_state(program, {name: state[name] for name in wanted})
+    except ValueError as problem:
+        if older:
+            raise RuntimeError(f"{model_path}: {problem}") from None
+        raise
 
 
 __getattr__ = names_of_fluid(__name__, globals())

@@ -149,9 +149,9 @@ class LayerHelper:
         given = False if attr is False else attr.core(draft)
         return wrap(nn.bias(self.name, to_core(input_var), given, dim_start, dim_end))
 
-    def append_activation(self, input_var: Variable) -> Any:
-        """The layer's activation of the variable."""
-        act = self.kwargs.get("act")
+    def append_activation(self, input_var: Variable, act: str | None = None) -> Any:
+        """The layer's activation of the variable; `act` (default: the layer's argument) is its op."""
+        act = act or self.kwargs.get("act")
         return wrap(basic.activation(self.name, to_core(input_var), act))
 
 

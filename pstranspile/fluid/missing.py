@@ -48,8 +48,13 @@ class Missing:
     def __setattr__(self, name: str, value: object) -> None:
         self._fail()
 
-    def __mro_entries__(self, _bases: object) -> Any:
-        self._fail()
+    def __mro_entries__(self, _bases: object) -> tuple[type, ...]:
+        """A class may derive from the name, as modules with classes for several uses do; making an object fails."""
+
+        def made(*_: Any, **__: Any) -> NoReturn:
+            self._fail()
+
+        return (type(self.__dict__["_name"].rpartition(".")[2], (), {"__new__": made}),)
 
     def __repr__(self) -> str:
         return f"<{self.__dict__['_name']}, which is not part of pstranspile.fluid>"

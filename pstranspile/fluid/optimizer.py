@@ -8,15 +8,16 @@ from typing import Any, NoReturn
 
 from pstranspile import autodiff
 from pstranspile.autodiff.minimize import apply_gradients
-from pstranspile.fluid.averages import ExponentialMovingAverage as ExponentialMovingAverage
-from pstranspile.fluid.averages import ModelAverage as ModelAverage
 from pstranspile.fluid.backward import append_backward
 from pstranspile.fluid.clip import GradientClipBase
 from pstranspile.fluid.clip import append_gradient_clip_ops as append_gradient_clip_ops
+from pstranspile.fluid.communicating import warn_unused
 from pstranspile.fluid.framework import default_main_program, default_startup_program, program_guard
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.missing import NotHere, names_of_fluid, refused
 from pstranspile.fluid.regularizer import append_regularization_ops as append_regularization_ops
+from pstranspile.fluid.running.averages import ExponentialMovingAverage as ExponentialMovingAverage
+from pstranspile.fluid.running.averages import ModelAverage as ModelAverage
 from pstranspile.layers.draft import Value
 
 Pairs = list[tuple[Any, Any]]
@@ -203,6 +204,9 @@ class LambOptimizer(_Lamb):  # pyright: ignore[reportUntypedBaseClass]
         return replace(made, exclude=excluded if without is not None else None)
 
 
+Lamb = LambOptimizer
+
+
 class LookaheadOptimizer:
     """An optimizer with slow copies of the parameters, which every `k` steps move by `alpha` towards the fast ones."""
 
@@ -236,7 +240,10 @@ class RecomputeOptimizer(Optimizer):
         return self.inner.apply_optimize(loss, startup_program, params_grads)
 
     def _set_checkpoints(self, checkpoints: Any) -> None:
-        """Takes the values that Fluid keeps; here all are."""
+        """Takes the values that Fluid keeps, and says on stderr that here all are kept."""
+        warn_unused(
+            "RecomputeOptimizer's checkpoints", "given", "values are kept, not computed again, the result is Fluid's"
+        )
 
     def load(self, _state: Any) -> NoReturn:
         """Refused, in the words that Fluid has for it: the state of an optimizer is loaded with the program's."""

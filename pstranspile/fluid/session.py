@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pstranspile.compile import Compiled, compile
-from pstranspile.fluid import hooks
 from pstranspile.fluid.framework import default_main_program, default_startup_program
+from pstranspile.fluid.running import hooks
 from pstranspile.ir.diagnostics import DiagnosticError, render
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module

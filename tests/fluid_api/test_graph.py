@@ -159,3 +159,10 @@ def test_ops_say_where_they_were_made_and_what_is_no_op() -> None:
         block.append_op(type="scael")
     with pytest.raises(ValueError, match="can not be None"):
         block.append_op()
+
+
+def test_a_global_seed_is_that_of_later_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pstranspile.fluid.graph.program.GLOBAL_SEED", [0])
+    first = fluid.Program()
+    first.global_seed(102)
+    assert (first.random_seed, fluid.Program().random_seed) == (102, 102)

@@ -10,6 +10,8 @@ import pytest
 
 import pstranspile.fluid as fluid
 from pstranspile.fluid import layers
+from pstranspile.fluid.paddle import compat
+from pstranspile.ops.shapes import ShapeError
 from tests.fluid_api.running import fresh
 
 X = np.float32([[1, -2, 3], [4, 5, -6]])
@@ -231,3 +233,114 @@ def test_products_of_vectors_of_unknown_length_have_as_many_dims_as_in_fluid() -
     for number, (left, right, turned, product) in enumerate(shapes):
         x, y = fluid.data(f"x{number}", left), fluid.data(f"y{number}", right)
         assert layers.matmul(x, y, turned, turned).shape == product
+
+
+def test_scores_and_labels_of_rankings_have_a_last_dim_of_one_or_none():
+    label, left, right = np.float32([0, 1]), np.float32([[0.5], [2]]), np.float32([[1], [1.5]])
+    places = [fluid.data("label", [-1]), fluid.data("left", [-1, 1]), fluid.data("right", [-1, 1])]
+    loss = layers.rank_loss(*places)
+    assert loss.shape == (-1,)
+    found = run(loss, label=label, left=left, right=right)[0]
+    np.testing.assert_allclose(found, np.log1p(np.exp([-0.5, 0.5])) - np.array([0, 1]) * 0.5, rtol=1e-6)
+    with pytest.raises(ShapeError, match="Left is"):
+        layers.rank_loss(places[0], fluid.data("two", [-1, 2]), places[2])
+
+
+def test_halves_are_rounded_away_from_zero():
+    assert [compat.round(value) for value in (0.5, -0.5, 2.5, 0.0)] == [1.0, -1.0, 3.0, 0.0]
+    assert compat.round(0.125, 2) == 0.13
+    assert compat.floor_division(-3, 2) == -2
+
+
+IMAGES = np.arange(2 * 3 * 4 * 6, dtype="float32").reshape(2, 3, 4, 6)
+
+
+def test_images_are_cut_where_numbers_or_variables_say():
+    x = fluid.data("x", [2, 3, 4, 6])
+    one, twos = layers.fill_constant([1], "int32", 1), layers.fill_constant([4], "int32", 2)
+    first = layers.crop(x, shape=[2, 1, 2, 3], offsets=[0, 1, 1, 2])
+    second = layers.crop_tensor(x, shape=[-1, 2, 2, 2], offsets=[0, one, 0, 1])
+    found = run(first, second, layers.crop_tensor(x, shape=twos), x=IMAGES)
+    cuts = (np.s_[:, 1:2, 1:3, 2:5], np.s_[:, 1:3, :2, 1:3], np.s_[:2, :2, :2, :2])
+    for array, cut in zip(found, cuts, strict=True):
+        np.testing.assert_array_equal(array, IMAGES[cut])
+    for wrong, problem in (([2, 0, 2, 2], ValueError), ([2, -2, 2, 2], ValueError), ([2, 1.5, 2, 2], TypeError)):
+        with pytest.raises(problem, match="crop_tensor: shape"):
+            layers.crop_tensor(x, shape=wrong)
+    with pytest.raises(TypeError, match="crop: shape is a list"):
+        layers.crop(x, shape=3)
+
+
+def test_images_are_pooled_and_resized_to_sizes():
+    x = fluid.data("x", [2, 3, 4, 6])
+    means, (top, places) = layers.adaptive_pool2d(x, [2, 3], "avg"), layers.adaptive_pool2d(x, 2, require_index=True)
+    short = layers.image_resize_short(x, 2)
+    found = run(means, top, places, short, x=IMAGES)
+    blocks = IMAGES.reshape(2, 3, 2, 2, 3, 2)
+    np.testing.assert_allclose(found[0], blocks.mean((3, 5)))
+    np.testing.assert_array_equal(found[1], IMAGES[:, :, 1::2, 2::3])
+    np.testing.assert_array_equal(found[2][0, 0], [[8, 11], [20, 23]])
+    assert found[3].shape == (2, 3, 2, 3)
+    with pytest.raises(ValueError, match="'max' or 'avg'"):
+        layers.adaptive_pool2d(x, 2, "sum")
+    with pytest.raises(ValueError, match="means have no index"):
+        layers.adaptive_pool2d(x, 2, "avg", require_index=True)
+    with pytest.raises(ValueError, match="takes images"):
+        layers.image_resize_short(means[0], 2)
+
+
+def test_numbers_are_drawn_in_dims_of_numbers_and_variables():
+    one = layers.fill_constant([1], "int64", 1)
+    drawn = [layers.randint(3, 9, shape=[4]), layers.randint(5, shape=[one, 3], dtype="int32"), layers.randn([2, 2])]
+    assert [value.shape for value in drawn] == [(4,), (-1, -1), (2, 2)]
+    assert [value.stop_gradient for value in drawn] == [False, False, True]
+    found = run(*drawn)
+    assert [(array.shape, str(array.dtype)) for array in found] == [
+        ((4,), "int64"),
+        ((1, 3), "int32"),
+        ((2, 2), "float32"),
+    ]
+    assert found[0].min() >= 3
+    with pytest.raises(ValueError, match="nothing lies between"):
+        layers.randint(4, 4)
+    with pytest.raises(TypeError, match="one of int32, int64, not float32"):
+        layers.randint(5, dtype="float32")
+    with pytest.raises(TypeError, match="one of float32, float64, not int32"):
+        layers.randn([2], dtype="int32")
+    with pytest.raises(TypeError, match="list or a tuple"):
+        layers.randn(2)
+    with pytest.raises(AssertionError, match="no dims"):
+        layers.randn([])
+
+
+def test_rows_come_nearer_to_centres_that_move():
+    x, label = fluid.data("x", [-1, 2]), fluid.data("label", [-1, 1], dtype="int64")
+    half = fluid.ParamAttr(name="centres", initializer=fluid.initializer.Constant(0.5))
+    loss = layers.center_loss(x, label, 3, 0.5, half)
+    executor = fluid.Executor(fluid.CPUPlace())
+    executor.run(fluid.default_startup_program())
+    feed = {"x": np.float32([[1.5, 0.5]]), "label": np.int64([[1]])}
+    first, second = (executor.run(feed=feed, fetch_list=[loss])[0] for _ in range(2))
+    assert first == 0.5
+    assert 0 < second < first
+
+
+def test_a_variable_scales_and_a_single_tensor_is_stacked():
+    x = fluid.data("x", [2, 3])
+    found = run(layers.scale(x, scale=fluid.data("k", [1]), bias=1.0), layers.stack(x), x=X, k=np.float32([2]))
+    np.testing.assert_array_equal(found[0], 2 * X + 1)
+    np.testing.assert_array_equal(found[1], X[None])
+
+
+def test_volumes_are_pooled_to_sizes():
+    x = fluid.data("x", [1, 1, 4, 4, 6])
+    volume = np.arange(96, dtype="float32").reshape(1, 1, 4, 4, 6)
+    found = run(layers.adaptive_pool3d(x, [2, 2, 3], "avg"), layers.adaptive_pool3d(x, 2), x=volume)
+    np.testing.assert_allclose(found[0], volume.reshape(1, 1, 2, 2, 2, 2, 3, 2).mean((3, 5, 7)))
+    np.testing.assert_array_equal(found[1], volume[:, :, 1::2, 1::2, 2::3])
+
+
+def test_arrays_have_signs_and_make_diagonals():
+    found = run(layers.sign(np.float32([3, 0, -2])), layers.diag(np.arange(3, 6, dtype="int32")))
+    assert found[0].tolist() == [1, 0, -1]
+    np.testing.assert_array_equal(found[1], np.diag([3, 4, 5]))

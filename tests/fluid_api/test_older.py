@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import module_from_spec
 from pathlib import Path
+
+import pytest
+
+from pstranspile.fluid.running.older_names import Distutils, LooseVersion, getargspec, strtobool
 
 SCRIPT = """\
 import math, subprocess, sys
@@ -44,3 +49,69 @@ def test_arrays_of_one_element_are_numbers_for_scripts(tmp_path: Path) -> None:
         "invalid literal for int() with base 10: 'x'",
         "2.5",
     ]
+
+
+NAMES = """\
+import distutils.util, fractions, inspect, threading, time
+from distutils.spawn import find_executable
+from distutils.version import LooseVersion
+import numpy as np
+
+assert time.clock() >= 0 and fractions.gcd(6, 4) == 2 and not threading.Thread().isAlive()
+assert inspect.getargspec(lambda a, b=1, *c: None)[:2] == (["a", "b"], "c")
+assert distutils.util.strtobool("Yes") == 1 and find_executable("sh") and LooseVersion("1.10.0") > LooseVersion("1.9.2")
+assert np.in1d([[1, 2]], [2]).tolist() == [False, True] and np.asscalar(np.ones(1)) == 1 and np.trapz([1, 1]) == 1
+import subprocess, sys
+if "child" not in sys.argv:
+    subprocess.run([sys.executable, __file__, "child"], check=True, env={**__import__("os").environ})
+print("done")
+"""
+
+
+def test_scripts_find_what_python_had(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(NAMES.replace("import distutils.util", "import paddle, distutils.util"))
+    ran = subprocess.run(
+        [sys.executable, "-m", "pstranspile.fluid", str(script)], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr  # Python before 3.12 has distutils and warns of it
+    assert ran.stdout.splitlines() == ["done", "done"]
+
+
+def test_versions_are_compared_part_by_part():
+    old, new = LooseVersion("1.9.post2"), LooseVersion("1.10")
+    assert old < new < "2"
+    assert (old == "1.9.post2", old == 1, str(old), len({old, LooseVersion("1.9.post2")})) == (
+        True,
+        False,
+        "1.9.post2",
+        1,
+    )
+    with pytest.raises(TypeError):
+        _ = old < 3
+
+
+def test_words_are_yes_or_no():
+    assert [strtobool(word) for word in ("on", "T", "no", "0")] == [1, 1, 0, 0]
+    with pytest.raises(ValueError, match="'maybe'"):
+        strtobool("maybe")
+
+
+def test_arguments_by_name_only_have_no_place_in_an_argspec():
+    with pytest.raises(ValueError, match="by name only"):
+        getargspec(print_at)
+
+
+def print_at(*, place: int) -> None:
+    print(place)
+
+
+def test_distutils_is_found_where_nothing_else_has_it():
+    finder = Distutils()
+    spec = finder.find_spec("distutils.util")
+    assert spec is not None
+    assert module_from_spec(spec).__name__ == "distutils.util"
+    module = module_from_spec(spec)
+    finder.exec_module(module)
+    assert module.strtobool("y") == 1
+    assert finder.find_spec("distutils.ccompiler") is None

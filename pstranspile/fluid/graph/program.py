@@ -22,6 +22,9 @@ from pstranspile.ir.roles import OpRole
 from pstranspile.layers.block_draft import BlockDraft
 from pstranspile.layers.draft import FLUID_VERSION, Value
 
+GLOBAL_SEED = [0]
+"""The seed that new programs have; 0 for none."""
+
 
 class Program(PartInCluster):
     """A program that grows by layers. `freeze()` gives it as the value that compilers and runs take."""
@@ -39,7 +42,7 @@ class Program(PartInCluster):
         """How often `gradients` has appended to the program; names of gradients go by it."""
         self.counted = unique_name.generator().copy()
         """The counters of names as they were when the program was made."""
-        self._seed = 0
+        self._seed = GLOBAL_SEED[0]
         self.current_block_idx = 0
         self.role = OpRole.FORWARD
         self.role_vars: tuple[str, ...] = ()
@@ -57,6 +60,11 @@ class Program(PartInCluster):
         if not isinstance(seed, int):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"a program's random_seed is a whole number, not a {type(seed).__name__}")
         self._seed = seed
+
+    def global_seed(self, seed: int = 0) -> None:
+        """Gives the program and all that are made from now on a seed."""
+        self.random_seed = seed
+        GLOBAL_SEED[0] = seed
 
     # as a value
 

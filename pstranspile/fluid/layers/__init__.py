@@ -16,6 +16,7 @@ from pstranspile.fluid.layers import (
     ops,
     rnn,
     sequence_lod,
+    sized,
     tensor,
 )
 from pstranspile.fluid.missing import names_of_fluid
@@ -31,6 +32,7 @@ _MODULES: tuple[Any, ...] = (
     metric_op,
     rnn,
     sequence_lod,
+    sized,
     loss,
     newer,
 )

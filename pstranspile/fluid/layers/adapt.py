@@ -72,7 +72,24 @@ def to_core(value: Any) -> Any:
     """An argument of a script as layers of this package take it: variables as values, lists item by item."""
     if several(value):
         return [to_core(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
-    return operand(value)
+    return _here(value).value if isinstance(value, Variable) else operand(value)
+
+
+def _here(variable: Variable) -> Variable:
+    """The variable in the program in use, where layers make their ops: a clone has others of the same names.
+
+    Raises ValueError where that program has none of the name.
+    """
+    program = default_main_program()
+    if variable.block.program is program:
+        return variable
+    found = program.current_block().find_var_recursive(variable.name)
+    if found is None:
+        raise ValueError(
+            f"%{variable.name} is a variable of another program: the program in use, which gets what layers make, has "
+            "none of this name; use program_guard with the variable's program"
+        )
+    return found
 
 
 def wrap(made: Any) -> Any:

@@ -6,9 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from pstranspile import autodiff
+from pstranspile.fluid.layers import nn, tensor
 from pstranspile.fluid.layers.accepted import check_kind
 from pstranspile.fluid.layers.adapt import live, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
+
+
+def _decay_step_counter(begin: int = 0) -> Any:  # pyright: ignore[reportUnusedFunction]
+    """The step that schedules go by, float32 [1], as scripts with a schedule of their own ask for it."""
+    return tensor.cast(nn.autoincreased_step_counter("@LR_DECAY_COUNTER@", begin=begin), "float32")
 
 
 def _emitted(schedule: autodiff.Schedule) -> Any:

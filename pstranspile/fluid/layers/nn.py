@@ -102,7 +102,7 @@ reshape = adapt(tensor.reshape, "x, shape, actual_shape=None, act=None, inplace=
 squeeze = adapt(tensor.squeeze, "input, axes, name=None", x="input")
 unsqueeze = adapt(tensor.unsqueeze, "input, axes, name=None", x="input")
 flatten = adapt(tensor.flatten, "x, axis=1, name=None")
-stack = adapt(tensor.stack, "x, axis=0", values="x")
+_stack = adapt(tensor.stack, "x, axis=0", values="x")
 unstack = adapt(indexing.unstack, "x, axis=0, num=None")
 slice = adapt(tensor.slice_, "input, axes, starts, ends", x="input")
 lod_reset = adapt(sequence.lod_reset, "x, y=None, target_lod=None")
@@ -191,15 +191,25 @@ for _name in ("mod", "floordiv"):
 
 
 def scale(
-    x: Any, scale: float = 1.0, bias: float = 0.0, bias_after_scale: bool = True, act: Any = None, name: Any = None
+    x: Any, scale: Any = 1.0, bias: float = 0.0, bias_after_scale: bool = True, act: Any = None, name: Any = None
 ) -> Any:
-    """scale * x + bias, or scale * (x + bias)."""
+    """scale * x + bias, or scale * (x + bias); `scale` is a number or a variable of one element."""
     with named(name):
-        attrs = {"scale": float(scale), "bias": float(bias), "bias_after_scale": bias_after_scale}
+        attrs: dict[str, object] = {"bias": float(bias), "bias_after_scale": bias_after_scale}
         value = to_core(x)
+        inputs = {"X": value}
+        if isinstance(scale, Variable):
+            inputs["ScaleTensor"] = to_core(scale)
+        else:
+            attrs["scale"] = float(scale)
         layer = value.draft.names.mint("scale")
-        made = basic.layer("scale", {"X": value}, value.dtype, attrs, name=layer)
+        made = basic.layer("scale", inputs, value.dtype, attrs, name=layer)
         return wrap(basic.activation(layer, made, act))
+
+
+def stack(x: Any, axis: int = 0) -> Any:
+    """Several tensors of one shape, or a single one, along a new dim."""
+    return _stack(x if several(x) else [x], axis)
 
 
 def sum(x: Any) -> Any:
@@ -241,6 +251,32 @@ def hot_rows(op_type: str, input: Any, depth: Any, allow_out_of_range: bool) -> 
 def autoincreased_step_counter(counter_name: str | None = None, begin: int = 1, step: int = 1) -> Any:
     """A counter (int64 [1]) that goes up in every run."""
     return wrap(basic.step_counter(live(), counter_name or "@STEP_COUNTER@", begin, step))
+
+
+def _sides(given: Any) -> list[int]:
+    """A number for both dims of an image, or one for each."""
+    return [given, given] if isinstance(given, int) else list(given)
+
+
+def im2sequence(
+    input: Any,
+    filter_size: Any = 1,
+    stride: Any = 1,
+    padding: Any = 0,
+    input_image_size: Any = None,
+    out_stride: Any = 1,
+    name: str | None = None,
+) -> Any:
+    """The windows of images as the steps of sequences. `input_image_size` ([images, 2]) tells the part to be taken."""
+    paddings = _sides(padding)
+    paddings = paddings if len(paddings) == 4 else [*paddings, *paddings]
+    attrs = {"kernels": _sides(filter_size), "strides": _sides(stride), "paddings": paddings}
+    value = to_core(input)
+    inputs = {"X": value}
+    if input_image_size is not None:
+        inputs["Y"], attrs["out_stride"] = to_core(input_image_size), _sides(out_stride)
+    with named(name):
+        return wrap(basic.layer_outputs("im2sequence", inputs, {"Out": value.dtype}, attrs)[0])
 
 
 def ctc_greedy_decoder(

@@ -51,12 +51,6 @@ mean_iou = one_op(
     "num_classes",
 )
 grid_sampler = one_op("grid_sampler", "x, grid, name=None", "X=x Grid=grid", "Output")
-im2sequence = one_op(
-    "im2sequence",
-    "input, filter_size=1, stride=1, padding=0, input_image_size=None, out_stride=1, name=None",
-    "X=input",
-    attrs="kernels=filter_size strides=stride paddings=padding",
-)
 logical_and = one_op("logical_and", "x, y, out=None, name=None", "X=x Y=y", "Out:bool")
 logical_or = one_op("logical_or", "x, y, out=None, name=None", "X=x Y=y", "Out:bool")
 logical_xor = one_op("logical_xor", "x, y, out=None, name=None", "X=x Y=y", "Out:bool")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 long_type = int
@@ -31,6 +32,17 @@ def to_bytes(obj: Any, encoding: str = "utf-8", inplace: bool = False) -> Any:
         return item.encode(encoding) if isinstance(item, str) else item
 
     return _each(obj, change)
+
+
+def round(x: float, d: int = 0) -> float:
+    """x with d digits behind the point; halves go away from zero."""
+    scale = 10**d
+    return math.copysign(math.floor(abs(x) * scale + 0.5) / scale, x)
+
+
+def floor_division(x: Any, y: Any) -> Any:
+    """x // y."""
+    return x // y
 
 
 def get_exception_message(exc: BaseException) -> str:

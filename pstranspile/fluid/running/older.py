@@ -1,41 +1,13 @@
-"""What Python and numpy had when Fluid's scripts were written: names, and arrays of one element as numbers."""
+"""Arrays of one element as numbers, which they were when Fluid's scripts were written."""
 
 from __future__ import annotations
 
-import collections
-import collections.abc
 import ctypes
 import gc
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
-_NUMPY: dict[str, Any] = {
-    "int": int,
-    "float": float,
-    "bool": bool,
-    "complex": complex,
-    "object": object,
-    "str": str,
-    "long": int,
-    "float_": np.float64,
-    "unicode_": np.str_,
-    "Inf": np.inf,
-    "Infinity": np.inf,
-    "NaN": np.nan,
-    "product": np.prod,
-    "cumproduct": np.cumprod,
-    "sometrue": np.any,
-    "alltrue": np.all,
-}
-"""Names of numpy before 1.20, by what they stood for."""
-
-_COLLECTIONS = (
-    *("Callable", "Hashable", "Iterable", "Iterator", "Mapping", "MutableMapping", "MutableSequence", "Sequence"),
-    *("Set", "Sized"),
-)
-"""Kinds of collections that `collections` had until Python 3.10."""
 
 _CONVERSIONS = {"__int__": 16, "__float__": 18}
 """Conversions to numbers, by their place in CPython's table of a type's arithmetic (`PyNumberMethods`)."""
@@ -99,13 +71,3 @@ def give_numbers() -> None:
         names[name] = _of_one_element(names[name])
         _slot(np.ndarray, place).value = _slot(_With, place).value
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(np.ndarray))
-
-
-def give_names() -> None:
-    """Gives numpy and `collections` the names that they had; what is still there stays as it is."""
-    for name, value in _NUMPY.items():
-        if name not in vars(np):
-            setattr(np, name, value)
-    for name in _COLLECTIONS:
-        if name not in vars(collections):
-            setattr(collections, name, getattr(collections.abc, name))

@@ -1,0 +1,207 @@
+"""Layers of `layers.nn` and `layers.loss` that cut, draw and pool by sizes that scripts give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pstranspile.fluid.framework import convert_np_dtype_to_dtype_
+from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.variable import Variable
+from pstranspile.fluid.initializer import Constant
+from pstranspile.fluid.layer_helper import LayerHelper
+from pstranspile.fluid.layers import nn as nn_layers
+from pstranspile.fluid.layers import tensor
+from pstranspile.fluid.layers.tensor import assign, fill_constant
+
+nn: Any = nn_layers
+
+
+def _sized(helper: LayerHelper, given: Any, attr: str, one: str, many: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Numbers of an op as inputs and attributes: a variable, or a list in which variables may stand."""
+    if isinstance(given, Variable):
+        return {one: given}, {}
+    if not several(given) or not given:
+        raise TypeError(f"{helper.layer_type}: {attr} is a list, a tuple or a variable, not {given!r}")
+    numbers = [-1 if isinstance(dim, Variable) else int(dim) for dim in given]
+    if not any(isinstance(dim, Variable) for dim in given):
+        return {}, {attr: numbers}
+    parts = [dim if isinstance(dim, Variable) else fill_constant([1], "int32", dim, force_cpu=True) for dim in given]
+    return {many: parts}, {attr: numbers}
+
+
+def _kind(layer: str, dtype: Any, *kinds: str) -> Any:
+    """An element type that a layer has. Raises TypeError for others."""
+    kind = convert_np_dtype_to_dtype_(dtype)
+    if kind not in [convert_np_dtype_to_dtype_(known) for known in kinds]:
+        raise TypeError(f"{layer}: the element type is one of {', '.join(kinds)}, not {dtype}")
+    return kind
+
+
+def _cut(helper: LayerHelper, x: Variable, shape: tuple[Any, Any], offsets: tuple[Any, Any]) -> Any:
+    out = helper.create_variable_for_type_inference(x.dtype)
+    inputs, attrs = {"X": x, **shape[0], **offsets[0]}, {**shape[1], **offsets[1]}
+    helper.append_op(type=helper.layer_type, inputs=inputs, outputs={"Out": out}, attrs=attrs)
+    return out
+
+
+def crop(x: Any, shape: Any = None, offsets: Any = None, name: str | None = None) -> Any:
+    """x from `offsets` on (default: the start), of the dims `shape`, or of those of a variable."""
+    helper = LayerHelper("crop", name=name)
+    start = [0] * len(x.shape) if offsets is None else offsets
+    return _cut(
+        helper, x, _sized(helper, shape, "shape", "Y", "Y"), _sized(helper, start, "offsets", "Offsets", "Offsets")
+    )
+
+
+def crop_tensor(x: Any, shape: Any = None, offsets: Any = None, name: str | None = None) -> Any:
+    """As `crop`; dims and offsets may be variables, all together or one by one. A dim of -1 goes to the end.
+
+    Raises TypeError for what are no whole numbers, ValueError for dims of 0 and below -1 and negative offsets.
+    """
+    helper = LayerHelper("crop_tensor", name=name)
+    start = [0] * len(x.shape) if offsets is None else offsets
+    for what, given, least in (("shape", shape, -1), ("offsets", start, 0)):
+        for number in given if several(given) else ():
+            if not isinstance(number, Variable | int):
+                raise TypeError(f"crop_tensor: {what} has whole numbers and variables, not {number!r}")
+            if isinstance(number, int) and (number < least or (what == "shape" and number == 0)):
+                raise ValueError(f"crop_tensor: {what} has {number}")
+    sizes = _sized(helper, shape, "shape", "Shape", "ShapeTensor")
+    return _cut(helper, x, sizes, _sized(helper, start, "offsets", "Offsets", "OffsetsTensor"))
+
+
+def randint(
+    low: int,
+    high: int | None = None,
+    shape: Any = None,
+    out: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    stop_gradient: bool = False,
+    seed: int = 0,
+    name: str | None = None,
+) -> Any:
+    """Whole numbers drawn from [low, high), or [0, low).
+
+    Raises ValueError where there are none between the two, TypeError for other element types than int32 and int64.
+    """
+    low, high = (0, low) if high is None else (low, high)
+    if low >= high:
+        raise ValueError(f"randint: low is {low} and high {high}, nothing lies between them")
+    helper = LayerHelper("randint", name=name)
+    kind = _kind("randint", dtype or "int64", "int32", "int64")
+    inputs, attrs = _sized(helper, [1] if shape is None else shape, "shape", "ShapeTensor", "ShapeTensorList")
+    out = helper.create_variable_for_type_inference(kind) if out is None else out
+    helper.append_op(
+        type="randint",
+        inputs=inputs,
+        outputs={"Out": out},
+        attrs={**attrs, "low": low, "high": high, "seed": seed, "dtype": kind},
+    )
+    if attrs:
+        out.redeclare(shape=tuple(-1 for _ in attrs["shape"]) if inputs else tuple(attrs["shape"]))
+    out.stop_gradient = stop_gradient
+    return out
+
+
+def randn(
+    shape: Any,
+    out: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    stop_gradient: bool = True,
+    name: str | None = None,
+) -> Any:
+    """Numbers of the standard normal distribution, others for every layer.
+
+    Raises TypeError for other element types than float32 and float64, AssertionError for a shape without dims.
+    """
+    if not several(shape):
+        raise TypeError(f"randn: shape is a list or a tuple, not {shape!r}")
+    if not shape:
+        raise AssertionError("randn: shape has no dims")
+    helper = LayerHelper("randn", name=name)
+    kind = _kind("randn", dtype or "float32", "float32", "float64")
+    out = helper.create_variable_for_type_inference(kind) if out is None else out
+    attrs = {"shape": list(shape), "mean": 0.0, "std": 1.0, "seed": int(np.random.randint(0, 100)), "dtype": kind}
+    helper.append_op(type="gaussian_random", inputs={}, outputs={"Out": out}, attrs=attrs)
+    out.stop_gradient = stop_gradient
+    return out
+
+
+def _adaptive_pool(dims: int, input: Any, pool_size: Any, pool_type: str, require_index: bool, name: str | None) -> Any:
+    layer = f"adaptive_pool{dims}d"
+    if pool_type not in ("max", "avg"):
+        raise ValueError(f"{layer}: pool_type is 'max' or 'avg', not {pool_type!r}")
+    if pool_type == "avg" and require_index:
+        raise ValueError(f"{layer}: means have no index, require_index goes with pool_type='max'")
+    op_type = f"max_pool{dims}d_with_index" if pool_type == "max" else f"pool{dims}d"
+    helper = LayerHelper(op_type, name=name)
+    sizes = [pool_size] * dims if isinstance(pool_size, int) else list(pool_size)
+    out = helper.create_variable_for_type_inference(input.dtype)
+    mask = helper.create_variable_for_type_inference("int32") if pool_type == "max" else None
+    attrs = {"pooling_type": pool_type, "ksize": sizes, "adaptive": True}
+    outputs = {"Out": out} if mask is None else {"Out": out, "Mask": mask}
+    helper.append_op(type=op_type, inputs={"X": input}, outputs=outputs, attrs=attrs)
+    return (out, mask) if require_index else out
+
+
+def adaptive_pool2d(
+    input: Any, pool_size: Any, pool_type: str = "max", require_index: bool = False, name: str | None = None
+) -> Any:
+    """Images pooled to `pool_size`, a number or one for each dim; with `require_index` also where the maxima were."""
+    return _adaptive_pool(2, input, pool_size, pool_type, require_index, name)
+
+
+def adaptive_pool3d(
+    input: Any, pool_size: Any, pool_type: str = "max", require_index: bool = False, name: str | None = None
+) -> Any:
+    """Volumes pooled to `pool_size`, a number or one for each dim; with `require_index` also where the maxima were."""
+    return _adaptive_pool(3, input, pool_size, pool_type, require_index, name)
+
+
+def sign(x: Any) -> Any:
+    """-1, 0 or 1 for every element of a variable or an array."""
+    return nn.sign(assign(x) if isinstance(x, np.ndarray) else x)
+
+
+def diag(diagonal: Any) -> Any:
+    """The matrix with the elements of a variable or an array on its diagonal."""
+    return tensor.diag(assign(diagonal) if isinstance(diagonal, np.ndarray) else diagonal)
+
+
+def image_resize_short(input: Any, out_short_len: int, resample: str = "BILINEAR") -> Any:
+    """Images whose shorter side gets a length, and the other side one in proportion."""
+    if len(input.shape) != 4:
+        raise ValueError(f"image_resize_short takes images [N, C, H, W], not {list(input.shape)}")
+    sides = list(input.shape[2:4])
+    short = sides.index(min(sides))
+    longer = int(float(sides[1 - short]) * (float(out_short_len) / float(sides[short])) + 0.5)
+    sides[short], sides[1 - short] = out_short_len, longer
+    return nn.image_resize(input=input, out_shape=sides, resample=resample)
+
+
+def center_loss(
+    input: Any, label: Any, num_classes: int, alpha: Any, param_attr: Any, update_center: bool = True
+) -> Any:
+    """Half the squared distance to the centre of the row's class; centres move by `alpha`, a float or a variable."""
+    helper = LayerHelper("center_loss", param_attr=param_attr)
+    centers = helper.create_parameter(param_attr, [num_classes, input.shape[1]], input.dtype)
+    centers.stop_gradient = True
+    rate = alpha
+    if not isinstance(alpha, Variable):
+        rate = helper.create_global_variable(
+            name="centerloss_alpha", shape=[1], dtype="float32", persistable=True, stop_gradient=True
+        )
+        helper.startup_program.global_block().create_var(name=rate.name, shape=[1], dtype="float32", persistable=True)
+        helper.set_variable_initializer(rate, Constant(alpha))
+    difference, loss = (helper.create_variable_for_type_inference(input.dtype) for _ in range(2))
+    helper.append_op(
+        type="center_loss",
+        inputs={"X": input, "Label": label, "Centers": centers, "CenterUpdateRate": rate},
+        outputs={"SampleCenterDiff": difference, "Loss": loss, "CentersOut": centers},
+        attrs={"cluster_num": num_classes, "need_update": update_center},
+    )
+    return loss

@@ -1,0 +1,140 @@
+"""What public scripts take of Fluid beside its usual layers."""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pstranspile import fluid
+from pstranspile.fluid.evaluator import ChunkEvaluator, EditDistance, Evaluator
+from pstranspile.fluid.layers.learning_rate_scheduler import _decay_step_counter  # pyright: ignore
+from pstranspile.fluid.wrapped_decorator import signature_safe_contextmanager, wrap_decorator
+
+L: Any = fluid.layers
+
+
+def sequences(values: list[int], lengths: list[int]) -> Any:
+    return fluid.create_lod_tensor(np.array(values, "int64").reshape(-1, 1), [lengths], fluid.CPUPlace())
+
+
+@pytest.fixture
+def main() -> Any:
+    program = fluid.Program()
+    with fluid.program_guard(program, fluid.Program()), fluid.scope_guard(fluid.core.Scope()):
+        yield program
+
+
+def test_layers_go_on_in_a_clone_with_variables_of_the_first_program(main: Any):
+    x = fluid.data("x", [-1, 4])
+    hidden = L.fc(x, 3)
+    clone = main.clone()
+    with fluid.program_guard(clone, fluid.default_startup_program()):
+        out = L.reduce_sum(L.concat([L.reshape(hidden, [-1, 3, 1]), L.reshape(hidden, [-1, 3, 1])], 1))
+    assert out.block.program is clone
+    assert [op.type for op in main.global_block().ops] == ["mul", "elementwise_add"]
+    assert [op.type for op in clone.global_block().ops[2:]] == ["reshape2", "reshape2", "concat", "reduce_sum"]
+
+
+def test_a_variable_that_the_program_in_use_does_not_have_is_refused(main: Any):
+    x = fluid.data("x", [-1, 4])
+    with fluid.program_guard(fluid.Program()), pytest.raises(ValueError, match="%x is a variable of another program"):
+        L.relu(x)
+    assert main.global_block().ops == []
+
+
+def test_edit_distance_is_kept_over_batches(main: Any):
+    places = [L.data(name, [1], dtype="int64", lod_level=1) for name in ("found", "label")]
+    evaluator = EditDistance(*places)
+    exe = fluid.Executor(fluid.CPUPlace())
+    evaluator.reset(exe)
+    for found in ([0, 1, 2, 3, 4, 0], [0, 1, 2, 3, 4, 4]):
+        feed = {"found": sequences(found, [3, 3]), "label": sequences([0, 1, 2, 2, 4], [3, 2])}
+        exe.run(main, feed=feed, fetch_list=evaluator.metrics)
+    distance, errors = evaluator.eval(exe)
+    np.testing.assert_allclose([distance, errors], [[(2 / 2 + 2 / 2) / 4], [2 / 4]])  # by the label's length
+    evaluator.reset(exe)
+    exe.run(main, feed=feed, fetch_list=[])
+    assert evaluator.eval(exe)[1] == [0.5]
+
+
+def test_chunks_are_counted_over_batches(main: Any):
+    places = [L.data(name, [1], dtype="int64", lod_level=1) for name in ("found", "label")]
+    evaluator = ChunkEvaluator(*places, chunk_scheme="IOB", num_chunk_types=2)
+    exe = fluid.Executor(fluid.CPUPlace())
+    evaluator.reset(exe)
+    assert [share.tolist() for share in evaluator.eval(exe)] == [[0.0], [0.0], [0.0]]
+    for found in ([0, 1, 2, 3], [0, 1, 4, 3]):  # two chunks of two; the second batch misses the start of the last one
+        exe.run(main, feed={"found": sequences(found, [4]), "label": sequences([0, 1, 2, 3], [4])})
+    precision, recall, f1 = (float(share[0]) for share in evaluator.eval(exe))
+    assert (precision, recall) == (0.75, 0.75)
+    assert f1 == pytest.approx(0.75)
+
+
+def test_evaluators_are_made_in_block_0(main: Any):
+    main._create_block()
+    with pytest.raises(ValueError, match="EditDistance is made in block 0"):
+        EditDistance(None, None)
+    main._rollback()
+    with pytest.raises(NotImplementedError):
+        Evaluator("mine").eval(None)
+
+
+def test_decorators_keep_signatures():
+    calls: list[str] = []
+
+    def noted(function: Any) -> Any:
+        def call(*args: Any) -> Any:
+            calls.append(function.__name__)
+            return function(*args)
+
+        return call
+
+    @wrap_decorator(noted)
+    def twice(x: int) -> int:
+        return 2 * x
+
+    @signature_safe_contextmanager
+    def around(x: int) -> Any:
+        yield x + 1
+
+    assert (twice(3), calls, list(signature(twice).parameters)) == (6, ["twice"], ["x"])
+    with around(1) as value:
+        assert value == 2
+
+
+def test_schedules_of_scripts_have_the_step_that_others_go_by(main: Any):
+    step = _decay_step_counter(1)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    assert [exe.run(main, fetch_list=[step])[0].tolist() for _ in range(2)] == [[1.0], [2.0]]
+    assert main.global_block().ops[0].output("Out") == ["@LR_DECAY_COUNTER@"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "windows"),
+    [
+        ({}, 4 * 5),
+        ({"filter_size": [2, 3], "stride": 2, "padding": [1, 0]}, 3 * 2),
+        ({"padding": [0, 1, 2, 0]}, 6 * 6),
+    ],
+)
+def test_windows_of_images_are_sequences_whatever_form_sizes_have(main: Any, numbers: dict[str, Any], windows: int):
+    x = fluid.data("x", [-1, 1, 4, 5])
+    rows = L.im2sequence(x, **numbers)
+    op = main.global_block().ops[0]
+    assert [len(op.attr(name)) for name in ("kernels", "strides", "paddings")] == [2, 2, 4]
+    exe = fluid.Executor(fluid.CPUPlace())
+    image = np.arange(40, dtype="float32").reshape(2, 1, 4, 5)
+    found = exe.run(main, feed={"x": image}, fetch_list=[rows], return_numpy=False)[0]
+    assert found.lod() == [[0, windows, 2 * windows]]
+
+
+def test_windows_stop_where_images_do(main: Any):
+    x, size = fluid.data("x", [-1, 1, 4, 4]), fluid.data("size", [-1, 2])
+    rows = L.im2sequence(x, filter_size=2, stride=2, input_image_size=size, out_stride=2)
+    exe = fluid.Executor(fluid.CPUPlace())
+    feed = {"x": np.zeros((2, 1, 4, 4), "float32"), "size": np.array([[8, 8], [4, 8]], "float32")}
+    assert exe.run(main, feed=feed, fetch_list=[rows], return_numpy=False)[0].lod() == [[0, 4, 6]]
