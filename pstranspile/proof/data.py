@@ -149,6 +149,7 @@ class _Maker:
         lengths = self._lengths(var, known.lod)
         self._bounded(var, int(lengths.sum()) * math.prod(inner))
         rows = self._drawn(var.name, kind, (int(lengths.sum()), *inner), random)
+        rows = self.limits.kept(var.name, rows, np.cumsum(lengths) - lengths.ravel())
         return {var.name: rows, var.name + LENGTHS: lengths.astype("int64")}
 
     def _nested(self, var: Var, step: int, inner: tuple[int, ...]) -> tuple[tuple[int, ...], list[list[int]]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import count
 from typing import Any
 
 import numpy as np
 
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.roles import OpRole
+from pstranspile.ops.attributes import ints_attr
 
 SAME_NUMBERS = frozenset(
     {
@@ -72,6 +74,15 @@ class Limits:
         if any((op.type, slot) in _POSITIVE for op, slot, _ in summed):
             return random.uniform(0.5, 1.5, shape).astype(kind)
         return random.uniform(-1.0, 1.0, shape).astype(kind)
+
+    def kept(self, name: str, rows: Any, firsts: Any) -> Any:
+        """Integers of sequences that begin at `firsts`, so that `sequence_erase` leaves each of them one."""
+        read = self._reads(name, SAME_NUMBERS)
+        erased = {token for op, _, _ in read if op.type == "sequence_erase" for token in ints_attr(op, "tokens")}
+        left = next(number for number in count() if number not in erased)
+        if erased and left < min(self._counts(name), default=left + 1):
+            rows[firsts] = np.where(np.isin(rows[firsts], list(erased)), left, rows[firsts])
+        return rows
 
     def _reads(self, name: str, through: frozenset[str]) -> Iterator[tuple[Op, str, str]]:
         """The forward ops that read the numbers of an input, as they are or as ops of some types hand them on."""

@@ -88,6 +88,17 @@ def test_rows_that_stand_beside_others_are_one_for_each_sequence():
     assert {*feeds["label"].ravel().tolist()} == {0, 1}
 
 
+def test_sequences_are_not_erased_as_a_whole():
+    draft = L.Draft(seed=1)
+    (label,) = ragged(draft, "label")
+    out(draft, "sequence_erase", {"X": label}, {"tokens": (0, 1)})
+    out(draft, "one_hot", {"X": label}, {"depth": 4})
+    made = make_feeds(draft.main(), 20, 8)
+    sizes = made["label@LENS"].ravel()
+    assert {*made["label"][np.cumsum(sizes) - sizes].ravel().tolist()} == {2, 3}
+    assert {*made["label"].ravel().tolist()} == {0, 1, 2, 3}
+
+
 def test_a_reshape_says_how_long_sequences_are():
     draft = L.Draft(seed=1)
     (ids,) = ragged(draft, "ids")
