@@ -178,6 +178,14 @@ def _gather(uses: Uses, op: Op) -> Made:
     return out_of(op, x._replace(dims=(index.dims[0], *x.dims[1:]), lod=None))
 
 
+def _tdm_sampler(uses: Uses, op: Op) -> Made:
+    """Leaves are places in `Travel`; it and `Layer` are the tree, which has no row for each of the batch."""
+    travel = uses.of(op.input("Travel"))
+    if travel is not None:
+        uses.index(op.input("X"), op, travel.dims[0])
+    return None
+
+
 def _gather_nd(uses: Uses, op: Op) -> Made:
     x, index = uses.of(op.input("X")), uses.of(op.input("Index"))
     depth = uses.equations.resolved(index.dims[-1]).number if index is not None and index.dims else None
@@ -231,6 +239,7 @@ RULES: Mapping[str, Rule] = {
     "shape": _shape,
     "gather": _gather,
     "gather_nd": _gather_nd,
+    "tdm_sampler": _tdm_sampler,
     "softmax_with_cross_entropy": _labelled,
     "cross_entropy": _labelled,
     "cross_entropy2": _labelled,

@@ -19,6 +19,7 @@ from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Location, Program, Var
 from pstranspile.ir.reading import open_regular
 from pstranspile.run.feeds import declared, mismatch, near
+from pstranspile.values import NUMPY_TYPES
 
 
 def _problem(file: str, message: str) -> Diagnostic:
@@ -114,13 +115,15 @@ def initial_values(path: str | None, program: Program, startup: Program | None =
     """The persistable variables that a run is told to start from; none without a path. Raises DiagnosticError for what
     can't be read, and for every variable that doesn't fit.
 
-    One that `startup` declares with other dims (as Fluid does with counters of `auc`) may have those.
+    One that `startup` declares with other dims (as Fluid does with counters of `auc`) may have those. Integers of fewer
+    bits than are declared, which ops of Fluid read as they are (the tree of `tdm_sampler`), become those declared.
     """
     arrays = read_initial(path, program) if path else {}
     made: Mapping[str, Var] = startup.main_block.vars if startup is not None else EMPTY
     variables = {name: var for name, var in program.main_block.vars.items() if var.persistable}
     findings: list[Diagnostic] = []
-    for name, array in arrays.items():
+    for name, given in [*arrays.items()]:
+        arrays[name] = array = _widened(variables[name], given) if name in variables else given
         message = ""
         if name not in variables:
             message = f"the program declares no persistable variable {name}{near(name, variables)}"
@@ -133,6 +136,14 @@ def initial_values(path: str | None, program: Program, startup: Program | None =
     if findings:
         raise DiagnosticError(findings)
     return arrays
+
+
+def _widened(var: Var, value: Any) -> Any:
+    """Integers as those that a variable is declared to hold, if all of fewer bits are among them."""
+    if not isinstance(value, np.ndarray) or var.tensor is None:
+        return value
+    here, wanted = np.dtype(value.dtype), np.dtype(NUMPY_TYPES[var.tensor.dtype])
+    return value.astype(wanted) if here.kind == wanted.kind == "i" and np.can_cast(here, wanted) else value
 
 
 def read_initial(path: str | os.PathLike[str], program: Program) -> dict[str, Any]:

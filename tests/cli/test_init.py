@@ -66,3 +66,19 @@ def test_dims_that_neither_program_declares(tmp_path: Path, capsys: pytest.Captu
     np.savez(init, shift=np.zeros((1, 1), "float32"), count=np.zeros(4, "float32"))
     assert main(["run", str(net), "--init", str(init)]) == 1
     assert "count is declared f32[1, 2], but the file holds f32[4]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("given", "status"), [("int32", 0), ("int64", 0), ("uint64", 1), ("float32", 1)])
+def test_integers_of_fewer_bits_than_declared(
+    given: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    net = NET.replace("state %count : f32[1, 2]", "state %count : i64[3]").replace("%count : f32[3]", "%count : i64[3]")
+    Path("net.ir").write_text(net.replace("{shape=[3]}", "{shape=[3], dtype=3}"), encoding="utf-8")
+    np.savez("feed.npz", x=np.ones((1, 2, 3), "float32"))
+    np.savez("init.npz", shift=np.ones((1, 1), "float32"), count=np.array([1, -2, 3]).astype(given))
+    command = ["run", "net.ir", "--feed", "feed.npz", "--init", "init.npz", "--fetch", "count"]
+    assert main(command) == status
+    printed = capsys.readouterr()
+    assert ("count i64[3]: 1 -2 3" in printed.out) == (status == 0), printed
+    assert ("count is declared i64[3], but the file holds" in printed.err) == (status == 1)

@@ -12,6 +12,7 @@ import pstranspile as ps
 from pstranspile import layers as L
 from pstranspile.autodiff import SGD, Adam, minimize
 from pstranspile.cli import main
+from pstranspile.ir.attributes import Ints, Longs
 from pstranspile.ir.model import Module
 from pstranspile.ir.types import DType
 from pstranspile.layers.parameters import create_parameter
@@ -69,6 +70,24 @@ def of_weights(draft: L.Draft) -> L.Value:
     return L.matmul(x, L.dropout(weights, 0.5))
 
 
+def tree(draft: L.Draft) -> L.Value:
+    """Nodes of two levels, sampled for every leaf: 3 of 4 that are not its own, then 2 of 6."""
+    leaves = L.data(draft, "leaves", [-1, 1], "i64")
+    constants = {
+        "Travel": ([6, 2], [level for leaf in range(6) for level in (1 + leaf % 4, 5 + leaf)]),
+        "Layer": ([10, 1], [*range(1, 11)]),
+    }
+    held = {slot: draft.fresh(slot.lower(), DType.INT64) for slot in constants}
+    for slot, (dims, numbers) in constants.items():
+        attrs = {"shape": Ints(dims), "dtype": DType.INT64.value, "int64_values": Longs(numbers)}
+        draft.op("assign_value", {}, {"Out": held[slot].name}, attrs)
+    nodes, *others = (draft.fresh(name, DType.INT64) for name in ("nodes", "labels", "mask"))
+    names = {"Out": nodes.name, "Labels": others[0].name, "Mask": others[1].name}
+    counts = {"neg_samples_num_list": Ints([3, 2]), "layer_offset_lod": Ints([0, 4, 10])}
+    draft.op("tdm_sampler", {"X": leaves, **held}, names, {**counts, "output_positive": True, "seed": 0, "dtype": 3})
+    return L.reshape(L.embedding(L.reshape(nodes, [-1, 7, 1]), (11, 4)), [-1, 28])
+
+
 def padded(draft: L.Draft) -> L.Value:
     """Every share is padded to its own longest sequence."""
     words = L.embedding(L.data(draft, "ids", [-1, 1], "i64", lod_level=1), (30, 8))
@@ -76,7 +95,7 @@ def padded(draft: L.Draft) -> L.Value:
     return L.sequence_pool(L.sequence_unpad(L.dropout(rows, 0.4), lengths), "sum")
 
 
-MODELS = [dense, upscaled, reshaped, transposed, ragged, recurrent, of_weights]
+MODELS = [dense, upscaled, reshaped, transposed, ragged, recurrent, of_weights, tree]
 
 
 def made(model: Model, *, seeded: bool, optimizer: object = None) -> Module:

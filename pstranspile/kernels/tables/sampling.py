@@ -63,19 +63,18 @@ def _tdm_sampler_values(op: Op) -> Run:
         if count >= stop - start:
             raise ValueError(f"a level of {stop - start} nodes can't give {count} that are not the positive one")
 
-    def fresh(surroundings: Surroundings, rows: int, level: int, width: int) -> Array:
-        key, offset = surroundings.stream(op.output("Out") or op.type, 0)
-        return words(key, offset + (level << 40), rows * width).reshape(rows, width)
+    def fresh(surroundings: Surroundings, rows: int, width: int) -> Array:
+        """Words for each row of the batch, of a stream of their own in every level."""
+        key, offset = surroundings.stream(op.output("Out") or op.type, 0, op.inputs["X"][0], (rows, width))
+        return words(key, offset, rows * width).reshape(rows, width)
 
-    def drawn(surroundings: Surroundings, layer: Array, path: Array, level: int, count: int) -> Array:
+    def drawn(surroundings: Surroundings, layer: Array, path: Array, count: int) -> Array:
         """Places in a level of its samples, for every row."""
         if seed:
             rng = _numbers(seed, len(layer))
             held = [_others(rng, layer, node, count) if node else [0] * count for node in path.tolist()]
             return np.array(held, "int64").reshape(len(path), count)
-        order = np.where(
-            layer == path[:, None], np.uint64(2**64 - 1), fresh(surroundings, len(path), level, len(layer))
-        )
+        order = np.where(layer == path[:, None], np.uint64(2**64 - 1), fresh(surroundings, len(path), len(layer)))
         return np.argsort(order, axis=1, kind="stable")[:, :count]
 
     def run(surroundings: Surroundings, X: Array, Travel: Array, Layer: Array) -> tuple[Array, Array, Array]:
@@ -90,7 +89,7 @@ def _tdm_sampler_values(op: Op) -> Run:
             path = Travel[leaves, level]
             there = (path != 0)[:, None]
             parts = [path[:, None]] if positive else []
-            parts.append(nodes[start:stop][drawn(surroundings, nodes[start:stop], path, level, count)])
+            parts.append(nodes[start:stop][drawn(surroundings, nodes[start:stop], path, count)])
             held = np.concatenate(parts, axis=1)
             out.append(np.where(there, held, 0))
             labels.append(np.where(there, np.arange(held.shape[1]) < int(positive), False))
