@@ -15,6 +15,7 @@ from typing import Any
 
 from pstranspile.fluid.missing import Missing, fluid_names
 from pstranspile.fluid.running.older import give_numbers
+from pstranspile.fluid.running.older_libraries import give_library_names
 from pstranspile.fluid.running.older_names import give_names
 
 HERE = __name__.rpartition(".")[0]
@@ -104,6 +105,7 @@ class _Finder(MetaPathFinder):
 def install() -> None:
     """Makes the names of Fluid's modules known in this process, and those that Python and numpy had then."""
     give_names()
+    give_library_names()
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 

@@ -115,3 +115,27 @@ def test_distutils_is_found_where_nothing_else_has_it():
     finder.exec_module(module)
     assert module.strtobool("y") == 1
     assert finder.find_spec("distutils.ccompiler") is None
+
+
+IMAGES = """\
+import subprocess, sys
+from PIL import Image
+import PIL.Image
+
+small = Image.new("L", (4, 4)).resize((2, 2), Image.ANTIALIAS)
+print(small.size, PIL.Image.LINEAR == Image.BILINEAR, Image.CUBIC == Image.BICUBIC, Image.NEAREST)
+if "child" not in sys.argv:
+    sys.stdout.flush()
+    subprocess.run([sys.executable, __file__, "child"], check=True)
+"""
+
+
+def test_pillow_has_the_names_of_its_filters(tmp_path: Path) -> None:
+    pytest.importorskip("PIL", reason="Pillow is not installed")
+    script = tmp_path / "script.py"
+    script.write_text(IMAGES.replace("import subprocess, sys", "import subprocess, sys, paddle"))
+    ran = subprocess.run(
+        [sys.executable, "-m", "pstranspile.fluid", str(script)], capture_output=True, text=True, check=False
+    )
+    assert ran.stderr == ""
+    assert ran.stdout.splitlines() == ["(2, 2) True True 0"] * 2
