@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from pstranspile.fluid.missing import Missing, fluid_names
-from pstranspile.fluid.running.older import give_numbers
+from pstranspile.fluid.running.older import give_numbers, give_unequal_rows
 from pstranspile.fluid.running.older_libraries import give_library_names
 from pstranspile.fluid.running.older_names import give_names
 
@@ -111,9 +111,10 @@ def install() -> None:
 
 
 def install_for_scripts() -> None:
-    """Makes this process one of scripts: the names are known, and arrays of one element are numbers."""
+    """Makes this process one of scripts: the names are known, and arrays are made and taken as numpy did then."""
     install()
     give_numbers()
+    give_unequal_rows()
 
 
 def install_for_children() -> None:

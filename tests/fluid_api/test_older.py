@@ -139,3 +139,30 @@ def test_pillow_has_the_names_of_its_filters(tmp_path: Path) -> None:
     )
     assert ran.stderr == ""
     assert ran.stdout.splitlines() == ["(2, 2) True True 0"] * 2
+
+
+ROWS = """\
+import subprocess, sys, paddle
+import numpy as np
+
+kept = np.array([[1, 2], [3]])
+print(kept.dtype, kept.shape, kept[0], np.asarray([np.ones(2), np.ones(3)]).shape, np.array([[1], [2]]).dtype)
+for wrong in ({"dtype": "int64"}, {"dtype": float}):
+    try:
+        np.array([[1, 2], [3]], **wrong)
+    except ValueError:
+        print("refused")
+if "child" not in sys.argv:
+    sys.stdout.flush()
+    subprocess.run([sys.executable, __file__, "child"], check=True)
+"""
+
+
+def test_rows_of_unequal_lengths_make_arrays_of_lists(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(ROWS)
+    ran = subprocess.run(
+        [sys.executable, "-m", "pstranspile.fluid", str(script)], capture_output=True, text=True, check=False
+    )
+    assert ran.stderr == ""
+    assert ran.stdout.splitlines() == ["object (2,) [1, 2] (2,) int64", "refused", "refused"] * 2

@@ -1,10 +1,12 @@
-"""Arrays of one element as numbers, which they were when Fluid's scripts were written."""
+"""What arrays did when Fluid's scripts were written: those of one element are numbers, those of lists are made."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import sys
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -71,3 +73,34 @@ def give_numbers() -> None:
         names[name] = _of_one_element(names[name])
         _slot(np.ndarray, place).value = _slot(_With, place).value
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(np.ndarray))
+
+
+_STRICT = ("numpy", "pstranspile")
+"""Packages that go by what today's numpy refuses."""
+
+
+def _of_unequal_rows(make: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(make)
+    def array(*given: Any, **named: Any) -> Any:
+        try:
+            return make(*given, **named)
+        except ValueError as problem:
+            typed = len(given) > 1 or named.get("dtype") is not None
+            caller = str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0]  # pyright: ignore[reportPrivateUsage]
+            if typed or "inhomogeneous" not in str(problem) or caller in _STRICT:
+                raise
+            return make(*given, **{**named, "dtype": object})
+
+    return array
+
+
+def give_unequal_rows() -> None:
+    """Lets `np.array` and `np.asarray` make arrays of lists where rows have unequal lengths, as before numpy 1.24.
+
+    `np.array([[1, 2], [3]])` is how scripts keep sequences. Calls that say an element type are refused as ever.
+    """
+    try:
+        np.array([[1, 2], [3]])
+    except ValueError:
+        for name in ("array", "asarray"):
+            setattr(np, name, _of_unequal_rows(getattr(np, name)))
