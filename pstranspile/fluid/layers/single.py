@@ -12,13 +12,6 @@ mul = one_op(
 )
 multiplex = one_op("multiplex", "inputs, index", "X=inputs Ids=index")
 sign = one_op("sign", "x", "X=x")
-strided_slice = one_op(
-    "strided_slice",
-    "input, axes, starts, ends, strides",
-    "Input=input",
-    attrs="axes starts ends strides",
-    infer_flags=[1],
-)
 sampling_id = one_op("sampling_id", "x, min=0.0, max=1.0, seed=0, dtype='float32'", "X=x", "Out:int64", "min max seed")
 shard_index = one_op(
     "shard_index",
