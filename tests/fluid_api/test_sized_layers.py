@@ -39,6 +39,7 @@ def test_strided_slice_takes_bounds_that_are_computed() -> None:
         layers.strided_slice(x, [0], [0], [6], [step]),
     ]
     assert [part.shape for part in made] == [(-1, -1), (3, 5), (-1, 5)]
+    assert layers.strided_slice(x, [0, 1], [end, 0], [5, 4], [1, 2]).shape == (-1, 2)
     given = np.arange(30, dtype="float32").reshape(6, 5)
     got = run(*made, x=given)
     for a, b in zip(got, [given[1:5:2, 1:4], given[1:6:2], given[::3]], strict=True):
@@ -98,3 +99,69 @@ def test_lstm_of_a_gpu_is_built() -> None:
     # Gates of both directions: 6 inputs, then the 8 outputs of the layer below; 4 states; two biases
     assert weight.shape == (2 * 16 * (6 + 4 + 2) + 2 * 16 * (8 + 4 + 2),)
     assert (op.type, cache.persistable, cache.type) == ("cudnn_lstm", True, fluid.core.VarDesc.VarType.RAW)
+
+
+def test_groups_are_scaled_and_shifted_where_that_is_asked_for() -> None:
+    x = fluid.data("x", [2, 4, 3, 3], "float32")
+    for attrs, slots in ({}, ["X"]), ({"param_attr": "w", "bias_attr": "b"}, ["X", "Scale", "Bias"]):
+        op = op_of(layers.group_norm(x, 2, **attrs))
+        assert {slot for slot in op.input_names if op.input(slot)} == set(slots)
+
+
+def test_random_crops_begin_at_a_seed_and_move_from_step_to_step() -> None:
+    x = fluid.data("x", [40], "float32")
+    first = layers.random_crop(x, [2], seed=7)
+    moving = op_of(first).input("Seed")
+    assert (moving, op_of(first).output("SeedOut")) == (["random_crop_seed_0"], moving)
+    assert op_of(first).attr("startup_seed") == 7
+    places = {float(np.array(run(first, x=np.arange(40, dtype="float32"))[0])[0]) for _ in range(5)}
+    assert len(places) > 1
+    with pytest.raises(ValueError, match="seed is a whole number"):
+        layers.random_crop(x, [2], seed="7")
+
+
+def test_variables_are_called_as_in_fluid() -> None:
+    x = fluid.data("x", [3, 3], "float32")
+    images = fluid.data("images", [1, 2, 3, 3], "float32")
+    rows = fluid.data("rows", [-1, 5], "float32", lod_level=1)
+    made = [
+        layers.tril(x),
+        layers.full([2], 1.0),
+        layers.fsp_matrix(images, images),
+        layers.Print(x),
+        x.astype("int32"),
+        layers.spectral_norm(x),
+        layers.ctc_greedy_decoder(rows, blank=0),
+    ]
+    assert [part.name for part in made] == [
+        "tril_0.tmp_0",
+        "full_0.tmp_0",
+        "fsp_matrix_0.tmp_0",
+        "print_x_0.tmp_0",
+        "tmp_0",
+        "_generated_var_0",
+        "ctc_greedy_decoder_0.tmp_0",
+    ]
+    assert op_of(made[-1]).input("Input") == ["top_k_0.tmp_1"]
+
+
+def test_dims_are_known_where_fluid_knows_them() -> None:
+    rows = fluid.data("rows", [-1, 5], "float32", lod_level=1)
+    table = layers.control_flow.lod_rank_table(rows)
+    unit = layers.eye(2, 3, batch_shape=[4, 2])
+    made = [layers.has_nan(rows), layers.reorder_lod_tensor_by_rank(rows, table), unit]
+    assert [part.shape for part in made] == [(1,), (-1, 5), (4, 2, 2, 3)]
+    assert layers.array_length(layers.create_array("float32")).shape == (1,)
+    with pytest.raises(TypeError, match="above 0, not 0"):
+        layers.eye(2, batch_shape=[0])
+
+
+def test_the_number_of_whole_numbers_is_written_as_one() -> None:
+    filled = layers.fill_constant([2], "int32", 3)
+    assert op_of(filled).attr("str_value") == "3"
+
+
+def test_a_step_of_a_search_names_its_scores_first() -> None:
+    ids, scores = fluid.data("ids", [2, 1], "int64", lod_level=2), fluid.data("scores", [2, 1], "float32", lod_level=2)
+    found = layers.beam_search(ids, scores, ids, scores, beam_size=2, end_id=0)
+    assert [part.name for part in found] == ["beam_search_0.tmp_1", "beam_search_0.tmp_0"]

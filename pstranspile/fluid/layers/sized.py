@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from pstranspile.fluid import unique_name
 from pstranspile.fluid.framework import convert_np_dtype_to_dtype_
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
@@ -53,9 +54,14 @@ def _kind(layer: str, dtype: Any, *kinds: str) -> Any:
     return kind
 
 
-def _cut(helper: LayerHelper, x: Variable, shape: tuple[Any, Any], offsets: tuple[Any, Any]) -> Any:
+def _cut(helper: LayerHelper, x: Variable, *sizes: tuple[Any, str, str, str, int]) -> Any:
     out = helper.create_variable_for_type_inference(x.dtype)
-    inputs, attrs = {"X": x, **shape[0], **offsets[0]}, {**shape[1], **offsets[1]}
+    inputs: dict[str, Any] = {"X": x}
+    attrs: dict[str, Any] = {}
+    for given, attr, one, many, unknown in sizes:
+        read, known = _sized(helper, given, attr, one, many, unknown)
+        inputs |= read
+        attrs |= known
     helper.append_op(type=helper.layer_type, inputs=inputs, outputs={"Out": out}, attrs=attrs)
     return out
 
@@ -64,9 +70,7 @@ def crop(x: Any, shape: Any = None, offsets: Any = None, name: str | None = None
     """x from `offsets` on (default: the start), of the dims `shape`, or of those of a variable."""
     helper = LayerHelper("crop", name=name)
     start = [0] * len(x.shape) if offsets is None else offsets
-    return _cut(
-        helper, x, _sized(helper, shape, "shape", "Y", "Y"), _sized(helper, start, "offsets", "Offsets", "Offsets")
-    )
+    return _cut(helper, x, (shape, "shape", "Y", "Y", -1), (start, "offsets", "Offsets", "Offsets", -1))
 
 
 def crop_tensor(x: Any, shape: Any = None, offsets: Any = None, name: str | None = None) -> Any:
@@ -82,8 +86,8 @@ def crop_tensor(x: Any, shape: Any = None, offsets: Any = None, name: str | None
                 raise TypeError(f"crop_tensor: {what} has whole numbers and variables, not {number!r}")
             if isinstance(number, int) and (number < least or (what == "shape" and number == 0)):
                 raise ValueError(f"crop_tensor: {what} has {number}")
-    sizes = _sized(helper, shape, "shape", "Shape", "ShapeTensor", unknown=0)
-    return _cut(helper, x, sizes, _sized(helper, start, "offsets", "Offsets", "OffsetsTensor"))
+    sizes = (shape, "shape", "Shape", "ShapeTensor", 0)
+    return _cut(helper, x, sizes, (start, "offsets", "Offsets", "OffsetsTensor", -1))
 
 
 _BOUNDS = (("starts", "StartsTensor"), ("ends", "EndsTensor"), ("strides", "StridesTensor"))
@@ -141,6 +145,26 @@ def lod_append(x: Any, level: Any) -> Any:
     inputs = {"X": x, "Y": level} if given else {"X": x}
     attrs: dict[str, Any] = {"append": True} if given else {"append": True, "target_lod": list(level)}
     helper.append_op(type="lod_reset", inputs=inputs, outputs={"Out": out}, attrs=attrs)
+    return out
+
+
+def random_crop(x: Any, shape: Any, seed: Any = None) -> Any:
+    """A random part of each tensor of x, of the dims `shape`, another one in every step.
+
+    `seed` is a number to begin with, by default a random one, or a variable that changes from step to step. Raises
+    ValueError for anything else.
+    """
+    helper, attrs = LayerHelper("random_crop"), {"shape": list(shape)}
+    if seed is None:
+        seed = int(np.random.randint(-65536, 65536))
+    if isinstance(seed, int):
+        attrs["startup_seed"] = seed
+        seed = helper.create_variable(name=unique_name.generate("random_crop_seed"), dtype="int64", persistable=True)
+    elif not isinstance(seed, Variable):
+        raise ValueError(f"random_crop: seed is a whole number or a variable, not {seed!r}")
+    out = helper.create_variable_for_type_inference(x.dtype)
+    outputs = {"Out": out, "SeedOut": seed}
+    helper.append_op(type="random_crop", inputs={"X": x, "Seed": seed}, outputs=outputs, attrs=attrs)
     return out
 
 

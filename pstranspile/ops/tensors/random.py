@@ -124,7 +124,13 @@ def _dropout(_op: Op, types: Types) -> Types:
 shape_rule("dropout_grad")(outputs_like(**{"X@GRAD": "Out@GRAD"}))
 
 declare("seed", "-> Out", {"seed": 0}, doc="Out = the attribute `seed`, or if that is 0 a number drawn in every step")
-declare("random_crop", "X Seed -> Out SeedOut~", {"shape": INTS, "startup_seed": 0}, doc="Out = a random part of X")
+declare(
+    "random_crop",
+    "X Seed -> Out SeedOut~",
+    {"shape": INTS, "startup_seed": 0},
+    may_lack="Seed",
+    doc="Out = a random part of X",
+)
 
 
 @shape_rule("seed")
