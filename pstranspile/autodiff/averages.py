@@ -5,6 +5,7 @@ The first two also give programs that put the averages in place of the parameter
 
 from __future__ import annotations
 
+from pstranspile.ir.attributes import Floats
 from pstranspile.ir.model import Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType
@@ -76,13 +77,16 @@ class ExponentialMovingAverage:
     """average = decay * average + (1 - decay) * parameter, for every parameter, where `update` is called.
 
     `apply_program` sets every parameter to its average, corrected for the start at zero, and keeps the old value;
-    `restore_program` gives it back.
+    `restore_program` gives it back. With `steps`, a count of the steps, the decay is (steps + 1) / (steps + 10) while
+    that is less than `decay`.
     """
 
-    def __init__(self, draft: Draft, decay: float = 0.999, name: str = ""):
+    def __init__(self, draft: Draft, decay: float = 0.999, name: str = "", *, steps: Value | None = None):
         self._draft = draft
         with draft.roles(OpRole.LR_SCHED):
             self._decay = basic.global_var(draft, "scheduled_ema_decay_rate", (1,), DType.FP32, decay)
+            if steps is not None:
+                self._limit(steps, decay)
         params = [Value(draft, var.name) for var in draft.parameters()]
         self._kept = [(param, _backup(param, f"{name}{param.name}.ema_tmp")) for param in params]
         self._averages: dict[str, Value] = {}
@@ -92,6 +96,16 @@ class ExponentialMovingAverage:
                 self._averages[param.name] = basic.global_var(draft, minted, param.shape, param.dtype, 0.0)
         self.apply_program = self._apply()
         self.restore_program = _restore(draft, self._kept)
+
+    def _limit(self, steps: Value, decay: float) -> None:
+        early = (steps + 1.0) / (steps + 10.0)
+        switch = Switch()
+        with switch.case(early < decay):
+            basic.assign(early, self._decay)
+        with switch.default():
+            attrs = {"shape": (1,), "dtype": DType.FP32, "fp32_values": Floats([decay])}
+            self._draft.names.mint("assign")
+            self._draft.op("assign_value", None, {"Out": self._decay}, attrs)
 
     def _apply(self) -> Program:
         other = self._draft.sibling()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shlex
 import subprocess
@@ -44,6 +45,7 @@ class DatasetBase:
         self.filelist: list[str] = []
         self.use_vars: list[Variable] = []
         self.download_cmd = ""
+        self.hdfs_command: list[str] = []
         self.parse_ins_id = self.parse_content = self.fea_eval = False
 
     def set_pipe_command(self, pipe_command: str) -> None:
@@ -69,8 +71,10 @@ class DatasetBase:
         self.use_vars = list(var_list)
 
     def set_hdfs_config(self, fs_name: str, fs_ugi: str) -> None:
-        """Refused: files are those of this host."""
-        raise refused("set_hdfs_config", "bring the files to this host, or have the pipe command fetch them")
+        """Has files whose names begin with `afs:` or `hdfs:` printed by Hadoop's client, as this user."""
+        home = os.environ.get("HADOOP_HOME")
+        client = os.path.join(home, "bin", "hadoop") if home else "hadoop"
+        self.hdfs_command = [client, "fs", f"-Dfs.default.name={fs_name}", f"-Dhadoop.job.ugi={fs_ugi}"]
 
     def set_download_cmd(self, download_cmd: str) -> None:
         """Sets the command that prints a file of another system, whose name begins with `afs:` or `hdfs:`."""
@@ -101,14 +105,21 @@ class DatasetBase:
     @contextmanager
     def _opened(self, file: str) -> Generator[Any]:
         """A file as a stream; one of another system by the command that prints it. RuntimeError if that fails."""
-        if not (self.download_cmd and file.startswith(("afs:", "hdfs:"))):
+        printing = self._printing(file) if file.startswith(("afs:", "hdfs:")) else []
+        if not printing:
             with open(file, "rb") as source:
                 yield source
             return
-        with subprocess.Popen([*shlex.split(self.download_cmd), file], stdout=subprocess.PIPE) as command:
+        with subprocess.Popen([*printing, file], stdout=subprocess.PIPE) as command:
             yield command.stdout
         if command.returncode:
-            raise RuntimeError(f"{self.download_cmd!r} has ended with status {command.returncode} for {file}")
+            raise RuntimeError(f"{shlex.join(printing)!r} has ended with status {command.returncode} for {file}")
+
+    def _printing(self, file: str) -> list[str]:
+        """The command that prints a file of another system, its name left out; nothing where none was set."""
+        if self.download_cmd or not self.hdfs_command:
+            return shlex.split(self.download_cmd)
+        return [*self.hdfs_command, "-text" if file.endswith(".gz") else "-cat"]
 
     def _sample(self, line: str, place: str) -> Sample:
         words, at, sample = line.split(), 2 * (self.parse_ins_id + self.parse_content), list[list[str]]()

@@ -18,7 +18,7 @@ from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.graph.variable import Parameter, Variable
 from pstranspile.fluid.graph.vartype import VarType
-from pstranspile.fluid.missing import names_of_fluid, refused
+from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.paddle.batching import batch as batch
 from pstranspile.fluid.paddle.reader.decorator import buffered as buffered
 from pstranspile.fluid.paddle.reader.decorator import cache as cache
@@ -245,17 +245,16 @@ def load_inference_model(
 ) -> list[Any]:
     """What `save_inference_model` wrote: the program, the names of what is fed, and the variables to fetch.
 
-    Without a folder the bytes of both files are given. Raises ValueError where a folder or bytes are missing.
+    Without a folder the bytes of both files are given. With `pserver_endpoints` rows of tables that lie on servers are
+    looked up there. Raises ValueError where a folder or bytes are missing.
     """
-    if pserver_endpoints:
-        raise refused("load_inference_model(pserver_endpoints=...)", "load a model whose tables are in its files")
     if dirname is None:
         if not isinstance(model_filename, bytes) or not isinstance(params_filename, bytes):
             raise ValueError("without a folder, model_filename and params_filename are the bytes of both files")
         with TemporaryDirectory() as folder:
             Path(folder, MODEL).write_bytes(model_filename)
             Path(folder, "params").write_bytes(params_filename)
-            return load_inference_model(folder, executor, None, "params")
+            return load_inference_model(folder, executor, None, "params", pserver_endpoints)
     if isinstance(model_filename, bytes) or isinstance(params_filename, bytes):
         raise ValueError("bytes of a model are given without a folder")
     if not os.path.isdir(dirname):
@@ -265,6 +264,9 @@ def load_inference_model(
     if kept:
         _read(program.freeze(), kept, dirname, params_filename)
     block = program.global_block()
+    for op in block.ops if pserver_endpoints else ():
+        if op.has_attr("epmap"):
+            op._set_attr("epmap", list(pserver_endpoints))
     feeds = sorted((op.attr("col"), op.output("Out")[0]) for op in block.ops if op.type == "feed")
     fetches = sorted((op.attr("col"), op.input("X")[0]) for op in block.ops if op.type == "fetch")
     return [program, [name for _, name in feeds], [block.var(name) for _, name in fetches]]

@@ -190,7 +190,7 @@ def fill_constant(
     """A tensor of dims `shape`, every element `value`. Raises ValueError for what is no element type."""
     dtype = element_type(dtype)
     out = draft.temporary(draft.names.mint("fill_constant"), dtype, stop_gradient=True)
-    text = str(int(value)) if dtype is DType.INT64 else str(float(value))
+    text = str(int(value)) if dtype in (DType.INT32, DType.INT64) else str(float(value))
     attrs = {"shape": shape, "dtype": dtype, "value": value, "str_value": text, "force_cpu": force_cpu}
     draft.op("fill_constant", {}, {"Out": out}, attrs)
     return out

@@ -142,7 +142,7 @@ def batch_norm(
     *,
     act: str | None = None,
     is_test: bool = False,
-    momentum: float = 0.9,
+    momentum: float | Value = 0.9,
     epsilon: float = 1e-05,
     param_attr: Attr = None,
     bias_attr: Attr = None,
@@ -152,7 +152,10 @@ def batch_norm(
     use_global_stats: bool = False,
     name: str | None = None,
 ) -> Value:
-    """Each channel normalised over the batch, with running statistics for use after training."""
+    """Each channel normalised over the batch, with running statistics for use after training.
+
+    `momentum`, a number or a value [1], is what the statistics keep of themselves in each step.
+    """
     draft = x.draft
     minted = name_layer(draft, "batch_norm", name)
     shape = (x.shape[1] if data_layout == "NCHW" else x.shape[-1],)
@@ -166,12 +169,14 @@ def batch_norm(
     draft.stop_gradient.update((mean.name, variance.name))
     saved = [draft.temporary(minted, x.dtype, stop_gradient=True) for _ in range(2)]
     out = draft.temporary(minted, x.dtype)
+    known = not isinstance(momentum, Value)
+    inputs, attrs = ({}, {"momentum": momentum}) if known else ({"MomentumTensor": momentum}, {})
     draft.op(
         "batch_norm",
-        {"X": x, "Scale": scale, "Bias": shift, "Mean": mean, "Variance": variance},
+        {"X": x, "Scale": scale, "Bias": shift, "Mean": mean, "Variance": variance, **inputs},
         {"Y": out, "MeanOut": mean, "VarianceOut": variance, "SavedMean": saved[0], "SavedVariance": saved[1]},
         {
-            "momentum": momentum,
+            **attrs,
             "epsilon": epsilon,
             "is_test": is_test,
             "data_layout": data_layout,

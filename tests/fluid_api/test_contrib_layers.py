@@ -78,3 +78,29 @@ def test_rows_of_a_table_are_summed_for_each_sequence():
     feed = fluid.create_lod_tensor(np.int64([[0], [3], [5], [4]]), [[3, 1]], fluid.CPUPlace())
     (value,) = fetched({"ids": feed}, pooled)
     np.testing.assert_array_equal(value, np.float32([TREE[0, :2] + TREE[3, :2], TREE[4, :2]]))
+
+
+def test_metrics_of_clicks_are_summed_over_steps():
+    x, clicks = fluid.data("x", [None, 1]), fluid.data("clicks", [None, 1])
+    sums = fluid.contrib.ctr_metric_bundle(x, clicks)
+    feed = {"x": np.float32([[0.2], [0.7], [0.9]]), "clicks": np.float32([[0], [1], [0]])}
+    once = [float(value[0]) for value in fetched(feed, *sums)]
+    np.testing.assert_allclose(once, [0.94, 1.4, 1.8, 1.928971, 1.0, 3.0], rtol=1e-5)
+    twice = fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=list(sums))
+    np.testing.assert_allclose([float(value[0]) for value in twice], 2 * np.array(once), rtol=1e-5)
+    with pytest.raises(AssertionError, match="input has the dims"):
+        fluid.contrib.ctr_metric_bundle(x, fluid.data("other", [None, 2]))
+
+
+def test_the_largest_elements_of_rows_of_pictures_are_averaged():
+    pictures, rows, columns = (fluid.data(name, [-1, 1], "float32", lod_level=1) for name in ("p", "r", "c"))
+    pooled = fluid.contrib.sequence_topk_avg_pooling(pictures, rows, columns, topks=[1, 2], channel_num=2)
+    assert pooled.shape == (-1, 4)
+
+    def sequences(lengths: list[int]) -> Any:
+        values = np.arange(sum(lengths)).reshape(-1, 1).astype("float32") % 7
+        return fluid.create_lod_tensor(values, [lengths], fluid.CPUPlace())
+
+    feed = {"p": sequences([6, 8]), "r": sequences([1, 2]), "c": sequences([3, 2])}
+    (value,) = fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=[pooled], return_numpy=False)
+    np.testing.assert_array_equal(np.array(value), np.float32([[2, 1.5, 5, 4.5], [6, 3, 4, 3.5], [2, 1.5, 6, 5.5]]))

@@ -199,3 +199,34 @@ def test_lines_without_ids_are_not_merged(tmp_path: Path) -> None:
         made.load_into_memory()
         made.global_shuffle()
         assert made.get_memory_data_size() == 6
+
+
+def test_files_of_hadoop_are_printed_by_its_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = tmp_path / "bin" / "hadoop"
+    client.parent.mkdir()
+    client.write_text('#!/bin/sh\necho "$@" >> asked.txt\necho 1 5\n')
+    client.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HADOOP_HOME", str(tmp_path))
+    with fresh():
+        dataset = fluid.DatasetFactory().create_dataset()
+        dataset.set_use_var([fluid.layers.data("x", [1], dtype="int64", lod_level=1)])
+        dataset.set_filelist(["hdfs:/part", "hdfs:/part.gz"])
+        dataset.set_hdfs_config("hdfs://host:9000", "user,secret")
+        values = [batch["x"].data.tolist() for batch in dataset.feed_dicts()]
+    assert values == [[[5]], [[5]]]
+    options = "fs -Dfs.default.name=hdfs://host:9000 -Dhadoop.job.ugi=user,secret"
+    asked = [f"{options} -cat hdfs:/part", f"{options} -text hdfs:/part.gz"]
+    assert (tmp_path / "asked.txt").read_text().splitlines() == asked
+
+
+def test_rows_of_a_loaded_model_are_looked_up_on_the_servers_that_a_script_names(tmp_path: Path) -> None:
+    with fresh():
+        ids, rows = fluid.data("ids", [2, 1], "int64"), fluid.data("rows", [2, 3])
+        block = fluid.default_main_program().global_block()
+        attrs = {"epmap": ["old:1"]}
+        block.append_op(type="prefetch", inputs={"X": [ids]}, outputs={"Out": [rows]}, attrs=attrs)
+        executor = fluid.Executor()
+        fluid.io.save_inference_model(str(tmp_path), ["ids"], [fluid.layers.scale(rows, 2.0)], executor)
+        program, _, _ = fluid.io.load_inference_model(str(tmp_path), executor, pserver_endpoints=["a:1", "b:2"])
+    assert [op.attr("epmap") for op in program.global_block().ops if op.type == "prefetch"] == [["a:1", "b:2"]]

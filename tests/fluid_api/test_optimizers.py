@@ -140,3 +140,19 @@ def test_recomputing_says_that_values_are_kept(
 
 def test_lamb_has_its_short_name() -> None:
     assert fluid.optimizer.Lamb is fluid.optimizer.LambOptimizer
+
+
+def test_the_decay_of_a_moving_average_rises_with_the_steps() -> None:
+    with fresh():
+        x = fluid.data("x", [None, 2], "float32")
+        loss = fluid.layers.mean(fluid.layers.fc(x, 1, param_attr="w", bias_attr=False))
+        fluid.optimizer.SGD(0.1).minimize(loss)
+        steps = fluid.layers.cast(fluid.layers.autoincreased_step_counter(), "float32")
+        average = fluid.optimizer.ExponentialMovingAverage(0.3, thres_steps=steps)
+        average.update()
+        executor = fluid.Executor(fluid.CPUPlace())
+        executor.run(fluid.default_startup_program())
+        decay = "scheduled_ema_decay_rate"
+        fed = {"x": np.ones((2, 2), "float32")}
+        got = [float(executor.run(feed=fed, fetch_list=[decay])[0].item()) for _ in range(5)]
+        np.testing.assert_allclose(got, [2 / 11, 3 / 12, 0.3, 0.3, 0.3], rtol=1e-6)

@@ -179,9 +179,10 @@ class Variable:
 
     def astype(self, dtype: Any) -> Variable:
         """The variable converted to another element type."""
-        from pstranspile.layers import basic
-
-        return self.block.program.wrap(basic.cast(self.value, dtype_of(dtype)))
+        value, kind = self.value, dtype_of(dtype)
+        out = value.draft.fresh("tmp", kind)
+        value.draft.op("cast", {"X": value}, {"Out": out}, {"in_dtype": value.dtype, "out_dtype": kind})
+        return self.block.program.wrap(out)
 
     def __getitem__(self, index: Any) -> Variable:
         from pstranspile.fluid.graph.indexing import item

@@ -7,6 +7,7 @@ from typing import Any
 from pstranspile.fluid.layers import (
     control_flow,
     device,
+    distributions,
     io,
     learning_rate_scheduler,
     loss,
@@ -35,6 +36,7 @@ _MODULES: tuple[Any, ...] = (
     sized,
     loss,
     newer,
+    distributions,
 )
 
 

@@ -200,7 +200,7 @@ class IfElse:
             with draft.inside(self._outside):
                 parts = [
                     draft.declare(
-                        Var(draft.names.mint(f"{self._layer}_input"), tensor=TensorType(value.dtype, value.shape))
+                        Var(draft.names.mint(f"ifelse_input{self._layer}"), tensor=TensorType(value.dtype, value.shape))
                     )
                     for _ in range(2)
                 ]

@@ -60,7 +60,8 @@ def create_array(dtype: Any) -> Any:
 
 def array_length(array: Any) -> Any:
     """How many tensors an array holds, int64 [1]."""
-    return wrap(basic.layer("lod_array_length", {"X": to_core(array)}, DType.INT64, key="array_length").stopped())
+    made = basic.layer("lod_array_length", {"X": to_core(array)}, DType.INT64, key="array_length")
+    return wrap(made.declared([1]).stopped())
 
 
 def is_empty(x: Any, cond: Any = None) -> Any:
@@ -92,7 +93,7 @@ def Print(
         "print_phase": print_phase.upper(),
     }
     value = to_core(input)
-    return wrap(basic.layer("print", {"In": value}, value.dtype, attrs, key="print_"))
+    return wrap(basic.layer("print", {"In": value}, value.dtype, attrs, key=f"print_{input.name}"))
 
 
 class While:

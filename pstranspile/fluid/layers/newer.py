@@ -8,6 +8,7 @@ from typing import Any
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import dtype_of
+from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.layers import compare, loss, nn, ops, tensor
 from pstranspile.fluid.layers.accepted import check_element_type, check_kind, checked_all
 from pstranspile.fluid.layers.adapt import live, named, one_op, renamed_all, to_core, wrap
@@ -129,7 +130,8 @@ def full(
     """A tensor of one value."""
     check_element_type("full", "dtype", dtype or "float32", ("bool", "float16", "float32", "float64", "int32", "int64"))
     check_kind("full", "shape", shape, ("Variable", "list", "tuple"))
-    made = tensor.fill_constant(shape, dtype or "float32", fill_value, out=out)
+    target = LayerHelper("full").create_variable_for_type_inference(dtype or "float32") if out is None else out
+    made = tensor.fill_constant(shape, dtype or "float32", fill_value, out=target)
     made.stop_gradient = stop_gradient
     return made
 
@@ -222,8 +224,9 @@ def npair_loss(anchor: Any, positive: Any, labels: Any, l2_reg: float = 0.002) -
     alike: Any = compare.equal(columns, nn.transpose(columns, [1, 0])).astype("float32")
     shares = alike / _summed(alike, 1, True)
     sizes = [_averaged(_summed(vars(ops)["square"](each), 1)) for each in (anchor, positive)]
+    decay = (sizes[0] + sizes[1]) * 0.25 * l2_reg
     entropy = loss.softmax_with_cross_entropy(nn.matmul(anchor, positive, False, True), shares, soft_label=True)
-    return (sizes[0] + sizes[1]) * 0.25 * l2_reg + _averaged(_summed(shares * entropy, 0))
+    return decay + _averaged(_summed(shares * entropy, 0))
 
 
 renamed_all({name: value for name, value in globals().items() if getattr(value, "__signature__", None) is not None})

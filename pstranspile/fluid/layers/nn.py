@@ -16,6 +16,7 @@ from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.ir.types import DType
 from pstranspile.layers import basic, conv, indexing, loss, metric, norms, random, resize, sequence, tensor
 from pstranspile.layers.draft import Value
+from pstranspile.layers.norms import GENERATED
 from pstranspile.layers.parameters import create_parameter
 
 _TAIL = "param_attr=None, bias_attr=None, act=None, name=None"
@@ -70,7 +71,7 @@ layer_norm = adapt(
     f"input, scale=True, shift=True, begin_norm_axis=1, epsilon=1e-05, {_TAIL}",
     x="input",
 )
-group_norm = adapt(
+_group_norm = adapt(
     norms.group_norm,
     "input, groups, epsilon=1e-05, param_attr=None, bias_attr=None, act=None, data_layout='NCHW', name=None",
     x="input",
@@ -164,6 +165,20 @@ uniform_random = adapt(
     random.uniform_random, "shape, dtype='float32', min=-1.0, max=1.0, seed=0", low="min", high="max"
 )
 gaussian_random = adapt(random.gaussian_random, "shape, mean=0.0, std=1.0, seed=0, dtype='float32'")
+
+
+def group_norm(
+    input: Any,
+    groups: int,
+    epsilon: float = 1e-05,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    act: str | None = None,
+    data_layout: str = "NCHW",
+    name: str | None = None,
+) -> Any:
+    """Channels normalised in groups, image by image; with a scale and a bias where their attributes are given."""
+    return _group_norm(input, groups, epsilon, param_attr or False, bias_attr or False, act, data_layout, name)
 
 
 def topk(input: Any, k: Any, name: str | None = None) -> Any:
@@ -286,9 +301,7 @@ def ctc_greedy_decoder(
     value = to_core(input)
     with named(name):
         layer = value.draft.names.mint("ctc_greedy_decoder")
-        _, best = basic.layer_outputs(
-            "top_k", {"X": value}, {"Out": value.dtype, "Indices": dtype_of("int64")}, {"k": 1}, name=layer
-        )
+        best: Value = to_core(_topk(input, 1)[1])
         if input_length is None:
             outputs = {"Output": dtype_of("int64")}
             return wrap(
@@ -365,7 +378,9 @@ def spectral_norm(weight: Any, dim: int = 0, power_iters: int = 1, eps: float = 
         ]
         inputs = {"Weight": value, "U": sides[0], "V": sides[1]}
         attrs = {"dim": dim, "power_iters": power_iters, "eps": eps}
-        return wrap(basic.layer("spectral_norm", inputs, value.dtype, attrs, name=layer))
+        out = value.draft.fresh(GENERATED, value.dtype)
+        value.draft.op("spectral_norm", inputs, {"Out": out}, attrs)
+        return wrap(out)
 
 
 globals().update({name: layer for name, layer in vars(single).items() if hasattr(layer, "__signature__")})

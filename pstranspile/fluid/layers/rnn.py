@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pstranspile.fluid.graph.vartype import dtype_of
-from pstranspile.fluid.layers.accepted import checked_all
+from pstranspile.fluid.graph.vartype import VarType, dtype_of
+from pstranspile.fluid.layer_helper import LayerHelper
+from pstranspile.fluid.layers.accepted import check_kind, check_variable, checked_all
 from pstranspile.fluid.layers.adapt import adapt, named, renamed_all, to_core, wrap
 from pstranspile.fluid.layers.cells import GRUCell as GRUCell
 from pstranspile.fluid.layers.cells import LSTMCell as LSTMCell
@@ -82,20 +83,70 @@ def beam_search(
     inputs = {"pre_ids": to_core(pre_ids), "pre_scores": value, "scores": to_core(scores)}
     if ids is not None:
         inputs["ids"] = to_core(ids)
-    outputs = {"selected_ids": dtype_of("int64"), "selected_scores": value.dtype, "parent_idx": dtype_of("int32")}
+    # The scores have the first name, as in Fluid
+    outputs = {"selected_scores": value.dtype, "selected_ids": dtype_of("int64"), "parent_idx": dtype_of("int32")}
     attrs = {"level": level, "beam_size": beam_size, "end_id": end_id, "is_accumulated": is_accumulated}
     with named(name):
-        made = wrap(basic.layer_outputs("beam_search", inputs, outputs, attrs))
-    return tuple(made) if return_parent_idx else tuple(made[:2])
+        best, chosen, parents = wrap(basic.layer_outputs("beam_search", inputs, outputs, attrs))
+    return (chosen, best, parents) if return_parent_idx else (chosen, best)
 
 
 def beam_search_decode(ids: Any, scores: Any, beam_size: int, end_id: int, name: str | None = None) -> Any:
     """The sentences of a search, and their scores, from what its steps have left in arrays."""
     inputs = {"Ids": to_core(ids), "Scores": to_core(scores)}
-    outputs = {"SentenceIds": dtype_of("int64"), "SentenceScores": dtype_of("int64")}
+    outputs = {"SentenceIds": dtype_of("int64"), "SentenceScores": inputs["Scores"].dtype}
     with named(name):
         attrs = {"beam_size": beam_size, "end_id": end_id}
         return tuple(wrap(basic.layer_outputs("beam_search_decode", inputs, outputs, attrs)))
+
+
+def _weights(width: int, hidden_size: int, num_layers: int, ways: int) -> int:
+    """The number of weights and biases of LSTMs upon one another, each in one direction or in two (`ways`)."""
+    widths = [width, *[hidden_size * ways] * (num_layers - 1)]
+    return sum(ways * 4 * hidden_size * (inputs + hidden_size + 2) for inputs in widths)
+
+
+def lstm(
+    input: Any,
+    init_h: Any,
+    init_c: Any,
+    max_len: int,
+    hidden_size: int,
+    num_layers: int,
+    dropout_prob: float = 0.0,
+    is_bidirec: bool = False,
+    is_test: bool = False,
+    name: str | None = None,
+    default_initializer: Any = None,
+    seed: int = -1,
+) -> Any:
+    """LSTMs upon one another over sequences of one length: all outputs, and the last outputs and cells.
+
+    Programs with it are built and compiled, but not run: as in Fluid, no CPU computes its op.
+    """
+    for parameter, given in (("max_len", max_len), ("hidden_size", hidden_size), ("num_layers", num_layers)):
+        check_kind("lstm", parameter, given, ("int",))
+    for parameter, given in (("input", input), ("init_h", init_h), ("init_c", init_c)):
+        check_variable("lstm", parameter, given, ("float32", "float64"))
+    helper, width = LayerHelper("cudnn_lstm", name=name), input.shape[-1]
+    count = _weights(width, hidden_size, num_layers, 2 if is_bidirec else 1)
+    weight = helper.create_parameter(None, [count], input.dtype, default_initializer=default_initializer)
+    made = [helper.create_variable_for_type_inference(input.dtype) for _ in range(3)]
+    cache = helper.create_variable(persistable=True, type=VarType.RAW, stop_gradient=True)
+    attrs = {
+        "max_len": max_len,
+        "is_bidirec": is_bidirec,
+        "input_size": width,
+        "hidden_size": hidden_size,
+        "num_layers": num_layers,
+        "is_test": is_test,
+        "dropout_prob": dropout_prob,
+        "seed": seed,
+    }
+    inputs = {"Input": input, "InitH": init_h, "InitC": init_c, "W": weight, "Cache": cache}
+    outputs = dict(zip(("Out", "last_h", "last_c"), made, strict=True))
+    helper.append_op(type="cudnn_lstm", inputs=inputs, outputs=outputs, attrs=attrs)
+    return tuple(made)
 
 
 __getattr__ = names_of_fluid(__name__, globals())

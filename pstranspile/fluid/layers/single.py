@@ -12,13 +12,6 @@ mul = one_op(
 )
 multiplex = one_op("multiplex", "inputs, index", "X=inputs Ids=index")
 sign = one_op("sign", "x", "X=x")
-strided_slice = one_op(
-    "strided_slice",
-    "input, axes, starts, ends, strides",
-    "Input=input",
-    attrs="axes starts ends strides",
-    infer_flags=[1],
-)
 sampling_id = one_op("sampling_id", "x, min=0.0, max=1.0, seed=0, dtype='float32'", "X=x", "Out:int64", "min max seed")
 shard_index = one_op(
     "shard_index",
@@ -28,12 +21,11 @@ shard_index = one_op(
 )
 hash = one_op("hash", "input, hash_size, num_hash=1, name=None", "X=input", attrs="num_hash mod_by=hash_size")
 gather_tree = one_op("gather_tree", "ids, parents", "Ids=ids Parents=parents")
-random_crop = one_op("random_crop", "x, shape, seed=None", "X=x", attrs="shape")
 unique = one_op("unique", "x, dtype='int32'", "X=x", "Out Index:int32*", "dtype")
 unique_with_counts = one_op("unique_with_counts", "x, dtype='int32'", "X=x", "Out Index:int32 Count:int32*", "dtype")
 similarity_focus = one_op("similarity_focus", "input, axis, indexes, name=None", "X=input", attrs="axis indexes")
 temporal_shift = one_op("temporal_shift", "x, seg_num, shift_ratio=0.25, name=None", "X=x", attrs="seg_num shift_ratio")
-fsp_matrix = one_op("fsp", "x, y", "X=x Y=y")
+fsp_matrix = one_op("fsp", "x, y", "X=x Y=y", key="fsp_matrix")
 pad_constant_like = one_op("pad_constant_like", "x, y, pad_value=0.0, name=None", "X=x Y=y", attrs="pad_value")
 log_softmax = one_op("log_softmax", "input, axis=None, dtype=None, name=None", "X=input", attrs="axis")
 index_select = one_op("index_select", "input, index, dim=0", "X=input Index=index", attrs="dim")

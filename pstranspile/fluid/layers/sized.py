@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from pstranspile.fluid import unique_name
 from pstranspile.fluid.framework import convert_np_dtype_to_dtype_
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
@@ -13,22 +14,36 @@ from pstranspile.fluid.initializer import Constant
 from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.layers import nn as nn_layers
 from pstranspile.fluid.layers import tensor
+from pstranspile.fluid.layers.accepted import check_variable
 from pstranspile.fluid.layers.tensor import assign, fill_constant
 
 nn: Any = nn_layers
 
 
-def _sized(helper: LayerHelper, given: Any, attr: str, one: str, many: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Numbers of an op as inputs and attributes: a variable, or a list in which variables may stand."""
+def _sized(
+    helper: LayerHelper, given: Any, attr: str, one: str, many: str, unknown: int = -1
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Numbers of an op as inputs and attributes: a variable, or a list in which variables may stand.
+
+    The attribute says `unknown` of variables.
+    """
     if isinstance(given, Variable):
+        given.stop_gradient = True
         return {one: given}, {}
     if not several(given) or not given:
         raise TypeError(f"{helper.layer_type}: {attr} is a list, a tuple or a variable, not {given!r}")
-    numbers = [-1 if isinstance(dim, Variable) else int(dim) for dim in given]
+    numbers = [unknown if isinstance(dim, Variable) else int(dim) for dim in given]
     if not any(isinstance(dim, Variable) for dim in given):
         return {}, {attr: numbers}
-    parts = [dim if isinstance(dim, Variable) else fill_constant([1], "int32", dim, force_cpu=True) for dim in given]
-    return {many: parts}, {attr: numbers}
+    return {many: [_part(helper, dim) for dim in given]}, {attr: numbers}
+
+
+def _part(helper: LayerHelper, number: Any) -> Any:
+    """A number as a variable that gets no gradient."""
+    if isinstance(number, Variable):
+        number.stop_gradient = True
+        return number
+    return fill_constant([1], "int32", number, force_cpu=True, out=helper.create_variable_for_type_inference("int32"))
 
 
 def _kind(layer: str, dtype: Any, *kinds: str) -> Any:
@@ -39,9 +54,14 @@ def _kind(layer: str, dtype: Any, *kinds: str) -> Any:
     return kind
 
 
-def _cut(helper: LayerHelper, x: Variable, shape: tuple[Any, Any], offsets: tuple[Any, Any]) -> Any:
+def _cut(helper: LayerHelper, x: Variable, *sizes: tuple[Any, str, str, str, int]) -> Any:
     out = helper.create_variable_for_type_inference(x.dtype)
-    inputs, attrs = {"X": x, **shape[0], **offsets[0]}, {**shape[1], **offsets[1]}
+    inputs: dict[str, Any] = {"X": x}
+    attrs: dict[str, Any] = {}
+    for given, attr, one, many, unknown in sizes:
+        read, known = _sized(helper, given, attr, one, many, unknown)
+        inputs |= read
+        attrs |= known
     helper.append_op(type=helper.layer_type, inputs=inputs, outputs={"Out": out}, attrs=attrs)
     return out
 
@@ -50,9 +70,7 @@ def crop(x: Any, shape: Any = None, offsets: Any = None, name: str | None = None
     """x from `offsets` on (default: the start), of the dims `shape`, or of those of a variable."""
     helper = LayerHelper("crop", name=name)
     start = [0] * len(x.shape) if offsets is None else offsets
-    return _cut(
-        helper, x, _sized(helper, shape, "shape", "Y", "Y"), _sized(helper, start, "offsets", "Offsets", "Offsets")
-    )
+    return _cut(helper, x, (shape, "shape", "Y", "Y", -1), (start, "offsets", "Offsets", "Offsets", -1))
 
 
 def crop_tensor(x: Any, shape: Any = None, offsets: Any = None, name: str | None = None) -> Any:
@@ -68,8 +86,86 @@ def crop_tensor(x: Any, shape: Any = None, offsets: Any = None, name: str | None
                 raise TypeError(f"crop_tensor: {what} has whole numbers and variables, not {number!r}")
             if isinstance(number, int) and (number < least or (what == "shape" and number == 0)):
                 raise ValueError(f"crop_tensor: {what} has {number}")
-    sizes = _sized(helper, shape, "shape", "Shape", "ShapeTensor")
-    return _cut(helper, x, sizes, _sized(helper, start, "offsets", "Offsets", "OffsetsTensor"))
+    sizes = (shape, "shape", "Shape", "ShapeTensor", 0)
+    return _cut(helper, x, sizes, (start, "offsets", "Offsets", "OffsetsTensor", -1))
+
+
+_BOUNDS = (("starts", "StartsTensor"), ("ends", "EndsTensor"), ("strides", "StridesTensor"))
+
+
+def strided_slice(input: Any, axes: Any, starts: Any, ends: Any, strides: Any) -> Any:
+    """As `slice`, with a step along each of the axes; bounds and steps may be variables, all together or one by one."""
+    helper = LayerHelper("strided_slice")
+    inputs: dict[str, Any] = {"Input": input}
+    attrs: dict[str, Any] = {"axes": list(axes)}
+    for (attr, slot), given in zip(_BOUNDS, (starts, ends, strides), strict=True):
+        read, known = _sized(helper, given, attr, slot, f"{slot}List")
+        inputs |= read
+        attrs |= known
+    lists = [given for given in (starts, ends, strides) if several(given)]
+    attrs["infer_flags"] = [
+        -1 if any(isinstance(given[at], Variable) for given in lists if at < len(given)) else 1
+        for at in range(len(attrs["axes"]))
+    ]
+    out = helper.create_variable_for_type_inference(input.dtype)
+    helper.append_op(type="strided_slice", inputs=inputs, outputs={"Out": out}, attrs=attrs)
+    return out
+
+
+def randperm(
+    n: int, out: Any = None, dtype: Any = "int64", device: Any = None, stop_gradient: bool = True, seed: int = 0
+) -> Any:
+    """The whole numbers below `n` in random order.
+
+    Raises ValueError for `n` below 1, TypeError for other element types than int32 and int64.
+    """
+    if n < 1:
+        raise ValueError(f"randperm: n is {n}, there are no numbers below it")
+    if device not in (None, "cpu", "gpu"):
+        raise ValueError(f"randperm: device is 'cpu' or 'gpu', not {device!r}")
+    helper, kind = LayerHelper("randperm"), _kind("randperm", dtype, "int64", "int32")
+    made = helper.create_variable_for_type_inference(kind) if out is None else out
+    if made.dtype != kind:
+        raise TypeError(f"randperm: out holds {made.dtype!r}, not {dtype}")
+    if stop_gradient:
+        made.stop_gradient = True
+    attrs = {"n": n, "dtype": kind, "seed": seed}
+    helper.append_op(type="randperm", inputs={}, outputs={"Out": made}, attrs=attrs)
+    return made
+
+
+def lod_append(x: Any, level: Any) -> Any:
+    """x with one more level of sequences: offsets (ints) from 0 to the number of rows, or the level of a variable."""
+    if not isinstance(level, Variable) and not several(level):
+        raise ValueError(f"lod_append: level is a list, a tuple or a variable, not {level!r}")
+    check_variable("lod_append", "x", x, ("float32", "float64", "int32", "int64"))
+    helper = LayerHelper("lod_append")
+    out = helper.create_variable_for_type_inference(x.dtype)
+    given = isinstance(level, Variable)
+    inputs = {"X": x, "Y": level} if given else {"X": x}
+    attrs: dict[str, Any] = {"append": True} if given else {"append": True, "target_lod": list(level)}
+    helper.append_op(type="lod_reset", inputs=inputs, outputs={"Out": out}, attrs=attrs)
+    return out
+
+
+def random_crop(x: Any, shape: Any, seed: Any = None) -> Any:
+    """A random part of each tensor of x, of the dims `shape`, another one in every step.
+
+    `seed` is a number to begin with, by default a random one, or a variable that changes from step to step. Raises
+    ValueError for anything else.
+    """
+    helper, attrs = LayerHelper("random_crop"), {"shape": list(shape)}
+    if seed is None:
+        seed = int(np.random.randint(-65536, 65536))
+    if isinstance(seed, int):
+        attrs["startup_seed"] = seed
+        seed = helper.create_variable(name=unique_name.generate("random_crop_seed"), dtype="int64", persistable=True)
+    elif not isinstance(seed, Variable):
+        raise ValueError(f"random_crop: seed is a whole number or a variable, not {seed!r}")
+    out = helper.create_variable_for_type_inference(x.dtype)
+    outputs = {"Out": out, "SeedOut": seed}
+    helper.append_op(type="random_crop", inputs={"X": x, "Seed": seed}, outputs=outputs, attrs=attrs)
+    return out
 
 
 def randint(
@@ -98,10 +194,8 @@ def randint(
         type="randint",
         inputs=inputs,
         outputs={"Out": out},
-        attrs={**attrs, "low": low, "high": high, "seed": seed, "dtype": kind},
+        attrs={**({} if inputs else attrs), "low": low, "high": high, "seed": seed, "dtype": kind},
     )
-    if attrs:
-        out.redeclare(shape=tuple(-1 for _ in attrs["shape"]) if inputs else tuple(attrs["shape"]))
     out.stop_gradient = stop_gradient
     return out
 

@@ -34,8 +34,8 @@ zeros_like = one_op("fill_zeros_like", "x, out=None", "X=x", key="zeros_like")
 ones_like = one_op("fill_any_like", "x, out=None", "X=x", key="ones_like", value=1.0)
 kron = one_op("kron", "x, y, out=None, name=None", "X=x Y=y")
 trace = one_op("trace", "input, offset=0, dim1=0, dim2=1, out=None, name=None", "Input=input", attrs="offset dim1 dim2")
-tril = one_op("tril_triu", "input, diagonal=0, name=None", "X=input", attrs="diagonal", lower=True)
-triu = one_op("tril_triu", "input, diagonal=0, name=None", "X=input", attrs="diagonal", lower=False)
+tril = one_op("tril_triu", "input, diagonal=0, name=None", "X=input", attrs="diagonal", key="tril", lower=True)
+triu = one_op("tril_triu", "input, diagonal=0, name=None", "X=input", attrs="diagonal", key="triu", lower=False)
 tensor_array_to_tensor = one_op(
     "tensor_array_to_tensor",
     "input, axis=1, name=None, use_stack=False",
@@ -215,19 +215,16 @@ def linspace(start: Any, stop: Any, num: Any, dtype: Any) -> Any:
 
 
 def eye(num_rows: int, num_columns: int | None = None, batch_shape: Any = None, dtype: Any = "float32") -> Any:
-    """The unit matrix; with `batch_shape` as many of it."""
+    """The unit matrix; with `batch_shape` as many of it. Raises TypeError for counts that are no whole numbers."""
     kind, draft = dtype_of(dtype), live()
     out = draft.temporary(draft.names.mint("eye"), kind, stop_gradient=True)
     attrs = {"num_rows": num_rows, "num_columns": num_columns or num_rows, "dtype": kind}
     draft.op("eye", {}, {"Out": out}, attrs)
-    if not batch_shape:
-        return wrap(out)
-    out = (
-        tensor.unsqueeze(out, [0] * 1)
-        if len(batch_shape) == 1
-        else tensor.reshape(out, [1] * len(batch_shape) + [num_rows, num_columns or num_rows])
-    )
-    return wrap(indexing.expand(out, [*batch_shape, 1, 1]))
+    for count in reversed(batch_shape or []):
+        if not isinstance(count, int) or count <= 0:
+            raise TypeError(f"eye: batch_shape has whole numbers above 0, not {count!r}")
+        out = tensor.stack([out] * count)
+    return wrap(out)
 
 
 __getattr__ = names_of_fluid(__name__, globals())

@@ -52,14 +52,15 @@ class ModelAverage(_Average):
 
 
 class ExponentialMovingAverage(_Average):
-    """Averages in which older values count less and less; made after `minimize`, `update` appends its ops."""
+    """Averages in which older values count less and less; made after `minimize`, `update` appends its ops.
+
+    `thres_steps`, a variable that counts the steps, has the decay rise to `decay`.
+    """
 
     def __init__(self, decay: float = 0.999, thres_steps: Any = None, name: str | None = None):
-        if thres_steps is not None:
-            from pstranspile.fluid.missing import refused
-
-            raise refused("ExponentialMovingAverage(thres_steps=...)", "give a fixed decay")
-        self._moving = autodiff.ExponentialMovingAverage(default_main_program().live(), decay, name or "")
+        draft = default_main_program().live()
+        steps = None if thres_steps is None else thres_steps.value
+        self._moving = autodiff.ExponentialMovingAverage(draft, decay, name or "", steps=steps)
         super().__init__(self._moving)
 
     def update(self) -> None:

@@ -70,7 +70,7 @@ def _reduce(op: Op, types: Types) -> Types:
     return {"Out": (TensorType(dtype_attr(op, "out_dtype", x.dtype), dims or (1,), 0 if 0 in gone else x.lod_level),)}
 
 
-@shape_rule("isfinite")
+@shape_rule("isfinite", "isinf", "isnan")
 def _isfinite(_op: Op, types: Types) -> Types:
     one(types, "X")
     return {"Out": (TensorType(DType.BOOL, (1,)),)}

@@ -37,7 +37,9 @@ declare("write_to_array", "X I -> Out", doc="Out[I] = X")
 declare("read_from_array", "X I X_W? -> Out", may_lack="X X_W", doc="Out = X[I]")
 
 
-shape_rule("write_to_array", "read_from_array", "shrink_rnn_memory")(outputs_like(Out="X"))
+shape_rule("write_to_array", "read_from_array", "shrink_rnn_memory", "reorder_lod_tensor_by_rank")(
+    outputs_like(Out="X")
+)
 
 
 @shape_rule("tensor_array_to_tensor")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
-from pstranspile.ops.attributes import ints_attr
+from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.schema import INT, INTS, declare, declare_gradient, longs
 from pstranspile.ops.shapes import ShapeError, Types, describe, dtype_attr, one, outputs_like, shape_rule
 from pstranspile.ops.tensors.fill import made, made_like
@@ -99,12 +99,17 @@ declare_gradient("shuffle_batch", "ShuffleIdx Out@GRAD -> X@GRAD")
 shape_rule("gaussian_random", "truncated_gaussian_random")(made)
 
 
-@shape_rule("uniform_random")
+@shape_rule("uniform_random", "randint")
 def _uniform_random(op: Op, types: Types) -> Types:
     if "ShapeTensorList" not in types:
         return made(op, types)
     unknown = (-1,) * len(types["ShapeTensorList"])  # Fluid says of no dim what it is
     return {"Out": (TensorType(dtype_attr(op), unknown),)}
+
+
+@shape_rule("randperm")
+def _randperm(op: Op, _types: Types) -> Types:
+    return {"Out": (TensorType(dtype_attr(op), (int_attr(op, "n"),)),)}
 
 
 shape_rule("uniform_random_batch_size_like", "gaussian_random_batch_size_like")(made_like)
@@ -119,7 +124,13 @@ def _dropout(_op: Op, types: Types) -> Types:
 shape_rule("dropout_grad")(outputs_like(**{"X@GRAD": "Out@GRAD"}))
 
 declare("seed", "-> Out", {"seed": 0}, doc="Out = the attribute `seed`, or if that is 0 a number drawn in every step")
-declare("random_crop", "X Seed -> Out SeedOut~", {"shape": INTS, "startup_seed": 0}, doc="Out = a random part of X")
+declare(
+    "random_crop",
+    "X Seed -> Out SeedOut~",
+    {"shape": INTS, "startup_seed": 0},
+    may_lack="Seed",
+    doc="Out = a random part of X",
+)
 
 
 @shape_rule("seed")

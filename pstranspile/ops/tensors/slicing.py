@@ -117,7 +117,8 @@ def span(axis: int, dim: int, start: int, end: int, step: int) -> tuple[int, int
 def _strided_slice(op: Op, types: Types) -> Types:
     x, dims = one(types, "Input"), list(one(types, "Input").shape)
     axes, flags = ints_attr(op, "axes"), ints_attr(op, "infer_flags")
-    computed = any(slot in types or f"{slot}List" in types for _, slot in BOUNDS)
+    listed = any(f"{slot}List" in types for _, slot in BOUNDS)
+    computed = any(slot in types for _, slot in BOUNDS) or (listed and not flags)
     bounds = [ints_attr(op, name) for name, _ in BOUNDS]
     for at, axis in enumerate(axes):
         if not 0 <= axis < len(dims):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from pstranspile.fluid.contrib.layers import metric_op as metric_op
 from pstranspile.fluid.contrib.layers import nn as nn
 from pstranspile.fluid.contrib.layers import rnn_impl as rnn_impl
+from pstranspile.fluid.contrib.layers.metric_op import ctr_metric_bundle as ctr_metric_bundle
 from pstranspile.fluid.contrib.layers.nn import fused_embedding_seq_pool as fused_embedding_seq_pool
 from pstranspile.fluid.contrib.layers.nn import partial_concat as partial_concat
 from pstranspile.fluid.contrib.layers.nn import partial_sum as partial_sum
+from pstranspile.fluid.contrib.layers.nn import sequence_topk_avg_pooling as sequence_topk_avg_pooling
 from pstranspile.fluid.contrib.layers.nn import shuffle_batch as shuffle_batch
 from pstranspile.fluid.contrib.layers.nn import tdm_child as tdm_child
 from pstranspile.fluid.contrib.layers.nn import tdm_sampler as tdm_sampler

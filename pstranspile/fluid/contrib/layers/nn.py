@@ -125,6 +125,23 @@ def fused_embedding_seq_pool(
     return wrap(pooled)
 
 
+def sequence_topk_avg_pooling(input: Any, row: Any, col: Any, topks: Sequence[int], channel_num: int) -> Any:
+    """Of each row of pictures [channels * rows * columns] of any size the means of the largest elements.
+
+    `row` and `col` have as many rows and columns as the pictures; `topks` says of how many elements. Gives
+    [rows, channels * number of topks].
+    """
+    helper = LayerHelper("sequence_topk_avg_pooling")
+    pooled, places = (helper.create_variable_for_type_inference(input.dtype) for _ in range(2))
+    places.stop_gradient = True
+    inputs = {"X": input, "ROW": row, "COLUMN": col}
+    attrs = {"topks": list(topks), "channel_num": channel_num}
+    helper.append_op(
+        type="sequence_topk_avg_pooling", inputs=inputs, outputs={"Out": pooled, "pos": places}, attrs=attrs
+    )
+    return pooled
+
+
 def _table(helper: LayerHelper, attr: Any, shape: list[int], dtype: Any) -> Any:
     return helper.create_parameter(attr=attr, shape=shape, dtype=dtype, default_initializer=Constant(0))
 
