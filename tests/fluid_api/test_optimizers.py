@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import pstranspile.fluid as fluid
-from pstranspile.fluid import communicating
 from tests.fluid_api.running import fresh
 
 
@@ -128,14 +127,6 @@ def test_recomputing_keeps_the_updates_and_loads_no_state() -> None:
         assert [op.type for op in made] == ["sgd"]
         with pytest.raises(NotImplementedError, match="load function is not supported"):
             recomputing.load({})
-
-
-def test_recomputing_says_that_values_are_kept(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(communicating, "_WARNED", set())
-    fluid.optimizer.RecomputeOptimizer(fluid.optimizer.SGD(0.1))._set_checkpoints([])
-    assert "values are kept, not computed again" in capsys.readouterr().err
 
 
 def test_lamb_has_its_short_name() -> None:
