@@ -131,3 +131,16 @@ def test_recomputing_keeps_the_updates_and_loads_no_state() -> None:
 
 def test_lamb_has_its_short_name() -> None:
     assert fluid.optimizer.Lamb is fluid.optimizer.LambOptimizer
+
+
+@pytest.mark.parametrize("d_model", [0.01, 64])
+def test_the_rate_of_the_transformer_takes_any_size_above_zero(d_model: float) -> None:
+    layers: Any = fluid.layers
+    with fresh():
+        rate = layers.noam_decay(d_model, 200, 2.0)
+        executor = fluid.Executor()
+        executor.run(fluid.default_startup_program())
+        made = [float(executor.run(fetch_list=[rate])[0][0]) for _ in range(2)]
+        assert made == pytest.approx([2.0 * d_model**-0.5 * step * 200**-1.5 for step in (1, 2)])
+        with pytest.raises(ValueError, match="d_model of a schedule is 0, it must be above 0"):
+            layers.noam_decay(0, 200)
