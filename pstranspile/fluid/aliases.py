@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from pstranspile.fluid.missing import Missing, fluid_names
-from pstranspile.fluid.running.older import give_numbers
+from pstranspile.fluid.running.older import give_comparisons, give_numbers
 from pstranspile.fluid.running.older_names import give_names
 
 HERE = __name__.rpartition(".")[0]
@@ -109,9 +109,10 @@ def install() -> None:
 
 
 def install_for_scripts() -> None:
-    """Makes this process one of scripts: the names are known, and arrays of one element are numbers."""
+    """Makes this process one of scripts: names and numbers are those of Fluid's days."""
     install()
     give_numbers()
+    give_comparisons()
 
 
 def install_for_children() -> None:
