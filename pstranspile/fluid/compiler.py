@@ -118,6 +118,20 @@ class CompiledProgram:
         self._share_vars_from: CompiledProgram | None = None
         self._is_data_parallel = False
         self._compiled: tuple[Any, Any] | None = None
+        self.predictor: Any = None
+        """What runs the program's model, once it was compiled for inference."""
+
+    @property
+    def _is_inference(self) -> bool:
+        """Whether the program was compiled for inference."""
+        return self.predictor is not None
+
+    def _with_inference_optimize(self, config: Any) -> CompiledProgram:
+        """Has runs take and give the tensors of a predictor, which runs the model that a configuration names."""
+        from pstranspile.fluid.inference import create_paddle_predictor
+
+        self.predictor = create_paddle_predictor(config)
+        return self
 
     @property
     def _program(self) -> Program:

@@ -16,6 +16,16 @@ from pstranspile.fluid.graph.op_facts import has_non_empty_grad_op_maker as has_
 from pstranspile.fluid.graph.op_facts import kernels_of_ops
 from pstranspile.fluid.graph.op_facts import op_support_gpu as op_support_gpu
 from pstranspile.fluid.graph.vartype import VarDesc as VarDesc
+from pstranspile.fluid.inference import AnalysisConfig as AnalysisConfig
+from pstranspile.fluid.inference import AnalysisPredictor as AnalysisPredictor
+from pstranspile.fluid.inference import NativeConfig as NativeConfig
+from pstranspile.fluid.inference import NativePaddlePredictor as NativePaddlePredictor
+from pstranspile.fluid.inference import PaddleBuf as PaddleBuf
+from pstranspile.fluid.inference import PaddleDType as PaddleDType
+from pstranspile.fluid.inference import PaddlePredictor as PaddlePredictor
+from pstranspile.fluid.inference import PaddleTensor as PaddleTensor
+from pstranspile.fluid.inference import ZeroCopyTensor as ZeroCopyTensor
+from pstranspile.fluid.inference import create_paddle_predictor as create_paddle_predictor
 from pstranspile.fluid.lod_tensor import LoDTensor as LoDTensor
 from pstranspile.fluid.lod_tensor import LoDTensorArray as LoDTensorArray
 from pstranspile.fluid.lod_tensor import from_dlpack as from_dlpack
