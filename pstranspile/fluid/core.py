@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from pstranspile.fluid.dataset import InMemoryDataset
 from pstranspile.fluid.executor import Scope as Scope
 from pstranspile.fluid.framework import is_compiled_with_cuda as is_compiled_with_cuda
 from pstranspile.fluid.graph.desc import AttrType as AttrType
@@ -83,6 +84,13 @@ class op_proto_and_checker_maker:
 def globals() -> Flags:
     """All flags by name."""
     return FLAGS
+
+
+def Dataset(kind: str) -> InMemoryDataset:
+    """A data set of Fluid's only kind, `MultiSlotDataset`. Raises ValueError for others."""
+    if kind != "MultiSlotDataset":
+        raise ValueError(f"the core has data sets of the kind MultiSlotDataset, not {kind}")
+    return InMemoryDataset()
 
 
 def set_feed_variable(scope: Scope, tensor: LoDTensor, name: str, index: int) -> None:

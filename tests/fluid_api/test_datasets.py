@@ -199,3 +199,19 @@ def test_lines_without_ids_are_not_merged(tmp_path: Path) -> None:
         made.load_into_memory()
         made.global_shuffle()
         assert made.get_memory_data_size() == 6
+
+
+def test_data_sets_tell_what_they_were_told() -> None:
+    made = fluid.core.Dataset("MultiSlotDataset")
+    made.set_thread_num(12)
+    made.set_trainer_num(4)
+    made.set_filelist(["hdfs:a", "b"])
+    made.set_hdfs_config("name", "user")
+    assert (made.get_thread_num(), made.get_trainer_num(), made.get_filelist()) == (12, 4, ["hdfs:a", "b"])
+    assert made.get_hdfs_config() == ("name", "user")
+    with pytest.raises(NotImplementedError, match="reading hdfs:a"):
+        made.load_into_memory()
+    made.set_download_cmd("print it")
+    assert made.get_download_cmd() == "print it"
+    with pytest.raises(ValueError, match="not Another"):
+        fluid.core.Dataset("Another")
