@@ -15,7 +15,7 @@ from typing import Any
 
 from pstranspile.fluid.missing import Missing, fluid_names
 from pstranspile.fluid.running.older import give_numbers, give_unequal_rows
-from pstranspile.fluid.running.older_libraries import give_library_names
+from pstranspile.fluid.running.older_libraries import change_libraries
 from pstranspile.fluid.running.older_names import give_names
 
 HERE = __name__.rpartition(".")[0]
@@ -105,16 +105,16 @@ class _Finder(MetaPathFinder):
 def install() -> None:
     """Makes the names of Fluid's modules known in this process, and those that Python and numpy had then."""
     give_names()
-    give_library_names()
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 
 
 def install_for_scripts() -> None:
-    """Makes this process one of scripts: the names are known, and arrays are made and taken as numpy did then."""
+    """Makes this process one of scripts: names, arrays and comparisons are those of Fluid's days."""
     install()
     give_numbers()
     give_unequal_rows()
+    change_libraries()
 
 
 def install_for_children() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile import autodiff
-from pstranspile.fluid.communicating import warn_unused
 from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.recomputing import Recomputing
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.layers.accepted import check_kind
 from pstranspile.fluid.missing import names_of_fluid
@@ -36,26 +36,36 @@ def append_backward(
     callbacks: Any = None,
     checkpoints: Any = None,
 ) -> list[tuple[Any, Any]]:
-    """Appends the gradients of `loss`; gives parameters and their gradients in pairs."""
+    """Appends the gradients of `loss`; gives parameters and their gradients in pairs.
+
+    With `checkpoints`, a list of variables, other values between them are computed again for the gradients.
+    """
     if not isinstance(loss, Variable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"append_backward takes the variable of a loss, not a {type(loss).__name__}")
     if callbacks is not None and not (several(callbacks) and all(map(callable, callbacks))):
         raise TypeError("callbacks are a list of functions of a block and the variables of its gradients")
-    if checkpoints:
-        warn_unused("append_backward(checkpoints=...)", "given", "values are kept, not computed again")
     program = loss.block.program
+    cut = _recomputing(loss, checkpoints, no_grad_set)
     before: list[int] = [len(block.ops) for block in program.blocks]
     wanted = _names("parameter_list", parameter_list, (list, tuple, set))
     asked = (
         sorted(wanted) if isinstance(parameter_list, set) and wanted else wanted
     )  # the same program in every process
     pairs = autodiff.append_backward(program.live(), loss.name, asked, _no_grad_names(no_grad_set))
+    if cut is not None:
+        cut.insert()
     if asked is not wanted:
         pairs = sorted(pairs, key=lambda pair: (wanted or []).index(pair.param))
     if callbacks:
         _call_back(program, before, callbacks)
     find = program.current_block()._var_recursive
     return [(find(pair.param), find(pair.grad)) for pair in pairs if pair.grad is not None]
+
+
+def _recomputing(loss: Variable, checkpoints: Any, no_grad_set: Any) -> Recomputing | None:
+    """How the ops before a loss are cut at checkpoints, None without any. Raises TypeError for what is no list."""
+    names = _names("checkpoints", checkpoints, (list,))
+    return Recomputing(loss.block.program.live(), loss.name, names, _no_grad_names(no_grad_set)) if names else None
 
 
 def _call_back(program: Any, before: list[int], callbacks: Any) -> None:

@@ -10,6 +10,7 @@ from pstranspile.fluid.framework import cpu_places
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.missing import names_of_fluid, refused
+from pstranspile.fluid.running.passes import PassBuilder
 
 
 class _Settings:
@@ -100,6 +101,15 @@ class BuildStrategy(_Settings):
         "mkldnn_enabled_op_types": set[str](),
     }
 
+    @property
+    def passes(self) -> PassBuilder:
+        """The passes that the script has added."""
+        return vars(self).setdefault("_passes", PassBuilder())
+
+    def _finalize_strategy_and_create_passes(self) -> PassBuilder:
+        """The passes, to be added to."""
+        return self.passes
+
 
 class CompiledProgram:
     """A program, to be run by an Executor, as if by several devices: each gives the rows of a feed of its own."""
@@ -118,6 +128,20 @@ class CompiledProgram:
         self._share_vars_from: CompiledProgram | None = None
         self._is_data_parallel = False
         self._compiled: tuple[Any, Any] | None = None
+        self.predictor: Any = None
+        """What runs the program's model, once it was compiled for inference."""
+
+    @property
+    def _is_inference(self) -> bool:
+        """Whether the program was compiled for inference."""
+        return self.predictor is not None
+
+    def _with_inference_optimize(self, config: Any) -> CompiledProgram:
+        """Has runs take and give the tensors of a predictor, which runs the model that a configuration names."""
+        from pstranspile.fluid.inference import create_paddle_predictor
+
+        self.predictor = create_paddle_predictor(config)
+        return self
 
     @property
     def _program(self) -> Program:
@@ -143,7 +167,12 @@ class CompiledProgram:
         return self
 
     def _compile(self, scope: Any, place: Any) -> CompiledProgram:
-        """Binds the program to a scope and a place. Raises ValueError where it is bound to others, or can't share."""
+        """Binds the program to a scope and a place.
+
+        Raises ValueError where it is bound to others, or can't share, NotHere for passes that can't be honoured.
+        """
+        if self._build_strategy is not None:
+            self._build_strategy.passes.require_same(self.inner_program)
         if self._compiled is not None and self._compiled != (scope, place):
             raise ValueError("the program was compiled for another scope or place")
         source = self._share_vars_from

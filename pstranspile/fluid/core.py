@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from pstranspile.fluid.dataset import InMemoryDataset
 from pstranspile.fluid.executor import Scope as Scope
 from pstranspile.fluid.framework import is_compiled_with_cuda as is_compiled_with_cuda
 from pstranspile.fluid.graph.desc import AttrType as AttrType
@@ -16,6 +17,16 @@ from pstranspile.fluid.graph.op_facts import has_non_empty_grad_op_maker as has_
 from pstranspile.fluid.graph.op_facts import kernels_of_ops
 from pstranspile.fluid.graph.op_facts import op_support_gpu as op_support_gpu
 from pstranspile.fluid.graph.vartype import VarDesc as VarDesc
+from pstranspile.fluid.inference import AnalysisConfig as AnalysisConfig
+from pstranspile.fluid.inference import AnalysisPredictor as AnalysisPredictor
+from pstranspile.fluid.inference import NativeConfig as NativeConfig
+from pstranspile.fluid.inference import NativePaddlePredictor as NativePaddlePredictor
+from pstranspile.fluid.inference import PaddleBuf as PaddleBuf
+from pstranspile.fluid.inference import PaddleDType as PaddleDType
+from pstranspile.fluid.inference import PaddlePredictor as PaddlePredictor
+from pstranspile.fluid.inference import PaddleTensor as PaddleTensor
+from pstranspile.fluid.inference import ZeroCopyTensor as ZeroCopyTensor
+from pstranspile.fluid.inference import create_paddle_predictor as create_paddle_predictor
 from pstranspile.fluid.lod_tensor import LoDTensor as LoDTensor
 from pstranspile.fluid.lod_tensor import LoDTensorArray as LoDTensorArray
 from pstranspile.fluid.lod_tensor import from_dlpack as from_dlpack
@@ -73,6 +84,13 @@ class op_proto_and_checker_maker:
 def globals() -> Flags:
     """All flags by name."""
     return FLAGS
+
+
+def Dataset(kind: str) -> InMemoryDataset:
+    """A data set of Fluid's only kind, `MultiSlotDataset`. Raises ValueError for others."""
+    if kind != "MultiSlotDataset":
+        raise ValueError(f"the core has data sets of the kind MultiSlotDataset, not {kind}")
+    return InMemoryDataset()
 
 
 def set_feed_variable(scope: Scope, tensor: LoDTensor, name: str, index: int) -> None:

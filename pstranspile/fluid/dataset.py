@@ -45,6 +45,8 @@ class DatasetBase:
         self.filelist: list[str] = []
         self.use_vars: list[Variable] = []
         self.download_cmd = ""
+        self.thread_num = self.trainer_num = 0
+        self._hdfs = "", ""
         self.hdfs_command: list[str] = []
         self.parse_ins_id = self.parse_content = self.fea_eval = False
 
@@ -56,12 +58,36 @@ class DatasetBase:
         """Sets how many samples a batch has (default: 1)."""
         self.batch_size = batch_size
 
+    @property
+    def dataset(self) -> DatasetBase:
+        """The data set itself, on which scripts call what Fluid's C++ core does."""
+        return self
+
     def set_thread(self, thread_num: int) -> None:
-        """Fluid's number of threads; here files are read one after the other."""
+        """Sets Fluid's number of threads; here files are read one after the other."""
+        self.thread_num = thread_num
+
+    set_thread_num = set_thread
+
+    def get_thread_num(self) -> int:
+        """The number of threads that was set (0: none was)."""
+        return self.thread_num
+
+    def set_trainer_num(self, trainer_num: int) -> None:
+        """Sets Fluid's number of trainers; each is given files of its own by its script."""
+        self.trainer_num = trainer_num
+
+    def get_trainer_num(self) -> int:
+        """The number of trainers that was set (0: none was)."""
+        return self.trainer_num
 
     def set_filelist(self, filelist: list[str]) -> None:
         """Sets the files, which are read in order."""
         self.filelist = list(filelist)
+
+    def get_filelist(self) -> list[str]:
+        """The files."""
+        return list(self.filelist)
 
     def set_use_var(self, var_list: list[Variable]) -> None:
         """Sets the variables. Raises ValueError for one that holds neither float32 nor int64."""
@@ -72,13 +98,22 @@ class DatasetBase:
 
     def set_hdfs_config(self, fs_name: str, fs_ugi: str) -> None:
         """Has files whose names begin with `afs:` or `hdfs:` printed by Hadoop's client, as this user."""
+        self._hdfs = fs_name, fs_ugi
         home = os.environ.get("HADOOP_HOME")
         client = os.path.join(home, "bin", "hadoop") if home else "hadoop"
         self.hdfs_command = [client, "fs", f"-Dfs.default.name={fs_name}", f"-Dhadoop.job.ugi={fs_ugi}"]
 
+    def get_hdfs_config(self) -> tuple[str, str]:
+        """Name and user of the other file system, empty if none were set."""
+        return self._hdfs
+
     def set_download_cmd(self, download_cmd: str) -> None:
         """Sets the command that prints a file of another system, whose name begins with `afs:` or `hdfs:`."""
         self.download_cmd = download_cmd
+
+    def get_download_cmd(self) -> str:
+        """The command that prints a file of another system."""
+        return self.download_cmd
 
     def set_fea_eval(self, record_candidate_size: int, fea_eval: bool = True) -> None:
         """Has `slots_shuffle` do its work, to see what a variable is worth."""
@@ -205,11 +240,6 @@ class InMemoryDataset(DatasetBase):
         super().__init__()
         self._held: list[Sample] = []
         self._merge_size: int | None = None
-
-    @property
-    def dataset(self) -> InMemoryDataset:
-        """The data set itself, on which scripts call what Fluid's C++ core does."""
-        return self
 
     def load_into_memory(self) -> None:
         """Reads all files."""

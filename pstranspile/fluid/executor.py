@@ -120,6 +120,8 @@ class Executor:
         """
         if self._closed:
             raise RuntimeError("the executor was closed")
+        if getattr(program, "predictor", None) is not None:
+            return program.predictor.run(feed)
         names, updates = wanted(fetch_list)
         devices: int = getattr(program, "device_count", 1)
         chosen: Any = default_main_program() if program is None else program

@@ -11,7 +11,6 @@ from pstranspile.autodiff.minimize import apply_gradients
 from pstranspile.fluid.backward import append_backward
 from pstranspile.fluid.clip import GradientClipBase
 from pstranspile.fluid.clip import append_gradient_clip_ops as append_gradient_clip_ops
-from pstranspile.fluid.communicating import warn_unused
 from pstranspile.fluid.framework import default_main_program, default_startup_program, program_guard
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.missing import NotHere, names_of_fluid, refused
@@ -222,14 +221,27 @@ class LookaheadOptimizer:
 
 
 class RecomputeOptimizer(Optimizer):
-    """Fluid's optimizer that computes parts twice to save memory; here values are kept, and the result is the same."""
+    """An optimizer for gradients of which values between checkpoints are computed again, instead of being kept."""
 
     def __init__(self, optimizer: Optimizer):
         self.inner = optimizer
+        self._checkpoints: Any = None
 
-    def backward(self, *args: Any, **options: Any) -> Pairs:
-        """As the inner optimizer."""
-        return self.inner.backward(*args, **options)
+    def _set_checkpoints(self, checkpoints: Any) -> None:
+        """Sets the variables that are kept (a list; default: all are)."""
+        self._checkpoints = checkpoints
+
+    def backward(
+        self,
+        loss: Variable,
+        startup_program: Any = None,
+        parameter_list: Any = None,
+        no_grad_set: Any = None,
+        callbacks: Any = None,
+    ) -> Pairs:
+        """Appends the gradients of `loss`; gives parameters and gradients in pairs."""
+        with program_guard(loss.block.program, startup_program or default_startup_program()):
+            return append_backward(loss, parameter_list or self._parameters, no_grad_set, callbacks, self._checkpoints)
 
     def apply_gradients(self, params_grads: Pairs) -> list[Any]:
         """As the inner optimizer."""
@@ -239,24 +251,12 @@ class RecomputeOptimizer(Optimizer):
         """As the inner optimizer."""
         return self.inner.apply_optimize(loss, startup_program, params_grads)
 
-    def _set_checkpoints(self, checkpoints: Any) -> None:
-        """Takes the values that Fluid keeps, and says on stderr that here all are kept."""
-        warn_unused(
-            "RecomputeOptimizer's checkpoints", "given", "values are kept, not computed again, the result is Fluid's"
-        )
-
     def load(self, _state: Any) -> NoReturn:
         """Refused, in the words that Fluid has for it: the state of an optimizer is loaded with the program's."""
         raise NotHere("load function is not supported by Recompute Optimizer for now")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["inner"], name)
-
-    def minimize(
-        self, loss: Variable, startup_program: Any = None, parameter_list: Any = None, no_grad_set: Any = None
-    ) -> Any:
-        """As the inner optimizer."""
-        return self.inner.minimize(loss, startup_program, parameter_list, no_grad_set)
 
 
 class DGCMomentumOptimizer:

@@ -230,3 +230,17 @@ def test_rows_of_a_loaded_model_are_looked_up_on_the_servers_that_a_script_names
         fluid.io.save_inference_model(str(tmp_path), ["ids"], [fluid.layers.scale(rows, 2.0)], executor)
         program, _, _ = fluid.io.load_inference_model(str(tmp_path), executor, pserver_endpoints=["a:1", "b:2"])
     assert [op.attr("epmap") for op in program.global_block().ops if op.type == "prefetch"] == [["a:1", "b:2"]]
+
+
+def test_data_sets_tell_what_they_were_told() -> None:
+    made = fluid.core.Dataset("MultiSlotDataset")
+    made.set_thread_num(12)
+    made.set_trainer_num(4)
+    made.set_filelist(["hdfs:a", "b"])
+    made.set_hdfs_config("name", "user")
+    assert (made.get_thread_num(), made.get_trainer_num(), made.get_filelist()) == (12, 4, ["hdfs:a", "b"])
+    assert made.get_hdfs_config() == ("name", "user")
+    made.set_download_cmd("print it")
+    assert made.get_download_cmd() == "print it"
+    with pytest.raises(ValueError, match="not Another"):
+        fluid.core.Dataset("Another")

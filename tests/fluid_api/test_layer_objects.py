@@ -90,3 +90,12 @@ def test_a_class_may_derive_from_what_is_not_here_and_fails_where_it_is_used():
         Mine(1)
     with pytest.raises(NotHere, match=r"fluid\.dygraph\.guard"):
         dygraph.guard()
+
+
+def test_embeddings_take_ids(main: Any):
+    rows = dygraph.Embedding([10, 4])
+    with pytest.raises(TypeError, match="Embedding: input must be Variable"):
+        rows(np.int64([1]))
+    with pytest.raises(TypeError, match="Embedding: input must be of int64, not of int32"):
+        rows(fluid.data("ids", [-1], dtype="int32"))
+    assert not main.global_block().ops

@@ -78,6 +78,36 @@ def test_scripts_find_what_python_had(tmp_path: Path) -> None:
     assert ran.stdout.splitlines() == ["done", "done"]
 
 
+COMPARED = """\
+{first}
+import unittest
+import numpy as np
+
+
+class Case(unittest.TestCase):
+    def test_almost(self):
+        self.assertAlmostEqual(0.8187307530779818, np.float32(0.8187307530779818))
+        self.assertAlmostEqual(np.float32(1.5), 1.6, delta=0.2, msg="near")
+        with self.assertRaisesRegex(AssertionError, "0.5 != .*0.500001"):
+            self.assertAlmostEqual(0.5, np.float32(0.500001))
+        self.assertNotAlmostEqual(0.5, np.float32(0.500001))
+        self.assertAlmostEqual("same", "same")
+
+
+unittest.main()
+"""
+
+
+@pytest.mark.parametrize("first", ["import unittest, paddle", "import paddle", ""])
+def test_tests_compare_in_double_precision(tmp_path: Path, first: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(COMPARED.format(first=first))
+    ran = subprocess.run(
+        [sys.executable, "-m", "pstranspile.fluid", str(script)], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
 def test_versions_are_compared_part_by_part():
     old, new = LooseVersion("1.9.post2"), LooseVersion("1.10")
     assert old < new < "2"

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import pstranspile.fluid as fluid
-from pstranspile.fluid import communicating
 from tests.fluid_api.running import fresh
 
 
@@ -130,14 +129,6 @@ def test_recomputing_keeps_the_updates_and_loads_no_state() -> None:
             recomputing.load({})
 
 
-def test_recomputing_says_that_values_are_kept(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(communicating, "_WARNED", set())
-    fluid.optimizer.RecomputeOptimizer(fluid.optimizer.SGD(0.1))._set_checkpoints([])
-    assert "values are kept, not computed again" in capsys.readouterr().err
-
-
 def test_lamb_has_its_short_name() -> None:
     assert fluid.optimizer.Lamb is fluid.optimizer.LambOptimizer
 
@@ -156,3 +147,16 @@ def test_the_decay_of_a_moving_average_rises_with_the_steps() -> None:
         fed = {"x": np.ones((2, 2), "float32")}
         got = [float(executor.run(feed=fed, fetch_list=[decay])[0].item()) for _ in range(5)]
         np.testing.assert_allclose(got, [2 / 11, 3 / 12, 0.3, 0.3, 0.3], rtol=1e-6)
+
+
+@pytest.mark.parametrize("d_model", [0.01, 64])
+def test_the_rate_of_the_transformer_takes_any_size_above_zero(d_model: float) -> None:
+    layers: Any = fluid.layers
+    with fresh():
+        rate = layers.noam_decay(d_model, 200, 2.0)
+        executor = fluid.Executor()
+        executor.run(fluid.default_startup_program())
+        made = [float(executor.run(fetch_list=[rate])[0][0]) for _ in range(2)]
+        assert made == pytest.approx([2.0 * d_model**-0.5 * step * 200**-1.5 for step in (1, 2)])
+        with pytest.raises(ValueError, match="d_model of a schedule is 0, it must be above 0"):
+            layers.noam_decay(0, 200)

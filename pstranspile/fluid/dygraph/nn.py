@@ -7,6 +7,7 @@ from typing import Any
 
 from pstranspile.fluid import layers
 from pstranspile.fluid.dygraph.layers import Layer
+from pstranspile.fluid.layers.accepted import check_variable
 from pstranspile.fluid.layers.adapt import to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.layers.basic import layer_outputs
@@ -37,7 +38,8 @@ class Embedding(Layer):
         self.weight = self.create_parameter(size, param_attr, dtype)
 
     def forward(self, input: Any) -> Any:
-        """The rows of the ids, of the ids' dims and the rows' size."""
+        """The rows of the ids (int64), of the ids' dims and the rows' size. Raises TypeError for other inputs."""
+        check_variable("Embedding", "input", input, ("int64",))
         ids, table = to_core(input), to_core(self.weight)
         made = layer_outputs(
             "lookup_table_v2", {"Ids": ids, "W": table}, {"Out": table.dtype}, self._attrs, name=self.full_name()

@@ -48,9 +48,14 @@ def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Any:
     return _emitted(autodiff.Piecewise(tuple(boundaries), tuple(map(float, values))))
 
 
-def noam_decay(d_model: int, warmup_steps: int, learning_rate: float = 1.0) -> Any:
-    """The rate of the transformer: up for so many steps, then down with the root of the step."""
-    return _emitted(autodiff.Noam(d_model, warmup_steps, learning_rate))
+def noam_decay(d_model: float, warmup_steps: int, learning_rate: float = 1.0) -> Any:
+    """The rate of the transformer: up for so many steps, then down with the root of the step.
+
+    It is divided by the root of `d_model`, a number above 0. Raises ValueError for others.
+    """
+    if d_model <= 0:
+        raise ValueError(f"d_model of a schedule is {d_model}, it must be above 0")
+    return _emitted(autodiff.Noam(1, warmup_steps, learning_rate * d_model**-0.5))
 
 
 def cosine_decay(learning_rate: float, step_each_epoch: int, epochs: int) -> Any:

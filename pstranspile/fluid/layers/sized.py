@@ -154,7 +154,8 @@ def random_crop(x: Any, shape: Any, seed: Any = None) -> Any:
     `seed` is a number to begin with, by default a random one, or a variable that changes from step to step. Raises
     ValueError for anything else.
     """
-    helper, attrs = LayerHelper("random_crop"), {"shape": list(shape)}
+    helper = LayerHelper("random_crop")
+    attrs: dict[str, Any] = {"shape": list(shape)}
     if seed is None:
         seed = int(np.random.randint(-65536, 65536))
     if isinstance(seed, int):

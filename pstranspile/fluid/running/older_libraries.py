@@ -1,21 +1,51 @@
-"""Names that other libraries had when Fluid's scripts were written, given once a script imports the library."""
+"""What modules had when Fluid's scripts were written, given to them once a script imports them."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
+from typing import Any
 
-_RENAMED: Mapping[str, Mapping[str, str]] = {
-    "PIL.Image": {"ANTIALIAS": "LANCZOS", "LINEAR": "BILINEAR", "CUBIC": "BICUBIC"},
-}
-"""Module -> a name that it had (Pillow until 9), and the one that it has for the same thing."""
+import numpy as np
+
+_FILTERS = {"ANTIALIAS": "LANCZOS", "LINEAR": "BILINEAR", "CUBIC": "BICUBIC"}
+"""Names of filters that Pillow had until 9, and those that it has for the same things."""
 
 
-class _Renaming(Loader):
-    """Loads a module as its own loader does, and then gives it the names that it had."""
+def _give_filters(module: ModuleType) -> None:
+    held = vars(module)
+    for older, name in _FILTERS.items():
+        if older not in held and name in held:
+            held[older] = held[name]
+
+
+def _compare_doubles(module: ModuleType) -> None:
+    cases: Any = vars(module)["TestCase"]
+    for name in ("assertAlmostEqual", "assertNotAlmostEqual"):
+        if not hasattr(getattr(cases, name), "__wrapped__"):
+            setattr(cases, name, _of_doubles(getattr(cases, name)))
+
+
+def _of_doubles(compare: Callable[..., None]) -> Callable[..., None]:
+    @wraps(compare)
+    def compared(case: Any, first: Any, second: Any, *rest: Any, **options: Any) -> None:
+        if type(first) is not type(second):
+            first, second = (float(x) if isinstance(x, np.floating) else x for x in (first, second))
+        compare(case, first, second, *rest, **options)
+
+    return compared
+
+
+_CHANGES: Mapping[str, Callable[[ModuleType], None]] = {"PIL.Image": _give_filters, "unittest.case": _compare_doubles}
+"""Module -> what is done to it after it was loaded."""
+
+
+class _Changing(Loader):
+    """Loads a module as its own loader does, and then changes it."""
 
     def __init__(self, own: Loader):
         self.own = own
@@ -25,30 +55,35 @@ class _Renaming(Loader):
         return self.own.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Runs the module; a name that is still there stays as it is."""
+        """Runs the module, and changes it."""
         self.own.exec_module(module)
-        held = vars(module)
-        for older, name in _RENAMED[module.__name__].items():
-            if older not in held and name in held:
-                held[older] = held[name]
+        _CHANGES[module.__name__](module)
 
 
-class Renamed(MetaPathFinder):
-    """Finds the modules that have names to be given, where Python's own finder does."""
+class Changed(MetaPathFinder):
+    """Finds the modules that are changed, where Python's own finder does."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Where such a module comes from; None for all other modules, and where it is not installed."""
-        if fullname not in _RENAMED:
+        if fullname not in _CHANGES:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Renaming(spec.loader)
+            spec.loader = _Changing(spec.loader)
         return spec
 
 
-def give_library_names() -> None:
-    """Has modules that are imported from now on have the names that they had."""
-    if not any(isinstance(finder, Renamed) for finder in sys.meta_path):
-        sys.meta_path.insert(0, Renamed())
+def change_libraries() -> None:
+    """Gives modules what they had, those that are loaded at once, others when they are.
+
+    Images are resized by the names of filters that Pillow had until 9. Tests compare a number of numpy with one of
+    Python in double precision, as before numpy 2.0. Since then the difference is taken, and rounded, in the precision
+    of numpy's number: seven places of float32 are more than it has.
+    """
+    for name, change in _CHANGES.items():
+        if name in sys.modules:
+            change(sys.modules[name])
+    if not any(isinstance(finder, Changed) for finder in sys.meta_path):
+        sys.meta_path.insert(0, Changed())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.fluid import io
-from pstranspile.fluid.communicating import warn_unused
 from pstranspile.fluid.compiler import BuildStrategy, ExecutionStrategy
 from pstranspile.fluid.contrib.mixed_precision import OptimizerWithMixedPrecision
 from pstranspile.fluid.framework import default_main_program, default_startup_program
@@ -87,8 +86,6 @@ class Collective(Checkpoints, Fleet):
         for name in ("use_dgc", "use_amp", "use_dist_fc"):
             if settings[name]:
                 raise refused(f"DistributedStrategy.{name}", "gradients are exchanged whole, as the program has them")
-        if settings["forward_recompute"]:
-            warn_unused("DistributedStrategy.forward_recompute", True, "values are kept, not computed again")
         if self.worker_num() == 1:
             return
         mode = "local_sgd" if settings["use_local_sgd"] else settings["collective_mode"] or "grad_allreduce"
@@ -153,7 +150,11 @@ class CollectiveOptimizer(DistributedOptimizer):
     ) -> Any:
         """Minimises the loss, and makes the programs of this trainer."""
         self._check()
-        made = self._optimizer.minimize(loss, startup_program, parameter_list, no_grad_set)
+        optimizer: Any = self._optimizer
+        if self._strategy.forward_recompute:
+            optimizer = RecomputeOptimizer(optimizer)
+            optimizer._set_checkpoints(self._strategy.recompute_checkpoints)
+        made = optimizer.minimize(loss, startup_program, parameter_list, no_grad_set)
         fleet.transpile(self._strategy)
         return made
 

@@ -10,6 +10,7 @@ from pstranspile.fluid.compiler import BuildStrategy, ExecutionStrategy
 from pstranspile.fluid.incubate.fleet import collective
 from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler import distributed_strategy as servers
 from pstranspile.fluid.missing import refused
+from pstranspile.fluid.optimizer import RecomputeOptimizer
 
 _A_SYNC = {
     "k_steps": -1,
@@ -35,7 +36,6 @@ _REFUSED = {
     "fp16_allreduce": "gradients are exchanged in their own element type",
 }
 _ACCEPTED = {
-    "recompute": "values are kept, not computed again",
     "sync_nccl_allreduce": "all is computed on the CPU",
     "use_hierarchical_allreduce": "gradients are added in one ring",
     "hierarchical_allreduce_inter_nranks": "gradients are added in one ring",
@@ -55,7 +55,8 @@ class DistributedStrategy:
     """How trainers and servers work together.
 
     `a_sync` has trainers wait for nobody, with `a_sync_configs["k_steps"]` above 0 as geo-SGD that exchanges every so
-    many steps; `localsgd` has trainers without servers average parameters. Raises AttributeError for unknown names,
+    many steps; `localsgd` has trainers without servers average parameters; `recompute` has values between
+    `recompute_configs["checkpoints"]` computed again for the gradients. Raises AttributeError for unknown names,
     ValueError for unknown keys of configurations, NotHere for what is refused when it is set.
     """
 
@@ -68,7 +69,7 @@ class DistributedStrategy:
             "build_strategy": BuildStrategy(),
             "a_sync_configs": {**_A_SYNC},
         }
-        known |= dict.fromkeys([*_REFUSED, *_ACCEPTED], False)
+        known |= dict.fromkeys([*_REFUSED, *_ACCEPTED, "recompute"], False)
         known |= {f"{name}_configs": {} for name in (*_REFUSED, "recompute", "localsgd")}
         vars(self).update(known)
 
@@ -98,6 +99,17 @@ class DistributedStrategy:
                 near = get_close_matches(str(key), _A_SYNC, 1)
                 raise ValueError(f"a_sync_configs has no {key!r}{f'; did you mean {near[0]}?' if near else ''}")
         return {**vars(self)["a_sync_configs"], **given}
+
+    def optimizer(self, given: Any) -> Any:
+        """The optimizer that computes gradients as the strategy says. Raises ValueError for `recompute` alone."""
+        if not self.recompute:
+            return given
+        checkpoints = self.recompute_configs.get("checkpoints")
+        if not checkpoints:
+            raise ValueError('DistributedStrategy.recompute needs recompute_configs["checkpoints"]')
+        made = RecomputeOptimizer(given)
+        made._set_checkpoints(list(checkpoints))  # pyright: ignore[reportPrivateUsage]
+        return made
 
     def with_servers(self) -> servers.DistributedStrategy:
         """The strategy of Fluid 1.8 for parameter servers."""
