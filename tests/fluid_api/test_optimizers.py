@@ -156,3 +156,20 @@ def test_the_decay_of_a_moving_average_rises_with_the_steps() -> None:
         fed = {"x": np.ones((2, 2), "float32")}
         got = [float(executor.run(feed=fed, fetch_list=[decay])[0].item()) for _ in range(5)]
         np.testing.assert_allclose(got, [2 / 11, 3 / 12, 0.3, 0.3, 0.3], rtol=1e-6)
+
+
+def test_averages_leave_out_what_a_script_says() -> None:
+    with fresh():
+        x = fluid.data("x", [None, 2])
+        left = fluid.ParamAttr(name="left", do_model_average=False)
+        made = fluid.layers.fc(x, 2, param_attr=left, bias_attr=fluid.WeightNormParamAttr(name="normal"))
+        made = fluid.layers.batch_norm(
+            made, moving_mean_name="mean", param_attr="w", bias_attr="b", do_model_average_for_mean_and_var=False
+        )
+        fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(made))
+        block = fluid.default_main_program().global_block()
+        assert [block.var(name).do_model_average for name in ("left", "normal_g", "mean", "w")] == [False] * 3 + [True]
+        block.var("w").do_model_average = False
+        fluid.optimizer.ExponentialMovingAverage(0.9)
+        assert [name for name in block.vars if name.endswith("_ema_0")] == ["b_ema_0"]
+        assert not fluid.default_main_program().clone().global_block().var("left").do_model_average
