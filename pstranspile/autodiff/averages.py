@@ -36,7 +36,7 @@ class ModelAverage:
             "min_average_window": min_average_window,
             "max_average_window": max_average_window,
         }
-        params = [Value(draft, var.name) for var in draft.parameters()]
+        params = _averaged(draft)
         kept = [(param, _backup(param, f"{param.name}.tmp")) for param in params]
         self._states: dict[str, dict[str, Value]] = {}
         for param, backup in kept:
@@ -87,7 +87,7 @@ class ExponentialMovingAverage:
             self._decay = basic.global_var(draft, "scheduled_ema_decay_rate", (1,), DType.FP32, decay)
             if steps is not None:
                 self._limit(steps, decay)
-        params = [Value(draft, var.name) for var in draft.parameters()]
+        params = _averaged(draft)
         self._kept = [(param, _backup(param, f"{name}{param.name}.ema_tmp")) for param in params]
         self._averages: dict[str, Value] = {}
         for param, backup in self._kept:
@@ -156,6 +156,11 @@ def lookahead(draft: Draft, alpha: float = 0.5, k: int = 5) -> None:
             basic.assign(moved, param)
     with switch.default():
         pass
+
+
+def _averaged(draft: Draft) -> list[Value]:
+    """The parameters that averages take in."""
+    return [Value(draft, var.name) for var in draft.parameters() if var.name not in draft.unaveraged]
 
 
 def _slow_copy(param: Value) -> Value:

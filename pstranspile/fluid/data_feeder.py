@@ -19,6 +19,32 @@ def convert_dtype(dtype: Any) -> str:
     return numpy_name(dtype)
 
 
+def check_type(input: Any, input_name: str, expected_type: Any, op_name: str, extra_message: str = "") -> None:
+    """Raises TypeError unless the argument of a layer is of one of these types."""
+    if not isinstance(input, expected_type):
+        types = expected_type if isinstance(expected_type, tuple) else (expected_type,)
+        wanted = " or ".join(getattr(each, "__name__", str(each)) for each in types)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        raise TypeError(
+            f"{op_name}: {input_name} must be {wanted}, not {type(input).__name__}. {extra_message}".rstrip(". ")
+        )
+
+
+def check_dtype(input_dtype: Any, input_name: str, expected_dtype: Any, op_name: str, extra_message: str = "") -> None:
+    """Raises TypeError unless the element type of a layer's argument is one of these."""
+    name = numpy_name(input_dtype)
+    if name not in expected_dtype:
+        wanted = " or ".join(expected_dtype)
+        raise TypeError(f"{op_name}: {input_name} must be of {wanted}, not of {name}. {extra_message}".rstrip(". "))
+
+
+def check_variable_and_dtype(
+    input: Any, input_name: str, expected_dtype: Any, op_name: str, extra_message: str = ""
+) -> None:
+    """Raises TypeError unless the argument of a layer is a variable of one of these element types."""
+    check_type(input, input_name, Variable, op_name, extra_message)
+    check_dtype(input.dtype, input_name, expected_dtype, op_name, extra_message)
+
+
 class _Column:
     """The values of one variable in a batch."""
 

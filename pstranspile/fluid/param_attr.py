@@ -38,7 +38,8 @@ class ParamAttr:
         """The attributes as layers of this package take them."""
         start = None if self.initializer is None else self.initializer.core()
         decay = None if self.regularizer is None else self.regularizer.core()
-        return core.ParamAttr(self.name, start, float(self.learning_rate), decay, self.trainable)
+        averaged = self.do_model_average is not False
+        return core.ParamAttr(self.name, start, float(self.learning_rate), decay, self.trainable, averaged)
 
 
 class WeightNormParamAttr(ParamAttr):
@@ -60,7 +61,7 @@ class WeightNormParamAttr(ParamAttr):
     def core(self, draft: Draft) -> core.WeightNorm:
         """The attributes as layers of this package take them."""
         plain = super().core(draft)
-        rest = plain.name, plain.initializer, plain.learning_rate, plain.regularizer, plain.trainable
+        rest = plain.name, plain.initializer, plain.learning_rate, plain.regularizer, plain.trainable, plain.averaged
         return core.WeightNorm(*rest, dim=self.dim)
 
 

@@ -44,6 +44,7 @@ class Draft:
         self.stop_gradient: set[str] = set()
         self.clips: dict[str, object] = {}
         self.regularizers: dict[str, object] = {}
+        self.unaveraged: set[str] = set()
         self.current = 0
         self.role = OpRole.FORWARD
         self.role_vars: tuple[str, ...] = ()

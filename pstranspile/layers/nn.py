@@ -149,23 +149,25 @@ def batch_norm(
     data_layout: str = "NCHW",
     moving_mean_name: str | None = None,
     moving_variance_name: str | None = None,
+    do_model_average_for_mean_and_var: bool = True,
     use_global_stats: bool = False,
     name: str | None = None,
 ) -> Value:
     """Each channel normalised over the batch, with running statistics for use after training.
 
-    `momentum`, a number or a value [1], is what the statistics keep of themselves in each step.
+    `momentum`, a number or a value [1], is what the statistics keep of themselves in each step. Averages of parameters
+    take them in with `do_model_average_for_mean_and_var`.
     """
     draft = x.draft
     minted = name_layer(draft, "batch_norm", name)
     shape = (x.shape[1] if data_layout == "NCHW" else x.shape[-1],)
     scale = create_parameter(draft, minted, param_attr, shape, x.dtype, default=Constant(1.0))
     shift = create_parameter(draft, minted, bias_attr, shape, x.dtype, is_bias=True)
-    running = [
-        create_parameter(draft, minted, ParamAttr(given, Constant(start), trainable=False), shape, x.dtype)
+    fixed = {"trainable": False, "averaged": do_model_average_for_mean_and_var}
+    mean, variance = (
+        create_parameter(draft, minted, ParamAttr(given, Constant(start), **fixed), shape, x.dtype)
         for given, start in ((moving_mean_name, 0.0), (moving_variance_name, 1.0))
-    ]
-    mean, variance = running
+    )
     draft.stop_gradient.update((mean.name, variance.name))
     saved = [draft.temporary(minted, x.dtype, stop_gradient=True) for _ in range(2)]
     out = draft.temporary(minted, x.dtype)

@@ -21,7 +21,8 @@ Element: TypeAlias = DType | str
 class ParamAttr:
     """What a layer's parameter shall be like; two layers with the same `name` share it.
 
-    `regularizer` is one of `pstranspile.autodiff` (or its text), `learning_rate` a factor on the optimizer's.
+    `regularizer` is one of `pstranspile.autodiff` (or its text), `learning_rate` a factor on the optimizer's; without
+    `averaged`, averages of parameters leave it out.
     """
 
     name: str | None = None
@@ -29,6 +30,7 @@ class ParamAttr:
     learning_rate: float = 1.0
     regularizer: object = None
     trainable: bool = True
+    averaged: bool = True
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,8 @@ def _declared(draft: Draft, attr: ParamAttr, name: str, tensor: TensorType, star
     var = Var(name, tensor=tensor, persistable=True, parameter=info)
     if attr.regularizer is not None:
         draft.regularizers[name] = attr.regularizer
+    if not attr.averaged:
+        draft.unaveraged.add(name)
     first = name not in draft.startup.vars
     draft.declare(var, 0)
     draft.startup.vars[name] = var

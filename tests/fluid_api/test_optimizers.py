@@ -160,3 +160,20 @@ def test_the_rate_of_the_transformer_takes_any_size_above_zero(d_model: float) -
         assert made == pytest.approx([2.0 * d_model**-0.5 * step * 200**-1.5 for step in (1, 2)])
         with pytest.raises(ValueError, match="d_model of a schedule is 0, it must be above 0"):
             layers.noam_decay(0, 200)
+
+
+def test_averages_leave_out_what_a_script_says() -> None:
+    with fresh():
+        x = fluid.data("x", [None, 2])
+        left = fluid.ParamAttr(name="left", do_model_average=False)
+        made = fluid.layers.fc(x, 2, param_attr=left, bias_attr=fluid.WeightNormParamAttr(name="normal"))
+        made = fluid.layers.batch_norm(
+            made, moving_mean_name="mean", param_attr="w", bias_attr="b", do_model_average_for_mean_and_var=False
+        )
+        fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(made))
+        block = fluid.default_main_program().global_block()
+        assert [block.var(name).do_model_average for name in ("left", "normal_g", "mean", "w")] == [False] * 3 + [True]
+        block.var("w").do_model_average = False
+        fluid.optimizer.ExponentialMovingAverage(0.9)
+        assert [name for name in block.vars if name.endswith("_ema_0")] == ["b_ema_0"]
+        assert not fluid.default_main_program().clone().global_block().var("left").do_model_average

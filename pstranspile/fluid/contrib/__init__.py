@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from pstranspile.fluid.contrib import extend_optimizer as extend_optimizer
 from pstranspile.fluid.contrib import layers as layers
 from pstranspile.fluid.contrib import mixed_precision as mixed_precision
+from pstranspile.fluid.contrib import reader as reader
+from pstranspile.fluid.contrib.extend_optimizer import (
+    extend_with_decoupled_weight_decay as extend_with_decoupled_weight_decay,
+)
 from pstranspile.fluid.contrib.layers import BasicGRUUnit as BasicGRUUnit
 from pstranspile.fluid.contrib.layers import BasicLSTMUnit as BasicLSTMUnit
 from pstranspile.fluid.contrib.layers import basic_gru as basic_gru
@@ -19,6 +24,7 @@ from pstranspile.fluid.contrib.layers import shuffle_batch as shuffle_batch
 from pstranspile.fluid.contrib.layers import tdm_child as tdm_child
 from pstranspile.fluid.contrib.layers import tdm_sampler as tdm_sampler
 from pstranspile.fluid.contrib.memory_usage_calc import memory_usage as memory_usage
+from pstranspile.fluid.contrib.reader import distributed_batch_reader as distributed_batch_reader
 from pstranspile.fluid.missing import names_of_fluid
 
 _get = names_of_fluid(__name__, globals())

@@ -202,6 +202,8 @@ class Block:
             program.regularizers[name] = decay.core()
         if others.get("stop_gradient"):
             program.stopped.add(name)
+        if others.get("do_model_average") is False:
+            program.unaveraged.add(name)
         result = program.global_block().view(name)
         assert isinstance(result, Parameter)
         if initializer is not None and not any(name in op.output_names for op in self.draft.all_ops()):

@@ -44,6 +44,7 @@ class LiveDraft(Draft):
         self.stop_gradient = program.stopped
         self.clips = program.clips
         self.regularizers = program.regularizers
+        self.unaveraged = program.unaveraged
 
     @property
     def origin(self) -> Origin:  # pyright: ignore[reportIncompatibleVariableOverride]

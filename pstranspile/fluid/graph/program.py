@@ -36,6 +36,8 @@ class Program(PartInCluster):
         """Variables that get no gradient."""
         self.clips: dict[str, object] = {}
         self.regularizers: dict[str, object] = {}
+        self.unaveraged: set[str] = set()
+        """Parameters that averages leave out."""
         self.readers: list[Any] = []
         """Readers that give what runs of the program are fed."""
         self.gradient_calls = 0
@@ -230,6 +232,7 @@ class Program(PartInCluster):
     def _take_notes(self, other: Program) -> None:
         """Takes over what is known of the variables of another program beside their declarations."""
         self.stopped |= other.stopped
+        self.unaveraged |= other.unaveraged
         self.readers = list(other.readers)
         self.gradient_calls, self.counted = other.gradient_calls, other.counted
         self.regularizers, self.clips = dict(other.regularizers), dict(other.clips)

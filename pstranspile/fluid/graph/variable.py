@@ -268,7 +268,6 @@ class Parameter(Variable):
 
     def __init__(self, block: Any, name: str):
         super().__init__(block, name)
-        self.do_model_average: bool | None = None
         self.gradient_clip_attr: Any = None
 
     @property
@@ -278,6 +277,16 @@ class Parameter(Variable):
 
     def _change(self, **changes: Any) -> None:
         self.block.draft.vars[self.name] = self.var._replace(parameter=self.info._replace(**changes))
+
+    @property
+    def do_model_average(self) -> bool:
+        """Whether averages of parameters take this one in."""
+        return self.name not in self.block.program.unaveraged
+
+    @do_model_average.setter
+    def do_model_average(self, averaged: bool | None) -> None:
+        kept = self.block.program.unaveraged
+        (kept.add if averaged is False else kept.discard)(self.name)
 
     @property
     def trainable(self) -> bool:

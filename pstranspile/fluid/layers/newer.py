@@ -202,6 +202,19 @@ def logsumexp(x: Any, dim: Any = None, keepdim: bool = False, out: Any = None, n
     return wrap(basic.layer_outputs("log", {"X": summed}, {"Out": to_core(out)}, key="logsumexp")[0])
 
 
+def t(input: Any, name: Any = None) -> Any:
+    """A matrix with its dims exchanged; a vector as it is. Raises ValueError for more dims."""
+    if len(input.shape) > 2:
+        raise ValueError(f"t takes matrices and vectors, not {list(input.shape)}: use transpose")
+    if len(input.shape) == 1:
+        return input
+    helper = LayerHelper("t", name=name)
+    made, dims = (helper.create_variable_for_type_inference(input.dtype) for _ in range(2))
+    outputs = {"Out": made, "XShape": dims}
+    helper.append_op(type="transpose2", inputs={"X": input}, outputs=outputs, attrs={"axis": [1, 0]})
+    return made
+
+
 def nonzero(input: Any, as_tuple: bool = False) -> Any:
     """Where elements are not 0: a row of places for each, or with `as_tuple` a column for each dim."""
     made, dims = nn.where(input), len(input.shape)

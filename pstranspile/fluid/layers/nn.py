@@ -63,7 +63,6 @@ pool2d = adapt(
 batch_norm = adapt(
     L.batch_norm,
     f"input, act=None, is_test=False, {_NORM}, in_place=False, name=None, {_MEANS}, use_global_stats=False",
-    "do_model_average_for_mean_and_var",
     x="input",
 )
 layer_norm = adapt(

@@ -36,7 +36,7 @@ def __getattr__(name: str) -> Any:
 
     if name == "fluid":
         return import_module(__name__.rpartition(".")[0])
-    if name in ("distributed", "io", "optimizer", "static", "version"):
+    if name in ("distributed", "io", "optimizer", "static", "utils", "version"):
         return import_module(f"{__name__}.{name}")
     if name in _OF_FLUID:
         return getattr(import_module(__name__.rpartition(".")[0]), name)

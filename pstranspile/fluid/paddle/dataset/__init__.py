@@ -3,6 +3,7 @@
 from pstranspile.fluid.paddle.dataset import cifar as cifar
 from pstranspile.fluid.paddle.dataset import common as common
 from pstranspile.fluid.paddle.dataset import conll05 as conll05
+from pstranspile.fluid.paddle.dataset import image as image
 from pstranspile.fluid.paddle.dataset import imdb as imdb
 from pstranspile.fluid.paddle.dataset import imikolov as imikolov
 from pstranspile.fluid.paddle.dataset import mnist as mnist
