@@ -6,6 +6,8 @@ from typing import Any
 
 from pstranspile.fluid.layers import (
     control_flow,
+    deformable,
+    detection,
     device,
     io,
     learning_rate_scheduler,
@@ -14,6 +16,7 @@ from pstranspile.fluid.layers import (
     newer,
     nn,
     ops,
+    regions,
     rnn,
     sequence_lod,
     sized,
@@ -34,6 +37,9 @@ _MODULES: tuple[Any, ...] = (
     sequence_lod,
     sized,
     loss,
+    detection,
+    regions,
+    deformable,
     newer,
 )
 

@@ -7,6 +7,7 @@ from typing import Any
 from pstranspile.fluid.contrib.layers import nn as nn
 from pstranspile.fluid.contrib.layers import rnn_impl as rnn_impl
 from pstranspile.fluid.contrib.layers.nn import fused_embedding_seq_pool as fused_embedding_seq_pool
+from pstranspile.fluid.contrib.layers.nn import multiclass_nms2 as multiclass_nms2
 from pstranspile.fluid.contrib.layers.nn import partial_concat as partial_concat
 from pstranspile.fluid.contrib.layers.nn import partial_sum as partial_sum
 from pstranspile.fluid.contrib.layers.nn import shuffle_batch as shuffle_batch
