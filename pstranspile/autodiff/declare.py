@@ -55,6 +55,7 @@ WITHOUT_LOD = frozenset(
         "pad_grad",
         "pool2d_grad",
         "prelu_grad",
+        "prroi_pool_grad",
         "rank_loss_grad",
         "row_conv_grad",
         "sample_logits_grad",

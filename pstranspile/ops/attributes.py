@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pstranspile.ir.attributes import Ints, Longs, Strings
+from pstranspile.ir.attributes import Floats, Ints, Longs, Strings
 from pstranspile.ir.model import Op
 
 
@@ -35,6 +35,12 @@ def real(op: Op, name: str) -> float:
     if not isinstance(value, float):
         raise ValueError(f"the attribute {name} is {value!r}, not a float")
     return value
+
+
+def reals_attr(op: Op, name: str) -> tuple[float, ...]:
+    """A FLOATS attribute, empty where the op carries none of that kind."""
+    value = op.attrs.get(name)
+    return value if isinstance(value, Floats) else ()
 
 
 def text(op: Op, name: str) -> str:

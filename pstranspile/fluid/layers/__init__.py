@@ -6,6 +6,8 @@ from typing import Any
 
 from pstranspile.fluid.layers import (
     control_flow,
+    deformable,
+    detection,
     device,
     distributions,
     io,
@@ -15,6 +17,7 @@ from pstranspile.fluid.layers import (
     newer,
     nn,
     ops,
+    regions,
     rnn,
     sequence_lod,
     sized,
@@ -35,6 +38,9 @@ _MODULES: tuple[Any, ...] = (
     sequence_lod,
     sized,
     loss,
+    detection,
+    regions,
+    deformable,
     newer,
     distributions,
 )

@@ -9,6 +9,7 @@ from pstranspile.fluid.contrib.layers import nn as nn
 from pstranspile.fluid.contrib.layers import rnn_impl as rnn_impl
 from pstranspile.fluid.contrib.layers.metric_op import ctr_metric_bundle as ctr_metric_bundle
 from pstranspile.fluid.contrib.layers.nn import fused_embedding_seq_pool as fused_embedding_seq_pool
+from pstranspile.fluid.contrib.layers.nn import multiclass_nms2 as multiclass_nms2
 from pstranspile.fluid.contrib.layers.nn import partial_concat as partial_concat
 from pstranspile.fluid.contrib.layers.nn import partial_sum as partial_sum
 from pstranspile.fluid.contrib.layers.nn import sequence_topk_avg_pooling as sequence_topk_avg_pooling

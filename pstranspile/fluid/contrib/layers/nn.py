@@ -13,6 +13,7 @@ from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.initializer import Constant
 from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.layers.adapt import live, one_op, to_core, wrap
+from pstranspile.fluid.layers.detection_found import multiclass_nms2 as multiclass_nms2
 from pstranspile.fluid.missing import names_of_fluid
 
 partial_concat = one_op("partial_concat", "input, start_index=0, length=-1", "X=input", attrs="start_index length")

@@ -1,0 +1,1 @@
+"""Kernels of ops that find objects in images."""

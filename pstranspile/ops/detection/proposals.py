@@ -1,0 +1,161 @@
+"""Where objects may be (Faster R-CNN, arXiv 1506.01497; FPN, arXiv 1612.03144): which anchors train what, which boxes
+are proposed, and on which level of a pyramid each is looked at.
+
+Boxes are in pixels, their corners: left, top, right, bottom.
+"""
+
+from __future__ import annotations
+
+from pstranspile.ir.model import Op, TensorType
+from pstranspile.ir.types import DType
+from pstranspile.ops.attributes import int_attr, reals_attr
+from pstranspile.ops.detection.boxes import require_boxes, require_image_info
+from pstranspile.ops.schema import FLOAT, FLOATS, INT, declare
+from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, fits, one, several, shape_rule
+
+declare(
+    "rpn_target_assign",
+    "Anchor GtBoxes IsCrowd ImInfo -> LocationIndex ScoreIndex TargetBBox TargetLabel BBoxInsideWeight",
+    {
+        "rpn_batch_size_per_im": 256,
+        "rpn_straddle_thresh": FLOAT,
+        "rpn_positive_overlap": 0.7,
+        "rpn_negative_overlap": 0.3,
+        "rpn_fg_fraction": 0.25,
+        "use_random": True,
+    },
+    doc="LocationIndex, ScoreIndex = the anchors that train boxes and scores; TargetBBox, TargetLabel = their targets",
+)
+declare(
+    "retinanet_target_assign",
+    "Anchor GtBoxes GtLabels IsCrowd ImInfo -> "
+    "LocationIndex ScoreIndex TargetBBox TargetLabel BBoxInsideWeight ForegroundNumber",
+    {"positive_overlap": 0.5, "negative_overlap": 0.4},
+    doc="as rpn_target_assign, of all anchors and with classes; ForegroundNumber = one more than those of objects",
+)
+declare(
+    "generate_proposals",
+    "Scores BboxDeltas ImInfo Anchors Variances -> RpnRois RpnRoiProbs RpnRoisLod?",
+    {"pre_nms_topN": INT, "post_nms_topN": INT, "nms_thresh": FLOAT, "min_size": FLOAT, "eta": FLOAT},
+    doc="RpnRois = the likeliest boxes, decoded, of those that overlap; RpnRoisLod = where each image ends",
+)
+declare(
+    "generate_proposal_labels",
+    "RpnRois GtClasses IsCrowd GtBoxes ImInfo -> Rois LabelsInt32 BboxTargets BboxInsideWeights BboxOutsideWeights",
+    {
+        "batch_size_per_im": INT,
+        "fg_fraction": FLOAT,
+        "fg_thresh": FLOAT,
+        "bg_thresh_hi": FLOAT,
+        "bg_thresh_lo": FLOAT,
+        "bbox_reg_weights": FLOATS,
+        "class_nums": INT,
+        "use_random": True,
+        "is_cascade_rcnn": False,
+        "is_cls_agnostic": False,
+    },
+    doc="Rois = the proposals that train the classes, LabelsInt32 = their classes, BboxTargets = their objects",
+)
+declare(
+    "distribute_fpn_proposals",
+    "FpnRois -> MultiFpnRois* RestoreIndex",
+    {"min_level": INT, "max_level": INT, "refer_level": INT, "refer_scale": INT},
+    doc="MultiFpnRois = the boxes of each level, larger ones higher up; RestoreIndex = where each box of FpnRois went",
+)
+declare(
+    "collect_fpn_proposals",
+    "MultiLevelRois* MultiLevelScores* -> FpnRois",
+    {"post_nms_topN": INT},
+    doc="FpnRois = the likeliest boxes of all levels, image by image",
+)
+
+
+def _index(rows: int = -1) -> tuple[TensorType]:
+    return (TensorType(DType.INT32, (rows,)),)
+
+
+def _anchors(types: Types) -> TensorType:
+    """The type of anchors. Raises ShapeError where they, the objects or the images don't fit."""
+    anchors = one(types, "Anchor")
+    require_boxes(anchors, "Anchor")
+    require_boxes(one(types, "GtBoxes"), "GtBoxes")
+    require_image_info(one(types, "ImInfo"))
+    return anchors
+
+
+@shape_rule("rpn_target_assign", "retinanet_target_assign")
+def _target_assign(op: Op, types: Types) -> Types:
+    anchors = _anchors(types)
+    boxes, labels = (TensorType(anchors.dtype, (-1, 4)),), (TensorType(DType.INT32, (-1, 1)),)
+    result: dict[str, tuple[TensorType | None, ...]] = {
+        "LocationIndex": _index(),
+        "ScoreIndex": _index(),
+        "TargetBBox": boxes,
+        "TargetLabel": labels,
+        "BBoxInsideWeight": boxes,
+    }
+    return {**result, "ForegroundNumber": labels} if op.type == "retinanet_target_assign" else result
+
+
+@shape_rule("generate_proposals")
+def _generate_proposals(_op: Op, types: Types) -> Types:
+    scores, deltas, anchors = one(types, "Scores"), one(types, "BboxDeltas"), one(types, "Anchors")
+    require_image_info(one(types, "ImInfo"))
+    if len(scores.shape) != 4 or len(deltas.shape) != 4 or not fits(scores.shape[2:], deltas.shape[2:]):
+        disagree("Scores", scores, "BboxDeltas", deltas)
+    if min(scores.shape[1], deltas.shape[1]) > 0 and deltas.shape[1] != 4 * scores.shape[1]:
+        disagree("Scores", scores, "BboxDeltas", deltas)
+    if anchors.shape[-1] not in (4, -1):
+        raise ShapeError(f"Anchors is {describe(anchors)}, the last dim of boxes is 4", "Anchors")
+    # Fluid's layer declares RpnRoisLod as i32; the op gives i64
+    return {
+        "RpnRois": (TensorType(anchors.dtype, (-1, 4)),),
+        "RpnRoiProbs": (TensorType(scores.dtype, (-1, 1)),),
+        "RpnRoisLod": (None,),
+    }
+
+
+@shape_rule("generate_proposal_labels")
+def _generate_proposal_labels(op: Op, types: Types) -> Types:
+    rois = one(types, "RpnRois")
+    require_boxes(rois, "RpnRois")
+    require_boxes(one(types, "GtBoxes"), "GtBoxes")
+    require_image_info(one(types, "ImInfo"))
+    if len(reals_attr(op, "bbox_reg_weights")) != 4:
+        raise ShapeError("bbox_reg_weights must be four numbers", "RpnRois")
+    classes = int_attr(op, "class_nums")
+    if classes < 2:
+        raise ShapeError(f"class_nums is {classes}, there must be a background and another class", "RpnRois")
+    targets = (TensorType(rois.dtype, (-1, 4 * classes)),)
+    return {
+        "Rois": (TensorType(rois.dtype, (-1, 4)),),
+        "LabelsInt32": (TensorType(DType.INT32, (-1, 1)),),
+        "BboxTargets": targets,
+        "BboxInsideWeights": targets,
+        "BboxOutsideWeights": targets,
+    }
+
+
+@shape_rule("distribute_fpn_proposals")
+def _distribute_fpn_proposals(op: Op, types: Types) -> Types:
+    rois = one(types, "FpnRois")
+    require_boxes(rois, "FpnRois")
+    least, most = int_attr(op, "min_level"), int_attr(op, "max_level")
+    if most < least:
+        raise ShapeError(f"max_level is {most}, below min_level, {least}", "FpnRois")
+    part = TensorType(rois.dtype, (-1, 4), 1)
+    count = len(op.outputs.get("MultiFpnRois", ()))
+    return {
+        "MultiFpnRois": (part,) * (count or most - least + 1),
+        "RestoreIndex": (TensorType(DType.INT32, (-1, 1)),),
+    }
+
+
+@shape_rule("collect_fpn_proposals")
+def _collect_fpn_proposals(op: Op, types: Types) -> Types:
+    rois, scores = several(types, "MultiLevelRois"), several(types, "MultiLevelScores")
+    if len(rois) != len(scores):
+        raise ShapeError(f"{len(rois)} levels of boxes, {len(scores)} of scores", "MultiLevelRois")
+    for each in rois:
+        require_boxes(each, "MultiLevelRois")
+    return {"FpnRois": (TensorType(rois[0].dtype, (int_attr(op, "post_nms_topN"), 4), 1),)}

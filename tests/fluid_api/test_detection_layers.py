@@ -1,0 +1,61 @@
+"""Layers of detection make the ops and variables that those of Fluid 1.8.5 make (tests/data/fluid/detection_layers)."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pstranspile import fluid
+from tests.fluid_api.detection_models import MODELS
+from tests.fluid_api.running import fresh
+
+RECORDED = json.loads(
+    lzma.decompress((Path(__file__).parent.parent / "data" / "fluid" / "detection_layers.json.xz").read_bytes())
+)
+"""By model what it gives, its ops (with the attributes of those of detection), and the variables that they write."""
+
+
+def names(made: Any) -> Any:
+    return [names(item) for item in made] if isinstance(made, list | tuple) else made.name
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return round(value, 5) if isinstance(value, float) else value
+
+
+def slots(op: Any, side: str) -> dict[str, list[str]]:
+    held = {slot: getattr(op, side)(slot) for slot in getattr(op, f"{side}_names")}
+    return {slot: names for slot, names in held.items() if names}
+
+
+def right_dims(held: list[int], wanted: list[int]) -> bool:
+    """Fluid multiplies an unknown dim like a number: what it declares as -10 is unknown."""
+    return len(held) == len(wanted) and all(
+        a == b or (a < 0 and (b < 0 or b == 1)) for a, b in zip(held, wanted, strict=True)
+    )
+
+
+def test_every_model_is_recorded() -> None:
+    assert sorted(MODELS) == sorted(RECORDED)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_layers_make_what_fluid_makes(name: str) -> None:
+    wanted = RECORDED[name]
+    with fresh():
+        assert names(MODELS[name]()) == wanted["result"]
+        block = fluid.default_main_program().global_block()
+        ops = [[op.type, slots(op, "input"), slots(op, "output")] for op in block.ops]
+        assert ops == [op[:3] for op in wanted["ops"]]
+        for op, (_, _, _, attrs) in zip(block.ops, wanted["ops"], strict=True):
+            assert {attr: plain(op.attr(attr)) for attr in attrs} == attrs, op.type
+        for variable, (dims, dtype, lod_level, stopped) in wanted["vars"].items():
+            held = block.var(variable)
+            assert right_dims(list(held.shape), dims), variable
+            assert (held.dtype.name, held.lod_level, held.stop_gradient) == (dtype, lod_level, stopped), variable
