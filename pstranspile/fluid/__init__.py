@@ -9,6 +9,7 @@ from typing import Any
 from pstranspile.fluid import backward as backward
 from pstranspile.fluid import clip as clip
 from pstranspile.fluid import core as core
+from pstranspile.fluid import core as core_avx
 from pstranspile.fluid import default_scope_funcs as default_scope_funcs
 from pstranspile.fluid import executor as executor
 from pstranspile.fluid import framework as framework

@@ -157,7 +157,7 @@ def test_a_program_that_trains_is_fed_for_every_device() -> None:
     executor = started()
     with pytest.raises(DiagnosticError, match="x is fed for 1 of 2 devices"):
         executor.run(program, [{"x": ROWS, "label": LABELS}])
-    with pytest.raises(fluid.core.EnforceNotMet, match="x is fed for 1 of 2 devices"):
+    with pytest.raises(fluid.core_avx.EnforceNotMet, match="x is fed for 1 of 2 devices"):
         executor.run(program, {"x": ROWS[:1], "label": LABELS[:1]})
     rate = fluid.default_main_program().global_block().var("learning_rate_0")
     executor.run(program, {"x": ROWS, "label": LABELS, rate: np.full(1, 0.25, "float32")})
