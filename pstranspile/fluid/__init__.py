@@ -9,7 +9,6 @@ from typing import Any
 from pstranspile.fluid import backward as backward
 from pstranspile.fluid import clip as clip
 from pstranspile.fluid import core as core
-from pstranspile.fluid import core as core_avx
 from pstranspile.fluid import default_scope_funcs as default_scope_funcs
 from pstranspile.fluid import executor as executor
 from pstranspile.fluid import framework as framework
@@ -81,6 +80,9 @@ from pstranspile.fluid.transpiler import RoundRobin as RoundRobin
 from pstranspile.fluid.transpiler import SingleProcessMultiThread as SingleProcessMultiThread
 from pstranspile.fluid.transpiler import memory_optimize as memory_optimize
 from pstranspile.fluid.transpiler import release_memory as release_memory
+
+core_avx = core
+"""The core, by the name under which Fluid loads it on processors with AVX."""
 
 Tensor = LoDTensor
 _get = names_of_fluid(__name__, globals())

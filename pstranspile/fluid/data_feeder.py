@@ -22,8 +22,8 @@ def convert_dtype(dtype: Any) -> str:
 def check_type(input: Any, input_name: str, expected_type: Any, op_name: str, extra_message: str = "") -> None:
     """Raises TypeError unless the argument of a layer is of one of these types."""
     if not isinstance(input, expected_type):
-        types = expected_type if isinstance(expected_type, tuple) else (expected_type,)
-        wanted = " or ".join(getattr(each, "__name__", str(each)) for each in types)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        types: tuple[Any, ...] = expected_type if isinstance(expected_type, tuple) else (expected_type,)
+        wanted = " or ".join(getattr(kind, "__name__", str(kind)) for kind in types)
         raise TypeError(
             f"{op_name}: {input_name} must be {wanted}, not {type(input).__name__}. {extra_message}".rstrip(". ")
         )

@@ -266,7 +266,7 @@ def load_inference_model(
     block = program.global_block()
     for op in block.ops if pserver_endpoints else ():
         if op.has_attr("epmap"):
-            op._set_attr("epmap", list(pserver_endpoints))
+            op.set_attr("epmap", list(pserver_endpoints))
     feeds = sorted((op.attr("col"), op.output("Out")[0]) for op in block.ops if op.type == "feed")
     fetches = sorted((op.attr("col"), op.input("X")[0]) for op in block.ops if op.type == "fetch")
     return [program, [name for _, name in feeds], [block.var(name) for _, name in fetches]]

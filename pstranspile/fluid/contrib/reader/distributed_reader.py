@@ -21,7 +21,7 @@ def distributed_batch_reader(batch_reader: Callable[[], Any]) -> Callable[[], It
         raise ValueError(f"trainer {number} is none of {count}")
 
     def dealt() -> Iterator[Any]:
-        batches = iter(batch_reader())
+        batches: Iterator[Any] = iter(batch_reader())
         while len(row := list(islice(batches, count))) == count:
             yield row[number]
 
