@@ -10,6 +10,7 @@ from pstranspile.fluid.contrib.layers import BasicGRUUnit as BasicGRUUnit
 from pstranspile.fluid.contrib.layers import BasicLSTMUnit as BasicLSTMUnit
 from pstranspile.fluid.contrib.layers import basic_gru as basic_gru
 from pstranspile.fluid.contrib.layers import basic_lstm as basic_lstm
+from pstranspile.fluid.contrib.layers import multiclass_nms2 as multiclass_nms2
 from pstranspile.fluid.contrib.memory_usage_calc import memory_usage as memory_usage
 from pstranspile.fluid.missing import names_of_fluid
 
