@@ -19,11 +19,13 @@ def convert_dtype(dtype: Any) -> str:
     return numpy_name(dtype)
 
 
-def check_type(input: Any, input_name: str, expected_type: Any, op_name: str, extra_message: str = "") -> None:
+def check_type(
+    input: Any, input_name: str, expected_type: type | tuple[type, ...], op_name: str, extra_message: str = ""
+) -> None:
     """Raises TypeError unless the argument of a layer is of one of these types."""
     if not isinstance(input, expected_type):
-        types: tuple[Any, ...] = expected_type if isinstance(expected_type, tuple) else (expected_type,)
-        wanted = " or ".join(getattr(kind, "__name__", str(kind)) for kind in types)
+        types = expected_type if isinstance(expected_type, tuple) else (expected_type,)
+        wanted = " or ".join(kind.__name__ for kind in types)
         raise TypeError(
             f"{op_name}: {input_name} must be {wanted}, not {type(input).__name__}. {extra_message}".rstrip(". ")
         )

@@ -28,7 +28,7 @@ _OWN_ROWS = frozenset(
         *("generate_proposals", "prior_box", "density_prior_box", "anchor_generator", "multiclass_nms", "box_coder"),
         *("bipartite_match", "target_assign", "mine_hard_examples", "iou_similarity", "polygon_box_transform"),
         *("multiclass_nms2", "locality_aware_nms", "matrix_nms", "retinanet_detection_output", "yolov3_loss"),
-        *("prroi_pool", "deformable_psroi_pooling", "detection_map"),
+        *("prroi_pool", "deformable_psroi_pooling", "detection_map", "generate_mask_labels"),
         *("rpn_target_assign", "retinanet_target_assign", "generate_proposal_labels", "box_decoder_and_assign"),
         *("yolo_box", "box_clip", "collect_fpn_proposals", "distribute_fpn_proposals", "range", "linspace", "eye"),
         *("uniform_random", "gaussian_random", "scatter", "scatter_nd", "scatter_nd_add", "tdm_child"),

@@ -73,3 +73,15 @@ def _deformable_conv(op_type: str, draw: Draw, random: np.random.Generator) -> C
     inputs["Filter"] = smooth(random, (2 * groups, 2 * parts, size, size))
     attrs: dict[str, object] = {"groups": groups, "deformable_groups": parts, "paddings": [padding, padding]}
     return Case(op_type, inputs, attrs, wrt=tuple(inputs), outputs={"Output": 1})
+
+
+@case("deformable_psroi_pooling")
+def _moved_region(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    height, width, classes = draw(st.integers(1, 2)), draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    rois = regions(draw, random, 2, 6.0)
+    inputs = {"Input": smooth(random, (2, 2 * classes, 6, 7)), "ROIs": rois}
+    inputs["Trans"] = smooth(random, (len(rois.data), 2 * classes, height, width), 0.1, 0.4)
+    attrs: dict[str, object] = {"pooled_height": height, "pooled_width": width, "output_dim": 2 * classes}
+    attrs |= {"part_size": [height, width], "group_size": [1, 1], "sample_per_part": 2, "trans_std": 0.13}
+    attrs |= {"no_trans": False, "spatial_scale": 1.0}
+    return Case(op_type, inputs, attrs, wrt=("Input", "Trans"), outputs={"Output": 1}, others=("TopCount",))

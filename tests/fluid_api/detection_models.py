@@ -417,6 +417,20 @@ def proposal_labels() -> Any:
 
 
 @model
+def mask_labels() -> Any:
+    return L.generate_mask_labels(
+        d("info", [-1, 3]),
+        d("gc", [-1, 1], "int32", 1),
+        d("ic", [-1, 1], "int32", 1),
+        d("gs", [-1, 2], lod=3),
+        d("r", [-1, 4], lod=1),
+        d("l", [-1, 1], "int32", 1),
+        81,
+        14,
+    )
+
+
+@model
 def distribute() -> Any:
     return L.distribute_fpn_proposals(d("r", [-1, 4], lod=1), 2, 5, 4, 224)
 
@@ -426,6 +440,11 @@ def collect() -> Any:
     return L.collect_fpn_proposals(
         [d(f"r{k}", [-1, 4], lod=1) for k in range(3)], [d(f"s{k}", [-1, 1], lod=1) for k in range(3)], 2, 4, 100
     )
+
+
+@model
+def dmap() -> Any:
+    return L.detection.detection_map(d("dr", [-1, 6], lod=1), d("l", [-1, 6], lod=1), 21)
 
 
 @model
@@ -508,4 +527,50 @@ def deform_v1() -> Any:
         im2col_step=1,
         bias_attr=False,
         deformable_groups=1,
+    )
+
+
+@model
+def deform_pool() -> Any:
+    x = L.conv2d(img("x", 3, 16, 16), 12, 3)
+    o = L.deformable_roi_pooling(
+        x,
+        d("r", [-1, 4], lod=1),
+        d("t", [-1, 2, 2, 3]),
+        no_trans=False,
+        pooled_height=2,
+        pooled_width=3,
+        sample_per_part=4,
+        spatial_scale=0.5,
+    )
+    fluid.optimizer.SGD(0.1).minimize(L.mean(o))
+    return o
+
+
+@model
+def deform_pool_fixed() -> Any:
+    return L.deformable_roi_pooling(
+        d("x", [2, 8, 16, 16]),
+        d("r", [-1, 4], lod=1),
+        d("t", [-1, 2, 2, 3]),
+        no_trans=True,
+        part_size=(2, 3),
+        group_size=[1, 1],
+        name="dp",
+    )
+
+
+@model
+def dmap_states() -> Any:
+    return L.detection.detection_map(
+        d("dr", [-1, 6], lod=1),
+        d("l", [-1, 6], lod=1),
+        21,
+        0,
+        0.4,
+        False,
+        d("has", [1], "int32"),
+        [d("ic", [-1, 1], "int32"), d("it", [-1, 2], lod=1), d("if", [-1, 2], lod=1)],
+        [d("oc", [-1, 1], "int32"), d("ot", [-1, 2], lod=1), d("of", [-1, 2], lod=1)],
+        "11point",
     )

@@ -17,6 +17,7 @@ from pstranspile.fluid.contrib.layers import basic_gru as basic_gru
 from pstranspile.fluid.contrib.layers import basic_lstm as basic_lstm
 from pstranspile.fluid.contrib.layers import ctr_metric_bundle as ctr_metric_bundle
 from pstranspile.fluid.contrib.layers import fused_embedding_seq_pool as fused_embedding_seq_pool
+from pstranspile.fluid.contrib.layers import multiclass_nms2 as multiclass_nms2
 from pstranspile.fluid.contrib.layers import partial_concat as partial_concat
 from pstranspile.fluid.contrib.layers import partial_sum as partial_sum
 from pstranspile.fluid.contrib.layers import sequence_topk_avg_pooling as sequence_topk_avg_pooling

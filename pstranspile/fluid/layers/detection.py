@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pstranspile.fluid.layers.accepted import checked_all
+from pstranspile.fluid.layers.detection_found import detection_map as detection_map
 from pstranspile.fluid.layers.detection_found import detection_output as detection_output
 from pstranspile.fluid.layers.detection_found import locality_aware_nms as locality_aware_nms
 from pstranspile.fluid.layers.detection_found import matrix_nms as matrix_nms
@@ -22,6 +23,7 @@ from pstranspile.fluid.layers.detection_ops import yolo_box as yolo_box
 from pstranspile.fluid.layers.detection_ops import yolov3_loss as yolov3_loss
 from pstranspile.fluid.layers.detection_rcnn import collect_fpn_proposals as collect_fpn_proposals
 from pstranspile.fluid.layers.detection_rcnn import distribute_fpn_proposals as distribute_fpn_proposals
+from pstranspile.fluid.layers.detection_rcnn import generate_mask_labels as generate_mask_labels
 from pstranspile.fluid.layers.detection_rcnn import generate_proposal_labels as generate_proposal_labels
 from pstranspile.fluid.layers.detection_rcnn import generate_proposals as generate_proposals
 from pstranspile.fluid.layers.detection_rcnn import retinanet_target_assign as retinanet_target_assign

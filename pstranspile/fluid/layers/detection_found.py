@@ -6,7 +6,7 @@ from typing import Any
 
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.layers import nn
-from pstranspile.fluid.layers.adapt import to_core
+from pstranspile.fluid.layers.adapt import to_core, wrap
 from pstranspile.fluid.layers.detection_ops import box_coder, made_by
 from pstranspile.ir.model import TensorType
 from pstranspile.ir.types import DType
@@ -182,3 +182,40 @@ def retinanet_detection_output(
     }
     inputs = {"BBoxes": list(bboxes), "Scores": list(scores), "Anchors": list(anchors), "ImInfo": im_info}
     return made_by("retinanet_detection_output", inputs, "Out", attrs, stopped="*")[0]
+
+
+def detection_map(
+    detect_res: Any,
+    label: Any,
+    class_num: int,
+    background_label: int = 0,
+    overlap_threshold: float = 0.3,
+    evaluate_difficult: bool = True,
+    has_state: Any = None,
+    input_states: Any = None,
+    out_states: Any = None,
+    ap_version: str = "integral",
+) -> Any:
+    """The mean average precision of what is found.
+
+    With states (counts of objects, right and wrong boxes) it is that of all batches since `has_state` was 0.
+    """
+    found, (counts, right, wrong) = to_core(detect_res), input_states or (None, None, None)
+    draft = found.draft
+    layer = draft.names.mint("detection_map")
+    mean = draft.temporary(layer, DType.FP32)
+    kinds = (DType.INT32, DType.FP32, DType.FP32)
+    made = to_core(list(out_states)) if out_states else [draft.temporary(layer, kind) for kind in kinds]
+    given = {"HasState": has_state, "PosCount": counts, "TruePos": right, "FalsePos": wrong}
+    inputs = {"DetectRes": found, "Label": to_core(label)}
+    inputs |= {slot: to_core(value) for slot, value in given.items() if value is not None}
+    outputs = dict(zip(("AccumPosCount", "AccumTruePos", "AccumFalsePos"), made, strict=True))
+    attrs = {
+        "overlap_threshold": overlap_threshold,
+        "evaluate_difficult": evaluate_difficult,
+        "ap_type": ap_version,
+        "class_num": class_num,
+        "background_label": background_label,
+    }
+    draft.op("detection_map", inputs, {"MAP": mean, **outputs}, attrs)
+    return wrap(mean)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import dtype_of
+from pstranspile.fluid.layers.accepted import check_kind
 from pstranspile.fluid.layers.adapt import named, one_op, renamed_all, to_core, wrap
 from pstranspile.ir.types import DType
 from pstranspile.layers import basic
@@ -29,9 +31,14 @@ def made_by(
     """The variables that one op writes.
 
     `outputs` are slots, each with its element type if that is not the first input's (`"Out Index:int32"`). Those named
-    in `stopped` get no gradient; `*` means all. Inputs that are None are left out.
+    in `stopped` get no gradient; `*` means all. Inputs that are None are left out. Raises TypeError for what is no
+    variable.
     """
+    for slot, value in inputs.items():
+        check_kind(key or op_type, slot, value, ("Variable", "Variables", "NoneType"))
     values = {slot: to_core(value) for slot, value in inputs.items() if value is not None}
+    if not values:
+        raise TypeError(f"{key or op_type}: there is no input")
     first = next(iter(values.values()))
     kind: DType = first[0].dtype if several(first) else first.dtype
     slots = [slot.partition(":")[::2] for slot in outputs.split()]
@@ -50,8 +57,11 @@ def listed(value: Any) -> list[Any]:
 
 
 def numbers(value: Any) -> list[float]:
-    """A number or several, as floats."""
-    return [float(item) for item in listed(value)]
+    """A number or several, as floats. Raises TypeError for others."""
+    held = listed(value)
+    if not all(isinstance(item, Real) for item in held):
+        raise TypeError(f"a number, or a list of numbers, is needed in place of {value!r}")
+    return [float(item) for item in held]
 
 
 def pair(layer: str, name: str, value: Any) -> list[float]:

@@ -149,6 +149,30 @@ def generate_proposal_labels(
     return tuple(made_by("generate_proposal_labels", inputs, slots, attrs, stopped="*"))
 
 
+def generate_mask_labels(
+    im_info: Any,
+    gt_classes: Any,
+    is_crowd: Any,
+    gt_segms: Any,
+    rois: Any,
+    labels_int32: Any,
+    num_classes: int,
+    resolution: int,
+) -> Any:
+    """The regions with an object, their places among those of their image, and the masks of their objects as pixels."""
+    inputs = {
+        "Rois": rois,
+        "ImInfo": im_info,
+        "GtClasses": gt_classes,
+        "IsCrowd": is_crowd,
+        "GtSegms": gt_segms,
+        "LabelsInt32": labels_int32,
+    }
+    attrs = {"num_classes": num_classes, "resolution": resolution}
+    slots = "MaskRois RoiHasMaskInt32:int32 MaskInt32:int32"
+    return tuple(made_by("generate_mask_labels", inputs, slots, attrs, stopped="*"))
+
+
 def distribute_fpn_proposals(
     fpn_rois: Any, min_level: int, max_level: int, refer_level: int, refer_scale: int, name: str | None = None
 ) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pstranspile.fluid.layers.accepted import checked_all
 from pstranspile.fluid.layers.adapt import one_op, renamed_all, to_core
-from pstranspile.fluid.layers.detection_ops import made_by
+from pstranspile.fluid.layers.detection_ops import listed, made_by
 
 roi_align = one_op(
     "roi_align",
@@ -43,6 +43,48 @@ def roi_pool(
     out, places = made_by("roi_pool", inputs, "Out Argmax:int32", attrs)
     to_core(places).declared(out.shape)
     return out
+
+
+def deformable_roi_pooling(
+    input: Any,
+    rois: Any,
+    trans: Any,
+    no_trans: bool = False,
+    spatial_scale: float = 1.0,
+    group_size: Any = (1, 1),
+    pooled_height: int = 1,
+    pooled_width: int = 1,
+    part_size: Any = None,
+    sample_per_part: int = 1,
+    trans_std: float = 0.1,
+    position_sensitive: bool = False,
+    name: str | None = None,
+) -> Any:
+    """The mean of samples in each part of a region, moved by `trans`.
+
+    With `position_sensitive` each part has channels of its own. Raises ValueError for channels that are not so many.
+    """
+    channels = input.shape[1]
+    if position_sensitive:
+        if channels % (pooled_height * pooled_width):
+            raise ValueError(
+                f"deformable_roi_pooling: {channels} channels are not as many for each of "
+                f"{pooled_height} * {pooled_width} parts"
+            )
+        channels //= pooled_height * pooled_width
+    attrs = {
+        "no_trans": no_trans,
+        "spatial_scale": spatial_scale,
+        "output_dim": channels,
+        "group_size": listed(group_size),
+        "pooled_height": pooled_height,
+        "pooled_width": pooled_width,
+        "part_size": [pooled_height, pooled_width] if part_size is None else listed(part_size),
+        "sample_per_part": sample_per_part,
+        "trans_std": trans_std,
+    }
+    inputs = {"Input": input, "ROIs": rois, "Trans": trans}
+    return made_by("deformable_psroi_pooling", inputs, "Output TopCount:int32", attrs, name=name)[0]
 
 
 checked_all(globals())
