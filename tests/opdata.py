@@ -30,7 +30,7 @@ ARCHIVES = {
     "recurrent_ops": 191,
     "index_ops": 520,
     "image_ops": 339,
-    "detection_ops": 111,
+    "detection_ops": 114,
 }
 """The archives, and how many recordings each holds."""
 DTYPES = {name: dtype for dtype, name in NUMPY_TYPES.items()}

@@ -40,7 +40,8 @@ def _before(classes: int, state: tuple[object, object, object] | None) -> _Count
         objects += values
         for slot, value, lists in zip(("TruePos", "FalsePos"), held, (right, wrong), strict=True):
             parts = parts_of(value, slot)
-            require_count(parts, classes, slot)
+            if len(parts) > classes:
+                raise ValueError(f"{slot} has {len(parts)} classes, class_num is {classes}")
             for number, part in enumerate(parts):
                 lists[number] += [(float(score), float(mark)) for score, mark in part]
     return _Counts(objects, right, wrong)
@@ -83,7 +84,7 @@ def _count(counts: _Counts, rule: _Rule, found: Array, label: Array) -> None:
 
 
 def _precision(right: list[tuple[float, float]], wrong: list[tuple[float, float]], objects: int, ap_type: str) -> float:
-    """The average precision of a class."""
+    """The average precision of a class; 0 where nothing was found."""
     marks = np.array(right).reshape(-1, 2)
     order = np.argsort(-marks[:, 0], kind="stable")
     hits, misses = np.cumsum(marks[order, 1]), np.cumsum(np.array(wrong).reshape(-1, 2)[order, 1])
@@ -100,7 +101,9 @@ def _gathered(lists: list[list[tuple[float, float]]]) -> LoDTensor:
 
 @kernel("detection_map", "AccumPosCount AccumTruePos AccumFalsePos MAP", lod="new")
 def _detection_map_values(op: Op) -> Run:
-    """Classes of which there is no object, or nothing was found, don't count in the mean."""
+    """Classes of which there is no object don't count in the mean; nor, as in Fluid, those that have as many objects as
+    the number of the background.
+    """
     rule = _Rule(int_attr(op, "class_num"), real(op, "overlap_threshold"), flag(op, "evaluate_difficult"))
     background, ap_type = int_attr(op, "background_label"), one_of(op, "ap_type", AP_TYPES, "DetectRes")
 
@@ -116,7 +119,7 @@ def _detection_map_values(op: Op) -> Run:
         each = [
             _precision(counts.right[number], counts.wrong[number], int(counts.objects[number]), ap_type)
             for number in range(rule.classes)
-            if number != background and counts.objects[number] and counts.right[number]
+            if counts.objects[number] not in (0, background)
         ]
         mean = np.array([sum(each) / len(each) if each else 0.0], "float32")
         return counts.objects[:, None], _gathered(counts.right), _gathered(counts.wrong), mean
