@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.types import DType, element_type
 from pstranspile.layers.basic import activation, layer, layer_outputs
 from pstranspile.layers.draft import Value
 from pstranspile.layers.mixed import Numbers, constants_of, mixed
 from pstranspile.layers.nn import name_layer
 from pstranspile.layers.parameters import Element
+from pstranspile.ops.shapes import infer_types
 
 
 def concat(values: Sequence[Value], *, axis: int = 0, name: str | None = None) -> Value:
@@ -51,14 +53,29 @@ def _with_x_shape(
 
 
 def reshape(
-    x: Value, shape: Numbers, *, act: str | None = None, name: str | None = None, inplace: bool = False
+    x: Value,
+    shape: Numbers,
+    *,
+    actual_shape: Value | None = None,
+    act: str | None = None,
+    name: str | None = None,
+    inplace: bool = False,
 ) -> Value:
-    """The same elements with other dims (0: as in x, -1: the rest). With `inplace` x itself has them from then on."""
+    """The same elements with other dims (0: as in x, -1: the rest). With `inplace` x itself has them from then on.
+
+    `actual_shape` is a variable whose numbers take the place of a `shape` of numbers in runs.
+    """
     minted = name_layer(x.draft, "reshape2", name)
     dims = mixed(shape, constants_of(x.draft, minted))
     attrs: dict[str, object] = {} if dims.known is None else {"shape": dims.known}
     given = dims.inputs("Shape", "ShapeTensor")
-    made = _with_x_shape("reshape2", "", x, attrs, minted, given, x if inplace else None)
+    in_runs = {"Shape": actual_shape.stopped()} if actual_shape is not None and not given else {}
+    made = _with_x_shape("reshape2", "", x, attrs, minted, {**given, **in_runs}, x if inplace else None)
+    if in_runs:  # declared are the dims that `shape` gives
+        op = x.draft.block.ops[-1]
+        stated = op._replace(inputs=FrozenMap({slot: names for slot, names in op.inputs.items() if slot != "Shape"}))
+        (type_,) = infer_types(stated, x.draft.type_of)["Out"]
+        made = made.declared(type_.shape if type_ is not None else ())
     return activation(minted, made, act)
 
 

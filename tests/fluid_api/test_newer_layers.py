@@ -344,3 +344,15 @@ def test_arrays_have_signs_and_make_diagonals():
     found = run(layers.sign(np.float32([3, 0, -2])), layers.diag(np.arange(3, 6, dtype="int32")))
     assert found[0].tolist() == [1, 0, -1]
     np.testing.assert_array_equal(found[1], np.diag([3, 4, 5]))
+
+
+def test_a_variable_takes_the_place_of_the_dims_that_a_reshape_names() -> None:
+    with fresh():
+        x, dims = fluid.data("x", [None, 4]), fluid.data("dims", [2], "int32")
+        made = fluid.layers.reshape(x, [-1, 2], actual_shape=dims)
+        named = fluid.layers.reshape(x, [-1, dims[1]], actual_shape=dims)
+        op = next(op for op in fluid.default_main_program().global_block().ops if op.type == "reshape2")
+        assert (op.input("Shape"), op.attr("shape"), made.shape) == (["dims"], [-1, 2], (-1, 2))
+        fed = {"x": np.arange(8, dtype="float32").reshape(2, 4), "dims": np.array([8, 1], "int32")}
+        got = fluid.Executor().run(feed=fed, fetch_list=[made, named])
+        assert [value.shape for value in got] == [(8, 1), (8, 1)]

@@ -24,8 +24,8 @@ from pstranspile.ops import schema_of
 Function = Callable[..., Any]
 
 ATTRIBUTES = ("param_attr", "bias_attr", "attr")
-HARMLESS = ("name", "use_cudnn", "force_cpu", "numeric_stable_mode", "inplace", "in_place", "actual_shape")
-"""Arguments that change no value. `name` is taken care of; a given `actual_shape` is refused by the layers."""
+HARMLESS = ("name", "use_cudnn", "force_cpu", "numeric_stable_mode", "inplace", "in_place")
+"""Arguments that change no value. `name` is taken care of."""
 
 
 class _FirstName(unique_name.UniqueNameGenerator):

@@ -10,6 +10,9 @@ from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.schema import INTS, declare, declare_gradient, ints
 from pstranspile.ops.shapes import ShapeError, Types, describe, given, one, shape_rule, size
 
+MOST_DIMS = 9
+"""Dims of a tensor of Fluid at most."""
+
 declare(
     "reshape",
     "X Shape? ShapeTensor*? -> Out",
@@ -61,12 +64,19 @@ def _reshaped(x: TensorType, dims: tuple[int, ...]) -> Types:
     return {"Out": (TensorType(x.dtype, dims, lod),), "XShape": _without_data(x)}
 
 
+def _listed(types: Types) -> int:
+    """How many dims the variable in the slot Shape lists, 0 where that can't be told."""
+    shape = next((type_.shape for type_ in types.get("Shape", ()) if type_ is not None), ())
+    return max(shape[0], 0) if len(shape) == 1 and shape[0] <= MOST_DIMS else 0
+
+
 @shape_rule("reshape", "reshape2")
 def _reshape(op: Op, types: Types) -> Types:
     x = one(types, "X")
     asked = ints_attr(op, "shape")
     if not asked or "Shape" in types:
-        return {"XShape": _without_data(x)}
+        count = _listed(types)
+        return _reshaped(x, (-1,) * count) if count else {"XShape": _without_data(x)}
     if any(dim == 0 and at >= len(x.shape) for at, dim in enumerate(asked)):
         raise ShapeError(f"shape is {list(asked)}, but X is {describe(x)}", "X")
     dims = tuple(x.shape[at] if dim == 0 else dim for at, dim in enumerate(asked))
