@@ -1,12 +1,18 @@
 """A large table on two servers, beside the same lookups and updates written by hand in numpy.
 
     python benchmarks/large_tables.py [rows]
+    python benchmarks/large_tables.py --folder DIR [rows]
 
 A table of 10,000,000 rows x 16 with Adagrad, half of it on each of two servers, is filled, then looked up and updated
 1,000 times with 10,000 ids each. By hand the same ids are found by `searchsorted` in sorted ids, and rows of two arrays
 are updated by index. Goals: at most 1.3 times the memory of the numbers, at least half the speed of that by hand, and
 no more memory while rows leave and while all is saved (beyond the order of ids, 8 bytes each). Seconds are of the
 processor; memory is looked at 200 times a second.
+
+With `--folder` such a table is in memory in one process, and in a file in DIR in another. Of the ids of a step 95 in
+100 are of a fiftieth of the rows, spread evenly over all. Told are milliseconds of a step, by the clock, and memory:
+that of the process, and pages of the file, which the system takes back when it needs them. Where memory is limited from
+outside to less than the table takes, the first process is killed.
 """
 
 from __future__ import annotations
@@ -16,19 +22,22 @@ import os
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"  # before numpy is imported
 
+import argparse
 import resource
+import subprocess
 import sys
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
-from time import process_time
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
 
 from pstranspile.job.table_rules import Rules
+from pstranspile.large.folder import rows_on_disk
 from pstranspile.large.streams import TablePart, streams_of, written
 from pstranspile.large.table import LargeTable, TableState
 from pstranspile.ops.build import make_op
@@ -98,9 +107,62 @@ class ByHand:
         return found
 
 
+def used(count: int, folder: str | None) -> None:
+    """Prints milliseconds of a step with a table in memory, or in a file, and MB of the process and of files."""
+    random = np.random.default_rng(0)
+    ids = np.unique(random.integers(0, HEIGHT, count + count // 1000))[:count]
+    random.shuffle(ids)
+    with rows_on_disk(folder):
+        table = filled(ids)
+    hot = ids[::50].copy()
+    for turn in range(TIMES):
+        if turn == TIMES // 5:
+            begun = perf_counter()
+        often, seldom = random.integers(0, len(hot), IDS * 95 // 100), random.integers(0, count, IDS * 5 // 100)
+        asked = np.unique(np.concatenate([hot[often], ids[seldom]]))
+        table.look_up(asked)
+        places, _ = table.enter(asked)
+        table.put(places, table.take(places) + RATE)
+    seconds = perf_counter() - begun
+    lines = Path("/proc/self/status").read_text().splitlines()
+    sizes = {line.split()[0]: int(line.split()[1]) / 1e3 for line in lines if line.startswith("Rss")}
+    print(1e3 * seconds / (TIMES - TIMES // 5), sizes["RssAnon:"], sizes["RssFile:"])
+
+
+def beside(count: int, folder: str) -> None:
+    """Measures a table in memory and one in a file, each in a process of its own, and prints."""
+    found: list[tuple[float, ...]] = []
+    for where in ("", folder):
+        given = [sys.executable, __file__, str(count), "--used", where]
+        done = subprocess.run(given, capture_output=True, text=True, check=False)
+        name = "in a file" if where else "in memory"
+        if done.returncode:
+            print(f"{name}: ended with status {done.returncode} {done.stderr[-300:]}")
+            continue
+        step, own, pages = (float(number) for number in done.stdout.split())
+        found.append((step, own))
+        print(f"{count:,} rows {name}: {step:.1f} ms a step, {own:.0f} MB, {pages:.0f} MB of files")
+    if len(found) == 2:
+        print(f"in a file: {found[1][1] / found[0][1]:.2f}x the memory, {found[0][0] / found[1][0]:.2f}x the speed")
+
+
 def main() -> None:
     """Measures, and prints."""
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000
+    parser = argparse.ArgumentParser()
+    parser.add_argument("rows", type=int, nargs="?", default=10_000_000)
+    parser.add_argument("--folder", help="measure a table in memory and one in a file here")
+    parser.add_argument("--used", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.used is not None:
+        used(options.rows, options.used or None)
+    elif options.folder:
+        beside(options.rows, options.folder)
+    else:
+        by_hand(options.rows)
+
+
+def by_hand(count: int) -> None:
+    """Measures a table beside arrays that are used by hand, and prints."""
     random = np.random.default_rng(0)
     ids = np.unique(random.integers(0, HEIGHT, count + count // 1000))[:count]
     random.shuffle(ids)

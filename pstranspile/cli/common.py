@@ -105,6 +105,16 @@ def check_checkpoints(parser: argparse.ArgumentParser, options: argparse.Namespa
         parser.error("--checkpoint-every needs --checkpoint, which says where to")
 
 
+def add_table_folder(group: Any) -> None:
+    """`--table-folder`, where large tables have their rows."""
+    group.add_argument(
+        "--table-folder",
+        metavar="DIR",
+        help="a folder on a disk for the rows of large tables, of which those in use stay in memory (default: all are "
+        "in memory); the results are the same",
+    )
+
+
 def add_arithmetic(group: Any) -> None:
     """The option that says how numbers are rounded."""
     group.add_argument(
@@ -141,7 +151,7 @@ def refuse_empty(parser: argparse.ArgumentParser, options: argparse.Namespace, *
     """Ends the command if an option that names a file or folder is given an empty name (of an unset shell variable)."""
     for name in names:
         if getattr(options, name) == "":
-            parser.error(f"--{name}: the name is empty")
+            parser.error(f"--{name.replace('_', '-')}: the name is empty")
 
 
 INPUT_HELP = "the training program: an .ir file, a serialized ProgramDesc, or - for text on stdin"

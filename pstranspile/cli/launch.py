@@ -55,7 +55,10 @@ done, it is started again as often as --restarts says (without servers: all begi
 that the others are ended too, and what they waited for is reported. An interrupt ends all of them."""
 
 
-_NAMING = ("feed", "init", "save", "record", "metrics", "logs", "state", "trace", "chart", "checkpoint", "resume")
+_NAMING = (
+    "feed", "init", "save", "record", "metrics", "logs", "state", "trace", "chart", "checkpoint", "resume",
+    "table_folder",
+)  # fmt: skip
 """Options whose value is never empty."""
 
 
@@ -79,6 +82,7 @@ def run(arguments: Sequence[str]) -> int:
         parser.error("--record can't be combined with --restarts: a process that is started again begins anew")
     from pstranspile.interop.folders import work_folder
     from pstranspile.interop.outputs import require_writable
+    from pstranspile.large.folder import rows_on_disk
     from pstranspile.net.job import load_job_folder
     from pstranspile.net.meetings import are_needed
 
@@ -86,7 +90,8 @@ def run(arguments: Sequence[str]) -> int:
         require_writable(path)
     for folder in filter(None, (options.state, options.logs)):
         require_writable(Path(folder, "of a machine"))
-    with work_folder(Path(tempfile.gettempdir()), "pstranspile-launch-", mode=0o700) as work:
+    rows = rows_on_disk(options.table_folder)
+    with rows, work_folder(Path(tempfile.gettempdir()), "pstranspile-launch-", mode=0o700) as work:
         own = work / "compiled" / "job"
         compiled = None if os.path.isdir(options.input) else _compiled(options, own)
         if compiled is not None and options.push_every:
@@ -348,10 +353,12 @@ def _shared(options: argparse.Namespace, work: Path) -> list[str]:
         given += ["--state", state]
     if options.checkpoint_every:
         given += ["--parts", str(work), "--parts-every", str(options.checkpoint_every)]
-    for name in ("steps", "init", "seed", "push_every", "threads", "arithmetic", "state_every", "lease", "patience"):
+    given_on = ("steps", "init", "seed", "push_every", "threads", "arithmetic", "table_folder", "state_every")
+    for name in (*given_on, "lease", "patience"):
         value = getattr(options, name)
         if value is not None:
-            given += [f"--{name.replace('_', '-')}", os.path.abspath(value) if name == "init" else str(value)]
+            path = name in ("init", "table_folder")
+            given += [f"--{name.replace('_', '-')}", os.path.abspath(value) if path else str(value)]
     given += ["--profile"] if options.profile else []
     return [*given, *(part for name in options.fetch for part in ("--fetch", name))]
 

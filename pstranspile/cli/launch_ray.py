@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _OF_PROCESSES = {
     "record": None, "logs": None, "push_every": None, "state": None, "state_every": 20, "lease": 30.0, "trace": None,
-    "chart": None, "traffic": False, "profile": False,
+    "chart": None, "traffic": False, "profile": False, "table_folder": None,
 }  # fmt: skip
 """Options that only processes on this host have, and what they are where they are not given."""
 

@@ -17,6 +17,7 @@ from pstranspile.cli.common import (
     add_input,
     add_job,
     add_shares,
+    add_table_folder,
     check_checkpoints,
     load_verified,
     make_parser,
@@ -59,6 +60,7 @@ def run(arguments: Sequence[str]) -> int:
     use_threads(options.threads)
     as_fluid = uses_fluid_arithmetic(options)
     refuse_empty(parser, options, "feed", "init", "faults", "replay", "save", "plot", "chart", "checkpoint", "resume")
+    refuse_empty(parser, options, "table_folder")
     check_feed(parser, options)
     kind = _picture_kind(parser, options.plot)
     check_checkpoints(parser, options)
@@ -82,8 +84,10 @@ def run(arguments: Sequence[str]) -> int:
         module = without_dropout(module)
     from pstranspile.arithmetic import fluid_arithmetic
     from pstranspile.kernels.blocks import most_turns
+    from pstranspile.large.folder import rows_on_disk
 
-    with quoting(module.source), fluid_arithmetic(as_fluid), most_turns(options.max_turns), _suggesting_feed(options):
+    chosen = fluid_arithmetic(as_fluid), most_turns(options.max_turns), rows_on_disk(options.table_folder)
+    with quoting(module.source), chosen[0], chosen[1], chosen[2], _suggesting_feed(options):
         if job is not None:
             _run_cluster(module, job, options, kind)
             return 0
@@ -194,6 +198,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="threads of matrix products (default: 1)",
     )
     add_arithmetic(group)
+    add_table_folder(group)
 
 
 def _add_results(parser: argparse.ArgumentParser) -> None:

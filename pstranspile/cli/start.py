@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.blas import use_threads
-from pstranspile.cli.common import add_arithmetic, make_parser, refuse_empty, uses_fluid_arithmetic
+from pstranspile.cli.common import add_arithmetic, add_table_folder, make_parser, refuse_empty, uses_fluid_arithmetic
 from pstranspile.cli.feed import add_feed, check_feed, dealing, dealt_feed
 from pstranspile.cli.numbers import count, seconds, whole
 from pstranspile.cli.start_checkpoints import add_server_checkpoints, check_server_checkpoints, checkpoints_of
@@ -36,7 +36,20 @@ A server that is given --state keeps its state there. Started again after its pr
 the trainers send again what it had not kept. A trainer that is started again takes part from the next step on."""
 
 
-_NAMING = ("role", "listen", "servers", "tls", "feed", "init", "save", "metrics", "checkpoint", "resume", "program")
+_NAMING = (
+    "role",
+    "listen",
+    "servers",
+    "tls",
+    "feed",
+    "init",
+    "save",
+    "metrics",
+    "checkpoint",
+    "resume",
+    "program",
+    "table_folder",
+)
 """Options whose value is never empty."""
 
 
@@ -52,6 +65,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.tls and (options.fluid or options.insecure):
         parser.error(f"--tls can't be combined with {'--fluid' if options.fluid else '--insecure'}")
     from pstranspile.arithmetic import fluid_arithmetic
+    from pstranspile.large.folder import rows_on_disk
     from pstranspile.net.environment import require_apart, role_of_environment
     from pstranspile.net.job import load_job_folder
     from pstranspile.net.missing import require_grpc
@@ -77,7 +91,7 @@ def run(arguments: Sequence[str]) -> int:
     credentials = read_credentials(options.tls) if options.tls else None
     if not (options.tls or options.insecure):
         require_guarded(addresses, [role] if role.startswith("pserver") else addresses)
-    with fluid_arithmetic(as_fluid):
+    with fluid_arithmetic(as_fluid), rows_on_disk(options.table_folder):
         return _play(options, folder, role, addresses, StatusPipe(), credentials)
 
 
@@ -158,6 +172,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         "on all machines (default: 100)",
     )
     add_arithmetic(group)
+    add_table_folder(group)
     group.add_argument("--threads", type=count, metavar="N", help="threads of matrix products (default: 1)")
 
 

@@ -198,6 +198,7 @@ OwnCode = Literal[
     "start-role",
     "start-tls",
     "syntax",
+    "table-folder",
     "table-gradient",
     "table-joined",
     "table-large",

@@ -10,6 +10,8 @@ import numpy as np
 from pstranspile.large.table import LargeTable, TableRows, TableState
 from pstranspile.values import SelectedRows
 
+_PIECE = 1 << 16
+
 
 def whole_in(value: Any, scope: Mapping[str, Any]) -> Any:
     """A large table as all its rows, and a state of one as that of all rows; any other value as it is.
@@ -35,8 +37,14 @@ def rows_of(value: LargeTable | TableRows) -> TableRows:
 
 def table_with(rows: TableRows, like: LargeTable) -> LargeTable:
     """A table of the same kind as another one that holds these rows. Raises ValueError for rows of other dims."""
-    result = like.like()
-    result.add_rows(rows)
+    result, few = like.like(), rows._replace(ids=rows.ids[:0], numbers=rows.numbers[:0], seen=rows.seen[:0])
+    few = few._replace(scores=rows.scores[:0])
+    result.add_rows(few)
+    few = few._replace(waiting=rows.waiting[:0], counts=rows.counts[:0], dropped=rows.dropped[:0])
+    for at in range(0, len(rows.ids), _PIECE):
+        piece = slice(at, at + _PIECE)
+        ids, numbers, seen, scores = rows.ids[piece], rows.numbers[piece], rows.seen[piece], rows.scores[piece]
+        result.add_rows(few._replace(ids=ids, numbers=numbers, seen=seen, scores=scores))
     return result
 
 

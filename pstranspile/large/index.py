@@ -93,6 +93,21 @@ class IdIndex:
         self.count = len(kept)
         self.rebuild()
 
+    def exchange(self, ones: Array, others: Array) -> None:
+        """Has the ids of places, each named once, change places with those of as many others."""
+        at, other_at = self._entries(ones), self._entries(others)
+        self._places[at], self._places[other_at] = others, ones
+        self.ids[ones], self.ids[others] = self.ids[others], self.ids[ones]
+
+    def _entries(self, places: Array) -> Array:
+        """Where in the hash table these places are."""
+        at, last = self._homes(self.ids[places]), len(self._places) - 1
+        wrong = (self._places.take(at) != places).nonzero()[0]
+        while len(wrong):
+            at[wrong] = (at[wrong] + 1) & last
+            wrong = wrong[self._places.take(at[wrong]) != places[wrong]]
+        return at
+
     def rebuild(self) -> None:
         """Makes the hash table anew, as large as the ids need it."""
         size = _LEAST

@@ -10,64 +10,42 @@
 Numbers of all rows are in one array, a row's parameters and states side by side; besides them a row costs 20 to 27
 bytes, for its id, its place and when it was changed last. Lookups change nothing, so that whoever asks, and how often,
 makes no difference to what is trained. A table is changed by one thread at a time.
+
+The array may be in a file, of which the system keeps in memory what is used, by pages of many rows. So that rows in use
+lie together, those that were updated of late are moved to the front now and then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pstranspile.job.table_rules import Rules
+from pstranspile.large.folder import chosen_folder
 from pstranspile.large.index import IdIndex, grown
+from pstranspile.large.memory import MemoryRows
+from pstranspile.large.rows import Chances, Initial
+from pstranspile.large.rows import TableRows as TableRows
+from pstranspile.large.rows import TableState as TableState
+from pstranspile.large.waiting import Waiting
 from pstranspile.values import Array
 
-Initial: TypeAlias = Callable[[Array], Array]
-"""From ids int64 [n] to what their rows begin with, [n, width]."""
+if TYPE_CHECKING:
+    from pstranspile.large.disk import DiskRows
 
-Chances: TypeAlias = Callable[[Array, int], Array]
-"""From ids int64 [n] and the number of an update to a number in (0, 1) for each id."""
+SHARE = 16
+"""Rows in use are moved to the front after updates of as many as the table has, divided by this."""
 
-
-class TableState(NamedTuple):
-    """What stands in a variable that an optimizer keeps for each row: `table`, a variable, has its numbers as `number`.
-
-    `value` is what those of a row begin with.
-    """
-
-    table: str
-    number: int
-    value: float
-
-
-class TableRows(NamedTuple):
-    """All that a table holds, as arrays in the order of ids, or of a part of it.
-
-    `ids` int64 [n]; `numbers` [n, 1 + states, width]; `seen` uint32 [n], the update that changed a row last; `scores`
-    float32 [n], or [0] where the rules ask for none; `waiting` int64 [m], ids that have not entered, and `counts`
-    uint32 [m, 2], their gradients so far and the update of the last one; `updates`, how many there were; `saved`, how
-    many when changed rows were saved last; `dropped` int64 [k], ids that have left since.
-    """
-
-    ids: Array
-    numbers: Array
-    seen: Array
-    scores: Array
-    waiting: Array
-    counts: Array
-    dropped: Array
-    updates: int
-    saved: int
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        """The numbers of a row: 1 + states, width."""
-        return self.numbers.shape[1:]
+_PIECE = 1 << 16
 
 
 class LargeTable:
-    """A large table of `height` ids from 0 on, each with a row of `width` numbers."""
+    """A large table of `height` ids from 0 on, each with a row of `width` numbers.
+
+    `folder` is where the file with its numbers is (default: what `rows_on_disk` says, else there is none). A table in
+    a file raises DiagnosticError (`table-folder`) where rows are to be added and the disk has no room for them.
+    """
 
     def __init__(
         self,
@@ -78,6 +56,7 @@ class LargeTable:
         chances: Chances | None = None,
         rules: Rules | None = None,
         dtype: Any = "float32",
+        folder: str | None = None,
     ):
         self.height, self.width, self.dtype = height, width, np.dtype(dtype)
         self.rules = rules or Rules()
@@ -89,12 +68,26 @@ class LargeTable:
         """What each state of a row begins with."""
         self.updates = self.saved = 0
         self.index = IdIndex()
-        self._numbers = np.empty((0, 1, width), self.dtype)
+        self.folder = folder or chosen_folder()
+        self._rows = self._no_rows()
         self._seen = np.empty(0, np.uint32)
         self._scores = np.empty(0, np.float32)
-        self._waiting = IdIndex()
-        self._counts = np.empty((0, 2), np.uint32)
+        self._waiting = Waiting()
         self._dropped: list[Array] = []
+        self._packed = self._touched = 0
+        """The update after which rows in use were moved to the front last, and how many were updated since."""
+
+    def _no_rows(self) -> MemoryRows | DiskRows:
+        dims = 1 + len(self.states), self.width
+        if self.folder is None:
+            return MemoryRows(dims, self.dtype)
+        from pstranspile.large.disk import DiskRows
+
+        return DiskRows(self.folder, dims, self.dtype)
+
+    @property
+    def _numbers(self) -> Array:
+        return self._rows.array
 
     def __len__(self) -> int:
         return self.index.count
@@ -104,9 +97,9 @@ class LargeTable:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory, with the room that is kept for rows to come."""
-        arrays = (self._numbers, self._seen, self._scores, self._counts)
-        return self.index.nbytes + self._waiting.nbytes + sum(int(array.nbytes) for array in arrays)
+        """Bytes of memory, with the room that is kept for rows to come; without those of a file."""
+        numbers = 0 if self.folder is not None else int(self._numbers.nbytes)
+        return numbers + int(self._seen.nbytes + self._scores.nbytes) + self.index.nbytes + self._waiting.nbytes
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -121,7 +114,7 @@ class LargeTable:
         if len(self):
             raise ValueError("a table that has rows can't keep more for each of them")
         self.states.append(value)
-        self._numbers = np.empty((0, 1 + len(self.states), self.width), self.dtype)
+        self._rows = self._no_rows()
         return len(self.states)
 
     # reading
@@ -141,9 +134,9 @@ class LargeTable:
         places = self.find(ids)
         known = places >= 0
         if known.all():
-            return np.ascontiguousarray(self._numbers.take(places, axis=0)[:, 0])
+            return np.ascontiguousarray(self._rows.take(places)[:, 0])
         out = np.zeros((len(ids), self.width), self.dtype)
-        out[known] = self._numbers.take(places[known], axis=0)[:, 0]
+        out[known] = self._rows.take(places[known])[:, 0]
         if self.rules.at_once:
             new, back = np.unique(ids[~known], return_inverse=True)
             out[~known] = self.initial(new)[back]
@@ -151,7 +144,7 @@ class LargeTable:
 
     def take(self, places: Array) -> Array:
         """The numbers of rows by place, [n, 1 + states, width], in new memory."""
-        return self._numbers.take(places, axis=0)
+        return self._rows.take(places)
 
     # changing
 
@@ -171,6 +164,7 @@ class LargeTable:
         kept = places >= 0
         places = places[kept] if len(new) else places
         self._seen[places] = self.updates
+        self._touched += len(places)
         if self.keeps_scores:
             self._scores[places] += 1
         return places, kept
@@ -178,44 +172,26 @@ class LargeTable:
     def put(self, places: Array, rows: Array) -> None:
         """Ends the update with what rows are now; rows leave if it is time."""
         self._numbers[places] = rows
+        if self.folder is not None and self._touched * SHARE > self.index.count:
+            self._pack()
         if self.rules.shrink_every and self.updates % self.rules.shrink_every == 0:
             self.shrink()
 
     def _may_enter(self, ids: Array) -> Array:
         """Which of these ids that are not in the table enter it now."""
-        rules = self.rules
-        if rules.at_once:
-            return np.ones(len(ids), bool)
-        chosen = np.ones(len(ids), bool)
+        rules, chosen = self.rules, np.ones(len(ids), bool)
         if rules.enter_chance < 1:
             assert self.chances is not None
             chosen = self.chances(ids, self.updates) < rules.enter_chance
         if rules.enter_after > 1:
-            places = self._waiting.find(ids)
-            new = (places < 0).nonzero()[0]
-            first = self._waiting.count
-            self._waiting.add(ids[new])
-            places[new] = np.arange(first, first + len(new))
-            self._counts = grown(self._counts, self._waiting.count)
-            self._counts[first : self._waiting.count] = 0
-            self._counts[places, 0] += 1
-            self._counts[places, 1] = self.updates
-            chosen &= self._counts[places, 0] >= rules.enter_after
-            if chosen.any():
-                stay = np.ones(self._waiting.count, bool)
-                stay[places[chosen]] = False
-                self._keep_waiting(stay)
+            chosen &= self._waiting.came(ids, self.updates, rules.enter_after)
+            self._waiting.leave(ids[chosen])
         return chosen
-
-    def _keep_waiting(self, stay: Array) -> None:
-        counts = self._counts[: self._waiting.count][stay]
-        self._counts = np.array(counts)
-        self._waiting.keep(stay.nonzero()[0])
 
     def _add(self, ids: Array) -> None:
         first, total = self.index.count, self.index.count + len(ids)
+        self._rows.require(total)
         self.index.add(ids)
-        self._numbers = grown(self._numbers, total)
         self._numbers[first:total, 0] = self.initial(ids)
         for number, value in enumerate(self.states):
             self._numbers[first:total, 1 + number] = value
@@ -223,6 +199,23 @@ class LargeTable:
         if self.keeps_scores:
             self._scores = grown(self._scores, total)
             self._scores[first:total] = 0
+
+    def _pack(self) -> None:
+        """Moves the rows that were updated since this was done last to the front, in pieces."""
+        used = self._seen[: self.index.count] > self._packed
+        front = int(np.count_nonzero(used))
+        away, here = front + used[front:].nonzero()[0], (~used[:front]).nonzero()[0]
+        arrays = [array for array in (self._numbers, self._seen, self._scores) if len(array)]
+        for start in range(0, len(away), _PIECE):
+            one, other = away[start : start + _PIECE], here[start : start + _PIECE]
+            for array in arrays:
+                moved = array.take(one, axis=0)
+                array[one] = array.take(other, axis=0)
+                array[other] = moved
+            self.index.exchange(one, other)
+        if not isinstance(self._rows, MemoryRows):
+            self._rows.let_go(front)
+        self._packed, self._touched = self.updates, 0
 
     # rows that leave
 
@@ -234,9 +227,7 @@ class LargeTable:
         stay = np.ones(count, bool)
         if unseen:
             stay &= self._seen[:count].astype(np.int64) + unseen >= self.updates
-            if self._waiting.count:
-                fresh = self._counts[: self._waiting.count, 1].astype(np.int64) + unseen >= self.updates
-                self._keep_waiting(fresh)
+            self._waiting.drop_before(self.updates - unseen)
         if len(self._scores):
             self._scores[:count] *= np.float32(self.rules.score_decay)
             if below:
@@ -249,14 +240,15 @@ class LargeTable:
 
     def _keep(self, places: Array) -> None:
         """Keeps the rows of these places, which ascend: they move to the front, in pieces."""
-        step = 1 << 16
         arrays = [array for array in (self._numbers, self._seen, self._scores) if len(array)]
-        for start in range(0, len(places), step):
-            piece = places[start : start + step]
+        for start in range(0, len(places), _PIECE):
+            piece = places[start : start + _PIECE]
             for array in arrays:
                 array[start : start + len(piece)] = array.take(piece, axis=0)
-        for array in arrays:
-            array.resize((len(places), *array.shape[1:]), refcheck=False)
+        del arrays
+        self._rows.cut(len(places))
+        for array in (self._seen, self._scores):
+            array.resize((min(len(places), len(array)),), refcheck=False)
         self.index.keep(places)
 
     # all of it
@@ -272,19 +264,18 @@ class LargeTable:
 
     def field(self, name: str, places: Array) -> Array:
         """`ids`, `numbers`, `seen` or `scores` of rows by place."""
-        arrays = {"ids": self.index.ids, "numbers": self._numbers, "seen": self._seen, "scores": self._scores}
-        return arrays[name].take(places, axis=0)
+        if name == "numbers":
+            return self._rows.take(places)
+        return {"ids": self.index.ids, "seen": self._seen, "scores": self._scores}[name].take(places)
 
     def without_rows(self) -> TableRows:
         """What the table holds beside its rows."""
-        nothing, waiting = np.empty(0, np.int64), self._waiting.held.argsort(kind="stable")
         return TableRows(
-            nothing,
+            np.empty(0, np.int64),
             np.empty((0, *self._numbers.shape[1:]), self.dtype),
             np.empty(0, np.uint32),
             np.empty(0, np.float32),
-            self._waiting.ids[waiting],
-            self._counts[waiting],
+            *self._waiting.rows(),
             self.left(),
             self.updates,
             self.saved,
@@ -309,9 +300,11 @@ class LargeTable:
 
     def rows(self) -> TableRows:
         """All that the table holds, in new memory, in the order of ids."""
-        order = self.order()
+        return self.without_rows()._replace(**self._fields(self.order()))
+
+    def _fields(self, places: Array) -> dict[str, Array]:
         names = ("ids", "numbers", "seen", *(("scores",) if self.keeps_scores else ()))
-        return self.without_rows()._replace(**{name: self.field(name, order) for name in names})
+        return {name: self.field(name, places) for name in names}
 
     def whole(self, number: int = 0) -> Array:
         """What all rows have, [height, width]: their values, or a state by number. Those that do not exist have what
@@ -343,17 +336,14 @@ class LargeTable:
         first, total = self.index.count, self.index.count + len(rows.ids)
         if (self.find(rows.ids) >= 0).any():
             raise ValueError("a row is there twice")
+        self._rows.require(total)
         self.index.add(rows.ids)
-        self._numbers, self._seen = grown(self._numbers, total), grown(self._seen, total)
+        self._seen = grown(self._seen, total)
         self._numbers[first:total], self._seen[first:total] = rows.numbers, rows.seen
         if self.keeps_scores:
             self._scores = grown(self._scores, total)
             self._scores[first:total] = rows.scores if len(rows.scores) else 1
-        if len(rows.waiting):
-            count = self._waiting.count
-            self._waiting.add(rows.waiting)
-            self._counts = grown(self._counts, self._waiting.count)
-            self._counts[count : self._waiting.count] = rows.counts
+        self._waiting.add(rows.waiting, rows.counts)
         if len(rows.dropped):
             self._dropped.append(rows.dropped)
         self.updates, self.saved = max(self.updates, rows.updates), max(self.saved, rows.saved)
@@ -387,7 +377,13 @@ class LargeTable:
     def like(self) -> LargeTable:
         """A table of the same kind without rows."""
         other = LargeTable(
-            self.height, self.width, self.initial, chances=self.chances, rules=self.rules, dtype=self.dtype
+            self.height,
+            self.width,
+            self.initial,
+            chances=self.chances,
+            rules=self.rules,
+            dtype=self.dtype,
+            folder=self.folder,
         )
         for value in self.states:
             other.add_state(value)
@@ -395,6 +391,9 @@ class LargeTable:
 
     def copy(self) -> LargeTable:
         """A table that shares no memory with this one."""
-        other = self.like()
-        other.add_rows(self.rows())
+        other, order, few = self.like(), self.order(), self.without_rows()
+        other.add_rows(few)
+        few = few._replace(waiting=few.ids, counts=few.counts[:0], dropped=few.ids)
+        for at in range(0, len(order), _PIECE):
+            other.add_rows(few._replace(**self._fields(order[at : at + _PIECE])))
         return other

@@ -16,12 +16,11 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Program, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.kernels.context import Value
-from pstranspile.large.table import LargeTable
 from pstranspile.net.status import StatusPipe
 from pstranspile.run.cluster.communicators.geo import GeoCommunicator
 from pstranspile.run.cluster.exchanges import Exchange
 from pstranspile.run.cluster.faults.snapshot_files import read_snapshot, write_snapshot
-from pstranspile.run.cluster.faults.snapshots import Snapshot, kept_copy, put_back
+from pstranspile.run.cluster.faults.snapshots import Snapshot, has_table, kept_copy, put_back
 from pstranspile.run.cluster.geo_server import GeoServer
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.trainer import Host, Trainer
@@ -122,7 +121,7 @@ class Parts:
         """
         self.finish()
         part = part_of(machine)
-        if any(isinstance(value, LargeTable) for value in part.values.values()):
+        if has_table(part.values.values()):
             self._write(machine.name, step, part)  # while it waits, as a copy may not fit beside the table
             return
         part = part._replace(values={name: kept_copy(value) for name, value in part.values.items()})

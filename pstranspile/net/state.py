@@ -22,7 +22,7 @@ from pstranspile.net.loop import WRITTEN, Event
 from pstranspile.net.peer import Unconfirmed
 from pstranspile.net.site import Site
 from pstranspile.run.cluster.faults.snapshot_files import read_snapshot, write_snapshot
-from pstranspile.run.cluster.faults.snapshots import Snapshot, restore, take_snapshot
+from pstranspile.run.cluster.faults.snapshots import Snapshot, has_table, restore, take_snapshot
 from pstranspile.run.cluster.server import Server
 
 _PEERS, _IN, _OUT, _ANNOUNCED, _CALLS = "@peers", "@in", "@out", "@announced", "@calls"
@@ -135,7 +135,10 @@ class StateKeeper:
         self._last = self._now()
         self.site.bytes_since_kept = 0
         self._writing = {role: peer.received for role, peer in self.site.peers.items()}
-        Thread(target=self._write, args=(snapshot,), daemon=True).start()
+        if has_table(snapshot.values.values()):
+            self._write(snapshot)  # while the server waits, as a copy may not fit beside the table
+        else:
+            Thread(target=self._write, args=(snapshot,), daemon=True).start()
 
     def _write(self, snapshot: Snapshot) -> None:
         reason = ""
@@ -188,7 +191,7 @@ class StateKeeper:
             if name in machine.links
         }
         links_out = {target: (link.sequence, link.trainer) for target, link in self.server.links.items()}
-        snapshot = take_snapshot(self.server, {})
+        snapshot = take_snapshot(self.server, {}, tables=False)
         own: dict[str, Any] = {_PEERS: peers, _IN: links_in, _OUT: links_out, _ANNOUNCED: list(self.server.announced)}
         if self.fluid is not None:
             own[_CALLS] = self.fluid.state(), number

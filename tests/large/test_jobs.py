@@ -27,6 +27,8 @@ from pstranspile.autodiff import (
 )
 from pstranspile.checkpoint.row_files import load_rows, save_rows
 from pstranspile.checkpoint.running import CheckpointedRun
+from pstranspile.large.table import LargeTable
+from pstranspile.net import state
 from pstranspile.ops.textual import print_module
 from pstranspile.proof.check import check
 
@@ -195,3 +197,25 @@ def test_processes_do_what_the_simulation_does(tmp_path: Path):
     after = CheckpointedRun(then, str(tmp_path / "kept" / "step_00000008"), None)
     resumed = ps.simulate(then, feeds(), 10, run=after.run, seed=after.seed)
     np.testing.assert_array_equal(resumed.parameters["words"].value, expected["words"].value)
+
+
+def test_servers_keep_their_state_without_copies_of_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("grpc")
+    from tests.net.played import compiled, play
+
+    (tmp_path / "net.ir").write_text(print_module(module()))
+    given = ["--pservers", "1", "--trainers", "2", "--set", "large_tables=words"]
+    folder = compiled(tmp_path / "job", str(tmp_path / "net.ir"), *given)
+    written: list[bool] = []
+    write = state.write_snapshot
+
+    def spy(path: Path, server: str, snapshot: Any) -> None:
+        written.append(isinstance(snapshot.values["words"], LargeTable))
+        write(path, server, snapshot)
+
+    monkeypatch.setattr(state, "write_snapshot", spy)
+    found = play(folder, feeds(), 10, state=(tmp_path, 1), fetch=[])
+    expected = ps.simulate(folder.roles, feeds(), 10, seed=1)
+    np.testing.assert_array_equal(found.parameters["words"].value, expected.parameters["words"].value)
+    assert len(written) > 2
+    assert all(written)

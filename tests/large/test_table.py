@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -228,3 +229,18 @@ def test_all_rows_can_be_given():
 def test_rules_have_defaults_that_change_nothing():
     assert Rules().at_once
     assert parse_table("words") == ("words", Rules())
+
+
+def test_a_state_is_kept_and_read_without_the_tables_numbers_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("pstranspile.large.streams.AT_ONCE", 1 << 10)
+    held, file = table(height=1 << 20, width=64), tmp_path / "kept"
+    update(held, *range(30_000))  # 15 MB of numbers
+    tracemalloc.start()
+    try:
+        write_snapshot(file, "pserver_0", Snapshot({"table": held}, {}, {}, {}, {}))
+        kept = read_snapshot(file, "pserver_0").values["table"]
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 5e6
+    require_same(table_with(kept, held), held)

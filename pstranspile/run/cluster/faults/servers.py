@@ -84,7 +84,7 @@ class ServerFaults:
 
     def _keep(self) -> None:
         """Keeps the state, and forgets the messages that it contains. Raises DiagnosticError if it can't be written."""
-        snapshot = take_snapshot(self.server, self._taken)
+        snapshot = take_snapshot(self.server, self._taken, tables=self._file is None)
         if self._file is None:
             self._snapshot = snapshot
         else:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from itertools import chain
 from math import prod
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,7 +22,7 @@ import numpy as np
 from pstranspile.interop.outputs import write_output
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
-from pstranspile.ir.reading import read_regular
+from pstranspile.ir.reading import open_regular, too_large
 from pstranspile.large.forms import rows_from
 from pstranspile.large.streams import Stream, TablePart, streams_of
 from pstranspile.large.table import LargeTable, TableRows, TableState
@@ -33,6 +34,8 @@ from pstranspile.values import LoDTensor, SelectedRows
 
 MOST = 1 << 36
 """Bytes that the state of a server may have."""
+
+_AT_ONCE = 1 << 20
 
 FORM = "pstranspile-kept-state-2"
 
@@ -98,18 +101,19 @@ def _write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
 def read_snapshot(path: Path, server: str) -> Snapshot:
     """Reads the state of a server. Raises DiagnosticError (`cluster-kept`) that says what is wrong with the file."""
     try:
-        data = read_regular(path, MOST)
+        data = _mapped(path)
     except OSError as problem:
         raise _refused(path, f"can't be read: {problem.strerror}") from None
-    first, _, body = data.partition(b"\n")
-    form, _, digest = first.partition(b" ")
+    start = data.find(b"\n", 0, len(_head("0" * 64))) + 1
+    form, _, digest = data[: max(start - 1, 0)].partition(b" ")
     if form != FORM.encode():
         raise _refused(path, "is no state that a server kept")
-    if sha256(body).hexdigest().encode() != digest:
+    if _digest(data, start).encode() != digest:
         raise _refused(path, "is damaged: its hash (sha256) is another")
-    tree, _, elements = body.partition(b"\n")
+    stop = data.find(b"\n", start)
+    stop = len(data) if stop < 0 else stop
     try:
-        whose, snapshot = _Elements(elements).value(json.loads(tree))
+        whose, snapshot = _Elements(data, stop + 1).value(json.loads(data[start:stop]))
         if not isinstance(snapshot, Snapshot):
             raise TypeError("it holds something else")
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as problem:
@@ -117,6 +121,23 @@ def read_snapshot(path: Path, server: str) -> Snapshot:
     if whose != server:
         raise _refused(path, f"is the state of {whose}, not of {server}")
     return snapshot
+
+
+def _mapped(path: Path) -> bytes | mmap:
+    """The content of a file, of which what is used is in memory. Raises OSError."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > MOST:
+            raise too_large(MOST)
+        return mmap(file.fileno(), size, access=ACCESS_READ) if size else b""
+
+
+def _digest(data: bytes | mmap, start: int) -> str:
+    """The SHA-256 of all but the first bytes."""
+    digest = sha256()
+    for at in range(start, len(data), _AT_ONCE):
+        digest.update(data[at : at + _AT_ONCE])
+    return digest.hexdigest()
 
 
 def _refused(path: Path, reason: str) -> DiagnosticError:
@@ -152,9 +173,8 @@ def _plain(value: Any, arrays: list[Any]) -> Any:
 class _Elements:
     """Values made of JSON, and of the elements of arrays, which come in the same order."""
 
-    def __init__(self, data: bytes):
-        self.data = data
-        self.at = 0
+    def __init__(self, data: bytes | mmap, at: int):
+        self.data, self.at = data, at
         self._views = False
 
     def value(self, tree: Any) -> Any:
@@ -171,7 +191,7 @@ class _Elements:
         return _SEQUENCES[name](items) if name in _SEQUENCES else _RECORDS[name](*items)
 
     def _table(self, given: list[Any]) -> TableRows:
-        """The rows of a large table, whose arrays are views of the file: they are copied where they go."""
+        """The rows of a large table, whose arrays are views of the file, which is read where they are used."""
         self._views = True
         (arrays,) = map(self.value, given)
         self._views = False

@@ -7,7 +7,7 @@ has reported. With it goes how far each link had come. Messages that came later 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
 from pstranspile.kernels.context import Value
@@ -28,10 +28,15 @@ class Snapshot(NamedTuple):
     sent: dict[str, int]
 
 
-def take_snapshot(server: Server, taken: dict[str, int]) -> Snapshot:
-    """The server's state now. Nothing is shared with the server but values that never change."""
+def take_snapshot(server: Server, taken: dict[str, int], *, tables: bool = True) -> Snapshot:
+    """The server's state now. Nothing is shared with the server but values that never change.
+
+    Without `tables` large ones are shared as well, as a copy may not fit beside them: that state is written before the
+    server goes on.
+    """
+    values = server.scope.values_here
     return Snapshot(
-        {name: kept_copy(value) for name, value in server.scope.values_here.items()},
+        {name: value if has_table([value]) and not tables else kept_copy(value) for name, value in values.items()},
         {name: _copy(getattr(server, name)) for name in server.STATE},
         {place: block.execution.step for place, block in enumerate(server.prepared())},
         dict(taken),
@@ -49,6 +54,11 @@ def restore(server: Server, snapshot: Snapshot) -> None:
     server.forget_all_copies()
     for name, link in server.links.items():
         link.sequence = snapshot.sent.get(name, 0)
+
+
+def has_table(values: Iterable[Value]) -> bool:
+    """Whether a large table is among values."""
+    return any(isinstance(value, LargeTable) for value in values)
 
 
 def kept_copy(value: Value) -> Value:
