@@ -172,9 +172,10 @@ def test_closed_streams_are_not_taken_for_others(tmp_path):
     assert (tmp_path / "found").read_text() == "[True, True, True]"
 
 
-@pytest.mark.parametrize(("ignored", "status"), [("", 129), ("signal.signal(signal.SIGHUP, signal.SIG_IGN);", 143)])
-def test_a_terminal_that_is_closed_ends_a_command_as_others_do(ignored, status):
-    """So that it takes away what it has begun; one that is to outlive the terminal does."""
-    code = f"import os, signal; {ignored} import pstranspile.cli as cli; from pstranspile.__main__ import main; "
+@pytest.mark.parametrize(("handler", "status"), [("SIG_DFL", 129), ("SIG_IGN", 143)])
+def test_a_terminal_that_is_closed_ends_a_command_as_others_do(handler, status):
+    """So that it takes away what it has begun; one that is to outlive the terminal does. These tests may be such."""
+    code = f"import os, signal; signal.signal(signal.SIGHUP, signal.{handler}); "
+    code += "import pstranspile.cli as cli; from pstranspile.__main__ import main; "
     code += "cli.main = lambda: [os.kill(os.getpid(), number) for number in (signal.SIGHUP, signal.SIGTERM)]; main()"
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == status
