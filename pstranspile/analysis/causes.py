@@ -156,6 +156,9 @@ def _made_by_trainers(main: Program, moved: frozenset[int]) -> Iterator[Diagnost
     finished = gradients_finished(main, roles)
     own = {index: {named.get(parameter), finished.get(parameter)} for parameter in owned for index in owned[parameter]}
     sent = {gradient for op in ops for _, gradient in op.role_pairs}
+    # trainers send what comes of clipping by the norm of all gradients
+    given = {gradient for parameter, gradient in named.items() if gradient != finished.get(parameter)}
+    moved -= {index for index in moved if not given.isdisjoint(ops[index].output_names)}
     makers = {name: op for index, op in enumerate(ops) if index not in moved for name in op.output_names}
     on_servers: set[str] = set()
     for index in sorted(moved):

@@ -523,3 +523,17 @@ def test_a_block_that_a_gradient_runs_is_not_there():
         feeds = {name: array[0] for name, array in make_feeds(main, 1, 4).items()}
         with pytest.raises(DiagnosticError), limited():
             ps.run(main, feeds, scope=scope)
+
+
+def test_an_optimizer_that_reads_the_clipped_gradient_of_another_parameter():
+    """Trainers clip by the norm of all gradients, and send each to the server of its parameter only."""
+    module = SOURCES["clip_global_norm"]()
+    block = module.main.main_block
+    bias, weight = [op for op in block.ops if op.type == "adam"][-2:]
+    wrong = weight._replace(inputs=FrozenMap({**weight.inputs, "Beta1Tensor": bias.inputs["Grad"]}))
+    ops = tuple(wrong if op is weight else op for op in block.ops)
+    main = module.main.with_main_block(block._replace(ops=ops))
+    for mode in ("async", "dc-asgd"):
+        with pytest.raises(DiagnosticError) as refused:
+            ps.compile(module.with_programs({**module.programs, "main": main}), JOBS[mode])
+        assert {finding.code for finding in refused.value.diagnostics} == {"needs-trainer-value"}
