@@ -12,6 +12,9 @@ from pstranspile.kernels.kernel import Run
 from pstranspile.large.table import LargeTable, TableState
 from pstranspile.values import Array, SelectedRows
 
+_AT_ONCE = 1 << 14
+"""Rows that are updated at once."""
+
 
 def is_update(op: Op) -> bool:
     """Whether an op updates a parameter by its gradient, as optimizers do."""
@@ -37,31 +40,41 @@ def for_tables(run: Run, param: int, grad: int, written: Sequence[int | None]) -
 
 
 def _update(run: Run, values: Sequence[Any], param: int, grad: int, written: Sequence[int | None]) -> Any:
+    """Updates the rows in pieces, since a kernel takes several times the memory of the rows that it updates."""
     table: LargeTable = values[param]
     ids, back, given = _each_once(values[grad])
     places, kept = table.enter(ids)
-    rows, count = table.take(places), len(places)
-    if count < len(ids):
+    if len(places) < len(ids):
         taken = kept[back]
         given, back = given[taken], (np.cumsum(kept) - 1)[back[taken]]
+    given = given.reshape(len(back), table.width)
     numbers = {at: value.number for at, value in enumerate(values) if value.__class__ is TableState}
     numbers[param] = 0
-    compact = [np.ascontiguousarray(rows[:, numbers[at]]) if at in numbers else v for at, v in enumerate(values)]
-    compact[grad] = SelectedRows(back, given.reshape(len(back), table.width), count)
-    made = run(*compact)
-    parts = [made] if len(written) == 1 else list(made)
-    for place, at in enumerate(written):
-        if at in numbers:
-            rows[:, numbers[at]] = parts[place]
-            parts[place] = values[at]
-    table.put(places, rows)
+    parts: list[Any] = []
+    for start in range(0, max(len(places), 1), _AT_ONCE):
+        piece = places[start : start + _AT_ONCE]
+        here = slice(*back.searchsorted((start, start + len(piece))))
+        rows = table.take(piece)
+        compact = [np.ascontiguousarray(rows[:, numbers[at]]) if at in numbers else v for at, v in enumerate(values)]
+        compact[grad] = SelectedRows(back[here] - start, given[here], len(piece))
+        made = run(*compact)
+        parts = [made] if len(written) == 1 else list(made)
+        for place, at in enumerate(written):
+            if at in numbers:
+                rows[:, numbers[at]] = parts[place]
+                parts[place] = values[at]
+        table.put(piece, rows)
+    table.end_update()
     return parts[0] if len(parts) == 1 else tuple(parts)
 
 
 def _each_once(part: SelectedRows) -> tuple[Array, Array, Array]:
-    """The ids of a gradient in ascending order, each once; which of them each of its rows has; and the rows' values."""
+    """The ids of a gradient, each once, ascending; the index of its id for each row of the gradient, ascending; and the
+    values of these rows. Rows with the same id stay in their order.
+    """
     given = part.value[: len(part.rows)]
     if (part.rows[1:] > part.rows[:-1]).all():
         return part.rows, np.arange(len(part.rows)), given
     ids, back = np.unique(part.rows, return_inverse=True)
-    return ids, back, given
+    order = back.argsort(kind="stable")
+    return ids, back[order], given[order]

@@ -54,6 +54,23 @@ def _take_room(file: int, start: int, stop: int) -> None:
         os.pwrite(file, bytes(min(_AT_ONCE, stop - at)), at)
 
 
+def _taken(array: Array, places: Array) -> Array:
+    """Items of an array in a file, in new memory.
+
+    What is not in memory is read by several threads, as disks take many requests at a time.
+    """
+    count, part = len(places), -(-len(places) // _READERS)
+    if count < _FEW:
+        return array.take(places, axis=0)
+    out = np.empty((count, *array.shape[1:]), array.dtype)
+
+    def read(at: int) -> None:
+        array.take(places[at : at + part], axis=0, out=out[at : at + part], mode="clip")  # "raise" would copy
+
+    list(_readers().map(read, range(0, count, part)))
+    return out
+
+
 class DiskRows:
     """Rows of numbers in a file in `folder`; `dims` are those of a row."""
 
@@ -84,20 +101,12 @@ class DiskRows:
             self._show(room)
 
     def take(self, places: Array) -> Array:
-        """Rows by place, in new memory.
+        """Rows by place, in new memory."""
+        return _taken(self.array, places)
 
-        What is not in memory is read by several threads, as disks take many requests at a time.
-        """
-        count, part = len(places), -(-len(places) // _READERS)
-        if count < _FEW:
-            return self.array.take(places, axis=0)
-        out, array = np.empty((count, *self.array.shape[1:]), self.array.dtype), self.array
-
-        def read(at: int) -> None:
-            array.take(places[at : at + part], axis=0, out=out[at : at + part], mode="clip")  # "raise" would copy
-
-        list(_readers().map(read, range(0, count, part)))
-        return out
+    def values(self, places: Array) -> Array:
+        """The parameters of rows by place, without their states, in new memory."""
+        return _taken(self.array.reshape(-1, *self.array.shape[2:]), places * self.array.shape[1])
 
     def cut(self, length: int) -> None:
         """Gives back the room beyond so many rows."""

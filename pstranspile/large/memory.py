@@ -25,6 +25,10 @@ class MemoryRows:
         """Rows by place, in new memory."""
         return self.array.take(places, axis=0)
 
+    def values(self, places: Array) -> Array:
+        """The parameters of rows by place, without their states, in new memory."""
+        return self.array.reshape(-1, *self.array.shape[2:]).take(places * self.array.shape[1], axis=0)
+
     def cut(self, length: int) -> None:
         """Gives back the room beyond so many rows."""
         self.array.resize((length, *self.array.shape[1:]), refcheck=False)

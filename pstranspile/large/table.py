@@ -6,6 +6,7 @@
     places, kept = table.enter(ids)       # an update: counts the ids, makes rows of those that may enter
     rows = table.take(places)             # [n, 1 + states, width], to be changed and put back
     table.put(places, rows)
+    table.end_update()
 
 Numbers of all rows are in one array, a row's parameters and states side by side; besides them a row costs 20 to 27
 bytes, for its id, its place and when it was changed last. Lookups change nothing, so that whoever asks, and how often,
@@ -134,9 +135,9 @@ class LargeTable:
         places = self.find(ids)
         known = places >= 0
         if known.all():
-            return np.ascontiguousarray(self._rows.take(places)[:, 0])
+            return self._rows.values(places)
         out = np.zeros((len(ids), self.width), self.dtype)
-        out[known] = self._rows.take(places[known])[:, 0]
+        out[known] = self._rows.values(places[known])
         if self.rules.at_once:
             new, back = np.unique(ids[~known], return_inverse=True)
             out[~known] = self.initial(new)[back]
@@ -170,8 +171,11 @@ class LargeTable:
         return places, kept
 
     def put(self, places: Array, rows: Array) -> None:
-        """Ends the update with what rows are now; rows leave if it is time."""
+        """Sets the numbers of rows by place, [n, 1 + states, width]."""
         self._numbers[places] = rows
+
+    def end_update(self) -> None:
+        """Ends an update: rows leave, or move to the front of the file, if it is time. Places change then."""
         if self.folder is not None and self._touched * SHARE > self.index.count:
             self._pack()
         if self.rules.shrink_every and self.updates % self.rules.shrink_every == 0:

@@ -134,10 +134,12 @@ ids = np.random.default_rng(0).permutation(200_000)
 for at in range(0, len(ids), 10_000):
     places, _ = table.enter(np.sort(ids[at : at + 10_000]))
     table.put(places, table.take(places))
+    table.end_update()
 hot = np.arange(0, 200_000, 50)  # of every page some
 for _ in range(20):
     places, _ = table.enter(hot)
     table.put(places, table.take(places) + 1)
+    table.end_update()
 print(memory() - before, flush=True)
 """
 

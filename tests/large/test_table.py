@@ -44,6 +44,7 @@ def update(held: LargeTable, *ids: int) -> list[int]:
     asked = np.array(sorted(ids), np.int64)
     places, kept = held.enter(asked)
     held.put(places, held.take(places) + 1)
+    held.end_update()
     return asked[kept].tolist()
 
 
@@ -92,6 +93,7 @@ def test_rows_enter_with_the_probability_that_is_given():
         places, kept = held.enter(ids)
         assert abs(kept.mean() - chance) < 0.01
         held.put(places, held.take(places))
+        held.end_update()
         _, again = other.enter(ids)
         np.testing.assert_array_equal(kept, again)
         _, later = held.enter(ids)  # drawn anew

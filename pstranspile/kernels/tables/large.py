@@ -20,6 +20,9 @@ from pstranspile.values import Array
 _MOST = 1 << 63
 """Numbers that a table may have room for."""
 
+_AT_ONCE = 1 << 12
+"""Rows whose first values are drawn at once: a draw takes many times the memory of its result."""
+
 
 def _drawer(op: Op) -> Draw | None:
     """What draws the numbers of rows; None if all begin with one value. Raises ValueError."""
@@ -54,9 +57,11 @@ def _large_table(op: Op) -> Run:
         assert isinstance(key, int)  # as that of whatever is no part of a batch
 
         def initial(ids: Array) -> Array:
-            if draw is None:
-                return np.full((len(ids), width), real(op, "value"), kind)
-            return draw(ScatteredRows(key, first, ids, width), 0, len(ids) * width).reshape(len(ids), width)
+            out = np.full((len(ids), width), real(op, "value"), kind)
+            for start in range(0, 0 if draw is None else len(ids), _AT_ONCE):
+                piece = ids[start : start + _AT_ONCE]
+                out[start : start + _AT_ONCE].flat = draw(ScatteredRows(key, first, piece, width), 0, len(piece) * width)
+            return out
 
         def enters(ids: Array, update: int) -> Array:
             return chances(key, ids + first // width, update)
