@@ -58,9 +58,11 @@ def _large_table(op: Op) -> Run:
 
         def initial(ids: Array) -> Array:
             out = np.full((len(ids), width), real(op, "value"), kind)
-            for start in range(0, 0 if draw is None else len(ids), _AT_ONCE):
-                piece = ids[start : start + _AT_ONCE]
-                out[start : start + _AT_ONCE].flat = draw(ScatteredRows(key, first, piece, width), 0, len(piece) * width)
+            if draw is None:
+                return out
+            for start in range(0, len(ids), _AT_ONCE):
+                rows = ScatteredRows(key, first, ids[start : start + _AT_ONCE], width)
+                out[start : start + _AT_ONCE].flat = draw(rows, 0, len(rows.ids) * width)
             return out
 
         def enters(ids: Array, update: int) -> Array:
