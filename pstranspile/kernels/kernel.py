@@ -7,9 +7,16 @@
             return X * factor + bias
         return run
 
-A kernel that needs nothing of its op is the inner function alone, decorated with `plain_kernel`.
+The decorated function is called once per op, when a program is prepared. The function that it returns is called once
+per step. Most kernels have no use for two functions. They are written as the inner one, which `plain_kernel` registers:
 
-The decorated function is called once per op, when a program is prepared; what it returns is called once per step.
+    @plain_kernel("huber_loss", "Residual Out")
+    def huber_loss(X, Y, *, delta: float):
+        ...
+
+* Keyword-only parameters of such a function are bound once per op. `delta: float` is the attribute `delta`; the
+  annotation says how it is read (`int`, `float`, `bool`, `str` or `Dims`). `wants_X_GRAD: bool` is whether the op has
+  the output X@GRAD. `op` is the op itself.
 
 * `run`'s parameters are named after input slots (`Out@GRAD` is `Out_GRAD`) and passed by position. A slot that is
   missing or empty gives None; a duplicable slot gives a list.
@@ -52,10 +59,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from types import FunctionType
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from pstranspile.ir.model import Op
 from pstranspile.ops import schema_of
+from pstranspile.ops.attributes import flag, int_attr, ints_attr, real, text
 
 Run: TypeAlias = Callable[..., Any]
 """One step of an op: input values by position, output values back."""
@@ -112,13 +121,44 @@ def kernel(
 def plain_kernel(
     op_types: str, outputs: str = "Out", *, lod: str = "share", inline: Inline = None, spares: str = ""
 ) -> Callable[[RunT], RunT]:
-    """As `kernel`, for what needs nothing of its op: the decorated function is what runs in every step."""
+    """As `kernel`, for a function that runs in every step; its keyword-only parameters are bound once per op."""
 
     def register(run: RunT) -> RunT:
-        kernel(op_types, outputs, lod=lod, inline=inline, spares=spares)(lambda _op: run)
+        kernel(op_types, outputs, lod=lod, inline=inline, spares=spares)(_factory(cast("FunctionType", run)))
         return run
 
     return register
+
+
+def _factory(run: FunctionType) -> Factory:
+    code = run.__code__
+    names = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    if not names:
+        return lambda _op: run
+    defaults = run.__kwdefaults__ or {}
+    readers = {name: _reader(name, run.__annotations__[name], defaults.get(name)) for name in names}
+
+    def make(op: Op) -> Run:
+        bound = FunctionType(code, run.__globals__, run.__name__, run.__defaults__, run.__closure__)
+        bound.__kwdefaults__ = {name: read(op) for name, read in readers.items()}
+        return bound
+
+    return make
+
+
+_READERS: dict[str, Callable[[Op, str], Any]] = {"float": real, "bool": flag, "str": text, "Dims": ints_attr}
+
+
+def _reader(name: str, annotation: str, default: Any) -> Callable[[Op], Any]:
+    """The function that gives a keyword-only parameter of a kernel its value."""
+    if name == "op":
+        return lambda op: op
+    if name.startswith("wants_"):
+        slot = name.removeprefix("wants_").replace("_GRAD", "@GRAD")
+        return lambda op: wanted(op, slot)
+    if annotation == "int":
+        return lambda op: int_attr(op, name, default or 0)
+    return lambda op: _READERS[annotation](op, name)
 
 
 def kernel_of(op_type: str) -> Kernel | None:

@@ -18,7 +18,7 @@ from pstranspile.kernels.boxes import (
 )
 from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.ragged import plain, with_lod
-from pstranspile.ops.attributes import flag, int_attr, real, reals_attr, text
+from pstranspile.ops.attributes import flag, int_attr, reals_attr, text
 from pstranspile.ops.detection.boxes import ENCODE
 from pstranspile.values import Array
 
@@ -83,21 +83,18 @@ def _polygon_box_transform_values(Input: Array) -> Array:
     return result
 
 
-@kernel("box_decoder_and_assign", "DecodeBox OutputAssignBox")
-def _box_decoder_and_assign_values(op: Op) -> Run:
+@plain_kernel("box_decoder_and_assign", "DecodeBox OutputAssignBox")
+def _box_decoder_and_assign_values(
+    PriorBox: Array, PriorBoxVar: Array | None, TargetBox: Array, BoxScore: Array, *, box_clip: float
+) -> tuple[Array, Array]:
     """Where no class but the first has a score above -1, the prior box itself is assigned."""
-    largest = real(op, "box_clip")
-
-    def run(PriorBox: Array, PriorBoxVar: Array | None, TargetBox: Array, BoxScore: Array) -> tuple[Array, Array]:
-        rows, classes = BoxScore.shape
-        spread = 1.0 if PriorBoxVar is None else PriorBoxVar.reshape(-1)
-        boxes = decoded(PriorBox[:, None], TargetBox.reshape(rows, classes, 4), spread, 1, largest)
-        scores = BoxScore[:, 1:]
-        if not scores.shape[1]:
-            return boxes.reshape(TargetBox.shape), PriorBox.copy()
-        best = scores.argmax(axis=1)
-        there = scores[np.arange(rows), best] > -1
-        assigned = np.where(there[:, None], boxes[np.arange(rows), best + 1], PriorBox)
-        return boxes.reshape(TargetBox.shape), assigned
-
-    return run
+    rows, classes = BoxScore.shape
+    spread = 1.0 if PriorBoxVar is None else PriorBoxVar.reshape(-1)
+    boxes = decoded(PriorBox[:, None], TargetBox.reshape(rows, classes, 4), spread, 1, box_clip)
+    scores = BoxScore[:, 1:]
+    if not scores.shape[1]:
+        return boxes.reshape(TargetBox.shape), PriorBox.copy()
+    best = scores.argmax(axis=1)
+    there = scores[np.arange(rows), best] > -1
+    assigned = np.where(there[:, None], boxes[np.arange(rows), best + 1], PriorBox)
+    return boxes.reshape(TargetBox.shape), assigned

@@ -8,7 +8,7 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.kernels.boxes import joined, offsets_of, parts_of, require_count
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import check_ids
 from pstranspile.kernels.ragged import plain
 from pstranspile.ops.attributes import int_attr, real
@@ -61,31 +61,28 @@ def _bipartite_match_values(op: Op) -> Run:
     return run
 
 
-@kernel("target_assign", "Out OutWeight", lod="new")
-def _target_assign_values(op: Op) -> Run:
-    value = int_attr(op, "mismatch_value")
-
-    def run(X: object, MatchIndices: object, NegIndices: object) -> tuple[Array, Array]:
-        parts, matched = parts_of(X, "X"), plain(MatchIndices)
-        require_count(parts, len(matched), "X")
-        rows = plain(X)
-        out = np.full((*matched.shape, rows.shape[2]), value, rows.dtype)
-        weight = np.zeros((*matched.shape, 1), "float32")
-        for image, (part, indices) in enumerate(zip(parts, matched, strict=True)):
-            there = np.nonzero(indices > -1)[0]
-            check_ids(indices[there], len(part), "MatchIndices has")
-            out[image, there] = part[indices[there], there % rows.shape[1]]
-            weight[image, there] = 1
-        if NegIndices is not None:
-            negatives = parts_of(NegIndices, "NegIndices")
-            require_count(negatives, len(matched), "NegIndices")
-            for image, part in enumerate(negatives):
-                places = part.reshape(-1)
-                check_ids(places, matched.shape[1], "NegIndices has")
-                out[image, places], weight[image, places] = value, 1
-        return out, weight
-
-    return run
+@plain_kernel("target_assign", "Out OutWeight", lod="new")
+def _target_assign_values(
+    X: object, MatchIndices: object, NegIndices: object, *, mismatch_value: int
+) -> tuple[Array, Array]:
+    parts, matched = parts_of(X, "X"), plain(MatchIndices)
+    require_count(parts, len(matched), "X")
+    rows = plain(X)
+    out = np.full((*matched.shape, rows.shape[2]), mismatch_value, rows.dtype)
+    weight = np.zeros((*matched.shape, 1), "float32")
+    for image, (part, indices) in enumerate(zip(parts, matched, strict=True)):
+        there = np.nonzero(indices > -1)[0]
+        check_ids(indices[there], len(part), "MatchIndices has")
+        out[image, there] = part[indices[there], there % rows.shape[1]]
+        weight[image, there] = 1
+    if NegIndices is not None:
+        negatives = parts_of(NegIndices, "NegIndices")
+        require_count(negatives, len(matched), "NegIndices")
+        for image, part in enumerate(negatives):
+            places = part.reshape(-1)
+            check_ids(places, matched.shape[1], "NegIndices has")
+            out[image, places], weight[image, places] = mismatch_value, 1
+    return out, weight
 
 
 @kernel("mine_hard_examples", "NegIndices UpdatedMatchIndices", lod="new")

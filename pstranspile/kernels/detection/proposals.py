@@ -20,7 +20,7 @@ from pstranspile.kernels.boxes import (
     require_count,
 )
 from pstranspile.kernels.context import Surroundings
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import check_ids
 from pstranspile.kernels.ragged import plain
 from pstranspile.kernels.random.streams import words
@@ -362,22 +362,19 @@ def _distribute_fpn_proposals_values(op: Op) -> Run:
     return run
 
 
-@kernel("collect_fpn_proposals", "FpnRois", lod="new")
-def _collect_fpn_proposals_values(op: Op) -> Run:
-    count = int_attr(op, "post_nms_topN")
-
-    def run(MultiLevelRois: list[object], MultiLevelScores: list[object]) -> LoDTensor:
-        levels = [offsets_of(rois, len(plain(rois))) for rois in MultiLevelRois]
-        images = len(levels[0]) - 1
-        for rois, scores, ends in zip(MultiLevelRois, MultiLevelScores, levels, strict=True):
-            if len(plain(rois)) != plain(scores).size or len(ends) - 1 != images:
-                raise ValueError("the levels have other images, or other numbers of boxes and scores")
-        image = np.concatenate([np.repeat(np.arange(images), np.diff(ends)) for ends in levels])
-        rois = np.concatenate([plain(each) for each in MultiLevelRois])
-        scores = np.concatenate([plain(each).reshape(-1) for each in MultiLevelScores])
-        order = np.argsort(-scores, kind="stable")[: max(count, 0)]
-        order = order[np.argsort(image[order], kind="stable")]
-        ends = [0, *np.cumsum(np.bincount(image[order], minlength=images)).tolist()]
-        return LoDTensor(rois[order], [ends])
-
-    return run
+@plain_kernel("collect_fpn_proposals", "FpnRois", lod="new")
+def _collect_fpn_proposals_values(
+    MultiLevelRois: list[object], MultiLevelScores: list[object], *, post_nms_topN: int
+) -> LoDTensor:
+    levels = [offsets_of(rois, len(plain(rois))) for rois in MultiLevelRois]
+    images = len(levels[0]) - 1
+    for rois, scores, ends in zip(MultiLevelRois, MultiLevelScores, levels, strict=True):
+        if len(plain(rois)) != plain(scores).size or len(ends) - 1 != images:
+            raise ValueError("the levels have other images, or other numbers of boxes and scores")
+    image = np.concatenate([np.repeat(np.arange(images), np.diff(ends)) for ends in levels])
+    rois = np.concatenate([plain(each) for each in MultiLevelRois])
+    scores = np.concatenate([plain(each).reshape(-1) for each in MultiLevelScores])
+    order = np.argsort(-scores, kind="stable")[: max(post_nms_topN, 0)]
+    order = order[np.argsort(image[order], kind="stable")]
+    ends = [0, *np.cumsum(np.bincount(image[order], minlength=images)).tolist()]
+    return LoDTensor(rois[order], [ends])

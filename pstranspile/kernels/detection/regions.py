@@ -9,7 +9,7 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.kernels.boxes import rounded
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.ragged import plain
 from pstranspile.kernels.regions import PooledSize, Samples, edge_samples, images_of, pooled_size, scattered
 from pstranspile.ops.attributes import int_attr
@@ -71,18 +71,15 @@ def _roi_pool_values(op: Op) -> Run:
     return run
 
 
-@kernel("roi_pool_grad", "X@GRAD", lod="new")
-def _roi_pool_grad(op: Op) -> Run:
-    def run(X: object, ROIs: object, RoisLod: Array | None, Argmax: object, Out_GRAD: object) -> Array:
-        x, places, slope = plain(X), plain(Argmax), plain(Out_GRAD)
-        images = images_of(ROIs, RoisLod, len(x))
-        result = np.zeros((*x.shape[:2], x.shape[2] * x.shape[3]), slope.dtype)
-        region, channel, row, column = np.nonzero(places >= 0)
-        at = (images[region], channel, places[region, channel, row, column])
-        np.add.at(result, at, slope[region, channel, row, column])
-        return result.reshape(x.shape)
-
-    return run
+@plain_kernel("roi_pool_grad", "X@GRAD", lod="new")
+def _roi_pool_grad(X: object, ROIs: object, RoisLod: Array | None, Argmax: object, Out_GRAD: object) -> Array:
+    x, places, slope = plain(X), plain(Argmax), plain(Out_GRAD)
+    images = images_of(ROIs, RoisLod, len(x))
+    result = np.zeros((*x.shape[:2], x.shape[2] * x.shape[3]), slope.dtype)
+    region, channel, row, column = np.nonzero(places >= 0)
+    at = (images[region], channel, places[region, channel, row, column])
+    np.add.at(result, at, slope[region, channel, row, column])
+    return result.reshape(x.shape)
 
 
 def _sampled_parts(op: Op) -> Callable[[Array, tuple[int, int]], Iterator[tuple[Samples, int]]]:

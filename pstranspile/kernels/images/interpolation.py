@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import first
 from pstranspile.kernels.rows import add_rows
 from pstranspile.kernels.tensors.padding import folded
@@ -181,28 +181,25 @@ def _require_grid(x: Array, grid: Array) -> None:
         raise ValueError(f"X has the dims {list(x.shape)}, Grid {list(grid.shape)}: it needs points for each image")
 
 
-@kernel("grid_sampler_grad", "X@GRAD Grid@GRAD", lod="none")
-def _grid_sampler_grad(op: Op) -> Run:
-    wants_x, wants_grid = wanted(op, "X@GRAD"), wanted(op, "Grid@GRAD")
-
-    def run(X: Array, Grid: Array, Output_GRAD: Array) -> tuple[Array | None, Array | None]:
-        _require_grid(X, Grid)
-        elements = _by_channel(X)
-        gradient = Output_GRAD.reshape(*X.shape[:2], -1).swapaxes(1, 2)
-        of_elements, of_points = np.zeros(elements.shape, X.dtype), np.zeros((*gradient.shape[:2], 2), X.dtype)
-        for number, inside, across, along, side in _corners(X, Grid):
-            if wants_x:
-                parts = gradient * np.where(inside, across * along, 0)[..., None]
-                add_rows(of_elements, number.reshape(-1), parts.reshape(-1, parts.shape[-1]).astype(X.dtype))
-            if wants_grid:
-                value = np.where(inside, np.add.reduce(gradient * elements[number], axis=-1), 0)
-                of_points += np.stack([side[0] * value * along, side[1] * value * across], axis=-1).astype(X.dtype)
-        height, width = X.shape[2:]
-        of_points *= np.array([0.5 * (width - 1), 0.5 * (height - 1)], X.dtype)
-        images = np.moveaxis(of_elements.reshape(len(X), height, width, -1), -1, 1)
-        return np.ascontiguousarray(images) if wants_x else None, of_points.reshape(Grid.shape)
-
-    return run
+@plain_kernel("grid_sampler_grad", "X@GRAD Grid@GRAD", lod="none")
+def _grid_sampler_grad(
+    X: Array, Grid: Array, Output_GRAD: Array, *, wants_X_GRAD: bool, wants_Grid_GRAD: bool
+) -> tuple[Array | None, Array | None]:
+    _require_grid(X, Grid)
+    elements = _by_channel(X)
+    gradient = Output_GRAD.reshape(*X.shape[:2], -1).swapaxes(1, 2)
+    of_elements, of_points = np.zeros(elements.shape, X.dtype), np.zeros((*gradient.shape[:2], 2), X.dtype)
+    for number, inside, across, along, side in _corners(X, Grid):
+        if wants_X_GRAD:
+            parts = gradient * np.where(inside, across * along, 0)[..., None]
+            add_rows(of_elements, number.reshape(-1), parts.reshape(-1, parts.shape[-1]).astype(X.dtype))
+        if wants_Grid_GRAD:
+            value = np.where(inside, np.add.reduce(gradient * elements[number], axis=-1), 0)
+            of_points += np.stack([side[0] * value * along, side[1] * value * across], axis=-1).astype(X.dtype)
+    height, width = X.shape[2:]
+    of_points *= np.array([0.5 * (width - 1), 0.5 * (height - 1)], X.dtype)
+    images = np.moveaxis(of_elements.reshape(len(X), height, width, -1), -1, 1)
+    return np.ascontiguousarray(images) if wants_X_GRAD else None, of_points.reshape(Grid.shape)
 
 
 def _base_points(op: Op, shape: Array | None, dtype: str) -> Array:
@@ -215,21 +212,15 @@ def _base_points(op: Op, shape: Array | None, dtype: str) -> Array:
     return np.stack([x, y, np.ones_like(x)], axis=-1).astype(dtype)
 
 
-@kernel("affine_grid", "Output", lod="none")
-def _affine_grid_values(op: Op) -> Run:
-    def run(Theta: Array, OutputShape: Array | None) -> Array:
-        points = _base_points(op, OutputShape, Theta.dtype)
-        result = points.reshape(-1, 3) @ Theta.swapaxes(1, 2)
-        return result.reshape(len(Theta), *points.shape[:2], 2)
-
-    return run
+@plain_kernel("affine_grid", "Output", lod="none")
+def _affine_grid_values(Theta: Array, OutputShape: Array | None, *, op: Op) -> Array:
+    points = _base_points(op, OutputShape, Theta.dtype)
+    result = points.reshape(-1, 3) @ Theta.swapaxes(1, 2)
+    return result.reshape(len(Theta), *points.shape[:2], 2)
 
 
-@kernel("affine_grid_grad", "Theta@GRAD", lod="none")
-def _affine_grid_grad(op: Op) -> Run:
-    def run(OutputShape: Array | None, Output_GRAD: Array) -> Array:
-        points = _base_points(op, OutputShape, Output_GRAD.dtype).reshape(-1, 3)
-        gradient = Output_GRAD.reshape(len(Output_GRAD), -1, 2)
-        return gradient.swapaxes(1, 2) @ points
-
-    return run
+@plain_kernel("affine_grid_grad", "Theta@GRAD", lod="none")
+def _affine_grid_grad(OutputShape: Array | None, Output_GRAD: Array, *, op: Op) -> Array:
+    points = _base_points(op, OutputShape, Output_GRAD.dtype).reshape(-1, 3)
+    gradient = Output_GRAD.reshape(len(Output_GRAD), -1, 2)
+    return gradient.swapaxes(1, 2) @ points

@@ -11,7 +11,7 @@ from pstranspile.arithmetic.erf import erf
 from pstranspile.ir.model import Op
 from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import below_largest, formula
-from pstranspile.ops.attributes import flag, int_attr, real
+from pstranspile.ops.attributes import flag, real
 from pstranspile.values import Array
 
 formula("relu", "np.maximum({X}, 0)")
@@ -69,26 +69,16 @@ def _gelu_grad(op: Op) -> Run:
     return approximate if flag(op, "approximate") else exact
 
 
-@kernel("softmax")
-def _softmax(op: Op) -> Run:
-    axis = int_attr(op, "axis", -1)
-
-    def run(X: Array) -> Array:
-        return shares_of_exp(below_largest(X, axis), axis)[0]
-
-    return run
+@plain_kernel("softmax")
+def _softmax(X: Array, *, axis: int = -1) -> Array:
+    return shares_of_exp(below_largest(X, axis), axis)[0]
 
 
-@kernel("softmax_grad", "X@GRAD", lod="none")
-def _softmax_grad(op: Op) -> Run:
-    axis = int_attr(op, "axis", -1)
-
-    def run(Out: Array, Out_GRAD: Array) -> Array:
-        result = Out_GRAD - sum_of_row(Out_GRAD * Out, axis)
-        result *= Out
-        return result
-
-    return run
+@plain_kernel("softmax_grad", "X@GRAD", lod="none")
+def _softmax_grad(Out: Array, Out_GRAD: Array, *, axis: int = -1) -> Array:
+    result = Out_GRAD - sum_of_row(Out_GRAD * Out, axis)
+    result *= Out
+    return result
 
 
 def _with(expression: str, *names: str) -> Callable[[Op], str]:
@@ -159,16 +149,11 @@ formula("thresholded_relu", _with("{X} * ({X} > $0)", "threshold"))
 formula("thresholded_relu_grad", _with("{Out_GRAD} * ({X} > $0)", "threshold"), "X@GRAD")
 
 
-@kernel("swish_grad", "X@GRAD")
-def _swish_grad(op: Op) -> Run:
-    beta = real(op, "beta")
-
-    def run(X: Array, Out_GRAD: Array) -> Array:
-        share = 1 / (1 + exp(-beta * X))
-        scaled = beta * (X * share)
-        return Out_GRAD * (scaled + share * (1 - scaled))
-
-    return run
+@plain_kernel("swish_grad", "X@GRAD")
+def _swish_grad(X: Array, Out_GRAD: Array, *, beta: float) -> Array:
+    share = 1 / (1 + exp(-beta * X))
+    scaled = beta * (X * share)
+    return Out_GRAD * (scaled + share * (1 - scaled))
 
 
 @plain_kernel("erf")
@@ -185,23 +170,13 @@ def _softplus(x: Array, threshold: float) -> Array:
     return np.where(x > threshold, x, np.where(x < -threshold, np.exp(np.minimum(x, threshold)), near))
 
 
-@kernel("mish")
-def _mish(op: Op) -> Run:
-    threshold = real(op, "threshold")
-
-    def run(X: Array) -> Array:
-        return X * np.tanh(_softplus(X, threshold))
-
-    return run
+@plain_kernel("mish")
+def _mish(X: Array, *, threshold: float) -> Array:
+    return X * np.tanh(_softplus(X, threshold))
 
 
-@kernel("mish_grad", "X@GRAD", lod="none")
-def _mish_grad(op: Op) -> Run:
-    threshold = real(op, "threshold")
-
-    def run(X: Array, Out_GRAD: Array) -> Array:
-        soft = _softplus(X, threshold)
-        bent = np.tanh(soft)
-        return Out_GRAD * (bent - X * (1 - np.square(bent)) * np.expm1(-soft))
-
-    return run
+@plain_kernel("mish_grad", "X@GRAD", lod="none")
+def _mish_grad(X: Array, Out_GRAD: Array, *, threshold: float) -> Array:
+    soft = _softplus(X, threshold)
+    bent = np.tanh(soft)
+    return Out_GRAD * (bent - X * (1 - np.square(bent)) * np.expm1(-soft))

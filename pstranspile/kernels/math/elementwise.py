@@ -9,7 +9,7 @@ import numpy as np
 from pstranspile.arithmetic import power
 from pstranspile.ir.model import Op
 from pstranspile.kernels.broadcasting import align, aligned, register_ufuncs, sum_to
-from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
 from pstranspile.kernels.numeric import formula, truncated_quotient
 from pstranspile.ops.attributes import int_attr
 from pstranspile.values import Array, SelectedRows
@@ -24,18 +24,13 @@ register_ufuncs(
 )
 
 
-@kernel("elementwise_mul", inline=lambda op: "np.multiply({X}, {Y})" if int_attr(op, "axis", -1) < 0 else None)
-def _mul(op: Op) -> Run:
-    axis = int_attr(op, "axis", -1)
-
-    def run(X: Array | SelectedRows, Y: Array) -> Array | SelectedRows:
-        if isinstance(X, SelectedRows):
-            if Y.size != 1:
-                raise ValueError(f"X is SelectedRows, which only one number can multiply, and Y has {Y.size}")
-            return X._replace(value=X.value * Y.reshape(-1))
-        return np.multiply(*align(X, Y, axis))
-
-    return run
+@plain_kernel("elementwise_mul", inline=lambda op: "np.multiply({X}, {Y})" if int_attr(op, "axis", -1) < 0 else None)
+def _mul(X: Array | SelectedRows, Y: Array, *, axis: int = -1) -> Array | SelectedRows:
+    if isinstance(X, SelectedRows):
+        if Y.size != 1:
+            raise ValueError(f"X is SelectedRows, which only one number can multiply, and Y has {Y.size}")
+        return X._replace(value=X.value * Y.reshape(-1))
+    return np.multiply(*align(X, Y, axis))
 
 
 def _is_integer(x: Array) -> bool:

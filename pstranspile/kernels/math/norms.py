@@ -11,7 +11,7 @@ from pstranspile.ir.model import Op
 from pstranspile.kernels.broadcasting import sum_to
 from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
 from pstranspile.kernels.numeric import as_matrix, formula
-from pstranspile.ops.attributes import flag, int_attr, ints_attr, real
+from pstranspile.ops.attributes import flag, ints_attr
 from pstranspile.values import Array
 
 formula("squared_l2_norm", "np.dot({X}.reshape(-1), {X}.reshape(-1)).reshape(1)", lod="none")
@@ -75,26 +75,16 @@ def _cos_sim_grad(op: Op) -> Run:
     return run
 
 
-@kernel("norm", "Norm Out", lod="none")
-def _norm_values(op: Op) -> Run:
-    axis, epsilon = int_attr(op, "axis"), real(op, "epsilon")
-
-    def run(X: Array) -> tuple[Array, Array]:
-        norm = np.sqrt(np.add.reduce(np.square(X), axis=axis, keepdims=True) + epsilon)
-        return norm, X / norm
-
-    return run
+@plain_kernel("norm", "Norm Out", lod="none")
+def _norm_values(X: Array, *, axis: int, epsilon: float) -> tuple[Array, Array]:
+    norm = np.sqrt(np.add.reduce(np.square(X), axis=axis, keepdims=True) + epsilon)
+    return norm, X / norm
 
 
-@kernel("norm_grad", "X@GRAD", lod="none")
-def _norm_grad(op: Op) -> Run:
-    axis = int_attr(op, "axis")
-
-    def run(X: Array, Norm: Array, Out_GRAD: Array) -> Array:
-        along = np.add.reduce(X * Out_GRAD, axis=axis, keepdims=True)
-        return (Out_GRAD - X * (along / np.square(Norm))) / Norm
-
-    return run
+@plain_kernel("norm_grad", "X@GRAD", lod="none")
+def _norm_grad(X: Array, Norm: Array, Out_GRAD: Array, *, axis: int) -> Array:
+    along = np.add.reduce(X * Out_GRAD, axis=axis, keepdims=True)
+    return (Out_GRAD - X * (along / np.square(Norm))) / Norm
 
 
 def _power_norm(x: Array, p: float, axis: int | None, keep: bool) -> Array:
@@ -127,26 +117,16 @@ def _power_norm_slope(x: Array, norm: Array, p: float) -> Array:
     return np.where(moves, sign * share ** (p - 1), 0).astype(x.dtype)
 
 
-@kernel("p_norm", lod="none")
-def _p_norm_values(op: Op) -> Run:
-    p, axis, keep = real(op, "porder"), int_attr(op, "axis", -1), flag(op, "keepdim")
-
-    def run(X: Array) -> Array:
-        return _at_least_1d(_power_norm(X, p, axis, keep))
-
-    return run
+@plain_kernel("p_norm", lod="none")
+def _p_norm_values(X: Array, *, porder: float, axis: int = -1, keepdim: bool) -> Array:
+    return _at_least_1d(_power_norm(X, porder, axis, keepdim))
 
 
-@kernel("p_norm_grad", "X@GRAD", lod="none")
-def _p_norm_grad(op: Op) -> Run:
-    p, axis, keep = real(op, "porder"), int_attr(op, "axis", -1), flag(op, "keepdim")
-
-    def run(X: Array, Out: Array, Out_GRAD: Array) -> Array:
-        if keep or X.ndim == 1:
-            return _power_norm_slope(X, Out, p) * Out_GRAD
-        return _power_norm_slope(X, np.expand_dims(Out, axis), p) * np.expand_dims(Out_GRAD, axis)
-
-    return run
+@plain_kernel("p_norm_grad", "X@GRAD", lod="none")
+def _p_norm_grad(X: Array, Out: Array, Out_GRAD: Array, *, porder: float, axis: int = -1, keepdim: bool) -> Array:
+    if keepdim or X.ndim == 1:
+        return _power_norm_slope(X, Out, porder) * Out_GRAD
+    return _power_norm_slope(X, np.expand_dims(Out, axis), porder) * np.expand_dims(Out_GRAD, axis)
 
 
 formula("l1_norm", "np.add.reduce(np.abs({X}), axis=None).reshape(1)", lod="none")
@@ -185,24 +165,15 @@ def _frobenius_norm_grad(op: Op) -> Run:
     return run
 
 
-@kernel("dist", lod="none")
-def _dist_values(op: Op) -> Run:
-    p = real(op, "p")
-
-    def run(X: Array, Y: Array) -> Array:
-        return _at_least_1d(_power_norm(X - Y, p, None, False))
-
-    return run
+@plain_kernel("dist", lod="none")
+def _dist_values(X: Array, Y: Array, *, p: float) -> Array:
+    return _at_least_1d(_power_norm(X - Y, p, None, False))
 
 
-@kernel("dist_grad", "X@GRAD Y@GRAD", lod="none")
-def _dist_grad(op: Op) -> Run:
-    p = real(op, "p")
-    wants_x, wants_y = wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
-
-    def run(X: Array, Y: Array, Out: Array, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
-        gradient = _power_norm_slope(X - Y, Out, p) * Out_GRAD
-        x_grad = sum_to(gradient, X.shape, -1) if wants_x else None
-        return x_grad, -sum_to(gradient, Y.shape, -1) if wants_y else None
-
-    return run
+@plain_kernel("dist_grad", "X@GRAD Y@GRAD", lod="none")
+def _dist_grad(
+    X: Array, Y: Array, Out: Array, Out_GRAD: Array, *, p: float, wants_X_GRAD: bool, wants_Y_GRAD: bool
+) -> tuple[Array | None, Array | None]:
+    gradient = _power_norm_slope(X - Y, Out, p) * Out_GRAD
+    x_grad = sum_to(gradient, X.shape, -1) if wants_X_GRAD else None
+    return x_grad, -sum_to(gradient, Y.shape, -1) if wants_Y_GRAD else None

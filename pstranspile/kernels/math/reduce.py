@@ -15,18 +15,13 @@ from pstranspile.ops.attributes import flag, int_attr, ints_attr
 from pstranspile.values import Array, SelectedRows
 
 
-@kernel("cumsum")
-def _cumsum(op: Op) -> Run:
-    axis, exclusive, reverse = int_attr(op, "axis", -1), flag(op, "exclusive"), flag(op, "reverse")
-
-    def run(X: Array) -> Array:
-        x = np.flip(X, axis) if reverse else X
-        result = np.cumsum(x, axis, dtype=x.dtype)
-        if exclusive:
-            result -= x
-        return np.ascontiguousarray(np.flip(result, axis) if reverse else result)
-
-    return run
+@plain_kernel("cumsum")
+def _cumsum(X: Array, *, axis: int = -1, exclusive: bool, reverse: bool) -> Array:
+    x = np.flip(X, axis) if reverse else X
+    result = np.cumsum(x, axis, dtype=x.dtype)
+    if exclusive:
+        result -= x
+    return np.ascontiguousarray(np.flip(result, axis) if reverse else result)
 
 
 @kernel("isnan isinf", lod="none")

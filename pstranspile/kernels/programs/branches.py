@@ -8,9 +8,8 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.kernels.context import ExecutionContext, Value
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.ragged import plain
-from pstranspile.ops.attributes import int_attr
 from pstranspile.values import Array, LoDTensor
 
 
@@ -76,38 +75,28 @@ def _part(x: Any, offsets: list[int], kept: list[bool]) -> Value:
     return LoDTensor(out, [[0, *np.cumsum(lengths[kept]).tolist()]]) if isinstance(x, LoDTensor) else out
 
 
-@kernel("split_lod_tensor", "OutTrue OutFalse", lod="own")
-def _split(op: Op) -> Run:
-    level = int_attr(op, "level")
-
-    def run(X: Any, Mask: Any) -> tuple[Value, Value]:
-        offsets, chosen = _pieces(X, level, Mask)
-        return _part(X, offsets, chosen), _part(X, offsets, [not taken for taken in chosen])
-
-    return run
+@plain_kernel("split_lod_tensor", "OutTrue OutFalse", lod="own")
+def _split(X: Any, Mask: Any, *, level: int) -> tuple[Value, Value]:
+    offsets, chosen = _pieces(X, level, Mask)
+    return _part(X, offsets, chosen), _part(X, offsets, [not taken for taken in chosen])
 
 
-@kernel("merge_lod_tensor merge_lod_tensor_infer", lod="own")
-def _merge(op: Op) -> Run:
-    level = int_attr(op, "level")
-
-    def run(X: Any, Mask: Any, InTrue: Any, InFalse: Any) -> Value:
-        _, chosen = _pieces(X, level, Mask)
-        sides = {True: InTrue, False: InFalse}
-        starts = {side: [0] if value is None else _offsets(value, level) for side, value in sides.items()}
-        taken = {True: 0, False: 0}
-        rows: list[Array] = []
-        for side in chosen:
-            number, offsets = taken[side], starts[side]
-            if number + 1 >= len(offsets):
-                raise ValueError(f"{'InTrue' if side else 'InFalse'} has fewer pieces than Mask asks of it")
-            rows.append(plain(sides[side])[offsets[number] : offsets[number + 1]])
-            taken[side] = number + 1
-        if InTrue is None and InFalse is None:
-            raise ValueError("neither InTrue nor InFalse has a value")
-        out = np.concatenate(rows) if rows else plain(InFalse if InTrue is None else InTrue).copy()
-        if isinstance(InTrue, LoDTensor) or isinstance(InFalse, LoDTensor):
-            return LoDTensor(out, [[0, *np.cumsum([len(piece) for piece in rows]).tolist()]])
-        return out
-
-    return run
+@plain_kernel("merge_lod_tensor merge_lod_tensor_infer", lod="own")
+def _merge(X: Any, Mask: Any, InTrue: Any, InFalse: Any, *, level: int) -> Value:
+    _, chosen = _pieces(X, level, Mask)
+    sides = {True: InTrue, False: InFalse}
+    starts = {side: [0] if value is None else _offsets(value, level) for side, value in sides.items()}
+    taken = {True: 0, False: 0}
+    rows: list[Array] = []
+    for side in chosen:
+        number, offsets = taken[side], starts[side]
+        if number + 1 >= len(offsets):
+            raise ValueError(f"{'InTrue' if side else 'InFalse'} has fewer pieces than Mask asks of it")
+        rows.append(plain(sides[side])[offsets[number] : offsets[number + 1]])
+        taken[side] = number + 1
+    if InTrue is None and InFalse is None:
+        raise ValueError("neither InTrue nor InFalse has a value")
+    out = np.concatenate(rows) if rows else plain(InFalse if InTrue is None else InTrue).copy()
+    if isinstance(InTrue, LoDTensor) or isinstance(InFalse, LoDTensor):
+        return LoDTensor(out, [[0, *np.cumsum([len(piece) for piece in rows]).tolist()]])
+    return out

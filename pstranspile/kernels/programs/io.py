@@ -65,19 +65,16 @@ def _load(op: Op) -> Run:
     return run
 
 
-@kernel("save_combine", "Y", lod="own")
-def _save_combine(op: Op) -> Run:
-    def run(X: list[Array | LoDTensor], context: ExecutionContext) -> bytes | None:
-        values = list(zip(op.inputs["X"], X, strict=True))
-        for name, value in values:
-            if isinstance(value, SelectedRows):
-                refuse("values-kind", text(op, "file_path"), f"{name} holds sparse rows, combined files do not")
-        if flag(op, "save_to_memory"):
-            return b"".join(piece for _, value in values for piece in encode(value, flag(op, "save_as_fp16")))
-        _write(op, context.path(text(op, "file_path")), values)
-        return None
-
-    return run
+@plain_kernel("save_combine", "Y", lod="own")
+def _save_combine(X: list[Array | LoDTensor], context: ExecutionContext, *, op: Op) -> bytes | None:
+    values = list(zip(op.inputs["X"], X, strict=True))
+    for name, value in values:
+        if isinstance(value, SelectedRows):
+            refuse("values-kind", text(op, "file_path"), f"{name} holds sparse rows, combined files do not")
+    if flag(op, "save_to_memory"):
+        return b"".join(piece for _, value in values for piece in encode(value, flag(op, "save_as_fp16")))
+    _write(op, context.path(text(op, "file_path")), values)
+    return None
 
 
 @kernel("load_combine", lod="new")
@@ -138,14 +135,11 @@ def _run_create_reader(op: Op) -> Run:
     return run
 
 
-@kernel("delete_var", "", lod="own")
-def _run_delete(op: Op) -> Run:
-    def run(context: ExecutionContext) -> tuple[()]:
-        for name in op.input_names:
-            context.forget(name)
-        return ()
-
-    return run
+@plain_kernel("delete_var", "", lod="own")
+def _run_delete(context: ExecutionContext, *, op: Op) -> tuple[()]:
+    for name in op.input_names:
+        context.forget(name)
+    return ()
 
 
 @kernel("print", lod="own")

@@ -11,7 +11,6 @@ from pstranspile.ir.model import Op
 from pstranspile.kernels.context import ExecutionContext, Value
 from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.ragged import plain, row_counts, sequences
-from pstranspile.ops.attributes import flag, int_attr
 from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX
 from pstranspile.values import Array, LoDTensor
 
@@ -104,19 +103,14 @@ def _table(value: Any) -> RankTable:
     return value
 
 
-@kernel("lod_rank_table", lod="own")
-def _rank(op: Op) -> Run:
-    level = int_attr(op, "level")
-
-    def run(X: Any) -> RankTable:
-        _, lod = sequences(X, "X")
-        if not 0 <= level < len(lod):
-            raise ValueError(f"X has {len(lod)} LoD levels, level {level} is asked for")
-        lengths = row_counts(lod[level])
-        order = np.argsort(-lengths, kind="stable")
-        return RankTable(order, lengths[order], lod[: level + 1])
-
-    return run
+@plain_kernel("lod_rank_table", lod="own")
+def _rank(X: Any, *, level: int) -> RankTable:
+    _, lod = sequences(X, "X")
+    if not 0 <= level < len(lod):
+        raise ValueError(f"X has {len(lod)} LoD levels, level {level} is asked for")
+    lengths = row_counts(lod[level])
+    order = np.argsort(-lengths, kind="stable")
+    return RankTable(order, lengths[order], lod[: level + 1])
 
 
 @plain_kernel("max_sequence_len", lod="own")
@@ -238,27 +232,17 @@ def _reorder_back(X: Any, RankTable: Any) -> Any:
     return _reordered(X, np.argsort(_table(RankTable).order))
 
 
-@kernel("tensor_array_to_tensor", "Out OutIndex", lod="own")
-def _join(op: Op) -> Run:
-    axis, stacks = int_attr(op, "axis"), flag(op, "use_stack")
-
-    def run(X: Any) -> tuple[Array, Array]:
-        parts = [plain(part) for part in X]
-        if not parts:
-            raise ValueError("X is an empty array")
-        sizes = np.array([1 if stacks else part.shape[axis] for part in parts], "int32")
-        return (np.stack if stacks else np.concatenate)(parts, axis=axis), sizes
-
-    return run
+@plain_kernel("tensor_array_to_tensor", "Out OutIndex", lod="own")
+def _join(X: Any, *, axis: int, use_stack: bool) -> tuple[Array, Array]:
+    parts = [plain(part) for part in X]
+    if not parts:
+        raise ValueError("X is an empty array")
+    sizes = np.array([1 if use_stack else part.shape[axis] for part in parts], "int32")
+    return (np.stack if use_stack else np.concatenate)(parts, axis=axis), sizes
 
 
-@kernel("tensor_array_to_tensor_grad", "X@GRAD", lod="own")
-def _join_grad(op: Op) -> Run:
-    axis, stacks = int_attr(op, "axis"), flag(op, "use_stack")
-
-    def run(X: Any, Out_GRAD: Any) -> list[Array]:
-        sizes = [1 if stacks else plain(part).shape[axis] for part in X]
-        parts = np.split(plain(Out_GRAD), np.cumsum(sizes)[:-1], axis=axis)
-        return [part.reshape(plain(like).shape).copy() for part, like in zip(parts, X, strict=True)]
-
-    return run
+@plain_kernel("tensor_array_to_tensor_grad", "X@GRAD", lod="own")
+def _join_grad(X: Any, Out_GRAD: Any, *, axis: int, use_stack: bool) -> list[Array]:
+    sizes = [1 if use_stack else plain(part).shape[axis] for part in X]
+    parts = np.split(plain(Out_GRAD), np.cumsum(sizes)[:-1], axis=axis)
+    return [part.reshape(plain(like).shape).copy() for part, like in zip(parts, X, strict=True)]

@@ -104,35 +104,30 @@ def _best(
     return prefixes[order], word[order], score[order]
 
 
-@kernel("beam_search_decode", "SentenceIds SentenceScores", lod="new")
-def _beam_search_decode_values(op: Op) -> Run:
-    size, end_id = int_attr(op, "beam_size"), int_attr(op, "end_id")
-
-    def run(Ids: list[Any], Scores: list[Any]) -> tuple[LoDTensor, LoDTensor]:
-        if not Ids or len(Ids) != len(Scores):
-            raise ValueError(
-                f"Ids has {len(Ids)} steps, Scores {len(Scores)}; they must have as many, and at least one"
-            )
-        steps = [_step(ids, scores) for ids, scores in zip(Ids, Scores, strict=True)]
-        sources = len(steps[0][2][0]) - 1
-        words: list[Array] = []
-        totals: list[Array] = []
-        lengths: list[int] = []
-        counts: list[int] = []
-        for source in range(sources):
-            sentences = _sentences(steps, source, end_id)
-            if len(sentences) > size:
-                raise ValueError(f"source {source} has {len(sentences)} sentences, beam_size is {size}")
-            sentences.sort(key=lambda sentence: -sentence[1][0])  # by the score of the whole, which is its last
-            counts.append(len(sentences))
-            for sentence in sentences:
-                words += sentence[0][::-1]
-                totals += sentence[1][::-1]
-                lengths.append(len(sentence[0]))
-        lod = [[0, *np.cumsum(counts).tolist()], [0, *np.cumsum(lengths).tolist()]]
-        return LoDTensor(np.array(words, "int64"), lod), LoDTensor(np.array(totals, steps[0][1].dtype), lod)
-
-    return run
+@plain_kernel("beam_search_decode", "SentenceIds SentenceScores", lod="new")
+def _beam_search_decode_values(
+    Ids: list[Any], Scores: list[Any], *, beam_size: int, end_id: int
+) -> tuple[LoDTensor, LoDTensor]:
+    if not Ids or len(Ids) != len(Scores):
+        raise ValueError(f"Ids has {len(Ids)} steps, Scores {len(Scores)}; they must have as many, and at least one")
+    steps = [_step(ids, scores) for ids, scores in zip(Ids, Scores, strict=True)]
+    sources = len(steps[0][2][0]) - 1
+    words: list[Array] = []
+    totals: list[Array] = []
+    lengths: list[int] = []
+    counts: list[int] = []
+    for source in range(sources):
+        sentences = _sentences(steps, source, end_id)
+        if len(sentences) > beam_size:
+            raise ValueError(f"source {source} has {len(sentences)} sentences, beam_size is {beam_size}")
+        sentences.sort(key=lambda sentence: -sentence[1][0])  # by the score of the whole, which is its last
+        counts.append(len(sentences))
+        for sentence in sentences:
+            words += sentence[0][::-1]
+            totals += sentence[1][::-1]
+            lengths.append(len(sentence[0]))
+    lod = [[0, *np.cumsum(counts).tolist()], [0, *np.cumsum(lengths).tolist()]]
+    return LoDTensor(np.array(words, "int64"), lod), LoDTensor(np.array(totals, steps[0][1].dtype), lod)
 
 
 def _step(ids: Any, scores: Any) -> tuple[Array, Array, list[list[int]]]:

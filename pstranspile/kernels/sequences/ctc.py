@@ -11,11 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import plain_kernel
 from pstranspile.kernels.numeric import as_matrix, check_ids
 from pstranspile.kernels.ragged import plain, row_counts, sequences
-from pstranspile.ops.attributes import flag, int_attr
 from pstranspile.values import Array, LoDTensor
 
 
@@ -112,36 +110,30 @@ def _loss(frames: _Frames, states: Array, sizes: Array, blank: int) -> tuple[Arr
     return np.where(possible, -total, 0), grad
 
 
-@kernel("warpctc", "WarpCTCGrad Loss", lod="own")
-def _warpctc(op: Op) -> Run:
-    blank = int_attr(op, "blank")
-
-    def run(Logits: Any, Label: Any, LogitsLength: Any = None, LabelLength: Any = None) -> tuple[Array, Array]:
-        frames = _frames(Logits, LogitsLength)
-        classes = frames.values.shape[2]
-        if not 0 <= blank < classes:
-            raise ValueError(f"blank is {blank}, it must be a class, 0 to {classes - 1}")
-        states, sizes = _states(Label, LabelLength, blank, classes)
-        if len(states) != len(frames.counts):
-            raise ValueError(f"Logits has {len(frames.counts)} sequences, Label {len(states)}")
-        loss, grad = _loss(frames, states, sizes, blank)
-        return grad.astype(frames.values.dtype), loss.astype(frames.values.dtype)[:, None]
-
-    return run
+@plain_kernel("warpctc", "WarpCTCGrad Loss", lod="own")
+def _warpctc(
+    Logits: Any, Label: Any, LogitsLength: Any = None, LabelLength: Any = None, *, blank: int
+) -> tuple[Array, Array]:
+    frames = _frames(Logits, LogitsLength)
+    classes = frames.values.shape[2]
+    if not 0 <= blank < classes:
+        raise ValueError(f"blank is {blank}, it must be a class, 0 to {classes - 1}")
+    states, sizes = _states(Label, LabelLength, blank, classes)
+    if len(states) != len(frames.counts):
+        raise ValueError(f"Logits has {len(frames.counts)} sequences, Label {len(states)}")
+    loss, grad = _loss(frames, states, sizes, blank)
+    return grad.astype(frames.values.dtype), loss.astype(frames.values.dtype)[:, None]
 
 
-@kernel("warpctc_grad", "Logits@GRAD", lod="own")
-def _warpctc_grad(op: Op) -> Run:
-    by_frames = flag(op, "norm_by_times")
-
-    def run(Logits: Any, WarpCTCGrad: Any, Loss_GRAD: Any, LogitsLength: Any = None) -> Any:
-        scale, grad = plain(Loss_GRAD).reshape(-1, 1), plain(WarpCTCGrad)
-        frames = _frames(Logits, LogitsLength)
-        if by_frames:
-            scale = scale / np.maximum(frames.counts, 1).astype(scale.dtype)[:, None]
-        result = grad * scale
-        if LogitsLength is not None:
-            return result
-        return LoDTensor(result.swapaxes(0, 1)[frames.inside.T], Logits.lod)
-
-    return run
+@plain_kernel("warpctc_grad", "Logits@GRAD", lod="own")
+def _warpctc_grad(
+    Logits: Any, WarpCTCGrad: Any, Loss_GRAD: Any, LogitsLength: Any = None, *, norm_by_times: bool
+) -> Any:
+    scale, grad = plain(Loss_GRAD).reshape(-1, 1), plain(WarpCTCGrad)
+    frames = _frames(Logits, LogitsLength)
+    if norm_by_times:
+        scale = scale / np.maximum(frames.counts, 1).astype(scale.dtype)[:, None]
+    result = grad * scale
+    if LogitsLength is not None:
+        return result
+    return LoDTensor(result.swapaxes(0, 1)[frames.inside.T], Logits.lod)

@@ -21,18 +21,13 @@ def _offsets(lengths: list[int]) -> list[int]:
     return [0, *accumulate(lengths)]
 
 
-@kernel("sequence_enumerate", lod="own")
-def _enumerate(op: Op) -> Run:
-    window, pad = int_attr(op, "win_size"), int_attr(op, "pad_value")
-
-    def run(X: Any) -> LoDTensor:
-        x, lod = sequences(X, "X")
-        ends = np.repeat(np.asarray(lod[-1][1:], np.int64), row_counts(lod[-1]))[:, None]
-        places = np.arange(len(x))[:, None] + np.arange(window)
-        inside = places < ends
-        return LoDTensor(np.where(inside, x.reshape(-1)[np.where(inside, places, 0)], pad).astype(x.dtype), lod)
-
-    return run
+@plain_kernel("sequence_enumerate", lod="own")
+def _enumerate(X: Any, *, win_size: int, pad_value: int) -> LoDTensor:
+    x, lod = sequences(X, "X")
+    ends = np.repeat(np.asarray(lod[-1][1:], np.int64), row_counts(lod[-1]))[:, None]
+    places = np.arange(len(x))[:, None] + np.arange(win_size)
+    inside = places < ends
+    return LoDTensor(np.where(inside, x.reshape(-1)[np.where(inside, places, 0)], pad_value).astype(x.dtype), lod)
 
 
 @kernel("sequence_erase", lod="own")
@@ -90,32 +85,22 @@ class _Padding:
         return np.ones(self.dims, bool) if self.inside is None else self.inside
 
 
-@kernel("sequence_pad", "Out Length", lod="own")
-def _pad(op: Op) -> Run:
-    length = int_attr(op, "padded_length", -1)
-
-    def run(X: Any, PadValue: Any) -> tuple[Array, Array]:
-        x, lod = sequences(X, "X")
-        lengths = row_counts(lod[-1])
-        padding = _Padding(lengths.tolist(), length)
-        value = plain(PadValue)
-        out = np.empty((*padding.dims, *x.shape[1:]), x.dtype)
-        out[...] = value.reshape(()) if value.size == 1 else value.reshape(x.shape[1:])
-        padding.put(out, x)
-        return out, lengths.astype("int64")
-
-    return run
+@plain_kernel("sequence_pad", "Out Length", lod="own")
+def _pad(X: Any, PadValue: Any, *, padded_length: int = -1) -> tuple[Array, Array]:
+    x, lod = sequences(X, "X")
+    lengths = row_counts(lod[-1])
+    padding = _Padding(lengths.tolist(), padded_length)
+    value = plain(PadValue)
+    out = np.empty((*padding.dims, *x.shape[1:]), x.dtype)
+    out[...] = value.reshape(()) if value.size == 1 else value.reshape(x.shape[1:])
+    padding.put(out, x)
+    return out, lengths.astype("int64")
 
 
-@kernel("sequence_pad_grad", "X@GRAD", lod="own")
-def _pad_grad(op: Op) -> Run:
-    length = int_attr(op, "padded_length", -1)
-
-    def run(X: Any, Out_GRAD: Any) -> LoDTensor:
-        _, lod = sequences(X, "X")
-        return LoDTensor(_Padding(row_counts(lod[-1]).tolist(), length).taken(plain(Out_GRAD)), lod)
-
-    return run
+@plain_kernel("sequence_pad_grad", "X@GRAD", lod="own")
+def _pad_grad(X: Any, Out_GRAD: Any, *, padded_length: int = -1) -> LoDTensor:
+    _, lod = sequences(X, "X")
+    return LoDTensor(_Padding(row_counts(lod[-1]).tolist(), padded_length).taken(plain(Out_GRAD)), lod)
 
 
 @plain_kernel("sequence_unpad", lod="new")
@@ -133,18 +118,13 @@ def _unpad_grad(X: Any, Out_GRAD: Any) -> Any:
     return with_lod(X, grad)
 
 
-@kernel("sequence_reshape", lod="own")
-def _reshape(op: Op) -> Run:
-    width = int_attr(op, "new_dim")
-
-    def run(X: Any) -> LoDTensor:
-        x, lod = sequences(X, "X")
-        sizes = np.asarray(lod[-1]) * x.shape[1]
-        if (sizes % width).any():
-            raise ValueError(f"a sequence of X can't be cut into rows of {width} numbers")
-        return LoDTensor(x.reshape(-1, width).copy(), [*lod[:-1], (sizes // width).tolist()])
-
-    return run
+@plain_kernel("sequence_reshape", lod="own")
+def _reshape(X: Any, *, new_dim: int) -> LoDTensor:
+    x, lod = sequences(X, "X")
+    sizes = np.asarray(lod[-1]) * x.shape[1]
+    if (sizes % new_dim).any():
+        raise ValueError(f"a sequence of X can't be cut into rows of {new_dim} numbers")
+    return LoDTensor(x.reshape(-1, new_dim).copy(), [*lod[:-1], (sizes // new_dim).tolist()])
 
 
 @plain_kernel("sequence_reshape_grad", "X@GRAD", lod="own")

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import as_matrix, check_ids
 from pstranspile.kernels.ragged import plain, row_counts, sequences
-from pstranspile.ops.attributes import flag, int_attr, ints_attr, text
+from pstranspile.ops.attributes import int_attr, ints_attr, text
 from pstranspile.values import Array, LoDTensor
 
 
@@ -128,22 +128,19 @@ def _distance(a: Array, b: Array) -> int:
     return int(row[-1])
 
 
-@kernel("edit_distance", "SequenceNum Out", lod="own")
-def _edit_distance(op: Op) -> Run:
-    normalized = flag(op, "normalized")
-
-    def run(Hyps: Any, Refs: Any, HypsLength: Any = None, RefsLength: Any = None) -> tuple[Array, Array]:
-        hyps, refs = _pieces(Hyps, HypsLength, "Hyps"), _pieces(Refs, RefsLength, "Refs")
-        if len(hyps) != len(refs):
-            raise ValueError(f"Hyps has {len(hyps)} sequences, Refs {len(refs)}")
-        if normalized and not all(len(ref) for ref in refs):
-            raise ValueError("a sequence of Refs is empty, so that no distance can be divided by its length")
-        result = np.array([_distance(hyp, ref) for hyp, ref in zip(hyps, refs, strict=True)], np.float32)
-        if normalized:
-            result /= np.array([len(ref) for ref in refs], np.float32)
-        return np.array([len(refs)], np.int64), result.reshape(-1, 1)
-
-    return run
+@plain_kernel("edit_distance", "SequenceNum Out", lod="own")
+def _edit_distance(
+    Hyps: Any, Refs: Any, HypsLength: Any = None, RefsLength: Any = None, *, normalized: bool
+) -> tuple[Array, Array]:
+    hyps, refs = _pieces(Hyps, HypsLength, "Hyps"), _pieces(Refs, RefsLength, "Refs")
+    if len(hyps) != len(refs):
+        raise ValueError(f"Hyps has {len(hyps)} sequences, Refs {len(refs)}")
+    if normalized and not all(len(ref) for ref in refs):
+        raise ValueError("a sequence of Refs is empty, so that no distance can be divided by its length")
+    result = np.array([_distance(hyp, ref) for hyp, ref in zip(hyps, refs, strict=True)], np.float32)
+    if normalized:
+        result /= np.array([len(ref) for ref in refs], np.float32)
+    return np.array([len(refs)], np.int64), result.reshape(-1, 1)
 
 
 def _kept(labels: Array, firsts: Array, blank: int, merge: bool) -> Array:
@@ -161,27 +158,24 @@ def _starts(counts: Array, size: int) -> Array:
     return mask[:size]
 
 
-@kernel("ctc_align", "Output OutputLength", lod="own")
-def _ctc_align(op: Op) -> Run:
-    blank, merge, padding = int_attr(op, "blank"), flag(op, "merge_repeated"), int_attr(op, "padding_value")
-
-    def run(Input: Any, InputLength: Any = None) -> tuple[Any, Any]:
-        if InputLength is None:
-            x, lod = sequences(Input, "Input")
-            labels = x.reshape(-1)
-            kept = _kept(labels, _starts(row_counts(lod[-1]), len(labels)), blank, merge)
-            ends = np.r_[0, np.cumsum(kept)][lod[-1]].tolist()
-            rows = labels[kept].reshape(-1, 1)
-            # Fluid has no tensor without rows: one of -1 stands for nothing at all
-            return LoDTensor(rows if len(rows) else np.full((1, 1), -1, labels.dtype), [*lod[:-1], ends]), None
-        pieces = _pieces(Input, InputLength, "Input")
-        x = plain(Input)
-        out = np.full(x.shape, padding, x.dtype)
-        lengths = np.zeros((len(pieces), 1), plain(InputLength).dtype)
-        for number, piece in enumerate(pieces):
-            result = piece[_kept(piece, _starts(np.zeros(0, np.int64), len(piece)), blank, merge)]
-            out[number, : len(result)] = result
-            lengths[number] = len(result)
-        return out, lengths
-
-    return run
+@plain_kernel("ctc_align", "Output OutputLength", lod="own")
+def _ctc_align(
+    Input: Any, InputLength: Any = None, *, blank: int, merge_repeated: bool, padding_value: int
+) -> tuple[Any, Any]:
+    if InputLength is None:
+        x, lod = sequences(Input, "Input")
+        labels = x.reshape(-1)
+        kept = _kept(labels, _starts(row_counts(lod[-1]), len(labels)), blank, merge_repeated)
+        ends = np.r_[0, np.cumsum(kept)][lod[-1]].tolist()
+        rows = labels[kept].reshape(-1, 1)
+        # Fluid has no tensor without rows: one of -1 stands for nothing at all
+        return LoDTensor(rows if len(rows) else np.full((1, 1), -1, labels.dtype), [*lod[:-1], ends]), None
+    pieces = _pieces(Input, InputLength, "Input")
+    x = plain(Input)
+    out = np.full(x.shape, padding_value, x.dtype)
+    lengths = np.zeros((len(pieces), 1), plain(InputLength).dtype)
+    for number, piece in enumerate(pieces):
+        result = piece[_kept(piece, _starts(np.zeros(0, np.int64), len(piece)), blank, merge_repeated)]
+        out[number, : len(result)] = result
+        lengths[number] = len(result)
+    return out, lengths

@@ -53,27 +53,21 @@ def _expanded(op: Op, x: Any, y: Any) -> _Expansion:
     return _expansion(offsets, tuple(y_lod[level]))
 
 
-@kernel("sequence_expand", lod="own")
-def _run_sequence_expand(op: Op) -> Run:
-    def run(X: Any, Y: Any) -> object:
-        expansion = _expanded(op, X, Y)
-        out = plain(X).take(expansion.rows, axis=0)
-        return LoDTensor(out, [[*expansion.offsets]]) if isinstance(X, LoDTensor) else out
-
-    return run
+@plain_kernel("sequence_expand", lod="own")
+def _run_sequence_expand(X: Any, Y: Any, *, op: Op) -> object:
+    expansion = _expanded(op, X, Y)
+    out = plain(X).take(expansion.rows, axis=0)
+    return LoDTensor(out, [[*expansion.offsets]]) if isinstance(X, LoDTensor) else out
 
 
-@kernel("sequence_expand_grad", "X@GRAD", lod="own")
-def _run_sequence_expand_grad(op: Op) -> Run:
-    def run(X: Any, Y: Any, Out_GRAD: Any) -> object:
-        expansion, grad = _expanded(op, X, Y), plain(Out_GRAD)
-        if expansion.times is not None:
-            return with_lod(X, _sums(grad, expansion.times))
-        out = np.zeros_like(plain(X))
-        add_rows(out, expansion.rows, grad)
-        return with_lod(X, out)
-
-    return run
+@plain_kernel("sequence_expand_grad", "X@GRAD", lod="own")
+def _run_sequence_expand_grad(X: Any, Y: Any, Out_GRAD: Any, *, op: Op) -> object:
+    expansion, grad = _expanded(op, X, Y), plain(Out_GRAD)
+    if expansion.times is not None:
+        return with_lod(X, _sums(grad, expansion.times))
+    out = np.zeros_like(plain(X))
+    add_rows(out, expansion.rows, grad)
+    return with_lod(X, out)
 
 
 def _sums(x: Array, lengths: tuple[int, ...]) -> Array:
@@ -195,22 +189,19 @@ def _run_sequence_conv_grad(op: Op) -> Run:
     return run
 
 
-@kernel("lod_reset", lod="new")
-def _run_lod_reset(op: Op) -> Run:
-    def run(X: Any, Y: Any = None) -> LoDTensor:
-        x = plain(X)
-        if isinstance(Y, LoDTensor):
-            lod = Y.lod
-        else:
-            offsets: Any = op.attrs["target_lod"] if Y is None else Y.ravel()
-            lod = [[int(offset) for offset in offsets]]
-        if op.attrs["append"] and isinstance(X, LoDTensor) and not isinstance(Y, LoDTensor):
-            lod = [*X.lod, *lod]
-        if not lod[-1] or lod[-1][0] != 0 or lod[-1][-1] != len(x) or (row_counts(lod[-1]) < 0).any():
-            raise ValueError(f"the offsets {lod[-1]} must rise from 0 to {len(x)}, the number of rows of X")
-        return LoDTensor(x.copy(), lod)
-
-    return run
+@plain_kernel("lod_reset", lod="new")
+def _run_lod_reset(X: Any, Y: Any = None, *, op: Op) -> LoDTensor:
+    x = plain(X)
+    if isinstance(Y, LoDTensor):
+        lod = Y.lod
+    else:
+        offsets: Any = op.attrs["target_lod"] if Y is None else Y.ravel()
+        lod = [[int(offset) for offset in offsets]]
+    if op.attrs["append"] and isinstance(X, LoDTensor) and not isinstance(Y, LoDTensor):
+        lod = [*X.lod, *lod]
+    if not lod[-1] or lod[-1][0] != 0 or lod[-1][-1] != len(x) or (row_counts(lod[-1]) < 0).any():
+        raise ValueError(f"the offsets {lod[-1]} must rise from 0 to {len(x)}, the number of rows of X")
+    return LoDTensor(x.copy(), lod)
 
 
 @plain_kernel("lod_reset_grad", "X@GRAD", lod="own")
@@ -227,25 +218,20 @@ def _encoding(positions: Array, width: int) -> Array:
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
 
 
-@kernel("add_position_encoding", lod="own")
-def _add_position_encoding_values(op: Op) -> Run:
-    alpha, beta = real(op, "alpha"), real(op, "beta")
-
-    def run(X: Array | LoDTensor) -> Array | LoDTensor:
-        x = plain(X)
-        if x.shape[-1] % 2:
-            raise ValueError(f"the last dim of X is {x.shape[-1]}, it must be even: half sines, half cosines")
-        if isinstance(X, LoDTensor):
-            lengths = row_counts(X.lod[0])
-            positions = np.arange(len(x)) - np.repeat(X.lod[0][:-1], lengths)
-        else:
-            if x.ndim != 3:
-                raise ValueError(f"X has no LoD and {x.ndim} dims, it must have 3: sequences, positions, columns")
-            positions = np.arange(x.shape[1])
-        result = alpha * x + (beta * _encoding(positions, x.shape[-1])).astype(x.dtype)
-        return LoDTensor(result, X.lod) if isinstance(X, LoDTensor) else result
-
-    return run
+@plain_kernel("add_position_encoding", lod="own")
+def _add_position_encoding_values(X: Array | LoDTensor, *, alpha: float, beta: float) -> Array | LoDTensor:
+    x = plain(X)
+    if x.shape[-1] % 2:
+        raise ValueError(f"the last dim of X is {x.shape[-1]}, it must be even: half sines, half cosines")
+    if isinstance(X, LoDTensor):
+        lengths = row_counts(X.lod[0])
+        positions = np.arange(len(x)) - np.repeat(X.lod[0][:-1], lengths)
+    else:
+        if x.ndim != 3:
+            raise ValueError(f"X has no LoD and {x.ndim} dims, it must have 3: sequences, positions, columns")
+        positions = np.arange(x.shape[1])
+    result = alpha * x + (beta * _encoding(positions, x.shape[-1])).astype(x.dtype)
+    return LoDTensor(result, X.lod) if isinstance(X, LoDTensor) else result
 
 
 formula("add_position_encoding_grad", lambda op: f"{real(op, 'alpha')!r} * {{Out_GRAD}}", "X@GRAD", lod="none")

@@ -143,28 +143,25 @@ def _ends(counts: Array) -> list[int]:
     return [0, *np.cumsum(counts).tolist()]
 
 
-@kernel("filter_by_instag", "Out LossWeight IndexMap", lod="new")
-def _filter_by_instag_values(op: Op) -> Run:
-    ragged, filler = flag(op, "is_lod"), int_attr(op, "out_val_if_empty")
-
-    def run(Ins: Any, Ins_tag: Any, Filter_tag: Any) -> tuple[LoDTensor, LoDTensor, LoDTensor]:
-        rows, tags = plain(Ins), plain(Ins_tag).reshape(-1)
-        bounds = np.asarray(sequences(Ins, "Ins")[1][0]) if ragged else np.arange(len(rows) + 1)
-        tag_bounds = np.asarray(Ins_tag.lod[0]) if isinstance(Ins_tag, LoDTensor) else np.arange(len(tags) + 1)
-        if len(tag_bounds) != len(bounds):
-            raise ValueError(f"there are {len(bounds) - 1} instances in Ins, and tags of {len(tag_bounds) - 1}")
-        hits = np.concatenate([[0], np.cumsum(np.isin(tags, plain(Filter_tag)))])
-        chosen = np.flatnonzero(hits[tag_bounds[1:]] > hits[tag_bounds[:-1]])
-        if not len(chosen):
-            result = np.full((1, *rows.shape[1:]), filler, rows.dtype)
-            return _with_steps(result, [0, 1]), _single(np.zeros((1, 1), "float32")), _single(np.array([[0, 1, 1]]))
-        starts, counts = bounds[chosen], np.diff(bounds)[chosen]
-        ends = _ends(counts)
-        places = np.repeat(starts - ends[:-1], counts) + np.arange(ends[-1])
-        index = np.stack([np.asarray(ends[:-1]), starts, counts], axis=1).astype("int64")
-        return _with_steps(rows[places], ends), _single(np.ones((len(chosen), 1), "float32")), _single(index)
-
-    return run
+@plain_kernel("filter_by_instag", "Out LossWeight IndexMap", lod="new")
+def _filter_by_instag_values(
+    Ins: Any, Ins_tag: Any, Filter_tag: Any, *, is_lod: bool, out_val_if_empty: int
+) -> tuple[LoDTensor, LoDTensor, LoDTensor]:
+    rows, tags = plain(Ins), plain(Ins_tag).reshape(-1)
+    bounds = np.asarray(sequences(Ins, "Ins")[1][0]) if is_lod else np.arange(len(rows) + 1)
+    tag_bounds = np.asarray(Ins_tag.lod[0]) if isinstance(Ins_tag, LoDTensor) else np.arange(len(tags) + 1)
+    if len(tag_bounds) != len(bounds):
+        raise ValueError(f"there are {len(bounds) - 1} instances in Ins, and tags of {len(tag_bounds) - 1}")
+    hits = np.concatenate([[0], np.cumsum(np.isin(tags, plain(Filter_tag)))])
+    chosen = np.flatnonzero(hits[tag_bounds[1:]] > hits[tag_bounds[:-1]])
+    if not len(chosen):
+        result = np.full((1, *rows.shape[1:]), out_val_if_empty, rows.dtype)
+        return _with_steps(result, [0, 1]), _single(np.zeros((1, 1), "float32")), _single(np.array([[0, 1, 1]]))
+    starts, counts = bounds[chosen], np.diff(bounds)[chosen]
+    ends = _ends(counts)
+    places = np.repeat(starts - ends[:-1], counts) + np.arange(ends[-1])
+    index = np.stack([np.asarray(ends[:-1]), starts, counts], axis=1).astype("int64")
+    return _with_steps(rows[places], ends), _single(np.ones((len(chosen), 1), "float32")), _single(index)
 
 
 def _with_steps(value: Array, ends: list[int]) -> LoDTensor:

@@ -92,14 +92,9 @@ def _fill_constant_batch_size_like(op: Op) -> Run:
     return run
 
 
-@kernel("fill_any_like")
-def _fill_any_like_values(op: Op) -> Run:
-    value, number = real(op, "value"), int_attr(op, "dtype", -1)
-
-    def run(X: Array) -> Array:
-        return np.full(X.shape, value, X.dtype if number < 0 else numpy_dtype(number))
-
-    return run
+@plain_kernel("fill_any_like")
+def _fill_any_like_values(X: Array, *, value: float, dtype: int = -1) -> Array:
+    return np.full(X.shape, value, X.dtype if dtype < 0 else numpy_dtype(dtype))
 
 
 formula("fill_zeros_like", "np.zeros({X}.shape, {X}.dtype)")

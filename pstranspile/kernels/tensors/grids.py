@@ -67,22 +67,17 @@ def _diag_values(Diagonal: Array) -> Array:
     return np.diag(Diagonal)
 
 
-@kernel("diag_embed", lod="none")
-def _diag_embed_values(op: Op) -> Run:
-    offset = int_attr(op, "offset")
-
-    def run(Input: Array) -> Array:
-        at = diagonal_dims(op, Input.ndim + 1)
-        if at is None:
-            raise ValueError(no_diagonal_dims(op, Input.ndim + 1))
-        count = Input.shape[-1]
-        size = count + abs(offset)
-        result = np.zeros((*Input.shape[:-1], size, size), Input.dtype)
-        places = np.arange(count)
-        result[..., places + max(-offset, 0), places + max(offset, 0)] = Input
-        return np.ascontiguousarray(np.moveaxis(result, (-2, -1), at))
-
-    return run
+@plain_kernel("diag_embed", lod="none")
+def _diag_embed_values(Input: Array, *, op: Op, offset: int) -> Array:
+    at = diagonal_dims(op, Input.ndim + 1)
+    if at is None:
+        raise ValueError(no_diagonal_dims(op, Input.ndim + 1))
+    count = Input.shape[-1]
+    size = count + abs(offset)
+    result = np.zeros((*Input.shape[:-1], size, size), Input.dtype)
+    places = np.arange(count)
+    result[..., places + max(-offset, 0), places + max(offset, 0)] = Input
+    return np.ascontiguousarray(np.moveaxis(result, (-2, -1), at))
 
 
 @kernel("eye")

@@ -14,18 +14,15 @@ from pstranspile.ops.attributes import flag, int_attr
 from pstranspile.values import Array
 
 
-@kernel("top_k", "Out Indices")
-def _top_k_values(op: Op) -> Run:
-    def run(X: Array, K: Array | None) -> tuple[Array, Array]:
-        k = int_attr(op, "k", 1) if K is None else first(K)
-        if not 1 <= k <= X.shape[-1]:
-            raise ValueError(f"k is {k}, but the rows of X have {X.shape[-1]} elements")
-        rows = X.reshape(prod(X.shape[:-1]), X.shape[-1])
-        places = rows.argmax(axis=1)[:, None] if k == 1 else _largest(rows, k)
-        dims = (*X.shape[:-1], k)
-        return rows[np.arange(len(rows))[:, None], places].reshape(dims), places.astype("int64").reshape(dims)
-
-    return run
+@plain_kernel("top_k", "Out Indices")
+def _top_k_values(X: Array, K: Array | None, *, op: Op) -> tuple[Array, Array]:
+    k = int_attr(op, "k", 1) if K is None else first(K)
+    if not 1 <= k <= X.shape[-1]:
+        raise ValueError(f"k is {k}, but the rows of X have {X.shape[-1]} elements")
+    rows = X.reshape(prod(X.shape[:-1]), X.shape[-1])
+    places = rows.argmax(axis=1)[:, None] if k == 1 else _largest(rows, k)
+    dims = (*X.shape[:-1], k)
+    return rows[np.arange(len(rows))[:, None], places].reshape(dims), places.astype("int64").reshape(dims)
 
 
 def _largest(rows: Array, k: int) -> Array:
@@ -82,27 +79,17 @@ def sorting_order(x: Array, axis: int, descending: bool) -> Array:
     return x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
 
 
-@kernel("argsort", "Out Indices")
-def _argsort_values(op: Op) -> Run:
-    axis, descending = int_attr(op, "axis", -1), flag(op, "descending")
-
-    def run(X: Array) -> tuple[Array, Array]:
-        places = sorting_order(X, axis, descending)
-        return np.take_along_axis(X, places, axis=axis), places.astype("int64", copy=False)
-
-    return run
+@plain_kernel("argsort", "Out Indices")
+def _argsort_values(X: Array, *, axis: int = -1, descending: bool) -> tuple[Array, Array]:
+    places = sorting_order(X, axis, descending)
+    return np.take_along_axis(X, places, axis=axis), places.astype("int64", copy=False)
 
 
-@kernel("argsort_grad", "X@GRAD")
-def _argsort_grad(op: Op) -> Run:
-    axis = int_attr(op, "axis", -1)
-
-    def run(X: Array, Indices: Array, Out_GRAD: Array) -> Array:
-        result = np.empty(X.shape, Out_GRAD.dtype)
-        np.put_along_axis(result, Indices, Out_GRAD, axis=axis)
-        return result
-
-    return run
+@plain_kernel("argsort_grad", "X@GRAD")
+def _argsort_grad(X: Array, Indices: Array, Out_GRAD: Array, *, axis: int = -1) -> Array:
+    result = np.empty(X.shape, Out_GRAD.dtype)
+    np.put_along_axis(result, Indices, Out_GRAD, axis=axis)
+    return result
 
 
 @kernel("unique unique_with_counts", "Out Index Count", lod="none")

@@ -55,33 +55,25 @@ def _mode(op: Op, dims: Dims, padding: Padding) -> str:
     return mode
 
 
-@kernel("pad2d")
-def _pad2d_values(op: Op) -> Run:
-    value = real(op, "pad_value")
-
-    def run(X: Array, Paddings: Array | None) -> Array:
-        padding = _given_padding(op, Paddings)
-        mode = _mode(op, X.shape, padding)
-        return np.pad(X, padding, constant_values=value) if mode == "constant" else np.pad(X, padding, mode=mode)
-
-    return run
+@plain_kernel("pad2d")
+def _pad2d_values(X: Array, Paddings: Array | None, *, op: Op, pad_value: float) -> Array:
+    padding = _given_padding(op, Paddings)
+    mode = _mode(op, X.shape, padding)
+    return np.pad(X, padding, constant_values=pad_value) if mode == "constant" else np.pad(X, padding, mode=mode)
 
 
-@kernel("pad2d_grad", "X@GRAD", lod="none")
-def _pad2d_grad(op: Op) -> Run:
-    def run(X: Array, Paddings: Array | None, Out_GRAD: Array) -> Array:
-        padding = _given_padding(op, Paddings)
-        mode = _mode(op, X.shape, padding)
-        if mode == "constant":
-            return np.ascontiguousarray(Out_GRAD[_inner(X.shape, padding)])
-        result = Out_GRAD
-        for axis, around in enumerate(padding):
-            if any(around):
-                source = np.pad(np.arange(X.shape[axis]), around, mode=mode)
-                result = folded(result, axis, source, X.shape[axis])
-        return result
-
-    return run
+@plain_kernel("pad2d_grad", "X@GRAD", lod="none")
+def _pad2d_grad(X: Array, Paddings: Array | None, Out_GRAD: Array, *, op: Op) -> Array:
+    padding = _given_padding(op, Paddings)
+    mode = _mode(op, X.shape, padding)
+    if mode == "constant":
+        return np.ascontiguousarray(Out_GRAD[_inner(X.shape, padding)])
+    result = Out_GRAD
+    for axis, around in enumerate(padding):
+        if any(around):
+            source = np.pad(np.arange(X.shape[axis]), around, mode=mode)
+            result = folded(result, axis, source, X.shape[axis])
+    return result
 
 
 def folded(gradient: Array, axis: int, source: Array, dim: int) -> Array:
@@ -92,18 +84,13 @@ def folded(gradient: Array, axis: int, source: Array, dim: int) -> Array:
     return np.ascontiguousarray(np.moveaxis(result, 0, axis))
 
 
-@kernel("pad_constant_like", lod="none")
-def _pad_constant_like_values(op: Op) -> Run:
-    value = real(op, "pad_value")
-
-    def run(X: Array, Y: Array) -> Array:
-        if X.ndim != Y.ndim or any(small > big for small, big in zip(Y.shape, X.shape, strict=True)):
-            raise ValueError(f"Y has the dims {list(Y.shape)}, which don't fit into those of X, {list(X.shape)}")
-        result = np.full(X.shape, value, Y.dtype)
-        result[tuple(map(slice, Y.shape))] = Y
-        return result
-
-    return run
+@plain_kernel("pad_constant_like", lod="none")
+def _pad_constant_like_values(X: Array, Y: Array, *, pad_value: float) -> Array:
+    if X.ndim != Y.ndim or any(small > big for small, big in zip(Y.shape, X.shape, strict=True)):
+        raise ValueError(f"Y has the dims {list(Y.shape)}, which don't fit into those of X, {list(X.shape)}")
+    result = np.full(X.shape, pad_value, Y.dtype)
+    result[tuple(map(slice, Y.shape))] = Y
+    return result
 
 
 @plain_kernel("pad_constant_like_grad", "Y@GRAD", lod="none")
@@ -132,13 +119,10 @@ def _window(x: Array, offsets: Dims, shape: Dims) -> tuple[slice, ...]:
     return tuple(result)
 
 
-@kernel("crop", lod="none")
-def _crop_values(op: Op) -> Run:
-    def run(X: Array, Y: Array | None, Offsets: Array | None) -> Array:
-        shape = ints_attr(op, "shape") if Y is None else Y.shape
-        return X[_window(X, _listed(op, "offsets", Offsets, None), shape)].copy()
-
-    return run
+@plain_kernel("crop", lod="none")
+def _crop_values(X: Array, Y: Array | None, Offsets: Array | None, *, op: Op) -> Array:
+    shape = ints_attr(op, "shape") if Y is None else Y.shape
+    return X[_window(X, _listed(op, "offsets", Offsets, None), shape)].copy()
 
 
 @kernel("crop_tensor", lod="none")
@@ -156,11 +140,8 @@ def _crop_tensor_values(op: Op) -> Run:
     return run
 
 
-@kernel("crop_grad crop_tensor_grad", "X@GRAD", lod="none")
-def _crop_grad(op: Op) -> Run:
-    def run(X: Array, Offsets: Array | None, OffsetsTensor: list[Array] | None, Out_GRAD: Array) -> Array:
-        result = np.zeros(X.shape, Out_GRAD.dtype)
-        result[_window(X, _listed(op, "offsets", Offsets, OffsetsTensor), Out_GRAD.shape)] = Out_GRAD
-        return result
-
-    return run
+@plain_kernel("crop_grad crop_tensor_grad", "X@GRAD", lod="none")
+def _crop_grad(X: Array, Offsets: Array | None, OffsetsTensor: list[Array] | None, Out_GRAD: Array, *, op: Op) -> Array:
+    result = np.zeros(X.shape, Out_GRAD.dtype)
+    result[_window(X, _listed(op, "offsets", Offsets, OffsetsTensor), Out_GRAD.shape)] = Out_GRAD
+    return result

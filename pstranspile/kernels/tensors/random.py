@@ -29,7 +29,8 @@ from pstranspile.kernels.random.streams import (
 )
 from pstranspile.kernels.rows import as_declared
 from pstranspile.kernels.tensors.fill import asked_dims, dims_like
-from pstranspile.ops.attributes import flag, int_attr, ints_attr, real, text
+from pstranspile.ops.attributes import flag, int_attr, real, text
+from pstranspile.ops.shapes import Dims
 from pstranspile.values import Array, LoDTensor, SelectedRows
 
 # Numbers belong to elements of the output variable, see pstranspile.kernels.random.streams.
@@ -186,32 +187,24 @@ def _randperm(op: Op) -> Run:
     return run
 
 
-@kernel("sampling_id", lod="own")
-def _sampling_id(op: Op) -> Run:
-    low, high = real(op, "min"), real(op, "max")
-
-    def run(X: Array | LoDTensor, surroundings: Surroundings) -> Array:
-        x, lod = (X.data, X.lod) if isinstance(X, LoDTensor) else (X, None)
-        key, offset = surroundings.stream(op.outputs["Out"][0], int_attr(op, "seed"), op.inputs["X"][0], (len(x),), lod)
-        drawn = uniform(key, offset, len(x), low, high, "float64")
-        above = np.cumsum(x, axis=1, dtype="float64") > drawn[:, None]
-        return np.where(above.any(axis=1), above.argmax(axis=1), x.shape[1] - 1)
-
-    return run
+@plain_kernel("sampling_id", lod="own")
+def _sampling_id(X: Array | LoDTensor, surroundings: Surroundings, *, op: Op, min: float, max: float) -> Array:
+    x, lod = (X.data, X.lod) if isinstance(X, LoDTensor) else (X, None)
+    key, offset = surroundings.stream(op.outputs["Out"][0], int_attr(op, "seed"), op.inputs["X"][0], (len(x),), lod)
+    drawn = uniform(key, offset, len(x), min, max, "float64")
+    above = np.cumsum(x, axis=1, dtype="float64") > drawn[:, None]
+    return np.where(above.any(axis=1), above.argmax(axis=1), x.shape[1] - 1)
 
 
-@kernel("shuffle_batch", "Out ShuffleIdx SeedOut")
-def _shuffle_batch(op: Op) -> Run:
-    def run(X: Array, Seed: Array | None) -> tuple[Array, Array, Array]:
-        seed = int_attr(op, "startup_seed") if Seed is None else int(first(Seed))
-        key, rows = stream_key("shuffle_batch", seed), X.reshape(-1, X.shape[-1])
-        places = _order(key, 0, len(rows))
-        out = np.empty_like(rows)
-        out[places] = rows
-        following = (words(key, len(rows), 1) >> np.uint64(1)).astype("int64")
-        return out.reshape(X.shape), places.astype("int64"), following
-
-    return run
+@plain_kernel("shuffle_batch", "Out ShuffleIdx SeedOut")
+def _shuffle_batch(X: Array, Seed: Array | None, *, op: Op) -> tuple[Array, Array, Array]:
+    seed = int_attr(op, "startup_seed") if Seed is None else int(first(Seed))
+    key, rows = stream_key("shuffle_batch", seed), X.reshape(-1, X.shape[-1])
+    places = _order(key, 0, len(rows))
+    out = np.empty_like(rows)
+    out[places] = rows
+    following = (words(key, len(rows), 1) >> np.uint64(1)).astype("int64")
+    return out.reshape(X.shape), places.astype("int64"), following
 
 
 @plain_kernel("shuffle_batch_grad", "X@GRAD")
@@ -222,17 +215,12 @@ def _shuffle_batch_grad(ShuffleIdx: Array, Out_GRAD: Array) -> Array:
 _FACTOR, _MODULUS = 48271, (1 << 31) - 1
 
 
-@kernel("seed")
-def _seed_values(op: Op) -> Run:
-    seed = int_attr(op, "seed")
-
-    def run(surroundings: Surroundings) -> Array:
-        if seed:
-            return np.array([seed], "int32")
-        key, offset = surroundings.stream(op.outputs["Out"][0], 0)
-        return integers(key, offset, 1, 1, _MODULUS, "int32")
-
-    return run
+@plain_kernel("seed")
+def _seed_values(surroundings: Surroundings, *, op: Op, seed: int) -> Array:
+    if seed:
+        return np.array([seed], "int32")
+    key, offset = surroundings.stream(op.outputs["Out"][0], 0)
+    return integers(key, offset, 1, 1, _MODULUS, "int32")
 
 
 def _after(state: int, count: int) -> int:
@@ -257,22 +245,19 @@ def _part(dims: tuple[int, ...], part: tuple[int, ...], state: int) -> tuple[sli
     return tuple(index)
 
 
-@kernel("random_crop", "Out SeedOut", lod="none")
-def _random_crop_values(op: Op) -> Run:
-    part = ints_attr(op, "shape")
-
-    def run(X: Array, Seed: Array | None, surroundings: Surroundings) -> tuple[Array, Array]:
-        lead = X.ndim - len(part)
-        if lead < 0 or any(whole < size for whole, size in zip(X.shape[lead:], part, strict=True)):
-            raise ValueError(f"X has dims {list(X.shape)}, it has no parts of dims {list(part)}")
-        seed = int_attr(op, "startup_seed") if Seed is None else first(Seed)
-        count = prod(X.shape[:lead])
-        whole = X.reshape(count, *X.shape[lead:])
-        result = np.empty((count, *part), X.dtype)
-        rows = surroundings.rows(op.inputs["X"][0], X.shape[:lead]) or Rows.one(count)
-        for number, place in enumerate(rows.positions().tolist()):
-            result[number] = whole[(number, *_part(X.shape[lead:], part, _after(seed, place * len(part))))]
-        following = _after(seed, rows.whole_elements() * len(part) + 1)
-        return result.reshape(*X.shape[:lead], *part), np.array([following], "int64")
-
-    return run
+@plain_kernel("random_crop", "Out SeedOut", lod="none")
+def _random_crop_values(
+    X: Array, Seed: Array | None, surroundings: Surroundings, *, op: Op, shape: Dims
+) -> tuple[Array, Array]:
+    lead = X.ndim - len(shape)
+    if lead < 0 or any(whole < size for whole, size in zip(X.shape[lead:], shape, strict=True)):
+        raise ValueError(f"X has dims {list(X.shape)}, it has no parts of dims {list(shape)}")
+    seed = int_attr(op, "startup_seed") if Seed is None else first(Seed)
+    count = prod(X.shape[:lead])
+    whole = X.reshape(count, *X.shape[lead:])
+    result = np.empty((count, *shape), X.dtype)
+    rows = surroundings.rows(op.inputs["X"][0], X.shape[:lead]) or Rows.one(count)
+    for number, place in enumerate(rows.positions().tolist()):
+        result[number] = whole[(number, *_part(X.shape[lead:], shape, _after(seed, place * len(shape))))]
+    following = _after(seed, rows.whole_elements() * len(shape) + 1)
+    return result.reshape(*X.shape[:lead], *shape), np.array([following], "int64")

@@ -10,6 +10,7 @@ from pstranspile.ir.model import Op
 from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import first
 from pstranspile.ops.attributes import ints_attr
+from pstranspile.ops.shapes import Dims
 from pstranspile.ops.tensors.slicing import BOUNDS, span
 from pstranspile.values import Array
 
@@ -90,12 +91,9 @@ def _times(op: Op, tensor: Array | None, parts: Sequence[Array]) -> tuple[int, .
     return tuple(first(part) for part in parts) or ints_attr(op, "expand_times")
 
 
-@kernel("expand")
-def _expand_values(op: Op) -> Run:
-    def run(X: Array, ExpandTimes: Array | None, expand_times_tensor: list[Array]) -> Array:
-        return np.tile(X, _times(op, ExpandTimes, expand_times_tensor))
-
-    return run
+@plain_kernel("expand")
+def _expand_values(X: Array, ExpandTimes: Array | None, expand_times_tensor: list[Array], *, op: Op) -> Array:
+    return np.tile(X, _times(op, ExpandTimes, expand_times_tensor))
 
 
 @kernel("expand_grad", "X@GRAD", lod="none")
@@ -136,27 +134,25 @@ def _steps(
     return tuple(index)
 
 
-@kernel("strided_slice")
-def _strided_slice_values(op: Op) -> Run:
-    gone = ints_attr(op, "decrease_axis")
-
-    def run(
-        Input: Array,
-        StartsTensor: Array | None,
-        EndsTensor: Array | None,
-        StridesTensor: Array | None,
-        StartsTensorList: list[Array],
-        EndsTensorList: list[Array],
-        StridesTensorList: list[Array],
-    ) -> Array:
-        tensors = (StartsTensor, EndsTensor, StridesTensor)
-        lists = (StartsTensorList, EndsTensorList, StridesTensorList)
-        result = Input[_steps(op, Input.shape, tensors, lists)].copy()
-        if not gone:
-            return result
-        return result.reshape(tuple(dim for at, dim in enumerate(result.shape) if at not in gone) or (1,))
-
-    return run
+@plain_kernel("strided_slice")
+def _strided_slice_values(
+    Input: Array,
+    StartsTensor: Array | None,
+    EndsTensor: Array | None,
+    StridesTensor: Array | None,
+    StartsTensorList: list[Array],
+    EndsTensorList: list[Array],
+    StridesTensorList: list[Array],
+    *,
+    op: Op,
+    decrease_axis: Dims,
+) -> Array:
+    tensors = (StartsTensor, EndsTensor, StridesTensor)
+    lists = (StartsTensorList, EndsTensorList, StridesTensorList)
+    result = Input[_steps(op, Input.shape, tensors, lists)].copy()
+    if not decrease_axis:
+        return result
+    return result.reshape(tuple(dim for at, dim in enumerate(result.shape) if at not in decrease_axis) or (1,))
 
 
 @kernel("strided_slice_grad", "Input@GRAD", lod="none")

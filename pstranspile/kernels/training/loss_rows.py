@@ -9,7 +9,7 @@ from pstranspile.ir.model import Op
 from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
 from pstranspile.kernels.numeric import check_ids, first, formula
 from pstranspile.kernels.rows import add_rows
-from pstranspile.ops.attributes import flag, int_attr, real, text
+from pstranspile.ops.attributes import int_attr, real, text
 from pstranspile.values import Array
 
 
@@ -22,15 +22,10 @@ def _reduction(op: Op, *more: str) -> str:
     return reduction
 
 
-@kernel("label_smooth")
-def _label_smooth_values(op: Op) -> Run:
-    epsilon = real(op, "epsilon")
-
-    def run(X: Array, PriorDist: Array | None) -> Array:
-        added = float32(epsilon / X.shape[-1]) if PriorDist is None else epsilon * PriorDist.reshape(-1)
-        return float32(1 - epsilon) * X + added
-
-    return run
+@plain_kernel("label_smooth")
+def _label_smooth_values(X: Array, PriorDist: Array | None, *, epsilon: float) -> Array:
+    added = float32(epsilon / X.shape[-1]) if PriorDist is None else epsilon * PriorDist.reshape(-1)
+    return float32(1 - epsilon) * X + added
 
 
 formula("label_smooth_grad", lambda op: f"{float32(1 - real(op, 'epsilon'))!r} * {{Out_GRAD}}", "X@GRAD", lod="none")
@@ -164,24 +159,21 @@ def _nll_loss_grad(op: Op) -> Run:
     return run
 
 
-@kernel("center_loss", "CentersOut SampleCenterDiff Loss", lod="Loss")
-def _center_loss_values(op: Op) -> Run:
-    updates = flag(op, "need_update")
-
-    def run(X: Array, Label: Array, Centers: Array, CenterUpdateRate: Array) -> tuple[Array, Array, Array]:
-        label = Label.reshape(-1)
-        check_ids(label, len(Centers), "the label")
-        difference = X - Centers[label]
-        loss = _row_sums(np.square(difference)) / 2
-        centers = Centers.copy()
-        if updates:
-            moved = np.zeros_like(Centers)
-            add_rows(moved, label, difference)
-            count = np.bincount(label, minlength=len(Centers)).astype(X.dtype)
-            centers += first(CenterUpdateRate) * moved / (1 + count).reshape(-1, *(1,) * (X.ndim - 1))
-        return centers, difference, loss
-
-    return run
+@plain_kernel("center_loss", "CentersOut SampleCenterDiff Loss", lod="Loss")
+def _center_loss_values(
+    X: Array, Label: Array, Centers: Array, CenterUpdateRate: Array, *, need_update: bool
+) -> tuple[Array, Array, Array]:
+    label = Label.reshape(-1)
+    check_ids(label, len(Centers), "the label")
+    difference = X - Centers[label]
+    loss = _row_sums(np.square(difference)) / 2
+    centers = Centers.copy()
+    if need_update:
+        moved = np.zeros_like(Centers)
+        add_rows(moved, label, difference)
+        count = np.bincount(label, minlength=len(Centers)).astype(X.dtype)
+        centers += first(CenterUpdateRate) * moved / (1 + count).reshape(-1, *(1,) * (X.ndim - 1))
+    return centers, difference, loss
 
 
 @plain_kernel("center_loss_grad", "X@GRAD", lod="none")

@@ -135,29 +135,26 @@ def _added(value: Array, more: list[Array] | None) -> Array:
     return value
 
 
-@kernel("mean_iou", "OutMeanIou OutWrong OutCorrect", lod="none")
-def _mean_iou_values(op: Op) -> Run:
-    classes = int_attr(op, "num_classes")
-
-    def run(
-        Predictions: Array,
-        Labels: Array,
-        InWrongs: list[Array] | None,
-        InCorrects: list[Array] | None,
-        InMeanIou: list[Array] | None,
-    ) -> tuple[Array, Array, Array]:
-        predicted, labels = Predictions.reshape(-1), Labels.reshape(-1)
-        check_ids(predicted, classes, "the prediction")
-        check_ids(labels, classes, "the label")
-        right = predicted == labels
-        wrong = np.bincount(predicted[~right], minlength=classes) + np.bincount(labels[~right], minlength=classes)
-        correct = np.bincount(predicted[right], minlength=classes)
-        wrong, correct = _added(wrong, InWrongs).astype("int32"), _added(correct, InCorrects).astype("int32")
-        seen = wrong + correct > 0
-        mean = np.mean(correct[seen] / (wrong + correct)[seen]) if seen.any() else 0.0
-        return _added(np.array([mean]), InMeanIou).astype("float32"), wrong, correct
-
-    return run
+@plain_kernel("mean_iou", "OutMeanIou OutWrong OutCorrect", lod="none")
+def _mean_iou_values(
+    Predictions: Array,
+    Labels: Array,
+    InWrongs: list[Array] | None,
+    InCorrects: list[Array] | None,
+    InMeanIou: list[Array] | None,
+    *,
+    num_classes: int,
+) -> tuple[Array, Array, Array]:
+    predicted, labels = Predictions.reshape(-1), Labels.reshape(-1)
+    check_ids(predicted, num_classes, "the prediction")
+    check_ids(labels, num_classes, "the label")
+    right = predicted == labels
+    wrong = np.bincount(predicted[~right], minlength=num_classes) + np.bincount(labels[~right], minlength=num_classes)
+    correct = np.bincount(predicted[right], minlength=num_classes)
+    wrong, correct = _added(wrong, InWrongs).astype("int32"), _added(correct, InCorrects).astype("int32")
+    seen = wrong + correct > 0
+    mean = np.mean(correct[seen] / (wrong + correct)[seen]) if seen.any() else 0.0
+    return _added(np.array([mean]), InMeanIou).astype("float32"), wrong, correct
 
 
 def _pairs(query: Array) -> tuple[Array, Array]:
@@ -169,35 +166,32 @@ def _pairs(query: Array) -> tuple[Array, Array]:
     return first, second
 
 
-@kernel("positive_negative_pair", "PositivePair NegativePair NeutralPair", lod="none")
-def _positive_negative_pair_values(op: Op) -> Run:
-    column = int_attr(op, "column")
-
-    def run(
-        Score: Array,
-        Label: Array,
-        QueryID: Array,
-        AccumulatePositivePair: Array | None,
-        AccumulateNegativePair: Array | None,
-        AccumulateNeutralPair: Array | None,
-        Weight: Array | None,
-    ) -> tuple[Array, Array, Array]:
-        score, label, query = Score[:, column], Label.reshape(-1), QueryID.reshape(-1)
-        weight = np.ones(len(score), Score.dtype) if Weight is None else Weight.reshape(-1)
-        first, second = _pairs(query)
-        differ = label[first] != label[second]
-        first, second = first[differ], second[differ]
-        counts = (weight[first] + weight[second]) / 2
-        scores, labels = score[first] - score[second], label[first] - label[second]
-        ordered = scores * labels > 0
-        # Pairs of equal scores count as negative, and as neutral too, as in Fluid
-        result = (counts[ordered], counts[~ordered], counts[scores == 0])
-        before = (AccumulatePositivePair, AccumulateNegativePair, AccumulateNeutralPair)
-        several = all(value is not None for value in before)
-        positive, negative, neutral = (
-            np.add.reduce(part, keepdims=True) + (value if several else 0)
-            for part, value in zip(result, before, strict=True)
-        )
-        return positive, negative, neutral
-
-    return run
+@plain_kernel("positive_negative_pair", "PositivePair NegativePair NeutralPair", lod="none")
+def _positive_negative_pair_values(
+    Score: Array,
+    Label: Array,
+    QueryID: Array,
+    AccumulatePositivePair: Array | None,
+    AccumulateNegativePair: Array | None,
+    AccumulateNeutralPair: Array | None,
+    Weight: Array | None,
+    *,
+    column: int,
+) -> tuple[Array, Array, Array]:
+    score, label, query = Score[:, column], Label.reshape(-1), QueryID.reshape(-1)
+    weight = np.ones(len(score), Score.dtype) if Weight is None else Weight.reshape(-1)
+    first, second = _pairs(query)
+    differ = label[first] != label[second]
+    first, second = first[differ], second[differ]
+    counts = (weight[first] + weight[second]) / 2
+    scores, labels = score[first] - score[second], label[first] - label[second]
+    ordered = scores * labels > 0
+    # Pairs of equal scores count as negative, and as neutral too, as in Fluid
+    result = (counts[ordered], counts[~ordered], counts[scores == 0])
+    before = (AccumulatePositivePair, AccumulateNegativePair, AccumulateNeutralPair)
+    several = all(value is not None for value in before)
+    positive, negative, neutral = (
+        np.add.reduce(part, keepdims=True) + (value if several else 0)
+        for part, value in zip(result, before, strict=True)
+    )
+    return positive, negative, neutral

@@ -9,7 +9,7 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.kernels.context import Surroundings
-from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
 from pstranspile.kernels.numeric import as_matrix, check_ids
 from pstranspile.kernels.random.mersenne import mersenne_words
 from pstranspile.kernels.random.row_numbers import Rows
@@ -230,18 +230,15 @@ def _paths(op: Op, label: Array, table: Array | None, code: Array | None) -> _Pa
     return _Paths(np.where(used, (leaf >> (step + 1)) - 1, 0), (leaf >> step & 1).astype(bool) & used, used)
 
 
-@kernel("hierarchical_sigmoid", "Out PreOut", lod="Out")
-def _hierarchical_sigmoid_values(op: Op) -> Run:
-    def run(
-        X: Array, W: Array, Label: Array, PathTable: Array | None, PathCode: Array | None, Bias: Array | None
-    ) -> tuple[Array, Array]:
-        paths = _paths(op, Label, PathTable, PathCode)
-        scores = np.minimum(np.maximum(_scores(X, W, Bias, paths.nodes), -40), 40) * paths.used
-        # Steps beyond the end count with a score of 0, as in Fluid: each adds log(2) to the loss
-        losses = np.log1p(np.exp(scores))
-        return np.add.reduce(losses - scores * paths.bits, axis=1, keepdims=True), losses
-
-    return run
+@plain_kernel("hierarchical_sigmoid", "Out PreOut", lod="Out")
+def _hierarchical_sigmoid_values(
+    X: Array, W: Array, Label: Array, PathTable: Array | None, PathCode: Array | None, Bias: Array | None, *, op: Op
+) -> tuple[Array, Array]:
+    paths = _paths(op, Label, PathTable, PathCode)
+    scores = np.minimum(np.maximum(_scores(X, W, Bias, paths.nodes), -40), 40) * paths.used
+    # Steps beyond the end count with a score of 0, as in Fluid: each adds log(2) to the loss
+    losses = np.log1p(np.exp(scores))
+    return np.add.reduce(losses - scores * paths.bits, axis=1, keepdims=True), losses
 
 
 @kernel("hierarchical_sigmoid_grad", "X@GRAD W@GRAD Bias@GRAD", lod="each")
