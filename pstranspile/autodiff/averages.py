@@ -48,26 +48,26 @@ class ModelAverage:
     def _accumulate(self, param: Value) -> None:
         draft = param.draft
         draft.names.mint("average_accumulate")
-        held: dict[str, Value] = {}
+        states: dict[str, Value] = {}
         for state in ("sum_1", "sum_2", "sum_3", "num_accumulates", "old_num_accumulates", "num_updates"):
             name = draft.names.mint(f"{param.name}_{self._prefix}{state}")
             counts = state.startswith(("num", "old"))
             tensor = TensorType(DType.INT64, (1,)) if counts else TensorType(param.dtype, param.shape)
             basic.initialised(draft, name, tensor, 0.0)
-            held[state] = Value(draft, name)
-        inputs = {"param": param, **{f"in_{state}": value for state, value in held.items()}}
-        outputs = {f"out_{state}": value for state, value in held.items()}
+            states[state] = Value(draft, name)
+        inputs = {"param": param, **{f"in_{state}": value for state, value in states.items()}}
+        outputs = {f"out_{state}": value for state, value in states.items()}
         draft.op("average_accumulates", inputs, outputs, self._window)
-        self._states[param.name] = held
+        self._states[param.name] = states
 
     def _apply(self, draft: Draft, kept: list[tuple[Value, Value]]) -> Program:
         other = draft.sibling()
         for param, backup in kept:
-            held = {state: _seen_from(other, value) for state, value in self._states[param.name].items()}
+            states = {state: _seen_from(other, value) for state, value in self._states[param.name].items()}
             target = _seen_from(other, param)
             basic.assign(target, _seen_from(other, backup))
-            updates = basic.sums([held["num_accumulates"], held["old_num_accumulates"]])
-            total = basic.sums([held["sum_1"], held["sum_2"], held["sum_3"]])
+            updates = basic.sums([states["num_accumulates"], states["old_num_accumulates"]])
+            total = basic.sums([states["sum_1"], states["sum_2"], states["sum_3"]])
             number, dividend = basic.cast(updates, DType.FP32), basic.cast(total, DType.FP32)
             other.op("elementwise_div", {"X": dividend, "Y": number}, {"Out": target})
         return other.main()

@@ -98,9 +98,9 @@ def _square_sum(grad: Value) -> Value:
 
 
 def _global_norm(draft: Draft, pairs: Sequence[ParamGrad], clip: ClipByGlobalNorm) -> tuple[ParamGrad, ...]:
-    held = _with_gradients(pairs)
+    with_gradients = _with_gradients(pairs)
     parts: list[Value] = []
-    for param, grad in held:
+    for param, grad in with_gradients:
         if _wanted(clip, param):
             with draft.roles(OpRole.OPTIMIZE, param, grad):
                 parts.append(_square_sum(Value(draft, grad)))
@@ -112,7 +112,7 @@ def _global_norm(draft: Draft, pairs: Sequence[ParamGrad], clip: ClipByGlobalNor
         most = basic.fill_constant(draft, (1,), DType.FP32, clip.max_norm)
         factor = basic.elementwise_div(most, basic.elementwise_max(most, norm))
     clipped: list[ParamGrad] = []
-    for param, grad in held:
+    for param, grad in with_gradients:
         if _wanted(clip, param):
             with draft.roles(OpRole.OPTIMIZE, param, grad):
                 grad = basic.elementwise_mul(Value(draft, grad), factor).name
@@ -146,19 +146,19 @@ def clip_as_set(draft: Draft, pairs: Sequence[ParamGrad]) -> tuple[ParamGrad, ..
     """Clips as `set_gradient_clip` asked for; gives the pairs with the gradients to use from now on."""
     groups: dict[str, _Group] = {}
     clip: Clip | None = None
-    held = _with_gradients(pairs)
-    for param, grad in held:
+    with_gradients = _with_gradients(pairs)
+    for param, grad in with_gradients:
         with draft.roles(OpRole.OPTIMIZE, param, grad), draft.scope("gradient_clip_@CLIP"):
             clip = _clip_of(draft, param)
             if clip is None:
-                _warn_unclipped(draft, param, [name for name, _ in held])
+                _warn_unclipped(draft, param, [name for name, _ in with_gradients])
                 return tuple(pairs)
             if isinstance(clip, ClipByGlobalNorm):
                 _join(draft, groups, clip, Value(draft, grad))
     if clip is None:
         return tuple(pairs)
     clipped: list[ParamGrad] = []
-    for param, grad in held:
+    for param, grad in with_gradients:
         # Fluid misspells the scope of this second part; the transpiler looks for `@CLIP`, so the name matters.
         with draft.roles(OpRole.OPTIMIZE, param, grad), draft.scope("graident_clip_@CLIP"):
             clipped.append(ParamGrad(param, _apply_set(draft, groups, clip, Value(draft, grad)).name))

@@ -105,14 +105,14 @@ def declare_gradients(draft: Draft, block: int, start: int, variable_of: Mapping
     variable in `variable_of`'s values that has one now: variable -> gradient.
     """
     gradients: dict[str, str] = {}
-    handed = _handed_through(draft, block)
+    carried = _carried_through(draft, block)
     ops = draft.blocks[block].ops
     kept: list[Op] = []
     for op in ops[start:]:
         sub_block = op.attrs.get("sub_block")
         if isinstance(sub_block, BlockRef):
             gradients |= declare_gradients(draft, int(sub_block), 0, variable_of)
-        if _idle(draft, block, op, handed):
+        if _idle(draft, block, op, carried):
             continue
         kept.append(op)
         if op.type == "sum":
@@ -124,7 +124,7 @@ def declare_gradients(draft: Draft, block: int, start: int, variable_of: Mapping
     return gradients
 
 
-def _handed_through(draft: Draft, block: int) -> set[str]:
+def _carried_through(draft: Draft, block: int) -> set[str]:
     """What the op that owns a block both reads and writes: a loop hands these from step to step."""
     if block == 0:
         return set()
@@ -135,14 +135,14 @@ def _handed_through(draft: Draft, block: int) -> set[str]:
     return set()
 
 
-def _idle(draft: Draft, block: int, op: Op, handed: set[str]) -> bool:
+def _idle(draft: Draft, block: int, op: Op, carried: set[str]) -> bool:
     if all(name == EMPTY_NAME for name in op.output_names):
         return True
     gradients = [name for name in op.input_names if SUFFIX in name]
     # In a recurrent op's steps this op reads a gradient that the executor puts there; nothing declares it.
     if not gradients or op.type == "rnn_memory_helper_grad":
         return False
-    return all(name not in handed and draft.find(name, block) is None for name in gradients)
+    return all(name not in carried and draft.find(name, block) is None for name in gradients)
 
 
 def _declare_dropped_terms(draft: Draft, block: int, op: Op) -> None:
@@ -219,7 +219,7 @@ def _kind(draft: Draft, op: Op, slot: str, at: int) -> VarKind:
 
 def sum_kind(kinds: Iterable[VarKind]) -> VarKind:
     """The kind of a sum: an array if one part is, sparse rows only if all parts are."""
-    held = set(kinds)
-    if VarKind.LOD_TENSOR_ARRAY in held:
+    distinct = set(kinds)
+    if VarKind.LOD_TENSOR_ARRAY in distinct:
         return VarKind.LOD_TENSOR_ARRAY
-    return VarKind.SELECTED_ROWS if held == {VarKind.SELECTED_ROWS} else VarKind.LOD_TENSOR
+    return VarKind.SELECTED_ROWS if distinct == {VarKind.SELECTED_ROWS} else VarKind.LOD_TENSOR

@@ -122,16 +122,16 @@ class Applied(NamedTuple):
 
 def apply_gradients(draft: Draft, pairs: Iterable[ParamGrad], optimizer: Optimizer, rate: float | Value) -> Applied:
     """Appends clipping, regularisation and updates for these gradients, parameters in order of their names."""
-    held = sorted(pairs, key=lambda pair: pair.param)
+    ordered = sorted(pairs, key=lambda pair: pair.param)
     updates = _Updates(draft, optimizer, rate)
     table = distributed_table(draft)
-    tables = [pair for pair in held if pair.param == table]
-    held = [pair for pair in held if pair.param != table]
+    tables = [pair for pair in ordered if pair.param == table]
+    ordered = [pair for pair in ordered if pair.param != table]
     before = len(draft.block.ops)
     for pair in tables:
         updates.table(pair)
     of_tables = tuple(draft.block.ops[before:])
-    clipped = clip_with_optimizer(draft, held, optimizer.clip) if optimizer.clip else clip_as_set(draft, held)
+    clipped = clip_with_optimizer(draft, ordered, optimizer.clip) if optimizer.clip else clip_as_set(draft, ordered)
     final = append_regularization(draft, clipped, optimizer.regularizer)
     before = len(draft.block.ops)
     updates.append(final)

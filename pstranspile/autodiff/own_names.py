@@ -156,4 +156,4 @@ def _is_found(forward: Forward, name: str, valued: bool) -> bool:
 
 def renamed(slots: Slots, names: Mapping[str, str]) -> Slots:
     """The slots with the variables that `names` has under their new names."""
-    return FrozenMap({slot: tuple(names.get(name, name) for name in held) for slot, held in slots.items()})
+    return FrozenMap({slot: tuple(names.get(name, name) for name in old_names) for slot, old_names in slots.items()})

@@ -77,8 +77,8 @@ class _Uses:
         self.written: list[set[_Version]] = []
         for index, op in enumerate(ops):
             read = {(name, version.get(name, 0)) for name in op.input_names}
-            for held in read:
-                self.readers.setdefault(held, []).append(index)
+            for value in read:
+                self.readers.setdefault(value, []).append(index)
             written: set[_Version] = set()
             for name in op.output_names:
                 version[name] = version.get(name, 0) + 1
@@ -95,8 +95,8 @@ def _chain(start: int, uses: _Uses) -> set[int]:
         index = waiting.popleft()
         if not uses.read[index] or not uses.read[index] <= ready:
             return set()
-        for held in uses.written[index]:
-            for reader in uses.readers.get(held, ()):
+        for value in uses.written[index]:
+            for reader in uses.readers.get(value, ()):
                 if reader not in result:
                     result.add(reader)
                     waiting.append(reader)

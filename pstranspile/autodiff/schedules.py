@@ -137,9 +137,9 @@ class Piecewise(Schedule):
         switch = Switch()
         for boundary, value in zip(self.boundaries, self.values, strict=False):
             until = basic.fill_constant(draft, (1,), DType.FP32, boundary, force_cpu=True)
-            held = basic.fill_constant(draft, (1,), DType.FP32, value)
+            constant = basic.fill_constant(draft, (1,), DType.FP32, value)
             with switch.case(step < until):
-                basic.assign(held, rate)
+                basic.assign(constant, rate)
         last = basic.fill_constant(draft, (1,), DType.FP32, self.values[-1])
         with switch.default():
             basic.assign(last, rate)

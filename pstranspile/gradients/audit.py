@@ -179,10 +179,10 @@ class Audit:
                 if differentiated(given) == differentiated(name) and SUFFIX in given and op.type != "fill_zeros_like"
             ]
             total: frozenset[Use] = frozenset()
-            for _, held in terms:
-                if held and total & held:
+            for _, uses in terms:
+                if uses and total & uses:
                     self.report(here, op, name, "adds the same term of %s twice")
-                total |= held or frozenset()
+                total |= uses or frozenset()
             frame.write(name, total)
 
     def _plain(self, here: Pass, op: Op, expected: Expected) -> None:
@@ -222,17 +222,17 @@ class Audit:
         if version is None:
             return
         wanted = frozenset(here.terms.get((of, version), ()))
-        held = here.frame.find(name)
+        terms = here.frame.find(name)
         if of == self.needs.loss and not wanted and here.forward.number == 0:
             return
-        if (held or frozenset()) != wanted:
-            self._wrong(here, op, of, held, wanted)
+        if (terms or frozenset()) != wanted:
+            self._wrong(here, op, of, terms, wanted)
 
-    def whole(self, within: Pass, op: Op, name: str, held: frozenset[Use]) -> None:
+    def whole(self, within: Pass, op: Op, name: str, uses: frozenset[Use]) -> None:
         """Holds the gradient that a sub-block gives for what it found of a variable to the uses of that."""
         wanted = frozenset(within.terms.get((name, 0), ()))
-        if held != wanted:
-            self._wrong(within, op, name, held, wanted)
+        if uses != wanted:
+            self._wrong(within, op, name, uses, wanted)
 
     def give(self, here: Pass, gradient: str, use: Use, of: str) -> None:
         """Sets a gradient to a term; to none where the use does not lead to the loss, so that it is zero."""

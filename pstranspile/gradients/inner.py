@@ -35,7 +35,7 @@ class Follower(Protocol):
         """Holds a gradient that is read to the uses of the value that it should be of."""
         ...
 
-    def whole(self, within: Pass, op: Op, name: str, held: frozenset[Use]) -> None:
+    def whole(self, within: Pass, op: Op, name: str, uses: frozenset[Use]) -> None:
         """Holds the gradient that a sub-block gives for what it found of a variable to the uses of that."""
         ...
 
@@ -80,8 +80,8 @@ def through_loop(audit: Follower, here: Pass, op: Op, index: int) -> None:
         if gradient == EMPTY_NAME or not forward.is_float(name):
             continue
         audit.whole(within, op, name, frame.local.get(gradient_name(name)) or _NONE)
-        handed = gradient in outside and gradient_name(name) in inside
-        if not handed and name in forward.last and within.terms.get((name, forward.last[name])):
+        carried = gradient in outside and gradient_name(name) in inside
+        if not carried and name in forward.last and within.terms.get((name, forward.last[name])):
             audit.report(here, op, name, "adds up gradients of %s that its steps should hand back")
         audit.give(here, gradient, Use(index, 0, name, 0), name)
 

@@ -140,10 +140,10 @@ def _unsound(op: Op) -> bool:
     """Whether an op lacks a slot or an attribute, has an attribute of another kind, or a list where one name goes."""
     schema = schema_of(op.type)
     sides = ((schema.inputs, op.inputs), (schema.outputs, op.outputs)) if schema is not None else ()
-    single = ((slot, held) for slots, held in sides for slot in slots.values() if not slot.duplicable)
+    single = ((slot, names) for slots, names in sides for slot in slots.values() if not slot.duplicable)
     attrs = schema.attrs.items() if schema is not None else ()
     given = ((spec, op.attrs.get(name)) for name, spec in attrs if name in op.attrs or not spec.optional)
-    counts = ((len(held.get(slot.name, ())), slot.dispensable) for slot, held in single)
+    counts = ((len(names.get(slot.name, ())), slot.dispensable) for slot, names in single)
     return any(count > 1 or (count == 0 and not dispensable) for count, dispensable in counts) or any(
         KINDS.get(type(value)) is not spec.kind for spec, value in given
     )

@@ -45,15 +45,15 @@ def layer_outputs(
     """
     draft = draft_of(inputs)
     made = name or draft.names.mint(key or op_type)
-    written = {slot: held if isinstance(held, Value) else draft.temporary(made, held) for slot, held in outputs.items()}
+    written = {slot: out if isinstance(out, Value) else draft.temporary(made, out) for slot, out in outputs.items()}
     draft.op(op_type, inputs, written, attrs)
     return list(written.values())
 
 
 def draft_of(inputs: Mapping[str, Value | Sequence[Value]]) -> Draft:
     """The draft that the inputs are part of. Raises ValueError when there are none."""
-    for held in inputs.values():
-        for value in (held,) if isinstance(held, Value) else held:
+    for values in inputs.values():
+        for value in (values,) if isinstance(values, Value) else values:
             return value.draft
     raise ValueError("a layer needs at least one input")
 

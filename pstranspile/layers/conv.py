@@ -25,10 +25,10 @@ def _each(size: Size, count: int) -> list[int]:
     """A number for each of `count` dims. Raises ValueError for another count."""
     if isinstance(size, int):
         return [size] * count
-    held = list(size)
-    if len(held) != count:
+    sizes = list(size)
+    if len(sizes) != count:
         raise ValueError(f"{size!r} is no whole number, and not {count} of them")
-    return held
+    return sizes
 
 
 def _padding(padding: Padding, data_format: str) -> tuple[list[int], str]:
@@ -38,19 +38,18 @@ def _padding(padding: Padding, data_format: str) -> tuple[list[int], str]:
         if padding.upper() not in ("SAME", "VALID"):
             raise ValueError(f"padding is {padding!r}, it must be numbers, 'SAME' or 'VALID'")
         return [0] * count, padding.upper()
-    held: list[int] = []
     if isinstance(padding, int) or not any(isinstance(side, Sequence) for side in padding):
-        sides = 2 * count if not isinstance(padding, int) and len(padding) == 2 * count else count
-        held = _each(padding, sides)  # pyright: ignore[reportArgumentType]
+        number = 2 * count if not isinstance(padding, int) and len(padding) == 2 * count else count
+        sides = _each(padding, number)  # pyright: ignore[reportArgumentType]
     else:
         pairs = [_each(pair, 2) for pair in padding]
         inner = pairs[2:] if data_format[1] == "C" else pairs[1:-1]
         if len(pairs) != count + 2 or sum(map(sum, pairs)) != sum(map(sum, inner)):
             raise ValueError(f"padding is {padding!r}: batch and channels can't be padded")
-        held = [side for pair in inner for side in pair]
-    if len(held) == 2 * count and held[::2] == held[1::2]:
-        held = held[::2]
-    return held, "EXPLICIT"
+        sides = [side for pair in inner for side in pair]
+    if len(sides) == 2 * count and sides[::2] == sides[1::2]:
+        sides = sides[::2]
+    return sides, "EXPLICIT"
 
 
 def _check(layer: str, data_format: str, use_cudnn: object, count: int) -> bool:

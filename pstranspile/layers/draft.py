@@ -239,9 +239,9 @@ _REDECLARING = frozenset({"write_to_array", "reshape2"})
 """Ops that give a variable other dims, which it then has for the ops after them."""
 
 
-def names_of(held: Names_) -> tuple[str, ...]:
+def names_of(slot: Names_) -> tuple[str, ...]:
     """The names in a slot."""
-    items: Iterable[Value | str] = (held,) if isinstance(held, Value | str) else held
+    items: Iterable[Value | str] = (slot,) if isinstance(slot, Value | str) else slot
     return tuple(item.name if isinstance(item, Value) else item for item in items)
 
 

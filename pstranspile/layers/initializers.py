@@ -205,5 +205,5 @@ class Array:
             raise ValueError(f"%{var.name} has the dims {list(var.shape)}, the array {list(self.values.shape)}")
         slot, convert = kinds[var.dtype]
         flat: list[Any] = self.values.ravel().tolist()
-        held = [convert(value) for value in flat]
-        _start(draft, var, "assign_value", None, self.key, {slot: held}, front=self.front)
+        elements = [convert(value) for value in flat]
+        _start(draft, var, "assign_value", None, self.key, {slot: elements}, front=self.front)

@@ -26,8 +26,8 @@ def bias(name: str, x: Value, given: Attr, start: int = 1, end: int | None = Non
     if attr_of(given) is None:
         return x
     draft = x.draft
-    held = create_parameter(draft, name, given, x.shape[start:end], x.dtype, is_bias=True)
-    return layer("elementwise_add", {"X": x, "Y": held}, x.dtype, {"axis": start}, name=name)
+    shift = create_parameter(draft, name, given, x.shape[start:end], x.dtype, is_bias=True)
+    return layer("elementwise_add", {"X": x, "Y": shift}, x.dtype, {"axis": start}, name=name)
 
 
 def fc(

@@ -155,7 +155,7 @@ def from_declaration(gradient_type: str, **conditional: Callable[[Op], bool]) ->
         for name in schema.inputs:
             if name in absent and not (name in conditional and conditional[name](op)):
                 continue
-            inputs[name] = _held(op, name)
+            inputs[name] = _names_in_slot(op, name)
         outputs = {name: _wanted_slot(op, name, wanted) for name in schema.outputs}
         if copies:
             return (like_forward(op, schema.type, inputs, outputs),)
@@ -169,7 +169,7 @@ def _carries_nothing(schema: OpSchema) -> bool:
     return scope is not None and scope.optional
 
 
-def _held(op: Op, name: str) -> tuple[str, ...]:
+def _names_in_slot(op: Op, name: str) -> tuple[str, ...]:
     if name.endswith(SUFFIX):
         return output_gradients(op, name.removesuffix(SUFFIX))
     return op.inputs[name] if name in op.inputs else op.outputs.get(name, ())
@@ -177,7 +177,7 @@ def _held(op: Op, name: str) -> tuple[str, ...]:
 
 def _wanted_slot(op: Op, name: str, wanted: Wanted) -> tuple[str, ...]:
     if not name.endswith(SUFFIX):
-        return _held(op, name)  # a variable of the forward op that the gradient op writes anew
+        return _names_in_slot(op, name)  # a variable of the forward op that the gradient op writes anew
     slot = name.removesuffix(SUFFIX)
     forward = schema_of(op.type)
     if slot not in op.inputs and slot in op.outputs:

@@ -113,11 +113,11 @@ def several(types: Types, slot: str) -> list[TensorType]:
     return result
 
 
-def dtype_attr(op: Op, name: str = "dtype", unsaid: DType | None = None) -> DType:
-    """The element type an attribute names by Fluid's number, `unsaid` for one below 0. Raises Unknown for others."""
+def dtype_attr(op: Op, name: str = "dtype", default: DType | None = None) -> DType:
+    """The element type an attribute names by Fluid's number, `default` for one below 0. Raises Unknown for others."""
     try:
-        if unsaid is not None and int_attr(op, name, -1) < 0:
-            return unsaid
+        if default is not None and int_attr(op, name, -1) < 0:
+            return default
         return DType(op.attrs.get(name))
     except ValueError:
         raise Unknown from None
@@ -164,9 +164,9 @@ def require_one_dtype(types: Types, slot: str, *others: str) -> None:
     """Raises ShapeError unless the other slots, as far as they are known, have the element type of `slot`."""
     like = given(types, slot)
     for other in others:
-        held = given(types, other)
-        if like is not None and held is not None and held.dtype is not like.dtype:
-            disagree(other, held, slot, like)
+        tensor = given(types, other)
+        if like is not None and tensor is not None and tensor.dtype is not like.dtype:
+            disagree(other, tensor, slot, like)
 
 
 def outputs_like(**outputs: str) -> ShapeRule:
@@ -208,14 +208,14 @@ def update_types(op: Op, types: Types) -> Types:
     schema = schema_of(op.type)
     assert schema is not None
     for slot, rule in schema.slicing.items():
-        held = types.get(slot)
-        if held is None or held[0] is None or not held[0].shape:
+        tensor = types.get(slot)
+        if tensor is None or tensor[0] is None or not tensor[0].shape:
             continue
-        alike = held[0].dtype is param.dtype and fits(held[0].shape, param.shape)
+        alike = tensor[0].dtype is param.dtype and fits(tensor[0].shape, param.shape)
         if rule is Slicing.FOLLOWS and not alike:
-            disagree(slot, held[0], "Param", param)
-        if slot in _NUMBERS and size(held[0].shape) > 1:
-            raise ShapeError(f"{slot} is {describe(held[0])}, it must have one element", slot)
+            disagree(slot, tensor[0], "Param", param)
+        if slot in _NUMBERS and size(tensor[0].shape) > 1:
+            raise ShapeError(f"{slot} is {describe(tensor[0])}, it must have one element", slot)
     result: dict[str, tuple[TensorType | None, ...]] = {}
     for slot in op.outputs:
         if schema.slicing.get(slot) is Slicing.FOLLOWS:

@@ -69,7 +69,7 @@ def _in_words(expected: Iterable[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def _found(text: str, position: int) -> tuple[str, str]:
+def _description_at(text: str, position: int) -> tuple[str, str]:
     """What stands at a place of a statement: (in words, the piece to mark)."""
     rest = text[position:].split("\n", 1)[0]
     if not rest.strip(BLANKS):
@@ -99,7 +99,7 @@ def refusal(problem: UnexpectedInput, text: str, context: Context) -> Diagnostic
     before = text[:position].rstrip(BLANKS + "\n") if position >= len(text) else text[:position]
     line = context.first_line + before.count("\n")
     column = len(before) - (before.rfind("\n") + 1) + 1
-    result, focus = _found(text, position)
+    result, focus = _description_at(text, position)
     message = f"expected {_in_words(expected)}, found {result}"
     first = re.match(rf"[{BLANKS}]*([A-Za-z_]\w*)[{BLANKS}]*([%@^]?)", text)
     if first and first.group(2) and position <= first.end():
@@ -151,7 +151,7 @@ def _check_start(text: str, context: Context) -> None:
         line = text.count("\n", 0, first.start(1)) + 1
         word = re.split(f"[{BLANKS}]", first.group(1))[0][:40]
         hint = did_you_mean(word, ["ir"]) if len(word) < 4 else ""
-        result, _ = _found(word, 0) if _UNSEEN.match(word) else (f"`{word}`", "")
+        result, _ = _description_at(word, 0) if _UNSEEN.match(word) else (f"`{word}`", "")
         message = f"the text opens with the version line `ir {VERSION}`, found {result}{hint}"
         column = first.start(1) - text.rfind("\n", 0, first.start(1))
         context.findings.append(error("version-line", message, Location(file, line, column), focus=word))

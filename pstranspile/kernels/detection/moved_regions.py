@@ -1,4 +1,4 @@
-"""Kernels. Regions of feature maps brought to one size by samples that are moved."""
+"""Kernels. Position-sensitive pooling of regions with learned offsets of the samples."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from pstranspile.values import Array
 class _Part(NamedTuple):
     """What a region gives to the channels of one class.
 
-    `made` are these channels of the result, `read` the channels of the feature map that they are made of [channels,
-    rows, columns], `at` the samples [4, rows, columns, samples, samples] with weights over their number `count`.
-    `moves` are by how much an element of Trans moves samples along a row and down a column.
+    `made` are these channels of the result. `read` are the channels of the feature map that they come from [channels,
+    rows, columns]. `at` are the samples [4, rows, columns, samples, samples], with weights divided by their number
+    `count`. `moves` are the offsets of the samples along a row and down a column for one unit of Trans.
     """
 
     region: int
@@ -34,7 +34,7 @@ class _Part(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """What the attributes say: of results, groups of channels, and parts with a move of their own."""
+    """The settings of an op: the dims of its results, its groups of channels, and the parts with an offset each."""
 
     size: PooledSize
     channels: int
@@ -45,12 +45,12 @@ class _Layout(NamedTuple):
     fixed: bool
 
     def places(self, parts: tuple[int, ...]) -> tuple[Array, Array]:
-        """For each row and column of a result which of so many parts it lies in: [rows, 1] and [columns]."""
+        """For each row and column of a result the part it lies in: [rows, 1] and [columns]."""
         down = np.arange(self.size.height) * parts[0] // self.size.height
         return down[:, None], np.arange(self.size.width) * parts[1] // self.size.width
 
     def read(self, made: slice) -> Array:
-        """The channels of the feature map that channels of the result are made of."""
+        """The channels of the feature map that channels of the result come from."""
         down, along = self.places(self.groups)
         first = np.arange(made.start, made.stop)[:, None, None] * self.groups[0] + down
         return first * self.groups[1] + along
@@ -69,7 +69,7 @@ def _layout(op: Op) -> _Layout:
 
 
 def _near(down: Array, along: Array, dims: tuple[int, int]) -> tuple[Samples, Array]:
-    """Samples at points that lie on pixels, and how many there are; at edges of pixels weights have no slope."""
+    """Samples at points on pixels, and their number. At the edges of pixels the slopes are 0."""
     height, width = dims
     there = (along >= -0.5) & (along <= width - 0.5) & (down >= -0.5) & (down <= height - 0.5)
     down, along = down.clip(0, height - 1), along.clip(0, width - 1)
@@ -116,7 +116,7 @@ def _parts_of(of: _Layout, rois: Array, trans: Array, dims: tuple[int, int]) -> 
 
 
 def _taken(flat: Array, part: _Part) -> Array:
-    """The pixels of one image [channels, pixels] around the samples: [4, channels, rows, columns, samples, samples]."""
+    """The four pixels around the samples of one image: [4, channels, rows, columns, samples, samples]."""
     return flat[part.read[None, :, :, :, None, None], part.at.places[:, None]]
 
 

@@ -1,4 +1,4 @@
-"""Kernels. Regions of feature maps brought to one size."""
+"""Kernels. Regions of feature maps pooled to one size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pstranspile.ops.attributes import int_attr
 from pstranspile.values import Array
 
 Part = tuple[int, int, int, slice, slice]
-"""A region, row and column of a result, and the rows and columns of the feature map that it is made of."""
+"""A region, a row and a column of its result, and the rows and columns of the feature map that it covers."""
 
 
 def _edges(start: Array, side: Array, count: int, limit: int) -> tuple[Array, Array]:
@@ -28,7 +28,7 @@ def _edges(start: Array, side: Array, count: int, limit: int) -> tuple[Array, Ar
 
 
 def _whole_parts(rois: Array, size: PooledSize, dims: tuple[int, int]) -> Iterator[Part]:
-    """The parts of regions whose edges are rounded to pixels; those without a pixel are left out."""
+    """The parts of regions whose edges are rounded to pixels, without empty parts."""
     for number, roi in enumerate(rounded(rois * rois.dtype.type(size.scale))):
         sides = np.maximum(roi[2:] - roi[:2] + 1, 1)
         top, bottom = _whole_edges(roi[1], sides[1] / size.height, size.height, dims[0])
@@ -52,7 +52,7 @@ def _filled(number: int, top: Array, bottom: Array, left: Array, right: Array) -
 
 @kernel("roi_pool", "Out Argmax", lod="new")
 def _roi_pool_values(op: Op) -> Run:
-    """Parts without a pixel are 0, and were nowhere (-1)."""
+    """Empty parts are 0 and have the index -1."""
     size = pooled_size(op)
 
     def run(X: object, ROIs: object, RoisLod: Array | None) -> tuple[Array, Array]:
@@ -83,7 +83,7 @@ def _roi_pool_grad(X: object, ROIs: object, RoisLod: Array | None, Argmax: objec
 
 
 def _sampled_parts(op: Op) -> Callable[[Array, tuple[int, int]], Iterator[tuple[Samples, int]]]:
-    """For each region its samples [4, rows * columns, samples of a part], and how many a part has."""
+    """For each region its samples [4, rows * columns, samples of a part], and the number of samples of a part."""
     size, ratio = pooled_size(op), int_attr(op, "sampling_ratio")
 
     def of(rois: Array, dims: tuple[int, int]) -> Iterator[tuple[Samples, int]]:
@@ -106,7 +106,7 @@ def _sampled_parts(op: Op) -> Callable[[Array, tuple[int, int]], Iterator[tuple[
 
 @kernel("roi_align", lod="new")
 def _roi_align_values(op: Op) -> Run:
-    """Without a `sampling_ratio` parts have a sample for each pixel and dim, rounded up."""
+    """Without a `sampling_ratio`, parts have one sample for each pixel along each dim, rounded up."""
     size, parts = pooled_size(op), _sampled_parts(op)
 
     def run(X: object, ROIs: object, RoisLod: Array | None) -> Array:
@@ -139,7 +139,7 @@ def _roi_align_grad(op: Op) -> Run:
 
 
 def _channel_parts(rois: Array, size: PooledSize, dims: tuple[int, int]) -> Iterator[Part]:
-    """The parts of regions whose edges are rounded before they are scaled; those without a pixel are left out."""
+    """The parts of regions whose edges are rounded before they are scaled, without empty parts."""
     scale = rois.dtype.type(size.scale)
     for number, roi in enumerate(rounded(rois)):
         start, stop = roi[:2] * scale, (roi[2:] + 1) * scale

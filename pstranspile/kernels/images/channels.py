@@ -1,4 +1,4 @@
-"""Kernels. Channels of images moved, regrouped and compared."""
+"""Kernels. Channels of images rearranged, and activations with parameters for each channel."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def _shuffle_channel_grad(Out_GRAD: Array, *, group: int = 1) -> Array:
 
 
 def _squares(op: Op, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """X with its channels taken apart. Fluid moves them into larger images, whose memory it then calls the result."""
+    """The dims of X with its channels split. As in Fluid, the blocks are laid out as larger images, reinterpreted as
+    the result.
+    """
     size = int_attr(op, "blocksize", 2)
     batch, channels, height, width = shape
     _require_multiple(channels, size * size, "channels")
@@ -75,7 +77,7 @@ def _space_to_depth_grad(X: Array, Out_GRAD: Array, *, op: Op) -> Array:
 
 
 def _shifted(op: Op, x: Array, *, back: bool) -> Array:
-    """Of every sequence of images, some channels one step later and as many one step earlier; `back`: undone."""
+    """Some channels one step later and as many one step earlier within each sequence of images; `back`: the inverse."""
     steps, ratio = int_attr(op, "seg_num"), real(op, "shift_ratio")
     _require_multiple(len(x), steps, "images")
     channels = x.shape[1]
@@ -101,7 +103,7 @@ def _temporal_shift_grad(Out_GRAD: Array, *, op: Op) -> Array:
 
 
 def _candidates(op: Op, x: Array) -> tuple[Array, int]:
-    """X with each group of channels along a dim of its own, and which dim that is."""
+    """X with the members of each group of channels along a dim of their own, and the index of this dim."""
     groups, axis = int_attr(op, "groups"), int_attr(op, "axis", 1) % x.ndim
     _require_multiple(x.shape[axis], groups, "channels")
     dims = (*x.shape[:axis], x.shape[axis] // groups, groups, *x.shape[axis + 1 :])
@@ -116,7 +118,7 @@ def _maxout_values(X: Array, *, op: Op) -> Array:
 
 @plain_kernel("maxout_grad", "X@GRAD", lod="none")
 def _maxout_grad(X: Array, Out_GRAD: Array, *, op: Op) -> Array:
-    """The first of equal elements takes it all."""
+    """The first of equal elements gets the whole gradient."""
     parts, axis = _candidates(op, X)
     result = np.zeros(parts.shape, Out_GRAD.dtype)
     first = np.expand_dims(np.argmax(parts, axis=axis), axis)
@@ -125,7 +127,7 @@ def _maxout_grad(X: Array, Out_GRAD: Array, *, op: Op) -> Array:
 
 
 def _slopes(op: Op, alpha: Array, x: Array) -> Array:
-    """Alpha with the dims to go beside X. Raises ValueError where it has another number of elements."""
+    """Alpha with dims that broadcast to X. Raises ValueError if its number of elements does not fit."""
     mode = text(op, "mode")
     dims = {"all": (), "channel": x.shape[1:2], "element": x.shape[1:]}.get(mode)
     if dims is None:
@@ -154,7 +156,7 @@ def _prelu_grad(
 
 
 def _largest(slices: Array) -> Array:
-    """Of each of [n, rows, columns] the largest elements: always the largest left, one for each row and column."""
+    """The largest elements of each [n, rows, columns], chosen greedily with one for each row and column."""
     count, rows, columns = slices.shape
     chosen, left = np.zeros(slices.shape, bool), np.ones(slices.shape, bool)
     images = np.arange(count)

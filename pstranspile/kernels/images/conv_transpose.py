@@ -41,7 +41,7 @@ def _columns(x: Array, groups: int) -> Array:
 
 
 def _within(windows: Windows) -> Windows:
-    """With paddings that are not negative: windows that end before the result does leave the rest as it is."""
+    """The windows with paddings clipped at 0. Elements of the result beyond the last window stay 0."""
     extra = tuple(max(-after, 0) for _, after in windows.padding)
     shape = (*windows.shape[:2], *(dim - more for dim, more in zip(windows.shape[2:], extra, strict=True)))
     padding = tuple((before, max(after, 0)) for before, after in windows.padding)
@@ -49,7 +49,7 @@ def _within(windows: Windows) -> Windows:
 
 
 def _to(images: Array, dims: Dims) -> Array:
-    """Images with zeros after their elements, up to these dims, or without what is beyond them."""
+    """Images cropped to these dims, or padded with zeros at the end."""
     cut = images[(..., *(slice(dim) for dim in dims))]
     missing = tuple((0, dim - had) for dim, had in zip(dims, cut.shape[2:], strict=True))
     return np.pad(cut, ((0, 0), (0, 0), *missing)) if any(map(any, missing)) else cut
@@ -120,7 +120,7 @@ def _as_rows(columns: Array) -> Array:
 
 
 def _of_real_size(op: Op, windows: Windows, dims: Dims) -> Windows:
-    """The windows of one image whose size is `dims`, whatever room X has for it."""
+    """The windows of one image whose real size is `dims`, however large X is."""
     counts = counts_of(dims, windows.size, windows.strides, (1, 1), ints_attr(op, "paddings"))
     if min(counts) < 1:
         raise ValueError(f"Y has an image of {list(dims)}, which has no window of {list(windows.size)}")

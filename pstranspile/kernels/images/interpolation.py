@@ -1,4 +1,4 @@
-"""Kernels. Images scaled to other sizes, and sampled at points."""
+"""Kernels. Interpolation: images resized, and sampled at points."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pstranspile.ops.images.interpolation import SIZES, scaled_dim
 from pstranspile.ops.shapes import Dims
 from pstranspile.values import Array
 
-# Kernels: scaling. Every spatial dim is scaled by itself; an element is the weighted sum of its taps.
+# Resizing. Every spatial dim is resized separately; an element is the weighted sum of its taps.
 
 _Taps: TypeAlias = "list[tuple[Array, Array]]"
 """Which elements each element of the result takes along a dim, and by which weights."""
 
 
 def _ratio(dim: int, size: int, aligned: bool) -> Array:
-    """How far apart the elements of the result are in X. Fluid computes it, and places, as float32."""
+    """The distance in X of neighbouring elements of the result. Fluid computes distances and positions in float32."""
     if size <= 1:
         return np.float32(0)
     return np.float32(dim - 1) / np.float32(size - 1) if aligned else np.float32(dim) / np.float32(size)
@@ -50,7 +50,7 @@ def _linear(op: Op, dim: int, size: int) -> _Taps:
 
 
 def _cubic(op: Op, dim: int, size: int) -> _Taps:
-    """The convolution with piecewise cubic polynomials whose slope at 1 is -0.75."""
+    """The kernel of bicubic interpolation: piecewise cubic polynomials whose slope at 1 is -0.75."""
     aligned = flag(op, "align_corners")
     ratio, at = _ratio(dim, size, aligned), np.arange(size)
     places = (ratio * at.astype("float32")).astype("float64") if aligned else ratio.astype("float64") * (at + 0.5) - 0.5
@@ -76,12 +76,12 @@ _METHODS: dict[str, Callable[[Op, int, int], _Taps]] = {
 
 
 def _spatial(op: Op, rank: int) -> tuple[int, ...]:
-    """Which dims are scaled."""
+    """The dims that are resized."""
     return tuple(range(1, rank - 1)) if text(op, "data_layout") == "NHWC" else tuple(range(2, rank))
 
 
 def _sizes(op: Op, dims: Dims, given: tuple[Array | None, list[Array] | None, Array | None]) -> Dims:
-    """The spatial dims to scale to: of SizeTensor, else OutSize, else those of X times Scale, else the attributes."""
+    """The new spatial dims: from SizeTensor, else OutSize, else the dims of X times Scale, else the attributes."""
     out_size, size_tensors, scale_tensor = given
     scale = real(op, "scale") if scale_tensor is None else first(scale_tensor)
     if size_tensors:
@@ -100,11 +100,11 @@ def _sizes(op: Op, dims: Dims, given: tuple[Array | None, list[Array] | None, Ar
 def _plan(
     op: Op, x: Array, given: tuple[Array | None, list[Array] | None, Array | None]
 ) -> Iterator[tuple[int, list[tuple[Array, Array]]]]:
-    """Every dim that is scaled, and its taps with weights that go beside X."""
+    """Every resized dim, and its taps with weights that broadcast to X."""
     axes = _spatial(op, x.ndim)
     dims = tuple(x.shape[axis] for axis in axes)
     method = _METHODS[op.type.partition("_")[0]]
-    kind = x.dtype if x.dtype.kind == "f" else np.float32  # whole numbers are weighed as Fluid does, and then cut off
+    kind = x.dtype if x.dtype.kind == "f" else np.float32  # as in Fluid, integers are truncated after weighting
     for axis, dim, size in zip(axes, dims, _sizes(op, dims, given), strict=True):
         broadcast = [size if at == axis else 1 for at in range(x.ndim)]
         yield axis, [(index, weight.astype(kind).reshape(broadcast)) for index, weight in method(op, dim, size)]
@@ -139,12 +139,12 @@ def _interpolate_grad(op: Op) -> Run:
     return run
 
 
-# Kernels: sampling
+# Sampling
 
 
 def _corners(x: Array, grid: Array) -> Iterator[tuple[Array, Array, Array, Array, Array]]:
-    """The four elements around every point of the grid [images, points]: rows of X as a matrix of its elements by
-    channel, whether they are in the image, the weights along width and height, and on which side they are.
+    """The four elements around every point of the grid [images, points]: rows of X as a matrix [elements, channels],
+    whether they are in the image, their weights along width and height, and their side of the point.
     """
     height, width = x.shape[2:]
     points = grid.reshape(len(grid), -1, 2)

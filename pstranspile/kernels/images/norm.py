@@ -16,7 +16,7 @@ from pstranspile.values import Array
 
 
 def _channels(op: Op) -> Callable[[Array], tuple[tuple[int, ...], tuple[int, ...]]]:
-    """From X to the dims that statistics are taken over, and the dims of a value of each channel beside X."""
+    """From X to the dims to reduce, and the dims with which a value for each channel broadcasts to X."""
     last = text(op, "data_layout") == "NHWC"
 
     def channels(x: Array) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -28,12 +28,12 @@ def _channels(op: Op) -> Callable[[Array], tuple[tuple[int, ...], tuple[int, ...
 
 
 def _fixed_statistics(op: Op) -> bool:
-    """Whether the running statistics are used and left as they are."""
+    """Whether the op uses the running statistics and does not update them."""
     return flag(op, "use_global_stats") or (flag(op, "is_test") and not flag(op, "trainable_statistics"))
 
 
 def _is_single(x: Array, channels: int) -> bool:
-    """Whether each channel has one element only: Fluid then leaves X as it is, as there is nothing to normalise."""
+    """Whether each channel has a single element. Fluid then copies X, as there is nothing to normalise."""
     return x.size == channels
 
 

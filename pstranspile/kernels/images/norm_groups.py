@@ -1,4 +1,4 @@
-"""Kernels. Normalisation of groups of channels, of instances and of weights."""
+"""Kernels. Normalisation of groups of channels, of instances and across channels, and spectral norm."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pstranspile.values import Array
 
 
 def _beside(values: Array, rank: int, axis: int) -> Array:
-    """A value for each channel, with the dims to go beside X."""
+    """A value for each channel with dims that broadcast to X."""
     return values.reshape([values.size if dim == axis else 1 for dim in range(rank)])
 
 
 def _grouped(op: Op, x: Array) -> Array:
-    """X as [images, groups, channels of a group, elements]. Raises ValueError where channels are left over."""
+    """X as [images, groups, channels of a group, elements]. Raises ValueError unless groups divide the channels."""
     groups, axis = int_attr(op, "groups"), channel_axis(op, x.ndim)
     if groups < 1 or x.shape[axis] % groups:
         raise ValueError(f"{x.shape[axis]} channels can't be cut into {groups} groups")
@@ -33,7 +33,7 @@ def _ungrouped(op: Op, x: Array, like: Array) -> Array:
 
 
 def _of_groups(values: Array, like: Array) -> Array:
-    """A value for each channel beside what `_grouped` gives."""
+    """A value for each channel with dims that broadcast to the result of `_grouped`."""
     return values.reshape(like.shape[1], like.shape[2], 1)
 
 
@@ -64,7 +64,7 @@ def _group_norm_grad(
     if Scale is not None:
         scale = _of_groups(Scale, normal)
         inner = gradient * scale
-        # X can't be told from Y where Scale is 0
+        # Y does not determine X where Scale is 0
         normal = np.where(scale == 0, 0, normal / np.where(scale == 0, 1, scale)).astype(Y.dtype, copy=False)
     inverse = 1 / np.sqrt(Variance[:, :, None, None] + epsilon)
     shared = np.mean(inner, axis=(2, 3), keepdims=True)
@@ -113,7 +113,7 @@ def _affine_channel_grad(X: Array, Scale: Array, Out_GRAD: Array, *, op: Op) -> 
 
 
 def _over_neighbours(op: Op, x: Array, *, after: bool = False) -> Array:
-    """The sums over the `n` channels around each one; `after`: over the channels that have it among theirs."""
+    """The sums over the `n` channels around each channel; `after`: over the channels whose neighbour it is."""
     n, axis = int_attr(op, "n"), channel_axis(op, x.ndim)
     if n < 1:
         raise ValueError(f"n is {n}, not positive")
@@ -142,7 +142,7 @@ _Matrix: TypeAlias = "tuple[Array, Array, Array, Array]"
 
 
 def _as_matrix(op: Op, weight: Array, u: Array, v: Array) -> _Matrix:
-    """Weight as a matrix whose rows are its dim `dim`; singular vectors after the steps; the singular value."""
+    """Weight as a matrix whose rows are dim `dim`, the singular vectors after the iterations, and the singular value."""
     dim, steps, eps = int_attr(op, "dim"), int_attr(op, "power_iters"), real(op, "eps")
     if not 0 <= dim < weight.ndim:
         raise ValueError(f"dim is {dim}, but Weight has {weight.ndim} dims")
@@ -166,7 +166,7 @@ def _spectral_norm_values(Weight: Array, U: Array, V: Array, *, op: Op) -> Array
 
 @plain_kernel("spectral_norm_grad", "Weight@GRAD", lod="none")
 def _spectral_norm_grad(Weight: Array, U: Array, V: Array, Out_GRAD: Array, *, op: Op, dim: int) -> Array:
-    """The singular vectors count as constants."""
+    """The singular vectors are treated as constants."""
     matrix, u, v, sigma = _as_matrix(op, Weight, U, V)
     gradient = np.moveaxis(Out_GRAD, dim, 0).reshape(matrix.shape)
     of_sigma = np.add.reduce(gradient * matrix, axis=None) / sigma

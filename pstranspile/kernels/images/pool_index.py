@@ -1,4 +1,4 @@
-"""Kernels. Pooling that says where the maxima were, its reverse, and pyramids of poolings."""
+"""Kernels. Max pooling with indices, its inverse, and pyramid pooling."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pstranspile.values import Array
 
 @plain_kernel("max_pool2d_with_index max_pool3d_with_index", "Out Mask")
 def _max_pool_with_index_values(X: Array, *, op: Op) -> tuple[Array, Array]:
-    """The first of equal elements is the maximum; Mask counts elements of an image without its padding."""
+    """The first of equal elements is the maximum. Mask holds indices into an image without its padding."""
     dims = X.shape[2:]
     windows = windows_of(op, dims)
     numbers = np.arange(np.prod(dims), dtype="int32").reshape(1, 1, *dims)
@@ -42,7 +42,7 @@ def _max_pool_with_index_values(X: Array, *, op: Op) -> tuple[Array, Array]:
 
 
 def _flat_places(numbers: Array, dims: tuple[int, ...], what: str) -> Array:
-    """Numbers of elements within their image, as numbers of elements of all images."""
+    """Indices into images, each relative to its image, as indices into the whole array."""
     size = int(np.prod(dims))
     check_ids(numbers, size, what)
     flat = numbers.reshape(numbers.shape[0] * numbers.shape[1], -1).astype("int64")

@@ -26,10 +26,10 @@ def _sum_of_arrays(arrays: list[list[Any]]) -> list[Any]:
     """Tensor arrays added up, step by step; a step that one of them has not is that of the others."""
     result: list[Any] = []
     for step in range(max(map(len, arrays))):
-        held = [array[step] for array in arrays if step < len(array) and array[step] is not None]
-        parts = [item.data if isinstance(item, LoDTensor) else item for item in held]
+        items = [array[step] for array in arrays if step < len(array) and array[step] is not None]
+        parts = [item.data if isinstance(item, LoDTensor) else item for item in items]
         total = sum(parts[1:], start=parts[0]) if parts else None
-        result.append(held[0]._replace(data=total) if held and isinstance(held[0], LoDTensor) else total)
+        result.append(items[0]._replace(data=total) if items and isinstance(items[0], LoDTensor) else total)
     return result
 
 

@@ -183,13 +183,13 @@ def _table(low: Array, high: Array, size: int) -> Array:
 
 
 def _mixed(low: Array, high: Array, within: Array, out: Array | None = None) -> Array:
-    half, factor1, odd, factor2 = _numbers("uint32", 16, 0x7FEB352D, 15, 0x846CA68B)
+    half, factor1, shift, factor2 = _numbers("uint32", 16, 0x7FEB352D, 15, 0x846CA68B)
     x = np.bitwise_xor(low, within, out=out)
     shifted = x >> half
     x ^= shifted
     x *= factor1
     x += high
-    np.right_shift(x, odd, out=shifted)
+    np.right_shift(x, shift, out=shifted)
     x ^= shifted
     x *= factor2
     np.right_shift(x, half, out=shifted)

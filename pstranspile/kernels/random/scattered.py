@@ -72,9 +72,9 @@ class ScatteredRows(NamedTuple):
         width = self.width
         starts = self.ids.astype(np.uint64) * np.uint64(width) + np.uint64(self.first)
         skipped = (starts % _FOUR).astype(np.int64)
-        each = (width + 3 + int(skipped.max(initial=0))) // 4
-        blocks = (starts // _FOUR)[:, None] + np.arange(each, dtype=np.uint64)
-        drawn = block_words(self.key, blocks.reshape(-1)).reshape(len(self.ids), each * 4)
+        count = (width + 3 + int(skipped.max(initial=0))) // 4
+        blocks = (starts // _FOUR)[:, None] + np.arange(count, dtype=np.uint64)
+        drawn = block_words(self.key, blocks.reshape(-1)).reshape(len(self.ids), count * 4)
         if skipped.any():
             drawn = np.take_along_axis(drawn, skipped[:, None] + np.arange(width), axis=1)
         return drawn[:, :width].reshape(-1)

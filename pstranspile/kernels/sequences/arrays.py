@@ -28,10 +28,10 @@ def _copy(value: Value) -> Value:
     return LoDTensor(value.data.copy(), value.lod) if isinstance(value, LoDTensor) else value.copy()
 
 
-def _plus(held: Any, more: Any) -> Value:
-    if isinstance(held, LoDTensor):
-        return LoDTensor(held.data + (more.data if isinstance(more, LoDTensor) else more), held.lod)
-    return held + (more.data if isinstance(more, LoDTensor) else more)
+def _plus(total: Any, term: Any) -> Value:
+    if isinstance(total, LoDTensor):
+        return LoDTensor(total.data + (term.data if isinstance(term, LoDTensor) else term), total.lod)
+    return total + (term.data if isinstance(term, LoDTensor) else term)
 
 
 @kernel("write_to_array", lod="own")

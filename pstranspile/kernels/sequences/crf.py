@@ -52,10 +52,10 @@ class _Chains(NamedTuple):
 
     def labels(self, label: Any, count: int) -> Array:
         """The labels of the rows. Raises ValueError for one that is not 0 to count - 1."""
-        held = plain(label)
-        if held.size != (self.offsets[-1] if self.inside is None else self.inside.size):
-            raise ValueError(f"Label has {held.size} numbers, it must have one for each row of Emission")
-        labels = self.rows(held.reshape(-1) if self.inside is None else held.reshape(self.inside.shape))
+        values = plain(label)
+        if values.size != (self.offsets[-1] if self.inside is None else self.inside.size):
+            raise ValueError(f"Label has {values.size} numbers, it must have one for each row of Emission")
+        labels = self.rows(values.reshape(-1) if self.inside is None else values.reshape(self.inside.shape))
         check_ids(labels, count, "the label")
         return labels
 

@@ -54,10 +54,10 @@ def _states(label: Any, length: Any, blank: int, classes: int) -> tuple[Array, A
         check_ids(counts, padded.shape[1] + 1, "the length of Label")
         flat = padded[np.arange(padded.shape[1]) < counts[:, None]]
     check_ids(flat, classes, "the label")
-    held = np.full((len(counts), int(counts.max(initial=0))), blank, np.int64)
-    held[np.arange(held.shape[1]) < counts[:, None]] = flat
-    states = np.full((len(counts), 2 * held.shape[1] + 1), blank, np.int64)
-    states[:, 1::2] = held
+    labels = np.full((len(counts), int(counts.max(initial=0))), blank, np.int64)
+    labels[np.arange(labels.shape[1]) < counts[:, None]] = flat
+    states = np.full((len(counts), 2 * labels.shape[1] + 1), blank, np.int64)
+    states[:, 1::2] = labels
     return states, 2 * counts + 1
 
 

@@ -75,7 +75,7 @@ def _biased(x: Array, bias: Any, weight: Array) -> Array:
 
 
 def _forward(
-    unit: _Unit, held: _Weights, phases: Sequence[range], parted: Array, before: Array, reset: Array, hidden: Array
+    unit: _Unit, weights: _Weights, phases: Sequence[range], parted: Array, before: Array, reset: Array, hidden: Array
 ) -> None:
     """Puts the reset and the new hidden states of all steps into `reset` and `hidden`, [rows, h] in batch order.
 
@@ -83,11 +83,11 @@ def _forward(
     values. `before` is the state that the first step begins with.
     """
     gate, candidate, origin = unit
-    matrices, width = apart(held.gates, 2, phases), before.shape[1]
+    matrices, width = apart(weights.gates, 2, phases), before.shape[1]
     scratch, through = np.empty((2 * len(before), width), parted.dtype), np.empty_like(before)
     for phase in phases:
         count = phase.step
-        product, before, through = product_of(count, held.candidate), before[:count], through[:count]
+        product, before, through = product_of(count, weights.candidate), before[:count], through[:count]
         values, into = by_part(parted, phase, 3), scratch[: 2 * count].reshape(2, count, width)
         whole, to_update, to_reset = None, into[0], into[1]
         if len(matrices) == 1:
@@ -104,7 +104,7 @@ def _forward(
             both += into
             gate.apply(both, both)
             r_before = np.multiply(both[1], before, reset[rows])
-            product(r_before, held.candidate, through)
+            product(r_before, weights.candidate, through)
             c += through
             candidate.apply(c, c)
             first, last = (c, before) if origin else (before, c)
@@ -149,12 +149,12 @@ class _Gradients(NamedTuple):
     gates: Array | None
 
 
-def _backward(held: _Weights, slopes: _Slopes, phases: Sequence[range], grad: Array, carried: Array) -> _Gradients:
+def _backward(weights: _Weights, slopes: _Slopes, phases: Sequence[range], grad: Array, carried: Array) -> _Gradients:
     """Goes back through all steps. `grad` are the gradients of the hidden states in batch order; `carried` of zeros
     [sequences, h] is given those of the first ones.
     """
     rows_in_all, width = grad.shape
-    matrices, whole = apart(held.gates, 2, phases), None
+    matrices, whole = apart(weights.gates, 2, phases), None
     result = np.empty((3, rows_in_all, width), grad.dtype)
     if len(matrices) == 1:
         side_by_side = np.empty((rows_in_all, 3 * width), grad.dtype)
@@ -162,7 +162,7 @@ def _backward(held: _Weights, slopes: _Slopes, phases: Sequence[range], grad: Ar
         whole = side_by_side[:, : 2 * width]
     update, reset, candidate = result
     to_update, kept, to_candidate, to_reset, reset_gate = slopes
-    from_update, from_reset, from_candidate = matrices[0].T, matrices[-1].T, held.candidate.T
+    from_update, from_reset, from_candidate = matrices[0].T, matrices[-1].T, weights.candidate.T
     scratch = np.empty_like(carried)
     for phase in reversed(phases):
         count = phase.step
@@ -207,12 +207,12 @@ def _gru(op: Op) -> Run:
     def run(Input: Any, Weight: Any, H0: Any = None, Bias: Any = None) -> tuple[Any, ...]:
         x, lod, steps = steps_of(Input, "Input", reverse)
         weight, state = plain(Weight), None if H0 is None else plain(H0)
-        held, width = _weights(weight), len(weight)
+        weights, width = _weights(weight), len(weight)
         require_rows(state, len(steps.order), width, "H0")
         parted = steps.parted(_biased(x, Bias, weight), 3)
         hidden, reset = np.empty((2, len(x), width), parted.dtype)
         first = steps.initial(state, width, parted.dtype)
-        _forward(unit, held, steps.phases, parted, first, reset, hidden)
+        _forward(unit, weights, steps.phases, parted, first, reset, hidden)
         return LoDTensor(steps.back(hidden), lod), steps.noted(steps.joined(parted, 3)), reset, steps.noted(hidden)
 
     return run
@@ -249,11 +249,11 @@ def _gru_unit(op: Op) -> Run:
     unit = _unit(op)
 
     def run(Input: Array, HiddenPrev: Array, Weight: Array, Bias: Array | None = None) -> tuple[Array, ...]:
-        (rows, width), held = HiddenPrev.shape, _weights(Weight)
+        (rows, width), weights = HiddenPrev.shape, _weights(Weight)
         require_rows(HiddenPrev, len(Input), len(Weight), "HiddenPrev")
         parts = _biased(Input, Bias, Weight).reshape(rows, 3, width).swapaxes(0, 1).copy()
         reset, hidden = np.empty((2, rows, width), parts.dtype)
-        _forward(unit, held, one_step(rows), parts.reshape(3 * rows, width), HiddenPrev, reset, hidden)
+        _forward(unit, weights, one_step(rows), parts.reshape(3 * rows, width), HiddenPrev, reset, hidden)
         return parts.swapaxes(0, 1).reshape(rows, 3 * width), reset, hidden
 
     return run

@@ -53,13 +53,13 @@ def _bias_gradient(result: Gradients) -> Array:
     return np.concatenate(parts)[None]
 
 
-def _initial(steps: Steps, h0: Any, c0: Any, held: Parameters) -> tuple[Array, Array]:
+def _initial(steps: Steps, h0: Any, c0: Any, params: Parameters) -> tuple[Array, Array]:
     state, cell = (None if value is None else plain(value) for value in (h0, c0))
     if state is not None or cell is not None:
-        require_rows(state, len(steps.order), len(held.weight), "H0")
-        require_rows(cell, len(steps.order), held.width, "C0")
-    width, dtype = held.width, held.weight.dtype
-    return steps.initial(state, len(held.weight), dtype), steps.initial(cell, width, dtype)
+        require_rows(state, len(steps.order), len(params.weight), "H0")
+        require_rows(cell, len(steps.order), params.width, "C0")
+    width, dtype = params.width, params.weight.dtype
+    return steps.initial(state, len(params.weight), dtype), steps.initial(cell, width, dtype)
 
 
 @kernel("lstm", "Hidden Cell BatchGate BatchCellPreAct", lod="own")
@@ -68,8 +68,8 @@ def _lstm(op: Op) -> Run:
 
     def run(Input: Any, Weight: Any, Bias: Any, H0: Any = None, C0: Any = None) -> tuple[Any, ...]:
         x, lod, steps = steps_of(Input, "Input", unit.reverse)
-        held = _parameters(unit, plain(Weight), plain(Bias), None)
-        values = forward(unit, held, steps, x, *_initial(steps, H0, C0, held))
+        params = _parameters(unit, plain(Weight), plain(Bias), None)
+        values = forward(unit, params, steps, x, *_initial(steps, H0, C0, params))
         hidden, cell = (LoDTensor(steps.back(value), lod) for value in (values.hidden, values.cells))
         return hidden, cell, steps.noted(values.gates), values.active
 
@@ -92,10 +92,10 @@ def _lstm_grad(op: Op) -> Run:
         C0: Any = None,
     ) -> tuple[Any, ...]:
         steps = steps_noted(BatchGate, "BatchGate")
-        held = _parameters(unit, plain(Weight), plain(Bias), None)
+        params = _parameters(unit, plain(Weight), plain(Bias), None)
         hidden, cells, grad = (steps.batch(plain(value)) for value in (Hidden, Cell, Hidden_GRAD))
         values = Values(plain(BatchGate), cells, plain(BatchCellPreAct), hidden, hidden)
-        result = backward(unit, held, steps, values, grad, *_initial(steps, H0, C0, held))
+        result = backward(unit, params, steps, values, grad, *_initial(steps, H0, C0, params))
         states = steps.initial_back(result.state), steps.initial_back(result.cell)
         return steps.joined_back(result.gates), result.weight, _bias_gradient(result), *states
 
@@ -108,8 +108,8 @@ def _lstmp(op: Op) -> Run:
 
     def run(Input: Any, Weight: Any, ProjWeight: Any, Bias: Any, H0: Any = None, C0: Any = None) -> tuple[Any, ...]:
         x, lod, steps = steps_of(Input, "Input", unit.reverse)
-        held = _parameters(unit, plain(Weight), plain(Bias), plain(ProjWeight))
-        values = forward(unit, held, steps, x, *_initial(steps, H0, C0, held))
+        params = _parameters(unit, plain(Weight), plain(Bias), plain(ProjWeight))
+        values = forward(unit, params, steps, x, *_initial(steps, H0, C0, params))
         projection, cell = (LoDTensor(steps.back(value), lod) for value in (values.given_on, values.cells))
         return projection, cell, steps.noted(values.gates), values.active, values.hidden
 
@@ -134,10 +134,10 @@ def _lstmp_grad(op: Op) -> Run:
         C0: Any = None,
     ) -> tuple[Any, ...]:
         steps = steps_noted(BatchGate, "BatchGate")
-        held = _parameters(unit, plain(Weight), plain(Bias), plain(ProjWeight))
+        params = _parameters(unit, plain(Weight), plain(Bias), plain(ProjWeight))
         projected, cells, grad = (steps.batch(plain(value)) for value in (Projection, Cell, Projection_GRAD))
         values = Values(plain(BatchGate), cells, plain(BatchCellPreAct), plain(BatchHidden), projected)
-        result = backward(unit, held, steps, values, grad, *_initial(steps, H0, C0, held))
+        result = backward(unit, params, steps, values, grad, *_initial(steps, H0, C0, params))
         states = steps.initial_back(result.state), steps.initial_back(result.cell)
         return steps.joined_back(result.gates), result.weight, result.projection, _bias_gradient(result), *states
 

@@ -172,7 +172,7 @@ def _blocks(x: Any, row: Any, column: Any, channels: int) -> list[tuple[int, int
     return list(zip(x_lod[-1][:-1], rows.tolist(), columns.tolist(), strict=True))
 
 
-def _found(blocks: list[tuple[int, int, int]], channels: int) -> Iterator[tuple[slice, tuple[int, int, int], slice]]:
+def _layout(blocks: list[tuple[int, int, int]], channels: int) -> Iterator[tuple[slice, tuple[int, int, int], slice]]:
     """For every sequence its numbers in X, the dims of its block, and its rows of Out."""
     ends = np.cumsum([0, *(rows for _, rows, _ in blocks)]).tolist()
     for (start, rows, columns), (first, last) in zip(blocks, pairwise(ends), strict=True):
@@ -190,7 +190,7 @@ def _pool(op: Op) -> Run:
         _, lod = sequences(ROW, "ROW")
         out = np.zeros((lod[-1][-1], channels, len(topks)), x.dtype)
         places: list[Array] = [np.zeros(0, np.int32)]
-        for numbers, dims, rows in _found(blocks, channels):
+        for numbers, dims, rows in _layout(blocks, channels):
             block = x[numbers].reshape(dims)
             order = np.argsort(-block, axis=2, kind="stable")[:, :, :most]
             pos = np.full((*dims[:2], most), -1, np.int32)
@@ -218,7 +218,7 @@ def _pool_grad(op: Op) -> Run:
         for at, k in enumerate(topks):
             shares[:, :, :k] += out_grad[:, :, at : at + 1] / k
         places, at = plain(pos).reshape(-1, most), 0
-        for numbers, dims, rows in _found(blocks, channels):
+        for numbers, dims, rows in _layout(blocks, channels):
             chosen = places[at : at + dims[0] * dims[1]].reshape(dims[1], dims[0], most)
             at += dims[0] * dims[1]
             row, channel, rank = np.nonzero(chosen >= 0)

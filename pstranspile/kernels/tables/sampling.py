@@ -72,8 +72,8 @@ def _tdm_sampler_values(op: Op) -> Run:
         """Places in a level of its samples, for every row."""
         if seed:
             rng = _numbers(seed, len(layer))
-            held = [_others(rng, layer, node, count) if node else [0] * count for node in path.tolist()]
-            return np.array(held, "int64").reshape(len(path), count)
+            samples = [_others(rng, layer, node, count) if node else [0] * count for node in path.tolist()]
+            return np.array(samples, "int64").reshape(len(path), count)
         order = np.where(layer == path[:, None], np.uint64(2**64 - 1), fresh(surroundings, len(path), len(layer)))
         return np.argsort(order, axis=1, kind="stable")[:, :count]
 

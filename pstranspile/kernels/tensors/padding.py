@@ -40,8 +40,8 @@ def _pad_grad(op: Op) -> Run:
     return run
 
 
-def _given_padding(op: Op, held: Array | None) -> Padding:
-    listed = ints_attr(op, "paddings") if held is None else tuple(held.reshape(-1).tolist())
+def _given_padding(op: Op, paddings: Array | None) -> Padding:
+    listed = ints_attr(op, "paddings") if paddings is None else tuple(paddings.reshape(-1).tolist())
     return image_padding(op, listed)
 
 

@@ -202,15 +202,15 @@ def _accumulate(
     max_average_window: int,
     min_average_window: int,
 ) -> tuple[Array, ...]:
-    updates, held, old = in_num_updates + 1, in_num_accumulates + 1, in_old_num_accumulates
+    updates, accumulates, old = in_num_updates + 1, in_num_accumulates + 1, in_old_num_accumulates
     sums = [in_sum_1 + param, in_sum_2, in_sum_3]
     if first(updates) % _SUMMED_AT_MOST == 0:
         sums = [np.zeros_like(param), in_sum_2 + sums[0], in_sum_3]
-    count = first(held)
+    count = first(accumulates)
     if count >= min_average_window and count >= min(max_average_window, first(updates) * average_window):
         sums = [np.zeros_like(param), np.zeros_like(param), sums[0] + sums[1]]
-        old, held = held, np.zeros_like(held)
-    return (*sums, held, old, updates)
+        old, accumulates = accumulates, np.zeros_like(accumulates)
+    return (*sums, accumulates, old, updates)
 
 
 _SUMMED_AT_MOST = 16384

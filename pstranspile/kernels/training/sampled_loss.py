@@ -117,8 +117,8 @@ def _random_bits(op: Op, rows: int, surroundings: Surroundings) -> _Bits:
     seed, source = int_attr(op, "seed"), op.inputs["Input"][0]
 
     def seeded(width: int, count: int) -> Array:
-        held = surroundings.rows(source, (rows, count // max(rows, 1))) or Rows.one(count)
-        places = held.positions()
+        batch_rows = surroundings.rows(source, (rows, count // max(rows, 1))) or Rows.one(count)
+        places = batch_rows.positions()
         most = int(places.max(initial=-1)) + 1
         if width == 64:
             return mersenne_words(seed, most)[places]

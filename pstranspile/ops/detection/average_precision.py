@@ -28,9 +28,9 @@ AP_TYPES = ("integral", "11point")
 
 @shape_rule("detection_map")
 def _detection_map(op: Op, types: Types) -> Types:
-    found, label = one(types, "DetectRes"), one(types, "Label")
-    if len(found.shape) != 2 or found.shape[1] not in (6, -1):
-        raise ShapeError(f"DetectRes is {describe(found)}, it must have label, score and box", "DetectRes")
+    detections, label = one(types, "DetectRes"), one(types, "Label")
+    if len(detections.shape) != 2 or detections.shape[1] not in (6, -1):
+        raise ShapeError(f"DetectRes is {describe(detections)}, it must have label, score and box", "DetectRes")
     if len(label.shape) != 2 or label.shape[1] not in (5, 6, -1):
         raise ShapeError(f"Label is {describe(label)}, it must have label, box, and maybe how difficult it is", "Label")
     if int_attr(op, "class_num") < 1:

@@ -41,10 +41,10 @@ def matrix(types: Types, slot: str) -> TensorType:
 
 def one_of(op: Op, name: str, values: tuple[str, ...], slot: str) -> str:
     """A STRING attribute. Raises ShapeError for one that is none of the values."""
-    held = text(op, name)
-    if held not in values:
-        raise ShapeError(f"{name} is {held!r}, it must be {' or '.join(map(repr, values))}", slot)
-    return held
+    tensor = text(op, name)
+    if tensor not in values:
+        raise ShapeError(f"{name} is {tensor!r}, it must be {' or '.join(map(repr, values))}", slot)
+    return tensor
 
 
 @shape_rule("bipartite_match")

@@ -156,6 +156,6 @@ def _collect_fpn_proposals(op: Op, types: Types) -> Types:
     rois, scores = several(types, "MultiLevelRois"), several(types, "MultiLevelScores")
     if len(rois) != len(scores):
         raise ShapeError(f"{len(rois)} levels of boxes, {len(scores)} of scores", "MultiLevelRois")
-    for each in rois:
-        require_boxes(each, "MultiLevelRois")
+    for level in rois:
+        require_boxes(level, "MultiLevelRois")
     return {"FpnRois": (TensorType(rois[0].dtype, (int_attr(op, "post_nms_topN"), 4), 1),)}

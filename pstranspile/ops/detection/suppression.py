@@ -79,7 +79,7 @@ def _boxes_and_scores(types: Types) -> tuple[TensorType, TensorType]:
     return boxes, scores
 
 
-def _found(boxes: TensorType, scores: TensorType, lod_level: int = 1) -> TensorType:
+def _detections(boxes: TensorType, scores: TensorType, lod_level: int = 1) -> TensorType:
     """The type of rows of label, score and box, as Fluid declares it; there may be fewer rows than it says."""
     width = boxes.shape[2] + 2 if boxes.shape[2] > 0 else -1
     return TensorType(boxes.dtype, (boxes.shape[1] if len(scores.shape) == 3 else -1, width), lod_level)
@@ -88,20 +88,20 @@ def _found(boxes: TensorType, scores: TensorType, lod_level: int = 1) -> TensorT
 @shape_rule("multiclass_nms")
 def _multiclass_nms(_op: Op, types: Types) -> Types:
     boxes, scores = _boxes_and_scores(types)
-    return {"Out": (_found(boxes, scores),)}
+    return {"Out": (_detections(boxes, scores),)}
 
 
 @shape_rule("multiclass_nms2", "matrix_nms")
 def _with_index(_op: Op, types: Types) -> Types:
     boxes, scores = _boxes_and_scores(types)
     # Fluid's layers declare Index as i64; the op gives i32
-    return {"Out": (_found(boxes, scores),), "Index": (None,)}
+    return {"Out": (_detections(boxes, scores),), "Index": (None,)}
 
 
 @shape_rule("locality_aware_nms")
 def _locality_aware_nms(_op: Op, types: Types) -> Types:
     boxes, scores = _boxes_and_scores(types)
-    return {"Out": (_found(boxes, scores, 0),)}
+    return {"Out": (_detections(boxes, scores, 0),)}
 
 
 @shape_rule("retinanet_detection_output")

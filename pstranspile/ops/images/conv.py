@@ -188,9 +188,9 @@ def same_padding(dim: int, stride: int, size: int) -> tuple[int, int]:
 @shape_rule("conv_shift")
 def _conv_shift_types(_op: Op, types: Types) -> Types:
     x, y = one(types, "X"), given(types, "Y")
-    for held, slot in ((x, "X"), (y, "Y")):
-        if held is not None and len(held.shape) != 2:
-            raise ShapeError(f"{slot} is {describe(held)}, it must have 2 dims", slot)
+    for tensor, slot in ((x, "X"), (y, "Y")):
+        if tensor is not None and len(tensor.shape) != 2:
+            raise ShapeError(f"{slot} is {describe(tensor)}, it must have 2 dims", slot)
     if y is not None and y.shape[1] >= 0 and y.shape[1] % 2 == 0:
         raise ShapeError(f"Y is {describe(y)}, its width must be odd", "Y")
     return {"Out": (x,)}

@@ -81,10 +81,10 @@ declare("minus", "X Y -> Out", row_wise=True, doc="Out = X - Y")
 
 
 @gradient("minus")
-def _minus_gradient(op: Op, asked: Wanted) -> tuple[Op, ...]:
+def _minus_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
     (out,) = output_gradients(op, "Out")
     signs = (("X", 1.0), ("Y", -1.0))
-    return tuple(scaled(out, name, sign) for slot, sign in signs for name in asked.kept(op, slot))
+    return tuple(scaled(out, name, sign) for slot, sign in signs for name in wanted.kept(op, slot))
 
 
 shape_rule("minus")(outputs_like(Out="X"))

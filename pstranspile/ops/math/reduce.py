@@ -58,11 +58,11 @@ declare("isfinite", "X -> Out", doc="Out = whether no element of X is infinite o
 def _reduce(op: Op, types: Types) -> Types:
     x = one(types, "X")
     rank = len(x.shape)
-    asked = ints_attr(op, "dim")
-    for dim in asked:
+    dims_attr = ints_attr(op, "dim")
+    for dim in dims_attr:
         if not -rank <= dim < rank:
             raise ShapeError(f"dim {dim} is not a dim of X, which is {describe(x)}", "X")
-    gone = set(range(rank)) if op.attrs.get("reduce_all") else {dim % rank for dim in asked}
+    gone = set(range(rank)) if op.attrs.get("reduce_all") else {dim % rank for dim in dims_attr}
     if op.attrs.get("keep_dim"):
         dims = tuple(1 if at in gone else dim for at, dim in enumerate(x.shape))
     else:

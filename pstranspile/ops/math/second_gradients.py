@@ -38,8 +38,8 @@ def _declare(forward: str, slots: str, doc: str, *, of: Mapping[str, str] = _BIN
             if slot.startswith("DD"):
                 inputs[slot] = output_gradients(op, of.get(slot[1:], f"{slot[2:]}@GRAD"))
             else:
-                held = of.get(slot, slot)
-                inputs[slot] = op.inputs[held] if held in op.inputs else op.outputs.get(held, ())
+                source = of.get(slot, slot)
+                inputs[slot] = op.inputs[source] if source in op.inputs else op.outputs.get(source, ())
         outputs = {slot: wanted.kept(op, _result_of(slot, of)) for slot in schema.outputs}
         return (like_forward(op, op_type, inputs, outputs),)
 
