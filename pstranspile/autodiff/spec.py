@@ -1,6 +1,6 @@
 """Optimizers, schedules, clips and regularizers from text, for the command line: `piecewise:values=0.1/0.01`.
 
-Everything raises ValueError with a sentence that names what is wrong and what would be right.
+All functions raise ValueError with a sentence that names the mistake and a valid form.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def parse_optimizer(
 def parse_schedule(text: str, rate: float | None, inner: Schedule | None = None) -> Schedule:
     """A schedule such as `exponential:decay_steps=100,decay_rate=0.5`; lists are `0.1/0.01`.
 
-    `rate` is the learning rate it starts from, `inner` the schedule that `warmup` leads to.
+    `rate` is the initial learning rate, `inner` the schedule after `warmup`.
     """
     name, _, settings = text.partition(":")
     kind = _chosen(name, SCHEDULES, "schedule")

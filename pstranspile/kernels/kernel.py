@@ -80,7 +80,9 @@ Inline: TypeAlias = "str | Callable[[Op], str | None] | None"
 
 
 class Kernel(NamedTuple):
-    """The numpy implementation of an op type. `outputs` are the slots that a Run returns, in order."""
+    """The numpy implementation of an op type. `outputs` are the slots that a Run returns, in order; the other fields
+    are the options of `kernel`.
+    """
 
     make: Factory
     outputs: tuple[str, ...]
@@ -172,7 +174,7 @@ def kernel_of(op_type: str) -> Kernel | None:
 
 @cache
 def _load(family: str) -> None:
-    """Imports the kernels of a family of this package; there are families without kernels."""
+    """Imports the kernels of a family of this package, if it has any."""
     name = f"{_KERNEL_FILES}{family}"
     try:
         importlib.import_module(name)

@@ -13,11 +13,11 @@ from pstranspile.layers.nn import bias, name_layer
 from pstranspile.layers.parameters import Attr, create_parameter
 
 Size = int | Sequence[int]
-"""A number for all spatial dims (height and width; depth, height and width), or one for each."""
+"""One number for all spatial dims, or one for each of them."""
 
 Padding = Size | Sequence[Sequence[int]] | str
-"""As a Size; one for each side of each spatial dim; a pair for each dim, also of batch and channels; or how they are
-worked out (`SAME`, `VALID`).
+"""A Size, one number for each side of each spatial dim, a pair for each dim including batch and channels, or an
+algorithm (`SAME`, `VALID`).
 """
 
 
@@ -32,7 +32,7 @@ def _each(size: Size, count: int) -> list[int]:
 
 
 def _padding(padding: Padding, data_format: str) -> tuple[list[int], str]:
-    """Paddings and how they are meant: given, or worked out. Raises ValueError for others."""
+    """The paddings and the padding algorithm. Raises ValueError for others."""
     count = len(data_format) - 2
     if isinstance(padding, str):
         if padding.upper() not in ("SAME", "VALID"):
@@ -217,7 +217,7 @@ def _transposed(
     act: str | None,
     name: str | None,
 ) -> Value:
-    """The layer of a transposed convolution of the output size or filter size that is given."""
+    """The layer of a transposed convolution with the given output size or filter size."""
     draft, count = x.draft, len(settings.data_format) - 2
     last = _check(op_type, settings.data_format, settings.use_cudnn, count)
     groups = settings.groups or 1

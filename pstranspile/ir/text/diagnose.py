@@ -1,7 +1,7 @@
-"""What is wrong with a text that the grammar refuses: every statement is looked at by itself.
+"""Diagnoses a text that the grammar refuses, by checking every statement separately.
 
-The grammar puts one statement on a line, so parsing goes on at the next line after an error, and one run
-reports them all (up to a limit).
+The grammar puts one statement on a line. So parsing resumes at the next line after an error, and one run reports all
+errors (up to a limit).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UNSEEN = re.compile(
 )
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd\udc80-\udcff]")
 STRUCTURE = frozenset({"unbalanced", "misplaced", "missing-block", "duplicate-block"})
-"""Codes of findings that only the whole text can tell."""
+"""Codes of findings that depend on the whole text."""
 
 _WORDS = {
     "WORD": "a name",
@@ -70,7 +70,7 @@ def _in_words(expected: Iterable[str]) -> str:
 
 
 def _description_at(text: str, position: int) -> tuple[str, str]:
-    """What stands at a place of a statement: (in words, the piece to mark)."""
+    """The token at a place of a statement: (in words, the piece to mark)."""
     rest = text[position:].split("\n", 1)[0]
     if not rest.strip(BLANKS):
         return "the end of the line", ""
@@ -109,7 +109,7 @@ def refusal(problem: UnexpectedInput, text: str, context: Context) -> Diagnostic
 
 
 def _quoting(text: str, position: int) -> str:
-    """What to put in quotes, where their lack is the likely cause: names with other characters, strings."""
+    """The text to quote, if missing quotes are the likely cause: names with other characters, or strings."""
     if text[position : position + 1] == "'":
         return "; strings and names stand in double quotes"
     name = re.search(r"[%@][\w.@/]+$", text[:position])
@@ -134,7 +134,7 @@ def _parse(lines: list[str], at: int, context: Context) -> tuple[Node | None, in
 
 
 def _check_start(text: str, context: Context) -> None:
-    """Raises for what is no text of this language at all: one finding instead of one per line."""
+    """Raises if this is no text of this language at all: one finding instead of one per line."""
     file = context.file
     first = re.search(rf"^[{BLANKS}]*([^{BLANKS}\n#][^\n]*)", text, re.MULTILINE)
     if first is None:
@@ -197,7 +197,7 @@ def diagnose(text: str, context: Context) -> None:
 
 
 def _read_on(reader: LineReader, lines: list[str], at: int) -> int:
-    """Reads lines from an index on, quickly, up to one that needs a closer look; gives its index, or the end."""
+    """Reads lines from an index on quickly, up to one that needs a closer look; gives its index, or the end."""
     try:
         reader.lines(lines, at)
     except Unfit:

@@ -142,7 +142,7 @@ _Matrix: TypeAlias = "tuple[Array, Array, Array, Array]"
 
 
 def _as_matrix(op: Op, weight: Array, u: Array, v: Array) -> _Matrix:
-    """Weight as a matrix whose rows are dim `dim`, the singular vectors after the iterations, and the singular value."""
+    """Weight as a matrix with the rows along `dim`, its singular vectors after iterating, and the singular value."""
     dim, steps, eps = int_attr(op, "dim"), int_attr(op, "power_iters"), real(op, "eps")
     if not 0 <= dim < weight.ndim:
         raise ValueError(f"dim is {dim}, but Weight has {weight.ndim} dims")

@@ -38,7 +38,7 @@ _ROOT_HALF = 0.7071067811865476
 _DENSITY_AT_0 = 0.3989422804014327
 """1 / sqrt(2 pi)."""
 _CUBE = 0.044715
-"""Of the tanh form: gelu(x) is nearly x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))."""
+"""The constant of the tanh approximation: gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))."""
 
 
 def _tanh_argument(x: Array) -> Array:
@@ -94,7 +94,7 @@ def _with(expression: str, *names: str) -> Callable[[Op], str]:
 
 
 def _selu_limit(op: Op) -> float:
-    """scale * alpha, as precise as a float32, since so it is in Fluid."""
+    """scale * alpha, rounded to float32 as in Fluid."""
     return float(np.float32(real(op, "scale")) * np.float32(real(op, "alpha")))
 
 
@@ -165,7 +165,7 @@ formula("erf_grad", "{Out_GRAD} * 1.1283791670955126 * np.exp(-{X} * {X})", "X@G
 
 
 def _softplus(x: Array, threshold: float) -> Array:
-    """log(1 + exp(x)); beyond the threshold x, and exp(x) below its negative."""
+    """log(1 + exp(x)); x itself above the threshold, and exp(x) below its negative."""
     near = np.log1p(np.exp(np.minimum(x, threshold)))
     return np.where(x > threshold, x, np.where(x < -threshold, np.exp(np.minimum(x, threshold)), near))
 

@@ -54,7 +54,7 @@ def _remainder(x: Array, y: Array) -> Array:
 
 
 def _power(x: Array, y: Array) -> Array:
-    # Integers as Fluid does: rounded from float64, so that 2 to the power of -1 is 0 and not an error
+    # As in Fluid, integers are rounded from float64, so 2 to the power of -1 is 0 and no error
     return np.rint(np.power(x.astype("float64"), y)).astype(x.dtype) if _is_integer(x) else power(x, y)
 
 
@@ -98,7 +98,7 @@ def _wanted(op: Op) -> tuple[int, bool, bool]:
 
 
 def _gradients(op: Op, of_x: Callable[..., Array], of_y: Callable[..., Array]) -> Run:
-    """From the derivatives of both inputs, given X, Y, Out and Out@GRAD (aligned), their gradients."""
+    """The gradient kernel of a binary op, from two functions of (x, y, out, gradient), aligned, one for each input."""
     axis, wants_x, wants_y = _wanted(op)
 
     def run(X: Array, Y: Array, Out: Array | None, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
@@ -146,7 +146,7 @@ def _extreme_grad(op: Op) -> Run:
         return gradient * chosen(x, y)
 
     def of_y(x: Array, y: Array, _out: None, gradient: Array) -> Array:
-        return gradient * ~chosen(x, y)  # equal elements: all to Y
+        return gradient * ~chosen(x, y)  # for equal elements the whole gradient goes to Y
 
     return _gradients(op, of_x, of_y)
 
@@ -157,7 +157,7 @@ def _pow_grad(op: Op) -> Run:
         return gradient * y * power(x, y - 1)
 
     def of_y(x: Array, y: Array, _out: None, gradient: Array) -> Array:
-        # 0 to the power of y does not change with y > 0
+        # the derivative of 0 to the power of y is 0 for y > 0
         return gradient * np.where(x == 0, 0, np.log(np.where(x == 0, 1, x))).astype(x.dtype) * power(x, y)
 
     return _gradients(op, of_x, of_y)

@@ -31,7 +31,7 @@ def _squared_l2_distance_grad(X: Array, Y: Array, sub_result: Array, Out_GRAD: A
 
 
 def _norms(x: Array) -> Array:
-    """The norm of each row, at least 1e-4, so that rows of zeros have the cosine 0, as in Fluid."""
+    """The norm of each row, at least 1e-4 as in Fluid, so that the cosine of a row of zeros is 0."""
     return np.sqrt(np.maximum(_row_sums(np.square(x)), 1e-8))
 
 
@@ -40,7 +40,7 @@ def _row_sums(x: Array) -> Array:
 
 
 def _partners(x: Array, y: Array) -> int:
-    """How many rows of y take part: all, or the first alone, with every row of x, where the numbers of rows differ."""
+    """How many rows of y take part: all, or only the first if x has another number of rows."""
     return len(y) if len(x) == len(y) else 1
 
 
@@ -99,12 +99,12 @@ def _power_norm(x: Array, p: float, axis: int | None, keep: bool) -> Array:
 
 
 def _at_least_1d(value: Array) -> Array:
-    """Fluid has no tensors without dims: a norm of everything has one."""
+    """Adds a dim to a 0-d result, because Fluid has no 0-d tensors."""
     return np.asarray(value).reshape(-1) if np.ndim(value) == 0 else value
 
 
 def _power_norm_slope(x: Array, norm: Array, p: float) -> Array:
-    """The derivative of a p-norm by each element, 0 where the element or the norm is 0."""
+    """The derivative of a p-norm by each element; 0 where the element or the norm is 0."""
     if p == 0:
         return np.zeros_like(x)
     sign, size = np.sign(x), np.abs(x)
@@ -134,7 +134,7 @@ formula("l1_norm_grad", "np.sign({X}) * {Out_GRAD}", "X@GRAD", lod="none")
 
 
 def _axes(op: Op) -> Callable[[int], tuple[int, ...]]:
-    """From the number of dims to the dims that are summed over, counted from 0."""
+    """A function from the rank of X to the dims to reduce, as non-negative numbers."""
     dims = None if flag(op, "reduce_all") else ints_attr(op, "dim")
 
     def axes(rank: int) -> tuple[int, ...]:

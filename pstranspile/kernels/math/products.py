@@ -21,7 +21,7 @@ def _as_matrix(x: Array, split: int) -> Array:
 
 @plain_kernel("mul")
 def _mul_values(X: Array, Y: Array, *, x_num_col_dims: int = 1, y_num_col_dims: int = 1) -> Array:
-    if X.ndim == 2 == Y.ndim and x_num_col_dims == 1 == y_num_col_dims:  # as it mostly is
+    if X.ndim == 2 == Y.ndim and x_num_col_dims == 1 == y_num_col_dims:  # the usual case
         return dot(X, Y)
     product = dot(_as_matrix(X, x_num_col_dims), _as_matrix(Y, y_num_col_dims))
     return product.reshape(X.shape[:x_num_col_dims] + Y.shape[y_num_col_dims:])
@@ -45,12 +45,14 @@ def _mul_grad(op: Op) -> Run:
 
 
 def _stored(x: Array, y: Array) -> tuple[Array, Array]:
-    """The matrices that matmul multiplies, before it transposes them: a vector is a row on the left, else a column."""
+    """The operands of matmul as matrices, before transposition: a vector is a row on the left and a column on the
+    right.
+    """
     return x if x.ndim > 1 else x.reshape(1, -1), y if y.ndim > 1 else y.reshape(-1, 1)
 
 
 def _stacked(a: Array, b: Array, transpose_a: bool) -> bool:
-    """Whether a stack of matrices times one matrix is a single product, of all their rows."""
+    """Whether a stack of matrices times one matrix can be computed as one product of all rows."""
     return a.ndim > 2 and b.ndim == 2 and not transpose_a
 
 
@@ -157,7 +159,7 @@ def _dot_grad(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array, Array]:
 
 
 def _interleaved(x: Array, rank: int, at: int) -> Array:
-    """x with each of its dims as one of a pair, the `at`-th; the other one is of size 1."""
+    """x with every dim followed (`at` 0) or preceded (`at` 1) by a dim of size 1."""
     dims = [1] * (2 * rank)
     dims[at::2] = with_leading_ones(x.shape, rank)
     return x.reshape(dims)
@@ -233,7 +235,7 @@ def _bilinear_grad(op: Op) -> Run:
 
 
 def _plane(op: Op, rank: int) -> list[int]:
-    """The dims of the diagonal, in ascending order whichever of them is `dim1`, as Fluid takes them."""
+    """The dims of the diagonal in ascending order. As in Fluid, the order of `dim1` and `dim2` does not matter."""
     return sorted(int_attr(op, name) % rank for name in ("dim1", "dim2"))
 
 

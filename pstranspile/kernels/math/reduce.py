@@ -48,7 +48,7 @@ _UFUNCS = {
 
 
 def _axes(op: Op) -> Callable[[int], tuple[int, ...]]:
-    """From the number of dims to the dims that the op reduces, counted from 0."""
+    """A function from the rank of X to the dims to reduce, as non-negative numbers."""
     dims = None if flag(op, "reduce_all") else ints_attr(op, "dim")
 
     @lru_cache(8)
@@ -59,7 +59,7 @@ def _axes(op: Op) -> Callable[[int], tuple[int, ...]]:
 
 
 def _at_least_1d(value: Array) -> Array:
-    """Fluid has no tensors without dims: a full reduction has one."""
+    """Adds a dim to a 0-d result, because Fluid has no 0-d tensors."""
     return np.asarray(value).reshape(-1) if np.ndim(value) == 0 else value
 
 
@@ -106,7 +106,7 @@ def _count(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
 
 
 def _spread(op: Op) -> Callable[[Array, Array], Array]:
-    """From X and something of the shape of Out (in memory order, so keep_dim makes no difference) to the shape of X."""
+    """A function that broadcasts a value with the elements of Out to the dims of X, with or without keep_dim."""
     axes = _axes(op)
 
     def spread(x: Array, value: Array) -> Array:
@@ -148,7 +148,7 @@ def _prod_grad(op: Op) -> Run:
         zero = X == 0
         if not zero.any():
             return spread(X, Out_GRAD * Out) / X
-        # The product of the others: at the only zero that of all but itself, beside a zero 0
+        # The derivative is the product of the other elements: 0 if another element is 0
         others = np.where(zero, 1, X).astype(X.dtype)
         product = np.multiply.reduce(others, axis=axes(X.ndim), keepdims=True)
         zeros = np.add.reduce(zero, axis=axes(X.ndim), dtype="int64", keepdims=True)

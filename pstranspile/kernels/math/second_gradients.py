@@ -1,4 +1,4 @@
-"""Kernels. Gradients of gradient ops. What is not given of the gradients DDX, DDY counts as zeros."""
+"""Kernels. Gradients of gradient ops. A missing gradient DDX or DDY counts as zeros."""
 
 from __future__ import annotations
 

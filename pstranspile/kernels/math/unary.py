@@ -57,7 +57,7 @@ def _pow_grad(X: Array, FactorTensor: Array | None, Out_GRAD: Array, *, factor: 
 
 
 def _bounds(op: Op, low: Array | None, high: Array | None) -> tuple[float, float]:
-    # Those of tensors are as precise as the attributes, for every element type, since so they are in Fluid
+    # As in Fluid, bounds from tensors are rounded to float32 like the attributes, for every element type
     bounds = tuple(
         real(op, name) if given is None else float(np.float32(first(given)))
         for name, given in (("min", low), ("max", high))
@@ -83,7 +83,7 @@ def _clip_grad(X: Array, Min: Array | None, Max: Array | None, Out_GRAD: Array, 
 
 
 def _limited(x: Array, max_norm: float) -> Array:
-    """A copy of x, scaled down to the norm max_norm if its own is larger."""
+    """A copy of x, scaled down to the norm max_norm if its norm is larger."""
     number = number_of(x)
     own = number(norm(x))
     return x * x.dtype.type(number(max_norm) / own) if own > max_norm else x.copy()

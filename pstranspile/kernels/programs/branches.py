@@ -1,4 +1,4 @@
-"""Kernels. Choices between branches, for a whole tensor or row by row."""
+"""Kernels. Selection of branches, for a whole tensor or row by row."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _select_input(op: Op) -> Run:
     names = op.inputs["X"]
 
     def run(Mask: Any, context: ExecutionContext) -> Value:
-        name = names[_chosen(Mask, len(names))]  # the other branches need not have run
+        name = names[_chosen(Mask, len(names))]  # other branches may not have run
         value = context.find(name)
         if value is None:
             raise ValueError(f"the branch that Mask chooses has given {name} no value")
@@ -50,7 +50,7 @@ def _select_output(op: Op) -> Run:
 
 
 def _offsets(x: Any, level: int) -> list[int]:
-    """Where the pieces of x begin that go to one branch or the other: its sequences, or rows if it is not ragged."""
+    """The offsets of the pieces of x that go to one branch or the other: sequences, or rows if it has no LoD."""
     if not isinstance(x, LoDTensor):
         return list(range(len(x) + 1))
     if level != 0 or len(x.lod) != 1:
@@ -68,7 +68,7 @@ def _pieces(x: Any, level: int, mask: Any) -> tuple[list[int], list[bool]]:
 
 
 def _part(x: Any, offsets: list[int], kept: list[bool]) -> Value:
-    """The pieces that are kept, joined."""
+    """The selected pieces, joined."""
     data = plain(x)
     lengths = np.diff(offsets)
     out = data[np.repeat(np.asarray(kept, bool), lengths)]

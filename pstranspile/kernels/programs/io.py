@@ -1,6 +1,6 @@
 """Kernels. Feeding, fetching, readers, files and printing.
 
-A run takes what it is fed by variable name, so the ops that feed only make sure that it is there.
+A run is fed by variable name, so the ops that feed only check that the values are there.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _save(op: Op) -> Run:
 
     def run(X: Array | LoDTensor | SelectedRows, context: ExecutionContext) -> tuple[()]:
         file_path = text(op, "file_path")
-        if isinstance(X, SelectedRows):  # this variable tells a server where to save its part of a table
+        if isinstance(X, SelectedRows):  # this variable holds the path where a server saves its part of a table
             path = context.find(op.output("kLookupTablePath") or "")
             file_path = path if isinstance(path, str) and path else file_path
         _write(op, context.path(file_path), [(name, X)])
@@ -97,13 +97,13 @@ def _load_combine(op: Op) -> Run:
 
 
 class Reader(NamedTuple):
-    """What a variable of a reader holds: nothing to read from, since a run is fed what readers would give."""
+    """The value of a reader variable. It holds no data, because runs are fed by name."""
 
     name: str
 
 
 FEEDING = ("feed", "read")
-"""Ops whose outputs a run is fed by name: one whose outputs are all there has nothing left to do."""
+"""Ops whose outputs are fed by name. An op of this kind has nothing to do if all its outputs are fed."""
 
 
 @kernel(" ".join(FEEDING), "", lod="own")

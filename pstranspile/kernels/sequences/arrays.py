@@ -1,4 +1,4 @@
-"""Kernels. Arrays of tensors, and recurrences over ragged sequences: longest first, one step of all at a time."""
+"""Kernels. Tensor arrays, and recurrences over ragged sequences, one step of all sequences at a time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _plus(total: Any, term: Any) -> Value:
 @kernel("write_to_array", lod="own")
 def _run_write_to_array(op: Op) -> Run:
     array = op.outputs["Out"][0]
-    adds = SUFFIX in array  # the gradient of an element is that of all who read it
+    adds = SUFFIX in array  # the gradient of an element is the sum over all its reads
 
     def run(X: Value, I: Any, context: ExecutionContext) -> list[Value]:  # noqa: E741 (Fluid's name of the slot)
         index = _index(I)
@@ -54,13 +54,13 @@ def _run_write_to_array(op: Op) -> Run:
 @kernel("read_from_array", lod="own")
 def _run_read_from_array(op: Op) -> Run:
     like = op.input("X_W")
-    takes = SUFFIX in (op.input("X") or "")  # what was in the element before it was written has another gradient
+    takes = SUFFIX in (op.input("X") or "")  # the previous value of the element has another gradient
 
     def run(I: Any, X: Value | None, X_W: Value | None) -> Value:  # noqa: E741
         index = _index(I)
         if X is not None and not isinstance(X, list):
             raise ValueError("X must be an array of tensors")
-        items = cast("list[Value]", X or [])  # a gradient that no step has written yet is an empty array
+        items = cast("list[Value]", X or [])  # no step has written the gradient yet
         if index < len(items) and items[index] is not None:
             result = items[index]
             if not takes:
@@ -69,7 +69,7 @@ def _run_read_from_array(op: Op) -> Run:
             return result
         if like is None:
             raise ValueError(f"X has no element {index}; it has {len(items)} elements")
-        # a gradient that nothing has asked for: zeros like what was written
+        # nothing has written this gradient: zeros like the value
         data = np.zeros_like(X_W.data if isinstance(X_W, LoDTensor) else X_W)
         return LoDTensor(data, X_W.lod) if isinstance(X_W, LoDTensor) else data
 
@@ -82,10 +82,10 @@ def _run_array_length(X: list[Value]) -> Any:
 
 
 class RankTable(NamedTuple):
-    """The sequences of a ragged value by length, the longest first; equally long ones keep their order.
+    """The sequences of a ragged value sorted by length, longest first; ties keep their order.
 
-    `order[i]` is the number of the i-th longest sequence, `lengths[i]` its length; `lod` is the LoD they come from,
-    down to the level that was ranked.
+    `order[i]` is the number of the i-th longest sequence and `lengths[i]` its length. `lod` is the LoD down to the
+    ranked level.
     """
 
     order: Array
@@ -93,7 +93,7 @@ class RankTable(NamedTuple):
     lod: list[list[int]]
 
     def running(self, step: int) -> int:
-        """How many sequences have this step."""
+        """The number of sequences that have this step."""
         return int(np.count_nonzero(self.lengths > step))
 
 
@@ -120,13 +120,13 @@ def _longest(RankTable: Any) -> Array:
 
 
 def _step_rows(table: RankTable, step: int) -> Array:
-    """The rows of a step, of the longest sequence first."""
+    """The rows of a step, those of the longest sequence first."""
     running = table.order[: table.running(step)]
     return np.asarray(table.lod[-1])[running] + step
 
 
 def _taken(items: Array, below: Sequence[Sequence[int]]) -> tuple[Array, list[list[int]]]:
-    """The rows of some items in order, and their LoD: an item is a row, or a sequence of the first level `below`."""
+    """The rows of the given items, in order, and their LoD. An item is a row, or a sequence of level `below`."""
     levels: list[list[int]] = []
     for level in below:
         offsets = np.asarray(level)
@@ -169,7 +169,7 @@ def _from_array(X: Any, RankTable: Any) -> LoDTensor:
 
 
 def _joined(lods: Sequence[Sequence[Sequence[int]]]) -> list[list[int]]:
-    """The LoD of tensors one after another."""
+    """The LoD of concatenated tensors."""
     levels: list[list[int]] = []
     for parts in zip(*lods, strict=True):
         offsets = [0]
@@ -195,7 +195,7 @@ def _shrink_grad(op: Op) -> Run:
 
     def run(context: ExecutionContext, X: Any) -> Any:
         grad = np.zeros_like(plain(X))
-        result = context.find(gradient)  # the last step gets none
+        result = context.find(gradient)  # the last step gets no gradient
         if result is not None:
             grad[: len(plain(result))] = plain(result)
         return LoDTensor(grad, X.lod) if isinstance(X, LoDTensor) else grad
@@ -204,7 +204,7 @@ def _shrink_grad(op: Op) -> Run:
 
 
 def _by_sequence(x: Any) -> list[tuple[Array, int]]:
-    """The rows of every outermost sequence of x, and how many sequences of the last level these are."""
+    """The rows of every outermost sequence of x, and its number of sequences of the last level."""
     data = plain(x)
     if not isinstance(x, LoDTensor):
         return [(data[row : row + 1], 1) for row in range(len(data))]

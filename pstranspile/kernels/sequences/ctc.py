@@ -1,8 +1,8 @@
-"""Kernels of connectionist temporal classification: the loss of label sequences that frames don't tell apart.
+"""Kernels of connectionist temporal classification: the loss of label sequences without an alignment to frames.
 
-With blanks before, between and after its labels, a sequence has 2 L + 1 states. A path goes through them frame by
-frame: it stays, goes on to the next state, or skips a blank between two labels that differ. All sequences of a batch
-go together, padded to one length; numbers are logarithms.
+With blanks before, between and after its L labels, a sequence has 2 L + 1 states. A path visits them frame by frame: it
+stays, moves to the next state, or skips a blank between two different labels. All sequences of a batch advance
+together, padded to one length. Numbers are logarithms.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pstranspile.values import Array, LoDTensor
 
 
 class _Frames(NamedTuple):
-    """Frames as [longest, sequences, classes] with the number of frames of each sequence."""
+    """Frames as [longest, sequences, classes] and the number of frames of each sequence."""
 
     values: Array
     counts: Array
 
     @property
     def inside(self) -> Array:
-        """Bool [longest, sequences]: which frames there are."""
+        """The mask [longest, sequences] of the frames that exist."""
         return np.arange(len(self.values))[:, None] < self.counts
 
 
@@ -62,7 +62,7 @@ def _states(label: Any, length: Any, blank: int, classes: int) -> tuple[Array, A
 
 
 def _moved(values: Array, by: int) -> Array:
-    """Values moved on by some states (back, if negative), with none (-inf) where they come from."""
+    """Values shifted by some states (backwards if negative), filled with -inf."""
     out = np.full_like(values, -np.inf)
     if abs(by) < values.shape[1]:
         out[:, max(by, 0) : values.shape[1] + min(by, 0)] = values[:, max(-by, 0) : values.shape[1] - max(by, 0)]
@@ -70,7 +70,7 @@ def _moved(values: Array, by: int) -> Array:
 
 
 def _paths(emitted: Array, states: Array, sizes: Array, counts: Array, blank: int) -> tuple[Array, Array]:
-    """The weights of all paths up to each frame and state (with its own), and from there on (without)."""
+    """The log weights of all paths up to each frame and state, including it, and from there on, excluding it."""
     skips = np.zeros(states.shape, bool)
     skips[:, 2:] = (states[:, 2:] != blank) & (states[:, 2:] != states[:, :-2])
     numbers = np.arange(states.shape[1])
@@ -94,7 +94,7 @@ def _paths(emitted: Array, states: Array, sizes: Array, counts: Array, blank: in
 
 
 def _loss(frames: _Frames, states: Array, sizes: Array, blank: int) -> tuple[Array, Array]:
-    """The loss of every sequence and its gradient; both are 0 where there are too few frames for the labels."""
+    """The loss of every sequence and its gradient; both are 0 if there are too few frames for the labels."""
     x = frames.values - frames.values.max(axis=2, keepdims=True)
     logs = x - np.log(np.exp(x).sum(axis=2, keepdims=True))
     emitted = np.take_along_axis(logs, np.broadcast_to(states, (len(x), *states.shape)), axis=2)

@@ -1,4 +1,4 @@
-"""Kernels. Ragged sequences padded, cut, turned around and taken apart."""
+"""Kernels. Ragged sequences padded, cut, reversed and enumerated."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _mask(op: Op) -> Run:
 
 
 class _Padding:
-    """Where the rows of sequences lie in a tensor that holds every sequence in `length` rows."""
+    """The positions of sequences' rows in a tensor that holds every sequence in `length` rows."""
 
     def __init__(self, lengths: list[int], length: int):
         longest = max(lengths, default=0)
@@ -69,13 +69,13 @@ class _Padding:
         """The places that hold rows; None: all."""
 
     def taken(self, padded: Array) -> Array:
-        """The rows of the sequences, one after the other, in new memory."""
+        """The rows of the sequences, concatenated in new memory."""
         if self.inside is None and padded.shape[:2] == self.dims:
             return padded.reshape(prod(self.dims), *padded.shape[2:]).copy()
         return padded[self._places()]
 
     def put(self, padded: Array, rows: Array) -> None:
-        """Puts the rows of the sequences where they lie."""
+        """Writes the rows of the sequences to their positions."""
         if self.inside is None and padded.shape[:2] == self.dims:
             padded[...] = rows.reshape(padded.shape)
         else:
@@ -141,7 +141,7 @@ def _reverse(X: Any) -> LoDTensor:
 
 
 def _targets(ids: Any) -> tuple[Array, Array]:
-    """For every id the row (the number of its sequence) and the column (the id) that it means."""
+    """For every id its row (the number of its sequence) and its column (the id)."""
     columns, lod = sequences(ids, "Ids")
     return np.repeat(np.arange(len(lod[-1]) - 1), row_counts(lod[-1])), columns.reshape(-1)
 
@@ -163,7 +163,7 @@ def _scatter_grad(Ids: Any, Updates: Any, Out_GRAD: Any) -> tuple[Any, Any]:
 
 
 def _parts(lod: list[list[int]], offset: Any, length: Any) -> tuple[Array, list[int]]:
-    """The rows that parts of the sequences have, and the offsets of the parts."""
+    """The rows of parts of the sequences, and the offsets of the parts."""
     starts, sizes = plain(offset).reshape(-1), plain(length).reshape(-1)
     if len(starts) != len(lod[-1]) - 1 or len(sizes) != len(starts):
         raise ValueError(f"X has {len(lod[-1]) - 1} sequences, Offset and Length must have as many numbers")

@@ -32,11 +32,11 @@ from pstranspile.ops.attributes import flag
 from pstranspile.values import Array, LoDTensor
 
 _NUMBERED = ("identity", "sigmoid", "tanh", "relu")
-"""The activations that `gru_unit` asks for by number."""
+"""The activations of `gru_unit` by number."""
 
 
 class _Unit(NamedTuple):
-    """What the attributes of the op say."""
+    """The attributes of the op."""
 
     gate: Activation
     candidate: Activation
@@ -77,10 +77,10 @@ def _biased(x: Array, bias: Any, weight: Array) -> Array:
 def _forward(
     unit: _Unit, weights: _Weights, phases: Sequence[range], parted: Array, before: Array, reset: Array, hidden: Array
 ) -> None:
-    """Puts the reset and the new hidden states of all steps into `reset` and `hidden`, [rows, h] in batch order.
+    """Computes the reset and the new hidden states of all steps into `reset` and `hidden`, [rows, h] in batch order.
 
-    `parted` [3 rows, h] holds what goes to the gates and the candidate of each step, part by part, and is given their
-    values. `before` is the state that the first step begins with.
+    `parted` [3 rows, h] holds the inputs of the gates and the candidate of each step, part by part, and is overwritten
+    with their values. `before` is the initial state.
     """
     gate, candidate, origin = unit
     matrices, width = apart(weights.gates, 2, phases), before.shape[1]
@@ -114,11 +114,11 @@ def _forward(
 
 
 class _Slopes(NamedTuple):
-    """What gradients are multiplied by on their way back through a step, each [rows, h] in batch order.
+    """The local derivatives of a step, each [rows, h] in batch order.
 
-    `update`, `kept`, `candidate`: from the hidden state to what goes to the update gate, to the hidden state before,
-    and to what goes to the candidate. `reset`, `reset_gate`: from the reset hidden state to what goes to the reset
-    gate, and to the hidden state before.
+    `update`, `kept`, `candidate`: of the hidden state by the input of the update gate, the previous hidden state, and
+    the input of the candidate. `reset`, `reset_gate`: of the reset hidden state by the input of the reset gate and by
+    the previous hidden state.
     """
 
     update: Array
@@ -130,7 +130,7 @@ class _Slopes(NamedTuple):
 
 def _slopes(unit: _Unit, gates: Array, before: Array) -> _Slopes:
     rows, width = before.shape
-    u, r, c = gates.reshape(rows, 3, width).swapaxes(0, 1).copy()  # each in one piece, as numpy goes through it fastest
+    u, r, c = gates.reshape(rows, 3, width).swapaxes(0, 1).copy()  # contiguous, which is fastest in numpy
     update = np.subtract(before, c) if unit.origin else np.subtract(c, before)
     update *= unit.gate.slope(u)
     rest, candidate, reset = np.subtract(1, u), unit.candidate.slope(c), unit.gate.slope(r)
@@ -140,9 +140,9 @@ def _slopes(unit: _Unit, gates: Array, before: Array) -> _Slopes:
 
 
 class _Gradients(NamedTuple):
-    """The gradients of what goes to the gates and the candidate, `parts` [3, rows, h] in batch order.
+    """The gradients of the inputs of the gates and the candidate, `parts` [3, rows, h] in batch order.
 
-    `gates` are those of both gates, [rows, 2 h], where they lie side by side.
+    `gates` are those of both gates, [rows, 2 h], if they are stored side by side.
     """
 
     parts: Array
@@ -150,8 +150,8 @@ class _Gradients(NamedTuple):
 
 
 def _backward(weights: _Weights, slopes: _Slopes, phases: Sequence[range], grad: Array, carried: Array) -> _Gradients:
-    """Goes back through all steps. `grad` are the gradients of the hidden states in batch order; `carried` of zeros
-    [sequences, h] is given those of the first ones.
+    """Runs all steps backwards. `grad` are the gradients of the hidden states in batch order. `carried` [sequences, h],
+    zeros at first, becomes the gradient of the initial states.
     """
     rows_in_all, width = grad.shape
     matrices, whole = apart(weights.gates, 2, phases), None
@@ -188,7 +188,7 @@ def _backward(weights: _Weights, slopes: _Slopes, phases: Sequence[range], grad:
 
 
 def _weight_gradient(weight: Array, result: _Gradients, before: Array, reset: Array) -> Array:
-    """The gradient of the weights: one product each, over the rows of all steps."""
+    """The gradient of the weights, as products over the rows of all steps."""
     width, total = len(weight), np.empty_like(weight)
     gates, candidate = _weights(total)
     if result.gates is None:

@@ -1,4 +1,4 @@
-"""Kernels. Sequences of labels compared: chunks found in them, the changes between two, the labels behind frames."""
+"""Kernels. Sequences of labels: evaluation of chunks, edit distance, and decoding of frames."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pstranspile.values import Array, LoDTensor
 
 
 class _Scheme(NamedTuple):
-    """How many tags a chunk type has, and which of them begins, continues, ends or is a whole chunk (-1: none)."""
+    """The number of tags of a chunk type, and the tags that begin, continue, end or form a whole chunk (-1: none)."""
 
     tags: int
     begin: int = -1
@@ -34,9 +34,7 @@ _SCHEMES = {
 
 
 def _flat(x: Any, length: Any, slot: str) -> tuple[Array, list[int]]:
-    """The labels of a ragged value, or of a padded one whose lengths are given, one sequence after the other, and the
-    offsets of the sequences.
-    """
+    """The labels of a ragged value, or of a padded one with lengths, concatenated, and the offsets of the sequences."""
     if length is None:
         data, lod = sequences(x, slot)
         of_row = data[:1].size or 1
@@ -50,13 +48,13 @@ def _flat(x: Any, length: Any, slot: str) -> tuple[Array, list[int]]:
 
 
 def _pieces(x: Any, length: Any, slot: str) -> list[Array]:
-    """The sequences of a ragged value, or of a padded one whose lengths are given, as flat arrays."""
+    """The sequences of a ragged value, or of a padded one with lengths, as flat arrays."""
     labels, offsets = _flat(x, length, slot)
     return [labels[start:stop] for start, stop in pairwise(offsets)]
 
 
 class _Chunks(NamedTuple):
-    """Where chunks begin, where they end (both are positions in them), and of which types they are."""
+    """The positions where chunks begin and end, and their types."""
 
     begins: Array
     ends: Array
@@ -64,7 +62,7 @@ class _Chunks(NamedTuple):
 
 
 def _chunks(labels: Array, starts: Array, scheme: _Scheme, types: int, excluded: tuple[int, ...]) -> _Chunks:
-    """The chunks in sequences of labels, one after the other, that start at some of the positions."""
+    """The chunks in concatenated sequences of labels that start at the given positions."""
     kinds, tags = np.divmod(labels, scheme.tags)
     inside = kinds < types
     opens = (tags == scheme.begin) | (tags == scheme.single)
@@ -83,7 +81,7 @@ def _chunks(labels: Array, starts: Array, scheme: _Scheme, types: int, excluded:
 
 
 def _in_both(a: _Chunks, b: _Chunks, size: int) -> int:
-    """How many chunks two labellings of so many positions have in common."""
+    """The number of chunks that two labellings of the same positions have in common."""
     ends, kinds = np.full((2, size), -1)
     ends[a.begins], kinds[a.begins] = a.ends, a.kinds
     return int(np.count_nonzero((ends.take(b.begins) == b.ends) & (kinds.take(b.begins) == b.kinds)))
@@ -119,7 +117,7 @@ def _chunk_eval(op: Op) -> Run:
 
 
 def _distance(a: Array, b: Array) -> int:
-    """How many elements must be replaced, inserted or deleted to turn a into b."""
+    """The number of replacements, insertions and deletions that turn a into b."""
     places = np.arange(len(b) + 1)
     row = places
     for element in a:
@@ -144,7 +142,7 @@ def _edit_distance(
 
 
 def _kept(labels: Array, firsts: Array, blank: int, merge: bool) -> Array:
-    """Which of the labels stay: those that are no blanks and, if repeats are merged, differ from the one before."""
+    """Which labels stay: no blanks and, if repeats are merged, no repeats of the label before."""
     kept = labels != blank
     if merge:
         kept &= firsts | np.r_[True, labels[1:] != labels[:-1]][: len(labels)]
@@ -152,7 +150,7 @@ def _kept(labels: Array, firsts: Array, blank: int, merge: bool) -> Array:
 
 
 def _starts(counts: Array, size: int) -> Array:
-    """A mask of `size` positions: where sequences of these lengths begin."""
+    """A mask of `size` positions: the starts of sequences of these lengths."""
     mask = np.zeros(size + 1, bool)
     mask[np.r_[0, np.cumsum(counts)]] = True
     return mask[:size]
@@ -168,7 +166,7 @@ def _ctc_align(
         kept = _kept(labels, _starts(row_counts(lod[-1]), len(labels)), blank, merge_repeated)
         ends = np.r_[0, np.cumsum(kept)][lod[-1]].tolist()
         rows = labels[kept].reshape(-1, 1)
-        # Fluid has no tensor without rows: one of -1 stands for nothing at all
+        # Fluid has no tensors without rows: a row of -1 stands for an empty result
         return LoDTensor(rows if len(rows) else np.full((1, 1), -1, labels.dtype), [*lod[:-1], ends]), None
     pieces = _pieces(Input, InputLength, "Input")
     x = plain(Input)

@@ -1,8 +1,8 @@
 """Kernels of the long short-term memory over sequences, with and without a projection of the hidden state.
 
-The bias holds that of the gates, and after it the peepholes of the input, forget and output gates, each as wide as the
-cell. `lstmp` clips the projections that it hands on. (Any `proj_activation` but "identity" asks for the activation of
-the cell; so it is in Fluid.)
+The bias holds the bias of the gates and then the peepholes of the input, forget and output gates, each as wide as the
+cell. `lstmp` clips the projections. As in Fluid, any `proj_activation` but "identity" selects the activation of the
+cell.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _unit(op: Op) -> Unit:
     projected = op.type.startswith("lstmp")
     given_on = activation(op.attrs["proj_activation"] if projected else "identity")
     if projected and given_on is not activation("identity"):
-        given_on = activation(op.attrs["cell_activation"])  # as Fluid has it, forwards and backwards
+        given_on = activation(op.attrs["cell_activation"])  # as in Fluid, forwards and backwards
     return Unit(
         activation(op.attrs["gate_activation"]),
         activation(op.attrs["cell_activation"]),

@@ -1,9 +1,9 @@
-"""Kernels. Ragged sequences whose rows are summed up: pooled, or made shares.
+"""Kernels. Pooling and softmax of ragged sequences.
 
-A sequence of X is for `sequence_topk_avg_pooling` a block [channels, rows, columns], as many rows and columns as the
-same sequence of ROW and COLUMN has. A row of Out holds, for each channel and each k of `topks`, the sum of the k
-largest numbers of that row divided by k (also where there are fewer). `pos` holds, for each row and channel, the
-columns of the largest numbers, -1 where there are no more.
+For `sequence_topk_avg_pooling` a sequence of X is a block [channels, rows, columns], whose rows and columns are as many
+as the same sequence of ROW and COLUMN has. A row of Out holds, for each channel and each k of `topks`, the sum of the k
+largest numbers of that row divided by k (even if there are fewer). `pos` holds, for each row and channel, the columns
+of the largest numbers, padded with -1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pstranspile.values import Array, LoDTensor
 
 
 def _column(values: Array, like: Array) -> Array:
-    """One number per sequence, shaped to scale the rows of `like`."""
+    """One number for each sequence, with dims that broadcast to the rows of `like`."""
     return values.astype(like.dtype).reshape(-1, *[1] * (like.ndim - 1))
 
 
@@ -57,7 +57,7 @@ def _run_sequence_pool(op: Op) -> Run:
         x, lod = sequences(X, "X")
         offsets = lod[-1]
         starts, lengths, full, even = runs_between(tuple(offsets))
-        if full:  # as it mostly is
+        if full:  # the usual case
             if pool == "MAX":
                 out, index = _largest(x, offsets, index_wanted)
                 return upper(out, lod), index
@@ -77,8 +77,9 @@ def _run_sequence_pool(op: Op) -> Run:
 
 
 def _largest(x: Array, offsets: Sequence[int], index_wanted: bool) -> tuple[Array, Array | None]:
-    """The largest values of every sequence, none of them empty, and the first rows of x, if they are asked for, that
-    hold them. NaN is the largest of its column.
+    """The largest values of every sequence, none of them empty, and, if wanted, the first rows of x that hold them.
+
+    NaN is the largest of its column.
     """
     starts, lengths, _, _ = runs_between(tuple(offsets))
     padded = side_by_side(x, offsets)
@@ -150,7 +151,7 @@ def _run_sequence_softmax_grad(X: Any, Out: Any, Out_GRAD: Any) -> LoDTensor:
 
 
 def _checked(op: Op) -> tuple[tuple[int, ...], int]:
-    """The numbers k and how many channels there are. Raises ValueError unless they are positive and in order."""
+    """`topks` and the number of channels. Raises ValueError unless they are positive and `topks` ascends."""
     topks, channels = ints_attr(op, "topks"), int_attr(op, "channel_num")
     if not topks or list(topks) != sorted(set(topks)) or topks[0] < 1:
         raise ValueError(f"topks is {list(topks)}, it must be positive numbers in ascending order")
@@ -160,7 +161,7 @@ def _checked(op: Op) -> tuple[tuple[int, ...], int]:
 
 
 def _blocks(x: Any, row: Any, column: Any, channels: int) -> list[tuple[int, int, int]]:
-    """Where each sequence of X starts, and its rows and columns. Raises ValueError if X has others."""
+    """The start, rows and columns of each sequence of X. Raises ValueError if the lengths don't fit."""
     (_, x_lod), (_, row_lod), (_, column_lod) = sequences(x, "X"), sequences(row, "ROW"), sequences(column, "COLUMN")
     rows, columns = row_counts(row_lod[-1]), row_counts(column_lod[-1])
     sizes = row_counts(x_lod[-1])
@@ -173,7 +174,7 @@ def _blocks(x: Any, row: Any, column: Any, channels: int) -> list[tuple[int, int
 
 
 def _layout(blocks: list[tuple[int, int, int]], channels: int) -> Iterator[tuple[slice, tuple[int, int, int], slice]]:
-    """For every sequence its numbers in X, the dims of its block, and its rows of Out."""
+    """For every sequence its slice of X, the dims of its block, and its rows of Out."""
     ends = np.cumsum([0, *(rows for _, rows, _ in blocks)]).tolist()
     for (start, rows, columns), (first, last) in zip(blocks, pairwise(ends), strict=True):
         yield slice(start, start + channels * rows * columns), (channels, rows, columns), slice(first, last)

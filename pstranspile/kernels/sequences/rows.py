@@ -1,4 +1,4 @@
-"""Kernels. Ragged sequences whose rows are repeated, joined, looked at in windows, or grouped anew."""
+"""Kernels. Ragged sequences expanded, concatenated, convolved and encoded."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from pstranspile.values import Array, LoDTensor
 
 
 class _Expansion(NamedTuple):
-    """How sequence_expand repeats X: `rows` of X in the order of the output, and the offsets of the output.
+    """How sequence_expand repeats X: the `rows` of X in output order, and the offsets of the output.
 
-    `times` is how often each row of X comes, if every sequence of X is one row. Calls with the same LoD share all this.
+    `times` is the number of repeats of each row of X, if every sequence of X is one row. Calls with the same LoD share
+    this value.
     """
 
     rows: Array
@@ -32,7 +33,7 @@ class _Expansion(NamedTuple):
 
 @lru_cache(64)
 def _expansion(x: tuple[int, ...] | None, y: tuple[int, ...]) -> _Expansion:
-    """For the offsets of X, None if it has no LoD, and those of the level of Y."""
+    """The expansion, from the offsets of X (None without LoD) and those of the level of Y."""
     times = row_counts(y)
     offsets = np.arange(len(y)) if x is None else np.asarray(x, np.int64)
     starts, lengths = offsets[:-1].repeat(times), np.diff(offsets).repeat(times)
@@ -71,7 +72,7 @@ def _run_sequence_expand_grad(X: Any, Y: Any, Out_GRAD: Any, *, op: Op) -> objec
 
 
 def _sums(x: Array, lengths: tuple[int, ...]) -> Array:
-    """The sum of each of several runs of rows that make up x; zeros for a run of none."""
+    """The sum of each of several runs of rows that make up x; zeros for an empty run."""
     starts, counts, filled, _ = runs_between((0, *accumulate(lengths)))
     if filled:
         return sum_runs(x, starts, counts)
@@ -83,7 +84,7 @@ def _sums(x: Array, lengths: tuple[int, ...]) -> Array:
 
 @lru_cache(64)
 def _joined_order(lods: tuple[tuple[int, ...], ...]) -> tuple[Array, list[int]]:
-    """Rows of all parts, one after another, in the order of the joined sequences; the offsets of these."""
+    """The concatenated rows of all parts in the order of the joined sequences, and the offsets of these."""
     if len({len(offsets) for offsets in lods}) > 1:
         raise ValueError(f"the parts have {', '.join(str(len(offsets) - 1) for offsets in lods)} sequences")
     lengths = np.stack([row_counts(offsets) for offsets in lods], axis=1)  # [sequences, parts]
@@ -113,9 +114,9 @@ def _run_sequence_concat_grad(X: list[Any], Out_GRAD: Any) -> list[LoDTensor]:
 
 
 class _Windows(NamedTuple):
-    """The rows around each row: `rows[i, k]` is the k-th row around row i, or any where that is in no sequence.
+    """The rows around each row: `rows[i, k]` is the k-th row around row i, or an arbitrary one outside of the sequence.
 
-    `outside` are the places in `rows`, counted through, that are in none; row i + shift[k] is the k-th row around i.
+    `outside` are flat indices into `rows` of positions outside of the sequence. The k-th row around i is i + shift[k].
     """
 
     rows: Array
@@ -123,13 +124,13 @@ class _Windows(NamedTuple):
     shifts: range
 
     def gather(self, x: Array) -> Array:
-        """[rows, contextLength * width]: zeros where a window reaches out of its sequence."""
+        """[rows, contextLength * width], with zeros outside of the sequence."""
         windows = x.take(self.rows, axis=0)
         self.clear(windows)
         return as_matrix(windows)
 
     def clear(self, windows: Array) -> None:
-        """Puts zeros where windows [rows, contextLength, ...] reach out of their sequences."""
+        """Zeroes the positions of windows [rows, contextLength, ...] outside of their sequences."""
         windows.reshape(-1, *windows.shape[2:])[self.outside] = 0
 
 
@@ -211,7 +212,7 @@ def _run_lod_reset_grad(X: Any, Out_GRAD: Any) -> object:
 
 
 def _encoding(positions: Array, width: int) -> Array:
-    """[positions, width]: sines, then cosines, of wave lengths that grow from 2 pi to 10000 times that."""
+    """[positions, width]: sines, then cosines, with wavelengths from 2 pi to 10000 times that."""
     half = width // 2
     steps = np.arange(half) / (half - 1) if half > 1 else np.ones(1)
     angles = positions[:, None] / 10000.0**steps
@@ -257,7 +258,7 @@ def _expand_as_grad(X: Any, Y: Any, Out_GRAD: Any) -> Any:
 
 @lru_cache(64)
 def _going_on(offsets: tuple[int, ...], ahead: int) -> Array:
-    """The rows behind which, so many rows on, their sequence still goes on."""
+    """The rows whose sequence continues for at least this many rows after them."""
     ends = np.asarray(offsets[1:], np.int64).repeat(row_counts(offsets))
     return np.flatnonzero(np.arange(offsets[-1]) + ahead < ends)
 

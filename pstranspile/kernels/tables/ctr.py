@@ -1,7 +1,4 @@
-"""Kernels. Click-through rates.
-
-Counts in front of embeddings, statistics that are trained, hashes, instances chosen by tags.
-"""
+"""Kernels of click-through models: counts of shows and clicks, data normalisation, hashes, and filtering by tags."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ def _cvm_grad(op: Op) -> Run:
     skipped = 2 if flag(op, "use_cvm") else 0
 
     def run(X: Array | LoDTensor, CVM: Array | LoDTensor, Y_GRAD: Array | LoDTensor) -> Array | LoDTensor:
-        """The first two columns get no gradient but the counts of CVM, for a table that adds them up."""
+        """The first two columns get the counts of CVM in place of a gradient, for a table that adds them up."""
         counts, rows = plain(CVM), len(plain(X))
         if isinstance(X, LoDTensor):
             if len(X.lod[-1]) != len(counts) + 1:
@@ -52,7 +49,9 @@ def _cvm_grad(op: Op) -> Run:
 
 
 def _shown(op: Op, x: Array) -> Array | None:
-    """Which elements count: those of slots whose first element, the number of shows, is not 0. None: all do."""
+    """The mask of the elements that count: those of slots whose first element, the number of shows, is not 0. None:
+    all.
+    """
     width = int_attr(op, "slot_dim", -1)
     if width <= 0:
         return None
@@ -62,7 +61,7 @@ def _shown(op: Op, x: Array) -> Array | None:
 
 
 _NOTHING = 1e-7
-"""A number of shows that is smaller is none."""
+"""A smaller number of shows counts as none."""
 
 
 def _rows(x: Array) -> Array:
@@ -94,7 +93,7 @@ def _data_norm_values(op: Op) -> Run:
     lod="none",
 )
 def _data_norm_grad(op: Op) -> Run:
-    """What it gives for the statistics is no derivative: it is the batch's part in them, which an optimizer adds."""
+    """The "gradients" of the statistics are no derivatives but the batch's contributions, which an optimizer adds."""
     shifts, epsilon, wants_x = flag(op, "enable_scale_and_shift"), real(op, "epsilon"), wanted(op, "X@GRAD")
 
     def run(scale_w: Array | None, X: Array, Means: Array, Scales: Array, Y_GRAD: Array) -> tuple[Array | None, ...]:
@@ -176,7 +175,7 @@ def _single(value: Array) -> LoDTensor:
 @plain_kernel("filter_by_instag_grad", "Ins@GRAD", lod="each")
 def _filter_by_instag_grad(Ins: Array, LossWeight: Array, IndexMap: Array, Out_GRAD: Array) -> Array:
     result = np.zeros(Ins.shape, Out_GRAD.dtype)
-    if LossWeight.any():  # all are 0 where no instance was chosen
+    if LossWeight.any():  # all are 0 if no instance was chosen
         for begin, start, count in IndexMap.tolist():
             result[start : start + count] = Out_GRAD[begin : begin + count]
     return result

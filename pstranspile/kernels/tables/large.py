@@ -1,4 +1,4 @@
-"""Kernels. Large tables: made without rows, whose initialiser draws what the whole would have there."""
+"""Kernels. Creation of large tables, whose rows are drawn on first use as the whole table would draw them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from pstranspile.ops.tables.large import INITIALISERS
 from pstranspile.values import Array
 
 _MOST = 1 << 63
-"""Numbers that a table may have room for."""
+"""The largest number of elements of a table."""
 
 
 def _drawer(op: Op) -> Draw | None:
-    """What draws the numbers of rows; None if all begin with one value. Raises ValueError."""
+    """A function that draws the elements of rows; None if all start with one value. Raises ValueError."""
     kind = text(op, "initializer")
     if kind not in INITIALISERS:
         raise ValueError(f"initializer is {kind!r}; it takes {', '.join(INITIALISERS)}")
@@ -51,7 +51,7 @@ def _large_table(op: Op) -> Run:
 
     def run(surroundings: Surroundings) -> LargeTable:
         key, first = surroundings.stream(name, int_attr(op, "seed"))
-        assert isinstance(key, int)  # as that of whatever is no part of a batch
+        assert isinstance(key, int)  # the stream of a value that does not belong to a batch
 
         def initial(ids: Array) -> Array:
             if draw is None:

@@ -1,4 +1,4 @@
-"""Kernels. Tensors put together, and taken apart again."""
+"""Kernels. Tensors concatenated, stacked and split."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _axis_given(op: Op, tensor: Array | None) -> int:
 @plain_kernel("concat", lod="own")
 def _concat_values(X: list[Array | LoDTensor], AxisTensor: Array | LoDTensor | None, *, op: Op) -> Array | LoDTensor:
     axis = _axis_given(op, _data(AxisTensor))
-    if {part.__class__ for part in X} == {np.ndarray}:  # as it mostly is
+    if {part.__class__ for part in X} == {np.ndarray}:  # the usual case
         return np.concatenate(X, axis=axis)
     parts = [part for part in X if part is not None]
     whole = np.concatenate([_data(part) for part in parts], axis=axis)
@@ -40,7 +40,7 @@ def _data(value: Array | LoDTensor | None) -> Array:
 
 
 def _appended(lods: Sequence[list[list[int]]]) -> list[list[int]]:
-    """The LoD of sequences one after another: the offsets of each part go on where those before end."""
+    """The LoD of concatenated sequences: the offsets of each part continue those of the part before."""
     if any(len(lod) != len(lods[0]) for lod in lods):
         raise ValueError("the parts of X have LoDs of different numbers of levels")
     whole = [list(level) for level in lods[0]]
@@ -51,7 +51,7 @@ def _appended(lods: Sequence[list[list[int]]]) -> list[list[int]]:
 
 
 def _cut_up(x: Array, axis: int, sizes: Sequence[int]) -> list[Array]:
-    """Parts of these sizes along an axis, one after another; views of x."""
+    """Consecutive parts of these sizes along an axis, as views of x."""
     before = (slice(None),) * (axis % x.ndim)
     return [x[(*before, slice(end - size, end))] for size, end in zip(sizes, accumulate(sizes), strict=True)]
 
@@ -93,7 +93,7 @@ def _stack_values(X: list[Array], surroundings: Surroundings, *, op: Op, axis: i
 
 
 def stacked(parts: Sequence[Array], axis: int, var: Var | None) -> Array:
-    """The parts along a new dim; single elements that Fluid has as tensors without dims make one dim, as declared."""
+    """The parts along a new dim. Single elements, which Fluid has as 0-d tensors, make one dim as declared."""
     dims = parts[0].shape
     if all(part.shape == dims for part in parts):
         at = axis % (len(dims) + 1)
@@ -131,7 +131,7 @@ def _unstack_grad_values(Y_GRAD: list[Array], surroundings: Surroundings, *, op:
 
 
 def _columns(op: Op, width: int) -> slice:
-    """The columns that a partial op takes of parts of this width. Raises ValueError if there are no such ones."""
+    """The columns that a partial op takes of parts of this width. Raises ValueError if they don't exist."""
     start, length = int_attr(op, "start_index"), int_attr(op, "length", -1)
     begin = start + width if start < 0 else start
     end = width if length < 0 else begin + length

@@ -1,4 +1,4 @@
-"""Kernels. Values out of nothing, copies and conversions."""
+"""Kernels. Constants, copies and conversions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pstranspile.values.writing import to_float16
 
 
 def asked_dims(op: Op, tensor: Array | None, parts: Sequence[Array] | None) -> tuple[int, ...]:
-    """The dims to make: from ShapeTensor, from ShapeTensorList, or from the attribute `shape`."""
+    """The requested dims: from ShapeTensor, from ShapeTensorList, or from the attribute `shape`."""
     if tensor is not None:
         return tuple(int(dim) for dim in tensor.reshape(-1))
     if parts:
@@ -32,7 +32,7 @@ def _constant(op: Op, kind: str) -> Any:
     if not written:
         return _of_kind(kind, real(op, "value"))
     try:
-        # An integer is read as such, as a float64 does not hold all of 64 bits
+        # Integers are parsed as integers, because a float64 does not hold 64 bits
         return _of_kind(kind, float(written) if kind.startswith("float") else int(written))
     except ValueError:
         return _of_kind(kind, float(written))
@@ -43,7 +43,7 @@ def _of_kind(kind: str, number: float) -> Any:
 
 
 def _plain_constant(op: Op) -> str | None:
-    """The constant as an expression, where the op's attributes alone say what it is."""
+    """The constant as an expression, if it depends on the op's attributes only."""
     if any(op.input_names):
         return None
     kind = numpy_dtype(int_attr(op, "dtype", 5))
@@ -106,7 +106,7 @@ def _assign(X: Any) -> Any:
 
 
 def copied(value: Any) -> Any:
-    """A copy of a variable's value that shares no memory with it. Raises ValueError for what can't be copied."""
+    """A copy of a value that shares no memory with it. Raises ValueError for a value that can't be copied."""
     if isinstance(value, SelectedRows):
         return SelectedRows(value.rows.copy(), value.value.copy(), value.height)
     if isinstance(value, LoDTensor):

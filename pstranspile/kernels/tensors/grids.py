@@ -100,4 +100,4 @@ def _linspace_values(Start: Array, Stop: Array, Num: Array) -> Array:
     start, stop = Start.reshape(-1)[0], Stop.reshape(-1)[0]
     result = np.full(count, (stop - start) / Start.dtype.type(max(count - 1, 1)))
     result[0] = start
-    return np.add.accumulate(result)  # as Fluid adds them up, also in f32
+    return np.add.accumulate(result)  # accumulated as in Fluid, also in f32

@@ -1,4 +1,4 @@
-"""Kernels. Elements and rows chosen by index, or put there."""
+"""Kernels. Elements and rows gathered and scattered by index."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _gather_grad(X: Array, Index: Array, Out_GRAD: Array, *, overwrite: bool) ->
     result = np.zeros(X.shape, Out_GRAD.dtype)
     numbers = _row_numbers(Index, len(X), "Index")
     if overwrite:
-        result[numbers] = Out_GRAD  # the last one stays where numbers repeat
+        result[numbers] = Out_GRAD  # the last one wins where numbers repeat
     else:
         add_rows(result, numbers, Out_GRAD)
     return result
@@ -72,7 +72,7 @@ def _one_hot_values(op: Op) -> Run:
 
 
 def _places(index: Array, dims: tuple[int, ...]) -> tuple[Array, ...]:
-    """The positions in the last dim of `index` as one array of numbers for each of the first dims."""
+    """The last dim of `index` as one array of positions for each of the leading dims of the target."""
     if index.ndim < 2:
         raise ValueError(f"Index has dims {list(index.shape)}, it must have at least two")
     if index.shape[-1] > len(dims):
@@ -83,7 +83,7 @@ def _places(index: Array, dims: tuple[int, ...]) -> tuple[Array, ...]:
 
 
 def _added(target: Array, index: Array, values: Array) -> Array:
-    """Adds the values at the positions of `index` in `target`, in place and in order; positions may repeat."""
+    """Adds the values at the positions of `index` to `target`, in place and in order. Positions may repeat."""
     places, depth = _places(index, target.shape), index.shape[-1]
     picked = (*index.shape[:-1], *target.shape[depth:])
     if values.shape != picked:
@@ -165,7 +165,7 @@ def _multiplex_values(Ids: Array, X: list[Array]) -> Array:
 
 
 def _sources(ids: Array, parts: int, rows: int) -> Array:
-    """Which part each row comes from. Raises ValueError unless there is one for every row."""
+    """The part that each row comes from. Raises ValueError unless there is one for every row."""
     check_ids(ids, parts, "Ids")
     if ids.size != rows:
         raise ValueError(f"Ids has {ids.size} elements, but there are {rows} rows")

@@ -15,7 +15,7 @@ from pstranspile.values import Array
 
 
 def _inner(dims: Dims, padding: Padding) -> tuple[slice, ...]:
-    """Where the elements are inside their padding."""
+    """The slice of the elements inside their padding."""
     return tuple(slice(before, before + dim) for dim, (before, _) in zip(dims, padding, strict=True))
 
 
@@ -77,7 +77,7 @@ def _pad2d_grad(X: Array, Paddings: Array | None, Out_GRAD: Array, *, op: Op) ->
 
 
 def folded(gradient: Array, axis: int, source: Array, dim: int) -> Array:
-    """The gradient of `np.take(x, source, axis)`, where x has `dim` elements along the axis."""
+    """The adjoint of `np.take(x, source, axis)`, where x has `dim` elements along the axis."""
     moved = np.moveaxis(gradient, axis, 0)
     result = np.zeros((dim, *moved.shape[1:]), gradient.dtype)
     add_rows(result, source, moved)
@@ -99,14 +99,14 @@ def _pad_constant_like_grad(Y: Array, Out_GRAD: Array) -> Array:
 
 
 def _listed(op: Op, name: str, tensor: Array | None, parts: list[Array] | None) -> Dims:
-    """Numbers from a list of tensors, a tensor or an attribute, the first of them that is there."""
+    """Numbers from a list of tensors, a tensor or an attribute, whichever is given first."""
     if parts:
         return tuple(int(first(part)) for part in parts)
     return ints_attr(op, name) if tensor is None else tuple(tensor.reshape(-1).tolist())
 
 
 def _window(x: Array, offsets: Dims, shape: Dims) -> tuple[slice, ...]:
-    """The part of x that is taken; -1 in `shape` goes on to the end. Raises ValueError where x has less."""
+    """The slice of x that is taken; -1 in `shape` means up to the end. Raises ValueError if x is smaller."""
     offsets = offsets or (0,) * x.ndim
     if len(offsets) != x.ndim or len(shape) != x.ndim:
         raise ValueError(f"X has {x.ndim} dims, offsets is {list(offsets)}, shape is {list(shape)}")

@@ -1,6 +1,6 @@
-"""Kernels. Random numbers, and what is chosen by them.
+"""Kernels. Random tensors, dropout, shuffling and random crops.
 
-Parts of images are drawn as Fluid draws them: by C++'s `minstd_rand`, x -> 48271 * x mod 2**31 - 1.
+Crops are drawn as in Fluid, by C++'s `minstd_rand`: x -> 48271 * x mod 2**31 - 1.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Draw: TypeAlias = Callable[[Source, int, int], Array]
 
 
 def drawer(op: Op, kind: str) -> Draw:
-    """What draws the numbers of an op of this type, by its attributes. Raises ValueError."""
+    """The function that draws the numbers of an op of this type with its attributes. Raises ValueError."""
     return _uniform(op) if kind == "uniform_random" else _normal(op, truncated=kind.startswith("truncated"))
 
 
@@ -55,7 +55,7 @@ def _uniform(op: Op) -> Draw:
     def draw(key: Source, offset: int, count: int) -> Array:
         drawn = uniform(key, offset, count, low, high, kind)
         if diagonal > 0:
-            first, end = -(-offset // apart), min(diagonal, -(-(offset + count) // apart))  # of those in this slice
+            first, end = -(-offset // apart), min(diagonal, -(-(offset + count) // apart))  # those of this slice
             drawn[first * apart - offset : max(end * apart - offset, 0) : apart] = value
         return drawn
 
@@ -103,7 +103,7 @@ def _random_like(op: Op) -> Run:
 
 
 def _kept_share(op: Op) -> tuple[float, float]:
-    """What elements are divided by that dropout keeps in training, and what all are multiplied with in test."""
+    """The divisor of the kept elements in training, and the factor of all elements in test mode."""
     rate, way = real(op, "dropout_prob"), text(op, "dropout_implementation")
     if not 0 <= rate <= 1:
         raise ValueError(f"dropout_prob is {rate!r}, not a probability")
@@ -121,7 +121,7 @@ def _dropout_values(op: Op) -> Run:
     fixed, names, source = flag(op, "fix_seed"), op.outputs.get("Mask") or op.outputs["Out"], op.inputs["X"][0]
 
     def kept(x: Array, lod: list[list[int]] | None, own_seed: Any, surroundings: Surroundings) -> Array:
-        if own_seed is not None or fixed:  # a fixed seed promises Fluid's own numbers
+        if own_seed is not None or fixed:  # a fixed seed gives the same numbers as in Fluid
             rows = surroundings.rows(source, x.shape, lod) or row_numbers.Rows.one(x.size)
             given = own_seed.data if isinstance(own_seed, LoDTensor) else own_seed
             return fluid_uniform_of(seed if given is None else int(first(given)), rows) >= rate
@@ -224,12 +224,12 @@ def _seed_values(surroundings: Surroundings, *, op: Op, seed: int) -> Array:
 
 
 def _after(state: int, count: int) -> int:
-    """The state of the generator `count` steps on. A state that would stay 0 is taken for 1."""
+    """The state of the generator after `count` steps. A state of 0, which would stay 0, is replaced by 1."""
     return (state % (1 << 64) % _MODULUS or 1) * pow(_FACTOR, count, _MODULUS) % _MODULUS
 
 
 def _drawn(state: int, top: int) -> tuple[int, int]:
-    """A number of 0 .. top, and the state afterwards: numbers beyond a multiple of top + 1 are drawn again."""
+    """A number of 0 .. top, and the state afterwards. Numbers beyond a multiple of top + 1 are drawn again."""
     share = (_MODULUS - 2) // (top + 1)
     while True:
         state = _after(state, 1)

@@ -1,4 +1,4 @@
-"""Kernels. Other shapes of the same elements. XShape holds the shape of X after a leading 0, and no data."""
+"""Kernels. Changes of shape. XShape holds the shape of X after a leading 0, and no data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pstranspile.values import Array
 
 
 def _with_x_shape(op: Op, change: Callable[[Array], Array]) -> Callable[[Array], tuple[Array, Array | None]]:
-    """A copy of what `change` makes of X (X may be a parameter, which is updated in place later), and XShape."""
+    """The kernel that gives XShape and a copy of `change(X)`, as X may be updated in place later."""
     named = wanted(op, "XShape")
 
     def run(x: Array) -> tuple[Array, Array | None]:

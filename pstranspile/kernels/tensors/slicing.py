@@ -1,4 +1,4 @@
-"""Kernels. Tensors cut along dims, repeated, turned around and shifted."""
+"""Kernels. Tensors sliced, repeated, reversed and rolled."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pstranspile.values import Array
 
 
 def _parts(op: Op) -> Run:
-    """From the dims of a tensor, and the tensors that may say where to start and end, to an index."""
+    """A function from the dims of a tensor, and optional tensors with starts and ends, to an index."""
     axes, starts, ends = ints_attr(op, "axes"), ints_attr(op, "starts"), ints_attr(op, "ends")
 
     fixed: dict[int, tuple[slice, ...]] = {}
-    """The index by the number of dims, where no tensor says where to start and end."""
+    """The index by rank, if no tensor gives starts or ends."""
 
     def given(tensor: Array | None, parts: Sequence[Array], attribute: tuple[int, ...]) -> tuple[int, ...]:
         if tensor is not None:
@@ -36,7 +36,7 @@ def _parts(op: Op) -> Run:
         result = [slice(None)] * len(dims)
         bounds = zip(axes, given(start, start_parts, starts), given(end, end_parts, ends), strict=True)
         for axis, low, high in bounds:
-            # Python's slices count from the end and clamp as Fluid's
+            # Python's slices count from the end and clamp like Fluid's
             result[axis] = slice(low, high)
         if start is None and end is None and not start_parts and not end_parts:
             fixed[len(dims)] = tuple(result)
@@ -115,7 +115,7 @@ def _numbers(name: str, tensor: Array | None, parts: Sequence[Array], attribute:
 def _steps(
     op: Op, dims: tuple[int, ...], tensors: Sequence[Array | None], lists: Sequence[Sequence[Array]]
 ) -> tuple[slice, ...]:
-    """The index of what a strided_slice takes of a tensor of these dims. Raises ValueError where that is nothing."""
+    """The index of a strided_slice of a tensor of these dims. Raises ValueError if the result is empty."""
     axes = ints_attr(op, "axes")
     bounds: list[tuple[int, ...]] = []
     for (name, _), tensor, parts in zip(BOUNDS, tensors, lists, strict=True):
@@ -216,7 +216,7 @@ def _roll_grad(op: Op) -> Run:
 
 
 def _repeats(x: Array, target: Array) -> tuple[int, ...]:
-    """How often x fits along each dim of the target. Raises ValueError where it does not."""
+    """The number of repeats of x along each dim of the target. Raises ValueError if x does not fit."""
     if x.ndim != target.ndim or any(whole % part for part, whole in zip(x.shape, target.shape, strict=True)):
         raise ValueError(f"X has dims {list(x.shape)}, they can't be repeated up to {list(target.shape)}")
     return tuple(whole // part for part, whole in zip(x.shape, target.shape, strict=True))

@@ -24,7 +24,7 @@ from pstranspile.values import Array
 
 
 def _log(x: Array) -> Array:
-    """The logarithm; that of 0 is -1e20, so that losses stay finite, as in Fluid."""
+    """The logarithm, limited to +-1e20 as in Fluid so that losses stay finite."""
     lowest, highest = _bounds(x.dtype)
     result = log_of_each(x)
     return np.minimum(np.maximum(result, lowest, out=result), highest, out=result)
@@ -32,7 +32,7 @@ def _log(x: Array) -> Array:
 
 @lru_cache(8)
 def _bounds(kind: Any) -> tuple[Array, Array]:
-    """What logarithms are kept between, as arrays without dims, which numpy takes faster than Python's numbers."""
+    """The limits of logarithms as 0-d arrays, which numpy handles faster than Python numbers."""
     return np.array(-1e20, kind), np.array(1e20, kind)
 
 
@@ -41,7 +41,7 @@ def _sum_of_classes(x: Array) -> Array:
 
 
 def _picks(labels: Array, classes: int, ignore_index: int) -> tuple[Array, Array | None]:
-    """The class of every row, and which rows count (None: all). Rows that don't count get class 0.
+    """The class of every row, and a mask of the rows that count (None: all). Ignored rows get class 0.
 
     Raises ValueError for labels that are no class.
     """
@@ -58,19 +58,19 @@ def _label_shape(x: Array, label: Array) -> tuple[int, ...]:
 
 
 def _at_labels(x: Array, label: Array, ignore_index: int) -> tuple[Array, Array | None]:
-    """Of every row of x the element at its label, and which rows count."""
+    """The element of every row of x at its label, and a mask of the rows that count."""
     picks, counted = _picks(label, x.shape[-1], ignore_index)
     return x.reshape(-1)[_row_starts(x.size, x.shape[-1]) + picks], counted
 
 
 @lru_cache(8)
 def _row_starts(size: int, width: int) -> Array:
-    """Where the rows of an array begin among its elements, one after the other."""
+    """The flat index of the first element of each row."""
     return np.arange(size // max(width, 1)) * width
 
 
 def _put_at_labels(shape: tuple[int, ...], label: Array, value: Array, ignore_index: int) -> Array:
-    """Zeros of this shape, but `value` of every row that counts at its label."""
+    """Zeros of this shape with `value` at the labels of the rows that count."""
     result = np.zeros(shape, value.dtype)
     picks, counted = _picks(label, shape[-1], ignore_index)
     value = value.reshape(-1) if counted is None else np.where(counted, value.reshape(-1), 0)
@@ -125,7 +125,7 @@ def _cross_entropy2_grad(
 
 
 def _last(x: Array, axis: int) -> Array:
-    """x with this axis as its last."""
+    """x with this axis moved to the end."""
     return x if axis in (-1, x.ndim - 1) else np.moveaxis(x, axis, -1)
 
 
@@ -178,9 +178,9 @@ def _sigmoid_cross_entropy_values(X: Array, Label: Array, *, ignore_index: int =
 
 
 def _counted(loss: Array, label: Array, ignore_index: int, normalize: bool) -> Array:
-    """`loss` where the label counts and 0 elsewhere; to normalize, divided by how many count.
+    """`loss` where the label counts and 0 elsewhere; to normalize, divided by the number of labels that count.
 
-    A label between two integers is compared as the one towards 0.
+    A fractional label is truncated for the comparison.
     """
     counts = np.trunc(label) != ignore_index
     loss = loss * counts

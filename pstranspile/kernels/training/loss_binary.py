@@ -1,4 +1,4 @@
-"""Kernels. Losses of single elements: against a binary label, or of the order of two scores."""
+"""Kernels. Losses of single elements: against a binary label, or by the order of two scores."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def _rank_loss_grad(Label: Array, Left: Array, Right: Array, Out_GRAD: Array) ->
 
 
 def _focal_terms(op: Op, x: Array, label: Array, foreground: Array) -> tuple[Array, Array]:
-    """What the losses of elements whose class is the label, and of those whose class is not, are multiplied by.
+    """The factors of the losses of elements whose class is the label, and of all other elements.
 
-    Classes are numbered from 1 on; a label of 0 is the background, and rows of label -1 count nowhere.
+    Classes are numbered from 1 on. Label 0 is the background, and rows of label -1 are ignored.
     """
     check_ids(label + 1, x.shape[1] + 2, "the label plus 1,")
     count = max(first(foreground), 1)

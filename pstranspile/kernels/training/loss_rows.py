@@ -14,7 +14,7 @@ from pstranspile.values import Array
 
 
 def _reduction(op: Op, *more: str) -> str:
-    """How the losses are reduced. Raises ValueError for a way that the op does not know."""
+    """The op's reduction of the losses. Raises ValueError for one that the op does not know."""
     reduction = text(op, "reduction")
     known = ("none", "sum", "mean", *more)
     if reduction not in known:
@@ -70,7 +70,7 @@ def _smooth_l1_loss_grad_values(op: Op) -> Run:
 
 
 def _against_label(x: Array, label: Array) -> tuple[Array, Array]:
-    """Of each row of x how far its elements are above that at the label, and where the label is."""
+    """For each row of x the excess of its elements over the one at the label, and a mask of the label."""
     rows = x.reshape(-1, x.shape[-1])
     check_ids(label, rows.shape[1], "the label")
     at = label.reshape(-1, 1) == np.arange(rows.shape[1])
@@ -120,7 +120,7 @@ def _kldiv_loss_grad(op: Op) -> Run:
 
 
 def _class_weights(op: Op, x: Array, label: Array, weight: Array | None) -> tuple[Array, Array]:
-    """The class of each label, 0 for ignored ones, and its weight, 0 for ignored ones; both of the label's dims."""
+    """The class and the weight of each label, both with the label's dims; both 0 for ignored labels."""
     ignored = label == int_attr(op, "ignore_index", -100)
     check_ids(label[~ignored], x.shape[1], "the label")
     classes = np.where(ignored, 0, label)

@@ -1,4 +1,4 @@
-"""Kernels. Measures of how good predictions are."""
+"""Kernels. Metrics of predictions."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def _auc_values(op: Op) -> Run:
     own, named = owned(op, "StatPos StatNeg"), wanted(op, "AUC")
 
     def histogram(bins: Array, stat: Array) -> tuple[Array, Array]:
-        """The new statistics, in place, and the histogram of them that counts (see `_slide`)."""
-        if steps == 0:  # Fluid's start-up makes one element too many, its op leaves it out
+        """Updates the statistics in place, and gives the histogram of them that counts (see `_slide`)."""
+        if steps == 0:  # Fluid's startup program makes one element too many, which the op ignores
             if stat.shape != (1, buckets):
                 stat = stat.reshape(-1)[:buckets].reshape(1, buckets).copy()
             np.add.at(stat[0], bins, 1)
@@ -50,9 +50,9 @@ def _auc_values(op: Op) -> Run:
 
 
 def _slide(flat: Array, bins: Array, buckets: int, steps: int) -> None:
-    """Puts the histogram of a step in the place of the oldest of the last `steps` ones, in place.
+    """Replaces the oldest of the last `steps` histograms by that of this step, in place.
 
-    The statistics are those histograms one after another, their sum, and the number of steps so far.
+    The statistics are these histograms one after another, their sum, and the number of steps so far.
     """
     at = int(flat[(steps + 1) * buckets]) % steps * buckets
     oldest, total = flat[at : at + buckets], flat[steps * buckets : (steps + 1) * buckets]
@@ -64,11 +64,11 @@ def _slide(flat: Array, bins: Array, buckets: int, steps: int) -> None:
 
 
 _LARGEST_EXACT = 1 << 61
-"""Below it, twice the area is a sum of 64-bit integers."""
+"""Below this, twice the area is a sum of 64-bit integers."""
 
 
 def _area(positive: Array, negative: Array) -> float:
-    """The area under the curve, by trapezoids; not divided when one of the classes is missing."""
+    """The area under the curve by trapezoids; not divided if one of the classes is missing."""
     below = np.add.accumulate(positive, dtype="int64")
     positives, negatives = below.item(-1), int(np.add.reduce(negative))
     whole = positives * negatives
@@ -82,13 +82,13 @@ def _area(positive: Array, negative: Array) -> float:
 
 
 def _share(part: Array, rest: Array) -> Array:
-    """part / (part + rest), 1 where both are 0, as nothing is wrong there."""
+    """part / (part + rest); 1 if both are 0, as nothing is wrong there."""
     whole = part + rest
     return np.where(whole > 0, part / np.where(whole > 0, whole, 1), 1)
 
 
 def _metrics(states: Array) -> Array:
-    """Precision, recall and F1: first of the means over classes, then of the sums over classes."""
+    """Precision, recall and F1: first macro-averaged over classes, then micro-averaged."""
     right, wrong, missed = states[:, 0], states[:, 1], states[:, 3]
     total, total_wrong, total_missed = right.sum(), wrong.sum(), missed.sum()
     macro = np.mean(_share(right, wrong)), np.mean(_share(right, missed))
@@ -121,7 +121,7 @@ def _precision_recall_values(op: Op) -> Run:
         result, wrong = sums(labels, weights * right), sums(indices, weights * ~right)
         missed = sums(labels, weights * ~right)
         states = np.stack([result, wrong, weights.sum(dtype="float64") - result - wrong - missed, missed], axis=1)
-        states[:, 2] = np.maximum(states[:, 2], 0)  # not less than 0 by rounding
+        states[:, 2] = np.maximum(states[:, 2], 0)  # rounding must not make it negative
         states = states.astype(MaxProbs.dtype)
         total = states if StatesInfo is None else states + StatesInfo
         return _metrics(states), _metrics(total), total
@@ -158,7 +158,7 @@ def _mean_iou_values(
 
 
 def _pairs(query: Array) -> tuple[Array, Array]:
-    """All pairs of rows of the same query, as the rows that come first and second; query by query."""
+    """All pairs of rows of the same query, as two arrays of rows, query by query."""
     order = np.argsort(query, kind="stable")
     ends = np.flatnonzero(np.diff(query[order])) + 1
     result = [rows[np.stack(np.triu_indices(len(rows), 1))] for rows in np.split(order, ends)]

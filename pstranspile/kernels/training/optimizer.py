@@ -1,4 +1,4 @@
-"""Kernels. Updates of parameters."""
+"""Kernels. Optimizers with one learning rate, and running sums of parameters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pstranspile.kernels.rows import AS_ROWS, add_rows, in_use, merge_rows, posi
 from pstranspile.ops.attributes import flag, int_attr, real
 from pstranspile.values import Array, SelectedRows
 
-# Kernels. Arrays are updated in place where the op reads and writes the same variable.
+# Arrays are updated in place if the op reads and writes the same variable.
 
 
 @kernel("sgd", "ParamOut")
@@ -174,7 +174,7 @@ def _dpsgd(op: Op) -> Run:
         (param,) = own(Param)
         if seed:
             noise = _fluid_noise(seed, param.dtype)
-        else:  # a stream of the gradient's, since that of a parameter is the same in every step
+        else:  # the stream of the gradient, because a parameter's stream is the same in every step
             noise = float(normal(*surroundings.stream(op.inputs["Grad"][0], 0), 1, dtype="float64")[0])
         rate, shift = first(LearningRate), noise * sigma / batch
         for g, p in whole(Grad, param):
@@ -214,4 +214,4 @@ def _accumulate(
 
 
 _SUMMED_AT_MOST = 16384
-"""After so many updates the first sum goes into the second, so that small terms are not lost in a large sum."""
+"""After this many updates the first sum is added to the second, so that small terms are not lost in a large sum."""

@@ -1,4 +1,4 @@
-"""Kernels. Losses that look at few classes of many."""
+"""Kernels. Losses over a few of many classes."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def _sampler(op: Op) -> int:
 
 
 _Expected: TypeAlias = Callable[["Array | None", Array, Any], Array]
-"""From the listed probabilities, classes and an element type to how often each class is expected among the samples."""
+"""From the listed probabilities, classes and a dtype to the expected count of each class among the samples."""
 
 
 def _expected(op: Op) -> _Expected:
-    """How often classes are expected, as precise as a float32, since so it is in Fluid."""
+    """The function that gives expected counts of classes, rounded to float32 as in Fluid."""
     count, samples = int_attr(op, "num_total_classes"), np.float32(int_attr(op, "num_neg_samples"))
 
     def uniform(_custom: Array | None, classes: Array, dtype: Any) -> Array:
@@ -96,7 +96,7 @@ def _draw(op: Op, count: int, bits: _Bits, alias: Array | None, probabilities: A
         return (powers.astype("int64") - 1) % max(classes - 1, 1)
     if alias is None or probabilities is None:
         raise ValueError("sampler 2 needs CustomDistAlias and CustomDistAliasProbs")
-    # A. J. Walker's alias method: an even class, or its alias, as a second number says
+    # A. J. Walker's alias method: a uniform class or its alias, selected by a second number
     drawn = bits(32, 3 * count).reshape(-1, 3)
     chosen, fraction = evenly(drawn[:, 0], 32, classes), drawn[:, 1] * 2.0**-64 + drawn[:, 2] * 2.0**-32
     other = alias.reshape(-1)[chosen].astype("int64")
@@ -104,16 +104,16 @@ def _draw(op: Op, count: int, bits: _Bits, alias: Array | None, probabilities: A
 
 
 def evenly(words: Array, width: int, classes: int) -> Array:
-    """Classes from random words of this many bits, as C++'s uniform_int_distribution of g++ makes them."""
+    """Uniform classes from random words of this many bits, like g++'s uniform_int_distribution."""
     return np.minimum(words // np.uint64((2**width - 1) // classes), np.uint64(classes - 1)).astype("int64")
 
 
 _Bits: TypeAlias = Callable[[int, int], Array]
-"""From a width in bits (32 or 64) and a count to as many random words, as uint64."""
+"""From a width in bits (32 or 64) and a count to that many random words, as uint64."""
 
 
 def _random_bits(op: Op, rows: int, surroundings: Surroundings) -> _Bits:
-    """The words of the op's own seed, which are those that Fluid draws, or of the program's; as many for each row."""
+    """The random words of the op's seed, which Fluid draws, or of the program's; equally many for each row."""
     seed, source = int_attr(op, "seed"), op.inputs["Input"][0]
 
     def seeded(width: int, count: int) -> Array:
@@ -205,7 +205,7 @@ def _nce_grad(op: Op) -> Run:
 
 
 class _Paths(NamedTuple):
-    """The path of every row's class from the root, [rows, steps]: at each step a row of W, and the bit to predict.
+    """The path from the root to every row's class, [rows, steps]: at each step a row of W, and the bit to predict.
 
     Steps beyond the end of a path are not `used`.
     """
@@ -216,7 +216,7 @@ class _Paths(NamedTuple):
 
 
 def _paths(op: Op, label: Array, table: Array | None, code: Array | None) -> _Paths:
-    """Paths as given, or those of the complete binary tree whose leaves are numbered from num_classes on."""
+    """The given paths, or those of the complete binary tree whose leaves are numbered from num_classes on."""
     if table is not None:
         if code is None:
             raise ValueError("PathTable needs PathCode")

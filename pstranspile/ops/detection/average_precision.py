@@ -1,4 +1,4 @@
-"""How good what is found in images is: the mean average precision of classes, gathered over batches."""
+"""Mean average precision of detections, accumulated over batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _detection_map(op: Op, types: Types) -> Types:
     if int_attr(op, "class_num") < 1:
         raise ShapeError(f"class_num is {int_attr(op, 'class_num')}, it must be above 0", "Label")
     one_of(op, "ap_type", AP_TYPES, "DetectRes")
-    # Fluid declares nothing of the dims of what is gathered
+    # Fluid does not declare the dims of the accumulated state
     return {
         "MAP": (TensorType(DType.FP32, (1,)),),
         "AccumPosCount": (None,),

@@ -1,6 +1,6 @@
-"""Boxes laid over the places of a feature map, from which objects are looked for.
+"""Prior boxes and anchors on the grid of a feature map.
 
-Boxes are their corners: left, top, right, bottom.
+A box is left, top, right, bottom.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def positive(op: Op, name: str) -> tuple[float, ...]:
 
 
 def expanded_ratios(op: Op) -> list[float]:
-    """The ratios of prior boxes: 1 first, each once, with `flip` also the inverse of each (float32)."""
+    """The distinct ratios of prior boxes, 1 first; with `flip` also the inverse of each (float32)."""
     result = [1.0]
     for ratio in positive(op, "aspect_ratios"):
         if all(abs(ratio - tensor) >= SAME_RATIO for tensor in result):
@@ -83,7 +83,7 @@ def expanded_ratios(op: Op) -> list[float]:
 
 
 def _places(types: Types, *slots: str) -> tuple[TensorType, tuple[int, int]]:
-    """The feature map, and its height and width. Raises ShapeError for what are no images."""
+    """The feature map, and its height and width. Raises ShapeError for inputs that are not images."""
     for slot in slots:
         tensor = one(types, slot)
         if len(tensor.shape) != 4:

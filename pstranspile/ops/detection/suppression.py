@@ -1,8 +1,8 @@
-"""What is found in images: of boxes that overlap the likeliest.
+"""Non-maximum suppression of detected boxes.
 
-Scores are [images, classes, boxes] for boxes [images, boxes, 4] that all classes share. Where each class has boxes of
-its own, scores are [boxes, classes] and boxes [boxes, classes, 4], with the rows of each image as a sequence. Results
-are rows of label, score and box, with those of each image as a sequence.
+Scores are [images, classes, boxes] for boxes [images, boxes, 4] that all classes share. If each class has its own
+boxes, scores are [boxes, classes] and boxes [boxes, classes, 4], with the rows of each image as a sequence. Results are
+rows of label, score and box, with those of each image as a sequence.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _boxes_and_scores(types: Types) -> tuple[TensorType, TensorType]:
 
 
 def _detections(boxes: TensorType, scores: TensorType, lod_level: int = 1) -> TensorType:
-    """The type of rows of label, score and box, as Fluid declares it; there may be fewer rows than it says."""
+    """The type of rows of label, score and box, as Fluid declares it. A run may give fewer rows."""
     width = boxes.shape[2] + 2 if boxes.shape[2] > 0 else -1
     return TensorType(boxes.dtype, (boxes.shape[1] if len(scores.shape) == 3 else -1, width), lod_level)
 

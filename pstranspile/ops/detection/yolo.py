@@ -1,7 +1,7 @@
-"""Objects found at the places of a grid: their loss and their boxes (YOLOv3, arXiv 1804.02767).
+"""YOLOv3 (arXiv 1804.02767): the loss of a grid of predictions, and the predicted boxes.
 
-X has for each anchor of the mask 5 + classes channels: the middle, the logarithms of the sides, whether there is an
-object, and its classes.
+X has 5 + classes channels for each anchor of the mask: the middle, the logarithms of the sides, the confidence, and the
+classes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ declare(
 
 
 def anchors_of(op: Op) -> tuple[tuple[int, int], ...]:
-    """Width and height of each anchor. Raises ShapeError for an odd number of them, none, or one below 1."""
+    """Width and height of each anchor. Raises ShapeError unless they are positive numbers in pairs."""
     tensor = ints_attr(op, "anchors")
     if not tensor or len(tensor) % 2 or min(tensor) < 1:
         raise ShapeError(f"anchors is {list(tensor)}, it must be widths and heights, all above 0", "X")
@@ -62,7 +62,7 @@ def _grid(op: Op, types: Types, count: int) -> TensorType:
 
 
 def mask_of(op: Op) -> tuple[int, ...]:
-    """The anchors of this grid. Raises ShapeError for one that there is not."""
+    """The anchors of this grid. Raises ShapeError for an anchor that does not exist."""
     tensor, count = ints_attr(op, "anchor_mask"), len(anchors_of(op))
     if not tensor or min(tensor) < 0 or max(tensor) >= count:
         raise ShapeError(f"anchor_mask is {list(tensor)}, anchors are numbered from 0 to {count - 1}", "X")

@@ -1,4 +1,4 @@
-"""Convolution whose samples are moved, each by an offset of its own (arXiv 1703.06211, with a mask 1811.11168)."""
+"""Deformable convolution: every sample has an offset of its own (arXiv 1703.06211, with a mask 1811.11168)."""
 
 from __future__ import annotations
 

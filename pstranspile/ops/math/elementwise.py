@@ -40,9 +40,9 @@ declare("elementwise_floordiv", "X Y -> Out", _BINARY, row_wise=True, doc="Out =
 
 
 def broadcast(op: Op, types: Types) -> TensorType:
-    """The type of X op Y: the dims of Y lie on those of X from `axis` on, dims of size 1 repeat.
+    """The type of X op Y: the dims of Y are aligned with those of X from `axis` on, and dims of size 1 are broadcast.
 
-    Raises ShapeError when dims or element types differ, Unknown when one is not known.
+    Raises ShapeError when dims or dtypes differ, Unknown when one is not known.
     """
     x, y = one(types, "X"), one(types, "Y")
     if x.dtype is not y.dtype:
