@@ -57,16 +57,9 @@ def error(
     return Diagnostic(code, message, location, focus, Severity.ERROR, tuple(notes))
 
 
-def warning(
-    code: Code,
-    message: str,
-    location: Location | None = None,
-    *,
-    focus: str = "",
-    notes: Iterable[Note] = (),
-) -> Diagnostic:
+def warning(code: Code, message: str, location: Location | None = None, *, focus: str = "") -> Diagnostic:
     """A warning at a place in a file."""
-    return Diagnostic(code, message, location, focus, Severity.WARNING, tuple(notes))
+    return Diagnostic(code, message, location, focus, Severity.WARNING)
 
 
 def at_op(

@@ -100,9 +100,9 @@ def decoded(priors: Array, codes: Array, variances: Array | float, edge: int, la
     return np.concatenate([middles - sides / 2, middles + sides / 2 - edge], axis=-1)
 
 
-def deltas(priors: Array, boxes: Array, weights: Array | None, edge: int = 1) -> Array:
-    """The codes of `boxes` [boxes, 4] relative to `priors`, row by row, divided by `weights`."""
-    (middles, sides), (to, sizes) = middles_and_sides(priors, edge), middles_and_sides(boxes, edge)
+def deltas(priors: Array, boxes: Array, weights: Array | None) -> Array:
+    """The codes of `boxes` [boxes, 4] in pixels relative to `priors`, row by row, divided by `weights`."""
+    (middles, sides), (to, sizes) = middles_and_sides(priors, 1), middles_and_sides(boxes, 1)
     result = np.concatenate([(to - middles) / sides, np.log(sizes / sides)], axis=-1)
     return result if weights is None else result / weights
 

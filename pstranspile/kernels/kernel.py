@@ -16,7 +16,8 @@ per step. Most kernels have no use for two functions. They are written as the in
 
 * Keyword-only parameters of such a function are bound once per op. `delta: float` is the attribute `delta`; the
   annotation says how it is read (`int`, `float`, `bool`, `str` or `Dims`). `wants_X_GRAD: bool` is whether the op has
-  the output X@GRAD. `op` is the op itself.
+  the output X@GRAD. `op` is the op itself. A default of `per_op(function)` is replaced by the function's value for the
+  op.
 
 * `run`'s parameters are named after input slots (`Out@GRAD` is `Out_GRAD`) and passed by position. A slot that is
   missing or empty gives None; a duplicable slot gives a list.
@@ -70,6 +71,7 @@ Run: TypeAlias = Callable[..., Any]
 """One step of an op: input values by position, output values back."""
 
 RunT = TypeVar("RunT", bound=Callable[..., Any])
+Value = TypeVar("Value")
 
 Factory: TypeAlias = Callable[[Op], Run]
 """Binds an op's attributes and gives its Run."""
@@ -121,15 +123,24 @@ def kernel(
 
 
 def plain_kernel(
-    op_types: str, outputs: str = "Out", *, lod: str = "share", inline: Inline = None, spares: str = ""
+    op_types: str, outputs: str = "Out", *, lod: str = "share", inline: Inline = None
 ) -> Callable[[RunT], RunT]:
     """As `kernel`, for a function that runs in every step; its keyword-only parameters are bound once per op."""
 
     def register(run: RunT) -> RunT:
-        kernel(op_types, outputs, lod=lod, inline=inline, spares=spares)(_factory(cast("FunctionType", run)))
+        kernel(op_types, outputs, lod=lod, inline=inline)(_factory(cast("FunctionType", run)))
         return run
 
     return register
+
+
+class _PerOp(NamedTuple):
+    function: Callable[[Op], Any]
+
+
+def per_op(function: Callable[[Op], Value]) -> Value:
+    """The default of a keyword-only parameter of a kernel that is computed once per op."""
+    return cast("Value", _PerOp(function))
 
 
 def _factory(run: FunctionType) -> Factory:
@@ -151,16 +162,21 @@ def _factory(run: FunctionType) -> Factory:
 _READERS: dict[str, Callable[[Op, str], Any]] = {"float": real, "bool": flag, "str": text, "Dims": ints_attr}
 
 
-def _reader(name: str, annotation: str, default: Any) -> Callable[[Op], Any]:
+def _reader(name: str, annotation: Any, default: Any) -> Callable[[Op], Any]:
     """The function that gives a keyword-only parameter of a kernel its value."""
+    if isinstance(default, _PerOp):
+        return default.function
     if name == "op":
         return lambda op: op
     if name.startswith("wants_"):
         slot = name.removeprefix("wants_").replace("_GRAD", "@GRAD")
         return lambda op: wanted(op, slot)
-    if annotation == "int":
+    kind = getattr(annotation, "__name__", annotation)
+    if kind == "int":
         return lambda op: int_attr(op, name, default or 0)
-    return lambda op: _READERS[annotation](op, name)
+    if kind not in _READERS:
+        raise TypeError(f"the parameter {name} of a kernel is {kind}, it must be int, {', '.join(_READERS)}")
+    return lambda op: _READERS[kind](op, name)
 
 
 def kernel_of(op_type: str) -> Kernel | None:

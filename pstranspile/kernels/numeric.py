@@ -5,7 +5,8 @@ Numbers from attributes are Python numbers, which leave the element type of an a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -16,6 +17,8 @@ from pstranspile.arithmetic import FUNCTIONS
 from pstranspile.ir.model import Op
 from pstranspile.ir.types import DType
 from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.ops.attributes import flag, ints_attr, real
+from pstranspile.ops.shapes import Dims
 from pstranspile.values import NUMPY_TYPES, Array
 
 
@@ -30,20 +33,22 @@ def formula(
     output: str = "Out",
     *,
     lod: str = "share",
-    inline: bool = True,
     new: bool = False,
 ) -> None:
     """Declares the kernel of an op that is one numpy expression of its inputs, written like a kernel's `inline`.
 
     The expression, or the result of a function of the op, is the only definition; calls and generated code both use it.
-    `inline=False` excludes it from generated code. `new` says that it always gives a new array.
+    `$name` stands for the FLOAT attribute `name`. `new` says that the expression always gives a new array.
     """
 
-    def make(op: Op) -> Run:
-        result = expression(op) if callable(expression) else expression
-        return _function(result)
+    def filled(op: Op) -> str:
+        text = expression(op) if callable(expression) else expression
+        return re.sub(r"\$(\w+)", lambda name: repr(real(op, name[1])), text)
 
-    kernel(op_type, output, lod=lod, inline=expression if inline else None, new=new)(make)
+    constant = isinstance(expression, str) and "$" not in expression
+    kernel(op_type, output, lod=lod, inline=expression if constant else filled, new=new)(
+        lambda op: _function(filled(op))
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -77,6 +82,29 @@ def as_matrix(x: Array, split: int = 1) -> Array:
     if split == x.ndim - 1 and x.size:  # the usual case
         return x if split == 1 else x.reshape(-1, x.shape[-1])
     return x.reshape(prod(x.shape[:split]), prod(x.shape[split:]))
+
+
+def listed(tensor: Array | None, parts: Sequence[Array] | None, attribute: Dims) -> Dims:
+    """Integers from a tensor, else from a list of tensors with one element each, else from an attribute."""
+    if tensor is not None:
+        return tuple(int(number) for number in tensor.reshape(-1))
+    return tuple(int(first(part)) for part in parts or ()) or attribute
+
+
+def reduced_axes(op: Op) -> Callable[[int], tuple[int, ...]]:
+    """A function from the rank of X to the dims that an op reduces, as non-negative numbers."""
+    dims = None if flag(op, "reduce_all") else ints_attr(op, "dim")
+
+    @lru_cache(8)
+    def axes(rank: int) -> tuple[int, ...]:
+        return tuple(range(rank)) if dims is None else tuple([dim % rank for dim in dims])
+
+    return axes
+
+
+def at_least_1d(value: Array) -> Array:
+    """Adds a dim to a 0-d result, because Fluid has no 0-d tensors."""
+    return np.asarray(value).reshape(-1) if np.ndim(value) == 0 else value
 
 
 def first(value: Array) -> Any:

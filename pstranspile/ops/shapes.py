@@ -177,6 +177,22 @@ def outputs_like(**outputs: str) -> ShapeRule:
     return rule
 
 
+def results_like(slot: str, outputs: str, alike: str = "") -> ShapeRule:
+    """The rule of ops whose `outputs` have the type of one input, as the inputs `alike` must have, too."""
+
+    def rule(_op: Op, types: Types) -> Types:
+        for other in alike.split():
+            require_alike(types, other, slot)
+        return dict.fromkeys(outputs.split(), (one(types, slot),))
+
+    return rule
+
+
+def number_like(slot: str) -> ShapeRule:
+    """The rule of ops whose `Out` is one number of the dtype of an input."""
+    return lambda _op, types: {"Out": (TensorType(one(types, slot).dtype, (1,)),)}
+
+
 def gradient_types(op: Op, types: Types) -> Types:
     """The shared rule of gradient ops: `X@GRAD` has the type of X, in outputs and in inputs.
 

@@ -77,14 +77,14 @@ def _settings(children: Iterable[Node], known: Iterable[str], what: str, context
     return result
 
 
-def _setting_number(value: Token | None, kind: str, default: int, context: Context, low: int | None = None) -> int:
+def _setting_number(value: Token | None, kind: str, default: int, context: Context) -> int:
     if value is None:
         return default
     if value.type != kind:
         wanted = "a block (`^n`)" if kind == "LABEL" else "a number"
         context.report("syntax", f"expected {wanted} here", value)
         return default
-    return number(value, context, 32 if kind == "LABEL" else 64, low)
+    return number(value, context, 32 if kind == "LABEL" else 64)
 
 
 def read_program_head(node: Node, context: Context) -> ProgramHead:

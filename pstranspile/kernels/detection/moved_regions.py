@@ -9,7 +9,7 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.kernels.boxes import rounded
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import per_op, plain_kernel
 from pstranspile.kernels.ragged import plain
 from pstranspile.kernels.regions import PooledSize, Samples, images_of, pooled_size, samples
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, real
@@ -120,49 +120,43 @@ def _taken(flat: Array, part: _Part) -> Array:
     return flat[part.read[None, :, :, :, None, None], part.at.places[:, None]]
 
 
-@kernel("deformable_psroi_pooling", "TopCount Output", lod="new")
-def _deformable_psroi_pooling_values(op: Op) -> Run:
+@plain_kernel("deformable_psroi_pooling", "TopCount Output", lod="new")
+def _deformable_psroi_pooling_values(
+    Input: object, ROIs: object, Trans: object, *, of: _Layout = per_op(_layout)
+) -> tuple[Array, Array]:
     """Parts without a sample are 0."""
-    of = _layout(op)
-
-    def run(Input: object, ROIs: object, Trans: object) -> tuple[Array, Array]:
-        x, rois = plain(Input), plain(ROIs)
-        images = images_of(ROIs, None, len(x))
-        flat = x.reshape(*x.shape[:2], -1)
-        out = np.zeros((len(rois), of.channels, of.size.height, of.size.width), x.dtype)
-        counts = np.zeros_like(out)
-        for part in _parts_of(of, rois, plain(Trans), x.shape[2:]):
-            total = (_taken(flat[images[part.region]], part) * part.at.weights[:, None]).sum(axis=(0, 4, 5))
-            out[part.region, part.made] = total / np.maximum(part.count, 1)
-            counts[part.region, part.made] = part.count
-        return counts, out
-
-    return run
+    x, rois = plain(Input), plain(ROIs)
+    images = images_of(ROIs, None, len(x))
+    flat = x.reshape(*x.shape[:2], -1)
+    out = np.zeros((len(rois), of.channels, of.size.height, of.size.width), x.dtype)
+    counts = np.zeros_like(out)
+    for part in _parts_of(of, rois, plain(Trans), x.shape[2:]):
+        total = (_taken(flat[images[part.region]], part) * part.at.weights[:, None]).sum(axis=(0, 4, 5))
+        out[part.region, part.made] = total / np.maximum(part.count, 1)
+        counts[part.region, part.made] = part.count
+    return counts, out
 
 
-@kernel("deformable_psroi_pooling_grad", "Input@GRAD Trans@GRAD", lod="new")
-def _deformable_psroi_pooling_grad(op: Op) -> Run:
-    of = _layout(op)
-
-    def run(Input: object, ROIs: object, Trans: object, TopCount: object, Output_GRAD: object) -> tuple[Array, Array]:
-        x, rois, trans = plain(Input), plain(ROIs), plain(Trans)
-        slope = plain(Output_GRAD) / np.maximum(plain(TopCount), 1)
-        images = images_of(ROIs, None, len(x))
-        flat = x.reshape(*x.shape[:2], -1)
-        result, moved = np.zeros_like(flat), np.zeros_like(trans)
-        down, along = of.places(of.parts)
-        for part in _parts_of(of, rois, trans, x.shape[2:]):
-            image = images[part.region]
-            each = slope[part.region, part.made][..., None, None]
-            spread = part.at.weights[:, None] * each
-            places = (part.read[None, :, :, :, None, None], part.at.places[:, None])
-            np.add.at(result[image], places, spread)
-            if of.fixed:
-                continue
-            held = _taken(flat[image], part) * each
-            for axis, by in ((0, part.at.slopes[1]), (1, part.at.slopes[0])):
-                total = (held * by[:, None]).sum(axis=(0, 1, 4, 5)) * part.moves[axis]
-                np.add.at(moved[part.region, 2 * part.label + axis], (down, along), total)
-        return result.reshape(x.shape), moved
-
-    return run
+@plain_kernel("deformable_psroi_pooling_grad", "Input@GRAD Trans@GRAD", lod="new")
+def _deformable_psroi_pooling_grad(
+    Input: object, ROIs: object, Trans: object, TopCount: object, Output_GRAD: object, *, of: _Layout = per_op(_layout)
+) -> tuple[Array, Array]:
+    x, rois, trans = plain(Input), plain(ROIs), plain(Trans)
+    slope = plain(Output_GRAD) / np.maximum(plain(TopCount), 1)
+    images = images_of(ROIs, None, len(x))
+    flat = x.reshape(*x.shape[:2], -1)
+    result, moved = np.zeros_like(flat), np.zeros_like(trans)
+    down, along = of.places(of.parts)
+    for part in _parts_of(of, rois, trans, x.shape[2:]):
+        image = images[part.region]
+        each = slope[part.region, part.made][..., None, None]
+        spread = part.at.weights[:, None] * each
+        places = (part.read[None, :, :, :, None, None], part.at.places[:, None])
+        np.add.at(result[image], places, spread)
+        if of.fixed:
+            continue
+        held = _taken(flat[image], part) * each
+        for axis, by in ((0, part.at.slopes[1]), (1, part.at.slopes[0])):
+            total = (held * by[:, None]).sum(axis=(0, 1, 4, 5)) * part.moves[axis]
+            np.add.at(moved[part.region, 2 * part.label + axis], (down, along), total)
+    return result.reshape(x.shape), moved

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.kernels.ragged import plain
 from pstranspile.kernels.regions import PooledSize, images_of, pooled_size
 from pstranspile.values import Array
@@ -68,23 +68,20 @@ def _ends_of(counts: Array | None) -> Array | None:
     return None if counts is None else np.concatenate([[0], np.cumsum(plain(counts).reshape(-1))])
 
 
-@kernel("prroi_pool", lod="new")
-def _prroi_pool_values(op: Op) -> Run:
+@plain_kernel("prroi_pool", lod="new")
+def _prroi_pool_values(
+    X: object, ROIs: object, BatchRoINums: Array | None, *, size: PooledSize = per_op(pooled_size)
+) -> Array:
     """X is interpolated bilinearly between pixels, and is 0 outside. Empty parts are 0."""
-    size = pooled_size(op)
-
-    def run(X: object, ROIs: object, BatchRoINums: Array | None) -> Array:
-        x, rois = plain(X), plain(ROIs)
-        images = images_of(ROIs, _ends_of(BatchRoINums), len(x))
-        out = np.zeros((len(rois), x.shape[1], size.height, size.width), x.dtype)
-        for number, region in enumerate(_precise_regions(rois, size)):
-            of = region.integrals(x.shape[2:])
-            there = of.area > 0
-            total = of.down @ x[images[number]] @ of.along.T
-            out[number] = np.where(there, total / np.where(there, of.area, 1), 0)
-        return out
-
-    return run
+    x, rois = plain(X), plain(ROIs)
+    images = images_of(ROIs, _ends_of(BatchRoINums), len(x))
+    out = np.zeros((len(rois), x.shape[1], size.height, size.width), x.dtype)
+    for number, region in enumerate(_precise_regions(rois, size)):
+        of = region.integrals(x.shape[2:])
+        there = of.area > 0
+        total = of.down @ x[images[number]] @ of.along.T
+        out[number] = np.where(there, total / np.where(there, of.area, 1), 0)
+    return out
 
 
 @kernel("prroi_pool_grad", "X@GRAD ROIs@GRAD", lod="new")

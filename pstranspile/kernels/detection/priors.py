@@ -7,7 +7,7 @@ from math import floor, sqrt
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.ops.attributes import flag, ints_attr, real, reals_attr
 from pstranspile.ops.detection.priors import SAME_RATIO, expanded_ratios, positive
 from pstranspile.values import Array
@@ -55,21 +55,18 @@ def _spread(op: Op, boxes: Array) -> tuple[Array, Array]:
     return boxes, np.broadcast_to(np.array(reals_attr(op, "variances"), boxes.dtype), boxes.shape).copy()
 
 
-@kernel("prior_box", "Boxes Variances", lod="none")
-def _prior_box_values(op: Op) -> Run:
-    halves = _half_sizes(op)
-
-    def run(Input: Array, Image: Array) -> tuple[Array, Array]:
-        across, down = _steps(op, Input, Image)
-        height, width = Input.shape[2:]
-        middles = np.empty((height, width, 1, 2), Input.dtype)
-        middles[..., 0] = _centers(op, width, across, Input.dtype)[:, None]
-        middles[..., 1] = _centers(op, height, down, Input.dtype)[:, None, None]
-        image = np.array([Image.shape[3], Image.shape[2]], Input.dtype)
-        half = halves.astype(Input.dtype)
-        return _spread(op, np.concatenate([(middles - half) / image, (middles + half) / image], axis=3))
-
-    return run
+@plain_kernel("prior_box", "Boxes Variances", lod="none")
+def _prior_box_values(
+    Input: Array, Image: Array, *, op: Op, halves: Array = per_op(_half_sizes)
+) -> tuple[Array, Array]:
+    across, down = _steps(op, Input, Image)
+    height, width = Input.shape[2:]
+    middles = np.empty((height, width, 1, 2), Input.dtype)
+    middles[..., 0] = _centers(op, width, across, Input.dtype)[:, None]
+    middles[..., 1] = _centers(op, height, down, Input.dtype)[:, None, None]
+    image = np.array([Image.shape[3], Image.shape[2]], Input.dtype)
+    half = halves.astype(Input.dtype)
+    return _spread(op, np.concatenate([(middles - half) / image, (middles + half) / image], axis=3))
 
 
 @kernel("density_prior_box", "Boxes Variances", lod="none")

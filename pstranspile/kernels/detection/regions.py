@@ -9,7 +9,7 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.kernels.boxes import rounded
-from pstranspile.kernels.kernel import Run, kernel, plain_kernel
+from pstranspile.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.kernels.ragged import plain
 from pstranspile.kernels.regions import PooledSize, Samples, edge_samples, images_of, pooled_size, scattered
 from pstranspile.ops.attributes import int_attr
@@ -50,25 +50,22 @@ def _filled(number: int, top: Array, bottom: Array, left: Array, right: Array) -
                 yield number, row, column, rows, columns
 
 
-@kernel("roi_pool", "Out Argmax", lod="new")
-def _roi_pool_values(op: Op) -> Run:
+@plain_kernel("roi_pool", "Out Argmax", lod="new")
+def _roi_pool_values(
+    X: object, ROIs: object, RoisLod: Array | None, *, size: PooledSize = per_op(pooled_size)
+) -> tuple[Array, Array]:
     """Empty parts are 0 and have the index -1."""
-    size = pooled_size(op)
-
-    def run(X: object, ROIs: object, RoisLod: Array | None) -> tuple[Array, Array]:
-        x, rois = plain(X), plain(ROIs)
-        images = images_of(ROIs, RoisLod, len(x))
-        out = np.zeros((len(rois), x.shape[1], size.height, size.width), x.dtype)
-        places = np.full(out.shape, -1, "int64")
-        for number, row, column, rows, columns in _whole_parts(rois, size, x.shape[2:]):
-            part = x[images[number], :, rows, columns]
-            best = part.reshape(len(part), -1).argmax(axis=1)
-            down, along = np.divmod(best, part.shape[2])
-            places[number, :, row, column] = (down + rows.start) * x.shape[3] + along + columns.start
-            out[number, :, row, column] = part.reshape(len(part), -1)[np.arange(len(part)), best]
-        return out, places
-
-    return run
+    x, rois = plain(X), plain(ROIs)
+    images = images_of(ROIs, RoisLod, len(x))
+    out = np.zeros((len(rois), x.shape[1], size.height, size.width), x.dtype)
+    places = np.full(out.shape, -1, "int64")
+    for number, row, column, rows, columns in _whole_parts(rois, size, x.shape[2:]):
+        part = x[images[number], :, rows, columns]
+        best = part.reshape(len(part), -1).argmax(axis=1)
+        down, along = np.divmod(best, part.shape[2])
+        places[number, :, row, column] = (down + rows.start) * x.shape[3] + along + columns.start
+        out[number, :, row, column] = part.reshape(len(part), -1)[np.arange(len(part)), best]
+    return out, places
 
 
 @plain_kernel("roi_pool_grad", "X@GRAD", lod="new")
@@ -149,33 +146,27 @@ def _channel_parts(rois: Array, size: PooledSize, dims: tuple[int, int]) -> Iter
         yield from _filled(number, top, bottom, left, right)
 
 
-@kernel("psroi_pool", lod="new")
-def _psroi_pool_values(op: Op) -> Run:
-    size, channels = pooled_size(op), int_attr(op, "output_channels")
-
-    def run(X: object, ROIs: object) -> Array:
-        x, rois = plain(X), plain(ROIs)
-        images = images_of(ROIs, None, len(x))
-        own = x.reshape(len(x), channels, size.height, size.width, *x.shape[2:])
-        out = np.zeros((len(rois), channels, size.height, size.width), x.dtype)
-        for number, row, column, rows, columns in _channel_parts(rois, size, x.shape[2:]):
-            out[number, :, row, column] = own[images[number], :, row, column, rows, columns].mean(axis=(1, 2))
-        return out
-
-    return run
+@plain_kernel("psroi_pool", lod="new")
+def _psroi_pool_values(
+    X: object, ROIs: object, *, size: PooledSize = per_op(pooled_size), output_channels: int
+) -> Array:
+    x, rois = plain(X), plain(ROIs)
+    images = images_of(ROIs, None, len(x))
+    own = x.reshape(len(x), output_channels, size.height, size.width, *x.shape[2:])
+    out = np.zeros((len(rois), output_channels, size.height, size.width), x.dtype)
+    for number, row, column, rows, columns in _channel_parts(rois, size, x.shape[2:]):
+        out[number, :, row, column] = own[images[number], :, row, column, rows, columns].mean(axis=(1, 2))
+    return out
 
 
-@kernel("psroi_pool_grad", "X@GRAD", lod="new")
-def _psroi_pool_grad(op: Op) -> Run:
-    size, channels = pooled_size(op), int_attr(op, "output_channels")
-
-    def run(X: object, ROIs: object, Out_GRAD: object) -> Array:
-        x, rois, slope = plain(X), plain(ROIs), plain(Out_GRAD)
-        images = images_of(ROIs, None, len(x))
-        result = np.zeros((len(x), channels, size.height, size.width, *x.shape[2:]), slope.dtype)
-        for number, row, column, rows, columns in _channel_parts(rois, size, x.shape[2:]):
-            part = result[images[number], :, row, column, rows, columns]
-            part += slope[number, :, row, column, None, None] / (part.shape[1] * part.shape[2])
-        return result.reshape(x.shape)
-
-    return run
+@plain_kernel("psroi_pool_grad", "X@GRAD", lod="new")
+def _psroi_pool_grad(
+    X: object, ROIs: object, Out_GRAD: object, *, size: PooledSize = per_op(pooled_size), output_channels: int
+) -> Array:
+    x, rois, slope = plain(X), plain(ROIs), plain(Out_GRAD)
+    images = images_of(ROIs, None, len(x))
+    result = np.zeros((len(x), output_channels, size.height, size.width, *x.shape[2:]), slope.dtype)
+    for number, row, column, rows, columns in _channel_parts(rois, size, x.shape[2:]):
+        part = result[images[number], :, row, column, rows, columns]
+        part += slope[number, :, row, column, None, None] / (part.shape[1] * part.shape[2])
+    return result.reshape(x.shape)

@@ -10,7 +10,7 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.kernels.boxes import decoded, joined, offsets_of, overlaps, require_count, rounded
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.kernels.ragged import plain
 from pstranspile.kernels.suppression import best_of, kept, likeliest
 from pstranspile.ops.attributes import flag, int_attr, real
@@ -106,26 +106,18 @@ def _or_none(rows: list[Array]) -> LoDTensor:
     return LoDTensor(np.full((1, 1), -1, result.data.dtype), [[0, 1]])
 
 
-@kernel("multiclass_nms", lod="new")
-def _multiclass_nms_values(op: Op) -> Run:
-    settings = _settings(op)
-
-    def run(BBoxes: object, Scores: object) -> LoDTensor:
-        images = _images(BBoxes, Scores)
-        return _or_none([_rows(image, _chosen(image, by_class, settings))[0] for by_class, image in images])
-
-    return run
+@plain_kernel("multiclass_nms", lod="new")
+def _multiclass_nms_values(BBoxes: object, Scores: object, *, settings: _Settings = per_op(_settings)) -> LoDTensor:
+    images = _images(BBoxes, Scores)
+    return _or_none([_rows(image, _chosen(image, by_class, settings))[0] for by_class, image in images])
 
 
-@kernel("multiclass_nms2", "Out Index", lod="new")
-def _multiclass_nms2_values(op: Op) -> Run:
-    settings = _settings(op)
-
-    def run(BBoxes: object, Scores: object) -> tuple[LoDTensor, LoDTensor]:
-        chosen = [_rows(image, _chosen(image, by_class, settings)) for by_class, image in _images(BBoxes, Scores)]
-        return joined([rows for rows, _ in chosen]), joined([numbers for _, numbers in chosen])
-
-    return run
+@plain_kernel("multiclass_nms2", "Out Index", lod="new")
+def _multiclass_nms2_values(
+    BBoxes: object, Scores: object, *, settings: _Settings = per_op(_settings)
+) -> tuple[LoDTensor, LoDTensor]:
+    chosen = [_rows(image, _chosen(image, by_class, settings)) for by_class, image in _images(BBoxes, Scores)]
+    return joined([rows for rows, _ in chosen]), joined([numbers for _, numbers in chosen])
 
 
 def _merged(boxes: Array, scores: Array, overlap: float, edge: int) -> Array:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from pstranspile.arithmetic import exp, shares_of_exp, sum_of_row
@@ -16,12 +14,8 @@ from pstranspile.values import Array
 
 formula("relu", "np.maximum({X}, 0)")
 formula("relu_grad", "{Out_GRAD} * ({Out} > 0)", "X@GRAD")
-formula("leaky_relu", lambda op: f"np.where({{X}} > 0, {{X}}, {{X}} * {real(op, 'alpha')!r})")
-formula(
-    "leaky_relu_grad",
-    lambda op: f"np.where({{Out}} > 0, {{Out_GRAD}}, {{Out_GRAD}} * {real(op, 'alpha')!r})",
-    "X@GRAD",
-)
+formula("leaky_relu", "np.where({X} > 0, {X}, {X} * $alpha)")
+formula("leaky_relu_grad", "np.where({Out} > 0, {Out_GRAD}, {Out_GRAD} * $alpha)", "X@GRAD")
 formula("sigmoid", "sigmoid({X})")
 formula("sigmoid_grad", "{Out_GRAD} * {Out} * (1 - {Out})", "X@GRAD")
 formula("logsigmoid", "-softplus(-{X})")
@@ -81,18 +75,6 @@ def _softmax_grad(Out: Array, Out_GRAD: Array, *, axis: int = -1) -> Array:
     return result
 
 
-def _with(expression: str, *names: str) -> Callable[[Op], str]:
-    """The expression with the op's attributes in place of `$0`, `$1`, ..."""
-
-    def of(op: Op) -> str:
-        text = expression
-        for number, name in enumerate(names):
-            text = text.replace(f"${number}", repr(real(op, name)))
-        return text
-
-    return of
-
-
 def _selu_limit(op: Op) -> float:
     """scale * alpha, rounded to float32 as in Fluid."""
     return float(np.float32(real(op, "scale")) * np.float32(real(op, "alpha")))
@@ -106,47 +88,45 @@ formula("atan", "np.arctan({X})")
 formula("atan_grad", "{Out_GRAD} / (1 + {X} * {X})", "X@GRAD")
 formula("log1p", "np.log1p({X})")
 formula("log1p_grad", "{Out_GRAD} / (1 + {X})", "X@GRAD")
-formula("brelu", _with("np.minimum(np.maximum({X}, $0), $1)", "t_min", "t_max"))
-formula("brelu_grad", _with("{Out_GRAD} * (({X} > $0) & ({X} < $1))", "t_min", "t_max"), "X@GRAD")
-formula("relu6", _with("np.minimum(np.maximum({X}, 0), $0)", "threshold"))
-formula("relu6_grad", _with("{Out_GRAD} * (({Out} > 0) & ({Out} < $0))", "threshold"), "X@GRAD")
-formula("elu", _with("np.maximum({X}, 0) + np.minimum($0 * np.expm1({X}), 0)", "alpha"))
-formula("elu_grad", _with("{Out_GRAD} * np.where({X} > 0, 1, $0 * np.exp(np.minimum({X}, 0)))", "alpha"), "X@GRAD")
-formula("selu", _with("$0 * np.where({X} > 0, {X}, $1 * np.expm1(np.minimum({X}, 0)))", "scale", "alpha"))
+formula("brelu", "np.minimum(np.maximum({X}, $t_min), $t_max)")
+formula("brelu_grad", "{Out_GRAD} * (({X} > $t_min) & ({X} < $t_max))", "X@GRAD")
+formula("relu6", "np.minimum(np.maximum({X}, 0), $threshold)")
+formula("relu6_grad", "{Out_GRAD} * (({Out} > 0) & ({Out} < $threshold))", "X@GRAD")
+formula("elu", "np.maximum({X}, 0) + np.minimum($alpha * np.expm1({X}), 0)")
+formula("elu_grad", "{Out_GRAD} * np.where({X} > 0, 1, $alpha * np.exp(np.minimum({X}, 0)))", "X@GRAD")
+formula("selu", "$scale * np.where({X} > 0, {X}, $alpha * np.expm1(np.minimum({X}, 0)))")
 formula(
     "selu_grad",
-    lambda op: f"{{Out_GRAD}} * np.where({{Out}} > 0, {real(op, 'scale')!r}, {{Out}} + {_selu_limit(op)!r})",
+    lambda op: f"{{Out_GRAD}} * np.where({{Out}} > 0, $scale, {{Out}} + {_selu_limit(op)!r})",
     "X@GRAD",
     lod="none",
 )
-formula("hard_sigmoid", _with("np.minimum(np.maximum({X} * $0 + $1, 0), 1)", "slope", "offset"))
-formula("hard_sigmoid_grad", _with("{Out_GRAD} * (({Out} > 0) & ({Out} < 1)) * $0", "slope"), "X@GRAD")
-formula("hard_swish", _with("{X} * np.minimum(np.maximum({X} + $0, 0), $1) / $2", "offset", "threshold", "scale"))
+formula("hard_sigmoid", "np.minimum(np.maximum({X} * $slope + $offset, 0), 1)")
+formula("hard_sigmoid_grad", "{Out_GRAD} * (({Out} > 0) & ({Out} < 1)) * $slope", "X@GRAD")
+formula("hard_swish", "{X} * np.minimum(np.maximum({X} + $offset, 0), $threshold) / $scale")
 formula(
     "hard_swish_grad",
-    _with(
-        "{Out_GRAD} * np.where({X} + $0 < $1, ({X} + $0 > 0) * (2 * {X} + $0) / $2, $1 / $2)",
-        *("offset", "threshold", "scale"),
-    ),
+    "{Out_GRAD} * np.where({X} + $offset < $threshold, "
+    "({X} + $offset > 0) * (2 * {X} + $offset) / $scale, $threshold / $scale)",
     "X@GRAD",
 )
-formula("hard_shrink", _with("{X} * (np.abs({X}) > $0)", "threshold"))
-formula("hard_shrink_grad", _with("{Out_GRAD} * (np.abs({X}) > $0)", "threshold"), "X@GRAD")
-formula("softshrink", _with("np.sign({X}) * np.maximum(np.abs({X}) - $0, 0)", "lambda"))
-formula("softshrink_grad", _with("{Out_GRAD} * (np.abs({X}) > $0)", "lambda"), "X@GRAD")
-formula("soft_relu", _with("log(1 + exp(np.clip({X}, -$0, $0)))", "threshold"))
+formula("hard_shrink", "{X} * (np.abs({X}) > $threshold)")
+formula("hard_shrink_grad", "{Out_GRAD} * (np.abs({X}) > $threshold)", "X@GRAD")
+formula("softshrink", "np.sign({X}) * np.maximum(np.abs({X}) - $lambda, 0)")
+formula("softshrink_grad", "{Out_GRAD} * (np.abs({X}) > $lambda)", "X@GRAD")
+formula("soft_relu", "log(1 + exp(np.clip({X}, -$threshold, $threshold)))")
 formula(
     "soft_relu_grad",
-    _with("{Out_GRAD} * (1 - exp(-{Out})) * (({Out} > -$0) & ({Out} < $0))", "threshold"),
+    "{Out_GRAD} * (1 - exp(-{Out})) * (({Out} > -$threshold) & ({Out} < $threshold))",
     "X@GRAD",
 )
-formula("stanh", _with("$1 * tanh($0 * {X})", "scale_a", "scale_b"))
-formula("stanh_grad", _with("{Out_GRAD} * $0 * $1 * (1 - np.square(tanh($0 * {X})))", "scale_a", "scale_b"), "X@GRAD")
-formula("swish", _with("{X} / (1 + exp(-$0 * {X}))", "beta"))
+formula("stanh", "$scale_b * tanh($scale_a * {X})")
+formula("stanh_grad", "{Out_GRAD} * $scale_a * $scale_b * (1 - np.square(tanh($scale_a * {X})))", "X@GRAD")
+formula("swish", "{X} / (1 + exp(-$beta * {X}))")
 formula("tanh_shrink", "{X} - tanh({X})")
 formula("tanh_shrink_grad", "{Out_GRAD} * np.square(tanh({X}))", "X@GRAD")
-formula("thresholded_relu", _with("{X} * ({X} > $0)", "threshold"))
-formula("thresholded_relu_grad", _with("{Out_GRAD} * ({X} > $0)", "threshold"), "X@GRAD")
+formula("thresholded_relu", "{X} * ({X} > $threshold)")
+formula("thresholded_relu_grad", "{Out_GRAD} * ({X} > $threshold)", "X@GRAD")
 
 
 @plain_kernel("swish_grad", "X@GRAD")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 
@@ -97,9 +98,42 @@ def _wanted(op: Op) -> tuple[int, bool, bool]:
     return int_attr(op, "axis", -1), wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
 
 
-def _gradients(op: Op, of_x: Callable[..., Array], of_y: Callable[..., Array]) -> Run:
-    """The gradient kernel of a binary op, from two functions of (x, y, out, gradient), aligned, one for each input."""
-    axis, wants_x, wants_y = _wanted(op)
+_Slope: TypeAlias = Callable[[Array, Array, "Array | None", Array], Array]
+"""The gradient of an input from X, Y, Out and Out@GRAD, aligned."""
+
+
+def _power_slope(x: Array, y: Array, _out: Array | None, gradient: Array) -> Array:
+    """The gradient of the exponent; the derivative of 0 to the power of y is 0 for y > 0."""
+    return gradient * np.where(x == 0, 0, np.log(np.where(x == 0, 1, x))).astype(x.dtype) * power(x, y)
+
+
+_SLOPES: dict[str, tuple[_Slope, _Slope]] = {
+    "elementwise_mul_grad": (
+        lambda _x, y, _out, gradient: gradient * y,
+        lambda x, _y, _out, gradient: gradient * x,
+    ),
+    "elementwise_div_grad": (
+        lambda _x, y, _out, gradient: gradient / y,
+        lambda _x, y, out, gradient: -gradient * out / y,
+    ),
+    "elementwise_max_grad": (
+        lambda x, y, _out, gradient: gradient * (x > y),
+        lambda x, y, _out, gradient: gradient * ~(x > y),  # for equal elements the whole gradient goes to Y
+    ),
+    "elementwise_min_grad": (
+        lambda x, y, _out, gradient: gradient * (x < y),
+        lambda x, y, _out, gradient: gradient * ~(x < y),
+    ),
+    "elementwise_pow_grad": (
+        lambda x, y, _out, gradient: gradient * y * power(x, y - 1),
+        _power_slope,
+    ),
+}
+
+
+@kernel(" ".join(_SLOPES), _GRADIENTS, lod="each")
+def _function_grad(op: Op) -> Run:
+    (of_x, of_y), (axis, wants_x, wants_y) = _SLOPES[op.type], _wanted(op)
 
     def run(X: Array, Y: Array, Out: Array | None, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
         if X.shape == Y.shape:
@@ -114,53 +148,6 @@ def _gradients(op: Op, of_x: Callable[..., Array], of_y: Callable[..., Array]) -
         )
 
     return run
-
-
-@kernel("elementwise_mul_grad", _GRADIENTS, lod="each")
-def _mul_grad(op: Op) -> Run:
-    def of_x(_x: Array, y: Array, _out: None, gradient: Array) -> Array:
-        return gradient * y
-
-    def of_y(x: Array, _y: Array, _out: None, gradient: Array) -> Array:
-        return gradient * x
-
-    return _gradients(op, of_x, of_y)
-
-
-@kernel("elementwise_div_grad", _GRADIENTS, lod="each")
-def _div_grad(op: Op) -> Run:
-    def of_x(_x: Array, y: Array, _out: Array, gradient: Array) -> Array:
-        return gradient / y
-
-    def of_y(_x: Array, y: Array, out: Array, gradient: Array) -> Array:
-        return -gradient * out / y
-
-    return _gradients(op, of_x, of_y)
-
-
-@kernel("elementwise_max_grad elementwise_min_grad", _GRADIENTS, lod="each")
-def _extreme_grad(op: Op) -> Run:
-    chosen = np.greater if op.type == "elementwise_max_grad" else np.less
-
-    def of_x(x: Array, y: Array, _out: None, gradient: Array) -> Array:
-        return gradient * chosen(x, y)
-
-    def of_y(x: Array, y: Array, _out: None, gradient: Array) -> Array:
-        return gradient * ~chosen(x, y)  # for equal elements the whole gradient goes to Y
-
-    return _gradients(op, of_x, of_y)
-
-
-@kernel("elementwise_pow_grad", _GRADIENTS, lod="each")
-def _pow_grad(op: Op) -> Run:
-    def of_x(x: Array, y: Array, _out: None, gradient: Array) -> Array:
-        return gradient * y * power(x, y - 1)
-
-    def of_y(x: Array, y: Array, _out: None, gradient: Array) -> Array:
-        # the derivative of 0 to the power of y is 0 for y > 0
-        return gradient * np.where(x == 0, 0, np.log(np.where(x == 0, 1, x))).astype(x.dtype) * power(x, y)
-
-    return _gradients(op, of_x, of_y)
 
 
 formula("minus", "{X} - {Y}")

@@ -9,9 +9,8 @@ import numpy as np
 from pstranspile.arithmetic import sum_over
 from pstranspile.ir.model import Op
 from pstranspile.kernels.broadcasting import sum_to
-from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
-from pstranspile.kernels.numeric import as_matrix, formula
-from pstranspile.ops.attributes import flag, ints_attr
+from pstranspile.kernels.kernel import Run, kernel, per_op, plain_kernel, wanted
+from pstranspile.kernels.numeric import as_matrix, at_least_1d, formula, reduced_axes
 from pstranspile.values import Array
 
 formula("squared_l2_norm", "np.dot({X}.reshape(-1), {X}.reshape(-1)).reshape(1)", lod="none")
@@ -98,11 +97,6 @@ def _power_norm(x: Array, p: float, axis: int | None, keep: bool) -> Array:
     return np.add.reduce(size**p, axis=axis, keepdims=keep) ** (1 / p)
 
 
-def _at_least_1d(value: Array) -> Array:
-    """Adds a dim to a 0-d result, because Fluid has no 0-d tensors."""
-    return np.asarray(value).reshape(-1) if np.ndim(value) == 0 else value
-
-
 def _power_norm_slope(x: Array, norm: Array, p: float) -> Array:
     """The derivative of a p-norm by each element; 0 where the element or the norm is 0."""
     if p == 0:
@@ -119,7 +113,7 @@ def _power_norm_slope(x: Array, norm: Array, p: float) -> Array:
 
 @plain_kernel("p_norm", lod="none")
 def _p_norm_values(X: Array, *, porder: float, axis: int = -1, keepdim: bool) -> Array:
-    return _at_least_1d(_power_norm(X, porder, axis, keepdim))
+    return at_least_1d(_power_norm(X, porder, axis, keepdim))
 
 
 @plain_kernel("p_norm_grad", "X@GRAD", lod="none")
@@ -133,41 +127,25 @@ formula("l1_norm", "np.add.reduce(np.abs({X}), axis=None).reshape(1)", lod="none
 formula("l1_norm_grad", "np.sign({X}) * {Out_GRAD}", "X@GRAD", lod="none")
 
 
-def _axes(op: Op) -> Callable[[int], tuple[int, ...]]:
-    """A function from the rank of X to the dims to reduce, as non-negative numbers."""
-    dims = None if flag(op, "reduce_all") else ints_attr(op, "dim")
-
-    def axes(rank: int) -> tuple[int, ...]:
-        return tuple(range(rank)) if dims is None else tuple([dim % rank for dim in dims])
-
-    return axes
+@plain_kernel("frobenius_norm")
+def _frobenius_norm_values(
+    X: Array, *, axes: Callable[[int], tuple[int, ...]] = per_op(reduced_axes), keep_dim: bool
+) -> Array:
+    return at_least_1d(np.sqrt(np.add.reduce(np.square(X), axis=axes(X.ndim), keepdims=keep_dim)))
 
 
-@kernel("frobenius_norm")
-def _frobenius_norm_values(op: Op) -> Run:
-    axes, keep = _axes(op), flag(op, "keep_dim")
-
-    def run(X: Array) -> Array:
-        return _at_least_1d(np.sqrt(np.add.reduce(np.square(X), axis=axes(X.ndim), keepdims=keep)))
-
-    return run
-
-
-@kernel("frobenius_norm_grad", "X@GRAD", lod="each")
-def _frobenius_norm_grad(op: Op) -> Run:
-    axes = _axes(op)
-
-    def run(X: Array, Out: Array, Out_GRAD: Array) -> Array:
-        gone = axes(X.ndim)
-        kept = tuple([1 if at in gone else dim for at, dim in enumerate(X.shape)])
-        return _power_norm_slope(X, Out.reshape(kept), 2) * Out_GRAD.reshape(kept)
-
-    return run
+@plain_kernel("frobenius_norm_grad", "X@GRAD", lod="each")
+def _frobenius_norm_grad(
+    X: Array, Out: Array, Out_GRAD: Array, *, axes: Callable[[int], tuple[int, ...]] = per_op(reduced_axes)
+) -> Array:
+    gone = axes(X.ndim)
+    kept = tuple([1 if at in gone else dim for at, dim in enumerate(X.shape)])
+    return _power_norm_slope(X, Out.reshape(kept), 2) * Out_GRAD.reshape(kept)
 
 
 @plain_kernel("dist", lod="none")
 def _dist_values(X: Array, Y: Array, *, p: float) -> Array:
-    return _at_least_1d(_power_norm(X - Y, p, None, False))
+    return at_least_1d(_power_norm(X - Y, p, None, False))
 
 
 @plain_kernel("dist_grad", "X@GRAD Y@GRAD", lod="none")

@@ -92,4 +92,4 @@ def _scaled(op: Op, over: bool = False) -> str | None:
     return f"{{X}} * {factor} + {bias}" if flag(op, "bias_after_scale") else f"({{X}} + {bias}) * {factor}"
 
 
-formula("increment", lambda op: f"{{X}} + {{X}}.dtype.type({real(op, 'step')!r})")
+formula("increment", "{X} + {X}.dtype.type($step)")

@@ -16,7 +16,7 @@ import numpy as np
 
 from pstranspile.arithmetic import product_of
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.kernels.ragged import plain
 from pstranspile.kernels.recurrent_steps import (
     Activation,
@@ -200,63 +200,54 @@ def _weight_gradient(weight: Array, result: _Gradients, before: Array, reset: Ar
     return total
 
 
-@kernel("gru", "Hidden BatchGate BatchResetHiddenPrev BatchHidden", lod="own")
-def _gru(op: Op) -> Run:
-    unit, reverse = _unit(op), flag(op, "is_reverse")
-
-    def run(Input: Any, Weight: Any, H0: Any = None, Bias: Any = None) -> tuple[Any, ...]:
-        x, lod, steps = steps_of(Input, "Input", reverse)
-        weight, state = plain(Weight), None if H0 is None else plain(H0)
-        weights, width = _weights(weight), len(weight)
-        require_rows(state, len(steps.order), width, "H0")
-        parted = steps.parted(_biased(x, Bias, weight), 3)
-        hidden, reset = np.empty((2, len(x), width), parted.dtype)
-        first = steps.initial(state, width, parted.dtype)
-        _forward(unit, weights, steps.phases, parted, first, reset, hidden)
-        return LoDTensor(steps.back(hidden), lod), steps.noted(steps.joined(parted, 3)), reset, steps.noted(hidden)
-
-    return run
+@plain_kernel("gru", "Hidden BatchGate BatchResetHiddenPrev BatchHidden", lod="own")
+def _gru(
+    Input: Any, Weight: Any, H0: Any = None, Bias: Any = None, *, unit: _Unit = per_op(_unit), is_reverse: bool
+) -> tuple[Any, ...]:
+    x, lod, steps = steps_of(Input, "Input", is_reverse)
+    weight, state = plain(Weight), None if H0 is None else plain(H0)
+    weights, width = _weights(weight), len(weight)
+    require_rows(state, len(steps.order), width, "H0")
+    parted = steps.parted(_biased(x, Bias, weight), 3)
+    hidden, reset = np.empty((2, len(x), width), parted.dtype)
+    first = steps.initial(state, width, parted.dtype)
+    _forward(unit, weights, steps.phases, parted, first, reset, hidden)
+    return LoDTensor(steps.back(hidden), lod), steps.noted(steps.joined(parted, 3)), reset, steps.noted(hidden)
 
 
-@kernel("gru_grad", "Input@GRAD Weight@GRAD H0@GRAD Bias@GRAD", lod="own")
-def _gru_grad(op: Op) -> Run:
-    unit = _unit(op)
-
-    def run(
-        Weight: Any,
-        BatchGate: Any,
-        BatchResetHiddenPrev: Any,
-        BatchHidden: Any,
-        Hidden_GRAD: Any,
-        H0: Any = None,
-    ) -> tuple[Any, ...]:
-        steps = steps_noted(BatchGate, "BatchGate")
-        weight, gates = plain(Weight), plain(BatchGate)
-        first = steps.initial(None if H0 is None else plain(H0), len(weight), gates.dtype)
-        before = steps.before(plain(BatchHidden), first)
-        slopes, grad = _slopes(unit, gates, before), steps.batch(plain(Hidden_GRAD))
-        carried = np.zeros((len(steps.order), len(weight)), grad.dtype)
-        result = _backward(_weights(weight), slopes, steps.phases, grad, carried)
-        weight_grad = _weight_gradient(weight, result, before, plain(BatchResetHiddenPrev))
-        bias = np.add.reduce(result.parts, axis=1).reshape(1, -1)
-        return steps.joined_back(result.parts), weight_grad, steps.initial_back(carried), bias
-
-    return run
+@plain_kernel("gru_grad", "Input@GRAD Weight@GRAD H0@GRAD Bias@GRAD", lod="own")
+def _gru_grad(
+    Weight: Any,
+    BatchGate: Any,
+    BatchResetHiddenPrev: Any,
+    BatchHidden: Any,
+    Hidden_GRAD: Any,
+    H0: Any = None,
+    *,
+    unit: _Unit = per_op(_unit),
+) -> tuple[Any, ...]:
+    steps = steps_noted(BatchGate, "BatchGate")
+    weight, gates = plain(Weight), plain(BatchGate)
+    first = steps.initial(None if H0 is None else plain(H0), len(weight), gates.dtype)
+    before = steps.before(plain(BatchHidden), first)
+    slopes, grad = _slopes(unit, gates, before), steps.batch(plain(Hidden_GRAD))
+    carried = np.zeros((len(steps.order), len(weight)), grad.dtype)
+    result = _backward(_weights(weight), slopes, steps.phases, grad, carried)
+    weight_grad = _weight_gradient(weight, result, before, plain(BatchResetHiddenPrev))
+    bias = np.add.reduce(result.parts, axis=1).reshape(1, -1)
+    return steps.joined_back(result.parts), weight_grad, steps.initial_back(carried), bias
 
 
-@kernel("gru_unit", "Gate ResetHiddenPrev Hidden", lod="none")
-def _gru_unit(op: Op) -> Run:
-    unit = _unit(op)
-
-    def run(Input: Array, HiddenPrev: Array, Weight: Array, Bias: Array | None = None) -> tuple[Array, ...]:
-        (rows, width), weights = HiddenPrev.shape, _weights(Weight)
-        require_rows(HiddenPrev, len(Input), len(Weight), "HiddenPrev")
-        parts = _biased(Input, Bias, Weight).reshape(rows, 3, width).swapaxes(0, 1).copy()
-        reset, hidden = np.empty((2, rows, width), parts.dtype)
-        _forward(unit, weights, one_step(rows), parts.reshape(3 * rows, width), HiddenPrev, reset, hidden)
-        return parts.swapaxes(0, 1).reshape(rows, 3 * width), reset, hidden
-
-    return run
+@plain_kernel("gru_unit", "Gate ResetHiddenPrev Hidden", lod="none")
+def _gru_unit(
+    Input: Array, HiddenPrev: Array, Weight: Array, Bias: Array | None = None, *, unit: _Unit = per_op(_unit)
+) -> tuple[Array, ...]:
+    (rows, width), weights = HiddenPrev.shape, _weights(Weight)
+    require_rows(HiddenPrev, len(Input), len(Weight), "HiddenPrev")
+    parts = _biased(Input, Bias, Weight).reshape(rows, 3, width).swapaxes(0, 1).copy()
+    reset, hidden = np.empty((2, rows, width), parts.dtype)
+    _forward(unit, weights, one_step(rows), parts.reshape(3 * rows, width), HiddenPrev, reset, hidden)
+    return parts.swapaxes(0, 1).reshape(rows, 3 * width), reset, hidden
 
 
 @kernel("gru_unit_grad", "Input@GRAD HiddenPrev@GRAD Weight@GRAD Bias@GRAD", lod="none")

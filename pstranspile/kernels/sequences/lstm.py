@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import per_op, plain_kernel
 from pstranspile.kernels.lstm_steps import Gradients, Parameters, Unit, Values, backward, forward
 from pstranspile.kernels.ragged import plain
 from pstranspile.kernels.recurrent_steps import Steps, activation, require_rows, steps_noted, steps_of
@@ -62,83 +62,71 @@ def _initial(steps: Steps, h0: Any, c0: Any, params: Parameters) -> tuple[Array,
     return steps.initial(state, len(params.weight), dtype), steps.initial(cell, width, dtype)
 
 
-@kernel("lstm", "Hidden Cell BatchGate BatchCellPreAct", lod="own")
-def _lstm(op: Op) -> Run:
-    unit = _unit(op)
-
-    def run(Input: Any, Weight: Any, Bias: Any, H0: Any = None, C0: Any = None) -> tuple[Any, ...]:
-        x, lod, steps = steps_of(Input, "Input", unit.reverse)
-        params = _parameters(unit, plain(Weight), plain(Bias), None)
-        values = forward(unit, params, steps, x, *_initial(steps, H0, C0, params))
-        hidden, cell = (LoDTensor(steps.back(value), lod) for value in (values.hidden, values.cells))
-        return hidden, cell, steps.noted(values.gates), values.active
-
-    return run
+@plain_kernel("lstm", "Hidden Cell BatchGate BatchCellPreAct", lod="own")
+def _lstm(
+    Input: Any, Weight: Any, Bias: Any, H0: Any = None, C0: Any = None, *, unit: Unit = per_op(_unit)
+) -> tuple[Any, ...]:
+    x, lod, steps = steps_of(Input, "Input", unit.reverse)
+    params = _parameters(unit, plain(Weight), plain(Bias), None)
+    values = forward(unit, params, steps, x, *_initial(steps, H0, C0, params))
+    hidden, cell = (LoDTensor(steps.back(value), lod) for value in (values.hidden, values.cells))
+    return hidden, cell, steps.noted(values.gates), values.active
 
 
-@kernel("lstm_grad", "Input@GRAD Weight@GRAD Bias@GRAD H0@GRAD C0@GRAD", lod="own")
-def _lstm_grad(op: Op) -> Run:
-    unit = _unit(op)
-
-    def run(
-        Weight: Any,
-        Bias: Any,
-        Hidden: Any,
-        Cell: Any,
-        BatchGate: Any,
-        BatchCellPreAct: Any,
-        Hidden_GRAD: Any,
-        H0: Any = None,
-        C0: Any = None,
-    ) -> tuple[Any, ...]:
-        steps = steps_noted(BatchGate, "BatchGate")
-        params = _parameters(unit, plain(Weight), plain(Bias), None)
-        hidden, cells, grad = (steps.batch(plain(value)) for value in (Hidden, Cell, Hidden_GRAD))
-        values = Values(plain(BatchGate), cells, plain(BatchCellPreAct), hidden, hidden)
-        result = backward(unit, params, steps, values, grad, *_initial(steps, H0, C0, params))
-        states = steps.initial_back(result.state), steps.initial_back(result.cell)
-        return steps.joined_back(result.gates), result.weight, _bias_gradient(result), *states
-
-    return run
+@plain_kernel("lstm_grad", "Input@GRAD Weight@GRAD Bias@GRAD H0@GRAD C0@GRAD", lod="own")
+def _lstm_grad(
+    Weight: Any,
+    Bias: Any,
+    Hidden: Any,
+    Cell: Any,
+    BatchGate: Any,
+    BatchCellPreAct: Any,
+    Hidden_GRAD: Any,
+    H0: Any = None,
+    C0: Any = None,
+    *,
+    unit: Unit = per_op(_unit),
+) -> tuple[Any, ...]:
+    steps = steps_noted(BatchGate, "BatchGate")
+    params = _parameters(unit, plain(Weight), plain(Bias), None)
+    hidden, cells, grad = (steps.batch(plain(value)) for value in (Hidden, Cell, Hidden_GRAD))
+    values = Values(plain(BatchGate), cells, plain(BatchCellPreAct), hidden, hidden)
+    result = backward(unit, params, steps, values, grad, *_initial(steps, H0, C0, params))
+    states = steps.initial_back(result.state), steps.initial_back(result.cell)
+    return steps.joined_back(result.gates), result.weight, _bias_gradient(result), *states
 
 
-@kernel("lstmp", "Projection Cell BatchGate BatchCellPreAct BatchHidden", lod="own")
-def _lstmp(op: Op) -> Run:
-    unit = _unit(op)
-
-    def run(Input: Any, Weight: Any, ProjWeight: Any, Bias: Any, H0: Any = None, C0: Any = None) -> tuple[Any, ...]:
-        x, lod, steps = steps_of(Input, "Input", unit.reverse)
-        params = _parameters(unit, plain(Weight), plain(Bias), plain(ProjWeight))
-        values = forward(unit, params, steps, x, *_initial(steps, H0, C0, params))
-        projection, cell = (LoDTensor(steps.back(value), lod) for value in (values.given_on, values.cells))
-        return projection, cell, steps.noted(values.gates), values.active, values.hidden
-
-    return run
+@plain_kernel("lstmp", "Projection Cell BatchGate BatchCellPreAct BatchHidden", lod="own")
+def _lstmp(
+    Input: Any, Weight: Any, ProjWeight: Any, Bias: Any, H0: Any = None, C0: Any = None, *, unit: Unit = per_op(_unit)
+) -> tuple[Any, ...]:
+    x, lod, steps = steps_of(Input, "Input", unit.reverse)
+    params = _parameters(unit, plain(Weight), plain(Bias), plain(ProjWeight))
+    values = forward(unit, params, steps, x, *_initial(steps, H0, C0, params))
+    projection, cell = (LoDTensor(steps.back(value), lod) for value in (values.given_on, values.cells))
+    return projection, cell, steps.noted(values.gates), values.active, values.hidden
 
 
-@kernel("lstmp_grad", "Input@GRAD Weight@GRAD ProjWeight@GRAD Bias@GRAD H0@GRAD C0@GRAD", lod="own")
-def _lstmp_grad(op: Op) -> Run:
-    unit = _unit(op)
-
-    def run(
-        Weight: Any,
-        ProjWeight: Any,
-        Bias: Any,
-        Projection: Any,
-        Cell: Any,
-        BatchGate: Any,
-        BatchCellPreAct: Any,
-        BatchHidden: Any,
-        Projection_GRAD: Any,
-        H0: Any = None,
-        C0: Any = None,
-    ) -> tuple[Any, ...]:
-        steps = steps_noted(BatchGate, "BatchGate")
-        params = _parameters(unit, plain(Weight), plain(Bias), plain(ProjWeight))
-        projected, cells, grad = (steps.batch(plain(value)) for value in (Projection, Cell, Projection_GRAD))
-        values = Values(plain(BatchGate), cells, plain(BatchCellPreAct), plain(BatchHidden), projected)
-        result = backward(unit, params, steps, values, grad, *_initial(steps, H0, C0, params))
-        states = steps.initial_back(result.state), steps.initial_back(result.cell)
-        return steps.joined_back(result.gates), result.weight, result.projection, _bias_gradient(result), *states
-
-    return run
+@plain_kernel("lstmp_grad", "Input@GRAD Weight@GRAD ProjWeight@GRAD Bias@GRAD H0@GRAD C0@GRAD", lod="own")
+def _lstmp_grad(
+    Weight: Any,
+    ProjWeight: Any,
+    Bias: Any,
+    Projection: Any,
+    Cell: Any,
+    BatchGate: Any,
+    BatchCellPreAct: Any,
+    BatchHidden: Any,
+    Projection_GRAD: Any,
+    H0: Any = None,
+    C0: Any = None,
+    *,
+    unit: Unit = per_op(_unit),
+) -> tuple[Any, ...]:
+    steps = steps_noted(BatchGate, "BatchGate")
+    params = _parameters(unit, plain(Weight), plain(Bias), plain(ProjWeight))
+    projected, cells, grad = (steps.batch(plain(value)) for value in (Projection, Cell, Projection_GRAD))
+    values = Values(plain(BatchGate), cells, plain(BatchCellPreAct), plain(BatchHidden), projected)
+    result = backward(unit, params, steps, values, grad, *_initial(steps, H0, C0, params))
+    states = steps.initial_back(result.state), steps.initial_back(result.cell)
+    return steps.joined_back(result.gates), result.weight, result.projection, _bias_gradient(result), *states

@@ -16,7 +16,7 @@ import numpy as np
 
 from pstranspile.arithmetic import shares_of_runs, sum_runs
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel, plain_kernel
+from pstranspile.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.kernels.numeric import as_matrix
 from pstranspile.kernels.ragged import plain, row_counts, runs_between, sequences, side_by_side, upper
 from pstranspile.ops.attributes import int_attr, ints_attr
@@ -96,31 +96,26 @@ def _largest(x: Array, offsets: Sequence[int], index_wanted: bool) -> tuple[Arra
     return largest, np.minimum.reduceat(np.where(holds, rows, np.int32(len(x))), starts, axis=0)
 
 
-@kernel("sequence_pool_grad", "X@GRAD", lod="own")
-def _run_sequence_pool_grad(op: Op) -> Run:
-    pool = _pool_type(op)
-
-    def run(X: Any, MaxIndex: Any, Out_GRAD: Any) -> LoDTensor:
-        x, lod = sequences(X, "X")
-        grad = plain(Out_GRAD)
-        starts, lengths, full, _ = runs_between(tuple(lod[-1]))
-        if pool in ("SUM", "AVERAGE", "SQRT"):
-            if pool != "SUM":
-                grad = grad / _column(_divisor(pool, np.maximum(lengths, 1)), grad)
-            return LoDTensor(grad.repeat(lengths, axis=0), lod)
-        out = np.zeros(x.shape, x.dtype)
-        if pool == "MAX":
-            rows, columns = as_matrix(plain(MaxIndex)), as_matrix(grad)
-            places = rows.astype(np.int64) * columns.shape[1] + np.arange(columns.shape[1])
-            if not full:
-                places, columns = places[rows >= 0], columns[rows >= 0]
-            out.reshape(-1)[places] = columns
-        else:
-            filled = lengths > 0
-            out[(starts if pool == "FIRST" else starts + lengths - 1)[filled]] = grad[filled]
-        return LoDTensor(out, lod)
-
-    return run
+@plain_kernel("sequence_pool_grad", "X@GRAD", lod="own")
+def _run_sequence_pool_grad(X: Any, MaxIndex: Any, Out_GRAD: Any, *, pool: str = per_op(_pool_type)) -> LoDTensor:
+    x, lod = sequences(X, "X")
+    grad = plain(Out_GRAD)
+    starts, lengths, full, _ = runs_between(tuple(lod[-1]))
+    if pool in ("SUM", "AVERAGE", "SQRT"):
+        if pool != "SUM":
+            grad = grad / _column(_divisor(pool, np.maximum(lengths, 1)), grad)
+        return LoDTensor(grad.repeat(lengths, axis=0), lod)
+    out = np.zeros(x.shape, x.dtype)
+    if pool == "MAX":
+        rows, columns = as_matrix(plain(MaxIndex)), as_matrix(grad)
+        places = rows.astype(np.int64) * columns.shape[1] + np.arange(columns.shape[1])
+        if not full:
+            places, columns = places[rows >= 0], columns[rows >= 0]
+        out.reshape(-1)[places] = columns
+    else:
+        filled = lengths > 0
+        out[(starts if pool == "FIRST" else starts + lengths - 1)[filled]] = grad[filled]
+    return LoDTensor(out, lod)
 
 
 @plain_kernel("sequence_softmax", lod="own")

@@ -10,7 +10,7 @@ import numpy as np
 from pstranspile.ir.model import Op
 from pstranspile.kernels.context import Surroundings
 from pstranspile.kernels.kernel import Run, kernel, plain_kernel
-from pstranspile.kernels.numeric import first, formula, numpy_dtype
+from pstranspile.kernels.numeric import first, formula, listed, numpy_dtype
 from pstranspile.kernels.rows import as_declared
 from pstranspile.ops.attributes import int_attr, ints_attr, real, text
 from pstranspile.values import Array, LoDTensor, SelectedRows
@@ -19,11 +19,7 @@ from pstranspile.values.writing import to_float16
 
 def asked_dims(op: Op, tensor: Array | None, parts: Sequence[Array] | None) -> tuple[int, ...]:
     """The requested dims: from ShapeTensor, from ShapeTensorList, or from the attribute `shape`."""
-    if tensor is not None:
-        return tuple(int(dim) for dim in tensor.reshape(-1))
-    if parts:
-        return tuple(int(first(part)) for part in parts)
-    return ints_attr(op, "shape")
+    return listed(tensor, parts, ints_attr(op, "shape"))
 
 
 def _constant(op: Op, kind: str) -> Any:

@@ -7,7 +7,7 @@ import numpy as np
 from pstranspile.ir.model import Op
 from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import first, numpy_dtype
-from pstranspile.ops.attributes import flag, int_attr
+from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.tensors.grids import diagonal_dims, eye_dims, no_diagonal_dims
 from pstranspile.values import Array
 
@@ -36,28 +36,14 @@ def _meshgrid_grad(Out_GRAD: list[Array]) -> list[Array]:
     ]
 
 
-@kernel("tril_triu")
-def _tril_triu_values(op: Op) -> Run:
-    return _triangle(op)
+@plain_kernel("tril_triu")
+def _tril_triu_values(X: Array, *, diagonal: int, lower: bool) -> Array:
+    return np.tril(X, diagonal) if lower else np.triu(X, diagonal)
 
 
-@kernel("tril_triu_grad", "X@GRAD", lod="none")
-def _tril_triu_grad(op: Op) -> Run:
-    triangle = _triangle(op)
-
-    def run(Out_GRAD: Array) -> Array:
-        return triangle(Out_GRAD)
-
-    return run
-
-
-def _triangle(op: Op) -> Run:
-    diagonal, lower = int_attr(op, "diagonal"), flag(op, "lower")
-
-    def run(X: Array) -> Array:
-        return np.tril(X, diagonal) if lower else np.triu(X, diagonal)
-
-    return run
+@plain_kernel("tril_triu_grad", "X@GRAD", lod="none")
+def _tril_triu_grad(Out_GRAD: Array, *, diagonal: int, lower: bool) -> Array:
+    return _tril_triu_values(Out_GRAD, diagonal=diagonal, lower=lower)
 
 
 @plain_kernel("diag", lod="none")

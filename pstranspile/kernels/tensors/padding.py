@@ -6,7 +6,7 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.kernels.kernel import Run, kernel, plain_kernel
-from pstranspile.kernels.numeric import first
+from pstranspile.kernels.numeric import listed
 from pstranspile.kernels.rows import add_rows
 from pstranspile.ops.attributes import ints_attr, real, text
 from pstranspile.ops.shapes import Dims
@@ -41,8 +41,7 @@ def _pad_grad(op: Op) -> Run:
 
 
 def _given_padding(op: Op, paddings: Array | None) -> Padding:
-    listed = ints_attr(op, "paddings") if paddings is None else tuple(paddings.reshape(-1).tolist())
-    return image_padding(op, listed)
+    return image_padding(op, listed(paddings, None, ints_attr(op, "paddings")))
 
 
 def _mode(op: Op, dims: Dims, padding: Padding) -> str:
@@ -98,13 +97,6 @@ def _pad_constant_like_grad(Y: Array, Out_GRAD: Array) -> Array:
     return np.ascontiguousarray(Out_GRAD[tuple(map(slice, Y.shape))])
 
 
-def _listed(op: Op, name: str, tensor: Array | None, parts: list[Array] | None) -> Dims:
-    """Numbers from a list of tensors, a tensor or an attribute, whichever is given first."""
-    if parts:
-        return tuple(int(first(part)) for part in parts)
-    return ints_attr(op, name) if tensor is None else tuple(tensor.reshape(-1).tolist())
-
-
 def _window(x: Array, offsets: Dims, shape: Dims) -> tuple[slice, ...]:
     """The slice of x that is taken; -1 in `shape` means up to the end. Raises ValueError if x is smaller."""
     offsets = offsets or (0,) * x.ndim
@@ -119,10 +111,14 @@ def _window(x: Array, offsets: Dims, shape: Dims) -> tuple[slice, ...]:
     return tuple(result)
 
 
+def _offsets(op: Op, tensor: Array | None, parts: list[Array] | None) -> Dims:
+    return listed(None if parts else tensor, parts, ints_attr(op, "offsets"))
+
+
 @plain_kernel("crop", lod="none")
 def _crop_values(X: Array, Y: Array | None, Offsets: Array | None, *, op: Op) -> Array:
     shape = ints_attr(op, "shape") if Y is None else Y.shape
-    return X[_window(X, _listed(op, "offsets", Offsets, None), shape)].copy()
+    return X[_window(X, listed(Offsets, None, ints_attr(op, "offsets")), shape)].copy()
 
 
 @kernel("crop_tensor", lod="none")
@@ -134,8 +130,8 @@ def _crop_tensor_values(op: Op) -> Run:
         ShapeTensor: list[Array] | None,
         OffsetsTensor: list[Array] | None,
     ) -> Array:
-        offsets = _listed(op, "offsets", Offsets, OffsetsTensor)
-        return X[_window(X, offsets, _listed(op, "shape", Shape, ShapeTensor))].copy()
+        dims = listed(None if ShapeTensor else Shape, ShapeTensor, ints_attr(op, "shape"))
+        return X[_window(X, _offsets(op, Offsets, OffsetsTensor), dims)].copy()
 
     return run
 
@@ -143,5 +139,5 @@ def _crop_tensor_values(op: Op) -> Run:
 @plain_kernel("crop_grad crop_tensor_grad", "X@GRAD", lod="none")
 def _crop_grad(X: Array, Offsets: Array | None, OffsetsTensor: list[Array] | None, Out_GRAD: Array, *, op: Op) -> Array:
     result = np.zeros(X.shape, Out_GRAD.dtype)
-    result[_window(X, _listed(op, "offsets", Offsets, OffsetsTensor), Out_GRAD.shape)] = Out_GRAD
+    result[_window(X, _offsets(op, Offsets, OffsetsTensor), Out_GRAD.shape)] = Out_GRAD
     return result

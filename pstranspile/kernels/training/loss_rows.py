@@ -6,7 +6,7 @@ import numpy as np
 
 from pstranspile.ir.attributes import float32
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
+from pstranspile.kernels.kernel import Run, kernel, per_op, plain_kernel, wanted
 from pstranspile.kernels.numeric import check_ids, first, formula
 from pstranspile.kernels.rows import add_rows
 from pstranspile.ops.attributes import int_attr, real, text
@@ -128,19 +128,16 @@ def _class_weights(op: Op, x: Array, label: Array, weight: Array | None) -> tupl
     return classes, np.where(ignored, 0, weights).astype(x.dtype)
 
 
-@kernel("nll_loss", "Out Total_weight", lod="none")
-def _nll_loss_values(op: Op) -> Run:
-    reduction = _reduction(op)
-
-    def run(X: Array, Label: Array, Weight: Array | None) -> tuple[Array, Array]:
-        classes, weights = _class_weights(op, X, Label, Weight)
-        loss = -weights * np.take_along_axis(X, np.expand_dims(classes, 1), axis=1)[:, 0]
-        if reduction == "none":
-            return loss, np.zeros(1, X.dtype)
-        loss, total = np.add.reduce(loss, axis=None).reshape(1), np.add.reduce(weights, axis=None).reshape(1)
-        return loss / total if reduction == "mean" and total.any() else loss, total
-
-    return run
+@plain_kernel("nll_loss", "Out Total_weight", lod="none")
+def _nll_loss_values(
+    X: Array, Label: Array, Weight: Array | None, *, op: Op, reduction: str = per_op(_reduction)
+) -> tuple[Array, Array]:
+    classes, weights = _class_weights(op, X, Label, Weight)
+    loss = -weights * np.take_along_axis(X, np.expand_dims(classes, 1), axis=1)[:, 0]
+    if reduction == "none":
+        return loss, np.zeros(1, X.dtype)
+    loss, total = np.add.reduce(loss, axis=None).reshape(1), np.add.reduce(weights, axis=None).reshape(1)
+    return loss / total if reduction == "mean" and total.any() else loss, total
 
 
 @kernel("nll_loss_grad", "X@GRAD", lod="none")

@@ -9,7 +9,7 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.kernels.context import Surroundings
-from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
+from pstranspile.kernels.kernel import Run, kernel, per_op, plain_kernel, wanted
 from pstranspile.kernels.numeric import as_matrix, check_ids
 from pstranspile.kernels.random.mersenne import mersenne_words
 from pstranspile.kernels.random.row_numbers import Rows
@@ -167,38 +167,36 @@ def _nce_values(op: Op) -> Run:
     return run
 
 
-@kernel("nce_grad", "Input@GRAD Weight@GRAD Bias@GRAD", lod="none")
-def _nce_grad(op: Op) -> Run:
-    sparse = flag(op, "is_sparse")
-    wants_input, wants_bias = wanted(op, "Input@GRAD"), wanted(op, "Bias@GRAD")
-    expected = _expected(op)
-
-    def run(
-        Input: Array,
-        Label: Array,
-        Weight: Array,
-        Bias: Array | None,
-        SampleWeight: Array | None,
-        CustomDistProbs: Array | None,
-        SampleLogits: Array,
-        SampleLabels: Array,
-        Cost_GRAD: Array,
-    ) -> tuple[Array | None, Array | SelectedRows, Array | None]:
-        share, classes, true = SampleLogits, SampleLabels, as_matrix(Label).shape[1]
-        noise = expected(CustomDistProbs, classes, share.dtype)
-        both = share + noise
-        gradient = share * (1 - share) / both
-        gradient[:, :true] = noise[:, :true] * (share[:, :true] - 1) / both[:, :true]
-        gradient *= Cost_GRAD.reshape(-1, 1)
-        if SampleWeight is not None:
-            gradient *= SampleWeight.reshape(-1, 1)
-        bias_grad = None
-        if wants_bias and Bias is not None:
-            bias_grad = _scattered((Bias.size,), classes, gradient.reshape(-1)).reshape(Bias.shape)
-        input_grad = _input_gradient(gradient, Weight, classes) if wants_input else None
-        return input_grad, _weight_gradient(gradient, Input, classes, None, Weight, sparse), bias_grad
-
-    return run
+@plain_kernel("nce_grad", "Input@GRAD Weight@GRAD Bias@GRAD", lod="none")
+def _nce_grad(
+    Input: Array,
+    Label: Array,
+    Weight: Array,
+    Bias: Array | None,
+    SampleWeight: Array | None,
+    CustomDistProbs: Array | None,
+    SampleLogits: Array,
+    SampleLabels: Array,
+    Cost_GRAD: Array,
+    *,
+    is_sparse: bool,
+    wants_Input_GRAD: bool,
+    wants_Bias_GRAD: bool,
+    expected: _Expected = per_op(_expected),
+) -> tuple[Array | None, Array | SelectedRows, Array | None]:
+    share, classes, true = SampleLogits, SampleLabels, as_matrix(Label).shape[1]
+    noise = expected(CustomDistProbs, classes, share.dtype)
+    both = share + noise
+    gradient = share * (1 - share) / both
+    gradient[:, :true] = noise[:, :true] * (share[:, :true] - 1) / both[:, :true]
+    gradient *= Cost_GRAD.reshape(-1, 1)
+    if SampleWeight is not None:
+        gradient *= SampleWeight.reshape(-1, 1)
+    bias_grad = None
+    if wants_Bias_GRAD and Bias is not None:
+        bias_grad = _scattered((Bias.size,), classes, gradient.reshape(-1)).reshape(Bias.shape)
+    input_grad = _input_gradient(gradient, Weight, classes) if wants_Input_GRAD else None
+    return input_grad, _weight_gradient(gradient, Input, classes, None, Weight, is_sparse), bias_grad
 
 
 # Kernels: hierarchical_sigmoid
