@@ -61,7 +61,7 @@ class Values(NamedTuple):
     cells: Array
     active: Array
     hidden: Array
-    given_on: Array
+    outputs: Array
 
 
 class Gradients(NamedTuple):
@@ -77,7 +77,7 @@ class Gradients(NamedTuple):
     cell: Array
 
 
-def _beside(peepholes: Array | None, count: int) -> Array | None:
+def _for_rows(peepholes: Array | None, count: int) -> Array | None:
     """A row of peepholes for each of several rows, [3, count, h]."""
     return None if peepholes is None else peepholes[:, None].repeat(count, axis=1)
 
@@ -92,8 +92,8 @@ def forward(unit: Unit, params: Parameters, steps: Steps, x: Array, state: Array
         raise ValueError(f"Input has the dims {list(x.shape)}, the last must be {4 * width}, that of Weight")
     parted = steps.parted(x + params.bias, 4)
     cells, active, hidden = np.empty((3, len(x), width), parted.dtype)
-    given_on = hidden if params.projection is None else np.empty((len(x), params.projection.shape[1]), parted.dtype)
-    result, matrices = Values(parted, cells, active, hidden, given_on), apart(params.weight, 4, steps.phases)
+    outputs = hidden if params.projection is None else np.empty((len(x), params.projection.shape[1]), parted.dtype)
+    result, matrices = Values(parted, cells, active, hidden, outputs), apart(params.weight, 4, steps.phases)
     for phase in steps.phases:
         state, cell = _phase(unit, params, matrices, phase, result, state[: phase.step], cell[: phase.step])
     return result._replace(gates=steps.joined(parted, 4))
@@ -106,8 +106,8 @@ def _phase(
 
     Fills in the values of the steps. Gates are laid out as `Steps.parted` does.
     """
-    count, (parted, cells, active, hidden, given_on) = phase.step, values
-    product, peepholes = product_of(count, matrices[0]), _beside(params.peepholes, count)
+    count, (parted, cells, active, hidden, outputs) = phase.step, values
+    product, peepholes = product_of(count, matrices[0]), _for_rows(params.peepholes, count)
     parts, into, spare = by_part(parted, phase, 4), np.empty((4, *cell.shape), parted.dtype), np.empty_like(cell)
     products = list(zip(matrices, into, strict=False))
     if len(matrices) == 1:
@@ -136,7 +136,7 @@ def _phase(
             unit.gate.apply(o, o)
         state = np.multiply(o, unit.cell.apply(cell, active[rows]), hidden[rows])
         if params.projection is not None:
-            state = np.dot(state, params.projection, given_on[rows])
+            state = np.dot(state, params.projection, outputs[rows])
             unit.projection.apply(state, state)
             if unit.projection_clip > 0:
                 np.clip(state, -unit.projection_clip, unit.projection_clip, out=state)
@@ -177,11 +177,11 @@ def _slopes(unit: Unit, peepholes: Array | None, values: Values, before: Array) 
     return _Slopes(output, cell, inner, kept, within)
 
 
-def _before_projection(unit: Unit, projection: Array, given_on: Array, grad: Array) -> Array:
+def _before_projection(unit: Unit, projection: Array, outputs: Array, grad: Array) -> Array:
     """The gradient of the hidden state from that of the output. `grad` becomes the gradient before the activation."""
-    grad *= unit.projection.slope(given_on)
+    grad *= unit.projection.slope(outputs)
     if unit.projection_clip > 0:
-        grad *= np.abs(given_on) < unit.projection_clip
+        grad *= np.abs(outputs) < unit.projection_clip
     return np.dot(grad, projection.T)
 
 
@@ -208,7 +208,7 @@ def _phase_back(
     params: Parameters,
     phase: range,
     slopes: _Slopes,
-    given_on: Array,
+    outputs: Array,
     grad: Array,
     way: _Way,
     state: Array,
@@ -228,7 +228,7 @@ def _phase_back(
         now = grad[rows]
         now += state
         if params.projection is not None:
-            now = _before_projection(unit, params.projection, given_on[rows], now)
+            now = _before_projection(unit, params.projection, outputs[rows], now)
         np.multiply(now, of_output[rows], to_output[rows])
         cell += np.multiply(now, of_cell[rows], spare)
         if within is not None:
@@ -255,12 +255,12 @@ def backward(
     of_state, of_cell = np.zeros_like(state), np.zeros_like(cell)
     for phase in reversed(steps.phases):
         states = of_state[: phase.step], of_cell[: phase.step]
-        _phase_back(unit, params, phase, slopes, values.given_on, projected, way, *states)
+        _phase_back(unit, params, phase, slopes, values.outputs, projected, way, *states)
     peepholes = None
     if params.peepholes is not None:
         products = [way.gates[1] * before, way.gates[2] * before, way.gates[3] * values.cells]
         peepholes = np.stack([product.sum(axis=0) for product in products])
-    states_before = steps.before(values.given_on, state).T
+    states_before = steps.before(values.outputs, state).T
     return Gradients(
         way.gates,
         np.dot(states_before, way.whole)

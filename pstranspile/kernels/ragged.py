@@ -55,7 +55,7 @@ _SPARE = 4
 
 
 @lru_cache(64)
-def _beside(offsets: tuple[int, ...]) -> tuple[Array, Array] | None:
+def _padded_places(offsets: tuple[int, ...]) -> tuple[Array, Array] | None:
     """For every place of sequences side by side [sequences, longest] the row there (of those that end before, the last
     one), and which places are behind an end; None if most are.
     """
@@ -77,7 +77,7 @@ def side_by_side(x: Array, offsets: Sequence[int]) -> tuple[Array, Array | None]
     even = runs_between(key).even
     if even:
         return x.reshape(-1, even, *x.shape[1:]), None
-    result = _beside(key)
+    result = _padded_places(key)
     return None if result is None else (x.take(result[0], axis=0), result[1])
 
 

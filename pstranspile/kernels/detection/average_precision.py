@@ -31,12 +31,12 @@ def _before(classes: int, state: tuple[object, object, object] | None) -> _Count
     right: list[list[tuple[float, float]]] = [[] for _ in range(classes)]
     wrong: list[list[tuple[float, float]]] = [[] for _ in range(classes)]
     if state is not None:
-        counts, *held = state
+        counts, *boxes = state
         values = plain(counts).reshape(-1)
         if len(values) != classes:
             raise ValueError(f"PosCount has {len(values)} classes, class_num is {classes}")
         objects += values
-        for slot, value, lists in zip(("TruePos", "FalsePos"), held, (right, wrong), strict=True):
+        for slot, value, lists in zip(("TruePos", "FalsePos"), boxes, (right, wrong), strict=True):
             parts = parts_of(value, slot)
             if len(parts) > classes:
                 raise ValueError(f"{slot} has {len(parts)} classes, class_num is {classes}")
@@ -65,7 +65,7 @@ def _count(counts: _Counts, rule: _Rule, detections: Array, label: Array) -> Non
     check_ids(labels[labels >= 0], rule.classes, "the label")
     counted = kinds if rule.difficult else kinds[~hard]
     np.add.at(counts.objects, counted, 1)
-    for number in sorted({int(each) for each in labels[labels >= 0]}):
+    for number in sorted({int(label) for label in labels[labels >= 0]}):
         mine, objects = detections[labels == number], np.nonzero(kinds == number)[0]
         mine = mine[np.argsort(-mine[:, 1], kind="stable")]
         shares = overlaps(mine[:, 2:].clip(0, 1), boxes[objects], 0)
@@ -94,8 +94,8 @@ def _precision(right: list[tuple[float, float]], wrong: list[tuple[float, float]
 
 
 def _gathered(lists: list[list[tuple[float, float]]]) -> LoDTensor:
-    ends = [0, *np.cumsum([len(each) for each in lists]).tolist()]
-    return LoDTensor(np.array([row for each in lists for row in each], "float32").reshape(-1, 2), [ends])
+    ends = [0, *np.cumsum([len(rows) for rows in lists]).tolist()]
+    return LoDTensor(np.array([row for rows in lists for row in rows], "float32").reshape(-1, 2), [ends])
 
 
 @kernel("detection_map", "AccumPosCount AccumTruePos AccumFalsePos MAP", lod="new")
@@ -115,12 +115,12 @@ def _detection_map_values(op: Op) -> Run:
         require_count(detections, len(labels), "DetectRes")
         for rows, objects in zip(detections, labels, strict=True):
             _count(counts, rule, rows, objects)
-        each = [
+        precisions = [
             _precision(counts.right[number], counts.wrong[number], int(counts.objects[number]), ap_type)
             for number in range(rule.classes)
             if counts.objects[number] not in (0, background)
         ]
-        mean = np.array([sum(each) / len(each) if each else 0.0], "float32")
+        mean = np.array([sum(precisions) / len(precisions) if precisions else 0.0], "float32")
         return counts.objects[:, None], _gathered(counts.right), _gathered(counts.wrong), mean
 
     return run

@@ -101,7 +101,7 @@ def _generate_mask_labels_values(op: Op) -> Run:
             return rois[places], places.astype("int32")[:, None], masks[:1].reshape(1, -1)
         check_ids(labels[places], classes, "the label")
         boxes = rois[places] / scale
-        best = pixel_overlaps(boxes, np.stack([_around(each) for each in whole])).argmax(axis=1)
+        best = pixel_overlaps(boxes, np.stack([_around(item) for item in whole])).argmax(axis=1)
         for row, (box, number) in enumerate(zip(boxes, best, strict=True)):
             masks[row, labels[places[row]]] = _mask(whole[number], box, side).reshape(-1)
         return rois[places], places.astype("int32")[:, None], masks.reshape(len(places), -1)
@@ -119,6 +119,6 @@ def _generate_mask_labels_values(op: Op) -> Run:
             of(rois[at], labels[at].reshape(-1), info[at, 2], kinds[at].reshape(-1), crowd[at].reshape(-1), objects)
             for at, objects in enumerate(_polygons(GtSegms, len(info)))
         ]
-        return tuple(joined([each[slot] for each in results]) for slot in range(3))
+        return tuple(joined([item[slot] for item in results]) for slot in range(3))
 
     return run

@@ -88,7 +88,7 @@ def _parts_of(of: _Layout, rois: Array, trans: Array, dims: tuple[int, int]) -> 
         raise ValueError(
             f"Trans has the dims {list(trans.shape)}, not those of {len(rois)} regions of {list(of.parts)}"
         )
-    each, (down, along) = of.channels // classes, of.places(of.parts)
+    width, (down, along) = of.channels // classes, of.places(of.parts)
     for region, roi in enumerate(rounded(rois)):
         start, stop = roi[:2] * kind.type(of.size.scale) - 0.5, (roi[2:] + 1) * kind.type(of.size.scale) - 0.5
         side = np.maximum(stop - start, kind.type(0.1))
@@ -110,7 +110,7 @@ def _parts_of(of: _Layout, rois: Array, trans: Array, dims: tuple[int, int]) -> 
                 + (steps * (part[1] / of.samples))[:, None]
             )
             at, there = _near(y, x, dims)
-            made = slice(label * each, (label + 1) * each)
+            made = slice(label * width, (label + 1) * width)
             moves = (float(side[0]) * of.spread, float(side[1]) * of.spread)
             yield _Part(region, label, made, of.read(made), at, there.sum(axis=(2, 3)), moves)
 
@@ -149,14 +149,14 @@ def _deformable_psroi_pooling_grad(
     down, along = of.places(of.parts)
     for part in _parts_of(of, rois, trans, x.shape[2:]):
         image = images[part.region]
-        each = slope[part.region, part.made][..., None, None]
-        spread = part.at.weights[:, None] * each
+        slopes = slope[part.region, part.made][..., None, None]
+        spread = part.at.weights[:, None] * slopes
         places = (part.read[None, :, :, :, None, None], part.at.places[:, None])
         np.add.at(result[image], places, spread)
         if of.fixed:
             continue
-        held = _taken(flat[image], part) * each
+        weighted = _taken(flat[image], part) * slopes
         for axis, by in ((0, part.at.slopes[1]), (1, part.at.slopes[0])):
-            total = (held * by[:, None]).sum(axis=(0, 1, 4, 5)) * part.moves[axis]
+            total = (weighted * by[:, None]).sum(axis=(0, 1, 4, 5)) * part.moves[axis]
             np.add.at(moved[part.region, 2 * part.label + axis], (down, along), total)
     return result.reshape(x.shape), moved

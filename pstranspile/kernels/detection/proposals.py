@@ -229,7 +229,7 @@ def _generate_proposals_values(op: Op) -> Run:
         places = codes.reshape(images, -1, 4, *codes.shape[2:]).transpose(0, 3, 4, 1, 2).reshape(images, -1, 4)
         if not rows.shape[1] == places.shape[1] == len(anchors) == len(variances):
             raise ValueError(f"{rows.shape[1]} scores and {places.shape[1]} boxes, but {len(anchors)} anchors")
-        results = [of(*each, anchors, variances) for each in zip(rows, places, info, strict=True)]
+        results = [of(*item, anchors, variances) for item in zip(rows, places, info, strict=True)]
         ends = np.cumsum([len(boxes) for boxes, _ in results], dtype="int64")
         return joined([boxes for boxes, _ in results]), joined([score for _, score in results]), ends
 
@@ -376,8 +376,8 @@ def _collect_fpn_proposals_values(
         if len(plain(rois)) != plain(scores).size or len(ends) - 1 != images:
             raise ValueError("the levels have other images, or other numbers of boxes and scores")
     image = np.concatenate([np.repeat(np.arange(images), np.diff(ends)) for ends in levels])
-    rois = np.concatenate([plain(each) for each in MultiLevelRois])
-    scores = np.concatenate([plain(each).reshape(-1) for each in MultiLevelScores])
+    rois = np.concatenate([plain(item) for item in MultiLevelRois])
+    scores = np.concatenate([plain(item).reshape(-1) for item in MultiLevelScores])
     order = np.argsort(-scores, kind="stable")[: max(post_nms_topN, 0)]
     order = order[np.argsort(image[order], kind="stable")]
     ends = [0, *np.cumsum(np.bincount(image[order], minlength=images)).tolist()]

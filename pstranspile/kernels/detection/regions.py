@@ -127,8 +127,8 @@ def _roi_align_grad(op: Op) -> Run:
         images = images_of(ROIs, RoisLod, len(x))
         result = np.zeros((*x.shape[:2], x.shape[2] * x.shape[3]), slope.dtype)
         for number, (at, count) in enumerate(parts(rois, x.shape[2:])):
-            each = slope[number].reshape(x.shape[1], -1, 1) / count
-            spread = np.broadcast_to(each, (*each.shape[:2], at.weights.shape[2]))
+            share = slope[number].reshape(x.shape[1], -1, 1) / count
+            spread = np.broadcast_to(share, (*share.shape[:2], at.weights.shape[2]))
             result[images[number]] += scattered(at, spread, result.shape[2])
         return result.reshape(x.shape)
 

@@ -63,9 +63,9 @@ def _images(boxes: object, scores: object, shared: bool = False) -> Iterable[tup
         raise ValueError(f"boxes of {values.shape[-1]} numbers are polygons, which are not supported")
     if of.ndim == 3:
         require_count(list(values), len(of), "BBoxes")
-        for image, (each, part) in enumerate(zip(values, of, strict=True)):
-            numbers = np.broadcast_to(np.arange(len(each)) + image * len(each), part.shape)
-            yield False, _Image(part, each[None], numbers)
+        for image, (own_boxes, part) in enumerate(zip(values, of, strict=True)):
+            numbers = np.broadcast_to(np.arange(len(own_boxes)) + image * len(own_boxes), part.shape)
+            yield False, _Image(part, own_boxes[None], numbers)
         return
     ends, classes = offsets_of(boxes, len(values)), of.shape[1]
     for start, stop in pairwise(ends):
@@ -232,7 +232,7 @@ def _retinanet_detection_output_values(op: Op) -> Run:
         return result[np.argsort(-result[:, 1], kind="stable")]
 
     def run(BBoxes: list[object], Scores: list[object], Anchors: list[object], ImInfo: object) -> LoDTensor:
-        boxes, scores, anchors = ([plain(each) for each in held] for held in (BBoxes, Scores, Anchors))
+        boxes, scores, anchors = ([plain(level) for level in levels] for levels in (BBoxes, Scores, Anchors))
         info = plain(ImInfo)
         images = range(len(info))
         return joined([of([b[at] for b in boxes], [s[at] for s in scores], anchors, info[at]) for at in images])

@@ -101,17 +101,20 @@ def _slopes(op: Op, x: Array, offset: Array, mask: Array | None, filters: Array,
     groups, pixels = int_attr(op, "groups"), x.shape[1] * x.shape[2]
     moved = _moved(op, x, offset, mask, filters.shape[2:])
     values = _columns(moved, x)
-    each = slope.reshape(groups, len(filters) // groups, -1)
-    of_filters = each @ _grouped(op, values * moved.mask[:, None]).transpose(0, 2, 1)
-    rows = filters.reshape(groups, len(filters) // groups, -1).transpose(0, 2, 1) @ each
+    by_group = slope.reshape(groups, len(filters) // groups, -1)
+    of_filters = by_group @ _grouped(op, values * moved.mask[:, None]).transpose(0, 2, 1)
+    rows = filters.reshape(groups, len(filters) // groups, -1).transpose(0, 2, 1) @ by_group
     back = rows.reshape(values.shape)
     masked = back * moved.mask[:, None]
     flat = x.reshape(len(moved.at), -1, pixels)
     of_x = np.stack([scattered(at, part, pixels) for at, part in zip(moved.at, masked, strict=True)])
     of_offset = np.stack(
         [
-            np.stack([((part[:, at.places] * slopes).sum(axis=1) * held).sum(axis=0) for slopes in at.slopes], axis=1)
-            for at, part, held in zip(moved.at, flat, masked, strict=True)
+            np.stack(
+                [((part[:, at.places] * slopes).sum(axis=1) * weights).sum(axis=0) for slopes in at.slopes],
+                axis=1,
+            )
+            for at, part, weights in zip(moved.at, flat, masked, strict=True)
         ]
     )
     return _Slopes(
@@ -127,9 +130,14 @@ def _deformable_conv_grad(op: Op) -> Run:
     def run(Input: Array, Offset: Array, Mask: Array, Filter: Array, Output_GRAD: Array) -> tuple[Array, ...]:
         images = zip(Input, Offset, Mask, Output_GRAD, strict=True)
         results = [_slopes(op, x, offset, mask, Filter, slope) for x, offset, mask, slope in images]
-        masks = np.stack([each.mask for each in results]).reshape(Mask.shape)
-        filters = np.sum([each.filters for each in results], axis=0, dtype=Filter.dtype)
-        return np.stack([each.x for each in results]), np.stack([each.offset for each in results]), masks, filters
+        masks = np.stack([item.mask for item in results]).reshape(Mask.shape)
+        filters = np.sum([item.filters for item in results], axis=0, dtype=Filter.dtype)
+        return (
+            np.stack([item.x for item in results]),
+            np.stack([item.offset for item in results]),
+            masks,
+            filters,
+        )
 
     return run
 
@@ -139,7 +147,11 @@ def _deformable_conv_v1_grad(op: Op) -> Run:
     def run(Input: Array, Offset: Array, Filter: Array, Output_GRAD: Array) -> tuple[Array, ...]:
         images = zip(Input, Offset, Output_GRAD, strict=True)
         results = [_slopes(op, x, offset, None, Filter, slope) for x, offset, slope in images]
-        filters = np.sum([each.filters for each in results], axis=0, dtype=Filter.dtype)
-        return np.stack([each.x for each in results]), np.stack([each.offset for each in results]), filters
+        filters = np.sum([item.filters for item in results], axis=0, dtype=Filter.dtype)
+        return (
+            np.stack([item.x for item in results]),
+            np.stack([item.offset for item in results]),
+            filters,
+        )
 
     return run

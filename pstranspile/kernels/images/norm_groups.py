@@ -13,7 +13,7 @@ from pstranspile.ops.images.norm_groups import channel_axis
 from pstranspile.values import Array
 
 
-def _beside(values: Array, rank: int, axis: int) -> Array:
+def _broadcastable(values: Array, rank: int, axis: int) -> Array:
     """A value for each channel with dims that broadcast to X."""
     return values.reshape([values.size if dim == axis else 1 for dim in range(rank)])
 
@@ -101,7 +101,7 @@ def _instance_norm_grad(
 @plain_kernel("affine_channel")
 def _affine_channel_values(X: Array, Scale: Array, Bias: Array, *, op: Op) -> Array:
     axis = channel_axis(op, X.ndim)
-    return X * _beside(Scale, X.ndim, axis) + _beside(Bias, X.ndim, axis)
+    return X * _broadcastable(Scale, X.ndim, axis) + _broadcastable(Bias, X.ndim, axis)
 
 
 @plain_kernel("affine_channel_grad", "X@GRAD Scale@GRAD Bias@GRAD", lod="none")
@@ -109,7 +109,7 @@ def _affine_channel_grad(X: Array, Scale: Array, Out_GRAD: Array, *, op: Op) -> 
     axis = channel_axis(op, X.ndim)
     over = tuple(dim for dim in range(X.ndim) if dim != axis)
     scale_grad, bias_grad = np.add.reduce(Out_GRAD * X, axis=over), np.add.reduce(Out_GRAD, axis=over)
-    return Out_GRAD * _beside(Scale, X.ndim, axis), scale_grad, bias_grad
+    return Out_GRAD * _broadcastable(Scale, X.ndim, axis), scale_grad, bias_grad
 
 
 def _over_neighbours(op: Op, x: Array, *, after: bool = False) -> Array:

@@ -22,14 +22,14 @@ from pstranspile.values import Array, LoDTensor
 
 def _unit(op: Op) -> Unit:
     projected = op.type.startswith("lstmp")
-    given_on = activation(op.attrs["proj_activation"] if projected else "identity")
-    if projected and given_on is not activation("identity"):
-        given_on = activation(op.attrs["cell_activation"])  # as in Fluid, forwards and backwards
+    outputs = activation(op.attrs["proj_activation"] if projected else "identity")
+    if projected and outputs is not activation("identity"):
+        outputs = activation(op.attrs["cell_activation"])  # as in Fluid, forwards and backwards
     return Unit(
         activation(op.attrs["gate_activation"]),
         activation(op.attrs["cell_activation"]),
         activation(op.attrs["candidate_activation"]),
-        given_on,
+        outputs,
         real(op, "cell_clip") if projected else 0.0,
         real(op, "proj_clip") if projected else 0.0,
         flag(op, "use_peepholes"),
@@ -103,7 +103,7 @@ def _lstmp(
     x, lod, steps = steps_of(Input, "Input", unit.reverse)
     params = _parameters(unit, plain(Weight), plain(Bias), plain(ProjWeight))
     values = forward(unit, params, steps, x, *_initial(steps, H0, C0, params))
-    projection, cell = (LoDTensor(steps.back(value), lod) for value in (values.given_on, values.cells))
+    projection, cell = (LoDTensor(steps.back(value), lod) for value in (values.outputs, values.cells))
     return projection, cell, steps.noted(values.gates), values.active, values.hidden
 
 

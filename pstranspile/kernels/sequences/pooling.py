@@ -121,7 +121,7 @@ def _run_sequence_pool_grad(X: Any, MaxIndex: Any, Out_GRAD: Any, *, pool: str =
 @plain_kernel("sequence_softmax", lod="own")
 def _run_sequence_softmax(X: Any) -> LoDTensor:
     x, lod = sequences(X, "X")
-    starts, lengths = _filled(lod[-1])
+    starts, lengths = _non_empty(lod[-1])
     if x.size != len(x):
         raise ValueError(f"X has {x.size // len(x)} numbers in a row, it must have one")
     if not len(starts):
@@ -129,7 +129,7 @@ def _run_sequence_softmax(X: Any) -> LoDTensor:
     return LoDTensor(shares_of_runs(x.reshape(-1), starts, lengths).reshape(x.shape), lod)
 
 
-def _filled(offsets: list[int]) -> tuple[Array, Array]:
+def _non_empty(offsets: list[int]) -> tuple[Array, Array]:
     """Starts and lengths of the sequences that are not empty."""
     starts, lengths, full, _ = runs_between(tuple(offsets))
     return (starts, lengths) if full else (starts[lengths > 0], lengths[lengths > 0])
@@ -139,7 +139,7 @@ def _filled(offsets: list[int]) -> tuple[Array, Array]:
 def _run_sequence_softmax_grad(X: Any, Out: Any, Out_GRAD: Any) -> LoDTensor:
     x, lod = sequences(X, "X")
     out, grad = plain(Out).reshape(len(x)), plain(Out_GRAD).reshape(len(x))
-    starts, lengths = _filled(lod[-1])
+    starts, lengths = _non_empty(lod[-1])
     if len(starts):
         grad = (grad - sum_runs(out * grad, starts, lengths).repeat(lengths)) * out
     return LoDTensor(grad.reshape(x.shape), lod)

@@ -257,7 +257,7 @@ def _expand_as_grad(X: Any, Y: Any, Out_GRAD: Any) -> Any:
 
 
 @lru_cache(64)
-def _going_on(offsets: tuple[int, ...], ahead: int) -> Array:
+def _continued(offsets: tuple[int, ...], ahead: int) -> Array:
     """The rows whose sequence continues for at least this many rows after them."""
     ends = np.asarray(offsets[1:], np.int64).repeat(row_counts(offsets))
     return np.flatnonzero(np.arange(offsets[-1]) + ahead < ends)
@@ -268,7 +268,7 @@ def _row_conv(X: Any, Filter: Any) -> LoDTensor:
     x, lod = sequences(X, "X")
     out = x * Filter[0]
     for ahead in range(1, len(Filter)):
-        rows = _going_on(tuple(lod[-1]), ahead)
+        rows = _continued(tuple(lod[-1]), ahead)
         out[rows] += x.take(rows + ahead, axis=0) * Filter[ahead]
     return LoDTensor(out, lod)
 
@@ -280,7 +280,7 @@ def _row_conv_grad(X: Any, Filter: Any, Out_GRAD: Any) -> tuple[Array, Array]:
     x_grad, filter_grad = grad * Filter[0], np.empty_like(Filter)
     filter_grad[0] = np.add.reduce(grad * x, axis=0)
     for ahead in range(1, len(Filter)):
-        rows = _going_on(tuple(lod[-1]), ahead)
+        rows = _continued(tuple(lod[-1]), ahead)
         given, later = grad.take(rows, axis=0), rows + ahead
         x_grad[later] += given * Filter[ahead]
         filter_grad[ahead] = np.add.reduce(given * x.take(later, axis=0), axis=0)
