@@ -1,7 +1,8 @@
-"""The words that kernels calculate in: products, functions, sums. Each is numpy's, or Fluid's where that is chosen.
+"""The functions that kernels calculate with: products, elementwise functions and sums, in numpy's or in Fluid's
+rounding.
 
-A kernel says what it means (`dot`, `exp`, `root`, `sum_over`, ...), and never asks how that is rounded. What numpy does
-is in `numpy`, what Fluid 1.8.5 does on a CPU in `fluid`:
+A kernel calls `dot`, `exp`, `root`, `sum_over`, ... and does not depend on how these are rounded. `numpy` holds numpy's
+versions, `fluid` those that round as Fluid 1.8.5 on a CPU:
 
     with fluid_arithmetic():
         run(program, feed, fetch)
@@ -54,4 +55,4 @@ FUNCTIONS = {
     function.__name__: function
     for function in (cos, exp, log, root, sigmoid, sin, softplus, softplus_slope, tanh, total)
 }
-"""What the expressions of kernels may call, beside numpy."""
+"""The functions that the expressions of kernels may call, in addition to numpy."""

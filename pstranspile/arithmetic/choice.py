@@ -1,6 +1,6 @@
-"""Which arithmetic holds: numpy's, or Fluid's while it is asked for.
+"""The choice of the arithmetic: numpy's, or Fluid's within a context.
 
-It is asked at every call, so it may be chosen around any run, also of what was prepared before.
+It is looked up at every call, so it also holds for programs that were prepared before.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _FLUID: ContextVar[ModuleType | None] = ContextVar("fluid_arithmetic", default=None)
-"""The module with Fluid's functions where they are chosen."""
+"""The module with Fluid's functions if they are chosen."""
 
 
 @contextmanager
 def fluid_arithmetic(chosen: bool = True) -> Generator[None]:
-    """Has f32 values rounded as Fluid 1.8.5 rounds them on a CPU, for what this thread runs while it holds.
+    """Rounds f32 values as Fluid 1.8.5 does on a CPU, for what this thread runs within the context.
 
-    docs/reference/kernels.md, "Two arithmetics", lists the ops that go by it. `fluid_arithmetic(False)` returns to
-    numpy's.
+    docs/reference/kernels.md, "Two arithmetics", lists the ops that depend on it. `fluid_arithmetic(False)` returns to
+    numpy's arithmetic.
     """
-    # Imported here: its tables take longer than all else, and most runs don't need them
+    # Imported here: building its tables is slow, and most runs don't need them
     token = _FLUID.set(importlib.import_module("pstranspile.arithmetic.fluid") if chosen else None)
     try:
         yield
@@ -40,9 +40,9 @@ def fluid_arithmetic(chosen: bool = True) -> Generator[None]:
 
 
 def same_everywhere() -> bool:
-    """Whether what a function gives for an element does not depend on where in the array the element lies.
+    """Whether the result of an element does not depend on its position in the array.
 
-    Fluid takes elements eight at a time, and the last few of an array in another way.
+    Fluid computes elements eight at a time, and the last few of an array in another way.
     """
     return _FLUID.get() is None
 
@@ -58,10 +58,10 @@ def either(plain: Callable[P, T], in_fluid: Callable[P, T]) -> Callable[P, T]:
 
 
 def word(plain: Callable[P, T]) -> Callable[P, T]:
-    """A function that is `plain`, but that of Fluid's arithmetic of the same name where that holds for an f32 array.
+    """A function that is `plain`, but for f32 arrays in Fluid's arithmetic the function of the same name there.
 
-    The array is the first argument. The function is written out with the parameters of `plain`, because passing on any
-    arguments takes longer than what a word does for a small array.
+    The array is the first argument. The function is generated with the parameters of `plain`, because passing on
+    arbitrary arguments takes longer than the calculation itself for a small array.
     """
     name, signature = plain.__name__, inspect.signature(plain)
     bare = [parameter.replace(annotation=Parameter.empty) for parameter in signature.parameters.values()]

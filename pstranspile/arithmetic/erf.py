@@ -12,7 +12,9 @@ from pstranspile.values import Array
 _END = 6
 """erf(6) is 1 - 2e-17, which is 1 in float64."""
 _FINE = {"float64": (32, 8), "float32": (1024, 3)}
-"""Element type -> points of the table per unit, and terms of the series around each: to about 1e-16, and 1e-10."""
+"""For each dtype the points of the table per unit, and the terms of the series around each point, for errors of about
+1e-16 and 1e-10.
+"""
 
 
 @lru_cache(maxsize=2)
@@ -30,7 +32,7 @@ def _table(steps: int, terms: int) -> Array:
 
 
 def erf(x: Array) -> Array:
-    """The error function, element by element, as precise as the element type, which stays."""
+    """The error function, element by element, in the precision of the dtype, which is kept."""
     steps, terms = _FINE.get(x.dtype.name, _FINE["float64"])
     table = _table(steps, terms)
     rest = np.abs(x, dtype="float64")
@@ -39,7 +41,7 @@ def erf(x: Array) -> Array:
     nearest = np.rint(rest)
     rest -= nearest
     rest /= steps
-    np.fmax(nearest, 0, out=nearest)  # what is not a number has a place in the table as well
+    np.fmax(nearest, 0, out=nearest)  # NaN needs a valid index into the table as well
     places = nearest.astype("int64")
     result = table[-1].take(places)
     for n in range(terms - 2, -1, -1):

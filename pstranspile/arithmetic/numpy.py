@@ -1,4 +1,4 @@
-"""The arithmetic of kernels as numpy rounds it: what `pstranspile.arithmetic` offers, if no other way is chosen."""
+"""The functions of `pstranspile.arithmetic` as numpy rounds them, which is the default."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pstranspile.values import Array
 
 
 def number_of(x: Array) -> Callable[[float], Any]:
-    """What numbers are calculated in that go with an array."""
+    """The type of numbers that are calculated with an array."""
     return float
 
 
@@ -19,7 +19,7 @@ def number_of(x: Array) -> Callable[[float], Any]:
 
 
 def dot(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False, factor: float = 1.0) -> Array:
-    """The product of two matrices, either transposed first if asked, times a factor."""
+    """The product of two matrices, each transposed first if asked, times a factor."""
     result = product(a.T if transpose_a else a, b.T if transpose_b else b)
     if factor != 1:
         result *= factor
@@ -28,8 +28,10 @@ def dot(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False
 
 _FEW_ROWS = 8
 _LARGE = 1 << 14
-"""Up to so many rows, and from so many elements on, a row alone times a matrix costs less than its share of a product:
-the library rearranges a matrix before it multiplies several rows by it.
+"""Up to this many rows, and from this many elements on, separate products of rows with a matrix are faster than one
+product.
+
+For several rows the library first rearranges the matrix.
 """
 
 
@@ -41,11 +43,11 @@ def product(a: Array, b: Array) -> Array:
 
 
 Product: TypeAlias = Callable[[Array, Array, Array], object]
-"""Puts the product of two matrices into a third one, whose rows lie one after the other."""
+"""Writes the product of two matrices into a third one with contiguous rows."""
 
 
 def product_of(rows: int, b: Array) -> Product:
-    """How so many rows are multiplied by a matrix like b, which is asked once for many products."""
+    """The fastest function for products of this many rows with a matrix like b, chosen once for many products."""
     return _row_by_row if 1 < rows < _FEW_ROWS and b.size >= _LARGE else np.ndarray.dot
 
 
@@ -74,12 +76,12 @@ def sum_of_products(a: Array, b: Array) -> Array:
 
 
 def exp(x: Array) -> Array:
-    """e to the power of every element; of the element type of x."""
+    """e to the power of every element, in the dtype of x."""
     return np.exp(x).astype(x.dtype, copy=False)
 
 
 def exp_of_each(x: Array) -> Array:
-    """e to the power of every element, as losses take it: of one element after the other."""
+    """e to the power of every element, as losses compute it: one element at a time."""
     return np.exp(x)
 
 
@@ -89,12 +91,12 @@ def log(x: Array) -> Array:
 
 
 def log_of_each(x: Array) -> Array:
-    """The natural logarithm, as losses take it: of one element after the other."""
+    """The natural logarithm, as losses compute it: one element at a time."""
     return np.log(x)
 
 
 def log1p_of_each(x: Array) -> Array:
-    """log(1 + x) of every element, as losses take it."""
+    """log(1 + x) of every element, as losses compute it."""
     return np.log1p(x)
 
 
@@ -143,12 +145,12 @@ def root(x: Array, out: Array | None = None) -> Array:
 
 
 def inverse_root(x: Array) -> Array:
-    """1 / sqrt(x) of every element, as batch_norm takes it of a batch's variance."""
+    """1 / sqrt(x) of every element, as batch_norm computes it for a batch's variance."""
     return 1 / np.sqrt(x)
 
 
 def over_root(x: Array, squared: Array, epsilon: float = 0.0) -> Array:
-    """x / (sqrt(squared) + epsilon); of the element type of x, or a more precise one."""
+    """x / (sqrt(squared) + epsilon), in the dtype of x or a more precise one."""
     return x / (np.sqrt(squared) + epsilon)
 
 
@@ -167,37 +169,37 @@ def norm(x: Array) -> Any:
 
 
 def sum_over(x: Array, axes: tuple[int, ...]) -> Array:
-    """The sum over axes along which an operand was repeated."""
+    """The sum over axes along which an operand was broadcast."""
     return np.add.reduce(x, axis=axes, dtype=x.dtype)
 
 
 def sum_of_row(x: Array, axis: int) -> Array:
-    """The sum along an axis, kept as a dim, as the gradient of a softmax takes it."""
+    """The sum along an axis, kept as a dim, as the gradient of a softmax computes it."""
     return np.add.reduce(x, axis=axis, keepdims=True)
 
 
 def sum_runs(x: Array, starts: Array, lengths: Array) -> Array:
-    """The sums of runs of rows, none of them empty: `lengths` rows from `starts` on, runs one after the other."""
+    """The sums of contiguous runs of rows, none of them empty: `lengths` rows from `starts` on."""
     return np.add.reduceat(x, starts, axis=0)
 
 
 def sum_of_channels(x: Array, over: tuple[int, ...], in_memory: bool) -> Array:
-    """The sum over all dims but that of the channels, 1 or the last, as batch_norm takes it.
+    """The sum over all dims but the channels, which are dim 1 or the last, as batch_norm computes it.
 
-    `in_memory`: whether x is a variable, not what an expression gives.
+    `in_memory`: whether x is a variable rather than the result of an expression.
     """
     return np.add.reduce(x, axis=over)
 
 
 def norm_mean(x: Array) -> Array:
-    """The mean of each row of a matrix [rows, n], as the forward pass of a layer_norm takes it: [rows, 1]."""
+    """The mean of each row of a matrix [rows, n], as the forward pass of layer_norm computes it: [rows, 1]."""
     result = np.add.reduce(x, axis=1, keepdims=True)
     result /= x.shape[1]
     return result
 
 
 def norm_grad_mean(x: Array) -> Array:
-    """The mean of each row of a matrix [rows, n], as the backward pass of a layer_norm takes it: [rows, 1]."""
+    """The mean of each row of a matrix [rows, n], as the backward pass of layer_norm computes it: [rows, 1]."""
     return norm_mean(x)
 
 
@@ -213,15 +215,16 @@ def shares_of_exp(x: Array, axis: int) -> tuple[Array, Array]:
 
 
 def minus_log_of_shares(shares: Array, x: Array, of_all: Array, pick: Callable[[Array], Array]) -> Array:
-    """-log of the shares that `shares_of_exp` gave of x, with the sum that it gave: where `pick` takes them.
+    """-log of the shares that `shares_of_exp` gave for x, with the sum that it gave, at the elements that `pick`
+    selects.
 
-    The logarithm of the sum loses less than that of a share.
+    The logarithm of the sum is more precise than that of a share.
     """
     return np.log(of_all) - pick(x)
 
 
 def shares_of_runs(x: Array, starts: Array, lengths: Array) -> Array:
-    """The softmax of each of several runs, none of them empty, that make up an array of dims [n]."""
+    """The softmax of each of several contiguous runs, none of them empty, that make up an array of dims [n]."""
     powers = np.exp(x - np.maximum.reduceat(x, starts).repeat(lengths))
     powers /= np.add.reduceat(powers, starts).repeat(lengths)
     return powers

@@ -1,6 +1,6 @@
-"""Averages of parameters kept beside training: ModelAverage, ExponentialMovingAverage, Lookahead.
+"""Averages of parameters, maintained during training: ModelAverage, ExponentialMovingAverage, Lookahead.
 
-The first two also give programs that put the averages in place of the parameters, and that take them back.
+The first two also give programs that replace the parameters by their averages, and that restore them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ EMA_COUNTER = "@EMA_STEP_COUNTER@"
 
 
 class ModelAverage:
-    """Sums parameters over windows of updates; made after `minimize`, it appends its ops at once.
+    """Sums of parameters over windows of updates. It appends its ops when it is created, after `minimize`.
 
-    `apply_program` sets every parameter to its average and keeps the old value, `restore_program` gives it back.
+    `apply_program` sets every parameter to its average and keeps the old value; `restore_program` restores it.
     """
 
     def __init__(
@@ -48,36 +48,36 @@ class ModelAverage:
     def _accumulate(self, param: Value) -> None:
         draft = param.draft
         draft.names.mint("average_accumulate")
-        held: dict[str, Value] = {}
+        states: dict[str, Value] = {}
         for state in ("sum_1", "sum_2", "sum_3", "num_accumulates", "old_num_accumulates", "num_updates"):
             name = draft.names.mint(f"{param.name}_{self._prefix}{state}")
             counts = state.startswith(("num", "old"))
             tensor = TensorType(DType.INT64, (1,)) if counts else TensorType(param.dtype, param.shape)
             basic.initialised(draft, name, tensor, 0.0)
-            held[state] = Value(draft, name)
-        inputs = {"param": param, **{f"in_{state}": value for state, value in held.items()}}
-        outputs = {f"out_{state}": value for state, value in held.items()}
+            states[state] = Value(draft, name)
+        inputs = {"param": param, **{f"in_{state}": value for state, value in states.items()}}
+        outputs = {f"out_{state}": value for state, value in states.items()}
         draft.op("average_accumulates", inputs, outputs, self._window)
-        self._states[param.name] = held
+        self._states[param.name] = states
 
     def _apply(self, draft: Draft, kept: list[tuple[Value, Value]]) -> Program:
         other = draft.sibling()
         for param, backup in kept:
-            held = {state: _seen_from(other, value) for state, value in self._states[param.name].items()}
+            states = {state: _seen_from(other, value) for state, value in self._states[param.name].items()}
             target = _seen_from(other, param)
             basic.assign(target, _seen_from(other, backup))
-            updates = basic.sums([held["num_accumulates"], held["old_num_accumulates"]])
-            total = basic.sums([held["sum_1"], held["sum_2"], held["sum_3"]])
+            updates = basic.sums([states["num_accumulates"], states["old_num_accumulates"]])
+            total = basic.sums([states["sum_1"], states["sum_2"], states["sum_3"]])
             number, dividend = basic.cast(updates, DType.FP32), basic.cast(total, DType.FP32)
             other.op("elementwise_div", {"X": dividend, "Y": number}, {"Out": target})
         return other.main()
 
 
 class ExponentialMovingAverage:
-    """average = decay * average + (1 - decay) * parameter, for every parameter, where `update` is called.
+    """average = decay * average + (1 - decay) * parameter, for every parameter; see `update`.
 
     `apply_program` sets every parameter to its average, corrected for the start at zero, and keeps the old value;
-    `restore_program` gives it back. With `steps`, a count of the steps, the decay is (steps + 1) / (steps + 10) while
+    `restore_program` restores it. With `steps`, a count of the steps, the decay is (steps + 1) / (steps + 10) while
     that is less than `decay`.
     """
 
@@ -121,7 +121,7 @@ class ExponentialMovingAverage:
         return other.main()
 
     def update(self) -> None:
-        """Appends the ops that bring the averages up to date, after `minimize`."""
+        """Appends the ops that update the averages, after `minimize`."""
         draft = self._draft
         basic.step_counter(draft, EMA_COUNTER)
         for param, backup in self._kept:
@@ -131,7 +131,7 @@ class ExponentialMovingAverage:
 
 
 def lookahead(draft: Draft, alpha: float = 0.5, k: int = 5) -> None:
-    """After `minimize`: slow copies of the parameters, which every `k` steps move by `alpha` towards the fast ones.
+    """Adds slow copies of the parameters, after `minimize`; every `k` steps they move by `alpha` towards the fast ones.
 
     Raises ValueError unless 0 <= alpha <= 1 and k > 0.
     """
@@ -159,7 +159,7 @@ def lookahead(draft: Draft, alpha: float = 0.5, k: int = 5) -> None:
 
 
 def _averaged(draft: Draft) -> list[Value]:
-    """The parameters that averages take in."""
+    """The parameters that are averaged."""
     return [Value(draft, var.name) for var in draft.parameters() if var.name not in draft.unaveraged]
 
 
@@ -172,12 +172,12 @@ def _slow_copy(param: Value) -> Value:
 
 
 def _backup(param: Value, key: str) -> Value:
-    """A variable that holds a parameter's value while its average is in its place."""
+    """The variable that keeps a parameter's value while its average replaces it."""
     return param.draft.fresh(key, param.dtype, stop_gradient=True)
 
 
 def _seen_from(draft: Draft, value: Value) -> Value:
-    """The same variable, declared in another program; it is kept in the scope that both run in."""
+    """The same variable, declared in another program that runs in the same scope."""
     return draft.declare(value.var._replace(persistable=True))
 
 

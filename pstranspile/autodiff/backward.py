@@ -1,4 +1,4 @@
-"""Backward ops for a loss: the chain rule over the ops of a program, as Fluid's `append_backward` writes it."""
+"""Backward ops for a loss: the chain rule over the ops of a program, as in Fluid's `append_backward`."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class ParamGrad(NamedTuple):
 def append_backward(
     draft: Draft, loss: str, parameters: Iterable[str] | None = None, no_grad: Iterable[str] = ()
 ) -> tuple[ParamGrad, ...]:
-    """Appends the ops that compute the gradients of `loss` to the current block, declares and pairs up the gradients.
+    """Appends the ops that compute the gradients of `loss`, declares the gradients, and pairs them with parameters.
 
-    `loss` is a variable with one element of the current block (block 0, or a branch that trains) or one around it.
-    `parameters` are the ones wanted, by default all trainable ones in order of declaration; the result follows their
-    order. Variables in `no_grad` or in `draft.stop_gradient` get no gradient, nor do parameters that are not trainable.
-    Raises DiagnosticError when the loss can't be differentiated.
+    `loss` is a variable with one element of the current block (block 0, or a branch that trains) or of an enclosing
+    one. `parameters` defaults to all trainable ones in order of declaration; the result follows their order. Variables
+    in `no_grad` or in `draft.stop_gradient` get no gradient, nor do parameters that are not trainable. Raises
+    DiagnosticError when the loss can't be differentiated.
     """
     earlier = backward_parts(draft)
     flush(draft)
@@ -77,18 +77,18 @@ def append_backward(
 
 
 def backward_parts(draft: Draft) -> int:
-    """How many backward parts there are in the current block and those around it."""
+    """The number of backward passes in the current block and the enclosing ones."""
     seen = _blocks_around(draft)
     of_losses = sum(1 for number in seen for op in draft.blocks[number].all_ops() if op.role == LOSS_GRADIENT)
     return of_losses + draft.gradient_calls
 
 
 def _wrong(draft: Draft, no_grad: Iterable[str]) -> list[Diagnostic]:
-    """Findings on gradients that are not those of the values they should be of."""
+    """Findings on gradients that belong to other values than they should."""
     frozen = {var.name for var in draft.parameters() if var.parameter and not var.parameter.trainable}
     stopped = frozen.union(no_grad, draft.stop_gradient)
     main = draft.main()
-    if not can_be_followed(main):  # a program that came to the draft as it is; the verifier tells
+    if not can_be_followed(main):  # a program that the draft did not build; the verifier reports on it
         return []
     return wrong_gradients(with_old_values(with_loop_terms(main)), stopped.__contains__)
 
@@ -102,7 +102,7 @@ def _append(
     *,
     own_names: bool = False,
 ) -> tuple[ParamGrad, ...]:
-    """Appends the gradient ops; `own_names` when overwritten variables have been given names of their own."""
+    """Appends the gradient ops. `own_names` maps the names that overwritten values were given to their variables."""
     at, block = draft.current, draft.block
     producer = _mark_loss(draft, loss)
     unwanted = unwanted_gradients(draft, floats=own_names)
@@ -122,7 +122,7 @@ def _append(
 
 
 def _blocks_around(draft: Draft) -> list[int]:
-    """The current block and those it is in, outwards."""
+    """The current block and its enclosing blocks, innermost first."""
     result = [draft.current]
     while result[-1] > 0:
         result.append(draft.blocks[result[-1]].parent)
@@ -130,14 +130,14 @@ def _blocks_around(draft: Draft) -> list[int]:
 
 
 def flush(draft: Draft) -> None:
-    """Makes the ops put in front ordinary ones, so that indices are positions."""
+    """Moves the ops put in front into the ordinary list, so that indices are positions."""
     block = draft.blocks[0]
     block.ops[:0] = list(reversed(block.front))
     block.front.clear()
 
 
 def _mark_loss(draft: Draft, loss: str) -> Op:
-    """Marks the op that writes the loss, and gives it."""
+    """Marks the op that writes the loss, and returns it."""
     var = draft.find(loss)
     blocks = [draft.blocks[number] for number in _blocks_around(draft)]
     for ops in (block.ops for block in blocks):
@@ -159,8 +159,11 @@ def _not_scalar(op: Op, loss: str, shape: tuple[int, ...]) -> Diagnostic:
 
 
 def unwanted_gradients(draft: Draft, *, floats: bool) -> dict[int, set[str]]:
-    """For each block the gradients that are not wanted of the variables it declares; with `floats` only those of
-    numbers with a fraction are (Fluid makes some of indices, which nothing uses)."""
+    """For each block the unwanted gradients of the variables it declares.
+
+    With `floats`, only those of floating-point variables are wanted. (Fluid makes some for indices, which nothing
+    reads.)
+    """
     names: dict[int, set[str]] = {}
     for index, block in enumerate(draft.blocks):
         names[index] = {gradient_name(name) for name in draft.stop_gradient & block.vars.keys()}
@@ -205,8 +208,8 @@ class Backward:
     ) -> None:
         """Appends the gradient ops of `path`, ops of `block`, to the block `into`.
 
-        `reached` holds the gradients that lead back to the loss, and grows; None takes every op as leading there.
-        `given` are gradients that a sub-block starts with.
+        `reached` holds the gradients through which the loss is reached, and grows; None treats every op as leading to
+        it. `given` are the gradients that a sub-block starts with.
         """
         ops: list[Op] = []
         for forward in reversed(path):
@@ -251,7 +254,7 @@ class Backward:
         return GradientBlock(index, tuple(draft.blocks[index].ops), sees)
 
     def _apart(self, forward: Op, op: Op, block: int) -> Op:
-        """A second backward part gives gradients that the first one has names of their own, as Fluid does."""
+        """Renames the gradients of a second backward pass that the first one has too, as Fluid does."""
         if not self.earlier:
             return op
         declared = self.draft.blocks[block].vars
@@ -263,7 +266,7 @@ class Backward:
         return op._replace(outputs=renamed(op.outputs, mapped))
 
     def _note(self, forward: Op, made: Iterable[Op], _block: int) -> None:
-        """Remembers whose gradients these are."""
+        """Records the variables that these gradients belong to."""
         inputs = {gradient_name(name): name for name in forward.input_names}
         for op in made:
             for name in op.output_names:
@@ -285,7 +288,7 @@ def _leading_back(made: Iterable[Op], reached: set[str]) -> list[Op]:
 
 
 def _inner_path(draft: Draft, forward: Op, block: int) -> list[Op]:
-    """The ops of a sub-block that matter: all, or for a conditional block those that lead to what it hands out."""
+    """The ops of a sub-block to differentiate: all, or for a conditional block those that lead to its outputs."""
     ops = draft.blocks[block].ops
     if forward.type != "conditional_block":
         return ops
@@ -297,7 +300,7 @@ def _inner_path(draft: Draft, forward: Op, block: int) -> list[Op]:
 
 
 def _ended(draft: Draft, block: int, forward: Op) -> list[Op]:
-    """Zeros for the gradients of what a sub-block overwrites without having read it."""
+    """Zeros for the gradients of variables that a sub-block overwrites without reading them."""
     written = {name for op in draft.blocks[block].ops for name in op.output_names}
     made: list[Op] = []
     for name in forward.output_names:
@@ -305,14 +308,14 @@ def _ended(draft: Draft, block: int, forward: Op) -> list[Op]:
         if var is None or var.kind is not VarKind.LOD_TENSOR or var.dtype not in FLOATS or name in draft.stop_gradient:
             continue
         if name in [*forward.input_names] and gradient not in written:
-            like = gradient if forward.type == "while" else name  # a loop takes what its block reads
+            like = gradient if forward.type == "while" else name  # the block of a loop reads it
             zeros = bare_op("fill_zeros_like", {"X": (like,)}, {"Out": (gradient,)})
             made.append(zeros._replace(role=OpRole.BACKWARD, origin=_derived(forward.origin)))
     return made
 
 
 def mint_again(draft: Draft, start: int, made: Backward) -> None:
-    """Gradients that the current block declares already get new names (`x@GRAD_0`), and who reads them follows."""
+    """Renames gradients that the current block already declares (to `x@GRAD_0`), and updates the ops that read them."""
     block = draft.block
     mapped: dict[str, str] = {}
     for index in range(start, len(block.ops)):
@@ -330,7 +333,7 @@ def mint_again(draft: Draft, start: int, made: Backward) -> None:
 
 
 def _paired(draft: Draft, grads: dict[str, str], parameters: Iterable[str] | None) -> tuple[ParamGrad, ...]:
-    """Parameters with their gradients; the op that finishes a gradient gets the pair as role variables."""
+    """Pairs of parameters and gradients. The op that completes a gradient gets the pair as role variables."""
     block = draft.block
     if parameters is None:
         infos = ((var.name, var.parameter) for var in draft.blocks[0].vars.values())

@@ -1,6 +1,6 @@
-"""Gradient clipping, as Fluid does it: asked for with the optimizer, or earlier with `set_gradient_clip`.
+"""Gradient clipping as in Fluid: requested with the optimizer, or earlier with `set_gradient_clip`.
 
-The two ways make the same ops under other name scopes and in another order; the transpiler treats them differently.
+Both create the same ops, but in other name scopes and in another order; the transpiler treats them differently.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class ClipByGlobalNorm(NamedTuple):
 
 
 Clip: TypeAlias = ClipByValue | ClipByNorm | ClipByGlobalNorm
-"""What may be done to gradients before they are used."""
+"""A kind of gradient clipping."""
 
 
 def set_gradient_clip(draft: Draft, clip: Clip, parameters: Sequence[str] | None = None) -> None:
-    """Marks parameters (default: all there are now) to have their gradients clipped by the next `minimize`.
+    """Marks parameters (default: all existing ones) to have their gradients clipped by the next `minimize`.
 
-    As in Fluid, `minimize` clips nothing at all unless the first parameter in order of names is marked, and uses
-    the clip of the last one for all; it warns where this matters.
+    As in Fluid, `minimize` clips nothing unless the first parameter in order of names is marked, and uses the last
+    marked clip for all; it warns if this matters.
     """
     if parameters is None:
         parameters = [var.name for var in draft.blocks[0].vars.values() if var.parameter]
@@ -60,7 +60,7 @@ def set_gradient_clip(draft: Draft, clip: Clip, parameters: Sequence[str] | None
 
 
 def clip_with_optimizer(draft: Draft, pairs: Sequence[ParamGrad], clip: Clip) -> tuple[ParamGrad, ...]:
-    """Clips as an optimizer's `grad_clip` does. Gives the pairs with the clipped gradients."""
+    """Clips as an optimizer's `grad_clip`. Returns the pairs with the clipped gradients."""
     with draft.scope("gradient_clip"):
         clipped = _global_norm(draft, pairs, clip) if isinstance(clip, ClipByGlobalNorm) else _each(draft, pairs, clip)
     _name_clipped(draft, pairs, clipped)
@@ -98,9 +98,9 @@ def _square_sum(grad: Value) -> Value:
 
 
 def _global_norm(draft: Draft, pairs: Sequence[ParamGrad], clip: ClipByGlobalNorm) -> tuple[ParamGrad, ...]:
-    held = _with_gradients(pairs)
+    with_gradients = _with_gradients(pairs)
     parts: list[Value] = []
-    for param, grad in held:
+    for param, grad in with_gradients:
         if _wanted(clip, param):
             with draft.roles(OpRole.OPTIMIZE, param, grad):
                 parts.append(_square_sum(Value(draft, grad)))
@@ -112,7 +112,7 @@ def _global_norm(draft: Draft, pairs: Sequence[ParamGrad], clip: ClipByGlobalNor
         most = basic.fill_constant(draft, (1,), DType.FP32, clip.max_norm)
         factor = basic.elementwise_div(most, basic.elementwise_max(most, norm))
     clipped: list[ParamGrad] = []
-    for param, grad in held:
+    for param, grad in with_gradients:
         if _wanted(clip, param):
             with draft.roles(OpRole.OPTIMIZE, param, grad):
                 grad = basic.elementwise_mul(Value(draft, grad), factor).name
@@ -121,7 +121,7 @@ def _global_norm(draft: Draft, pairs: Sequence[ParamGrad], clip: ClipByGlobalNor
 
 
 def _name_clipped(draft: Draft, before: Sequence[ParamGrad], after: Sequence[ParamGrad]) -> None:
-    """Lets the clipping ops name the clipped gradient beside their parameter, as Fluid corrects them."""
+    """Sets the clipped gradient in the role variables of the clipping ops, as Fluid does."""
     old = {pair.param: pair.grad for pair in before}
     new = {pair.param: pair.grad for pair in after if pair.grad and pair.grad != old.get(pair.param)}
     ops = draft.block.ops
@@ -134,7 +134,7 @@ def _name_clipped(draft: Draft, before: Sequence[ParamGrad], after: Sequence[Par
 
 @dataclass
 class _Group:
-    """The parameters that one global norm is taken over."""
+    """The parameters that share a global norm."""
 
     max_norm: float
     most: Value
@@ -143,22 +143,22 @@ class _Group:
 
 
 def clip_as_set(draft: Draft, pairs: Sequence[ParamGrad]) -> tuple[ParamGrad, ...]:
-    """Clips as `set_gradient_clip` asked for; gives the pairs with the gradients to use from now on."""
+    """Clips as `set_gradient_clip` requested; returns the pairs with the gradients to use from now on."""
     groups: dict[str, _Group] = {}
     clip: Clip | None = None
-    held = _with_gradients(pairs)
-    for param, grad in held:
+    with_gradients = _with_gradients(pairs)
+    for param, grad in with_gradients:
         with draft.roles(OpRole.OPTIMIZE, param, grad), draft.scope("gradient_clip_@CLIP"):
             clip = _clip_of(draft, param)
             if clip is None:
-                _warn_unclipped(draft, param, [name for name, _ in held])
+                _warn_unclipped(draft, param, [name for name, _ in with_gradients])
                 return tuple(pairs)
             if isinstance(clip, ClipByGlobalNorm):
                 _join(draft, groups, clip, Value(draft, grad))
     if clip is None:
         return tuple(pairs)
     clipped: list[ParamGrad] = []
-    for param, grad in held:
+    for param, grad in with_gradients:
         # Fluid misspells the scope of this second part; the transpiler looks for `@CLIP`, so the name matters.
         with draft.roles(OpRole.OPTIMIZE, param, grad), draft.scope("graident_clip_@CLIP"):
             clipped.append(ParamGrad(param, _apply_set(draft, groups, clip, Value(draft, grad)).name))

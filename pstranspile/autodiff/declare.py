@@ -1,4 +1,4 @@
-"""Declarations of gradients: what kind of variable each is, and its type."""
+"""Declarations of gradients: their kind and type."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ WITHOUT_LOD = frozenset(
         "unstack_grad",
     )
 )
-"""Gradient ops whose results Fluid declares without a LoD level, whatever their inputs have."""
+"""Gradient ops whose results Fluid declares without a LoD level, whatever the inputs have."""
 
 LOD_OF_RESULT = frozenset(
     f"{activation}_grad"
@@ -86,7 +86,7 @@ LOD_OF_RESULT = frozenset(
         *("tanh_shrink", "thresholded_relu"),
     )
 )
-"""Gradient ops that read X and whose X@GRAD Fluid declares with the LoD level of Out@GRAD, not with that of X."""
+"""Gradient ops that read X and whose X@GRAD Fluid declares with the LoD level of Out@GRAD, not of X."""
 
 _ARRAYS = ("write_to_array", "lod_tensor_to_array")
 _SAME_KIND: Mapping[tuple[str, str], str] = {
@@ -95,24 +95,24 @@ _SAME_KIND: Mapping[tuple[str, str], str] = {
     ("scale", "Out"): "X",
     ("assign", "Out"): "X",
 }
-"""Ops whose results are variables of the kind of an input: (op type, output slot) -> input slot."""
+"""Outputs that are variables of the same kind as an input: (op type, output slot) -> input slot."""
 
 
 def declare_gradients(draft: Draft, block: int, start: int, variable_of: Mapping[str, str]) -> dict[str, str]:
-    """Declares what the ops of a block from `start` on write, sub-blocks first, and drops ops that turn out idle.
+    """Declares the outputs of a block's ops from `start` on, sub-blocks first, and drops idle ops.
 
-    An op is idle when it writes nothing, or reads gradients of which none exists. Gives the gradient of each
-    variable in `variable_of`'s values that has one now: variable -> gradient.
+    An op is idle if it writes nothing, or if none of the gradients that it reads exist. Returns variable -> gradient
+    for each variable in `variable_of`'s values that now has a gradient.
     """
     gradients: dict[str, str] = {}
-    handed = _handed_through(draft, block)
+    carried = _carried_through(draft, block)
     ops = draft.blocks[block].ops
     kept: list[Op] = []
     for op in ops[start:]:
         sub_block = op.attrs.get("sub_block")
         if isinstance(sub_block, BlockRef):
             gradients |= declare_gradients(draft, int(sub_block), 0, variable_of)
-        if _idle(draft, block, op, handed):
+        if _idle(draft, block, op, carried):
             continue
         kept.append(op)
         if op.type == "sum":
@@ -124,8 +124,8 @@ def declare_gradients(draft: Draft, block: int, start: int, variable_of: Mapping
     return gradients
 
 
-def _handed_through(draft: Draft, block: int) -> set[str]:
-    """What the op that owns a block both reads and writes: a loop hands these from step to step."""
+def _carried_through(draft: Draft, block: int) -> set[str]:
+    """The variables that the op owning a block both reads and writes: a loop passes them from step to step."""
     if block == 0:
         return set()
     for other in draft.blocks:
@@ -135,18 +135,18 @@ def _handed_through(draft: Draft, block: int) -> set[str]:
     return set()
 
 
-def _idle(draft: Draft, block: int, op: Op, handed: set[str]) -> bool:
+def _idle(draft: Draft, block: int, op: Op, carried: set[str]) -> bool:
     if all(name == EMPTY_NAME for name in op.output_names):
         return True
     gradients = [name for name in op.input_names if SUFFIX in name]
     # In a recurrent op's steps this op reads a gradient that the executor puts there; nothing declares it.
     if not gradients or op.type == "rnn_memory_helper_grad":
         return False
-    return all(name not in handed and draft.find(name, block) is None for name in gradients)
+    return all(name not in carried and draft.find(name, block) is None for name in gradients)
 
 
 def _declare_dropped_terms(draft: Draft, block: int, op: Op) -> None:
-    """Declares terms that only an idle op would have written, without a type, as Fluid does; they add nothing."""
+    """Declares terms that only an idle op would have written, without a type, as Fluid does. They add nothing."""
     for name in op.inputs["X"]:
         if draft.find(name, block) is None:
             draft.declare(Var(name), block)
@@ -177,7 +177,7 @@ def _declare_outputs(draft: Draft, block: int, op: Op) -> list[str]:
 
 
 def _redeclare(draft: Draft, block: int, name: str, made: TensorType | None) -> None:
-    """Gives a gradient that an op writes in place the dims that it makes, as Fluid does."""
+    """Declares a gradient that an op writes in place with the dims of the op's result, as Fluid does."""
     known = draft.blocks[block].vars.get(name)
     if known is not None and known.tensor is not None and made is not None:
         draft.declare(known._replace(tensor=known.tensor._replace(shape=made.shape)), block)
@@ -219,7 +219,7 @@ def _kind(draft: Draft, op: Op, slot: str, at: int) -> VarKind:
 
 def sum_kind(kinds: Iterable[VarKind]) -> VarKind:
     """The kind of a sum: an array if one part is, sparse rows only if all parts are."""
-    held = set(kinds)
-    if VarKind.LOD_TENSOR_ARRAY in held:
+    distinct = set(kinds)
+    if VarKind.LOD_TENSOR_ARRAY in distinct:
         return VarKind.LOD_TENSOR_ARRAY
-    return VarKind.SELECTED_ROWS if held == {VarKind.SELECTED_ROWS} else VarKind.LOD_TENSOR
+    return VarKind.SELECTED_ROWS if distinct == {VarKind.SELECTED_ROWS} else VarKind.LOD_TENSOR

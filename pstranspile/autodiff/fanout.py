@@ -10,10 +10,10 @@ from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX, bare_op
 
 
 def sum_partial_gradients(ops: Sequence[Op], block: int) -> list[Op]:
-    """The ops with every gradient written once: the partial ones get names of their own and a `sum` op.
+    """Makes every gradient written once: partial gradients get names of their own and a `sum` op.
 
-    A variable that k ops write becomes `x@GRAD@RENAME@block<block>@0` to k-1; the `sum` stands before the first op
-    that reads the whole, or at the end, as in Fluid.
+    A variable that k ops write becomes `x@GRAD@RENAME@block<block>@0` to k-1. The `sum` stands before the first op that
+    reads the complete gradient, or at the end, as in Fluid.
     """
     return _FanOut(ops, block).run()
 
@@ -46,7 +46,7 @@ class _FanOut:
         if len(parts) > 1:
             self._sum(name, parts, index)
             self.parts[name] = [name]
-        if parts:  # what is read before is another gradient of that name, which the block was given
+        if parts:  # an earlier read is of another gradient of that name, passed into the block
             self.mentions.setdefault(name, []).append(index)
 
     def _sum(self, name: str, parts: list[str], before: int) -> None:
@@ -102,7 +102,7 @@ class _FanOut:
 
 
 def _names(slots: Slots) -> Iterable[str]:
-    """All names, slot by slot in alphabetical order, as Fluid's op descriptions hold them."""
+    """All names, slot by slot in alphabetical order, as in Fluid's op descriptions."""
     return (name for _, names in sorted(slots.items()) for name in names)
 
 
@@ -111,7 +111,7 @@ def _renamed(slots: Slots, old: str, new: str) -> Slots:
 
 
 def _inserted(ops: list[Op], more: list[tuple[Op, int]]) -> list[Op]:
-    """`ops` with each of `more` put before the op of its index, in their order."""
+    """`ops` with each op of `more` inserted before the op of its index, in their order."""
     before: dict[int, list[Op]] = {}
     for op, index in more:
         before.setdefault(index, []).append(op)

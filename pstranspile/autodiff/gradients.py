@@ -22,11 +22,11 @@ def append_gradients(
     given: Sequence[str | None],
     no_grad: Iterable[str] = (),
 ) -> tuple[str | None, ...]:
-    """Appends the ops that compute the gradients of the targets, added up, with respect to the inputs, to block 0.
+    """Appends the ops that compute the gradients of the sum of the targets with respect to the inputs, to block 0.
 
-    `given` are the gradients of the targets themselves, None for ones. Variables in `no_grad` or in
-    `draft.stop_gradient` get no gradient. Gives for each input the name of its gradient, None if nothing leads to it.
-    Raises NoSecondGradient where a gradient op that has no gradient itself stands on the way.
+    `given` are the gradients of the targets, None for ones. Variables in `no_grad` or in `draft.stop_gradient` get no
+    gradient. Returns for each input the name of its gradient, None if no path leads to it. Raises NoSecondGradient if a
+    gradient op without a gradient is on the path.
     """
     earlier = backward_parts(draft)
     require_second(draft.blocks[0].all_ops(), set(inputs), targets, draft.stop_gradient.union(no_grad))
@@ -54,7 +54,7 @@ def append_gradients(
 
 
 def _leading_from(path: Sequence[Op], inputs: Iterable[str]) -> list[Op]:
-    """The ops of a path that the inputs lead to."""
+    """The ops of a path that depend on the inputs."""
     reached, kept = set(inputs), list[Op]()
     for op in path:
         if not reached.isdisjoint(op.input_names):

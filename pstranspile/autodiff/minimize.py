@@ -1,4 +1,4 @@
-"""Training programs: backward, clipping, regularisation and updates, in the order Fluid's `minimize` has them."""
+"""Training programs: backward, clipping, regularisation and updates, in the order of Fluid's `minimize`."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def train(
 ) -> Module:
     """A training module from a forward one: `@main` with backward and update ops, `@startup` with their state.
 
-    `loss` names a variable with one element. `parameters` are the ones to train, by default all that are trainable.
-    Raises DiagnosticError when the loss is unknown or has another shape, or when a parameter can't be trained.
+    `loss` names a variable with one element. `parameters` are the ones to train (default: all trainable ones). Raises
+    DiagnosticError if the loss is unknown or has another shape, or if a parameter can't be trained.
     """
     require_programs(module, (MAIN,))
     draft = draft_of_module(module)
@@ -62,9 +62,9 @@ def _unknown(module: Module, parameters: Iterable[str], others: Iterable[str]) -
 
 
 def trained_already(module: Module, parameters: Iterable[str] | None = None) -> list[Diagnostic]:
-    """A warning if ops of the program update parameters that `train` would add an update for; at the first of them.
+    """A warning at the first op of the program that already updates one of the parameters.
 
-    That is meant when two losses train one parameter, and a mistake when a training program is taken for a forward one.
+    This is intended if two losses train one parameter, and a mistake if a training program is taken for a forward one.
     """
     wanted = set(parameters) if parameters is not None else {var.name for var in module.main.parameters()}
     block = module.main.main_block
@@ -79,7 +79,7 @@ def trained_already(module: Module, parameters: Iterable[str] | None = None) -> 
 
 
 def draft_of_module(module: Module) -> Draft:
-    """A draft that goes on from a finished module; which variables get no gradient is inferred."""
+    """A draft that continues a finished module. Variables without a gradient are inferred."""
     draft = Draft(module.main, module.startup, seed=module.main.random_seed)
     draft.stop_gradient |= stopped_by_default(module.main)
     return draft
@@ -88,9 +88,9 @@ def draft_of_module(module: Module) -> Draft:
 def minimize(
     loss: Value, optimizer: Optimizer, parameters: Sequence[str] | None = None, no_grad: Iterable[str] = ()
 ) -> tuple[ParamGrad, ...]:
-    """Appends what trains the parameters on `loss`; gives each with the gradient its update uses.
+    """Appends the ops that train the parameters on `loss`; returns each with the gradient of its update.
 
-    The schedule of the learning rate comes first, where it has one. Raises DiagnosticError.
+    A schedule of the learning rate comes first. Raises DiagnosticError.
     """
     draft = loss.draft
     rate = optimizer.learning_rate
@@ -109,29 +109,29 @@ def _nothing_to_train(loss: str) -> Diagnostic:
 
 
 class Applied(NamedTuple):
-    """What `apply_gradients` has made: the parameters with the gradients that their updates use, and the rest."""
+    """The result of `apply_gradients`: the parameters with the gradients of their updates, and the following."""
 
     pairs: tuple[ParamGrad, ...]
     ops: tuple[Op, ...]
-    """The updates, with what computes their learning rates and comes after them; last those of tables."""
+    """The updates with the ops of their learning rates and those after them; updates of tables are last."""
     states: Mapping[str, Mapping[str, str]]
-    """The state variables of each parameter, by what they hold (`velocity`)."""
+    """The state variables of each parameter, by their role (`velocity`)."""
     rate: Value
     """The learning rate."""
 
 
 def apply_gradients(draft: Draft, pairs: Iterable[ParamGrad], optimizer: Optimizer, rate: float | Value) -> Applied:
     """Appends clipping, regularisation and updates for these gradients, parameters in order of their names."""
-    held = sorted(pairs, key=lambda pair: pair.param)
+    ordered = sorted(pairs, key=lambda pair: pair.param)
     updates = _Updates(draft, optimizer, rate)
     table = distributed_table(draft)
-    tables = [pair for pair in held if pair.param == table]
-    held = [pair for pair in held if pair.param != table]
+    tables = [pair for pair in ordered if pair.param == table]
+    ordered = [pair for pair in ordered if pair.param != table]
     before = len(draft.block.ops)
     for pair in tables:
         updates.table(pair)
     of_tables = tuple(draft.block.ops[before:])
-    clipped = clip_with_optimizer(draft, held, optimizer.clip) if optimizer.clip else clip_as_set(draft, held)
+    clipped = clip_with_optimizer(draft, ordered, optimizer.clip) if optimizer.clip else clip_as_set(draft, ordered)
     final = append_regularization(draft, clipped, optimizer.regularizer)
     before = len(draft.block.ops)
     updates.append(final)
@@ -140,7 +140,7 @@ def apply_gradients(draft: Draft, pairs: Iterable[ParamGrad], optimizer: Optimiz
 
 
 def distributed_table(draft: Draft) -> str | None:
-    """The table of the `lookup_table` ops with `is_distributed`, whose update is plain SGD (as in Fluid)."""
+    """The table of the `lookup_table` ops with `is_distributed`, which is updated by plain SGD as in Fluid."""
     for op in draft.blocks[0].all_ops():
         if op.type == "lookup_table" and op.attrs.get("is_distributed") is True:
             return op.input("W")
@@ -164,7 +164,7 @@ class _Updates:
             self._op(Update("sgd"), pair, {})
 
     def append(self, pairs: Sequence[ParamGrad]) -> None:
-        """State, then one update for each parameter, then what comes after all updates."""
+        """Creates the state, then one update for each parameter, then the ops after all updates."""
         draft = self.draft
         trained = [pair for pair in pairs if _trainable(draft, pair.param)]
         self.states = {pair.param: self._states(pair.param) for pair in trained}
@@ -194,7 +194,7 @@ class _Updates:
         return name
 
     def declared_rate(self) -> Value:
-        """The learning rate as a variable; a number gets one."""
+        """The learning rate as a variable, created for a number."""
         if not isinstance(self.rate, Value):
             name = self.draft.names.mint("learning_rate")
             self.rate = basic.global_var(self.draft, name, (1,), DType.FP32, self.rate)

@@ -1,7 +1,7 @@
-"""The optimizers of Fluid 1.8.5: their update ops, their state, and how it starts.
+"""The optimizers of Fluid 1.8.5: their update ops and the state of these.
 
-An optimizer is a frozen value. What `minimize` emits for it is its `Update`: an op type, the state variables the op
-keeps for each parameter, and its attributes.
+An optimizer is a frozen value. Its `Update` describes the ops of `minimize`: an op type, the state variables for each
+parameter, and attributes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Rate: TypeAlias = "float | Schedule | Value"
 
 
 class State(NamedTuple):
-    """A state variable of each parameter, `<param>_<name>_0`: the slots it stands in and its first value.
+    """A state variable of each parameter, `<param>_<name>_0`: its slots and its initial value.
 
-    `scalar`: one element; otherwise it has the parameter's dims. `output` is "" when the op only reads it.
+    `scalar`: one element; otherwise it has the parameter's dims. `output` is "" if the op only reads it.
     """
 
     name: str
@@ -37,7 +37,7 @@ class State(NamedTuple):
 class Update(NamedTuple):
     """The update op of an optimizer. `inputs` are variables that all parameters share.
 
-    `finish` is an op run for each parameter after all updates: the state it scales and by what.
+    `finish` describes an op for each parameter after all updates: the state to scale, and the factor.
     """
 
     op_type: str
@@ -50,7 +50,7 @@ class Update(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class _Common:
-    """What every optimizer takes: weight decay, clipping, and a prefix for the names of its state."""
+    """The settings of every optimizer: weight decay, clipping, and a prefix for the names of its state."""
 
     regularizer: Regularizer | None = None
     clip: Clip | None = None
@@ -59,7 +59,7 @@ class _Common:
 
 @dataclass(frozen=True)
 class Optimizer(_Common, ABC):
-    """Base of all optimizers; `update(param)` says what is emitted for a parameter."""
+    """Base class of optimizers; `update(param)` gives the update op of a parameter."""
 
     learning_rate: Rate = 0.001
 
@@ -244,7 +244,7 @@ class Ftrl(Optimizer):
 
 @dataclass(frozen=True)
 class Lamb(Optimizer):
-    """Adam's step scaled by the norm of the parameter; no weight decay where `exclude` says so of its name."""
+    """Adam's step scaled by the norm of the parameter; parameters whose name `exclude` accepts have no weight decay."""
 
     lamb_weight_decay: float = 0.01
     beta1: float = 0.9

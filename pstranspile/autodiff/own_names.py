@@ -1,8 +1,8 @@
-"""Names of their own for the values of variables that a model overwrites, so that each has a gradient of its own.
+"""Separate names for the values of variables that a model overwrites, so that each value has its own gradient.
 
-A variable that ops give several values has one name for the gradients of them all. Here every value but the last gets
-a new name. A loop or a branch changes a variable in place; it is given a copy that nothing else reads, and its block
-reads it once, at its start, and writes it once, at its end.
+If several ops write a variable, its gradients share one name. Here every value but the last gets a new name. A loop or
+a branch changes a variable in place, so it gets a copy that nothing else reads. Its block reads the copy once, at its
+start, and writes it once, at its end.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _TAKES = {"while": "X", "conditional_block": "Input"}
 
 
 def give_own_names(draft: Draft) -> dict[str, str]:
-    """Gives the values of overwritten variables names of their own, in all blocks of a forward program.
+    """Gives the values of overwritten variables separate names, in all blocks of a forward program.
 
-    What is computed stays the same, and the last value of a variable keeps its name. Gives the variable that each new
-    name stands for.
+    The result of the program is the same, and the last value of a variable keeps its name. Returns new name ->
+    variable.
     """
     work = _Naming(draft)
     work.block(0, {}, frozenset(), ())
@@ -32,7 +32,7 @@ def give_own_names(draft: Draft) -> dict[str, str]:
 
 
 class _Naming:
-    """One walk over the blocks of a forward program."""
+    """One pass over the blocks of a forward program."""
 
     def __init__(self, draft: Draft):
         self.draft = draft
@@ -44,8 +44,8 @@ class _Naming:
     ) -> None:
         """Renames within a block.
 
-        `outside` says what variables of other blocks are called now, `valued` which of them have a value, and `changed`
-        which of them the block gives new values.
+        `outside` maps variables of other blocks to their current names, `valued` are those that have a value, and
+        `changed` those that the block changes.
         """
         forward = Forward(self.program, number)
         names = _Names(
@@ -74,7 +74,7 @@ class _Naming:
         self.draft.blocks[number].ops[:], self.draft.blocks[number].front[:] = ops, []
 
     def _several(self, forward: Forward) -> dict[str, int]:
-        """The variables of a block that have several values, with the number of writes to each."""
+        """The variables that the block writes more than once, with the number of writes."""
         return {
             name: writes
             for name, writes in forward.last.items()
@@ -88,7 +88,7 @@ class _Naming:
         return var is not None and not var.persistable and var.parameter is None and forward.is_float(name)
 
     def _inner(self, forward: Forward, index: int, names: _Names) -> list[Op]:
-        """An op with a sub-block, and before it copies of what it changes."""
+        """An op with a sub-block, preceded by copies of the variables it changes."""
         op, ops = forward.ops[index], list[Op]()
         slot = _TAKES.get(op.type, "")
         taken = dict.fromkeys(op.inputs.get(slot, ()))
@@ -108,7 +108,7 @@ class _Naming:
         return [*ops, op._replace(inputs=renamed(inputs, names.now), outputs=renamed(op.outputs, names.now))]
 
     def _next(self, number: int, name: str, names: _Names) -> None:
-        """Names the next value of a variable: the last one in the block that declares it keeps the variable's."""
+        """The name of a variable's next value. The last value in the declaring block keeps the variable's name."""
         names.valued.add(name)
         if name in names.changed:
             names.now[name] = self._new(number, name)
@@ -133,9 +133,9 @@ class _Naming:
 
 
 class _Names(NamedTuple):
-    """What the variables of a block are called: `now`, and `left` how often those of several values are written yet.
+    """The names of a block's variables: `now` the current ones, `left` the number of remaining writes.
 
-    `valued` are the variables that have a value, `changed` those of other blocks that the block changes.
+    `valued` are the variables with a value, `changed` those of other blocks that the block changes.
     """
 
     now: dict[str, str]
@@ -145,7 +145,7 @@ class _Names(NamedTuple):
 
 
 def _is_found(forward: Forward, name: str, valued: bool) -> bool:
-    """Whether an op reads what the block finds in a variable, which has a value."""
+    """Whether an op reads the value that a variable has when the block starts."""
     for op, after in zip(forward.ops, forward.after, strict=True):
         if name in op.input_names:
             return True
@@ -155,5 +155,5 @@ def _is_found(forward: Forward, name: str, valued: bool) -> bool:
 
 
 def renamed(slots: Slots, names: Mapping[str, str]) -> Slots:
-    """The slots with the variables that `names` has under their new names."""
-    return FrozenMap({slot: tuple(names.get(name, name) for name in held) for slot, held in slots.items()})
+    """The slots with variables replaced by their new names in `names`."""
+    return FrozenMap({slot: tuple(names.get(name, name) for name in old_names) for slot, old_names in slots.items()})

@@ -1,4 +1,4 @@
-"""Which ops lead to a loss, and which variables get no gradient."""
+"""The ops that lead to a loss, and the variables without gradients."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ CONSTANTS = frozenset(
         "greater_equal",
     )
 )
-"""Ops whose results Fluid's layers mark as getting no gradient."""
+"""Ops whose results Fluid's layers mark as having no gradient."""
 
 
 def ops_to(ops: Sequence[Op], targets: Collection[str], stopped: AbstractSet[str]) -> list[Op]:
-    """The differentiable ops that lead to the targets, in order; the search ends at variables in `stopped`."""
+    """The differentiable ops on paths to the targets, in order. Paths end at variables in `stopped`."""
     needed = set(targets)
     path: list[Op] = []
     for op in reversed(ops):
@@ -65,7 +65,9 @@ def unread_outputs(
     stopped: AbstractSet[str],
     marked: AbstractSet[str],
 ) -> set[str]:
-    """Outputs of the path that nothing on it reads, so that they have no gradient; ops with sub-blocks are left out."""
+    """Outputs of the path's ops that nothing on it reads, so that they have no gradient. Ops with sub-blocks are
+    excluded.
+    """
     read = set(targets)
     names: set[str] = set()
     for op in reversed(list(path)):
@@ -79,11 +81,11 @@ def unread_outputs(
 
 
 def stopped_by_default(program: Program) -> set[str]:
-    """Variables of a program that Fluid's layers would have marked as getting no gradient.
+    """Variables of a program that Fluid's layers would have marked as having no gradient.
 
-    A ProgramDesc does not say. They are what no op writes and is no parameter (feeds, counters), what holds a
-    constant, an index or a truth value, and persistable variables that are not parameters. What starts as a constant
-    and is given other numbers by another op does get one.
+    A ProgramDesc does not record the marks. They are variables that no op writes and that are not parameters (feeds,
+    counters), constants, indices, booleans, and persistable variables that are not parameters. A variable that starts
+    as a constant and is overwritten by another op does have a gradient.
     """
     written: set[str] = set()
     constant: set[str] = set()
@@ -103,7 +105,7 @@ def stopped_by_default(program: Program) -> set[str]:
 
 
 def unreached(draft: Draft, loss: str, parameters: AbstractSet[str]) -> tuple[Diagnostic, ...]:
-    """Findings on ops without a gradient through which alone one of the parameters reaches the loss."""
+    """Findings on ops without a gradient that are on every path from a parameter to the loss."""
     ops = draft.blocks[0].ops
     through: dict[str, Op] = {}
     reaches: set[str] = {loss}

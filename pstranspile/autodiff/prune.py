@@ -1,4 +1,4 @@
-"""Gradient ops that nothing needs, and zeros for gradients that nothing makes."""
+"""Removal of unneeded gradient ops, and zeros for missing gradients."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pstranspile.ops.gradient import SUFFIX, bare_op, differentiated
 
 
 def without_unwanted(ops: Iterable[Op], unwanted: set[str]) -> list[Op]:
-    """The ops without those that only make unwanted gradients, or make them from unwanted ones alone.
+    """The ops without those that only compute unwanted gradients, or compute them only from unwanted ones.
 
-    `unwanted` grows by what the latter would have made. Where an op that stays reads an unwanted gradient, it gets
-    zeros from a `fill_zeros_like` before it.
+    `unwanted` grows by the gradients of the latter. If a remaining op reads an unwanted gradient, a `fill_zeros_like`
+    before it gives zeros.
     """
     kept = [op for op in ops if not _removable(op, unwanted)]
     made: list[Op] = []
@@ -40,10 +40,10 @@ def _removable(op: Op, unwanted: set[str]) -> bool:
 
 
 def without_unconnected(ops: Sequence[Op], forward: Iterable[Op], known: Iterable[str] = ()) -> list[Op]:
-    """The ops without chains that start from gradients nobody makes.
+    """The ops without chains that start from gradients that no op writes.
 
-    A chain starts at an op that reads only variables that are neither the forward ops' nor made before it; it goes
-    when everything after it also reads only what the chain makes. If all ops would go, all stay.
+    A chain starts at an op that reads only variables that neither forward ops nor earlier ops write. It is removed if
+    all later ops that read its results read nothing else. If all ops would be removed, all stay.
     """
     seen = {name for op in forward for names in (op.input_names, op.output_names) for name in names}
     seen.update(known)
@@ -68,7 +68,7 @@ _Version = tuple[str, int]
 
 
 class _Uses:
-    """Who reads and writes each version of a variable; every write makes a new one."""
+    """The readers and writers of each version of a variable; every write makes a new version."""
 
     def __init__(self, ops: Sequence[Op]):
         version: dict[str, int] = {}
@@ -77,8 +77,8 @@ class _Uses:
         self.written: list[set[_Version]] = []
         for index, op in enumerate(ops):
             read = {(name, version.get(name, 0)) for name in op.input_names}
-            for held in read:
-                self.readers.setdefault(held, []).append(index)
+            for value in read:
+                self.readers.setdefault(value, []).append(index)
             written: set[_Version] = set()
             for name in op.output_names:
                 version[name] = version.get(name, 0) + 1
@@ -88,15 +88,15 @@ class _Uses:
 
 
 def _chain(start: int, uses: _Uses) -> set[int]:
-    """The ops that hang on `start` alone, empty when one of them reads something else too."""
+    """The ops that depend only on `start`; empty if one of them also reads something else."""
     ready = set(uses.read[start])
     result, waiting = {start}, deque([start])
     while waiting:
         index = waiting.popleft()
         if not uses.read[index] or not uses.read[index] <= ready:
             return set()
-        for held in uses.written[index]:
-            for reader in uses.readers.get(held, ()):
+        for value in uses.written[index]:
+            for reader in uses.readers.get(value, ()):
                 if reader not in result:
                     result.add(reader)
                     waiting.append(reader)

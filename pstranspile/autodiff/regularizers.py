@@ -13,7 +13,7 @@ from pstranspile.ir.types import VarKind
 from pstranspile.layers.draft import Draft, Value
 
 NEW_GRADIENT = "@NEWGRAD@"
-"""Ends the name of the dense gradient that a sparse one becomes when a term is added to it."""
+"""Suffix of the dense gradient that replaces a sparse one when a term is added."""
 
 
 class L1(NamedTuple):
@@ -37,7 +37,7 @@ class L2(NamedTuple):
 
 
 Regularizer: TypeAlias = L1 | L2
-"""What may be added to a gradient."""
+"""A term added to a gradient."""
 
 _WRITTEN = re.compile(r"L([12])Decay, regularization_coeff=(\S+)\Z")
 
@@ -53,9 +53,9 @@ def parse_regularizer(text: str) -> Regularizer:
 def append_regularization(
     draft: Draft, pairs: Sequence[ParamGrad], default: Regularizer | None
 ) -> tuple[ParamGrad, ...]:
-    """Adds each parameter's own regularization term, or the default one, to its gradient.
+    """Adds each parameter's regularization term, or the default one, to its gradient.
 
-    A sparse gradient becomes a dense one with a new name. Gives the pairs with the gradients to use from now on.
+    A sparse gradient becomes a dense one with a new name. Returns the pairs with the gradients to use from now on.
     """
     with draft.scope("regularization"):
         return tuple(_regularized(draft, pair, default) for pair in pairs)

@@ -18,7 +18,7 @@ COUNTER = "@LR_DECAY_COUNTER@"
 
 
 class Schedule(ABC):
-    """What computes a learning rate: a derived class says in `_rate` by which ops."""
+    """A learning-rate schedule; subclasses create the ops that compute the rate in `_rate`."""
 
     def emit(self, draft: Draft) -> Value:
         """Appends the schedule's ops to block 0 and returns the learning rate (f32[1])."""
@@ -41,7 +41,7 @@ def _positive(**settings: int) -> None:
 
 @dataclass(frozen=True)
 class _Decay(Schedule):
-    """A rate that falls with the number of periods of `decay_steps`; `staircase` takes whole periods only."""
+    """A rate that decays with the number of periods of `decay_steps`; `staircase` counts whole periods only."""
 
     learning_rate: float
     decay_steps: int
@@ -137,9 +137,9 @@ class Piecewise(Schedule):
         switch = Switch()
         for boundary, value in zip(self.boundaries, self.values, strict=False):
             until = basic.fill_constant(draft, (1,), DType.FP32, boundary, force_cpu=True)
-            held = basic.fill_constant(draft, (1,), DType.FP32, value)
+            constant = basic.fill_constant(draft, (1,), DType.FP32, value)
             with switch.case(step < until):
-                basic.assign(held, rate)
+                basic.assign(constant, rate)
         last = basic.fill_constant(draft, (1,), DType.FP32, self.values[-1])
         with switch.default():
             basic.assign(last, rate)

@@ -1,4 +1,4 @@
-"""Second gradients: where a gradient op stands on the way that has no gradient itself."""
+"""Second gradients: a search for gradient ops without a gradient."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ _LINEAR = frozenset(
         *("transpose2", "squeeze", "squeeze2", "unsqueeze", "unsqueeze2", "flatten", "flatten2"),
     )
 )
-"""Gradient ops that are linear in the gradients they read. Of their other inputs just dims and places count."""
+"""Gradient ops that are linear in the gradients they read. They depend on their other inputs only by dims and indices.
+"""
 
 
 class NoSecondGradient(DiagnosticError, NotImplementedError):
-    """Raised where a gradient op that has no gradient itself stands on the way."""
+    """Raised if a gradient op without a gradient is on the path."""
 
 
 def require_second(
     ops: Iterable[Op], sources: AbstractSet[str], targets: Iterable[str], stopped: AbstractSet[str]
 ) -> None:
-    """Raises NoSecondGradient if the sources reach the targets through gradient ops that have no gradient.
+    """Raises NoSecondGradient if a path from the sources to the targets passes a gradient op without a gradient.
 
-    No gradient goes through the variables in `stopped`.
+    No path passes the variables in `stopped`.
     """
     reached, crossed = set(sources) - stopped, list[tuple[Op, bool]]()
     for op in ops:

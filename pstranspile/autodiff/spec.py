@@ -1,6 +1,6 @@
 """Optimizers, schedules, clips and regularizers from text, for the command line: `piecewise:values=0.1/0.01`.
 
-Everything raises ValueError with a sentence that names what is wrong and what would be right.
+All functions raise ValueError with a sentence that names the mistake and a valid form.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def parse_optimizer(
 ) -> Optimizer:
     """The optimizer called `name` with these `KEY=VALUE` settings."""
     kind = _chosen(name, OPTIMIZERS, "optimizer")
-    held = {field.name: field for field in fields(kind) if field.name not in _NOT_SETTINGS}
-    arguments = _settings(settings, held, f"optimizer {name}")
+    known = {field.name: field for field in fields(kind) if field.name not in _NOT_SETTINGS}
+    arguments = _settings(settings, known, f"optimizer {name}")
     if isinstance(rate, float) and not isfinite(rate):
         raise ValueError(f"the learning rate is {rate}, it must be a finite number")
     if rate is not None:
@@ -62,20 +62,20 @@ def parse_optimizer(
 def parse_schedule(text: str, rate: float | None, inner: Schedule | None = None) -> Schedule:
     """A schedule such as `exponential:decay_steps=100,decay_rate=0.5`; lists are `0.1/0.01`.
 
-    `rate` is the learning rate it starts from, `inner` the schedule that `warmup` leads to.
+    `rate` is the initial learning rate, `inner` the schedule after `warmup`.
     """
     name, _, settings = text.partition(":")
     kind = _chosen(name, SCHEDULES, "schedule")
-    held = {field.name: field for field in fields(kind)}
-    arguments = _settings([part for part in settings.split(",") if part], held, f"schedule {name}")
-    takes_rate = "learning_rate" in held
+    known = {field.name: field for field in fields(kind)}
+    arguments = _settings([part for part in settings.split(",") if part], known, f"schedule {name}")
+    takes_rate = "learning_rate" in known
     if inner is not None and kind is not LinearWarmup:
         raise ValueError(f"schedule {name} does not follow another schedule; only warmup does")
     if takes_rate and "learning_rate" not in arguments:
         start = inner if inner is not None else rate
         if start is not None:
             arguments["learning_rate"] = start
-    missing = [key for key, field in held.items() if key not in arguments and field.default is MISSING]
+    missing = [key for key, field in known.items() if key not in arguments and field.default is MISSING]
     if missing:
         hint = " (--lr gives learning_rate)" if "learning_rate" in missing else ""
         raise ValueError(f"schedule {name} needs {', '.join(missing)}{hint}")

@@ -1,1 +1,1 @@
-"""Gradients of programs that overwrite variables: of which value each is, and what it takes to get it right."""
+"""Gradients of programs that overwrite variables: the value that each gradient belongs to."""

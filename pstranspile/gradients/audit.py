@@ -1,9 +1,10 @@
-"""Whether the gradients that a program computes are those of its values.
+"""The check that the gradients of a program belong to the right values.
 
-Fluid names a gradient after its variable. Ops may give a variable several values: a loop its loop variables, a branch
-what came before it. One name then stands for the gradients of all of them, and a gradient op may read that of another
-value, or the value itself replaced. Here the backward pass is followed term by term. Every gradient that is read must
-be the sum of all uses of its own value, and no others. Every value that is read must be the one of that moment.
+Fluid names a gradient after its variable. A variable may have several values: a loop overwrites its loop variables, a
+branch overwrites earlier values. Their gradients then share one name, so a gradient op may read the gradient of another
+value, or read a variable that was overwritten. The audit follows the backward pass term by term. Every gradient that is
+read must be the sum over all uses of its value, and of no other. Every value that is read must be the one that the
+forward op read.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ _SKIPPED = OpRole.OPTIMIZE | OpRole.RPC | OpRole.DIST | OpRole.LR_SCHED
 
 
 def wrong_gradients(program: Program, stopped: Callable[[str], bool] | None = None) -> list[Diagnostic]:
-    """Findings on gradient ops whose result is not the derivative, as a variable has several values.
+    """Findings on gradient ops whose result is wrong because a variable has several values.
 
-    `stopped` tells which variables are to have no gradient, by default all that have none.
+    `stopped` tells which variables have no gradient, by default all without one.
     """
     if not _overwrites(program):
         return []
@@ -97,7 +98,7 @@ def _is_state(program: Program, name: str, block: int) -> bool:
 
 
 def _of_gradients(program: Program) -> set[str]:
-    """What gradient ops read, and what they give gradients of."""
+    """The variables that gradient ops read or compute gradients of."""
     ops = [
         op for block in program.blocks for op in block.ops if is_backward(op) and not (op.role or 0) & OpRole.OPTIMIZE
     ]
@@ -106,7 +107,7 @@ def _of_gradients(program: Program) -> set[str]:
 
 
 class Audit:
-    """One walk over the gradient ops of a program."""
+    """One pass over the gradient ops of a program."""
 
     def __init__(self, needs: Needs):
         self.needs = needs
@@ -114,7 +115,7 @@ class Audit:
         self.findings: list[Diagnostic] = []
 
     def follow(self) -> None:
-        """Follows the gradient ops of block 0, and ends with the gradients of what no op makes."""
+        """Follows the gradient ops of block 0, then checks the gradients of variables that no op writes."""
         forward = self.needs.forward(0)
         frame = Frame(None, frozenset(self.program.main_block.vars))
         ops = [op for op in self.program.main_block.ops if is_backward(op) and not (op.role or 0) & _SKIPPED]
@@ -127,7 +128,7 @@ class Audit:
             given = frame.find(gradient_name(name))
             var = self.program.main_block.vars.get(name)
             if given is None and var is not None and var.parameter is not None:
-                given = renamed.get(name)  # as a trainer calls what it sends
+                given = renamed.get(name)  # a trainer's name of a gradient that it sends
             has_gradient = given is not None or (var is not None and var.parameter is not None)
             if version == 0 and name not in forward.last and has_gradient and given != frozenset(uses) and ops:
                 self._wrong(here, ops[-1], name, given, uses)
@@ -168,7 +169,9 @@ class Audit:
                 self._other(here, op)
 
     def _other(self, here: Pass, op: Op) -> None:
-        """Ops that are no op's gradient: sums of terms, copies, zeros, and what a user does to gradients."""
+        """Follows ops that compute no gradient of an op: sums of terms, copies, zeros, and a user's changes to
+        gradients.
+        """
         frame = here.frame
         for name in op.output_names:
             if SUFFIX not in name or name == EMPTY_NAME:
@@ -179,10 +182,10 @@ class Audit:
                 if differentiated(given) == differentiated(name) and SUFFIX in given and op.type != "fill_zeros_like"
             ]
             total: frozenset[Use] = frozenset()
-            for _, held in terms:
-                if held and total & held:
+            for _, uses in terms:
+                if uses and total & uses:
                     self.report(here, op, name, "adds the same term of %s twice")
-                total |= held or frozenset()
+                total |= uses or frozenset()
             frame.write(name, total)
 
     def _plain(self, here: Pass, op: Op, expected: Expected) -> None:
@@ -190,7 +193,7 @@ class Audit:
         source = forward.ops[index]
         if source.type == "assign" and source.inputs.get("X") == source.outputs.get("Out"):
             return
-        if source.type == "increment":  # what counts steps is counted back
+        if source.type == "increment":  # a step counter is counted back
             for name in source.output_names:
                 here.values.back(name)
             return
@@ -205,7 +208,7 @@ class Audit:
                 self.give(here, name, use, differentiated(name))
 
     def _found(self, here: Pass, op: Op, slot: str, name: str, index: int) -> None:
-        """Holds a value that a gradient op reads to the version that its forward op read or made."""
+        """Checks that a gradient op reads the version that its forward op read or wrote."""
         source, base = here.forward.ops[index], name.partition(OLD)[0]
         made = slot in source.outputs if slot not in source.inputs else False
         versions = here.forward.after if made or base not in source.input_names else here.forward.before
@@ -214,7 +217,7 @@ class Audit:
             self.report(here, op, base, "finds another value of %s than its forward op had")
 
     def complete(self, here: Pass, op: Op, index: int, name: str, *, of: str = "") -> None:
-        """Holds a gradient that is read to the uses of the value that it should be of."""
+        """Checks that a gradient that is read is the sum over the uses of its value."""
         of = of or differentiated(name)
         if not here.forward.is_float(of):
             return
@@ -222,20 +225,20 @@ class Audit:
         if version is None:
             return
         wanted = frozenset(here.terms.get((of, version), ()))
-        held = here.frame.find(name)
+        terms = here.frame.find(name)
         if of == self.needs.loss and not wanted and here.forward.number == 0:
             return
-        if (held or frozenset()) != wanted:
-            self._wrong(here, op, of, held, wanted)
+        if (terms or frozenset()) != wanted:
+            self._wrong(here, op, of, terms, wanted)
 
-    def whole(self, within: Pass, op: Op, name: str, held: frozenset[Use]) -> None:
-        """Holds the gradient that a sub-block gives for what it found of a variable to the uses of that."""
+    def whole(self, within: Pass, op: Op, name: str, uses: frozenset[Use]) -> None:
+        """Checks that the gradient from a sub-block covers the uses of the variable's initial value there."""
         wanted = frozenset(within.terms.get((name, 0), ()))
-        if held != wanted:
-            self._wrong(within, op, name, held, wanted)
+        if uses != wanted:
+            self._wrong(within, op, name, uses, wanted)
 
     def give(self, here: Pass, gradient: str, use: Use, of: str) -> None:
-        """Sets a gradient to a term; to none where the use does not lead to the loss, so that it is zero."""
+        """Sets a gradient to a term, or to no term if the use does not lead to the loss, as it is then zero."""
         version = here.forward.before[use.op].get(of, 0)
         here.frame.write(gradient, frozenset({use}.intersection(here.terms.get((of, version), ()))))
 
@@ -244,7 +247,7 @@ class Audit:
         return self.needs.inner(here.forward.ops[index], self.needs.active(here.forward, here.terms, index))[1]
 
     def within(self, here: Pass, op: Op, index: int, given: dict[str, frozenset[Use]]) -> Pass:
-        """Follows the gradient block of an op over its forward op's sub-block; `given` are gradients it starts with."""
+        """Follows the gradient block of an op for its forward op's sub-block; `given` are its initial gradients."""
         source = here.forward.ops[index]
         forward = self.needs.forward(inner_block(self.program, source))
         terms, _ = self.needs.inner(source, self.needs.active(here.forward, here.terms, index))
@@ -267,7 +270,7 @@ class Audit:
         self.report(here, op, name, text, uses)
 
     def report(self, here: Pass, op: Op, name: str, text: str, uses: Iterable[Use] = ()) -> None:
-        """Adds a finding on a gradient op; `text` has `%s` for the variable, `uses` are of the forward block."""
+        """Adds a finding on a gradient op; `text` has `%s` for the variable. `uses` belong to the forward block."""
         notes = [
             Note(f"used by {source.type} here", source.location)
             for source in (here.forward.ops[use.op] for use in list(uses)[:2] if 0 <= use.op < len(here.forward.ops))
@@ -277,7 +280,7 @@ class Audit:
 
 
 def _scopes(slots: Slots) -> tuple[str, ...]:
-    """What tells ops with sub-blocks apart, and is in the slots of their gradient ops: where steps are kept."""
+    """The variables that hold step scopes. They match ops with sub-blocks and their gradient ops."""
     return slots.get("StepScopes") or slots.get("Scope") or slots.get("step_scopes") or ()
 
 

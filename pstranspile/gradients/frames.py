@@ -1,4 +1,4 @@
-"""Where gradients and values are found while gradient blocks run, as `run.frame` and the kernels have it."""
+"""The gradients and values that gradient blocks see when they run, like `run.frame` and the kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Uses = frozenset[Use]
 
 
 class Frame:
-    """The gradients that one execution of a block holds, as sets of terms."""
+    """The gradients of one execution of a block, as sets of terms."""
 
     def __init__(self, parent: Frame | None, declared: AbstractSet[str]):
         self.parent = parent
@@ -21,11 +21,11 @@ class Frame:
         self.forward: Frame | None = parent
 
     def steps(self) -> Frame:
-        """The frame in which steps of this block's ops run: gradient blocks see those of the forward pass."""
+        """The frame of the steps of this block's ops. Gradient blocks share that of the forward pass."""
         return self.forward if self.forward is not None else self
 
     def find(self, name: str) -> Uses | None:
-        """The terms of a gradient here or further out, None if it is not made yet."""
+        """The terms of a gradient in this frame or an enclosing one, None if it does not exist yet."""
         frame: Frame | None = self
         while frame is not None:
             if name in frame.local:
@@ -34,7 +34,7 @@ class Frame:
         return None
 
     def write(self, name: str, terms: Uses) -> None:
-        """Sets a gradient where it is held or declared, here if nowhere."""
+        """Sets a gradient in the frame that has or declares it, by default in this one."""
         frame: Frame | None = self
         while frame is not None:
             if name in frame.local or name in frame.declared:
@@ -45,10 +45,10 @@ class Frame:
 
 
 class Values:
-    """Which version of each variable gradient ops find.
+    """The version of each variable that gradient ops read.
 
-    `around` are the values of the block around, `before` and `after` the versions that the op with the sub-block reads
-    and writes there, `kept` the variables whose values each step of a loop keeps (None: no loop).
+    `around` are the values of the enclosing block. `before` and `after` are the versions that the op with the sub-block
+    reads and writes there. `kept` are the variables whose values each step of a loop keeps (None: no loop).
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class Values:
         self._back: dict[str, int] = {}
 
     def back(self, name: str) -> None:
-        """A gradient op has taken back the last update of a variable."""
+        """Undoes the last update of a variable, as its gradient op does."""
         self._back[name] = self._back.get(name, 0) + 1
 
     def seen(self, name: str) -> int | None:
-        """The version that a name has here; None if it is the value of no version of this block."""
+        """The version that a name refers to; None if the value is no version of this block."""
         base, copy, writes = name.partition(OLD)
         if copy:
             if base in self.forward.last or base in self.forward.block.vars or self.around is None:

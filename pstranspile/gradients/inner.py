@@ -1,4 +1,4 @@
-"""The gradients that pass through ops with sub-blocks, as the kernels in `ops.blocks` pass them."""
+"""Gradients through ops with sub-blocks, mirroring the kernels in `kernels.programs`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NONE: frozenset[Use] = frozenset()
 
 
 class Pass(NamedTuple):
-    """The backward pass over one forward block: what is expected of it, and where its gradients are."""
+    """The backward pass over one forward block: the expected gradient ops, and the gradients so far."""
 
     forward: Forward
     terms: Terms
@@ -27,16 +27,16 @@ class Pass(NamedTuple):
 
 
 class Follower(Protocol):
-    """Follows the gradient ops of a block, and holds what they read to what it should be."""
+    """Follows the gradient ops of a block and checks what they read."""
 
     findings: list[Diagnostic]
 
     def complete(self, here: Pass, op: Op, index: int, name: str, *, of: str = "") -> None:
-        """Holds a gradient that is read to the uses of the value that it should be of."""
+        """Checks that a gradient that is read is the sum over the uses of its value."""
         ...
 
-    def whole(self, within: Pass, op: Op, name: str, held: frozenset[Use]) -> None:
-        """Holds the gradient that a sub-block gives for what it found of a variable to the uses of that."""
+    def whole(self, within: Pass, op: Op, name: str, uses: frozenset[Use]) -> None:
+        """Checks that the gradient from a sub-block covers the uses of the variable's initial value there."""
         ...
 
     def give(self, here: Pass, gradient: str, use: Use, of: str) -> None:
@@ -48,7 +48,7 @@ class Follower(Protocol):
         ...
 
     def within(self, here: Pass, op: Op, index: int, given: dict[str, frozenset[Use]]) -> Pass:
-        """Follows the gradient block of an op; `given` are gradients it starts with."""
+        """Follows the gradient block of an op; `given` are its initial gradients."""
         ...
 
     def report(self, here: Pass, op: Op, name: str, text: str) -> None:
@@ -57,7 +57,7 @@ class Follower(Protocol):
 
 
 def through_loop(audit: Follower, here: Pass, op: Op, index: int) -> None:
-    """A `while_grad`: what steps hand back replaces the gradient they were given, the rest adds up."""
+    """Follows a `while_grad`: gradients of loop variables replace the given ones, the others are added up."""
     outside = op.inputs.get("Out@GRAD", ())
     inside = strings_attr(op, "original_output_grad") or outside
     ends = audit.ends(here, index)
@@ -80,14 +80,14 @@ def through_loop(audit: Follower, here: Pass, op: Op, index: int) -> None:
         if gradient == EMPTY_NAME or not forward.is_float(name):
             continue
         audit.whole(within, op, name, frame.local.get(gradient_name(name)) or _NONE)
-        handed = gradient in outside and gradient_name(name) in inside
-        if not handed and name in forward.last and within.terms.get((name, forward.last[name])):
+        carried = gradient in outside and gradient_name(name) in inside
+        if not carried and name in forward.last and within.terms.get((name, forward.last[name])):
             audit.report(here, op, name, "adds up gradients of %s that its steps should hand back")
         audit.give(here, gradient, Use(index, 0, name, 0), name)
 
 
 def through_branch(audit: Follower, here: Pass, op: Op, index: int) -> None:
-    """A `conditional_block_grad`: its block runs once, or gradients pass it by."""
+    """Follows a `conditional_block_grad`: its block runs once, or gradients bypass it."""
     outside, ends = op.inputs.get("Out@GRAD", ()), audit.ends(here, index)
     given: dict[str, frozenset[Use]] = {}
     for name in outside:
@@ -118,7 +118,7 @@ def through_branch(audit: Follower, here: Pass, op: Op, index: int) -> None:
 
 
 def through_steps(audit: Follower, here: Pass, op: Op, index: int) -> None:
-    """A `recurrent_grad`: states hand gradients to the step before, parameters add up."""
+    """Follows a `recurrent_grad`: gradients of states go to the step before, those of parameters are added up."""
     source = here.forward.ops[index]
     outputs, states = source.outputs.get("outputs", ()), strings_attr(source, "states")
     for name, gradient in zip(outputs, op.inputs.get("outputs@GRAD", ()), strict=False):

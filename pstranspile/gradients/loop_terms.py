@@ -1,8 +1,8 @@
-"""Gradients of loop variables that the backward pass forgets to add up.
+"""Gradients of loop variables that the backward pass does not add up.
 
-A gradient of a loop that steps hand back goes by one name before and after the loop's gradient op. Fluid's backward
-pass therefore does not count that op among those that add to the gradient: where the variable is used before the loop
-as well, the gradient of that use takes the place of the loop's. Here they are added.
+The gradient of a loop variable has one name before and after the loop's gradient op. So Fluid's backward pass does not
+count that op among those that add to the gradient. If the variable is also used before the loop, the gradient of that
+use overwrites the loop's. This pass adds them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pstranspile.ir.roles import OpRole
 from pstranspile.ops.gradient import SUFFIX
 
 KEPT = "@OF@LOOP"
-"""Ends the names of gradients as loops give them."""
+"""Suffix of the gradient of a loop before other terms are added."""
 
 
 def with_loop_terms(program: Program) -> Program:
-    """The program with such gradients added up; the same object if there are none."""
+    """The program with these gradients added up; the same object if there are none."""
     blocks = list(program.blocks)
     for number, block in enumerate(blocks):
         if any(op.type == "while_grad" for op in block.ops):
@@ -31,7 +31,7 @@ def with_loop_terms(program: Program) -> Program:
 def _added_up(block: Block, forward: Block) -> Block:
     history = History([op for op in forward.ops if not is_backward(op)])
     waiting: dict[str, int | None] = {}
-    """Gradients that a loop has given and nothing has used, with the version of the variable that the loop read."""
+    """Gradients from a loop that nothing has read yet, with the version of the variable that the loop read."""
     of_terms: dict[str, int | None] = {}
     ops: list[Op] = []
     declared = dict(block.vars)
@@ -48,7 +48,7 @@ def _added_up(block: Block, forward: Block) -> Block:
             if name in waiting and name not in given:
                 version = waiting.pop(name)
                 if None in (version, of_terms[name]) or version == of_terms[name]:
-                    added.append(name)  # otherwise it is of a value that another one has replaced
+                    added.append(name)  # otherwise it belongs to a value that was overwritten
         for name in given & waiting.keys():
             del waiting[name]
         ops += [*(_op("assign", (name,), name + KEPT) for name in added), op]

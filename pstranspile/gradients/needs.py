@@ -1,4 +1,4 @@
-"""Which uses of each value lead to the loss: the terms that its gradient must have."""
+"""The uses of each value that lead to the loss: the terms that its gradient must have."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from pstranspile.ops.attributes import strings_attr
 from pstranspile.ops.gradient import SUFFIX, differentiated
 
 Terms = dict[tuple[str, int], set[Use]]
-"""For each version of a variable the uses of it that lead to the loss."""
+"""Version of a variable -> its uses that lead to the loss."""
 
 
 class Needs:
     """The terms that the gradients of a program must have.
 
-    `stopped` tells which variables get no gradient. Arrays are followed by name: their elements have no versions.
+    `stopped` tells which variables have no gradient. Arrays are followed by name, because their elements have no
+    versions.
     """
 
     def __init__(self, program: Program, loss: str, stopped: Callable[[str], bool]):
@@ -29,7 +30,7 @@ class Needs:
         self._forward: dict[int, Forward] = {}
         self._expected: dict[int, list[list[Expected]]] = {}
         self._inner: dict[tuple[int, frozenset[str]], Terms] = {}
-        while True:  # an array that a loop reads after it has written it leads to the loss by what comes earlier
+        while True:  # a loop may read an array that it wrote in an earlier iteration
             known = len(self.arrays)
             self._inner.clear()
             self.terms = self._of(self.forward(0), ())
@@ -43,7 +44,7 @@ class Needs:
         return self._forward[block]
 
     def expected(self, block: int) -> list[list[Expected]]:
-        """The gradient ops that each forward op of a block asks for."""
+        """The gradient ops of each forward op of a block."""
         if block not in self._expected:
             ops = self.forward(block).ops
             self._expected[block] = [expected_of(op, index) for index, op in enumerate(ops)]
@@ -115,7 +116,9 @@ class Needs:
             return result
         _, written = outside_names(self.program, op)
         outside = dict.fromkeys([name for name in entries if name not in declared])
-        outside.update((name, None) for name in active if name in written)  # it may not run, and leave them as they are
+        outside.update(
+            (name, None) for name in active if name in written
+        )  # the branch may not run, which leaves them unchanged
         return [(Use(index, 0, name, 0), name) for name in outside]
 
     def inner(self, op: Op, active: Iterable[str]) -> tuple[Terms, frozenset[str]]:
@@ -133,7 +136,7 @@ class Needs:
             ends |= more
 
     def _carried(self, op: Op, forward: Forward, terms: Terms) -> AbstractSet[str]:
-        """What a step hands to the next one and matters there."""
+        """The variables that a step passes to the next one and that lead to the loss."""
         entries = {name for (name, version), uses in terms.items() if not version and uses}
         if op.type == "while":
             return {name for name in entries if name in forward.last and name not in forward.block.vars}

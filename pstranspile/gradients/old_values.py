@@ -1,9 +1,9 @@
-"""Values that gradient ops read, kept from what overwrites them.
+"""Copies of values that gradient ops read but later ops overwrite.
 
-A gradient op reads values that its forward op had. Where a later op of the forward pass writes the same variable (the
-body of a loop its loop variables, the loop itself what came before it), the gradient op would find the later value.
-Here such values are copied before they are overwritten, and the gradient op reads the copy. What is overwritten only
-after its gradient op (a parameter that a trainer receives at the end of a step) is still there, and needs no copy.
+A gradient op reads values of its forward op. A later op of the forward pass may write the same variable: the body of a
+loop its loop variables, the loop itself an earlier value. The gradient op would then read the later value. This pass
+copies such values before they are overwritten, and the gradient op reads the copy. A variable that is overwritten only
+after its gradient op (a parameter that a trainer receives at the end of a step) needs no copy.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ OLD = "@OLD@"
 
 
 def is_copy(op: Op) -> bool:
-    """Whether an op keeps a value that another op overwrites."""
+    """Whether an op copies a value that another op overwrites."""
     return op.type == "assign" and any(OLD in name for name in op.output_names)
 
 
 class Version(NamedTuple):
-    """A variable after so many writes of a block's forward ops (0: as the block found it)."""
+    """A variable after a number of writes by a block's forward ops (0: its value at the start of the block)."""
 
     name: str
     writes: int
 
     @property
     def copy(self) -> str:
-        """The variable that keeps it."""
+        """The name of the version's copy."""
         return f"{self.name}{OLD}{self.writes}"
 
 
 def with_old_values(program: Program) -> Program:
-    """The program with copies of overwritten values that gradients need; the same object if there are none."""
+    """The program with copies of overwritten values that gradient ops read; the same object if there are none."""
     blocks = list(program.blocks)
     for number in range(len(blocks)):
         forward = blocks[number].forward_block if number and blocks[number].forward_block > 0 else number
@@ -54,7 +54,7 @@ def with_old_values(program: Program) -> Program:
 
 
 def _keep(program: Program, blocks: list[Block], forward: int, number: int) -> None:
-    """Keeps what the gradient ops of a block need of the forward ops of a block (which may be the same)."""
+    """Copies the values that the gradient ops of a block read of the forward ops of a block (possibly the same one)."""
     steps = [op for op in blocks[forward].ops if not is_backward(op)]
     written = _overwritten(program, blocks[forward], forward, steps)
     if not written:
@@ -70,12 +70,12 @@ def _keep(program: Program, blocks: list[Block], forward: int, number: int) -> N
         if not any(name in written for name in op.input_names):
             continue
         read = history.read_by(op)
-        # in a loop, a version is gone at the latest when the loop's block runs again
+        # in a loop, the next iteration overwrites every version
         lost = {name for name, version in read.items() if forward or writes.get(name, 0) > version.writes}
         renamed = {name: version for name, version in read.items() if name in written & lost}
         names = {name: version.copy for name, version in renamed.items()}
         inner = op.attrs.get("sub_block")
-        if isinstance(inner, BlockRef):  # which reads by itself, but what its own forward block overwrites
+        if isinstance(inner, BlockRef):  # which handles the variables that its own forward block overwrites
             names = {name: copy for name, copy in names.items() if name not in op.inputs.get("Out", ())}
             used = _rename_inside(blocks, int(inner), names)
             wanted.update((version, None) for name, version in renamed.items() if name in used)
@@ -89,12 +89,12 @@ def _keep(program: Program, blocks: list[Block], forward: int, number: int) -> N
 
 
 def is_backward(op: Op) -> bool:
-    """Whether an op is no part of the forward pass."""
+    """Whether an op does not belong to the forward pass."""
     return op.role is not None and bool(op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE))
 
 
 def _overwritten(program: Program, block: Block, number: int, steps: Sequence[Op]) -> set[str]:
-    """The tensors that forward ops write twice, or after they were read, or that lie outside of the block."""
+    """Tensors that forward ops write twice, or write after reading them, or that other blocks declare."""
     names: set[str] = set()
     known: set[str] = set()
     for op in steps:
@@ -108,7 +108,7 @@ def _overwritten(program: Program, block: Block, number: int, steps: Sequence[Op
 
 
 class History:
-    """The forward ops of a block, and which version of each variable they read and write."""
+    """The forward ops of a block, and the version of each variable that they read and write."""
 
     def __init__(self, steps: Sequence[Op]):
         self._reads: list[tuple[Op, dict[str, int], dict[str, int]]] = []
@@ -122,13 +122,16 @@ class History:
         self._taken: set[int] = set()
 
     def read_by(self, gradient: Op) -> dict[str, Version]:
-        """What a gradient op reads of its forward op, which is the last one that fits and has had none."""
+        """The versions that a gradient op reads of its forward op: the last match without a gradient op so far."""
         for place in range(len(self._reads) - 1, -1, -1):
             op, before, after = self._reads[place]
             if place not in self._taken and _is_gradient_of(gradient, op):
                 self._taken.add(place)
                 read: dict[str, Version] = {}
-                for held, result in ((op.outputs, after), (op.inputs, before)):  # what is both is meant as it was read
+                for held, result in (
+                    (op.outputs, after),
+                    (op.inputs, before),
+                ):  # if a variable is both, its value before the op is meant
                     names = [name for slot, names in gradient.inputs.items() if slot in held for name in names]
                     read.update((name, Version(name, result[name])) for name in names if name in result)
                 return read
@@ -146,7 +149,7 @@ def _is_gradient_of(gradient: Op, op: Op) -> bool:
 
 
 def _rename_inside(blocks: list[Block], number: int, names: dict[str, str]) -> set[str]:
-    """Has the ops of a gradient block, and of those inside it, read other variables. Gives the names that were read."""
+    """Renames variables that the ops of a gradient block and its inner blocks read. Returns the renamed ones."""
     used: set[str] = set()
     ops: list[Op] = []
     for op in blocks[number].ops if names else ():
@@ -169,7 +172,7 @@ def _reading(op: Op, names: dict[str, str]) -> Op:
 
 
 def _copying(program: Program, block: Block, number: int, wanted: dict[Version, None]) -> Block:
-    """The block with a copy of each version that is wanted, made as soon as it is there."""
+    """The block with a copy of each wanted version, made right after the write."""
     ops: list[Op] = []
     writes: dict[str, int] = {}
     ops += [_copy(version) for version in wanted if not version.writes]

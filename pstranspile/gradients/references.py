@@ -1,4 +1,4 @@
-"""Whether the blocks of a program lead to each other as they must before gradients can be followed through them."""
+"""The check that the blocks of a program refer to each other correctly, before gradients are followed through them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pstranspile.ir.model import Program
 
 
 def can_be_followed(program: Program) -> bool:
-    """Whether every block that is named is there, and none runs itself; else the run tells what is wrong."""
+    """Whether every referenced block exists and no block contains itself; otherwise a run reports the mistake."""
     count = len(program.blocks)
     inner = {
         index: {int(ref) for op in block.ops if isinstance(ref := op.attrs.get("sub_block"), BlockRef)}

@@ -1,4 +1,4 @@
-"""The ops of a forward block, which value of each variable they read and write, and the gradient ops they ask for."""
+"""The ops of a forward block, the versions of variables that they read and write, and their expected gradient ops."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ FLOATS = (DType.FP16, DType.FP32, DType.FP64)
 
 
 class Use(NamedTuple):
-    """One way by which a value leads to the loss: an op (its index), the gradient op that follows it back, the slot of
-    the gradient there and its place in it. Op -1 is the end of the block, whose `slot` is the variable."""
+    """One path from a value to the loss: an op (by index), the gradient op that follows it back, and the slot of the
+    gradient there and its index in the slot.
+
+    Op -1 is the end of the block; its `slot` is the variable.
+    """
 
     op: int
     part: int
@@ -34,7 +37,7 @@ END = -1
 
 
 def end_of(name: str) -> Use:
-    """The use of the last value of a variable behind its block."""
+    """The use of a variable's last value after its block."""
     return Use(END, 0, name, 0)
 
 
@@ -45,7 +48,7 @@ def inner_block(program: Program, op: Op) -> int:
 
 
 def outside_names(program: Program, op: Op) -> tuple[list[str], list[str]]:
-    """The variables of the blocks around it that an op with a sub-block reads, and those it writes."""
+    """The variables of enclosing blocks that an op with a sub-block reads, and those it writes."""
     reads, writes = dict.fromkeys(op.input_names), dict.fromkeys(op.output_names)
     inner = inner_block(program, op)
     if inner:
@@ -62,10 +65,10 @@ def _names(op: Op) -> tuple[list[str], list[str]]:
 
 
 class Forward:
-    """The forward ops of a block. `before` and `after` are the versions of what each reads and writes.
+    """The forward ops of a block. `before` and `after` are the versions that each op reads and writes.
 
-    A version counts the writes to a variable, 0 is what the block found. An op that gives a variable its own value
-    makes none.
+    A version counts the writes to a variable; 0 is its value at the start of the block. An op that gives a variable its
+    own value makes no version.
     """
 
     def __init__(self, program: Program, number: int):
@@ -94,11 +97,11 @@ class Forward:
         return self._counted.get((name, writes), 0)
 
     def updated_in_place(self) -> set[str]:
-        """Variables that an op both reads and writes: a loop does not keep their values."""
+        """Variables that one op both reads and writes. A loop does not keep their values."""
         return {name for op in self.ops for name in op.input_names if name in [*op.output_names]}
 
     def kind(self, name: str) -> VarKind | None:
-        """What kind of variable a name means here."""
+        """The kind of the variable that a name refers to."""
         var = self.program.find_var(name, self.number)
         return var.kind if var else None
 
@@ -109,19 +112,19 @@ class Forward:
 
 
 def is_forward(op: Op) -> bool:
-    """Whether an op belongs to the forward pass (what keeps values for gradients does not)."""
+    """Whether an op belongs to the forward pass. Copies for gradients don't."""
     return not is_backward(op) and not is_copy(op) and not (op.role or 0) & (OpRole.RPC | OpRole.DIST)
 
 
 class Expected(NamedTuple):
-    """A gradient op that a forward op asks for; `number` is that op's, `part` counts those of one op."""
+    """A gradient op of a forward op; `number` is the index of that op, `part` counts its gradient ops."""
 
     number: int
     part: int
     op: Op
 
     def uses(self) -> Iterator[tuple[Use, str]]:
-        """Every gradient it gives, with the variable it is of."""
+        """Every gradient that it computes, with its variable."""
         for slot, names in self.op.outputs.items():
             for place, name in enumerate(names):
                 if SUFFIX in name:
@@ -129,7 +132,7 @@ class Expected(NamedTuple):
 
 
 def expected_of(op: Op, index: int) -> list[Expected]:
-    """The gradient ops that an op without a sub-block asks for; none if it is not what its schema says."""
+    """The gradient ops of an op without a sub-block; none if the op does not match its schema."""
     rule = gradient_rule(op.type)
     if rule is None or inner_in(op) or _unsound(op := with_defaults(op)):
         return []
@@ -137,13 +140,13 @@ def expected_of(op: Op, index: int) -> list[Expected]:
 
 
 def _unsound(op: Op) -> bool:
-    """Whether an op lacks a slot or an attribute, has an attribute of another kind, or a list where one name goes."""
+    """Whether an op lacks a slot or an attribute, has an attribute of another kind, or a list for a single variable."""
     schema = schema_of(op.type)
     sides = ((schema.inputs, op.inputs), (schema.outputs, op.outputs)) if schema is not None else ()
-    single = ((slot, held) for slots, held in sides for slot in slots.values() if not slot.duplicable)
+    single = ((slot, names) for slots, names in sides for slot in slots.values() if not slot.duplicable)
     attrs = schema.attrs.items() if schema is not None else ()
     given = ((spec, op.attrs.get(name)) for name, spec in attrs if name in op.attrs or not spec.optional)
-    counts = ((len(held.get(slot.name, ())), slot.dispensable) for slot, held in single)
+    counts = ((len(names.get(slot.name, ())), slot.dispensable) for slot, names in single)
     return any(count > 1 or (count == 0 and not dispensable) for count, dispensable in counts) or any(
         KINDS.get(type(value)) is not spec.kind for spec, value in given
     )
@@ -155,20 +158,20 @@ def inner_in(op: Op) -> bool:
 
 
 def plain(name: str) -> str:
-    """A name without what marks copies, and terms of gradients."""
+    """A name without the suffixes of copies and of terms of gradients."""
     if OLD in name:
         return name.partition(OLD)[0]
     return gradient_name(differentiated(name)) if SUFFIX in name else name
 
 
 def signature(op: Op) -> tuple[object, ...]:
-    """What tells gradient ops apart: type, what they read."""
+    """The identity of a gradient op: its type and inputs."""
     read = tuple((slot, tuple(map(plain, names))) for slot, names in sorted(op.inputs.items()) if names)
     return op.type, read
 
 
 def fits(expected: Expected, op: Op) -> bool:
-    """Whether all that an op writes was expected of it."""
+    """Whether all outputs of an op are expected."""
     if inner_in(expected.op):
         return True
     wanted = {(slot, plain(name)) for slot, names in expected.op.outputs.items() for name in names}
@@ -176,7 +179,7 @@ def fits(expected: Expected, op: Op) -> bool:
 
 
 def placed(expected: Expected, op: Op) -> Iterator[tuple[Use, str]]:
-    """The gradients an op gives of those that were expected of it, under the names it gives them."""
+    """The expected gradients that an op computes, under the names that it gives them."""
     for slot, names in op.outputs.items():
         wanted = expected.op.outputs.get(slot, ())
         place = 0

@@ -1,4 +1,4 @@
-"""Every diagnostic code. docs/reference/diagnostics.md says what each of them means."""
+"""Every diagnostic code. docs/reference/diagnostics.md explains each of them."""
 
 from __future__ import annotations
 

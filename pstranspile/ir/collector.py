@@ -1,4 +1,4 @@
-"""Python's cyclic garbage collector, held back while many values are made that all stay."""
+"""Pauses Python's cyclic garbage collector while many values are created that all stay alive."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Generator[None]:
-    """Pauses the collector for the block, and restores it as it was, also after an exception.
+    """Pauses the collector for the context, and restores its state, also after an exception.
 
-    Program values hold no cycles; walking over all of them again and again costs more than making them. What was made
-    is young to the collector when it goes on, and so is what was given up: a process that does this for weeks has its
-    old objects looked at as often as any other.
+    Program values hold no cycles, and scanning them repeatedly costs more than creating them. Values created in the
+    context are young to the collector afterwards. So a process that runs for weeks has its old objects scanned as often
+    as any other.
     """
     running = gc.isenabled()
     gc.disable()

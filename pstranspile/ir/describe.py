@@ -1,4 +1,4 @@
-"""Declarations in the words of messages."""
+"""Declarations as messages write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings about programs and inputs: what, where, how bad, and how they are printed.
+"""Findings about programs and inputs: what is wrong, where, how severe it is, and how it is printed.
 
 The layout is `file:line:col: error[code]: message`, then the source line with carets, then notes.
 """
@@ -16,7 +16,7 @@ from pstranspile.ir.model import Location, Op, Origin
 
 
 class Severity(Enum):
-    """How bad a finding is: an ERROR stops the command with exit code 1, a WARNING does not."""
+    """The severity of a finding: an ERROR ends the command with exit code 1, a WARNING does not."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -33,7 +33,7 @@ class Note(NamedTuple):
 class Diagnostic(NamedTuple):
     """One finding. `focus` is the piece of the source line that the carets mark (empty: from the column on).
 
-    `subject` names the place in words where there is no text to quote (`@main^0#17 sgd`).
+    `subject` describes the place if there is no text to quote (`@main^0#17 sgd`).
     """
 
     code: str
@@ -57,16 +57,9 @@ def error(
     return Diagnostic(code, message, location, focus, Severity.ERROR, tuple(notes))
 
 
-def warning(
-    code: Code,
-    message: str,
-    location: Location | None = None,
-    *,
-    focus: str = "",
-    notes: Iterable[Note] = (),
-) -> Diagnostic:
+def warning(code: Code, message: str, location: Location | None = None, *, focus: str = "") -> Diagnostic:
     """A warning at a place in a file."""
-    return Diagnostic(code, message, location, focus, Severity.WARNING, tuple(notes))
+    return Diagnostic(code, message, location, focus, Severity.WARNING)
 
 
 def at_op(
@@ -78,14 +71,14 @@ def at_op(
     severity: Severity = Severity.ERROR,
     notes: Iterable[Note] = (),
 ) -> Diagnostic:
-    """A finding about an op, placed where the op (or the op it was made from) stands in the source."""
+    """A finding about an op, at the place of the op, or of the op it was made from, in the source."""
     origin: Origin | None = op.origin
     location = origin.location if origin else None
     return Diagnostic(code, f"{op.type}: {message}", location, focus, severity, tuple(notes), subject_of(op))
 
 
 def subject_of(op: Op) -> str:
-    """The place of an op in words, as findings about it have it."""
+    """The description of an op's place, as findings use it."""
     return f"{op.origin} {op.type}" if op.origin else op.type
 
 
@@ -109,7 +102,7 @@ MAX_FINDINGS = 20
 
 
 def first_findings(findings: Sequence[Diagnostic]) -> Sequence[Diagnostic]:
-    """The first findings; the last of them says that it is not the last one of all."""
+    """At most MAX_FINDINGS findings. If there may be more, a note at the last one says so."""
     if len(findings) < MAX_FINDINGS:
         return findings
     last = findings[MAX_FINDINGS - 1]
@@ -132,7 +125,7 @@ def _place(location: Location | None, column: int, subject: str) -> str:
 
 
 def _find(text: str, focus: str, start: int) -> int:
-    """Where `focus` stands in a line as a whole name, not as a part of a longer one; -1 if it doesn't."""
+    """The column of `focus` in a line as a whole name, not as part of a longer one; -1 if it does not occur."""
     at = text.find(focus, start)
     while at >= 0:
         before, after = text[at - 1 : at] if at else "", text[at + len(focus) : at + len(focus) + 1]
@@ -147,9 +140,9 @@ def _in_name(character: str) -> bool:
 
 
 def marked(location: Location, focus: str, lines: list[str]) -> tuple[int, int, int]:
-    """(line index, first column, number of characters) of what a finding at a place with a focus marks.
+    """(line index, first column, number of characters) that a finding marks.
 
-    Columns count from 0. A finding without a focus marks all from its column on.
+    Columns count from 0. Without a focus the mark extends from the finding's column to the end.
     """
     location, result = _focused(location, focus, lines)
     text = lines[location.line - 1]
@@ -190,7 +183,7 @@ def _one(
         location, column = location._replace(line=line + 1), start + 1
         shown = _INVISIBLE.sub("?", text.replace("\t", " "))
         margin = f"{location.line:>5} | "
-        if len(shown) > 200:  # a long line: the part around the marked piece
+        if len(shown) > 200:  # a long line: only the part around the mark
             cut = max(start - 60, 0)
             before, after = ("..." if cut else ""), ("..." if len(shown) > cut + 180 else "")
             shown, start = before + shown[cut : cut + 180] + after, start - cut + len(before)
@@ -205,9 +198,9 @@ def _one(
 
 
 def render(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str] | None = None, *, colour: bool = False) -> str:
-    """The findings as text for a person; `sources` maps file names to their text, for quoting lines.
+    """The findings as text; `sources` maps file names to their text, for quoting lines.
 
-    A finding about an op whose place in a script is known has a note with that place.
+    A finding about an op whose place in a script is known gets a note with that place.
     """
     lines = {name: text.split("\n") for name, text in (sources or {}).items()}
     out: list[str] = []

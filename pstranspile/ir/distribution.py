@@ -1,4 +1,4 @@
-"""What a transpiler knows of a program's part in a cluster: what Fluid keeps on its Python object."""
+"""The part of a program in a cluster, as Fluid's transpiler keeps it on its Python object."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class DistributedVar(NamedTuple):
-    """One variable held by a server: Fluid's overview of variables on pservers. Offset in elements."""
+    """One variable on a server, as in Fluid's overview of variables on pservers. Offset in elements."""
 
     origin: str
     origin_shape: tuple[int, ...]
@@ -20,11 +20,11 @@ class DistributedVar(NamedTuple):
 
 
 class Distribution(NamedTuple):
-    """The part of a program in a cluster, under Fluid's names and with its defaults.
+    """The part of a program in a cluster, with Fluid's names and defaults.
 
-    `endpoints` are the parameter servers; `ps_endpoint` the one that this program is, or loads from. `is_chief` is
-    trainer 0. `variables` are variables on the servers: those that a trainer fetches, or those that a server holds.
-    The rest is what a multi-process executor needs in mode nccl2.
+    `endpoints` are the parameter servers; `ps_endpoint` is the one that runs this program, or that it loads from.
+    `is_chief` is true for trainer 0. `variables` are the variables on servers that a trainer fetches, or that a server
+    holds. The other fields are for a multi-process executor in mode nccl2.
     """
 
     is_distributed: bool = False

@@ -1,4 +1,4 @@
-"""Arguments of public functions that are of a wrong type: a TypeError that says what to pass instead."""
+"""Type checks of arguments of public functions: a TypeError says what to pass instead."""
 
 from __future__ import annotations
 
@@ -25,50 +25,50 @@ _INSTEAD = {
     ("Scenario", "path"): "parse_scenario(text) gives one",
     ("Roles", "Compiled"): "compiled.roles() gives them",
 }
-"""What to do, by the type that is needed and the one that was given."""
+"""The advice for a pair of the required and the given type."""
 
 
 def wrong_type(caller: str, wanted: str, value: object, kind: str = "") -> TypeError:
-    """The error for a value where the function `caller` takes `wanted`, which is of the type `kind`."""
+    """The TypeError for a value passed to the function `caller`, which takes `wanted` of the type `kind`."""
     given = type(value).__name__
     instead = _INSTEAD.get((kind, "path" if isinstance(value, str | os.PathLike) else given), "")
     return TypeError(f"{caller} takes {wanted}, not a value of type {given}" + (f"; {instead}" if instead else ""))
 
 
 def expect(value: object, kind: type[Any], caller: str, wanted: str = "") -> None:
-    """Raises TypeError when `value` is not of the type; `wanted` says it for a reader (default: `a` and its name)."""
+    """Raises TypeError unless `value` is of the type; `wanted` describes it in the message."""
     if not isinstance(value, kind):
         raise wrong_type(caller, wanted or f"a {kind.__name__}", value, kind.__name__)
 
 
 def expect_module(value: object, caller: str) -> None:
-    """Raises TypeError when `value` is no Module."""
+    """Raises TypeError unless `value` is a Module."""
     expect(value, Module, caller)
 
 
 def expect_program(value: object, caller: str) -> None:
-    """Raises TypeError when `value` is no Program."""
+    """Raises TypeError unless `value` is a Program."""
     expect(value, Program, caller)
 
 
 def path_of(value: str | os.PathLike[str], caller: str) -> str:
-    """The path of a file or folder as text. Raises TypeError when `value` is none."""
+    """The path of a file or folder as text. Raises TypeError for a value that is no path."""
     if not isinstance(value, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise wrong_type(caller, "the path of a file or folder", value)
     return os.fspath(value)
 
 
 MOST_STEPS = 10**9
-"""Steps of a run, at most: what is fetched of each is kept."""
+"""The largest number of steps of a run, because the fetched values of each step are kept."""
 
 MOST_CHECKED = 10**6
-"""Steps of a check, rows of its batches and orders of its events, at most."""
+"""The largest number of steps of a check, of rows of its batches, and of orders of its events."""
 
 
 def expect_number(value: object, caller: str, wanted: str, most: int | None = None) -> None:
-    """Raises TypeError when `value` is no whole number, of whatever package; `wanted` says what it numbers.
+    """Raises TypeError unless `value` is an integer of any package; `wanted` describes it.
 
-    Raises ValueError when it is more than `most`.
+    Raises ValueError if it exceeds `most`.
     """
     if not isinstance(value, SupportsIndex):
         raise wrong_type(caller, wanted, value)

@@ -9,10 +9,10 @@ V = TypeVar("V")
 
 
 class FrozenMap(dict[K, V]):
-    """A dict that refuses every change after construction; hashable when its values are.
+    """A dict that refuses changes after construction; hashable if its values are.
 
-    Program values hold their slots, attributes and variables in these, so they can be shared between
-    programs. Equality is that of dict (the order of keys does not count).
+    Program values hold their slots, attributes and variables in these, so that programs can share them. Equality is
+    that of dict; the order of keys does not count.
     """
 
     __slots__ = ()

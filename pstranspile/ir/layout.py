@@ -1,4 +1,4 @@
-"""How a text is laid out, without parsing it: blanks, strings, comments, brackets, and which lines belong together."""
+"""The layout of a text, without parsing it: blanks, strings, comments, brackets, and the lines of a statement."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
 _PIECES = re.compile(_STRING + r"|#[^\n]*|[\[({]|[\])}]")
 
 BLANKS = " \t\r"
-"""The blanks of a line, those of the grammar (`SPACE`); a line ends at a newline alone.
+"""The blanks of a line, those of the grammar (`SPACE`). A line ends only at a newline.
 
-What else Unicode or Python calls a space is a character like any other, so text is never stripped or split without
+Other characters that Unicode or Python call a space are ordinary characters. So text is never stripped or split without
 naming these.
 """
 
 
 def cut_comment(line: str) -> tuple[str, str, int]:
-    """(code, comment, brackets opened less brackets closed) of a line."""
+    """(code, comment, opened minus closed brackets) of a line."""
     depth = 0
     for piece in _PIECES.finditer(line):
         first = piece.group()[0]
@@ -32,14 +32,14 @@ _HEAD = re.compile(rf"[{BLANKS}]*(?:block[{BLANKS}]*\^|program[{BLANKS}]*@)").ma
 
 
 def is_head(code: str) -> bool:
-    """Whether a line of code opens a block or a program (its last bracket stays open)."""
+    """Whether a line of code opens a block or a program: its last bracket stays open."""
     return code.endswith("{") and _HEAD(code) is not None
 
 
 def statement_length(lines: list[str], start: int, cut: Callable[[str], tuple[str, str, int]] = cut_comment) -> int:
-    """The number of lines that the statement on line index `start` takes; 1 if its brackets are never closed.
+    """The number of lines of the statement on line index `start`; 1 if its brackets are never closed.
 
-    `cut` is `cut_comment`, or the same with a memory for those who ask again and again.
+    `cut` is `cut_comment`, or a cached version of it.
     """
     depth = 0
     for at in range(start, len(lines)):
@@ -59,7 +59,7 @@ _BEGINS = re.compile(
 
 
 def begins_statement(line: str) -> bool:
-    """Whether a line looks like the start of a statement, not like the inside of brackets."""
+    """Whether a line looks like the start of a statement rather than a continuation inside brackets."""
     return _BEGINS(line) is not None
 
 
@@ -67,9 +67,9 @@ _CLOSED = re.compile(rf'[^"]*(?:{_STRING}[^"]*)*').fullmatch
 
 
 def statement_text(lines: list[str], start: int) -> str | None:
-    """The statement on line index `start` in one line, without comments; None where its lines can't be put in one.
+    """The statement on line index `start` as one line without comments; None if its lines can't be joined.
 
-    They can where every line but the last ends after a comma or an opening bracket, or before a closing one.
+    They can be joined if every line but the last ends after a comma or an opening bracket, or before a closing one.
     """
     length = statement_length(lines, start)
     if length == 1:
@@ -85,7 +85,7 @@ def statement_text(lines: list[str], start: int) -> str | None:
 
 
 WIDTH = 200
-"""A statement that is longer is printed on several lines."""
+"""Longer statements are printed on several lines."""
 
 _COMMAS = re.compile(rf"""{_STRING}|\[(?!%)[^\]"]*(?:{_STRING}[^\]"]*)*\]|(?P<comma>,) """)
 
@@ -96,7 +96,7 @@ def all_wrapped(statements: Sequence[str]) -> Iterable[str]:
 
 
 def wrapped(statement: str) -> str:
-    """A statement on as few lines as its width takes, broken after commas, but never inside a list of literals."""
+    """A statement broken after commas into as few lines as the width allows, never inside a list of literals."""
     if len(statement) <= WIDTH:
         return statement
     margin = " " * (len(statement) - len(statement.lstrip(" ")) + 4)

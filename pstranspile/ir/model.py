@@ -23,9 +23,10 @@ STARTUP = "startup"
 
 
 class Location(NamedTuple):
-    """A place in a text file: line and column count from 1. For other inputs line is 0.
+    """A place in a text file; lines and columns count from 1. For other inputs the line is 0.
 
-    `script` is the place in the Python script that made what stands here, where the input tells it; it has no column.
+    `script` is the place, without a column, in the Python script that created the op or variable, if the input records
+    it.
     """
 
     file: str
@@ -40,10 +41,10 @@ class Location(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where an op comes from: an op of the source module, and the rule that made this one from it.
+    """The source op of an op, and the rule that made the op from it.
 
-    `rule` is empty for an op of the source itself, or for one kept as it is. `op` is -1 where no op but the program as
-    a whole is meant; `location` is then that of its main block.
+    `rule` is empty for an op of the source itself, or for one that is unchanged. `op` is -1 for the program as a whole;
+    `location` is then that of its main block.
     """
 
     program: str
@@ -58,7 +59,7 @@ class Origin(NamedTuple):
 
 
 class ParameterInfo(NamedTuple):
-    """What Fluid keeps of a parameter beside its ProgramDesc entry."""
+    """The properties of a parameter in Fluid that its ProgramDesc entry does not hold."""
 
     trainable: bool = True
     learning_rate: float = 1.0
@@ -67,7 +68,7 @@ class ParameterInfo(NamedTuple):
 
 
 class TensorType(NamedTuple):
-    """Element type, dims (-1: known at run time) and LoD level of a tensor-like value."""
+    """Dtype, dims (-1: known only at run time) and LoD level of a tensor."""
 
     dtype: DType
     shape: tuple[int, ...]
@@ -123,10 +124,10 @@ Attrs = FrozenMap[str, AttrValue]
 class Op(NamedTuple):
     """One operator.
 
-    `inputs` and `outputs` map slot names to variable names; a slot mapped to `()` is present and empty.
-    `attrs` holds every attribute the op carries (defaults filled in), without `op_role` and `op_role_var`,
-    which are `role` and `role_vars` (parameter, gradient, parameter, gradient, ...); None means that the
-    ProgramDesc does not carry the attribute. `origin` takes no part in equality.
+    `inputs` and `outputs` map slot names to variable names. A slot mapped to `()` is present and empty. `attrs` holds
+    every attribute of the op, including defaults, except `op_role` and `op_role_var`. These are `role` and `role_vars`
+    (parameter, gradient, parameter, gradient, ...); None means that the ProgramDesc does not have the attribute.
+    `origin` does not count for equality.
     """
 
     type: str
@@ -140,13 +141,13 @@ class Op(NamedTuple):
 
     @property
     def role_pairs(self) -> tuple[tuple[str, str], ...]:
-        """The (parameter, gradient) pairs of `role_vars`; an odd last name is left out."""
+        """The (parameter, gradient) pairs of `role_vars`; an unpaired last name is left out."""
         names = self.role_vars or ()
         return tuple(zip(names[::2], names[1::2], strict=False))
 
     @property
     def location(self) -> Location | None:
-        """Where the op, or the one that it was made from, stands in the source; None where nothing says it."""
+        """The place in the source of the op, or of the op it was made from; None if it is not known."""
         return self.origin.location if self.origin else None
 
     @property
@@ -204,10 +205,10 @@ class Block(NamedTuple):
 
 
 class Program(NamedTuple):
-    """Blocks, of which the first is the global one, and what Fluid keeps beside them.
+    """Blocks, of which the first is the global one, and further properties of Fluid's programs.
 
-    `random_seed` 0 means that random numbers differ from run to run. `version` is the ProgramDesc's
-    version number (None: it carries none). `distribution` is what a transpiler knows of its part in a cluster.
+    With `random_seed` 0 random numbers differ from run to run. `version` is the ProgramDesc's version number (None: it
+    has none). `distribution` describes the program's part in a cluster.
     """
 
     blocks: tuple[Block, ...] = (Block(),)
@@ -221,13 +222,14 @@ class Program(NamedTuple):
         return self.blocks[0]
 
     def with_main_block(self, block: Block) -> Program:
-        """The program with another block 0."""
+        """The program with block 0 replaced."""
         return self._replace(blocks=(block, *self.blocks[1:]))
 
     def find_var(self, name: str, block: int = 0) -> Var | None:
-        """The declaration that `name` means in `block`: its own, else its forward block's, else the enclosing one's.
+        """The declaration that `name` refers to in `block`: its own, else its forward block's, else the enclosing
+        one's.
 
-        A block that computes gradients sees the variables of its forward block first, as in Fluid.
+        As in Fluid, a block that computes gradients sees the variables of its forward block first.
         """
         waiting, seen = [block], set[int]()
         for number in waiting:
@@ -246,7 +248,7 @@ class Program(NamedTuple):
 
 
 class SourceText(NamedTuple):
-    """The text a module was read from, for quoting it in diagnostics."""
+    """The text that a module was read from, for quoting it in diagnostics."""
 
     file: str
     text: str
@@ -254,7 +256,7 @@ class SourceText(NamedTuple):
 
 @dataclass(frozen=True)
 class Module:
-    """Named programs; `main` and `startup` are the usual two. `source` takes no part in equality."""
+    """Named programs; `main` and `startup` are the usual two. `source` does not count for equality."""
 
     programs: FrozenMap[str, Program] = field(default_factory=FrozenMap[str, Program])
     source: SourceText | None = field(default=None, compare=False)
@@ -273,7 +275,7 @@ class Module:
         return self.programs[name]
 
     def with_programs(self, programs: Mapping[str, Program]) -> Module:
-        """The module with these programs added, or in the place of those of their names."""
+        """The module with these programs added, or replacing those of the same names."""
         return Module(FrozenMap({**self.programs, **programs}), self.source)
 
     @property
@@ -288,7 +290,7 @@ class Module:
 
 
 class Role(NamedTuple):
-    """The programs of one machine, `trainer_<i>` or `pserver_<j>`; on trainers also the job's other ones, by name."""
+    """The programs of one machine, `trainer_<i>` or `pserver_<j>`; on trainers also other programs, by name."""
 
     name: str
     main: Program

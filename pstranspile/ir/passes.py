@@ -1,4 +1,4 @@
-"""Running the passes of a compile by name, so that others can time and print them."""
+"""Runs the passes of a compile by name, so that callers can time and print them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ R = TypeVar("R")
 
 
 class Observer(Protocol):
-    """Told of every pass that has run: its name, what it gave, and how many seconds it took."""
+    """A callback for every pass: its name, its result, and its duration in seconds."""
 
     def __call__(self, name: str, result: object, seconds: float) -> None:
         """Called when a pass has ended."""
@@ -19,13 +19,13 @@ class Observer(Protocol):
 
 
 class Steps:
-    """Runs passes by name and tells an observer."""
+    """Runs passes by name and notifies an observer."""
 
     def __init__(self, observer: Observer | None = None):
         self._observer = observer
 
     def run(self, name: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """`function(*args)`, as the pass called `name`."""
+        """Returns `function(*args)`, run as the pass called `name`."""
         if self._observer is None:
             return function(*args, **kwargs)
         start = time.perf_counter()

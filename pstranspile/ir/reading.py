@@ -1,6 +1,6 @@
-"""Reading files that others wrote: never more bytes than such a file can have, and only from what is a file.
+"""Reads files from untrusted sources: only regular files, and never more bytes than such a file can have.
 
-What is refused is an OSError whose `strerror` says why, as the system's own refusals do.
+A refusal is an OSError whose `strerror` says why, like the system's own errors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _AT_ONCE = 1 << 20
 
 
 def read_stream(stream: BinaryIO, most: int) -> bytes:
-    """All that a stream holds. Raises OSError when that is more than `most` bytes, as a device may give for ever."""
+    """The content of a stream. Raises OSError if it exceeds `most` bytes, as that of a device may."""
     parts: list[bytes] = []
     size = 0
     while part := stream.read(_AT_ONCE):
@@ -27,13 +27,13 @@ def read_stream(stream: BinaryIO, most: int) -> bytes:
 
 
 def too_large(most: int) -> OSError:
-    """What is raised for more than `most` bytes."""
+    """The OSError for more than `most` bytes."""
     size = f"{most >> 20} MiB" if most >> 20 else f"{most} bytes"
     return OSError(errno.EFBIG, f"there are more than {size}")
 
 
 def read_named(path: str | os.PathLike[str], most: int) -> bytes:
-    """The content of what the user named: a file, or a pipe or device of at most `most` bytes. Raises OSError."""
+    """The content of a file, pipe or device that the user named, of at most `most` bytes. Raises OSError."""
     with open(path, "rb") as stream:
         if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) and os.fstat(stream.fileno()).st_size > most:
             raise too_large(most)
@@ -41,9 +41,9 @@ def read_named(path: str | os.PathLike[str], most: int) -> bytes:
 
 
 def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
-    """A file of a folder that others may have filled, opened to be read.
+    """Opens a file of a folder that others may have filled.
 
-    Raises OSError for what is no regular file; nothing waits for the other end of a pipe.
+    Raises OSError unless it is a regular file. It does not wait for the other end of a pipe.
     """
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
     mode = os.fstat(handle).st_mode
@@ -56,7 +56,7 @@ def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
 
 
 def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
-    """The content of a regular file of at most `most` bytes. Raises OSError, also when there is no memory for it."""
+    """The content of a regular file of at most `most` bytes. Raises OSError, also if memory runs out."""
     with open_regular(path) as stream:
         size = os.fstat(stream.fileno()).st_size
         if size > most:

@@ -1,4 +1,4 @@
-"""Programs that a module must have for what is asked of it."""
+"""The check that a module has the required programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What part of training an op belongs to."""
+"""The roles of ops in training."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from enum import IntFlag
 
 
 class OpRole(IntFlag):
-    """The role of an op (Fluid's attribute `op_role`); combinations occur, such as `LOSS | BACKWARD`.
+    """The role of an op (Fluid's attribute `op_role`). Roles can be combined, such as `LOSS | BACKWARD`.
 
-    The transpiler tests roles by equality, as Fluid does: OPTIMIZE alone is an update of a parameter,
-    OPTIMIZE | LR_SCHED computes a learning rate.
+    As in Fluid, the transpiler compares roles by equality: OPTIMIZE is an update of a parameter, OPTIMIZE | LR_SCHED
+    computes a learning rate.
     """
 
     FORWARD = 0

@@ -1,4 +1,4 @@
-"""How bad findings are when they are asked for more strictly, or less: `--strict` and `--allow`."""
+"""The severity of findings under `--strict` and `--allow`."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pstranspile.ir.suggest import did_you_mean
 ONLY_DECLARED = frozenset(
     {"type-mismatch", "declared-differently", "role-variable", "role-variable-pair", "unknown-slot", "attribute-kind"}
 )
-"""Codes of what Fluid runs although a declaration says otherwise: warnings, which are errors with `--strict`."""
+"""Codes of contradictions between declarations that Fluid runs nevertheless: warnings, and errors with `--strict`."""
 
 NEEDED = frozenset({"no-block", "block-parent", "block-cycle", "block-reference", "block-reference-cycle"})
-"""Codes of programs whose blocks can't be walked: errors that can't be allowed."""
+"""Codes of programs whose blocks can't be traversed. These errors can't be allowed."""
 
 MOST_ALIKE = 3
-"""Warnings of one code, and errors in the same words, that are printed one by one; more are folded into one."""
+"""This many warnings of one code, and errors of the same wording, are printed separately; more are folded."""
 
 
 def weighed(
     findings: Iterable[Diagnostic], *, strict: bool = False, allow: Collection[str] = ()
 ) -> Iterator[Diagnostic]:
-    """The findings with the severity asked for.
+    """The findings with the requested severity.
 
-    `strict` makes errors of what only declarations say. A code of `allow` makes an error of the verifier a warning, and
-    drops a warning.
+    `strict` turns the warnings of ONLY_DECLARED into errors. A code of `allow` turns an error of the verifier into a
+    warning, and drops a warning.
     """
     for finding in findings:
         level = Severity.ERROR if strict and finding.code in ONLY_DECLARED else finding.severity
@@ -37,7 +37,7 @@ def weighed(
 
 
 def wrong_codes(codes: Iterable[str], key: str) -> list[Diagnostic]:
-    """Errors about codes that there are not, or that can't be allowed; `key` is where they stand."""
+    """Errors about codes that don't exist or can't be allowed; `key` is their place."""
     findings: list[Diagnostic] = []
     for code in codes:
         if code in NEEDED:
@@ -50,7 +50,7 @@ def wrong_codes(codes: Iterable[str], key: str) -> list[Diagnostic]:
 
 
 def folded(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """The findings, of more than MOST_ALIKE that are alike only the first, with a note that counts the others."""
+    """The findings with groups of more than MOST_ALIKE similar ones folded into one, with a note of their number."""
     groups: dict[tuple[str, ...], list[Diagnostic]] = {}
     for finding in findings:
         words = finding.message if finding.severity is Severity.ERROR else ""

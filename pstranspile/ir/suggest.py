@@ -1,4 +1,4 @@
-"""What was probably meant by a name that is not known."""
+"""Suggestions for misspelt names."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 
 
 def nearest(given: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known name that is most like the given one; None if none is near. `cutoff` is from 0 (anything) to 1."""
-    from difflib import get_close_matches  # which takes as long to import as a small program to read
+    """The known name most similar to the given one; None if none is similar. `cutoff` is from 0 (anything) to 1."""
+    from difflib import get_close_matches  # importing it takes as long as reading a small program
 
     return next(iter(get_close_matches(given, list(known), 1, cutoff)), None)
 
 
 def did_you_mean(given: str, known: Iterable[str], show: Callable[[str], str] = str) -> str:
-    """`; did you mean x?` when a known name, as `show` writes it, is near the given one; else nothing."""
+    """`; did you mean x?` if a known name, written by `show`, is similar to the given one; else nothing."""
     near = nearest(given, known)
     return "" if near is None else f"; did you mean {show(near)}?"

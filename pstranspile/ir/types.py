@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class DType(Enum):
-    """Element type of a tensor; the value is Fluid's number for it (`framework.proto`, VarType.Type)."""
+    """The dtype of a tensor; the value is Fluid's number for it (`framework.proto`, VarType.Type)."""
 
     BOOL = 0
     INT16 = 1
@@ -54,7 +54,7 @@ _ANY_NAME = DTYPES | {_LONG[name[0]] + name[1:]: dtype for name, dtype in DTYPES
 
 
 def element_type(given: DType | str) -> DType:
-    """The element type that Python code names: by the textual name, or as Fluid and numpy call it (`float32`).
+    """The dtype by its textual name or its name in Fluid and numpy (`float32`).
 
     Raises ValueError for other names.
     """
@@ -66,7 +66,7 @@ def element_type(given: DType | str) -> DType:
 
 
 class VarKind(Enum):
-    """What a variable holds; the value is Fluid's number for it (`framework.proto`, VarType.Type)."""
+    """The kind of a variable; the value is Fluid's number for it (`framework.proto`, VarType.Type)."""
 
     LOD_TENSOR = 7
     SELECTED_ROWS = 8

@@ -1,7 +1,7 @@
-"""What kernels of ops that run a sub-block share.
+"""What kernels of ops with a sub-block share.
 
-Each forward op keeps the executions of its sub-block (in the variable that Fluid keeps its step scopes in), so that the
-gradient block, which runs over them, finds the values of that very step.
+The forward op keeps the executions of its sub-block, one for each step, in the variable that holds Fluid's step scopes.
+The gradient op runs the gradient block over each of them, so that the block finds the values of that step.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from pstranspile.ops.gradient import EMPTY_NAME
 from pstranspile.values import LoDTensor, SelectedRows
 
 MOST_TURNS: ContextVar[int] = ContextVar("most_turns", default=100_000)
-"""How many turns a loop may do."""
+"""The largest number of iterations of a loop."""
 
 
 @contextmanager
 def most_turns(count: int) -> Generator[None]:
-    """Has no loop do more turns than `count` for what this thread runs while it holds (default: 100,000).
+    """Limits loops that this thread runs within the context to `count` iterations (default: 100,000).
 
-    A loop that would do more ends in an error of its op. Fluid has no such bound: there a condition that goes on
-    holding keeps the process busy for ever.
+    A loop that exceeds the limit fails with an error of its op. Fluid has no such limit, so there a condition that
+    never becomes false keeps the process busy for ever.
     """
     token = MOST_TURNS.set(count)
     try:
@@ -38,7 +38,7 @@ def most_turns(count: int) -> Generator[None]:
 
 
 class Step(NamedTuple):
-    """One execution of a sub-block, and the number of the step in the sequence it worked on."""
+    """One execution of a sub-block, and the number of its step in the sequence."""
 
     context: ExecutionContext
     number: int
@@ -58,7 +58,7 @@ def sub_block(op: Op) -> int:
 
 
 def kept_steps(context: ExecutionContext, op: Op, slot: str) -> Steps:
-    """The executions that the forward op kept in a slot. Raises ValueError where there are none."""
+    """The executions that the forward op kept in a slot. Raises ValueError if there are none."""
     name = op.input(slot)
     steps = context.find(name) if name else None
     if not isinstance(steps, Steps):
@@ -74,7 +74,7 @@ def dense_part(value: Value) -> Any:
 
 
 def plus(total: Value | None, more: Value) -> Value:
-    """The sum of gradients; the first one is taken as it is."""
+    """The sum of two gradients. Without a `total` it is `more` itself."""
     if total is None:
         return more
     if isinstance(total, list) and isinstance(more, list):
@@ -90,7 +90,7 @@ def plus(total: Value | None, more: Value) -> Value:
 
 
 def zeros_for(value: Value) -> Value | None:
-    """Zeros in the place of a dense value of numbers; None for any other."""
+    """Zeros with the dims of a dense numeric value, None for any other value."""
     data = dense_part(value)
     if data is None or data.dtype.kind not in "iufc":
         return None
@@ -98,7 +98,7 @@ def zeros_for(value: Value) -> Value | None:
 
 
 def wanted_gradients(op: Op, slot: str) -> Iterator[tuple[str, str]]:
-    """(input, its gradient) for the wanted gradients of an input slot."""
+    """Pairs of an input and its gradient, for the wanted gradients of an input slot."""
     for name, gradient in zip(op.inputs.get(slot, ()), op.outputs.get(f"{slot}@GRAD", ()), strict=False):
         if gradient != EMPTY_NAME:
             yield name, gradient

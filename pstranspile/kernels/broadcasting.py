@@ -1,4 +1,4 @@
-"""Fluid's axis broadcasting in numpy's terms."""
+"""Fluid's axis broadcasting in terms of numpy's broadcasting."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pstranspile.values import Array
 
 
 def align(x: Array, y: Array, axis: int) -> tuple[Array, Array]:
-    """x and y, the one of fewer dims with dims of size 1 appended, so that numpy lays it on the other from `axis` on.
+    """x and y with trailing dims of size 1 appended to the one of lower rank, so that numpy aligns it at dim `axis`.
 
-    With axis -1 the last dims lie on each other, which is what numpy does by itself.
+    With axis -1 the last dims are aligned, as numpy does by itself.
     """
     if axis >= 0 and x.ndim != y.ndim:
         if x.ndim < y.ndim:
@@ -27,14 +27,14 @@ def align(x: Array, y: Array, axis: int) -> tuple[Array, Array]:
 
 
 def aligned(op: Op, function: Callable[[Array, Array], Array]) -> Run:
-    """The run of an op that is a function of X and Y, laid on each other from its attribute `axis` on."""
+    """The kernel of an op that is a function of X and Y, aligned at the op's attribute `axis`."""
     axis = int_attr(op, "axis", -1)
 
     def run(X: Array, Y: Array) -> Array:
         return function(X, Y)
 
     def run_aligned(X: Array, Y: Array) -> Array:
-        if X.ndim - Y.ndim == axis:  # as it mostly is: numpy does the same
+        if X.ndim - Y.ndim == axis:  # the usual case: numpy broadcasts the same way
             return function(X, Y)
         return function(*align(X, Y, axis))
 
@@ -42,7 +42,7 @@ def aligned(op: Op, function: Callable[[Array, Array], Array]) -> Run:
 
 
 def register_ufuncs(names: Mapping[str, str]) -> None:
-    """Registers the kernels of op types that are functions of numpy's (op type -> its name) of X and Y."""
+    """Registers kernels for ops that are ufuncs of X and Y: op type -> name of the ufunc."""
 
     def inline(op: Op) -> str | None:
         # With axis -1 numpy's own broadcasting is Fluid's
@@ -52,7 +52,7 @@ def register_ufuncs(names: Mapping[str, str]) -> None:
 
 
 def sum_to(gradient: Array, shape: tuple[int, ...], axis: int) -> Array:
-    """A gradient of the broadcast shape, summed over what was repeated of an input of this shape."""
+    """A gradient of the broadcast shape, summed over the dims that were broadcast from `shape`."""
     if gradient.shape == shape:
         return gradient
     repeated = _repeated(gradient.shape, shape, axis)

@@ -1,8 +1,8 @@
-"""What a kernel may ask of whoever runs it, beside the values of its inputs.
+"""What the interpreter offers to kernels in addition to the values of their inputs.
 
-The interpreter in `pstranspile.run` gives it, to a parameter called `surroundings` or `context`. Kernels that need
-nothing of this name neither. One that asks for variables by name needs the `context`, and all variables that it may
-look at must be put there before it runs, which costs; the `surroundings` cost nothing.
+A kernel takes it as a parameter called `surroundings` or `context`. A kernel that takes neither depends on its inputs
+only. The `surroundings` cost nothing. The `context` also gives access to variables by name. It costs time, because all
+variables that the kernel may read must be stored in it before the kernel runs.
 """
 
 from __future__ import annotations
@@ -16,42 +16,44 @@ from pstranspile.kernels.random.row_numbers import Rows
 from pstranspile.kernels.random.streams import Key
 
 Value: TypeAlias = Any
-"""A numpy array, LoDTensor, SelectedRows, list of these (a tensor array), or what an op keeps for itself."""
+"""A numpy array, a LoDTensor, SelectedRows, a list of these (a tensor array), or an object private to an op."""
 
 
 class Surroundings(Protocol):
-    """Where an op of a running program stands: declarations, random numbers, files; no values of variables."""
+    """What surrounds an op of a running program: declarations, random numbers and files, but no values of variables."""
 
     def declared(self, name: str) -> Var | None:
-        """The declaration that a variable's name means where the op stands, None if there is none."""
+        """The declaration that a variable's name resolves to at the op, None if there is none."""
         ...
 
     def stream(
         self, name: str, seed: int, of: str = "", dims: Sequence[int] = (), lod: list[list[int]] | None = None
     ) -> tuple[Key, int]:
-        """The stream of random numbers for variable `name`: its key and the offset of the variable's first element.
+        """The key of the random stream of variable `name`, and the offset of the variable's first element in it.
 
-        Both go to the functions of `pstranspile.kernels.random.streams`. The key comes from the program's seed, the
-        op's `seed` and the name of the whole variable; the offset is not 0 if the variable is a slice of that whole.
-        With `seed` 0 every run of the op has a stream of its own. A persistable variable, which is being initialised,
-        gets the same numbers in every run under one program seed. An op that has a seed draws the same numbers every
-        time. Every machine draws the same. If numbers are for each row of a batch, `of` names the variable whose rows
-        they are, and `dims` and `lod` are those of the numbers. Each row then draws what it draws on a machine that has
-        the whole batch. Where it is unknown which rows a machine has, each machine has numbers of its own.
+        Both are arguments of the functions in `pstranspile.kernels.random.streams`. The key is made from the program's
+        seed, the op's `seed` and the name of the whole variable. The offset is not 0 if the variable is a slice of the
+        whole. With `seed` 0 every run of the op has its own stream, except that a persistable variable, which is being
+        initialised, gets the same numbers in every run under one program seed. An op with a seed draws the same numbers
+        every time. All machines draw the same numbers.
+
+        If there are numbers for each row of a batch, `of` names the variable with those rows, and `dims` and `lod`
+        describe the numbers. Each row then draws the numbers that it draws on a machine with the whole batch. If it is
+        unknown which rows a machine has, each machine draws numbers of its own.
         """
         ...
 
     def rows(self, name: str, dims: Sequence[int], lod: list[list[int]] | None = None) -> Rows | None:
-        """Which rows of the whole batch a value of a variable holds; None if that can't be told."""
+        """The rows of the whole batch that a value of a variable holds; None if they are not known."""
         ...
 
     def path(self, file_path: str) -> Path:
-        """Where the file that an attribute names lies (relative paths start at the run's own folder)."""
+        """The path of a file named by an attribute. Relative paths start at the folder of the run."""
         ...
 
 
 class ExecutionContext(Surroundings, Protocol):
-    """The surroundings of one op of a running program: the execution of one block, over those of the blocks around."""
+    """One execution of a block. It sees the variables of the executions of the enclosing blocks."""
 
     @property
     def op(self) -> Op:
@@ -59,23 +61,25 @@ class ExecutionContext(Surroundings, Protocol):
         ...
 
     def find(self, name: str) -> Value | None:
-        """The value of a variable of this block or of one around it, None if it has none yet."""
+        """The value of a variable of this block or an enclosing one, None if it has none yet."""
         ...
 
     def write(self, name: str, value: Value) -> None:
-        """Sets a variable that is not an output of the op (a table that grows as it is read), where it is declared."""
+        """Sets a variable that is not an output of the op, such as a table that grows when it is read, where it is
+        declared.
+        """
         ...
 
     def forget(self, name: str) -> None:
-        """Takes a variable's value away; reading it is an error until something writes it again."""
+        """Removes a variable's value. Reading it is an error until something writes it again."""
         ...
 
     def own(self, name: str) -> Value | None:
-        """The value of a variable in this execution of the block alone, None if it has none here."""
+        """The value of a variable in this execution only, None if it has none here."""
         ...
 
     def keep(self, name: str, value: Value) -> None:
-        """Sets a variable in this execution of the block alone, hiding those of the same name around it."""
+        """Sets a variable in this execution only. It hides a variable of the same name in enclosing blocks."""
         ...
 
     def enter(self, block: int) -> ExecutionContext:

@@ -1,7 +1,7 @@
-"""The gradient of a convolution whose groups are single channels, without its windows as matrices.
+"""The gradient of a convolution whose groups are single channels, without the matrix of windows.
 
-With the channels last, what the elements of a kernel do to all images at once are products of whole arrays: an element
-of the kernel goes with a shifted part of the padded images.
+With the channels last, each element of the filter multiplies a shifted part of the padded images. So the gradient is a
+sum of products of whole arrays, one for each element of the filter.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pstranspile.values import Array
 def depthwise_gradients(
     windows: Windows, x: Array, filters: Array, gradient: Array, wants_input: bool, wants_filter: bool
 ) -> tuple[Array | None, Array | None]:
-    """Gradients of images and filters, where every channel has one filter of its own; None if not wanted.
+    """The gradients of images and filters, where every channel has one filter; None for a gradient that is not wanted.
 
     `x` and `gradient` have the channels before the spatial dims.
     """
@@ -46,7 +46,7 @@ def _channels_last(x: Array) -> Array:
 
 
 def _channels_first(x: Array, dims: tuple[int, ...]) -> Array:
-    """The way back, to images of these dims."""
+    """The inverse of `_channels_last`, to images of these dims."""
     return np.ascontiguousarray(np.moveaxis(x, -1, 0)).reshape(dims)
 
 

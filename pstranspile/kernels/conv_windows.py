@@ -1,4 +1,4 @@
-"""The windows of a convolution: where they lie in images, and images and windows as matrices of each other."""
+"""The windows of a convolution, and conversions between images and matrices of windows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pstranspile.values import Array
 
 
 class Windows(NamedTuple):
-    """The windows of a convolution over images of the dims `shape` (channels first); `counts` is how many there are.
+    """The windows of a convolution over images of the dims `shape`, with the channels first.
 
-    There may be any number of spatial dims. As columns of matrices they are
-    [images, groups, channels of a group * size, windows].
+    `counts` is the number of windows along each spatial dim, of which there may be any number. As columns of matrices
+    the windows are [images, groups, channels of a group * size, windows].
     """
 
     shape: Dims
@@ -44,7 +44,7 @@ class Windows(NamedTuple):
         return windows.reshape(x.shape[0], self.groups, terms, math.prod(self.counts))
 
     def images(self, columns: Array) -> Array:
-        """The images whose every element is the sum of all its places in the windows."""
+        """Images in which every element is the sum of all its occurrences in the windows."""
         whole = np.zeros((*self.shape[:2], *self.padded_dims()), columns.dtype)
         parts = columns.reshape(*self.shape[:2], *self.size, *self.counts)
         for element, place in self.places():
@@ -52,7 +52,7 @@ class Windows(NamedTuple):
         return whole[(..., *self.inner())]
 
     def places(self) -> Iterator[tuple[Dims, tuple[slice, ...]]]:
-        """The elements of the kernel, each with the part of the padded images that it goes with."""
+        """The elements of the filter, each with the slice of the padded images that it is multiplied with."""
         for element in itertools.product(*map(range, self.size)):
             yield (
                 element,
@@ -65,7 +65,7 @@ class Windows(NamedTuple):
             )
 
     def inner(self) -> tuple[slice, ...]:
-        """Where the images lie within their padding."""
+        """The slice of the padded images that holds the images."""
         return tuple(slice(b, b + dim) for dim, (b, _) in zip(self.shape[2:], self.padding, strict=True))
 
     def padded_dims(self) -> Dims:

@@ -1,4 +1,4 @@
-"""How an op type computes: kernels.
+"""Kernels: the computations of op types.
 
     @kernel("scale", "Out")
     def scale(op: Op) -> Run:
@@ -7,44 +7,49 @@
             return X * factor + bias
         return run
 
-A kernel that needs nothing of its op is the inner function alone, decorated with `plain_kernel`.
+The decorated function is called once per op, when a program is prepared. The function that it returns is called once
+per step. Most kernels have no use for two functions. They are written as the inner one, which `plain_kernel` registers:
 
-The decorated function is called once per op, when a program is prepared; what it returns is called once per step.
+    @plain_kernel("huber_loss", "Residual Out")
+    def huber_loss(X, Y, *, delta: float):
+        ...
 
-* `run`'s parameters are named after input slots (`Out@GRAD` is `Out_GRAD`) and passed by position. A slot that is
-  missing or empty gives None; a duplicable slot gives a list.
-* A variable without a value is an error, unless its slot is declared with `may_lack`: that gives None as well (in the
-  list of a duplicable slot).
-* It returns the value of the output slot named in the decorator, or, if several are named, a tuple in that order; a
-  duplicable slot takes a list; None leaves a variable as it is. Slots that the op does not have are dropped, so a
-  costly one should be asked for with `wanted(op, slot)`.
-* An output slot named in `spares` may be taken from the op where nothing reads it and it is not fetched. (Only one that
-  can't fail, so that leaving it out changes nothing else.)
-* Values are numpy arrays and SelectedRows. LoD is handled by the caller: outputs get the LoD of the first input that
-  has one, unless the decorator says `lod="none"` (outputs have none), `lod="Out"` (of the outputs these slots do),
-  `lod="each"` (the gradient `S@GRAD` gets that of the input S), `lod="own"` (run gets and gives LoDTensors, but gives
-  none if it gets none) or `lod="new"` (as "own", and it makes LoD where there was none).
-* Inputs are never changed, except that an op which lists the same variable as input and output may update it in place
-  (`in_place(op, input_slot, output_slot)` tells); no two variables share memory unless one is a view made by an op.
-* Unless the kernel sees to it itself, an output gets a LoD if it has as many rows as the LoD describes, so scalars and
-  dims changed by an op need no care.
-* Attributes that the op does not carry have their schema's default in `op.attrs` (optional ones are missing).
-* A parameter called `surroundings` gets the Surroundings (`pstranspile.kernels.context`): random numbers, declarations,
-  files. One called `context` gets the ExecutionContext: also variables by name, and sub-blocks, which costs more. A
-  kernel of control flow may take `context` alone.
-* What a kernel can't compute it refuses with ValueError, at binding or in a step; the
-  message says what is wrong, the caller adds op, source line, and names, element types and dims of the inputs.
+* Parameters are named after input slots (`Out_GRAD` is the slot `Out@GRAD`), and values are passed by position. A slot
+  that is missing or empty gives None. A duplicable slot gives a list.
+* A parameter called `surroundings` gets the Surroundings (`pstranspile.kernels.context`): random numbers, declarations
+  and files. One called `context` gets the ExecutionContext, which also has variables by name and sub-blocks, and costs
+  more. A kernel of control flow may take only the `context`.
+* Keyword-only parameters of a plain kernel are bound once per op. `delta: float` is the attribute `delta`; the
+  annotation selects how it is read (`int`, `float`, `bool`, `str` or `Dims`). `wants_X_GRAD: bool` is whether the op
+  has the output X@GRAD. `op` is the op itself. A default of `per_op(function)` is replaced by the function's value for
+  the op.
+* `op.attrs` has the schema's defaults for attributes that the op does not carry, except for optional ones.
+* A variable without a value is an error, unless its slot is declared with `may_lack`: then it gives None, also within
+  the list of a duplicable slot.
+* A kernel returns the value of the output slot named in the decorator, or a tuple if several are named. A duplicable
+  slot takes a list. None leaves a variable unchanged. Slots that the op does not have are dropped, so a kernel should
+  ask `wanted(op, slot)` before it computes a costly one.
+* An output slot named in `spares` may be removed from the op if nothing reads it. It must be one that can't fail.
+* Values are numpy arrays and SelectedRows. The caller handles LoD. An output gets the LoD of the first input that has
+  one, if it has as many rows as the LoD describes. The option `lod` changes this: with "none" outputs have no LoD; with
+  slots, such as "Out", only these outputs have one; with "each" the gradient `S@GRAD` gets the LoD of the input S; with
+  "own" the kernel gets and returns LoDTensors, but returns none if it gets none; "new" is like "own", but the kernel
+  may create LoD.
+* Inputs are never changed, except that an op with the same variable as input and output may update it in place
+  (`in_place(op, input_slot, output_slot)`). No two variables share memory, unless an op makes one as a view.
+* A kernel raises ValueError for what it can't compute, at binding or in a step. The message says what is wrong. The
+  caller adds op, source line, and names, dtypes and dims of the inputs.
 
-`inline` is for short, frequent kernels: a Python expression that gives bitwise what `run` gives when all inputs are
-plain arrays, which generated code then uses in place of a call. `{X}` stands for the value of slot X (`{X[0]}` for one
-of a duplicable slot, `{Out_GRAD}` for `Out@GRAD`), `np` for numpy: `inline="np.maximum({X}, 0)"`; the
-FUNCTIONS of `pstranspile.arithmetic` are known too. It may be a function of the op that gives the expression, or None
-where the attributes ask for more:
+`inline` is for short, frequent kernels. It is a Python expression that generated code uses instead of a call if all
+inputs are plain arrays. It must give the same bits as the kernel. `{X}` stands for the value of slot X (`{X[0]}` for an
+element of a duplicable slot, `{Out_GRAD}` for `Out@GRAD`) and `np` for numpy: `inline="np.maximum({X}, 0)"`. The
+FUNCTIONS of `pstranspile.arithmetic` can be used, too. `inline` may also be a function from the op to the expression,
+or to None if the attributes need a call:
 
     @kernel("scale", inline=lambda op: f"{{X}} * {op.attrs['scale']!r}" if op.attrs["bias"] == 0 else None)
 
-`over` is such an expression for where the memory of X may be overwritten. Generated code takes it where the op before
-has made X, that op's kernel says that its expression always gives a `new` array, and nothing reads X afterwards.
+`over` is an expression that overwrites the memory of X. Generated code uses it if the op before has made X with an
+expression that always gives a `new` array, and if nothing reads X afterwards.
 """
 
 from __future__ import annotations
@@ -52,15 +57,18 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from types import FunctionType
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from pstranspile.ir.model import Op
 from pstranspile.ops import schema_of
+from pstranspile.ops.attributes import flag, int_attr, ints_attr, real, text
 
 Run: TypeAlias = Callable[..., Any]
 """One step of an op: input values by position, output values back."""
 
 RunT = TypeVar("RunT", bound=Callable[..., Any])
+Value = TypeVar("Value")
 
 Factory: TypeAlias = Callable[[Op], Run]
 """Binds an op's attributes and gives its Run."""
@@ -71,7 +79,9 @@ Inline: TypeAlias = "str | Callable[[Op], str | None] | None"
 
 
 class Kernel(NamedTuple):
-    """The numpy implementation of an op type. `outputs` are the slots that a Run returns, in order."""
+    """The numpy implementation of an op type. `outputs` are the slots that a Run returns, in order; the other fields
+    are the options of `kernel`.
+    """
 
     make: Factory
     outputs: tuple[str, ...]
@@ -110,15 +120,60 @@ def kernel(
 
 
 def plain_kernel(
-    op_types: str, outputs: str = "Out", *, lod: str = "share", inline: Inline = None, spares: str = ""
+    op_types: str, outputs: str = "Out", *, lod: str = "share", inline: Inline = None
 ) -> Callable[[RunT], RunT]:
-    """As `kernel`, for what needs nothing of its op: the decorated function is what runs in every step."""
+    """As `kernel`, for a function that runs in every step; its keyword-only parameters are bound once per op."""
 
     def register(run: RunT) -> RunT:
-        kernel(op_types, outputs, lod=lod, inline=inline, spares=spares)(lambda _op: run)
+        kernel(op_types, outputs, lod=lod, inline=inline)(_factory(cast("FunctionType", run)))
         return run
 
     return register
+
+
+class _PerOp(NamedTuple):
+    function: Callable[[Op], Any]
+
+
+def per_op(function: Callable[[Op], Value]) -> Value:
+    """The default of a keyword-only parameter of a kernel that is computed once per op."""
+    return cast("Value", _PerOp(function))
+
+
+def _factory(run: FunctionType) -> Factory:
+    code = run.__code__
+    names = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    if not names:
+        return lambda _op: run
+    defaults = run.__kwdefaults__ or {}
+    readers = {name: _reader(name, run.__annotations__.get(name), defaults.get(name)) for name in names}
+
+    def make(op: Op) -> Run:
+        bound = FunctionType(code, run.__globals__, run.__name__, run.__defaults__, run.__closure__)
+        bound.__kwdefaults__ = {name: read(op) for name, read in readers.items()}
+        return bound
+
+    return make
+
+
+_READERS: dict[str, Callable[[Op, str], Any]] = {"float": real, "bool": flag, "str": text, "Dims": ints_attr}
+
+
+def _reader(name: str, annotation: Any, default: Any) -> Callable[[Op], Any]:
+    """The function that gives a keyword-only parameter of a kernel its value."""
+    if isinstance(default, _PerOp):
+        return default.function
+    if name == "op":
+        return lambda op: op
+    if name.startswith("wants_"):
+        slot = name.removeprefix("wants_").replace("_GRAD", "@GRAD")
+        return lambda op: wanted(op, slot)
+    kind = getattr(annotation, "__name__", annotation)
+    if kind == "int":
+        return lambda op: int_attr(op, name, default or 0)
+    if kind not in _READERS:
+        raise TypeError(f"the parameter {name} of a kernel is {kind}, it must be int, {', '.join(_READERS)}")
+    return lambda op: _READERS[kind](op, name)
 
 
 def kernel_of(op_type: str) -> Kernel | None:
@@ -132,7 +187,7 @@ def kernel_of(op_type: str) -> Kernel | None:
 
 @cache
 def _load(family: str) -> None:
-    """Imports the kernels of a family of this package; there are families without kernels."""
+    """Imports the kernels of a family of this package, if it has any."""
     name = f"{_KERNEL_FILES}{family}"
     try:
         importlib.import_module(name)

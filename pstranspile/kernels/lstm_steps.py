@@ -1,14 +1,14 @@
-"""The steps of long short-term memories, forwards and back.
+"""The time steps of a long short-term memory, forwards and backwards.
 
-A row of the input holds, one after the other, what goes to the candidate and to the input, forget and output gates
-(c, i, f, o), each as wide as the cell; so do the columns of the weights and the bias. In a step, with h and s the
-hidden state and the cell of the step before, and peepholes wi, wf, wo:
+A row of the input holds the inputs of the candidate and of the input, forget and output gates (c, i, f, o), in this
+order, each as wide as the cell. The columns of the weights and the bias are laid out alike. In a step, with the
+previous hidden state h and cell s, and peepholes wi, wf, wo:
 
     c, i, f, o  =  x + bias + h W
     c = candidate(c)    i = gate(i + wi s)    f = gate(f + wf s)
     s = c i + s f       o = gate(o + wo s)    h = o cell(s)
 
-With a projection P a step hands on cell(h P) in place of h.
+With a projection P the next step gets projection(h P) in place of h.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pstranspile.values import Array
 
 
 class Unit(NamedTuple):
-    """What the attributes of the op say; a clip of 0 is none."""
+    """The attributes of the op; a clip of 0 means no clipping."""
 
     gate: Activation
     cell: Activation
@@ -37,8 +37,8 @@ class Unit(NamedTuple):
 
 
 class Parameters(NamedTuple):
-    """Weights of the hidden state [state, 4 h], the bias of the gates [4 h], peepholes [3, h] and the projection, or
-    None.
+    """The weights of the hidden state [state, 4 h], the bias of the gates [4 h], and, or None, the peepholes [3, h] and
+    the projection.
     """
 
     weight: Array
@@ -48,25 +48,25 @@ class Parameters(NamedTuple):
 
     @property
     def width(self) -> int:
-        """That of the cell."""
+        """The width of the cell."""
         return self.weight.shape[1] // 4
 
 
 class Values(NamedTuple):
-    """What the forward pass keeps, [rows, ...] in batch order: gates, cells, their activations, hidden states, and what
-    is given on, which is their projection if there is one.
+    """What the forward pass keeps, each [rows, ...] in batch order: gates, cells, their activations, hidden states, and
+    outputs, which are projections if there is one.
     """
 
     gates: Array
     cells: Array
     active: Array
     hidden: Array
-    given_on: Array
+    outputs: Array
 
 
 class Gradients(NamedTuple):
-    """Gradients of the gates [4, rows, h] in batch order, of the parameters, and of the initial states in the batch's
-    order.
+    """Gradients of the gates [4, rows, h] in batch order, of the parameters, and of the initial states in the order of
+    the batch.
     """
 
     gates: Array
@@ -77,42 +77,42 @@ class Gradients(NamedTuple):
     cell: Array
 
 
-def _beside(peepholes: Array | None, count: int) -> Array | None:
+def _for_rows(peepholes: Array | None, count: int) -> Array | None:
     """A row of peepholes for each of several rows, [3, count, h]."""
     return None if peepholes is None else peepholes[:, None].repeat(count, axis=1)
 
 
-def forward(unit: Unit, held: Parameters, steps: Steps, x: Array, state: Array, cell: Array) -> Values:
-    """What the steps give for the rows of sequences, from initial states in batch order.
+def forward(unit: Unit, params: Parameters, steps: Steps, x: Array, state: Array, cell: Array) -> Values:
+    """Runs all steps from initial states in batch order.
 
-    Raises ValueError for rows of other dims than the weights ask for.
+    Raises ValueError for rows whose width does not fit the weights.
     """
-    width = held.width
+    width = params.width
     if x.shape[1:] != (4 * width,):
         raise ValueError(f"Input has the dims {list(x.shape)}, the last must be {4 * width}, that of Weight")
-    parted = steps.parted(x + held.bias, 4)
+    parted = steps.parted(x + params.bias, 4)
     cells, active, hidden = np.empty((3, len(x), width), parted.dtype)
-    given_on = hidden if held.projection is None else np.empty((len(x), held.projection.shape[1]), parted.dtype)
-    result, matrices = Values(parted, cells, active, hidden, given_on), apart(held.weight, 4, steps.phases)
+    outputs = hidden if params.projection is None else np.empty((len(x), params.projection.shape[1]), parted.dtype)
+    result, matrices = Values(parted, cells, active, hidden, outputs), apart(params.weight, 4, steps.phases)
     for phase in steps.phases:
-        state, cell = _phase(unit, held, matrices, phase, result, state[: phase.step], cell[: phase.step])
+        state, cell = _phase(unit, params, matrices, phase, result, state[: phase.step], cell[: phase.step])
     return result._replace(gates=steps.joined(parted, 4))
 
 
 def _phase(
-    unit: Unit, held: Parameters, matrices: list[Array], phase: range, values: Values, state: Array, cell: Array
+    unit: Unit, params: Parameters, matrices: list[Array], phase: range, values: Values, state: Array, cell: Array
 ) -> tuple[Array, Array]:
-    """Goes forward through steps with equally many rows, from a state and a cell [rows, ...]; gives the last of both.
+    """Runs the steps of one phase forwards from a state and a cell [rows, ...]; gives the last state and cell.
 
-    Fills in the values of the steps, those of the gates part by part as `Steps.parted` gives what goes to them.
+    Fills in the values of the steps. Gates are laid out as `Steps.parted` does.
     """
-    count, (parted, cells, active, hidden, given_on) = phase.step, values
-    product, beside = product_of(count, matrices[0]), _beside(held.peepholes, count)
+    count, (parted, cells, active, hidden, outputs) = phase.step, values
+    product, peepholes = product_of(count, matrices[0]), _for_rows(params.peepholes, count)
     parts, into, spare = by_part(parted, phase, 4), np.empty((4, *cell.shape), parted.dtype), np.empty_like(cell)
     products = list(zip(matrices, into, strict=False))
     if len(matrices) == 1:
-        whole = into.reshape(count, 4 * held.width)
-        products, into = [(matrices[0], whole)], whole.reshape(count, 4, held.width).swapaxes(0, 1)
+        whole = into.reshape(count, 4 * params.width)
+        products, into = [(matrices[0], whole)], whole.reshape(count, 4, params.width).swapaxes(0, 1)
     for step, start in enumerate(phase):
         rows, now = slice(start, start + count), parts[step]
         for matrix, target in products:
@@ -120,23 +120,23 @@ def _phase(
         now += into
         c, i, f, o = now[0], now[1], now[2], now[3]
         unit.candidate.apply(c, c)
-        if beside is None:
+        if peepholes is None:
             unit.gate.apply(now[1:], now[1:])
         else:
-            i += np.multiply(cell, beside[0], spare)
-            f += np.multiply(cell, beside[1], spare)
+            i += np.multiply(cell, peepholes[0], spare)
+            f += np.multiply(cell, peepholes[1], spare)
             unit.gate.apply(now[1:3], now[1:3])
         np.multiply(cell, f, spare)
         cell = np.multiply(c, i, cells[rows])
         cell += spare
         if unit.cell_clip > 0:
             np.clip(cell, -unit.cell_clip, unit.cell_clip, out=cell)
-        if beside is not None:
-            o += np.multiply(cell, beside[2], spare)
+        if peepholes is not None:
+            o += np.multiply(cell, peepholes[2], spare)
             unit.gate.apply(o, o)
         state = np.multiply(o, unit.cell.apply(cell, active[rows]), hidden[rows])
-        if held.projection is not None:
-            state = np.dot(state, held.projection, given_on[rows])
+        if params.projection is not None:
+            state = np.dot(state, params.projection, outputs[rows])
             unit.projection.apply(state, state)
             if unit.projection_clip > 0:
                 np.clip(state, -unit.projection_clip, unit.projection_clip, out=state)
@@ -144,11 +144,12 @@ def _phase(
 
 
 class _Slopes(NamedTuple):
-    """What gradients are multiplied by on their way back through a step, in batch order.
+    """The local derivatives of a step, in batch order.
 
-    `output`, `cell` [rows, h]: from the hidden state to what goes to the output gate and to the cell; `inner`
-    [3, rows, h]: from the cell to what goes to the candidate, the input and the forget gate; `kept` [rows, h]: to the
-    cell before. Those to cells take the ways through peepholes with them. `within` says where the cell is not clipped.
+    `output`, `cell` [rows, h]: of the hidden state by the inputs of the output gate and by the cell. `inner` [3, rows,
+    h]: of the cell by the inputs of the candidate, the input gate and the forget gate. `kept` [rows, h]: of the cell by
+    the previous cell. Derivatives by cells include the paths through peepholes. `within` is False where the cell is
+    clipped.
     """
 
     output: Array
@@ -160,7 +161,7 @@ class _Slopes(NamedTuple):
 
 def _slopes(unit: Unit, peepholes: Array | None, values: Values, before: Array) -> _Slopes:
     count, width = before.shape
-    parts = values.gates.reshape(count, 4, width).swapaxes(0, 1).copy()  # numpy goes fastest through whole pieces
+    parts = values.gates.reshape(count, 4, width).swapaxes(0, 1).copy()  # numpy is fastest on contiguous arrays
     (c, i, f, o), gates, inner = parts, unit.gate.slope(parts[1:]), np.empty((3, count, width), parts.dtype)
     np.multiply(unit.candidate.slope(c), i, inner[0])
     np.multiply(gates[0], c, inner[1])
@@ -176,17 +177,17 @@ def _slopes(unit: Unit, peepholes: Array | None, values: Values, before: Array) 
     return _Slopes(output, cell, inner, kept, within)
 
 
-def _before_projection(unit: Unit, projection: Array, given_on: Array, grad: Array) -> Array:
-    """The gradient of the hidden state from that of what is given on, which becomes that before the activation."""
-    grad *= unit.projection.slope(given_on)
+def _before_projection(unit: Unit, projection: Array, outputs: Array, grad: Array) -> Array:
+    """The gradient of the hidden state from that of the output. `grad` becomes the gradient before the activation."""
+    grad *= unit.projection.slope(outputs)
     if unit.projection_clip > 0:
-        grad *= np.abs(given_on) < unit.projection_clip
+        grad *= np.abs(outputs) < unit.projection_clip
     return np.dot(grad, projection.T)
 
 
 class _Way(NamedTuple):
-    """Where gradients go: `gates` [4, rows, h] hold those of what goes to the gates, which `matrices`, the weights
-    transposed, take back to the hidden state. `whole` [rows, 4 h] are the same gradients, if they lie side by side.
+    """Buffers of the backward pass: `gates` [4, rows, h] for the gradients of the gates' inputs, the transposed
+    weights, and `whole` [rows, 4 h], the same gradients as `gates` if these are stored side by side.
     """
 
     matrices: list[Array]
@@ -194,29 +195,29 @@ class _Way(NamedTuple):
     whole: Array | None
 
 
-def _way(held: Parameters, phases: Sequence[range], rows: int) -> _Way:
-    matrices = [matrix.T for matrix in apart(held.weight, 4, phases)]
+def _way(params: Parameters, phases: Sequence[range], rows: int) -> _Way:
+    matrices = [matrix.T for matrix in apart(params.weight, 4, phases)]
     if len(matrices) > 1:
-        return _Way(matrices, np.empty((4, rows, held.width), held.weight.dtype), None)
-    whole = np.empty((rows, 4 * held.width), held.weight.dtype)
-    return _Way(matrices, whole.reshape(rows, 4, held.width).swapaxes(0, 1), whole)
+        return _Way(matrices, np.empty((4, rows, params.width), params.weight.dtype), None)
+    whole = np.empty((rows, 4 * params.width), params.weight.dtype)
+    return _Way(matrices, whole.reshape(rows, 4, params.width).swapaxes(0, 1), whole)
 
 
 def _phase_back(
     unit: Unit,
-    held: Parameters,
+    params: Parameters,
     phase: range,
     slopes: _Slopes,
-    given_on: Array,
+    outputs: Array,
     grad: Array,
     way: _Way,
     state: Array,
     cell: Array,
 ) -> None:
-    """Goes back through steps with equally many rows, and fills in the gradients of what goes to the gates.
+    """Runs the steps of one phase backwards and fills in the gradients of the gates' inputs.
 
-    `grad` are those of what is given on. `state` and `cell` [rows, ...] are what the steps after give to these, and are
-    given what goes to those before.
+    `grad` are the gradients of the outputs. `state` and `cell` [rows, ...] hold the gradients that come from later
+    steps, and are overwritten with those for earlier steps.
     """
     count, (matrices, gates, whole) = phase.step, way
     product, through, spare = product_of(count, matrices[0]), np.empty_like(state), np.empty_like(cell)
@@ -226,8 +227,8 @@ def _phase_back(
         rows = slice(start, start + count)
         now = grad[rows]
         now += state
-        if held.projection is not None:
-            now = _before_projection(unit, held.projection, given_on[rows], now)
+        if params.projection is not None:
+            now = _before_projection(unit, params.projection, outputs[rows], now)
         np.multiply(now, of_output[rows], to_output[rows])
         cell += np.multiply(now, of_cell[rows], spare)
         if within is not None:
@@ -244,29 +245,29 @@ def _phase_back(
 
 
 def backward(
-    unit: Unit, held: Parameters, steps: Steps, values: Values, grad: Array, state: Array, cell: Array
+    unit: Unit, params: Parameters, steps: Steps, values: Values, grad: Array, state: Array, cell: Array
 ) -> Gradients:
-    """The gradients, from that of what is given on in batch order and the states that the forward pass began with."""
+    """The gradients, from the gradient of the outputs in batch order and the initial states of the forward pass."""
     before = steps.before(values.cells, cell)
-    slopes = _slopes(unit, held.peepholes, values, before)
-    way = _way(held, steps.phases, len(before))
-    projected = grad.copy()  # becomes the gradient of what the projection gives, before its activation
+    slopes = _slopes(unit, params.peepholes, values, before)
+    way = _way(params, steps.phases, len(before))
+    projected = grad.copy()  # becomes the gradient of the projection before its activation
     of_state, of_cell = np.zeros_like(state), np.zeros_like(cell)
     for phase in reversed(steps.phases):
         states = of_state[: phase.step], of_cell[: phase.step]
-        _phase_back(unit, held, phase, slopes, values.given_on, projected, way, *states)
+        _phase_back(unit, params, phase, slopes, values.outputs, projected, way, *states)
     peepholes = None
-    if held.peepholes is not None:
+    if params.peepholes is not None:
         products = [way.gates[1] * before, way.gates[2] * before, way.gates[3] * values.cells]
         peepholes = np.stack([product.sum(axis=0) for product in products])
-    states_before = steps.before(values.given_on, state).T
+    states_before = steps.before(values.outputs, state).T
     return Gradients(
         way.gates,
         np.dot(states_before, way.whole)
         if way.whole is not None
         else np.concatenate([np.dot(states_before, gradient) for gradient in way.gates], axis=1),
         peepholes,
-        None if held.projection is None else np.dot(values.hidden.T, projected),
+        None if params.projection is None else np.dot(values.hidden.T, projected),
         of_state,
         of_cell,
     )

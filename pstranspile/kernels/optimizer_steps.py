@@ -1,4 +1,4 @@
-"""What kernels of optimizers share: updating in place, and gradients of either kind."""
+"""What kernels of optimizers share: updates in place, and dense or sparse gradients."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pstranspile.values import Array, SelectedRows
 def owned(op: Op, slots: str) -> Callable[..., tuple[Array, ...]]:
     """A function from the values of these input slots to the arrays to update.
 
-    They are the values themselves where the op writes the same variable (slot `Moment` and `MomentOut`, or as
-    `SquaredAccumulator:SquaredAccumOut` says) and they may be written to, copies otherwise.
+    An array is the value itself if the op writes the same variable and the value is writable, otherwise a copy. The
+    output slot of `Moment` is `MomentOut`; `SquaredAccumulator:SquaredAccumOut` names another one.
     """
     pairs = [(slot, out or f"{slot}Out") for slot, _, out in (word.partition(":") for word in slots.split())]
     same = [in_place(op, slot, out) for slot, out in pairs]
@@ -31,16 +31,14 @@ def owned(op: Op, slots: str) -> Callable[..., tuple[Array, ...]]:
 
 
 REPLACING = frozenset({"sgd", "momentum", "adam"})
-"""Optimizer ops that write a parameter which is read-only, because others hold it, elsewhere and without copying it
-first.
-"""
+"""Optimizer ops that write a read-only parameter, which others share, to new memory without copying it first."""
 
 
 def replaced(op: Op) -> Callable[[Array, Array | SelectedRows], tuple[Array, Array]]:
-    """A function from the parameter and the gradient to the array to read and the one to write.
+    """A function from the parameter and the gradient to the array to read and the array to write.
 
-    They are one where the op writes the same variable and it may be written to. Otherwise a dense update, which writes
-    every element, writes new memory, and a sparse one changes a copy.
+    They are the same if the op writes the same variable and it is writable. Otherwise a dense update writes new memory,
+    and a sparse update changes a copy.
     """
     kept = in_place(op, "Param", "ParamOut")
 
@@ -56,14 +54,13 @@ def replaced(op: Op) -> Callable[[Array, Array | SelectedRows], tuple[Array, Arr
 
 
 PIECE = 1 << 16
-"""Elements updated at a time, so that what is read and written several times stays in the processor's cache."""
+"""Elements updated at a time, so that arrays that are read and written several times stay in the processor's cache."""
 
 
 def whole(gradient: Array | SelectedRows, *arrays: Array) -> tuple[tuple[Array, ...], ...]:
-    """The dense gradient and the arrays that an update changes in place, as its only item.
+    """The dense gradient and the arrays that an update changes in place, as a tuple of one item.
 
-    Sparse rows count as a gradient that is zero in all other rows; if there are no rows at all, no gradient has come
-    and there is no item.
+    Sparse rows count as a gradient that is zero in all other rows. Without any rows there is no gradient and no item.
     """
     if isinstance(gradient, SelectedRows):
         if not len(gradient.rows):
@@ -77,12 +74,12 @@ def whole(gradient: Array | SelectedRows, *arrays: Array) -> tuple[tuple[Array, 
 
 
 def is_large(array: Array) -> bool:
-    """Whether an array is updated in pieces. (Not where what an element becomes depends on where it lies.)"""
+    """Whether an array is updated in pieces; never where the result of an element depends on its position."""
     return array.size > PIECE and same_everywhere()
 
 
 def pieces(gradient: Array | SelectedRows, *arrays: Array) -> Iterable[tuple[Array, ...]]:
-    """As `whole` gives them, for an update that treats every element alike: large ones in pieces of the arrays."""
+    """As `whole`, for elementwise updates: large arrays come in pieces."""
     size = arrays[0].size
     if not is_large(arrays[0]) or not all(_in_one_row(array, size) for array in arrays):
         return whole(gradient, *arrays)
@@ -94,9 +91,9 @@ def pieces(gradient: Array | SelectedRows, *arrays: Array) -> Iterable[tuple[Arr
 
 
 def update_all(gradient: SelectedRows, step: Callable[..., None], *tables: Array) -> None:
-    """As `update_rows`, and applies `step(None, *pieces of the tables)` to all other rows.
+    """As `update_rows`, and calls `step(None, *pieces of the tables)` for all other rows.
 
-    For an update that treats every element alike, wherever it lies.
+    For elementwise updates, whose result does not depend on the position of an element.
     """
     merged = merge_rows([gradient])
     check_ids(merged.rows, len(tables[0]), "row")

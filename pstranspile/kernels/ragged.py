@@ -1,4 +1,4 @@
-"""What kernels of ragged sequences share."""
+"""What kernels of ragged tensors share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pstranspile.values import Array, LoDTensor
 
 
 def sequences(x: object, slot: str) -> tuple[Array, list[list[int]]]:
-    """The rows and the LoD of a ragged value. Raises ValueError if it has none."""
+    """The rows and the LoD of a ragged value. Raises ValueError if it has no LoD."""
     if not isinstance(x, LoDTensor):
         raise ValueError(f"{slot} has no LoD, a ragged sequence is needed")
     return x.data, x.lod
@@ -24,19 +24,19 @@ def plain(x: Any) -> Array:
 
 
 def upper(value: Array, lod: list[list[int]]) -> object:
-    """One row per sequence: the value under the levels above the last."""
+    """One row per sequence: a value with the levels above the last one."""
     return LoDTensor(value, lod[:-1]) if len(lod) > 1 else value
 
 
 class Runs(NamedTuple):
-    """The sequences between some offsets. Values of the same LoD share them, so nothing of them may be changed."""
+    """The sequences between offsets. Values with the same LoD share one of these, so it must not be changed."""
 
     starts: Array
     lengths: Array
     filled: bool
     """Whether every sequence has a row."""
     even: int
-    """How many rows every sequence has; 0 if they differ."""
+    """The number of rows of every sequence; 0 if they differ."""
 
 
 @lru_cache(64)
@@ -51,11 +51,11 @@ def runs_between(offsets: tuple[int, ...]) -> Runs:
 
 
 _SPARE = 4
-"""Sequences are laid side by side unless that takes more than so many times the rows that they have."""
+"""Sequences are padded to one length unless that takes more than this many times their rows."""
 
 
 @lru_cache(64)
-def _beside(offsets: tuple[int, ...]) -> tuple[Array, Array] | None:
+def _padded_places(offsets: tuple[int, ...]) -> tuple[Array, Array] | None:
     """For every place of sequences side by side [sequences, longest] the row there (of those that end before, the last
     one), and which places are behind an end; None if most are.
     """
@@ -68,16 +68,16 @@ def _beside(offsets: tuple[int, ...]) -> tuple[Array, Array] | None:
 
 
 def side_by_side(x: Array, offsets: Sequence[int]) -> tuple[Array, Array | None] | None:
-    """The rows of sequences, none of them empty, as [sequences, longest, ...]; those that end before the longest have
-    their last row again. With them which places are behind an end, None if none is.
+    """The rows of sequences, none of them empty, padded to [sequences, longest, ...] with each sequence's last row; and
+    a mask of the padding, None if there is none.
 
-    None for sequences of such different lengths that it would take much more memory than they do.
+    None if the lengths differ so much that padding would take much more memory.
     """
     key = tuple(offsets)
     even = runs_between(key).even
     if even:
         return x.reshape(-1, even, *x.shape[1:]), None
-    result = _beside(key)
+    result = _padded_places(key)
     return None if result is None else (x.take(result[0], axis=0), result[1])
 
 

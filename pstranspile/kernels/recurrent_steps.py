@@ -1,7 +1,7 @@
-"""What the recurrent units share: sequences cut into steps, longest first, and activations by name.
+"""What the recurrent units share: batches of sequences as time steps, and activations by name.
 
-All sequences go forward together. A step holds one row of every sequence that is long enough, and as the sequences
-are in the order of their length, longest first, the rows of the next step continue the first rows of this one.
+All sequences advance together. A step holds one row of every sequence that is long enough. Sequences are sorted by
+length, longest first, so the rows of the next step continue the first rows of this one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pstranspile.values import Array, LoDTensor
 
 
 class Activation(NamedTuple):
-    """A function, which takes an array for its result, and its derivative in terms of the function's value."""
+    """A function that writes into a given array, and its derivative in terms of the function's value."""
 
     apply: Callable[[Array, Array], Array]
     slope: Callable[[Array], Array]
@@ -27,7 +27,7 @@ class Activation(NamedTuple):
 
 @cache
 def _numbers(kind: Any) -> tuple[Array, Array]:
-    """Fluid's bound and 1 as arrays of an element type, which numpy takes faster than numbers."""
+    """Fluid's bound and 1 as 0-d arrays of an element type, which numpy handles faster than Python numbers."""
     return np.array(-13, kind), np.array(1, kind)
 
 
@@ -91,13 +91,13 @@ def activation(name: object) -> Activation:
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """Sequences cut into steps.
+    """Sequences cut into time steps.
 
-    `rows[i]` is the row that comes at position i of the batch order, `starts` where each step begins there (and the
-    last ends), `order` the numbers of the sequences, longest first (and as they come where they are equally long), and
-    `notes` all three as lists. `phases` are the same starts, those of steps that have equally many rows in one range,
-    whose own step is that number. `earlier` says for every row after the first step where, in batch order, that of the
-    step before lies. Values of the same LoD share their steps, so nothing of them may be changed.
+    "Batch order" is step by step, longest sequence first. `rows[i]` is the row at position i of the batch order.
+    `starts` are the offsets of the steps. `order` are the numbers of the sequences, longest first, ties in order.
+    `notes` are all three as lists. `phases` are the starts as ranges: one range for each run of steps with equally many
+    rows, whose step is that number of rows. `earlier` gives, for every row after the first step, the position of the
+    same sequence's row one step earlier. Values with the same LoD share their steps, so they must not be changed.
     """
 
     rows: Array
@@ -112,14 +112,14 @@ class Steps:
         return pairwise(self.starts)
 
     def parted(self, x: Array, parts: int) -> Array:
-        """The rows [rows, parts * width] step by step, and within a step part by part: [parts * rows, width].
+        """Rows [rows, parts * width] rearranged step by step, and within a step part by part: [parts * rows, width].
 
-        So each part of a step lies in one piece of memory, and so do parts that stand one after the other.
+        So each part of a step is contiguous in memory, and so are consecutive parts.
         """
         return x.reshape(len(x) * parts, x.shape[1] // parts).take(_parted(self, parts), axis=0)
 
     def joined(self, parted: Array, parts: int) -> Array:
-        """The rows in batch order, [rows, parts * width], of what `parted` gives."""
+        """The inverse of `parted`, in batch order: [rows, parts * width]."""
         return parted.take(_joined(self, parts), axis=0).reshape(len(self.rows), parts * parted.shape[1])
 
     def joined_back(self, parts: Array) -> Array:
@@ -140,11 +140,13 @@ class Steps:
         return result
 
     def initial(self, state: Array | None, width: int, dtype: Any) -> Array:
-        """A row per sequence in the order of the batch; zeros [sequences, width] where there is no initial state."""
+        """The initial state of each sequence in the order of the batch; zeros [sequences, width] without an initial
+        state.
+        """
         return np.zeros((len(self.order), width), dtype) if state is None else state[self.order]
 
     def before(self, batch: Array, first: Array) -> Array:
-        """For every row in batch order the row of the step before; `first` holds those of the first step."""
+        """For every row in batch order the row one step earlier; `first` holds those before the first step."""
         after_first = len(batch) - len(self.earlier)
         result = np.empty_like(batch)
         result[:after_first] = first[:after_first]
@@ -152,13 +154,13 @@ class Steps:
         return result
 
     def initial_back(self, grad: Array) -> Array:
-        """The gradient of a row per sequence, in the order of the sequences again."""
+        """The gradient of the initial states, in the order of the sequences again."""
         result = np.empty_like(grad)
         result[self.order] = grad
         return result
 
     def noted(self, batch: Array) -> LoDTensor:
-        """Values in batch order with what Fluid notes in place of their LoD: where steps begin, rows and order."""
+        """Values in batch order with the notes that Fluid stores in place of their LoD: steps, rows and order."""
         return LoDTensor(batch, self.notes)
 
 
@@ -175,7 +177,7 @@ def steps_of(x: Any, slot: str, reverse: bool) -> tuple[Array, list[list[int]], 
 
 @lru_cache(32)
 def _joined(steps: Steps, parts: int) -> Array:
-    """Where the parts of each row in batch order stand among those of `Steps.parted`."""
+    """The positions of each row's parts, in batch order, within the result of `Steps.parted`."""
     counts = np.diff(steps.starts)
     begins = np.repeat(np.asarray(steps.starts[:-1], np.int64), counts)
     first = np.arange(len(steps.rows)) + (parts - 1) * begins
@@ -184,7 +186,7 @@ def _joined(steps: Steps, parts: int) -> Array:
 
 @lru_cache(32)
 def _parted(steps: Steps, parts: int) -> Array:
-    """For every row of `Steps.parted` the row and part of the sequences that stands there."""
+    """For every row of the result of `Steps.parted` its row and part in the input."""
     result = np.empty(parts * len(steps.rows), np.int64)
     result[_joined(steps, parts)] = (steps.rows[:, None] * parts + np.arange(parts)).reshape(-1)
     return result
@@ -205,7 +207,7 @@ def steps_between(offsets: tuple[int, ...], reverse: bool = False) -> Steps:
 
 def _steps(rows: Array, starts: list[int], order: Array) -> Steps:
     counts = np.diff(starts)
-    first = int(counts[0]) if len(counts) else 0  # sequences without rows are in no step
+    first = int(counts[0]) if len(counts) else 0  # empty sequences are in no step
     before = np.arange(first, len(rows)) - np.repeat(counts[:-1], counts[1:])
     changes = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(counts)] if len(counts) else []
     phases = tuple(range(starts[a], starts[b], starts[a + 1] - starts[a]) for a, b in pairwise(changes))
@@ -213,13 +215,13 @@ def _steps(rows: Array, starts: list[int], order: Array) -> Steps:
 
 
 _STEPS = 400
-"""So many elements of a matrix take as long to be moved as what a step saves if the matrices of gates are apart."""
+"""One step saves as much time with separate matrices as it takes to copy this many elements."""
 
 
 def apart(weight: Array, parts: int, phases: Sequence[range]) -> list[Array]:
-    """The matrices [state, width] that a matrix [state, parts * width] holds side by side, in memory of their own.
+    """The matrices [state, width] of a matrix [state, parts * width], each in memory of its own.
 
-    Of a single sequence, or few steps, it is that matrix alone: then products with all of it cost less.
+    For a single sequence or few steps it is only the matrix itself, because one product with the whole is faster.
     """
     width = weight.shape[1] // parts
     if not phases or phases[0].step == 1 or sum(map(len, phases)) * _STEPS < width * width:
@@ -228,18 +230,18 @@ def apart(weight: Array, parts: int, phases: Sequence[range]) -> list[Array]:
 
 
 def by_part(parted: Array, phase: range, parts: int) -> Array:
-    """What `Steps.parted` gives for the steps of a phase, [steps, parts, rows of a step, width]."""
+    """A view of what `Steps.parted` gives for the steps of a phase: [steps, parts, rows of a step, width]."""
     rows = parted[parts * phase.start : parts * phase.stop]
     return rows.reshape(len(phase), parts, phase.step, parted.shape[1])
 
 
 def one_step(count: int) -> tuple[range, ...]:
-    """The phases of sequences that have one row each."""
+    """The phases of sequences with one row each."""
     return (range(0, count, count),) if count else ()
 
 
 def steps_noted(batch: Any, slot: str) -> Steps:
-    """The steps that `Steps.noted` wrote beside values in batch order; a gradient takes those of its forward op.
+    """The steps that `Steps.noted` stored with values in batch order, for a gradient op.
 
     Raises ValueError if there are none.
     """
@@ -255,6 +257,6 @@ def _noted(starts: tuple[int, ...], rows: tuple[int, ...], order: tuple[int, ...
 
 
 def require_rows(state: Array | None, count: int, width: int, slot: str) -> None:
-    """Raises ValueError unless an initial state, if there is one, has a row of this width for every sequence."""
+    """Raises ValueError unless an initial state, if given, has one row of this width for every sequence."""
     if state is not None and state.shape != (count, width):
         raise ValueError(f"{slot} has the dims {list(state.shape)}, it must have {[count, width]}: a row per sequence")

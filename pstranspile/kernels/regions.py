@@ -1,4 +1,4 @@
-"""What kernels of regions and of moved samples share: which image a region is in, and samples between pixels."""
+"""What kernels of regions of interest share: the image of each region, and bilinear sampling."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from pstranspile.values import Array, LoDTensor
 
 
 def images_of(rois: object, ends: Array | None, images: int) -> Array:
-    """The image of each region. `ends` are where the regions of each image begin and end, if they are no sequences.
+    """The image of each region. `ends` are the offsets of each image's regions, if `rois` has no LoD.
 
-    Raises ValueError where they are neither, and where they don't fit.
+    Raises ValueError if there are no offsets, or if they don't fit.
     """
     rows = len(plain(rois))
     if ends is not None:
-        held = [int(end) for end in plain(ends).reshape(-1)]
+        offsets = [int(end) for end in plain(ends).reshape(-1)]
     elif isinstance(rois, LoDTensor) and rois.lod:
-        held = rois.lod[-1]
+        offsets = rois.lod[-1]
     else:
         raise ValueError("ROIs has no LoD, the regions of each image must be a sequence")
-    counts = np.diff(held)
-    if len(counts) != images or not len(held) or held[0] != 0 or held[-1] != rows or (counts < 0).any():
-        raise ValueError(f"ROIs has the offsets {held} for {images} images and {rows} regions")
+    counts = np.diff(offsets)
+    if len(counts) != images or not len(offsets) or offsets[0] != 0 or offsets[-1] != rows or (counts < 0).any():
+        raise ValueError(f"ROIs has the offsets {offsets} for {images} images and {rows} regions")
     return np.repeat(np.arange(images), counts)
 
 
 class PooledSize(NamedTuple):
-    """Height and width of what regions are brought to, and what pixels of the image are multiplied by."""
+    """Height and width of the pooled regions, and the scale from image coordinates to the feature map."""
 
     height: int
     width: int
@@ -39,15 +39,15 @@ class PooledSize(NamedTuple):
 
 
 def pooled_size(op: Op) -> PooledSize:
-    """What the attributes of a pooling of regions say of its results."""
+    """The size that the attributes of a region pooling ask for."""
     return PooledSize(int_attr(op, "pooled_height"), int_attr(op, "pooled_width"), real(op, "spatial_scale"))
 
 
 class Samples(NamedTuple):
-    """Points between pixels: for each the four pixels around it and their weights.
+    """Points between pixels, each with the four surrounding pixels and their weights.
 
-    `places` and `weights` are [4, ...]; places count rows times width and columns. `slopes` are how much the weights
-    grow down a column and along a row, each [4, ...].
+    `places` and `weights` are [4, ...]. A place is row * width + column. `slopes` are the derivatives of the weights
+    down a column and along a row, both [4, ...].
     """
 
     places: Array
@@ -55,12 +55,12 @@ class Samples(NamedTuple):
     slopes: tuple[Array, Array]
 
     def of(self, images: Array) -> Array:
-        """The values at the points of one image [channels, pixels]: [channels, ...]."""
+        """The values at the points, of one image [channels, pixels]: [channels, ...]."""
         return (images[:, self.places] * self.weights).sum(axis=1)
 
 
 def samples(down: Array, along: Array, height: int, width: int) -> Samples:
-    """Bilinear samples at points (row, column) of the same dims; pixels outside of the image are 0."""
+    """Bilinear samples at points (row, column) of the same dims. Pixels outside of the image are 0."""
     top, left = np.floor(down), np.floor(along)
     rows, columns = top.astype("int64"), left.astype("int64")
     low, right = down - top, along - left
@@ -87,9 +87,9 @@ def samples(down: Array, along: Array, height: int, width: int) -> Samples:
 
 
 def edge_samples(down: Array, along: Array, height: int, width: int) -> Samples:
-    """As `samples`, of points that are moved onto the image if they are no further than a pixel beyond its edges.
+    """As `samples`, but points up to one pixel outside of the image are moved onto its edge.
 
-    Points further away are 0.
+    Points further outside are 0.
     """
     there = (down >= -1) & (down <= height) & (along >= -1) & (along <= width)
     made = samples(down.clip(0, height - 1), along.clip(0, width - 1), height, width)
@@ -97,7 +97,7 @@ def edge_samples(down: Array, along: Array, height: int, width: int) -> Samples:
 
 
 def scattered(at: Samples, values: Array, pixels: int) -> Array:
-    """The sums [channels, pixels] of values [channels, ...] put where they were sampled, by their weights."""
+    """The adjoint of sampling: values [channels, ...] added to the pixels they come from: [channels, pixels]."""
     channels = len(values)
     result = np.zeros((pixels, channels), values.dtype)
     weighted = (at.weights[None] * values[:, None]).reshape(channels, -1).T

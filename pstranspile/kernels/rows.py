@@ -1,4 +1,4 @@
-"""Kernels. Ragged sequences whose rows are repeated, joined, looked at in windows, or grouped anew."""
+"""SelectedRows: which rows they hold, their sums, and their addition to dense tensors."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from pstranspile.kernels.numeric import all_ids, check_ids
 from pstranspile.values import Array, SelectedRows
 
 AS_ROWS = "@as_rows"
-"""With this attribute a lookup's gradient op gives only the rows that were looked up, instead of a dense gradient. A
-sum of such gradients has it too, and the optimizer that takes them: it says that all other rows are 0.
+"""This attribute makes a lookup's gradient op give only the rows that were looked up, instead of a dense gradient.
+
+A sum of such gradients and the optimizer that reads them carry it as well. It promises that all other rows are 0.
 """
 
 
 def as_declared(value: Array, var: Var | None) -> Array | SelectedRows:
-    """What a variable declared as `var` holds when an op fills it with `value`.
+    """What a variable declared as `var` holds after an op fills it with `value`.
 
-    Sparse rows get `value` as room for rows to come: none is in use yet.
+    For sparse rows `value` is the capacity for rows to come; none is in use yet.
     """
     if var is None or var.kind is not VarKind.SELECTED_ROWS:
         return value
@@ -29,25 +30,25 @@ def as_declared(value: Array, var: Var | None) -> Array | SelectedRows:
 
 
 def in_use(part: SelectedRows) -> Array:
-    """The values of the rows, without the room that a growing table has left."""
+    """The values of the rows that are in use, without the spare capacity of a growing table."""
     return part.value if len(part.value) == len(part.rows) else part.value[: len(part.rows)]
 
 
 def in_sections(rows: Array, ends: Array) -> tuple[Array, list[int]]:
-    """Row numbers sorted into sections of a height: an order that does so and keeps equals, and where sections begin.
+    """An order that sorts row numbers into sections of a height and keeps ties in order, and the start of each section.
 
     `ends` are 0 and the ends of the sections. Section i has the rows `rows[order][starts[i]:starts[i + 1]]`.
     """
     if len(ends) == 3:
         upper = rows >= ends[1]
         return upper.argsort(kind="stable"), [0, len(rows) - int(np.count_nonzero(upper)), len(rows)]
-    section = ends.searchsorted(rows, side="right").astype("uint16")  # which numpy sorts fastest
+    section = ends.searchsorted(rows, side="right").astype("uint16")  # the type that numpy sorts fastest
     order = section.argsort(kind="stable")
     return order, section[order].searchsorted(np.arange(1, len(ends) + 1, dtype="uint16")).tolist()
 
 
 def concat_rows(parts: Sequence[SelectedRows]) -> SelectedRows:
-    """All rows of the parts in order, repeats kept, in new memory. The height is that of the first."""
+    """All rows of the parts in order, with repeats, in new memory. The height is that of the first part."""
     if len(parts) == 1:
         return SelectedRows(parts[0].rows.copy(), in_use(parts[0]).copy(), parts[0].height)
     rows = np.concatenate([part.rows for part in parts])
@@ -55,14 +56,14 @@ def concat_rows(parts: Sequence[SelectedRows]) -> SelectedRows:
 
 
 _FEW = 64
-"""Up to so many rows Python's own set tells soonest whether all differ."""
+"""Up to this many rows a Python set is the fastest test for repeats."""
 
 _SOME = 256
-"""Up to so many they are mostly different, and to sort the numbers alone tells it sooner than to find their order."""
+"""Up to this many rows repeats are rare, and sorting only the numbers tests for them faster than argsort."""
 
 
 def _starts(ascending: Array) -> Array:
-    """Of ascending row numbers, which are not the same as the one before."""
+    """For ascending row numbers, which of them differ from the one before."""
     new = np.empty(len(ascending), bool)
     new[:1] = True
     np.not_equal(ascending[1:], ascending[:-1], out=new[1:])
@@ -70,7 +71,7 @@ def _starts(ascending: Array) -> Array:
 
 
 def _all_differ(rows: Array) -> bool:
-    """Whether no row occurs twice; of many rows False may mean that it is not known."""
+    """Whether no row occurs twice. For many rows False may mean "not known"."""
     if len(rows) <= _FEW:
         return len(set(rows.tolist())) == len(rows)
     if len(rows) > _SOME:
@@ -82,8 +83,8 @@ def _all_differ(rows: Array) -> bool:
 def merge_rows(parts: Sequence[SelectedRows]) -> SelectedRows:
     """The sum of the parts with every row once, in new memory.
 
-    As in Fluid, rows keep their order if none occurs twice in all parts; otherwise they are sorted. What a row has
-    several times is added up in order.
+    As in Fluid, rows keep their order if none occurs twice; otherwise they are sorted. Repeated rows are added in
+    order.
     """
     whole = concat_rows(parts)
     if _all_differ(whole.rows):
@@ -101,9 +102,9 @@ def merge_rows(parts: Sequence[SelectedRows]) -> SelectedRows:
 
 
 def sum_tables(parts: Sequence[SelectedRows]) -> SelectedRows:
-    """The sum of the parts with every row once, sorted: bitwise what the dense tables add up to.
+    """The sum of the parts with every row once, sorted, bit for bit equal to the sum of the dense tables.
 
-    What a part has of a row several times is added up in order, before it is added to what other parts have.
+    Repeated rows of one part are added in order before the parts are added to each other.
     """
     rows = np.concatenate([part.rows for part in parts])
     order = rows.argsort(kind="stable")
@@ -126,8 +127,8 @@ def sum_tables(parts: Sequence[SelectedRows]) -> SelectedRows:
 
 
 _SINGLY = 8
-"""Up to so many rows, and one more for so many elements of a row, adding one after the other costs less than preparing
-to add them all.
+"""Up to this many rows, plus one for this many elements of a row, a loop over rows is faster than a vectorised
+addition.
 """
 
 
@@ -140,7 +141,7 @@ def _columns(width: int) -> Array:
 
 
 def add_rows(target: Array, rows: Array, value: Array) -> None:
-    """Adds each `value[i]` to `target[rows[i]]`, in place and in order; rows may repeat.
+    """Adds `value[i]` to `target[rows[i]]` for each i, in place and in order. Rows may repeat.
 
     Raises ValueError for a row that the target does not have, and for rows of another width.
     """
@@ -163,14 +164,14 @@ def add_rows(target: Array, rows: Array, value: Array) -> None:
 
 
 def scatter(part: SelectedRows, shape: tuple[int, ...]) -> Array:
-    """The dense tensor of these dims with the rows added in and zeros elsewhere."""
+    """A dense tensor of these dims: the sum of the rows, and zeros elsewhere."""
     dense = np.zeros(shape, part.value.dtype)
     add_rows(dense, part.rows, in_use(part).reshape(len(part.rows), *shape[1:]))
     return dense
 
 
 def update_rows(part: SelectedRows, step: Callable[..., None], *tables: Array) -> None:
-    """Applies `step(gradient, *rows of the tables)`, which changes the rows in place, to the rows that `part` has."""
+    """Calls `step(gradient, *rows of the tables)` for the rows that `part` holds. `step` changes the rows in place."""
     merged = merge_rows([part])
     check_ids(merged.rows, len(tables[0]), "row")
     taken = [table.take(merged.rows, axis=0) for table in tables]
@@ -180,7 +181,7 @@ def update_rows(part: SelectedRows, step: Callable[..., None], *tables: Array) -
 
 
 def find_rows(part: SelectedRows, rows: Array) -> tuple[Array, Array]:
-    """For each of `rows` the position in `part` that holds it, and whether there is one."""
+    """For each of `rows` its position in `part`, and whether it is there."""
     if not len(part.rows):
         return np.zeros(rows.shape, "int64"), np.zeros(rows.shape, bool)
     order = np.argsort(part.rows, kind="stable")
@@ -190,7 +191,7 @@ def find_rows(part: SelectedRows, rows: Array) -> tuple[Array, Array]:
 
 
 def positions(part: SelectedRows, rows: Array, slot: str) -> Array:
-    """As `find_rows`. Raises ValueError naming the slot that lacks a row."""
+    """As `find_rows`. Raises ValueError naming the slot if a row is missing."""
     places, result = find_rows(part, rows)
     if not result.all():
         raise ValueError(f"{slot} has no row {int(rows[~result][0])}")

@@ -1,4 +1,4 @@
-"""What kernels share that choose among boxes: the likeliest ones, and those that overlap no likelier one too much."""
+"""What kernels share that select boxes by score and drop boxes that overlap a better one."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from pstranspile.values import Array
 
 
 def likeliest(scores: Array, threshold: float, most: int) -> Array:
-    """The places of at most so many scores above a threshold, largest first; of equal ones the first. -1: all."""
+    """The indices of at most `most` (-1: all) scores above a threshold, largest first. Ties keep their order."""
     places = np.nonzero(scores > threshold)[0]
     order = places[np.argsort(-scores[places], kind="stable")]
     return order[:most] if most > -1 else order
 
 
 def kept(boxes: Array, order: Array, threshold: float, eta: float, edge: int) -> Array:
-    """Of places of boxes, taken in order, those that overlap none that is kept by more than the threshold.
+    """Non-maximum suppression: the indices of `order`, in order, whose boxes overlap no box kept before by more than
+    the threshold.
 
-    While the threshold is above one half, each that is kept lowers it to `eta` times itself.
+    While the threshold is above one half, each kept box multiplies it by `eta`.
     """
     result: list[int] = []
     shares = overlaps(boxes[order], boxes[order], edge)
@@ -31,14 +32,14 @@ def kept(boxes: Array, order: Array, threshold: float, eta: float, edge: int) ->
     return order[result]
 
 
-def best_of(found: list[tuple[int, Array]], scores: list[Array], most: int) -> list[tuple[int, Array]]:
-    """Places per label, reduced to those of the largest scores of all labels, if they are more. -1: all.
+def best_of(chosen: list[tuple[int, Array]], scores: list[Array], most: int) -> list[tuple[int, Array]]:
+    """Indices per label, reduced to the `most` (-1: all) largest scores over all labels.
 
-    Those of a label that are left are in the order of their scores.
+    The remaining indices of a label are sorted by score.
     """
-    if most < 0 or sum(len(places) for _, places in found) <= most:
-        return found
-    labels = np.concatenate([np.full(len(places), number) for number, (_, places) in enumerate(found)])
-    whole = np.concatenate([places for _, places in found])
+    if most < 0 or sum(len(places) for _, places in chosen) <= most:
+        return chosen
+    labels = np.concatenate([np.full(len(places), number) for number, (_, places) in enumerate(chosen)])
+    whole = np.concatenate([places for _, places in chosen])
     order = np.argsort(-np.concatenate(scores), kind="stable")[:most]
-    return [(label, whole[order][labels[order] == number]) for number, (label, _) in enumerate(found)]
+    return [(label, whole[order][labels[order] == number]) for number, (label, _) in enumerate(chosen)]

@@ -1,4 +1,4 @@
-"""Updates of large tables: an optimizer's own kernel, on the rows alone that a gradient has."""
+"""Updates of large tables: an optimizer's kernel applied only to the rows of the gradient."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def is_update(op: Op) -> bool:
 
 
 def for_tables(run: Run, param: int, grad: int, written: Sequence[int | None]) -> Run:
-    """The kernel of an optimizer, which also takes a LargeTable as Param and TableStates for what it keeps of it.
+    """A kernel of an optimizer that also takes a LargeTable as Param, and TableStates for the optimizer's state.
 
-    `param` and `grad` are the places of these among the arguments; `written` has, for each result, the place of the
-    argument that is the same variable. The kernel sees the rows of the gradient as a table of their own, so it does to
-    each what it does to a row of any table. Other rows stay as they are.
+    `param` and `grad` are the positions of these arguments; `written` has, for each result, the position of the
+    argument that is the same variable. The kernel gets the gradient's rows as a small dense table, so it computes for
+    each row what it computes for a row of any table. Other rows stay unchanged.
     """
 
     def updated(*values: Any) -> Any:
@@ -69,8 +69,9 @@ def _update(run: Run, values: Sequence[Any], param: int, grad: int, written: Seq
 
 
 def _each_once(part: SelectedRows) -> tuple[Array, Array, Array]:
-    """The ids of a gradient, each once, ascending; the index of its id for each row of the gradient, ascending; and the
-    values of these rows. Rows with the same id stay in their order.
+    """A gradient's distinct ids in ascending order, the index of each row's id among them, and the rows' values.
+
+    The rows are in the order of their ids. Rows with the same id stay in their order.
     """
     given = part.value[: len(part.rows)]
     if (part.rows[1:] > part.rows[:-1]).all():

@@ -1,4 +1,4 @@
-"""Activations beside those of `nn`, element by element, and `prelu`, which learns its slope."""
+"""Elementwise activations in addition to those of `nn`, and `prelu`, which learns its slope."""
 
 from __future__ import annotations
 

@@ -39,21 +39,22 @@ def layer_outputs(
     key: str = "",
     name: str | None = None,
 ) -> list[Value]:
-    """An op and what it writes, in the order of `outputs`: for each slot a variable, or the element type of a new one.
+    """Appends an op and gives its outputs, in the order of `outputs`: for each slot a variable, or the dtype of a new
+    one.
 
-    New variables are called after the layer: after `name`, or the next name of `key` (by default the op type).
+    New variables are named after the layer: after `name`, or the next name of `key` (by default the op type).
     """
     draft = draft_of(inputs)
     made = name or draft.names.mint(key or op_type)
-    written = {slot: held if isinstance(held, Value) else draft.temporary(made, held) for slot, held in outputs.items()}
+    written = {slot: out if isinstance(out, Value) else draft.temporary(made, out) for slot, out in outputs.items()}
     draft.op(op_type, inputs, written, attrs)
     return list(written.values())
 
 
 def draft_of(inputs: Mapping[str, Value | Sequence[Value]]) -> Draft:
-    """The draft that the inputs are part of. Raises ValueError when there are none."""
-    for held in inputs.values():
-        for value in (held,) if isinstance(held, Value) else held:
+    """The draft that the inputs belong to. Raises ValueError if there are none."""
+    for values in inputs.values():
+        for value in (values,) if isinstance(values, Value) else values:
             return value.draft
     raise ValueError("a layer needs at least one input")
 
@@ -138,7 +139,7 @@ elementwise_mod = _elementwise("elementwise_mod", "The remainder of x / y.")
 
 
 def activation(name: str, x: Value, act: str | None, *, use_cudnn: bool = False) -> Value:
-    """The activation `act` (an op type) of a layer called `name`; None gives x itself."""
+    """x under the activation `act` (an op type) of a layer called `name`; x itself if `act` is None."""
     if act is None:
         return x
     out = x.draft.temporary(name, x.dtype)
@@ -240,7 +241,7 @@ def get_tensor_from_selected_rows(x: Value) -> Value:
 def global_var(
     draft: Draft, name: str, shape: Sequence[int], dtype: DType, value: float, *, force_cpu: bool = False
 ) -> Value:
-    """A persistable variable that the startup program fills with `value`; the one that is there already if it is."""
+    """A persistable variable that the startup program fills with `value`; an existing one of that name is reused."""
     if name not in draft.blocks[0].vars:
         initialised(draft, name, TensorType(dtype, tuple(shape)), value, force_cpu=force_cpu)
     draft.stop_gradient.add(name)
@@ -261,7 +262,7 @@ def initialised(
 
 
 def step_counter(draft: Draft, name: str, begin: int = 1, step: int = 1) -> Value:
-    """A counter (i64[1]) that goes up by `step` at the start of every run and holds `begin` in the first one."""
+    """A counter (i64[1]) that is increased by `step` at the start of every run and holds `begin` in the first run."""
     known = name in draft.blocks[0].vars
     counter = global_var(draft, name, (1,), DType.INT64, begin - 1, force_cpu=True)
     if not known:

@@ -1,4 +1,4 @@
-"""A block of a training program while it is being made."""
+"""A block of a training program under construction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pstranspile.ir.model import Block, Op, Var
 
 
 class BlockDraft:
-    """A block while it is being made; ops put in front stand before all others, the last one first."""
+    """A block under construction. Ops in `front` precede all others, the last one first."""
 
     def __init__(self, block: Block):
         self.vars: dict[str, Var] = dict(block.vars)
@@ -30,7 +30,7 @@ class BlockDraft:
 
 
 class DraftState(NamedTuple):
-    """The main program of a draft at a time, and which names were taken."""
+    """The state of a draft's main program, and the names that were taken."""
 
     blocks: tuple[Block, ...]
     names: dict[str, int]

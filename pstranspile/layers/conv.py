@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from inspect import Signature, signature
 from math import prod
-from typing import NamedTuple
+from typing import Concatenate, ParamSpec
 
 from pstranspile.layers.basic import activation, layer
 from pstranspile.layers.draft import Value
@@ -13,49 +14,53 @@ from pstranspile.layers.nn import bias, name_layer
 from pstranspile.layers.parameters import Attr, create_parameter
 
 Size = int | Sequence[int]
-"""A number for all spatial dims (height and width; depth, height and width), or one for each."""
+"""One number for all spatial dims, or one for each of them."""
 
 Padding = Size | Sequence[Sequence[int]] | str
-"""As a Size; one for each side of each spatial dim; a pair for each dim, also of batch and channels; or how they are
-worked out (`SAME`, `VALID`).
+"""A Size, one number for each side of each spatial dim, a pair for each dim including batch and channels, or an
+algorithm (`SAME`, `VALID`).
 """
+
+
+_FORMATS = {2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
+
+_P = ParamSpec("_P")
 
 
 def _each(size: Size, count: int) -> list[int]:
     """A number for each of `count` dims. Raises ValueError for another count."""
     if isinstance(size, int):
         return [size] * count
-    held = list(size)
-    if len(held) != count:
+    sizes = list(size)
+    if len(sizes) != count:
         raise ValueError(f"{size!r} is no whole number, and not {count} of them")
-    return held
+    return sizes
 
 
 def _padding(padding: Padding, data_format: str) -> tuple[list[int], str]:
-    """Paddings and how they are meant: given, or worked out. Raises ValueError for others."""
+    """The paddings and the padding algorithm. Raises ValueError for others."""
     count = len(data_format) - 2
     if isinstance(padding, str):
         if padding.upper() not in ("SAME", "VALID"):
             raise ValueError(f"padding is {padding!r}, it must be numbers, 'SAME' or 'VALID'")
         return [0] * count, padding.upper()
-    held: list[int] = []
     if isinstance(padding, int) or not any(isinstance(side, Sequence) for side in padding):
-        sides = 2 * count if not isinstance(padding, int) and len(padding) == 2 * count else count
-        held = _each(padding, sides)  # pyright: ignore[reportArgumentType]
+        number = 2 * count if not isinstance(padding, int) and len(padding) == 2 * count else count
+        sides = _each(padding, number)  # pyright: ignore[reportArgumentType]
     else:
         pairs = [_each(pair, 2) for pair in padding]
         inner = pairs[2:] if data_format[1] == "C" else pairs[1:-1]
         if len(pairs) != count + 2 or sum(map(sum, pairs)) != sum(map(sum, inner)):
             raise ValueError(f"padding is {padding!r}: batch and channels can't be padded")
-        held = [side for pair in inner for side in pair]
-    if len(held) == 2 * count and held[::2] == held[1::2]:
-        held = held[::2]
-    return held, "EXPLICIT"
+        sides = [side for pair in inner for side in pair]
+    if len(sides) == 2 * count and sides[::2] == sides[1::2]:
+        sides = sides[::2]
+    return sides, "EXPLICIT"
 
 
 def _check(layer: str, data_format: str, use_cudnn: object, count: int) -> bool:
     """Whether channels come last. Raises ValueError for other formats, and for a `use_cudnn` that is no bool."""
-    formats = {2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}[count]
+    formats = _FORMATS[count]
     if data_format not in formats:
         raise ValueError(f"{layer}: data_format is {data_format!r}, it must be one of {', '.join(formats)}")
     if not isinstance(use_cudnn, bool):
@@ -63,7 +68,23 @@ def _check(layer: str, data_format: str, use_cudnn: object, count: int) -> bool:
     return data_format == formats[1]
 
 
-def conv2d(
+def _for_rank(layer: Callable[Concatenate[int, _P], Value], spatial: int, name: str, doc: str) -> Callable[_P, Value]:
+    """The layer for images (`spatial` 2) or volumes (3), under a name of its own."""
+
+    def made(*args: _P.args, **options: _P.kwargs) -> Value:
+        options.setdefault("data_format", _FORMATS[spatial][0])
+        return layer(spatial, *args, **options)
+
+    made.__name__, made.__doc__ = name, doc
+    _, *parameters = signature(layer).parameters.values()
+    formats = {"data_format": _FORMATS[spatial][0]}
+    own = [part.replace(default=formats.get(part.name, part.default)) for part in parameters]
+    made.__signature__ = Signature(own)  # type: ignore[attr-defined]
+    return made
+
+
+def _convolution(
+    spatial: int,
     x: Value,
     num_filters: int,
     filter_size: Size,
@@ -79,83 +100,48 @@ def conv2d(
     data_format: str = "NCHW",
     name: str | None = None,
 ) -> Value:
-    """Images convolved with `num_filters` filters; depthwise where `groups` is the number of channels."""
-    _check("conv2d", data_format, use_cudnn, 2)
-    channels = x.shape[3 if data_format == "NHWC" else 1]
-    depthwise = channels == groups and num_filters % channels == 0 and not use_cudnn
-    op_type = "depthwise_conv2d" if depthwise else "conv2d"
-    settings = _Settings(stride, padding, dilation, groups, use_cudnn, data_format)
-    return _convolved(op_type, x, num_filters, filter_size, settings, (param_attr, bias_attr), act, name)
-
-
-def conv3d(
-    x: Value,
-    num_filters: int,
-    filter_size: Size,
-    *,
-    stride: Size = 1,
-    padding: Padding = 0,
-    dilation: Size = 1,
-    groups: int | None = None,
-    param_attr: Attr = None,
-    bias_attr: Attr = None,
-    use_cudnn: bool = True,
-    act: str | None = None,
-    data_format: str = "NCDHW",
-    name: str | None = None,
-) -> Value:
-    """Volumes convolved with `num_filters` filters. Raises ValueError for settings that don't fit."""
-    _check("conv3d", data_format, use_cudnn, 3)
-    settings = _Settings(stride, padding, dilation, groups, use_cudnn, data_format)
-    return _convolved("conv3d", x, num_filters, filter_size, settings, (param_attr, bias_attr), act, name)
-
-
-class _Settings(NamedTuple):
-    stride: Size
-    padding: Padding
-    dilation: Size
-    groups: int | None
-    use_cudnn: bool
-    data_format: str
-
-
-def _convolved(
-    op_type: str,
-    x: Value,
-    num_filters: int,
-    filter_size: Size,
-    settings: _Settings,
-    attrs_of: tuple[Attr, Attr],
-    act: str | None,
-    name: str | None,
-) -> Value:
-    """The layer of a convolution: kernel, op, bias for each channel, activation."""
-    draft, count = x.draft, len(settings.data_format) - 2
-    last = settings.data_format[1] != "C"
-    channels, groups = x.shape[-1 if last else 1], settings.groups
+    last = _check(f"conv{spatial}d", data_format, use_cudnn, spatial)
+    draft, channels = x.draft, x.shape[-1 if last else 1]
+    depthwise = spatial == 2 and channels == groups and num_filters % channels == 0 and not use_cudnn
+    op_type = "depthwise_conv2d" if depthwise else f"conv{spatial}d"
     if channels < 0 or (groups and channels % groups):
         raise ValueError(f"{op_type}: %{x.name} has {channels} channels, which {groups or 1} groups can't share")
     minted = name_layer(draft, op_type, name)
-    size = _each(filter_size, count)
-    paddings, algorithm = _padding(settings.padding, settings.data_format)
+    size = _each(filter_size, spatial)
+    paddings, algorithm = _padding(padding, data_format)
     attrs = {
-        "strides": _each(settings.stride, count),
+        "strides": _each(stride, spatial),
         "paddings": paddings,
-        "dilations": _each(settings.dilation, count),
+        "dilations": _each(dilation, spatial),
         "groups": groups or 1,
-        "use_cudnn": settings.use_cudnn,
+        "use_cudnn": use_cudnn,
         "padding_algorithm": algorithm,
-        "data_format": settings.data_format,
+        "data_format": data_format,
     }
     start = Normal(0.0, (2.0 / (prod(size) * channels)) ** 0.5)
     shape = (num_filters, channels // (groups or 1), *size)
-    kernel = create_parameter(draft, minted, attrs_of[0], shape, x.dtype, default=start)
+    kernel = create_parameter(draft, minted, param_attr, shape, x.dtype, default=start)
     out = layer(op_type, {"Input": x, "Filter": kernel}, x.dtype, attrs, out="Output", name=minted)
-    biased = bias(minted, out, attrs_of[1], *((count + 1, count + 2) if last else (1, 2)))
-    return activation(minted, biased, act, use_cudnn=settings.use_cudnn)
+    biased = bias(minted, out, bias_attr, *((spatial + 1, spatial + 2) if last else (1, 2)))
+    return activation(minted, biased, act, use_cudnn=use_cudnn)
 
 
-def conv2d_transpose(
+conv2d = _for_rank(
+    _convolution,
+    2,
+    "conv2d",
+    "Images convolved with `num_filters` filters; depthwise where `groups` is the number of channels.",
+)
+conv3d = _for_rank(
+    _convolution,
+    3,
+    "conv3d",
+    "Volumes convolved with `num_filters` filters. Raises ValueError for settings that don't fit.",
+)
+
+
+def _transposed_convolution(
+    spatial: int,
     x: Value,
     num_filters: int,
     output_size: Size | None = None,
@@ -172,72 +158,26 @@ def conv2d_transpose(
     data_format: str = "NCHW",
     name: str | None = None,
 ) -> Value:
-    """The transposed convolution: images of `output_size`, or of what `filter_size` leads to.
-
-    Raises ValueError when neither is given.
-    """
-    channels = x.shape[3 if data_format == "NHWC" else 1]
-    depthwise = channels == groups == num_filters and not use_cudnn
-    op_type = "depthwise_conv2d_transpose" if depthwise else "conv2d_transpose"
-    settings = _Settings(stride, padding, dilation, groups, use_cudnn, data_format)
-    return _transposed(
-        op_type, x, num_filters, (output_size, filter_size), settings, (param_attr, bias_attr), act, name
-    )
-
-
-def conv3d_transpose(
-    x: Value,
-    num_filters: int,
-    output_size: Size | None = None,
-    filter_size: Size | None = None,
-    *,
-    padding: Padding = 0,
-    stride: Size = 1,
-    dilation: Size = 1,
-    groups: int | None = None,
-    param_attr: Attr = None,
-    bias_attr: Attr = None,
-    use_cudnn: bool = True,
-    act: str | None = None,
-    data_format: str = "NCDHW",
-    name: str | None = None,
-) -> Value:
-    """The transposed convolution of volumes. Raises ValueError as `conv2d_transpose`."""
-    settings = _Settings(stride, padding, dilation, groups, use_cudnn, data_format)
-    sizes = (output_size, filter_size)
-    return _transposed("conv3d_transpose", x, num_filters, sizes, settings, (param_attr, bias_attr), act, name)
-
-
-def _transposed(
-    op_type: str,
-    x: Value,
-    num_filters: int,
-    sizes: tuple[Size | None, Size | None],
-    settings: _Settings,
-    attrs_of: tuple[Attr, Attr],
-    act: str | None,
-    name: str | None,
-) -> Value:
-    """The layer of a transposed convolution of the output size or filter size that is given."""
-    draft, count = x.draft, len(settings.data_format) - 2
-    last = _check(op_type, settings.data_format, settings.use_cudnn, count)
-    groups = settings.groups or 1
+    depthwise = spatial == 2 and x.shape[3 if data_format == "NHWC" else 1] == groups == num_filters and not use_cudnn
+    op_type = "depthwise_conv2d_transpose" if depthwise else f"conv{spatial}d_transpose"
+    last = _check(op_type, data_format, use_cudnn, spatial)
+    draft, groups = x.draft, groups or 1
     minted = name_layer(draft, op_type, name)
-    paddings, algorithm = _padding(settings.padding, settings.data_format)
-    strides, dilations = _each(settings.stride, count), _each(settings.dilation, count)
-    wanted = [] if sizes[0] is None else _each(sizes[0], count)
-    if sizes[1] is not None:
-        size = _each(sizes[1], count)
+    paddings, algorithm = _padding(padding, data_format)
+    strides, dilations = _each(stride, spatial), _each(dilation, spatial)
+    wanted = [] if output_size is None else _each(output_size, spatial)
+    if filter_size is not None:
+        size = _each(filter_size, spatial)
     elif wanted:
         images = x.shape[1:-1] if last else x.shape[2:]
-        even = len(paddings) == count
-        around = [2 * p for p in paddings] if even else [sum(paddings[at : at + 2]) for at in range(0, 2 * count, 2)]
+        even = len(paddings) == spatial
+        around = [2 * p for p in paddings] if even else [sum(paddings[at : at + 2]) for at in range(0, 2 * spatial, 2)]
         axes = zip(wanted, images, strides, around, dilations, strict=True)
         size = [(out - (side - 1) * step + pads - 1) // apart + 1 for out, side, step, pads, apart in axes]
     else:
         raise ValueError(f"{op_type} takes output_size or filter_size")
     shape = (x.shape[-1 if last else 1], num_filters // groups, *size)
-    kernel = create_parameter(draft, minted, attrs_of[0], shape, x.dtype)
+    kernel = create_parameter(draft, minted, param_attr, shape, x.dtype)
     attrs = {
         "output_size": wanted,
         "strides": strides,
@@ -245,15 +185,31 @@ def _transposed(
         "padding_algorithm": algorithm,
         "dilations": dilations,
         "groups": groups,
-        "use_cudnn": settings.use_cudnn,
+        "use_cudnn": use_cudnn,
         "data_format": "NHWC" if last else "NCHW",  # of volumes too
     }
     out = layer(op_type, {"Input": x, "Filter": kernel}, x.dtype, attrs, out="Output", name=minted)
-    biased = bias(minted, out, attrs_of[1], *((count + 1, count + 2) if last else (1, 2)))
-    return activation(minted, biased, act, use_cudnn=settings.use_cudnn)
+    biased = bias(minted, out, bias_attr, *((spatial + 1, spatial + 2) if last else (1, 2)))
+    return activation(minted, biased, act, use_cudnn=use_cudnn)
 
 
-def pool2d(
+conv2d_transpose = _for_rank(
+    _transposed_convolution,
+    2,
+    "conv2d_transpose",
+    "The transposed convolution to images of `output_size`, or of the size that `filter_size` gives.\n\n"
+    "Raises ValueError when neither is given.",
+)
+conv3d_transpose = _for_rank(
+    _transposed_convolution,
+    3,
+    "conv3d_transpose",
+    "The transposed convolution of volumes. Raises ValueError as `conv2d_transpose`.",
+)
+
+
+def _pooling(
+    spatial: int,
     x: Value,
     pool_size: Size = -1,
     *,
@@ -267,64 +223,34 @@ def pool2d(
     data_format: str = "NCHW",
     name: str | None = None,
 ) -> Value:
-    """The maximum or average (`avg`) of each window of an image."""
-    settings = _Settings(pool_stride, pool_padding, 1, None, use_cudnn, data_format)
-    means = {"global_pooling": global_pooling, "ceil_mode": ceil_mode, "exclusive": exclusive}
-    return _pooled("pool2d", x, pool_size, pool_type, settings, means, name)
-
-
-def pool3d(
-    x: Value,
-    pool_size: Size = -1,
-    *,
-    pool_type: str = "max",
-    pool_stride: Size = 1,
-    pool_padding: Padding = 0,
-    global_pooling: bool = False,
-    use_cudnn: bool = True,
-    ceil_mode: bool = False,
-    exclusive: bool = True,
-    data_format: str = "NCDHW",
-    name: str | None = None,
-) -> Value:
-    """The maximum or average (`avg`) of each window of a volume."""
-    settings = _Settings(pool_stride, pool_padding, 1, None, use_cudnn, data_format)
-    means = {"global_pooling": global_pooling, "ceil_mode": ceil_mode, "exclusive": exclusive}
-    return _pooled("pool3d", x, pool_size, pool_type, settings, means, name)
-
-
-def _pooled(
-    op_type: str,
-    x: Value,
-    pool_size: Size,
-    pool_type: str,
-    settings: _Settings,
-    means: dict[str, bool],
-    name: str | None,
-) -> Value:
-    """The layer of a pooling. Raises ValueError for settings that don't fit."""
+    op_type = f"pool{spatial}d"
     if pool_type not in ("max", "avg"):
         raise ValueError(f"pool_type is {pool_type!r}, it must be 'max' or 'avg'")
-    if not means["global_pooling"] and pool_size == -1:
+    if not global_pooling and pool_size == -1:
         raise ValueError(f"{op_type} needs a pool_size, or global_pooling")
-    if not isinstance(settings.use_cudnn, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{op_type}: use_cudnn is True or False, not {settings.use_cudnn!r}")
-    count = 3 if op_type == "pool3d" else 2
-    _check(op_type, settings.data_format, True, count)
-    paddings, algorithm = _padding(settings.padding, settings.data_format)
-    if algorithm == "VALID" and means["ceil_mode"]:
+    if not isinstance(use_cudnn, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{op_type}: use_cudnn is True or False, not {use_cudnn!r}")
+    _check(op_type, data_format, True, spatial)
+    paddings, algorithm = _padding(pool_padding, data_format)
+    if algorithm == "VALID" and ceil_mode:
         raise ValueError(f"{op_type}: padding 'VALID' and ceil_mode don't go together")
     attrs = {
         "pooling_type": pool_type,
-        "ksize": _each(pool_size, count),
-        "strides": _each(settings.stride, count),
+        "ksize": _each(pool_size, spatial),
+        "strides": _each(pool_stride, spatial),
         "paddings": paddings,
         "padding_algorithm": algorithm,
-        "use_cudnn": settings.use_cudnn,
-        "data_format": settings.data_format,
-        **means,
+        "use_cudnn": use_cudnn,
+        "data_format": data_format,
+        "global_pooling": global_pooling,
+        "ceil_mode": ceil_mode,
+        "exclusive": exclusive,
     }
     return layer(op_type, {"X": x}, x.dtype, attrs, name=name)
+
+
+pool2d = _for_rank(_pooling, 2, "pool2d", "The maximum or average (`avg`) of each window of an image.")
+pool3d = _for_rank(_pooling, 3, "pool3d", "The maximum or average (`avg`) of each window of a volume.")
 
 
 def simple_img_conv_pool(

@@ -1,4 +1,4 @@
-"""A training program while it is being made, the one place where programs change, and its variables."""
+"""Programs while they are being built, and their variables. Programs change nowhere else."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from pstranspile.ops.build import make_op
 from pstranspile.ops.shapes import infer_types
 
 Names_: TypeAlias = "Value | str | Sequence[Value | str]"
-"""What may stand in a slot: a variable or several, as values or by name."""
+"""The variables of a slot: one or several, as values or by name."""
 
 FLUID_VERSION = 1008005
 """The version number that programs of Fluid 1.8.5 carry."""
 
 _TYPED = (VarKind.LOD_TENSOR, VarKind.LOD_TENSOR_ARRAY)
-"""Kinds of variables whose dims follow from the ops that write them; an array has those of its tensors."""
+"""Kinds of variables whose dims follow from the ops that write them. An array has the dims of its tensors."""
 
 
 class Draft:
-    """A main and a startup program while they are being made; `module()` gives them as values.
+    """A main and a startup program under construction; `module()` gives them as values.
 
-    `stop_gradient` holds the names of variables that get no gradient. Which ops are made where is said by the
-    context managers `block`, `scope` and `roles`.
+    `stop_gradient` holds the names of variables that get no gradient. The context managers `block`, `scope` and `roles`
+    determine where ops are appended, and their roles.
     """
 
     def __init__(self, main: Program | None = None, startup: Program | None = None, *, seed: int = 0):
@@ -54,17 +54,17 @@ class Draft:
 
     @property
     def seed(self) -> int:
-        """The random seed of the startup program, which initialisers without a seed of their own take."""
+        """The random seed of the startup program, the default seed of initialisers."""
         return self._startup.random_seed
 
     @property
     def main_seed(self) -> int:
-        """The random seed of the main program, which dropout without a seed of its own takes."""
+        """The random seed of the main program, the default seed of dropout."""
         return self._main.random_seed
 
     @property
     def block(self) -> BlockDraft:
-        """The block that ops are made in."""
+        """The block that ops are appended to."""
         return self.blocks[self.current]
 
     def module(self) -> Module:
@@ -79,13 +79,13 @@ class Draft:
         return self._main._replace(blocks=tuple(block.freeze() for block in self.blocks))
 
     def copy(self) -> DraftState:
-        """What the main program is now, for `restore`."""
+        """The state of the main program, for `restore`."""
         return DraftState(
             tuple(block.freeze() for block in self.blocks), self.names.copy(), frozenset(self.stop_gradient)
         )
 
     def restore(self, state: DraftState) -> None:
-        """Makes the main program again what it was."""
+        """Sets the main program back to an earlier state."""
         self.blocks[:] = [BlockDraft(block) for block in state.blocks]
         self.names.restore(state.names)
         self.stop_gradient = set(state.stopped)
@@ -104,13 +104,13 @@ class Draft:
 
     @contextmanager
     def scope(self, name: str) -> Generator[None]:
-        """Ops made in the block carry the name scope `name`."""
+        """Ops created in the context carry the name scope `name`."""
         with self.scopes.inside(name):
             yield
 
     @contextmanager
     def roles(self, role: OpRole, *role_vars: str) -> Generator[None]:
-        """Ops made in the block have this role and these role variables."""
+        """Ops created in the context have this role and these role variables."""
         before = self.role, self.role_vars
         self.role, self.role_vars = role, role_vars
         try:
@@ -120,7 +120,7 @@ class Draft:
 
     @contextmanager
     def inside(self, block: int) -> Generator[BlockDraft]:
-        """Ops are made in the block of this index."""
+        """Ops created in the context are appended to the block of this index."""
         before, self.current = self.current, block
         try:
             yield self.blocks[block]
@@ -135,7 +135,7 @@ class Draft:
     # Variables
 
     def find(self, name: str, block: int | None = None) -> Var | None:
-        """The declaration that `name` means in a block (default: the current one), None without one."""
+        """The declaration that `name` resolves to in a block (default: the current one), None without one."""
         waiting, seen = [self.current if block is None else block], set[int]()
         for number in waiting:
             if number < 0 or number in seen:
@@ -148,17 +148,17 @@ class Draft:
         return None
 
     def type_of(self, name: str) -> TensorType | None:
-        """The declared type of a variable seen from the current block, None where nothing is known."""
+        """The declared type of a variable seen from the current block, None if it is not known."""
         var = self.find(name)
         return var.tensor if var else None
 
     def declare(self, var: Var, block: int | None = None) -> Value:
-        """Declares a variable in a block (default: the current one), in place of one of the same name there."""
+        """Declares a variable in a block (default: the current one), replacing one of the same name there."""
         self.blocks[self.current if block is None else block].vars[var.name] = var
         return Value(self, var.name)
 
     def temporary(self, layer: str, dtype: DType | None = None, *, stop_gradient: bool = False) -> Value:
-        """A new variable `<layer>.tmp_<n>` of the current block; the op that writes it gives its shape."""
+        """A new variable `<layer>.tmp_<n>` of the current block. The op that writes it determines its shape."""
         return self.fresh(f"{layer}.tmp", dtype, stop_gradient=stop_gradient)
 
     def fresh(self, key: str, dtype: DType | None = None, *, stop_gradient: bool = False) -> Value:
@@ -179,7 +179,7 @@ class Draft:
         *,
         front: bool = False,
     ) -> Op:
-        """Makes an op at the end of the current block, or in `front` of it, and types what it writes.
+        """Appends an op to the current block, or inserts it in `front` of the block, and types its outputs.
 
         `inputs` None means that the op has no input slots at all. Raises ShapeError when inputs don't fit.
         """
@@ -195,7 +195,7 @@ class Draft:
         outputs: Mapping[str, Names_],
         attrs: Mapping[str, object] | None = None,
     ) -> Op:
-        """An op with the current role and scope that stands nowhere yet."""
+        """A new op with the current role and scope that is not part of a block yet."""
         given = {slot: names_of(held) for slot, held in (inputs or {}).items()}
         written = {slot: names_of(held) for slot, held in outputs.items()}
         typed = attributes(op_type, {"op_namescope": self.scopes.path, **(attrs or {})})
@@ -205,15 +205,15 @@ class Draft:
     def startup_op(
         self, op_type: str, inputs: Mapping[str, Names_] | None, output: str, *, front: bool = True, **attrs: object
     ) -> None:
-        """Puts an op in `front` of the startup program, or at its end, which writes `output`."""
+        """Adds an op that writes `output` in `front` of the startup program, or at its end."""
         with self.roles(OpRole.FORWARD):
             made = self.make(op_type, inputs, {"Out": output}, attrs)
             (self.startup.front if front else self.startup.ops).append(made)
 
     def type_outputs(self, op: Op) -> None:
-        """Gives what an op of the current block writes the dims that follow, where none are declared.
+        """Declares the inferred dims of an op's outputs, where none are declared.
 
-        An array of tensors has those of what was written last, and so has what an op writes that it reads.
+        An array has the dims of the tensor written last. So has an output that the op also reads.
         """
         for slot, types in infer_types(op, self.type_of).items():
             for name, inferred in zip(op.outputs.get(slot, ()), types, strict=False):
@@ -228,7 +228,7 @@ class Draft:
                     self.declare(declared._replace(tensor=inferred._replace(dtype=declared.tensor.dtype)), at)
 
     def _home(self, name: str) -> int:
-        """The block that declares what a name means in the current one; the current one if none does."""
+        """The block that declares the variable a name means in the current block; the current block if none does."""
         at = self.current
         while at >= 0 and name not in self.blocks[at].vars:
             at = self.blocks[at].parent
@@ -236,12 +236,12 @@ class Draft:
 
 
 _REDECLARING = frozenset({"write_to_array", "reshape2"})
-"""Ops that give a variable other dims, which it then has for the ops after them."""
+"""Ops that change the declared dims of a variable for the ops after them."""
 
 
-def names_of(held: Names_) -> tuple[str, ...]:
+def names_of(slot: Names_) -> tuple[str, ...]:
     """The names in a slot."""
-    items: Iterable[Value | str] = (held,) if isinstance(held, Value | str) else held
+    items: Iterable[Value | str] = (slot,) if isinstance(slot, Value | str) else slot
     return tuple(item.name if isinstance(item, Value) else item for item in items)
 
 
@@ -252,7 +252,7 @@ _INTEGERS = (DType.INT16, DType.INT32, DType.INT64, DType.UINT8, DType.INT8)
 def _operator(
     op_type: str, dtype: DType | None = None, *, swapped: bool = False
 ) -> Callable[[Value, Value | Number], Value]:
-    """A method of values: the op with the value as X and the operand as Y, or the other way round if `swapped`."""
+    """A method of values: the op with the value as X and the operand as Y, or vice versa if `swapped`."""
 
     def method(self: Value, other: Value | Number) -> Value:
         return _binary(op_type, other, self, dtype) if swapped else _binary(op_type, self, other, dtype)
@@ -261,10 +261,10 @@ def _operator(
 
 
 class Value:
-    """A variable by name, and the draft it is part of.
+    """A variable by name, and the draft that it belongs to.
 
-    `x + y`, `x * 2.0`, `x < y`, ... make the ops that Fluid's Python layer makes for them: with a number on one
-    side a `scale` where there is one, else a `fill_constant` and an elementwise op.
+    `x + y`, `x * 2.0`, `x < y`, ... create the ops that Fluid's Python layer creates for them. With a number on one
+    side this is a `scale` if possible, else a `fill_constant` and an elementwise op.
     """
 
     __slots__ = ("draft", "name")
@@ -278,7 +278,7 @@ class Value:
 
     @property
     def var(self) -> Var:
-        """The declaration. Raises KeyError when the variable is not declared where ops are being made."""
+        """The declaration. Raises KeyError if the variable is not declared in the current block or around it."""
         result = self.draft.find(self.name)
         if result is None:
             raise KeyError(f"%{self.name} is not declared")
@@ -286,7 +286,7 @@ class Value:
 
     @property
     def tensor(self) -> TensorType:
-        """Element type, dims and LoD level. Raises ValueError when nothing is known of them."""
+        """Dtype, dims and LoD level. Raises ValueError if they are not known."""
         tensor = self.var.tensor
         if tensor is None:
             raise ValueError(f"the type of %{self.name} is not known")
@@ -294,21 +294,23 @@ class Value:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The dims; -1 where one is known at run time only."""
+        """The dims; -1 for dims that are known only at run time."""
         return self.tensor.shape
 
     @property
     def dtype(self) -> DType:
-        """The element type."""
+        """The dtype."""
         return self.tensor.dtype
 
     @property
     def lod_level(self) -> int:
-        """How deep the sequences nest: 0 for plain tensors."""
+        """The nesting depth of the sequences; 0 for plain tensors."""
         return self.tensor.lod_level
 
     def declared(self, shape: Sequence[int]) -> Value:
-        """The same variable, declared with these dims, for the ops after it: where Fluid's differ from the op's own."""
+        """The same variable, redeclared with these dims for the ops after it, where Fluid's dims differ from the
+        inferred ones.
+        """
         self.draft.declare(self.var._replace(tensor=self.tensor._replace(shape=tuple(shape))))
         return self
 
@@ -367,7 +369,7 @@ def _scaled(x: Value, factor: float, bias: float) -> Value:
 
 
 def _filled(like: Value, number: Number, *, left: bool) -> Value:
-    """The number as a variable: one element, or on the left side as many as `like` has."""
+    """The number as a variable: one element, or as the left operand as many elements as `like` has."""
     draft = like.draft
     out = draft.fresh("tmp", like.dtype, stop_gradient=True)
     shape = like.shape if left else (1,)

@@ -1,4 +1,4 @@
-"""How parameters start: initialisers, each one op in front of the startup program.
+"""Initialisers of parameters, each one op in front of the startup program.
 
 A seed of 0 takes the startup program's seed, as in Fluid.
 """
@@ -27,7 +27,7 @@ class Initializer(Protocol):
 
 
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:
-    """How many inputs and outputs an element of a weight of these dims is connected to (Fluid's rule)."""
+    """The fan in and fan out of a weight of these dims, by Fluid's rule."""
     if not shape:
         return 1, 1
     if len(shape) == 1:
@@ -48,9 +48,9 @@ def _start(
     *,
     front: bool = True,
 ) -> None:
-    """The op that fills `var`, in front of the startup program or at its end.
+    """Adds the op that fills `var` in front of the startup program or at its end.
 
-    Elements of half precision are made as f32 in a variable that is named after `key`, and cast at the end.
+    Elements of half precision are filled as f32 in a variable named after `key`, and cast at the end.
     """
     half = var.dtype is DType.FP16
     filled = var
@@ -183,9 +183,9 @@ class MSRA:
 
 @dataclass(frozen=True, eq=False)
 class Array:
-    """The elements of a numpy array (f32 or i32; f32 also for variables of half precision), written into the program.
+    """The elements of a numpy array (f32 or i32; f32 also for half precision), stored in the program.
 
-    `key` names the f32 variable of the latter; `front` says whether the op stands in front of the others.
+    `key` names the f32 variable for half precision. `front` puts the op in front of the other ones.
     """
 
     values: NDArray[Any]
@@ -205,5 +205,5 @@ class Array:
             raise ValueError(f"%{var.name} has the dims {list(var.shape)}, the array {list(self.values.shape)}")
         slot, convert = kinds[var.dtype]
         flat: list[Any] = self.values.ravel().tolist()
-        held = [convert(value) for value in flat]
-        _start(draft, var, "assign_value", None, self.key, {slot: held}, front=self.front)
+        elements = [convert(value) for value in flat]
+        _start(draft, var, "assign_value", None, self.key, {slot: elements}, front=self.front)

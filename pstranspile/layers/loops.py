@@ -118,7 +118,7 @@ class StaticRNN:
         draft.op("recurrent", inputs, {"outputs": self._outputs, "step_scopes": scopes}, attrs)
 
     def step_input(self, x: Value) -> Value:
-        """The part of x for this step; every input has the same number of steps (its first dim)."""
+        """The slice of x for this step. All inputs have the same number of steps (their first dim)."""
         steps = x.shape[0]
         if self._length is None:
             self._length = steps
@@ -128,14 +128,14 @@ class StaticRNN:
         return self._draft.declare(Var(x.name, tensor=TensorType(x.dtype, x.shape[1:])))
 
     def memory(self, start: Value) -> Value:
-        """What was handed on by the step before; `start` in the first one."""
+        """The value that the previous step passed on; `start` in the first step."""
         name = self._draft.names.mint(f"{self.name}@mem")
         before = self._draft.declare(Var(name, tensor=TensorType(start.dtype, start.shape)))
         self._memories[name] = _Memory(start, before)
         return before
 
     def update_memory(self, memory: Value, value: Value) -> None:
-        """Hands `value` on to the next step."""
+        """Passes `value` on to the next step."""
         self._memories[memory.name] = self._memories[memory.name]._replace(after=value)
 
     def step_output(self, value: Value) -> None:

@@ -10,11 +10,11 @@ from pstranspile.layers.norms import GENERATED
 from pstranspile.layers.parameters import Attr, Element, attr_of, create_parameter
 
 IGNORE = -100
-"""The label that is left out by default."""
+"""The default value of ignored labels."""
 
 
 def cross_entropy(x: Value, label: Value, *, soft_label: bool = False, ignore_index: int = IGNORE) -> Value:
-    """-log of the probability x gives the label, or -sum(label * log(x)) with soft labels."""
+    """-log of the probability that x gives the label, or -sum(label * log(x)) with soft labels."""
     inputs, attrs = {"X": x, "Label": label}, {"ignore_index": ignore_index}
     if soft_label:
         return layer("cross_entropy", inputs, x.dtype, {"soft_label": True, **attrs}, out="Y")
@@ -120,7 +120,7 @@ def hsigmoid(
     is_sparse: bool = False,
     name: str | None = None,
 ) -> Value:
-    """Binary losses along the label's path in a tree of classes; a tree of one's own comes as table and code."""
+    """Binary losses along the label's path in a tree of classes. A custom tree is given as table and code."""
     if (path_table is None) != (path_code is None):
         raise ValueError("hsigmoid takes path_table and path_code together")
     draft = x.draft
@@ -167,7 +167,7 @@ def smooth_l1(
     outside_weight: Value | None = None,
     sigma: float = 1.0,
 ) -> Value:
-    """For each row, the sum of squares of small differences and of absolute values of large ones."""
+    """The Huber loss of each row, summed over its elements."""
     weights = (("InsideWeight", inside_weight), ("OutsideWeight", outside_weight))
     inputs = {"X": x, "Y": y} | {slot: value for slot, value in weights if value is not None}
     return layer_outputs("smooth_l1_loss", inputs, {"Diff": x.dtype, "Out": x.dtype}, {"sigma": sigma})[1]
@@ -197,7 +197,7 @@ def margin_rank_loss(label: Value, left: Value, right: Value, *, margin: float =
 def teacher_student_sigmoid_loss(
     x: Value, label: Value, *, soft_max_up_bound: float = 15.0, soft_max_lower_bound: float = -15.0
 ) -> Value:
-    """The loss of clicks and of a teacher's scores, which one label holds together."""
+    """The loss of clicks and of a teacher's scores, which one label combines."""
     draft = x.draft
     draft.names.mint("teacher_student_sigmoid_loss")
     out = draft.fresh(GENERATED, x.dtype)

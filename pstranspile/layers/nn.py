@@ -1,4 +1,4 @@
-"""Layers of neural networks: dense, embedded, normalised."""
+"""Layers of neural networks: fully connected, embedding and normalisation layers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pstranspile.layers.initializers import Constant
 from pstranspile.layers.parameters import Attr, Element, ParamAttr, attr_of, create_parameter
 
 Single = ParamAttr | str | bool
-"""What says of one parameter what it shall be like."""
+"""The attributes of a single parameter."""
 
 
 def name_layer(draft: Draft, op_type: str, name: str | None) -> str:
@@ -22,12 +22,12 @@ def name_layer(draft: Draft, op_type: str, name: str | None) -> str:
 
 
 def bias(name: str, x: Value, given: Attr, start: int = 1, end: int | None = None) -> Value:
-    """x plus a bias over the dims from `start` to `end`; x itself where `given` is False."""
+    """x plus a bias over the dims from `start` to `end`; x itself if `given` is False."""
     if attr_of(given) is None:
         return x
     draft = x.draft
-    held = create_parameter(draft, name, given, x.shape[start:end], x.dtype, is_bias=True)
-    return layer("elementwise_add", {"X": x, "Y": held}, x.dtype, {"axis": start}, name=name)
+    shift = create_parameter(draft, name, given, x.shape[start:end], x.dtype, is_bias=True)
+    return layer("elementwise_add", {"X": x, "Y": shift}, x.dtype, {"axis": start}, name=name)
 
 
 def fc(
@@ -74,7 +74,7 @@ def bilinear_tensor_product(
     act: str | None = None,
     name: str | None = None,
 ) -> Value:
-    """`size` products x @ w @ y of the rows of x and y, and a bias of each."""
+    """`size` bilinear products x @ w @ y of the rows of x and y, plus a bias."""
     draft = x.draft
     minted = name_layer(draft, "bilinear_tensor_product", name)
     weight = create_parameter(draft, minted, param_attr, (size, x.shape[1], y.shape[1]), x.dtype)

@@ -9,7 +9,7 @@ from pstranspile.layers.nn import name_layer
 from pstranspile.layers.parameters import Attr, ParamAttr, create_parameter
 
 GENERATED = "_generated_var"
-"""What Fluid calls variables that a layer makes without naming them."""
+"""Fluid's name of variables that a layer creates without a name."""
 
 
 def group_norm(
@@ -23,7 +23,7 @@ def group_norm(
     data_layout: str = "NCHW",
     name: str | None = None,
 ) -> Value:
-    """Channels normalised in groups, image by image. As in Fluid, scale and bias have to be asked for."""
+    """Channels normalised in groups, image by image. As in Fluid, scale and bias are off by default."""
     if data_layout not in ("NCHW", "NHWC"):
         raise ValueError(f"data_layout is {data_layout!r}, it must be 'NCHW' or 'NHWC'")
     draft = x.draft
@@ -81,7 +81,7 @@ def lrn(
     data_format: str = "NCHW",
     name: str | None = None,
 ) -> Value:
-    """x divided by (k + alpha * the sum of squares over `n` channels around) to the power of beta."""
+    """x divided by (k + alpha * the sum of squares over `n` neighbouring channels) to the power of beta."""
     attrs = {"n": n, "k": k, "alpha": alpha, "beta": beta, "data_format": data_format}
     middle, out = layer_outputs("lrn", {"X": x}, {"MidOut": x.dtype, "Out": x.dtype}, attrs, name=name)
     middle.stopped()
@@ -100,8 +100,8 @@ def data_norm(
 ) -> Value:
     """Inputs normalised by counts, sums and sums of squares, which are parameters `<name>.batch_size` and so on.
 
-    `name` is `dn` by default, and layers of one name share their parameters. `slot_dim`: how many columns make a
-    slot, whose first one counts shows.
+    `name` is `dn` by default, and layers of one name share their parameters. `slot_dim` is the number of columns of a
+    slot, whose first column counts shows.
     """
     draft = x.draft
     minted, prefix = name_layer(draft, "data_norm", name), name or "dn"
@@ -124,7 +124,7 @@ def data_norm(
 
 
 def continuous_value_model(x: Value, cvm: Value, *, use_cvm: bool = True) -> Value:
-    """Rows whose first two columns are shows and clicks: these made logarithms, or left out.
+    """Rows whose first two columns are shows and clicks, with these columns as logarithms or removed.
 
     `cvm` holds the shows and clicks that become the gradient of those columns.
     """

@@ -15,14 +15,14 @@ _SIGMOID, _TANH = 1, 2
 
 
 class LSTM(NamedTuple):
-    """What an LSTM gives for each row: what it passes on, and its cell."""
+    """The results of an LSTM for each row: its output and its cell."""
 
     hidden: Value
     cell: Value
 
 
 class GRUStep(NamedTuple):
-    """One step of a GRU: the new state, the old one times the reset gate, and both gates beside the candidate."""
+    """One step of a GRU: the new state, the old state times the reset gate, and the gates with the candidate."""
 
     hidden: Value
     reset_hidden: Value
@@ -45,9 +45,9 @@ def dynamic_lstm(
     dtype: Element = "f32",
     name: str | None = None,
 ) -> LSTM:
-    """An LSTM over sequences of rows of `size` elements: four gates, made by an `fc` without bias before it.
+    """An LSTM over sequences of rows of `size` elements, the inputs of four gates from an `fc` without bias.
 
-    Gives rows of size / 4. `h_0` and `c_0` are the states at the start, a row for each sequence.
+    Gives rows of size / 4. `h_0` and `c_0` are the initial states, one row for each sequence.
     """
     draft, width = x.draft, size // 4
     minted, kind = name_layer(draft, "lstm", name), element_type(dtype)
@@ -86,7 +86,7 @@ def dynamic_lstmp(
     dtype: Element = "f32",
     name: str | None = None,
 ) -> LSTM:
-    """As `dynamic_lstm`, passing on a projection of the state to `proj_size` elements; clips of 0 are none."""
+    """As `dynamic_lstm`, with a projection of the state to `proj_size` elements. A clip of 0 means no clipping."""
     draft, width = x.draft, size // 4
     minted, kind = name_layer(draft, "lstmp", name), element_type(dtype)
     weight = create_parameter(draft, minted, param_attr, (proj_size, 4 * width), kind)
@@ -129,9 +129,9 @@ def dynamic_gru(
     candidate_activation: str = "tanh",
     origin_mode: bool = False,
 ) -> Value:
-    """A GRU over sequences of rows of 3 * size elements, made by an `fc` before it; gives rows of `size`.
+    """A GRU over sequences of rows of 3 * size elements, from an `fc` before it; gives rows of `size`.
 
-    With `origin_mode` the update gate keeps the old state, without it lets in the new one.
+    With `origin_mode` the update gate keeps the old state; without it the gate admits the new one.
     """
     draft = x.draft
     minted = draft.names.mint("gru")
@@ -157,9 +157,9 @@ def gru_unit(
     bias_attr: Attr = None,
     origin_mode: bool = False,
 ) -> GRUStep:
-    """One step of a GRU from x, rows of `size` elements, and the state before, rows of size / 3.
+    """One step of a GRU from x, rows of `size` elements, and the previous state, rows of size / 3.
 
-    The gates are sigmoids and the candidate a tanh, which Fluid 1.8.5 takes whatever its layer is given.
+    The gates are sigmoids and the candidate a tanh, which Fluid 1.8.5 uses whatever its layer is given.
     """
     draft, width = x.draft, size // 3
     minted = draft.names.mint("gru_unit")
@@ -183,7 +183,7 @@ def lstm_unit(
     bias_attr: Attr = None,
     name: str | None = None,
 ) -> LSTM:
-    """One step of an LSTM from x, and the hidden state and the cell before; its gates come from an `fc` of both."""
+    """One step of an LSTM from x and the previous hidden state and cell; an `fc` of both computes the gates."""
     draft = x.draft
     minted = name_layer(draft, "lstm_unit", name)
     joined = concat([x, hidden], axis=1)
@@ -194,10 +194,10 @@ def lstm_unit(
 
 
 def _gate_bias(draft: Draft, layer: str, given: Attr, width: int, use_peepholes: bool, dtype: Element) -> Value:
-    """The biases of the four gates and, with peepholes, the weights of three of them to the cell."""
+    """The biases of the four gates and, with peepholes, the weights from the cell to three of them."""
     return create_parameter(draft, layer, given, (1, (7 if use_peepholes else 4) * width), dtype, is_bias=True)
 
 
 def _starts(h_0: Value | None, c_0: Value | None) -> dict[str, Value]:
-    """The states at the start, as far as they are given."""
+    """The given initial states by slot."""
     return {slot: value for slot, value in (("H0", h_0), ("C0", c_0)) if value is not None}

@@ -17,7 +17,7 @@ def pad2d(
     pad_value: float = 0.0,
     data_format: str = "NCHW",
 ) -> Value:
-    """Images with a margin (above, below, left, right): `constant`, or of their own pixels by `reflect` or `edge`."""
+    """Images with a margin (above, below, left, right): `constant`, or filled from the image by `reflect` or `edge`."""
     if mode not in ("constant", "reflect", "edge"):
         raise ValueError(f"the mode of pad2d is {mode!r}, it must be 'constant', 'reflect' or 'edge'")
     attrs: dict[str, object] = {"mode": mode, "pad_value": pad_value, "data_format": data_format}
@@ -26,7 +26,9 @@ def pad2d(
         inputs["Paddings"] = paddings
     attrs["paddings"] = () if isinstance(paddings, Value) else paddings
     out = layer("pad2d", inputs, x.dtype, attrs)
-    return out.declared(x.shape) if isinstance(paddings, Value) else out  # Fluid's dims of what is known at run time
+    return (
+        out.declared(x.shape) if isinstance(paddings, Value) else out
+    )  # as in Fluid, where the dims are known at run time only
 
 
 _FORMATS = {
@@ -58,10 +60,10 @@ def image_resize(
     actual_shape: Value | None = None,
     name: str | None = None,
 ) -> Value:
-    """Images of another height and width, given or as a multiple: `BILINEAR`, `NEAREST` or `BICUBIC` interpolation;
-    volumes: `TRILINEAR`. A dim of `out_shape` may be a variable; `actual_shape` is one that takes its place in runs.
+    """Images resized by `BILINEAR`, `NEAREST` or `BICUBIC` interpolation; volumes by `TRILINEAR`.
 
-    Raises ValueError for settings that don't fit, TypeError for a scale that is no number.
+    The size is given, or a multiple of the old one. A dim of `out_shape` may be a variable. `actual_shape` replaces it
+    at run time. Raises ValueError for settings that don't fit, TypeError for a scale that is no number.
     """
     method = resample.lower()
     formats = _FORMATS.get(method, ())
@@ -118,7 +120,7 @@ def resize_bilinear(
     actual_shape: Value | None = None,
     name: str | None = None,
 ) -> Value:
-    """Images of another size, each pixel from the four around its place."""
+    """Images resized with bilinear interpolation."""
     return image_resize(
         x,
         out_shape,
@@ -141,7 +143,7 @@ def resize_nearest(
     actual_shape: Value | None = None,
     name: str | None = None,
 ) -> Value:
-    """Images of another size, each pixel the one next to its place."""
+    """Images resized to the nearest pixel."""
     return image_resize(
         x,
         out_shape,
@@ -170,7 +172,7 @@ def space_to_depth(x: Value, blocksize: int) -> Value:
 
 
 def maxout(x: Value, groups: int, *, axis: int = 1) -> Value:
-    """The largest of each `groups` channels; `axis` says which dim the channels are (1, or 3 or -1)."""
+    """The maximum over each group of `groups` channels; `axis` is the dim of the channels (1, or 3 or -1)."""
     if axis not in (1, 3, -1):
         raise ValueError(f"maxout: the axis is {axis}, it must be 1, 3 or -1")
     return unary("maxout", x, groups=groups, axis=3 if axis == -1 else axis)

@@ -1,4 +1,4 @@
-"""Layers over ragged sequences (variables with a LoD level), and layers that change how they are laid out."""
+"""Layers over ragged tensors (variables with a LoD level), and layers that change their LoD."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def sequence_conv(
     act: str | None = None,
     name: str | None = None,
 ) -> Value:
-    """The rows around each row of a sequence, `filter_size` of them, times a weight."""
+    """`filter_size` rows around each row of a sequence, times a weight."""
     draft = x.draft
     minted = name_layer(draft, "sequence_conv", name)
     kernel = create_parameter(draft, minted, param_attr, (filter_size * x.shape[1], num_filters), x.dtype)
@@ -64,7 +64,7 @@ def sequence_softmax(x: Value, *, use_cudnn: bool = False) -> Value:
 
 
 def sequence_expand(x: Value, y: Value, *, ref_level: int = -1) -> Value:
-    """Each sequence of x repeated as y's level `ref_level` says."""
+    """Each sequence of x, repeated according to y's level `ref_level`."""
     return layer("sequence_expand", {"X": x, "Y": y}, x.dtype, {"ref_level": ref_level})
 
 
@@ -84,16 +84,16 @@ def sequence_last_step(x: Value) -> Value:
 
 
 def sequence_pad(x: Value, pad_value: Value, *, maxlen: int = -1) -> tuple[Value, Value]:
-    """The sequences as a tensor, filled up with `pad_value` to `maxlen` rows (-1: the longest); and their lengths."""
+    """The sequences padded with `pad_value` to `maxlen` rows (-1: the longest), and their lengths."""
     inputs, outputs = {"X": x, "PadValue": pad_value.stopped()}, {"Out": x.dtype, "Length": DType.INT64}
     out, length = layer_outputs("sequence_pad", inputs, outputs, {"padded_length": maxlen})
     if maxlen < 0:
-        out.declared([-1, 1, *x.shape[1:]])  # Fluid says 1 row of what is known at run time
+        out.declared([-1, 1, *x.shape[1:]])  # Fluid declares 1 row for a number that is known at run time
     return out, length.stopped()
 
 
 def sequence_unpad(x: Value, length: Value) -> Value:
-    """The rows of a padded tensor that are within the `length` of their sequence, ragged."""
+    """The rows of a padded tensor within the `length` of their sequence, as a ragged tensor."""
     return layer("sequence_unpad", {"X": x, "Length": length.stopped()}, x.dtype)
 
 
@@ -119,12 +119,12 @@ def sequence_slice(x: Value, offset: Value, length: Value) -> Value:
 
 
 def sequence_enumerate(x: Value, win_size: int, *, pad_value: int = 0) -> Value:
-    """For each id, it and those after it in its sequence, `win_size` of them, `pad_value` where there are no more."""
+    """For each id a window of `win_size` ids: it and those after it in its sequence, padded with `pad_value`."""
     return layer("sequence_enumerate", {"X": x}, x.dtype, {"win_size": win_size, "pad_value": pad_value}).stopped()
 
 
 def sequence_mask(x: Value, *, maxlen: int | Value | None = None, dtype: Element = "i64") -> Value:
-    """For each length in x a row that begins with as many ones, `maxlen` wide (None: as the longest)."""
+    """For each length in x a row that starts with that many ones, `maxlen` wide (None: as the longest)."""
     attrs: dict[str, object] = {"out_dtype": element_type(dtype)}
     inputs = {"X": x}
     if isinstance(maxlen, Value):
@@ -135,12 +135,12 @@ def sequence_mask(x: Value, *, maxlen: int | Value | None = None, dtype: Element
 
 
 def sequence_scatter(x: Value, index: Value, updates: Value) -> Value:
-    """x with the updates of sequence i added to row i, at the columns that `index` says."""
+    """x with the updates of sequence i added to row i, at the columns in `index`."""
     return layer("sequence_scatter", {"X": x, "Ids": index, "Updates": updates}, x.dtype)
 
 
 def lod_reset(x: Value, *, y: Value | None = None, target_lod: Sequence[int] | None = None) -> Value:
-    """The rows of x cut into other sequences: as those of y, or at these offsets. Raises ValueError without either."""
+    """The rows of x with another LoD: that of y, or these offsets. Raises ValueError without either."""
     if y is not None:
         return layer("lod_reset", {"X": x, "Y": y}, x.dtype)
     if target_lod is None:
@@ -154,7 +154,7 @@ def add_position_encoding(x: Value, alpha: float, beta: float) -> Value:
 
 
 def row_conv(x: Value, future_context_size: int, *, param_attr: Attr = None, act: str | None = None) -> Value:
-    """Each row with those after it in its sequence, `future_context_size` of them, weighed column by column."""
+    """Each row plus the `future_context_size` rows after it in its sequence, weighted column by column."""
     draft = x.draft
     minted = draft.names.mint("row_conv")
     weight = create_parameter(draft, minted, param_attr, (future_context_size + 1, x.shape[-1]), x.dtype)

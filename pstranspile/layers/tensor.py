@@ -1,4 +1,4 @@
-"""Layers that rearrange tensors, and products of tensors."""
+"""Layers that rearrange tensors, and matrix products."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _with_x_shape(
     more: Mapping[str, Value | Sequence[Value]] | None = None,
     out: Value | None = None,
 ) -> Value:
-    """An op that keeps the old dims in XShape, for its gradient; `more` are inputs beside x, `out` what is written."""
+    """An op that stores the old dims in XShape for its gradient. `more` are further inputs, `out` is the output."""
     outputs: dict[str, DType | Value] = {"Out": x.dtype if out is None else out, "XShape": x.dtype}
     return layer_outputs(op_type, {"X": x, **(more or {})}, outputs, attrs, key=key, name=name)[0]
 
@@ -61,9 +61,9 @@ def reshape(
     name: str | None = None,
     inplace: bool = False,
 ) -> Value:
-    """The same elements with other dims (0: as in x, -1: the rest). With `inplace` x itself has them from then on.
+    """The same elements with other dims (0: as in x, -1: the rest). With `inplace` x itself gets them from then on.
 
-    `actual_shape` is a variable whose numbers take the place of a `shape` of numbers in runs.
+    `actual_shape` is a variable whose numbers replace a `shape` of numbers at run time.
     """
     minted = name_layer(x.draft, "reshape2", name)
     dims = mixed(shape, constants_of(x.draft, minted))
@@ -71,7 +71,7 @@ def reshape(
     given = dims.inputs("Shape", "ShapeTensor")
     in_runs = {"Shape": actual_shape.stopped()} if actual_shape is not None and not given else {}
     made = _with_x_shape("reshape2", "", x, attrs, minted, {**given, **in_runs}, x if inplace else None)
-    if in_runs:  # declared are the dims that `shape` gives
+    if in_runs:  # the declared dims are those of `shape`
         op = x.draft.block.ops[-1]
         stated = op._replace(inputs=FrozenMap({slot: names for slot, names in op.inputs.items() if slot != "Shape"}))
         (type_,) = infer_types(stated, x.draft.type_of)["Out"]
@@ -95,7 +95,7 @@ def unsqueeze(x: Value, axes: Sequence[int], *, name: str | None = None) -> Valu
 
 
 def flatten(x: Value, *, axis: int = 1, name: str | None = None) -> Value:
-    """x as a matrix: its dims before `axis` made one, and those from there on."""
+    """x as a matrix: the dims before `axis` are the rows, the others the columns."""
     return _with_x_shape("flatten2", "flatten", x, {"axis": axis}, name)
 
 

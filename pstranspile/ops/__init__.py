@@ -1,7 +1,7 @@
-"""What ops mean: how op types are declared, and the declarations, in a file per family in a folder per area.
+"""The declarations of op types, in a file per family in a folder per area.
 
-A family's file has its declarations, shape rules and gradient rules. What its ops compute is in the file of the same
-name in `pstranspile.kernels`.
+A family's file holds the declarations, shape rules and gradient rules of its ops. `pstranspile.kernels` has their
+kernels in a file of the same name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pstranspile.ops.schema import OpSchema, registered
 GROUP = "pstranspile.ops"
 """Entry point group through which other packages add op types: each entry is a module that declares some.
 
-They are looked for when an op type comes up that is not one of ours.
+They are imported when an op type comes up that this package does not declare.
 """
 
 
@@ -50,7 +50,7 @@ def _load_others() -> None:
 
 
 def schema_of(op_type: str) -> OpSchema | None:
-    """The declaration of an op type, None if it has none. Its shape and gradient rules are registered from then on."""
+    """The declaration of an op type, None if it has none. This call also registers its shape and gradient rules."""
     result = registered().get(op_type)
     if result is None:
         _load()
@@ -68,9 +68,9 @@ def is_optimizer(op: Op) -> bool:
 
 
 def with_defaults(op: Op) -> Op:
-    """The op with its schema's defaults in place of attributes that it does not carry.
+    """The op with its schema's defaults for the attributes that it does not carry.
 
-    Whole numbers where the schema wants others, or true or false, are converted, as Fluid does.
+    As in Fluid, integers are converted where the schema has a float or a boolean.
     """
     schema = schema_of(op.type)
     if schema is None:

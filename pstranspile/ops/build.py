@@ -1,4 +1,4 @@
-"""Making ops: the one place that fills in what an op carries by default."""
+"""Construction of ops. No other module fills in default attributes."""
 
 from __future__ import annotations
 
@@ -45,9 +45,10 @@ def make_op(
 
 
 class OpMaker:
-    """Makes ops of one type, role and attributes as `make_op` does; the attributes are one mapping that all share.
+    """A factory of ops of one type, role and set of attributes, like `make_op`. All its ops share one attribute
+    mapping.
 
-    For ops of which a program has thousands: their memory is what compiling a large program waits for.
+    It is for ops that a program has thousands of, where memory dominates the compile time.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class OpMaker:
         role_vars: tuple[str, ...] = (),
         origin: Origin | None = None,
     ) -> Op:
-        """An op with these variables. `inputs` that are frozen and complete, and frozen `outputs`, are shared too."""
+        """An op with these variables. Frozen `outputs`, and `inputs` that are frozen and complete, are shared too."""
         if self._empty and not self._empty.keys() <= inputs.keys():
             inputs = {**self._empty, **inputs}
         if not isinstance(inputs, FrozenMap):

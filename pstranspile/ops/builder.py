@@ -34,10 +34,10 @@ _PLAIN = (bool, int, float, str, list, tuple)
 
 
 def as_attribute(value: Any, kind: AttrKind | None = None) -> AttrValue:
-    """A plain Python value as an attribute of `kind`, or of the kind it has by itself (None).
+    """A plain Python value as an attribute of `kind`, or of the kind that the value implies (None).
 
-    A value that is of an attribute kind already (`Long(1)`, `Ints([1])`, a block) stays as it is. Raises
-    TypeError for a value that has no kind, such as an empty list without `kind` or a list of mixed types.
+    A value that is of an attribute kind already (`Long(1)`, `Ints([1])`, a block) stays as it is. Raises TypeError for
+    a value that implies no kind, such as an empty list without `kind` or a list of mixed types.
     """
     if isinstance(value, BlockBuilder):
         value = BlockRef(value.index)
@@ -86,7 +86,7 @@ def _names(names: Names) -> tuple[str, ...]:
 
 
 class BlockBuilder:
-    """A block being written; made by `ProgramBuilder`."""
+    """A block under construction; `ProgramBuilder` creates it."""
 
     def __init__(self, program: ProgramBuilder, index: int, parent: int, forward: int):
         self.program = program
@@ -97,7 +97,7 @@ class BlockBuilder:
         self._ops: list[Op] = []
 
     def var(self, variable: Var) -> str:
-        """Declares a variable given whole; returns its name. Raises ValueError if the name is taken."""
+        """Declares a complete variable; returns its name. Raises ValueError if the name is taken."""
         if variable.name in self._vars:
             raise ValueError(f"variable {variable.name!r} is declared twice")
         self._vars[variable.name] = variable
@@ -167,18 +167,18 @@ class BlockBuilder:
         return op
 
     def append(self, op: Op) -> Op:
-        """Appends an op given whole."""
+        """Appends a complete op."""
         self._ops.append(op)
         return op
 
     def build(self) -> Block:
-        """The block as it stands."""
+        """The block in its current state."""
         variables = FrozenMap(self._vars) if self._vars else EMPTY
         return Block(variables, tuple(self._ops), self.parent, self.forward)
 
 
 class ProgramBuilder:
-    """A program being written. `block` is its block 0."""
+    """A program under construction. `block` is its block 0."""
 
     def __init__(self, seed: int = 0, version: int | None = 0):
         self.seed = seed
@@ -195,7 +195,7 @@ class ProgramBuilder:
         return made
 
     def build(self) -> Program:
-        """The program as it stands."""
+        """The program in its current state."""
         return Program(tuple([block.build() for block in self._blocks]), self.seed, self.version)
 
 

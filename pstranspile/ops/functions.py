@@ -1,4 +1,4 @@
-"""How functions of one tensor are declared that go element by element."""
+"""The declaration of elementwise functions of one tensor."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pstranspile.ops.shapes import outputs_like, shape_rule
 
 
 def declare_function(op_type: str, doc: str, attrs: Mapping[str, object] | None = None, *, reads: str = "X") -> None:
-    """Declares `Out`, of the type of X and made of it element by element, and its gradient op.
+    """Declares an op whose `Out` is an elementwise function of X, with X's type, and its gradient op.
 
-    The gradient op reads, beside Out@GRAD, `reads`: "X", "Out", or neither ("").
+    The gradient op reads `reads` ("X", "Out", or "" for neither) in addition to Out@GRAD.
     """
     declare(op_type, "X -> Out", attrs, row_wise=True, doc=doc)
     declare_gradient(op_type, f"{reads} Out@GRAD -> X@GRAD", row_wise=True)

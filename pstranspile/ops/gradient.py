@@ -1,14 +1,15 @@
-"""What the gradient of an op is: the ops that give the gradients of its inputs from those of its outputs.
+"""Gradient rules: the ops that compute the gradients of an op's inputs from those of its outputs.
 
-Most gradient ops follow from their declaration (`declare_gradient`): the slots that it names are filled with the
-forward op's inputs and outputs, or their gradients, and the attributes are copied. What deviates has a rule of its
-own beside the op's declaration:
+Most gradient ops follow from their declaration (`declare_gradient`). The slots that it names are filled with the
+forward op's inputs and outputs, or their gradients, and the attributes are copied. Other ops have a rule next to their
+declaration:
 
     @gradient("assign")
     def _assign_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
-        return (bare_op("assign", {"X": outputs_of(op, "Out")}, {"Out": wanted.kept(op, "X")}),)
+        return (bare_op("assign", {"X": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "X")}),)
 
-Rules are pure; the caller sets role, origin and device. They are held to Fluid's recorded programs.
+Rules are pure functions. The caller sets role, origin and device. Tests compare the result with programs recorded from
+Fluid.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from pstranspile.ops import all_schemas, schema_of
 from pstranspile.ops.schema import OpSchema, registered
 
 SUFFIX = "@GRAD"
-"""What is added to a variable's name to name its gradient."""
+"""The suffix of the name of a variable's gradient."""
 
 EMPTY_NAME = "@EMPTY@"
-"""Stands in a list of gradients for one that is not wanted."""
+"""The placeholder for an unwanted gradient in a list."""
 
 
 class GradientBlock(NamedTuple):
     """The block that computes the gradients of a forward op's sub-block.
 
-    `ops` what it does, and `sees` tells whether a variable is declared in the forward
-    sub-block or around it, so that it need not be handed in.
+    `ops` are its ops. `sees` tells whether a variable is declared in the forward sub-block or around it, so that the
+    gradient op need not list it as an input.
     """
 
     number: int
@@ -43,16 +44,16 @@ class GradientBlock(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """Which gradients are wanted: all but those named in `unwanted` (gradient names).
+    """The wanted gradients: all but those named in `unwanted` (names of gradients).
 
-    `block` is there for ops with a sub-block.
+    `block` is set for ops with a sub-block.
     """
 
     unwanted: AbstractSet[str] = frozenset()
     block: GradientBlock | None = None
 
     def placed(self, op: Op, slot: str) -> tuple[str, ...]:
-        """The gradients of an input slot, `@EMPTY@` in place of unwanted ones."""
+        """The gradients of an input slot, with `@EMPTY@` for unwanted ones."""
         names = (gradient_name(name) for name in op.inputs.get(slot, ()))
         return tuple(EMPTY_NAME if name in self.unwanted else name for name in names)
 
@@ -88,7 +89,7 @@ def gradient_name(name: str) -> str:
 
 
 def differentiated(name: str) -> str:
-    """The variable that a gradient's name speaks of: `w@GRAD@RENAME@block0@1` is about `w`."""
+    """The variable whose gradient a name denotes: `w@GRAD@RENAME@block0@1` belongs to `w`."""
     return name.partition(SUFFIX)[0]
 
 
@@ -103,19 +104,19 @@ def bare_op(
     outputs: Mapping[str, tuple[str, ...]],
     attrs: Mapping[str, AttrValue] = EMPTY,
 ) -> Op:
-    """A gradient op with just these slots and attributes, as Fluid's makers give where they copy nothing."""
+    """A gradient op with only these slots and attributes, for gradient makers of Fluid that copy nothing."""
     return Op(op_type, FrozenMap(inputs), FrozenMap(outputs), FrozenMap(attrs), role_vars=None)
 
 
 def like_forward(
     op: Op, op_type: str, inputs: Mapping[str, tuple[str, ...]], outputs: Mapping[str, tuple[str, ...]]
 ) -> Op:
-    """A gradient op that carries all attributes of the forward op, and its role variables."""
+    """A gradient op with all attributes of the forward op, and its role variables."""
     return Op(op_type, FrozenMap(inputs), FrozenMap(outputs), op.attrs, role_vars=op.role_vars)
 
 
 def gradient_rule(op_type: str) -> GradientRule | None:
-    """The gradient rule of an op type; None for ops that let no gradient through."""
+    """The gradient rule of an op type; None for ops through which no gradient passes."""
     if op_type not in _RESOLVED:
         schema = schema_of(op_type)
         result = _RULES.get(op_type)
@@ -140,11 +141,11 @@ def _gradient_schema(op_type: str) -> OpSchema | None:
 
 
 def from_declaration(gradient_type: str, **conditional: Callable[[Op], bool]) -> GradientRule:
-    """The rule that fills a declared gradient op's slots by their names.
+    """The rule that fills the slots of a declared gradient op by name.
 
-    A slot `S` takes the forward op's input or output S, `S@GRAD` the gradients of its output S, and an output
-    `S@GRAD` those of its input S. Slots marked `-` in the declaration are there only if `conditional` has a
-    condition for them that holds. Raises KeyError when the gradient op is not declared (yet).
+    A slot `S` takes the forward op's input or output S. An input `S@GRAD` takes the gradients of the output S, and an
+    output `S@GRAD` those of the input S. Slots marked `-` in the declaration are filled only if `conditional` has a
+    condition for them that holds. Raises KeyError if the gradient op is not declared (yet).
     """
     schema = registered()[gradient_type]
     absent = {name for name, slot in schema.inputs.items() if slot.dispensable and name not in schema.empty_inputs}
@@ -155,7 +156,7 @@ def from_declaration(gradient_type: str, **conditional: Callable[[Op], bool]) ->
         for name in schema.inputs:
             if name in absent and not (name in conditional and conditional[name](op)):
                 continue
-            inputs[name] = _held(op, name)
+            inputs[name] = _names_in_slot(op, name)
         outputs = {name: _wanted_slot(op, name, wanted) for name in schema.outputs}
         if copies:
             return (like_forward(op, schema.type, inputs, outputs),)
@@ -169,7 +170,7 @@ def _carries_nothing(schema: OpSchema) -> bool:
     return scope is not None and scope.optional
 
 
-def _held(op: Op, name: str) -> tuple[str, ...]:
+def _names_in_slot(op: Op, name: str) -> tuple[str, ...]:
     if name.endswith(SUFFIX):
         return output_gradients(op, name.removesuffix(SUFFIX))
     return op.inputs[name] if name in op.inputs else op.outputs.get(name, ())
@@ -177,11 +178,11 @@ def _held(op: Op, name: str) -> tuple[str, ...]:
 
 def _wanted_slot(op: Op, name: str, wanted: Wanted) -> tuple[str, ...]:
     if not name.endswith(SUFFIX):
-        return _held(op, name)  # a variable of the forward op that the gradient op writes anew
+        return _names_in_slot(op, name)  # a variable of the forward op that the gradient op overwrites
     slot = name.removesuffix(SUFFIX)
     forward = schema_of(op.type)
     if slot not in op.inputs and slot in op.outputs:
-        return output_gradients(op, slot)  # sent away, not computed: push_sparse gives its input back
+        return output_gradients(op, slot)  # push_sparse sends this gradient, so the op computes no gradient of its own
     duplicable = forward is not None and slot in forward.inputs and forward.inputs[slot].duplicable
     return wanted.placed(op, slot) if duplicable else wanted.kept(op, slot)
 

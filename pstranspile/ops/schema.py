@@ -29,9 +29,9 @@ from pstranspile.ir.model import Attrs, Slots
 
 
 class Slot(NamedTuple):
-    """A named input or output. `duplicable`: takes a list; `dispensable`: may be left out.
+    """A named input or output. `duplicable`: takes a list of variables; `dispensable`: may be missing.
 
-    `intermediate`: an output that is there for the gradient alone, which scripts need not name.
+    `intermediate`: an output only for the gradient op, which scripts need not name.
     """
 
     name: str
@@ -41,9 +41,9 @@ class Slot(NamedTuple):
 
 
 class AttrSpec(NamedTuple):
-    """Kind and default of an attribute; `default` None means that every op must give it.
+    """Kind and default of an attribute. With a `default` of None every op must have the attribute.
 
-    An `optional` attribute has no default either, and an op need not carry it.
+    An `optional` attribute has no default, and an op may lack it.
     """
 
     kind: AttrKind
@@ -52,9 +52,9 @@ class AttrSpec(NamedTuple):
 
 
 class Slicing(Enum):
-    """What cutting a parameter into row slices does to a slot of an op that updates it.
+    """How cutting a parameter into row slices affects a slot of an op that updates it.
 
-    FOLLOWS: cut like the parameter when it has the parameter's shape. WHOLE: one per server, never cut.
+    FOLLOWS: cut like the parameter if it has the parameter's shape. WHOLE: one per server, never cut.
     """
 
     FOLLOWS = "follows"
@@ -64,19 +64,26 @@ class Slicing(Enum):
 class OpSchema(NamedTuple):
     """The declaration of one op type.
 
-    `defaults` are the attribute values an op carries when its text says nothing of them, `empty_inputs` the
-    slots it then has with no variable in them.
-    `slicing` says what cutting a parameter does to every slot of an op that updates it; it is empty for all
-    other ops, so an op type is an optimizer if and only if it has `slicing`.
-    `row_wise`: a slice along dim 0 of the outputs depends only on the same slice of the inputs with the same rows, and
-    on the other inputs whole. Such an op may run slice by slice.
-    `whole_norm`: the result depends on a norm over the whole tensor, so a slice, computed alone, differs.
-    `never_cut`: a parameter that this optimizer updates stays whole. (Of the optimizers with `whole_norm` Fluid cuts
-    some, which is kept, and refuses others, which are then not cut.)
-    `forward` is the op type that this one is the gradient of, "" for all others.
-    `table_lookup`: the op looks rows of the table W up at Ids, and may do so on a server that has the table.
-    `may_lack` are input slots whose variables need not have a value.
-    `module` is that which declares the op type.
+    `defaults` are the attribute values of an op whose text does not mention them, `empty_inputs` its slots without
+    variables.
+
+    `slicing` is the effect of cutting a parameter on every slot of an op that updates it. It is empty for all other
+    ops, so an op type is an optimizer if and only if it has `slicing`.
+
+    `row_wise`: a slice of the outputs along dim 0 depends only on the same slice of the inputs with as many rows, and
+    on the other inputs. Such an op may run slice by slice.
+
+    `whole_norm`: the result depends on a norm over the whole tensor, so computing slices separately gives another
+    result.
+
+    `never_cut`: a parameter that this optimizer updates is not cut. (Fluid cuts parameters of some optimizers with
+    `whole_norm`, which is reproduced here. For the others it fails, and the parameter is not cut.)
+
+    `forward` is the op type whose gradient this op type computes, "" for all others.
+
+    `table_lookup`: the op looks up rows of the table W at Ids, and may do so on a server that has the table.
+
+    `may_lack` are input slots whose variables need not have a value. `module` is the module that declares the op type.
     """
 
     type: str
@@ -104,13 +111,13 @@ class OpSchema(NamedTuple):
 GENERIC_ATTRS: FrozenMap[str, AttrSpec] = FrozenMap(
     op_namescope=AttrSpec(AttrKind.STRING, "/"), op_device=AttrSpec(AttrKind.STRING, "")
 )
-"""Attributes every op carries beside its own (`op_role` and `op_role_var` are fields of Op).
+"""Attributes of every op in addition to its own (`op_role` and `op_role_var` are fields of Op).
 
-The default of `op_namescope` is what an op made outside any name scope carries.
+The default of `op_namescope` is the value for an op outside any name scope.
 """
 
 CARRIED_ATTRS: FrozenMap[str, AttrSpec] = FrozenMap(op_callstack=AttrSpec(AttrKind.STRINGS, None))
-"""Attributes every op may carry, kept where they stand and never filled in."""
+"""Attributes that every op may carry. They are kept, and have no default."""
 
 _REGISTRY: dict[str, OpSchema] = {}
 
@@ -127,12 +134,13 @@ def attr(kind: str, default: object = None) -> AttrSpec:
 
 
 def optional(kind: str) -> AttrSpec:
-    """An attribute of the named kind that some ops of the type carry and others don't."""
+    """An attribute of the named kind that an op of the type may lack."""
     return attr(kind)._replace(optional=True)
 
 
 UNSCOPED: Mapping[str, AttrSpec] = {"op_namescope": optional("string")}
-"""For the few gradient ops whose makers in Fluid copy no attributes: they are not in a name scope."""
+"""The attributes of the few gradient ops whose makers in Fluid copy no attributes, so that they are in no name scope.
+"""
 
 INT = attr("int")
 LONG = attr("long")
@@ -144,7 +152,7 @@ LONGS = attr("longs")
 FLOATS = attr("floats")
 STRINGS = attr("strings")
 BLOCK = attr("block")
-"""Attributes without a default: every op gives them."""
+"""Attributes without a default, which every op must have."""
 
 
 def long(value: int) -> AttrSpec:
@@ -178,7 +186,7 @@ def blocks() -> AttrSpec:
 
 
 def _plain(value: object) -> AttrSpec:
-    """An attribute declared by its default alone: 1 is INT, 1.0 FLOAT, True BOOLEAN, "" STRING."""
+    """An attribute given by its default only: 1 is INT, 1.0 FLOAT, True BOOLEAN, "" STRING."""
     if isinstance(value, AttrSpec):
         return value
     if isinstance(value, float):
@@ -241,7 +249,7 @@ def declare(
 
 
 def _declaring_module() -> str:
-    """The name of the module that declares an op: the first one on the way here that is not beside this one."""
+    """The name of the module that declares an op: the first one up the stack outside of this package's folder."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame.f_back is not None and frame.f_globals["__name__"].rpartition(".")[0] == __package__:
         frame = frame.f_back
@@ -264,9 +272,9 @@ def declare_gradient(
     row_wise: bool = False,
     may_lack: str = "",
 ) -> OpSchema:
-    """Declares the gradient op of `forward`, named `<forward>_grad` unless `op_type` says otherwise.
+    """Declares the gradient op of `forward`, named `<forward>_grad` unless `op_type` is given.
 
-    It has the attributes of the forward op unless `attrs` gives others, as Fluid's gradient makers copy them.
+    It has the attributes of the forward op, as Fluid's gradient makers copy them, unless `attrs` is given.
     """
     own = _REGISTRY[forward].attrs if attrs is None else attrs
     return declare(op_type or f"{forward}_grad", slots, own, row_wise=row_wise, forward=forward, may_lack=may_lack)

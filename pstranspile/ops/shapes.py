@@ -1,16 +1,15 @@
-"""Shape rules: what types an op's outputs must have, given the types of its inputs.
+"""Shape rules: the types of an op's outputs, inferred from those of its inputs.
 
-A rule stands with its op type in the family's file:
+A rule is defined in the file of the op's family:
 
     @shape_rule("mean")
     def _mean(_op: Op, types: Types) -> Types:
         return {"Out": (TensorType(one(types, "X").dtype, (1,)),)}
 
-Rules read input types through `one` and `several`, which end the rule where nothing is known, and raise
-ShapeError where inputs don't fit together. A dim of -1 is unknown and fits every other; the shape `()` means
-that not even the number of dims is known (Fluid has no tensors without dims). The rules give what Fluid 1.8.5
-declares for the variables of a program. Ops without a rule of their own share one, if they are gradients (a
-gradient has the type of what it is the gradient of) or optimizers (what follows the parameter has its type).
+Rules read input types through `one` and `several`, which end the rule if a type is not known. They raise ShapeError if
+inputs don't fit together. A dim of -1 is unknown and fits every other. The shape `()` means that the rank is unknown
+(Fluid has no 0-d tensors). Rules give the types that Fluid 1.8.5 declares. Ops without a rule use a shared one if they
+are gradients (a gradient has the type of its variable) or optimizers (slots that follow the parameter have its type).
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.schema import Slicing
 
 Types: TypeAlias = Mapping[str, tuple[TensorType | None, ...]]
-"""Slot -> type of each of its variables, None where nothing is known. A dim of -1 is unknown."""
+"""Slot -> types of its variables, None for an unknown type. A dim of -1 is unknown."""
 
 ShapeRule: TypeAlias = Callable[[Op, Types], Types]
-"""From an op and its input types to the types its outputs must have (slots left out: anything goes)."""
+"""From an op and its input types to its output types. Slots that are left out may have any type."""
 
 TypeOf: TypeAlias = Callable[[str], TensorType | None]
-"""From a variable's name to its declared type, None where nothing is declared."""
+"""From a variable's name to its declared type, None if it has none."""
 
 _RULES: dict[str, ShapeRule] = {}
 _RESOLVED: dict[str, ShapeRule | None] = {}
 
 
 class ShapeError(ValueError):
-    """Raised by a shape rule when the inputs don't fit together. `slot` is the one to point at.
+    """Raised by a shape rule when the inputs don't fit together. `slot` is the slot to point at.
 
-    `gives` are the types of the outputs where Fluid computes them all the same, None where it can't.
+    `gives` are the output types if Fluid computes them nevertheless, None if it can't.
     """
 
     def __init__(self, message: str, slot: str = "", gives: Types | None = None):
@@ -51,11 +50,11 @@ class ShapeError(ValueError):
 
 
 class Unknown(Exception):
-    """Raised inside a shape rule when an input it needs has no known type: nothing is then said of the op."""
+    """Raised inside a shape rule if the type of a required input is not known. Nothing is then reported for the op."""
 
 
 class ShapeProblem(NamedTuple):
-    """A disagreement found at an op: a plain sentence, the slot and the variable to point at ("" for none)."""
+    """A disagreement at an op: the message, the slot and the variable to point at ("" for none)."""
 
     message: str
     slot: str
@@ -92,7 +91,7 @@ def rule_of(op_type: str) -> ShapeRule | None:
 
 
 def one(types: Types, slot: str) -> TensorType:
-    """The type of the first variable of a slot. Raises Unknown where its shape is not known."""
+    """The type of the first variable of a slot. Raises Unknown if its shape is not known."""
     result = types.get(slot)
     if not result or result[0] is None or not result[0].shape:
         raise Unknown
@@ -100,24 +99,24 @@ def one(types: Types, slot: str) -> TensorType:
 
 
 def given(types: Types, slot: str) -> TensorType | None:
-    """The type of the first variable of a slot, None where its shape is not known or the slot is empty."""
+    """The type of the first variable of a slot, None if its shape is not known or the slot is empty."""
     result = types.get(slot)
     return result[0] if result and result[0] is not None and result[0].shape else None
 
 
 def several(types: Types, slot: str) -> list[TensorType]:
-    """The types of all variables of a slot. Raises Unknown where one of them is not known."""
+    """The types of all variables of a slot. Raises Unknown if one of them is not known."""
     result = [item for item in types.get(slot, ()) if item is not None and item.shape]
     if not result or len(result) != len(types[slot]):
         raise Unknown
     return result
 
 
-def dtype_attr(op: Op, name: str = "dtype", unsaid: DType | None = None) -> DType:
-    """The element type an attribute names by Fluid's number, `unsaid` for one below 0. Raises Unknown for others."""
+def dtype_attr(op: Op, name: str = "dtype", default: DType | None = None) -> DType:
+    """The dtype in an attribute, given by Fluid's number; `default` for a negative one. Raises Unknown for others."""
     try:
-        if unsaid is not None and int_attr(op, name, -1) < 0:
-            return unsaid
+        if default is not None and int_attr(op, name, -1) < 0:
+            return default
         return DType(op.attrs.get(name))
     except ValueError:
         raise Unknown from None
@@ -132,7 +131,7 @@ def describe(tensor: TensorType) -> str:
 
 
 def fits(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    """Whether two shapes can be the same: as many dims, and each pair equal or one of them unknown."""
+    """Whether two shapes can be the same: equal ranks, and equal or unknown dims."""
     if a == b:
         return True
     return len(a) == len(b) and all(x == y or x < 0 or y < 0 for x, y in zip(a, b, strict=True))
@@ -149,24 +148,24 @@ def size(dims: tuple[int, ...]) -> int:
 
 
 def disagree(slot: str, a: TensorType, other: str, b: TensorType, gives: Types | None = None) -> NoReturn:
-    """Raises the ShapeError that says what the two slots are; `gives` as in ShapeError."""
+    """Raises the ShapeError that names the types of two slots; `gives` as in ShapeError."""
     raise ShapeError(f"{slot} is {describe(a)}, {other} is {describe(b)}", slot, gives)
 
 
 def require_alike(types: Types, slot: str, other: str) -> None:
-    """Raises ShapeError unless two slots, where both are known, have the same type."""
+    """Raises ShapeError unless two slots, if both are known, have the same type."""
     a, b = given(types, slot), given(types, other)
     if a is not None and b is not None and (a.dtype is not b.dtype or not fits(a.shape, b.shape)):
         disagree(slot, a, other, b)
 
 
 def require_one_dtype(types: Types, slot: str, *others: str) -> None:
-    """Raises ShapeError unless the other slots, as far as they are known, have the element type of `slot`."""
+    """Raises ShapeError unless the other slots, as far as they are known, have the dtype of `slot`."""
     like = given(types, slot)
     for other in others:
-        held = given(types, other)
-        if like is not None and held is not None and held.dtype is not like.dtype:
-            disagree(other, held, slot, like)
+        tensor = given(types, other)
+        if like is not None and tensor is not None and tensor.dtype is not like.dtype:
+            disagree(other, tensor, slot, like)
 
 
 def outputs_like(**outputs: str) -> ShapeRule:
@@ -178,8 +177,27 @@ def outputs_like(**outputs: str) -> ShapeRule:
     return rule
 
 
+def results_like(slot: str, outputs: str, alike: str = "") -> ShapeRule:
+    """The rule of ops whose `outputs` have the type of one input, as the inputs `alike` must have, too."""
+
+    def rule(_op: Op, types: Types) -> Types:
+        for other in alike.split():
+            require_alike(types, other, slot)
+        return dict.fromkeys(outputs.split(), (one(types, slot),))
+
+    return rule
+
+
+def number_like(slot: str) -> ShapeRule:
+    """The rule of ops whose `Out` is one number of the dtype of an input."""
+    return lambda _op, types: {"Out": (TensorType(one(types, slot).dtype, (1,)),)}
+
+
 def gradient_types(op: Op, types: Types) -> Types:
-    """`X@GRAD` has the type of X, in outputs and in inputs alike; without X that of Out@GRAD if row by row."""
+    """The shared rule of gradient ops: `X@GRAD` has the type of X, in outputs and in inputs.
+
+    Without X, the only output of a row-wise op has the type of Out@GRAD.
+    """
     for slot in types:
         if slot.endswith("@GRAD") and slot[:-5] in types:
             require_alike(types, slot, slot[:-5])
@@ -200,22 +218,22 @@ _NUMBERS = ("LearningRate", "Beta1Pow", "Beta2Pow", "Beta1Tensor", "Beta2Tensor"
 
 
 def update_types(op: Op, types: Types) -> Types:
-    """The rule of all optimizers: every slot that follows the parameter has its type.
+    """The shared rule of optimizers: every slot that follows the parameter has its type.
 
-    Learning rates and powers of beta are tensors of one element.
+    Learning rates and powers of beta have one element.
     """
     param = one(types, "Param")
     schema = schema_of(op.type)
     assert schema is not None
     for slot, rule in schema.slicing.items():
-        held = types.get(slot)
-        if held is None or held[0] is None or not held[0].shape:
+        tensor = types.get(slot)
+        if tensor is None or tensor[0] is None or not tensor[0].shape:
             continue
-        alike = held[0].dtype is param.dtype and fits(held[0].shape, param.shape)
+        alike = tensor[0].dtype is param.dtype and fits(tensor[0].shape, param.shape)
         if rule is Slicing.FOLLOWS and not alike:
-            disagree(slot, held[0], "Param", param)
-        if slot in _NUMBERS and size(held[0].shape) > 1:
-            raise ShapeError(f"{slot} is {describe(held[0])}, it must have one element", slot)
+            disagree(slot, tensor[0], "Param", param)
+        if slot in _NUMBERS and size(tensor[0].shape) > 1:
+            raise ShapeError(f"{slot} is {describe(tensor[0])}, it must have one element", slot)
     result: dict[str, tuple[TensorType | None, ...]] = {}
     for slot in op.outputs:
         if schema.slicing.get(slot) is Slicing.FOLLOWS:
@@ -229,7 +247,7 @@ def update_types(op: Op, types: Types) -> Types:
 
 
 def infer_types(op: Op, type_of: TypeOf) -> Types:
-    """The types of an op's outputs as its rule gives them; empty where there is no rule or too little is known.
+    """The output types of an op by its rule; empty if there is no rule or too little is known.
 
     Raises ShapeError when the inputs don't fit together.
     """
@@ -244,7 +262,7 @@ def infer_types(op: Op, type_of: TypeOf) -> Types:
 
 
 def output_problems(op: Op, given_types: Types, type_of: TypeOf) -> list[ShapeProblem]:
-    """Which outputs of an op are declared otherwise than the types it gives them."""
+    """The outputs of an op whose declared types differ from the inferred ones."""
     problems: list[ShapeProblem] = []
     for slot, types in given_types.items():
         names = op.outputs.get(slot)
@@ -264,9 +282,9 @@ def output_problems(op: Op, given_types: Types, type_of: TypeOf) -> list[ShapePr
 
 
 def _agree(expected: TensorType, declared: TensorType) -> bool:
-    """Whether element types are the same and shapes fit. LoD levels are not compared.
+    """Whether dtypes are the same and shapes fit. LoD levels are not compared.
 
-    A result declared as BOOL may be of any type: it is number 0, which Fluid also writes where nobody set the type
+    A result declared as BOOL may have any dtype. BOOL is number 0, which Fluid also writes if nobody set the dtype
     (`fluid.gradients` makes such variables).
     """
     if expected.dtype is not declared.dtype and declared.dtype is not DType.BOOL:
@@ -283,15 +301,15 @@ def ragged(types: Types, slot: str) -> TensorType:
 
 
 def require_dims(x: TensorType, dims: tuple[int, ...], slot: str) -> None:
-    """Raises ShapeError unless a type has these dims, of which -1 and those it does not know fit any."""
+    """Raises ShapeError unless a type has these dims; -1 and unknown dims fit any."""
     if len(x.shape) != len(dims) or any(a >= 0 and b >= 0 and a != b for a, b in zip(x.shape, dims, strict=True)):
         raise ShapeError(f"{slot} is {describe(x)}, it must have the dims {list(dims)}", slot)
 
 
 def unit_width(x: TensorType, parts: int, slot: str) -> int:
-    """The width of the hidden state, `parts` times which the input's rows are wide.
+    """The width of the hidden state: the width of the input's rows divided by `parts`.
 
-    -1 where it is not known. Raises ShapeError if the input is no matrix of that many parts.
+    -1 if it is not known. Raises ShapeError unless the input is a matrix whose width is a multiple of `parts`.
     """
     if len(x.shape) != 2 or (x.shape[1] >= 0 and x.shape[1] % parts):
         raise ShapeError(f"{slot} is {describe(x)}, it must have 2 dims, the last a multiple of {parts}", slot)
@@ -301,4 +319,4 @@ def unit_width(x: TensorType, parts: int, slot: str) -> int:
 Dims: TypeAlias = "tuple[int, ...]"
 
 Padding: TypeAlias = "tuple[tuple[int, int], ...]"
-"""How many elements to put before and after each spatial dim."""
+"""The number of elements before and after each spatial dim."""

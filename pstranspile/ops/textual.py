@@ -14,7 +14,7 @@ from pstranspile.ops.schema import CARRIED_ATTRS, GENERIC_ATTRS
 
 
 def _schema_of(op_type: str) -> SchemaView | None:
-    """The schema of an op type. Statements that only look like ops have none; no family is loaded to find that out."""
+    """The schema of an op type, None for statements that look like ops, which then load no family."""
     return None if op_type in STATEMENTS else schema_of(op_type)
 
 
@@ -49,7 +49,7 @@ def one_line_each(module: Module) -> str:
 
 
 def print_program(program: Program, name: str = "main") -> str:
-    """The canonical text of one program, as it stands in the text of a module."""
+    """The canonical text of one program, as within the text of a module."""
     return _text.print_program(program, name, LANGUAGE)
 
 

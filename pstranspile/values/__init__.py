@@ -1,4 +1,4 @@
-"""What variables hold at run time: arrays, ragged tensors and sparse rows; and the names of element types."""
+"""The values of variables at run time: arrays, ragged tensors and sparse rows; and the names of dtypes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, NamedTuple, TypeAlias
 from pstranspile.ir.types import DType
 
 Array: TypeAlias = Any
-"""A numpy array. (numpy is imported late, and its own types say too little of dims and element types to be checked.)"""
+"""A numpy array. (numpy is imported late, and its own types describe dims and dtypes too loosely to be checked.)"""
 
 
 class LoDTensor(NamedTuple):
-    """A tensor whose rows are grouped into sequences: `lod` holds one list of offsets per level.
+    """A ragged tensor: rows grouped into sequences. `lod` holds one offset table per level.
 
     `LoDTensor(data, [[0, 2, 5]])`: the first sequence is rows 0 and 1, the second rows 2 to 4.
     """
@@ -21,10 +21,10 @@ class LoDTensor(NamedTuple):
 
 
 class SelectedRows(NamedTuple):
-    """Some rows of a tall matrix: `value[i]` belongs to row `rows[i]`; rows may repeat.
+    """Sparse rows of a tall matrix: `value[i]` belongs to row `rows[i]`. Rows may repeat.
 
-    `rows` is int64 [n], `value` [n, ...], `height` the number of rows of the whole. A table that grows may have room
-    for more: its `value` then has more than n rows, of which the first n are in use.
+    `rows` is int64 [n], `value` [n, ...], `height` the number of rows of the whole matrix. The `value` of a growing
+    table may have spare capacity: more than n rows, of which the first n are in use.
     """
 
     rows: Array

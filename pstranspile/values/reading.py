@@ -87,13 +87,13 @@ class Reader:
         return struct.unpack("<" + form, self.take(struct.calcsize("<" + form), field))[0]
 
     def array(self, dtype: str, shape: tuple[int, ...], field: str) -> Array:
-        """The next elements as an array of this shape."""
+        """The next elements as an array of these dims."""
         kind = np.dtype(dtype).newbyteorder("<")
         size = math.prod(shape) * kind.itemsize
         self.require(size, field)
         try:
             out = np.empty(shape, kind)
-        except (ValueError, OverflowError) as problem:  # too many dims, or too large ones beside a dim of 0
+        except (ValueError, OverflowError) as problem:  # too many dims, or huge dims with a dim of 0
             self.damaged(field, f"there can't be a tensor of dims {list(shape)}: {problem}")
         if size:
             self.stream.readinto(memoryview(out).cast("B"))
@@ -198,7 +198,7 @@ def decode_tensor(reader: Reader) -> Array | LoDTensor:
 
 
 def decode_part(reader: Reader, first: int, shape: tuple[int, ...]) -> Array:
-    """The elements from number `first` on of the next tensor, as many as make up `shape`; the rest is not read."""
+    """Elements of the next tensor from number `first` on, as many as `shape` has. The rest is not read."""
     reader.version("version")
     _lod(reader)
     dtype, dims = _descriptor(reader)
@@ -256,5 +256,5 @@ def opened(path: Path) -> Generator[Reader]:
 
 
 def most_bytes(size: int) -> int:
-    """The bytes that a field of a file may have whose values should take `size` bytes: LoD may take more."""
+    """The largest size of a field in a file whose values take `size` bytes; LoD may take more."""
     return 16 * size + (1 << 20)

@@ -22,7 +22,7 @@ _LARGEST_FLOAT16 = 65504.0
 
 
 def to_float16(value: Array) -> Array:
-    """`value` as float16, rounded toward zero as Fluid does; what is beyond the largest float16 becomes infinite."""
+    """`value` as float16, rounded toward zero as in Fluid. Values beyond the largest float16 become infinite."""
     exact = value.astype("float32")
     with np.errstate(over="ignore"):
         half = exact.astype("float16")
@@ -61,13 +61,13 @@ def _tensor(value: Array, as_fp16: bool) -> Iterator[bytes | memoryview]:
 
 
 def _descriptor(kind: str, shape: tuple[int, ...]) -> bytes:
-    """What says the element type and the dims of a tensor."""
+    """The descriptor of a tensor: dtype and dims."""
     descriptor = b"\x08" + _varint(_NUMBERS[kind]) + b"".join(b"\x10" + _varint(dim) for dim in shape)
     return struct.pack("<Ii", 0, len(descriptor)) + descriptor
 
 
 def encode_pieces(kind: str, shape: tuple[int, ...], pieces: Iterable[Array]) -> Iterator[bytes | memoryview]:
-    """The bytes of a tensor of this element type and these dims, whose rows come in pieces."""
+    """The bytes of a tensor of this dtype and these dims, whose rows are given in pieces."""
     yield struct.pack("<IQ", 0, 0) + _descriptor(kind, shape)
     for piece in pieces:
         if piece.size:
@@ -91,7 +91,7 @@ def encode(value: Array | LoDTensor | SelectedRows, as_fp16: bool = False) -> It
 
 
 def require_encodable(value: Any, name: str, file: str) -> None:
-    """Raises DiagnosticError unless `value`, of the variable `name`, has bytes in this layout."""
+    """Raises DiagnosticError unless `value`, of the variable `name`, can be written in this layout."""
     data: Array = (
         value.value if isinstance(value, SelectedRows) else value.data if isinstance(value, LoDTensor) else value
     )

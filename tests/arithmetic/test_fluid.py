@@ -340,7 +340,7 @@ def test_recorded_training_is_exact(name: str):
         np.testing.assert_array_equal(scope.get(parameter), value)
 
 
-def test_estimates_are_within_what_the_instruction_promises():
+def test_estimates_have_the_precision_of_the_instruction():
     """|estimate * sqrt(x) - 1| <= 1.5 * 2^-12, over all leading bits and exponents."""
     x = np.ldexp(1 + np.arange(4096, dtype=np.float32) / 4096, np.arange(4096) % 250 - 125).astype(np.float32)
     error = np.abs(reciprocal_estimate(x).astype("f8") * np.sqrt(x.astype("f8")) - 1)
@@ -348,7 +348,7 @@ def test_estimates_are_within_what_the_instruction_promises():
     assert np.abs(root_of_eights(x) / np.sqrt(x.astype("f8")) - 1).max() < 3e-7
 
 
-def test_roots_of_what_has_no_estimate():
+def test_roots_of_numbers_without_an_estimate():
     x = np.array([0, 1e-45, 1e-39, np.inf, -1, np.nan, 4, 2], np.float32)
     with np.errstate(invalid="ignore"):
         found = root_of_eights(x)
@@ -376,7 +376,7 @@ def test_roots_are_taken_in_eights():
     np.testing.assert_array_equal(of_slice, [*found[:8], *np.sqrt(x[8:11])])
 
 
-def test_few_rows_times_a_large_matrix_and_a_row_alone_are_one_product():
+def test_few_rows_and_a_single_row_times_a_large_matrix_agree():
     random = np.random.RandomState(0)
     wide = random.randn(5, 300).astype("float32")[:, 100:250]  # rows lie apart
     matrix = random.randn(150, 200).astype("float32")

@@ -128,7 +128,7 @@ def test_trainers_may_call_gradients_otherwise(mode: str):
 
 
 @pytest.mark.parametrize(("before", "copied"), [("scale", []), ("mean", ["w"]), ("", [])])
-def test_just_what_is_overwritten_before_its_gradient_is_copied(before: str, copied: list[str]):
+def test_only_values_overwritten_before_their_gradient_op_are_copied(before: str, copied: list[str]):
     """A trainer receives the parameters for the next step when the gradients of this one are made."""
     main = ps.compile(ps.loads(SHARED), ps.Job(pservers=2, trainers=2)).trainer(0).main
     (received,) = [op for op in main.main_block.ops if op.type == "recv" and "w" in op.output_names]

@@ -86,7 +86,7 @@ def test_nothing_to_train():
         minimize(loss, SGD(0.1))
 
 
-def test_frozen_parameters_are_left_alone():
+def test_frozen_parameters_do_not_change():
     model = L.Draft(seed=1)
     x = L.data(model, "x", [-1, 3])
     hidden = L.fc(x, 4, param_attr=L.ParamAttr("frozen", trainable=False), bias_attr=False)

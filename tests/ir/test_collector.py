@@ -51,7 +51,7 @@ def test_objects_that_the_caller_froze_stay_frozen() -> None:
     subprocess.run([sys.executable, "-c", FROZEN], check=True)
 
 
-def test_garbage_is_still_found() -> None:
+def test_garbage_is_still_collected() -> None:
     import weakref
 
     class Node:

@@ -45,7 +45,7 @@ def shape(tree):
     return (tree.type, str(tree), tree.line, tree.column, tree.start_pos)
 
 
-def test_the_parser_on_tables_gives_what_lark_gives():
+def test_the_table_parser_gives_the_result_of_lark():
     rng = random.Random(0)
     tables = load_tables(tables_text(), grammar_text())
     assert tables is not None

@@ -40,7 +40,7 @@ def listed(*numbers: object) -> str:
         ("fp32_values", list(range(COUNT)), Floats),
     ],
 )
-def test_long_lists_hold_what_is_written(name: str, numbers: list[Any], kind: type, comment: str):
+def test_long_lists_have_the_written_numbers(name: str, numbers: list[Any], kind: type, comment: str):
     found = attrs(f"dtype=3, {name}=[{listed(*numbers)}], shape=[2]", comment)
     assert type(found[name]) is kind
     assert list(found[name]) == numbers

@@ -104,7 +104,7 @@ def test_both_paths_agree_on_mutations(seed: int):
 
 
 @pytest.mark.parametrize("space", SPACES, ids=ascii)
-def test_a_blank_is_what_the_grammar_calls_one(space: str):
+def test_only_blanks_of_the_grammar_are_blanks(space: str):
     """At the ends of every line, alone on a line, and beside a comment."""
     lines = TEXT.split("\n")
     codes: set[str] = set()

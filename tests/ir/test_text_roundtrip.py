@@ -27,7 +27,7 @@ def test_print_then_parse_is_the_identity(module: Module):
 
 @big
 @given(modules)
-def test_the_fast_path_gives_what_lark_gives(module: Module):
+def test_the_fast_path_gives_the_result_of_lark(module: Module):
     text = print_module(module)
     quick = parse_quickly(text, "a.ir", LANGUAGE)
     assert quick is not None
@@ -45,7 +45,7 @@ def one(op: Op) -> Module:
     return Module(FrozenMap(main=Program((Block(ops=(op,)),))))
 
 
-def test_programs_print_alone_as_they_stand_in_modules():
+def test_a_program_prints_as_within_its_module():
     module = one(Op("relu", FrozenMap(X=("a",)), FrozenMap(Out=("b",))))
     assert print_module(module) == "ir 1\n\n" + print_program(module.main, "main")
 
@@ -56,7 +56,7 @@ def test_equal_modules_print_the_same_whatever_the_order_of_slots_and_attributes
     assert print_module(one(there)) == print_module(one(back))
 
 
-def test_attributes_that_differ_only_in_kind_or_sign_are_told_apart():
+def test_attributes_that_differ_only_in_kind_or_sign_are_distinct():
     values = [1, True, Long(1), 1.0, 0.0, -0.0, Floats((0.0,)), Floats((-0.0,)), 0, False]
     ops = tuple([Op("foo", attrs=FrozenMap(a=value)) for value in values for _ in range(20)])
     module = Module(FrozenMap(main=Program((Block(ops=ops),))))
@@ -112,7 +112,7 @@ def test_a_quoted_op_type_can_end_a_block():
     assert parse_plainly(text, "a.ir", LANGUAGE) == parse(text) == module
 
 
-def test_variables_that_share_a_description_are_told_apart():
+def test_variables_with_a_shared_description_are_distinct():
     tensor = TensorType(DType.FP32, (1,))
     plain = Var("x", VarKind.LOD_TENSOR, tensor)
     forms = [

@@ -77,7 +77,7 @@ def test_dims_that_matmul_gives(x, y, flags, shape):
     assert one_output("matmul", {"X": np.ones(x), "Y": np.ones(y)}, attrs).shape == shape
 
 
-def test_matmul_refuses_what_only_mkl_does():
+def test_matmul_refuses_attributes_of_mkl_kernels():
     with pytest.raises(DiagnosticError, match="head_number"):
         one_output("matmul", {"X": np.ones((2, 2)), "Y": np.ones((2, 2))}, {"head_number": 2})
 

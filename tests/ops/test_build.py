@@ -8,7 +8,7 @@ from pstranspile.ir.roles import OpRole
 from pstranspile.ops.build import OpMaker, make_op
 
 
-def test_a_maker_makes_what_make_op_makes_and_shares_the_attributes() -> None:
+def test_an_op_maker_gives_the_ops_of_make_op_with_shared_attributes() -> None:
     attrs = {"epmap": Strings(["a:1"]), "trainer_id": 1}
     make = OpMaker("recv", attrs, role=OpRole.RPC)
     after = FrozenMap({"X": ("x",)})

@@ -32,7 +32,7 @@ program @main seed=1 {
 """
 
 
-def test_a_program_is_what_its_text_says():
+def test_a_built_program_equals_its_parsed_text():
     main = ProgramBuilder(seed=1)
     block = main.block
     block.param("w", "f32", [13, 1])

@@ -79,7 +79,7 @@ def test_chains_of_any_length_and_weights(lengths: list[int], scale: float):
 
 
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
-def test_the_best_paths_of_chains_together_are_those_of_each_alone(lengths: list[int]):
+def test_best_paths_of_a_batch_are_those_of_single_sequences(lengths: list[int]):
     x, w, _, offsets = chains(lengths, 1.0)
 
     def best(rows: np.ndarray, ends: list[int]) -> np.ndarray:

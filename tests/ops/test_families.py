@@ -64,7 +64,7 @@ def in_a_fresh_process(code: str) -> str:
     return done.stdout.strip()
 
 
-def test_one_op_type_imports_the_kernels_of_its_family_alone():
+def test_one_op_type_imports_only_the_kernels_of_its_family():
     code = """
 import sys
 from pstranspile.kernels.kernel import kernel_of

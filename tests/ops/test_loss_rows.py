@@ -142,7 +142,7 @@ def test_roots_of_float64_are_as_precise():
 
 
 @pytest.mark.parametrize("equal_nan", [True, False])
-def test_closeness_of_what_is_not_finite(equal_nan: bool):
+def test_allclose_of_infinite_and_nan_elements(equal_nan: bool):
     def close(a: float, b: float) -> bool:
         return bool(one_output("allclose", {"Input": np.array([a]), "Other": np.array([b])}, {"equal_nan": equal_nan}))
 

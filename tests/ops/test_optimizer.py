@@ -247,7 +247,7 @@ def test_a_large_update_in_pieces_gives_the_same_bits(op_type, sparse, shape, sa
 @OPTIMIZERS
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("piece", [16, 1 << 16])
-def test_a_parameter_that_others_hold_is_left_alone(op_type, sparse, piece, monkeypatch):
+def test_a_shared_parameter_is_not_written(op_type, sparse, piece, monkeypatch):
     """One that is read-only gets its new value in other memory, with the same bits."""
     monkeypatch.setattr(optimizer_steps, "PIECE", piece)
     param, grad, kept = case(op_type, 7, (40, 3), "float32")
@@ -270,7 +270,7 @@ def test_a_gradient_without_rows_changes_nothing(op_type):
         np.testing.assert_array_equal(got, want)
 
 
-def test_lazy_adam_leaves_other_rows_alone():
+def test_lazy_adam_does_not_change_other_rows():
     param, grad, kept = case("adam", 3, (6, 2))
     rows = np.array([4, 1, 4])
     attrs = ATTRS["adam"] | {"lazy_mode": True}

@@ -24,7 +24,7 @@ def test_unpadded_numbers_are_a_column():
 
 
 @pytest.mark.parametrize("lengths", [[2, 3], [3, 3], [3], [0, 0], [0, 3], []])
-def test_padding_gives_back_what_unpadding_took(lengths: list[int]):
+def test_padding_is_the_inverse_of_unpadding(lengths: list[int]):
     """Sequences of one length, which fill their places, are taken as others are; nothing shares memory."""
     longest = max(lengths, default=2)
     x = np.arange(len(lengths) * longest * 2.0).reshape(len(lengths), longest, 2)

@@ -138,7 +138,7 @@ def test_a_fixed_seed_gives_the_mask_of_fluid():
     assert mask.reshape(-1).tolist() == expected
 
 
-def test_dropout_refuses_what_is_no_probability():
+def test_dropout_refuses_rates_that_are_no_probabilities():
     with pytest.raises(DiagnosticError, match="not a probability"):
         dropped(np.ones(3, "float32"), dropout_prob=1.5)
     with pytest.raises(DiagnosticError, match="dropout_implementation"):

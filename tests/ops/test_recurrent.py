@@ -52,7 +52,7 @@ def plain(value: Any) -> np.ndarray:
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("unit", VALUES)
-def test_sequences_together_fare_as_each_alone(unit: str, reverse: bool, lengths: list[int]):
+def test_a_batch_of_sequences_gives_the_results_of_single_sequences(unit: str, reverse: bool, lengths: list[int]):
     random, attrs = np.random.default_rng(1), {"is_reverse": reverse}
     held, offsets = parameters(unit, random), [0, *np.cumsum(lengths).tolist()]
     state = STATE if unit == "lstmp" else WIDTH

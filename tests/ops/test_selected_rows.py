@@ -43,7 +43,7 @@ def test_merging_adds_up_and_keeps_the_order_of_rows_that_do_not_repeat(parts):
 
 
 @pytest.mark.parametrize("count", [2, 64, 65, 200, 256, 257])
-def test_a_row_that_occurs_twice_is_found_among_any_number(count):
+def test_repeated_rows_are_detected_in_any_number_of_rows(count):
     rows = np.random.default_rng(count).permutation(1000)[:count]
     value = np.arange(count, dtype="float32").reshape(-1, 1)
     assert merge_rows([SelectedRows(rows, value, 1000)]).rows.tolist() == rows.tolist()

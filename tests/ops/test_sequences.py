@@ -60,7 +60,7 @@ def test_gru_unit_refuses_an_unknown_activation():
         run("gru_unit", inputs, ("Gate", "ResetHiddenPrev", "Hidden"), {"activation": 4})
 
 
-def test_sequences_of_a_lstm_do_not_see_each_other():
+def test_sequences_of_an_lstm_are_independent():
     given = lstm()
     x, lod = given["Input"]
     whole = run("lstm", given, LSTM).find("out_Hidden").data

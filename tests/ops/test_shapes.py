@@ -84,7 +84,7 @@ def test_unknown_types_never_disagree():
             assert problems(op_type, {**inputs, slot: [None] * len(items)}, attrs, outputs) == [], case
 
 
-def test_wrong_element_type_is_found():
+def test_a_wrong_dtype_is_reported():
     """Wherever a rule gives an output type, declaring another element type is a problem."""
     checked = 0
     for case in CASES:
@@ -255,7 +255,7 @@ def test_what_ops_give(op_type: str, inputs: dict, attrs: dict, outputs: dict):
     assert infer(op_type, inputs, attrs) == outputs
 
 
-def test_gradients_take_the_type_of_what_they_are_the_gradient_of():
+def test_gradients_have_the_type_of_their_variable():
     inputs = {"X": "f32[-1, 4]", "Y": "f32[4, 2]", "Out@GRAD": "f32[-1, 2]"}
     assert problems("mul_grad", inputs, {}, {"X@GRAD": "f32[8, 4]", "Y@GRAD": "f32[4, 2]"}) == []
     assert problems("mul_grad", inputs, {}, {"Y@GRAD": "f32[2, 4]"}) == [

@@ -50,7 +50,7 @@ WRONG_TYPES = ("mnist_mlp_adam.local_sgd.pb.gz",)
 @pytest.mark.parametrize(
     "path", [f for f in FILES if f.name not in (*FAULTS, *WRONG_TYPES)], ids=lambda path: path.name
 )
-def test_inferred_is_what_fluid_declares(path: Path):
+def test_inferred_types_equal_those_that_fluid_declares(path: Path):
     """Down to unknown dims and LoD levels, for all variables that do not live longer than a step."""
     program = read(path)
     for number, block in enumerate(program.blocks):

@@ -109,7 +109,7 @@ def test_the_order_of_memory_does_not_matter():
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_every_truncation_is_found(name):
+def test_every_truncation_is_reported(name):
     data = (RECORDED / f"{name}.bin").read_bytes()
     sparse = ["rows" in held for held in EXPECTED[name]]
     for size in range(len(data)):
@@ -197,7 +197,7 @@ def test_rows_that_cannot_be():
             decode_selected_rows(reader(data))
 
 
-def test_dims_that_numpy_cannot_hold_are_found():
+def test_dims_that_numpy_cannot_represent_are_reported():
     huge = b"\x10" + b"\xff" * 8 + b"\x7f"
     descriptor = b"\x08\x05\x10\x00" + huge
     data = struct.pack("<IQIi", 0, 0, 0, len(descriptor)) + descriptor
@@ -253,7 +253,7 @@ def test_save_and_load_sparse_rows(tmp_path):
     assert same(compute("load", {}, {"Out": "w"}, {"file_path": "w"}, folder=tmp_path, sparse=("w",)).find("w"), value)
 
 
-def test_save_does_not_overwrite_unless_told(tmp_path):
+def test_save_overwrites_only_if_asked(tmp_path):
     for _ in range(2):
         compute("save", {"X": np.ones(2)}, {}, {"file_path": "w"}, folder=tmp_path)
     with pytest.raises(DiagnosticError, match="the file is there already"):

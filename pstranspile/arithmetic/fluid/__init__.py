@@ -1,6 +1,6 @@
-"""The arithmetic of Fluid 1.8.5 on a CPU: the words of `pstranspile.arithmetic` for f32 arrays.
+"""The arithmetic of Fluid 1.8.5 on a CPU: the functions of `pstranspile.arithmetic` for f32 arrays.
 
-It is that of its wheel from PyPI, with one thread, on an AMD CPU, and gives the bits of real runs on every machine.
+They reproduce the bits of its PyPI wheel, run with one thread on an AMD CPU, on every machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ exp_of_each, log_of_each = library_functions.exp, library_functions.log
 
 
 def number_of(x: Array) -> Callable[[float], Any]:
-    """What numbers are calculated in that go with an array: in its element type."""
+    """The type of numbers that are calculated with an array: its dtype."""
     return np.float32
 
 
@@ -45,14 +45,14 @@ dot = matmul
 
 
 def sum_of_products(a: Array, b: Array) -> Array:
-    """As in `numpy`; each product of matrices is added to the sum so far, block by block."""
+    """As in `numpy`; each matrix product is added to the running sum, block by block."""
     if b.dtype != np.float32:
         return plain.sum_of_products(a, b)
     return product_order.sum_of_products_in_order(a, b.swapaxes(-1, -2))
 
 
 def log1p_of_each(x: Array) -> Array:
-    """log(1 + x) of every element, the sum rounded."""
+    """log(1 + x) of every element, with 1 + x rounded."""
     return log_of_each(1 + x)
 
 
@@ -75,17 +75,17 @@ def sigmoid(x: Array) -> Array:
 
 
 def power(x: Array, y: Any) -> Array:
-    """x to the power of y, right to the last bit."""
+    """x to the power of y, correctly rounded."""
     return np.power(x, y, dtype=np.float64).astype(np.float32)
 
 
 def inverse_root(x: Array) -> Array:
-    """1 / sqrt(x) of every element: the root of the reciprocal."""
+    """1 / sqrt(x) of every element, as the root of the reciprocal."""
     return root(1 / x)
 
 
 def over_root(x: Array, squared: Array, epsilon: float = 0.0) -> Array:
-    """x / (sqrt(squared) + epsilon) in f64, as code that takes one element after the other."""
+    """x / (sqrt(squared) + epsilon) in f64, as scalar code computes it."""
     return np.divide(x, np.sqrt(squared, dtype=np.float64) + epsilon, dtype=np.float64)
 
 
@@ -95,34 +95,34 @@ def norm(x: Array) -> Any:
 
 
 def sum_of_row(x: Array, axis: int) -> Array:
-    """The sum along an axis, kept as a dim: along the last one, of eight lanes."""
+    """The sum along an axis, kept as a dim; along the last axis in eight lanes."""
     return float_functions.sum_of_lanes(x) if _is_last(x, axis) else plain.sum_of_row(x, axis)
 
 
 def sum_of_channels(x: Array, over: tuple[int, ...], in_memory: bool) -> Array:
-    """The sum over all dims but that of the channels, 1 or the last: in the former case image by image."""
+    """The sum over all dims but the channels, which are dim 1 or the last. With dim 1 it is taken image by image."""
     if 1 in over:
         return sum_over(x, over)
     return channel_sums.sum_of_channels(x.reshape(*x.shape[:2], prod(x.shape[2:])), in_memory)
 
 
 def norm_mean(x: Array) -> Array:
-    """The mean of each row [rows, n]: of eight lanes, if there are as many elements."""
+    """The mean of each row [rows, n], in eight lanes if there are enough elements."""
     return float_functions.mean_of_lanes(x) if x.shape[1] >= 8 else plain.norm_mean(x)
 
 
 def norm_grad_mean(x: Array) -> Array:
-    """The mean of each row [rows, n]: of elements one after the other."""
+    """The mean of each row [rows, n], element by element."""
     return sum_over(x, (1,)).reshape(-1, 1) / np.float32(x.shape[1])
 
 
 def shares_of_exp(x: Array, axis: int) -> tuple[Array, Array]:
-    """exp(x) over its sum along an axis, and that sum, kept as a dim: along the last one, of eight lanes."""
+    """exp(x) over its sum along an axis, and that sum, kept as a dim; along the last axis in eight lanes."""
     return float_functions.shares_of_exp(x) if _is_last(x, axis) else plain.shares_of_exp(x, axis)
 
 
 def minus_log_of_shares(shares: Array, x: Array, of_all: Array, pick: Callable[[Array], Array]) -> Array:
-    """-log of shares of exp(x): of each share."""
+    """-log of shares of exp(x), taken of each share."""
     return -log_of_each(pick(shares))
 
 

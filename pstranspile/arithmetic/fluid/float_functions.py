@@ -157,7 +157,7 @@ def exp_by_table(x: Array) -> Array:
     more = rest * rest
     more *= np.float32(0.5)
     more += rest
-    with np.errstate(invalid="ignore"):  # not-a-number has no place in the table; `more` hands it on
+    with np.errstate(invalid="ignore"):  # NaN has no valid index into the table; `more` passes it on
         places = steps.astype(np.int32)
     upper, lower = (table.take(places & (_TABLED - 1)) for table in _powers_of_2())
     more *= upper
@@ -231,7 +231,7 @@ def sum_in_order(x: Array, axes: tuple[int, ...]) -> Array:
     kept = [axis for axis in range(x.ndim) if axis not in axes]
     dims = [x.shape[axis] for axis in kept]
     rows = np.ascontiguousarray(x.transpose(*axes, *kept)).reshape(math.prod(x.shape[axis] for axis in axes), *dims)
-    if len(rows) and rows.size == len(rows):  # of a vector, numpy sums by pairs
+    if len(rows) and rows.size == len(rows):  # numpy sums a vector pairwise
         return np.cumsum(rows, dtype=np.float32)[-1:].reshape(rows.shape[1:])
     return np.add.reduce(rows, axis=0)
 

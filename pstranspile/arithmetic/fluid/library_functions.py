@@ -61,7 +61,7 @@ _LARGE_ANGLE = 120.0
 def exp(x: Array) -> Array:
     """expf of every element of an f32 array."""
     cubic, square, linear = (c / _EXP_PARTS**power for c, power in zip(_EXP, (3, 2, 1), strict=True))
-    with np.errstate(all="ignore"):  # not-a-number has no place in the table, but `found` hands it on
+    with np.errstate(all="ignore"):  # NaN has no valid index into the table, but `found` passes it on
         steps = np.clip(x, _LEAST_EXPONENT, _MOST_EXPONENT).astype(np.float64) * (_LOG2_E * _EXP_PARTS)
         whole = np.rint(steps)
         rest = steps - whole

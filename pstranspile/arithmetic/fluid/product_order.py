@@ -131,7 +131,7 @@ def _product(
     before = None if start is None else start[..., :below, :]
     result[..., :below, :core] = _blocks(a[..., :below, :], scaled_b[..., :core], in_sequence, _cells(before, 0, core))
     if core < columns:
-        result[..., :below, core:] = _beside(
+        result[..., :below, core:] = _right_of_core(
             scaled_a[..., :below, :], b, core, transpose_a, transpose_b, after, offset, before
         )
     if below < rows:
@@ -155,7 +155,7 @@ def _times(product: Array, factor: float) -> Array:
     return product
 
 
-def _beside(
+def _right_of_core(
     a: Array,
     b: Array,
     core: int,
@@ -167,9 +167,9 @@ def _beside(
 ) -> Array:
     """The columns beside the core; the sum of each block is multiplied by `after`, and added to `start`."""
     columns, terms = b.shape[-1], a.shape[-1]
-    beside = b[..., core:]
+    right = b[..., core:]
     if transpose_a and transpose_b:
-        return _blocks(a, beside, lambda p, q: _times(in_sequence(p, q), after), _cells(start, core, columns))
+        return _blocks(a, right, lambda p, q: _times(in_sequence(p, q), after), _cells(start, core, columns))
     if transpose_b:
 
         def by_lanes(first: int, stop: int, lanes: int) -> Array:
@@ -181,8 +181,8 @@ def _beside(
         return _by_lanes(core, columns, by_lanes)
     blocks = _block_ends(terms)
     order = np.concatenate([np.arange(first, stop) for first, stop in blocks])
-    result = in_sequence(a[..., order], beside[..., order, :])
-    _unaligned(result, a, beside, core + offset[1], columns, blocks)
+    result = in_sequence(a[..., order], right[..., order, :])
+    _unaligned(result, a, right, core + offset[1], columns, blocks)
     return result
 
 
@@ -195,8 +195,8 @@ def _one_block(a: Array, b: Array, transpose_a: bool, transpose_b: bool, below: 
         if not transpose_b:
             return in_sequence(a, b)
         turned = b.swapaxes(-1, -2)
-        each = [_with_vector(turned, a[..., row, :, None]).swapaxes(-1, -2) for row in range(rows)]
-        return each[0] if rows == 1 else np.concatenate(each, axis=-2)
+        products = [_with_vector(turned, a[..., row, :, None]).swapaxes(-1, -2) for row in range(rows)]
+        return products[0] if rows == 1 else np.concatenate(products, axis=-2)
     if transpose_b and not transpose_a:
         return _by_lanes(
             0, columns, lambda first, stop, lanes: _aligned_lanes(a, b[..., first:stop], lanes, terms, offset)

@@ -30,7 +30,7 @@ def in_sequence(a: Array, b: Array) -> Array:
 
 
 def _widened(product: Callable[[Array, Array], Array], a: Array, b: Array) -> Array:
-    """The product with a lone row or column doubled: with one of each, sums are those of vectors, in other orders."""
+    """The product with a single row or column duplicated, because vector products are summed in other orders."""
     rows, columns = a.shape[-2], b.shape[-1]
     if rows > 1 and columns > 1:
         return product(a, b)
@@ -53,7 +53,7 @@ def _by_terms(a: Array, b: Array) -> Array:
     a, b = (x.reshape((1,) * (rank - x.ndim) + x.shape) for x in (a, b))
     left, right = np.moveaxis(a, -1, 0)[..., None], np.moveaxis(b, -2, 0)[..., None, :]
     terms = np.multiply(left, right, order="C")
-    if terms[0].size == 1:  # of a vector, numpy sums by pairs
+    if terms[0].size == 1:  # numpy sums a vector pairwise
         return np.cumsum(terms.reshape(-1), dtype=terms.dtype)[-1:].reshape(terms.shape[1:])
     return np.add.reduce(terms, axis=0)
 
@@ -70,7 +70,7 @@ def _einsum_is_in_sequence() -> bool:
 
 
 def _is_in_sequence(product: Callable[[Array, Array], Array]) -> bool:
-    """Tries it on matrices whose sums in other orders differ."""
+    """Tests it on matrices whose sums differ in other orders."""
     for rows, terms, columns in ((2, 20, 3), (7, 112, 17), (16, 64, 132), (2, 384, 8)):
         a, b = _numbers(rows, terms, 3), _numbers(terms, columns, 7)
         for left in (a, np.ascontiguousarray(a.T).T):

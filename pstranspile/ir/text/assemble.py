@@ -1,4 +1,4 @@
-"""Putting statements together: programs, blocks and their nesting, from the statements in order."""
+"""Assembles statements into programs and nested blocks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pstranspile.ir.text.reader import read_block_head, read_declaration, read_p
 from pstranspile.ir.text.tree import Node, Token, Tree
 
 MAX_DEPTH = 200
-"""How deep blocks can stand inside each other in a text; printing never goes deeper."""
+"""The maximal nesting depth of blocks in a text; printing never goes deeper."""
 
 
 class OpenBlock:
-    """A block while its statements come in."""
+    """A block whose statements are being read."""
 
     def __init__(self, program: str, index: int, parent: int, forward: int, location: Location):
         self.program = program
@@ -37,7 +37,7 @@ class OpenBlock:
 
 
 class Assembler:
-    """Takes the statements of a text in order and gives the module; reports what does not fit together."""
+    """Builds the module from the statements of a text in order, and reports statements that don't fit."""
 
     def __init__(self, context: Context):
         self.context = context
@@ -48,8 +48,8 @@ class Assembler:
         self.stack: list[OpenBlock] = []
         self.distribution: list[OpParts] = []
         self.too_deep = False
-        self.misplaced = False  # the open program was made up for a block outside any
-        self.unbalanced = False  # braces don't match: said once
+        self.misplaced = False  # the open program is a placeholder for a block outside any program
+        self.unbalanced = False  # braces don't match; reported once
 
     def _report(self, code: Code, message: str, location: Location, focus: str = "", *notes: Note) -> None:
         self.context.findings.append(error(code, message, location, focus=focus, notes=notes))
@@ -149,7 +149,7 @@ class Assembler:
         block.ops.append(Op(*parts[:7], origin))
 
     def _add_outside(self, parts: OpParts, location: Location) -> None:
-        """A statement with the shape of an op outside any block."""
+        """Handles a statement that looks like an op outside any block."""
         if parts.type not in STATEMENTS:
             self._report("misplaced", f"the op {parts.type} stands outside any block", location)
         elif self.program is None or self.blocks:
@@ -189,7 +189,7 @@ class Assembler:
         self.program, self.blocks, self.stack, self.distribution = None, {}, [], []
 
     def finish(self, source: SourceText) -> Module:
-        """The module; a brace still open is reported where it stands."""
+        """The module. A brace that is still open is reported at its place."""
         if self.stack:
             self._report("unbalanced", "the `{` of this block is not closed", self.stack[-1].location, "block")
         elif self.program is not None:

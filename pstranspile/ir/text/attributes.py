@@ -1,4 +1,4 @@
-"""Reading attributes: from the literal, the schema and the written kind to a value of the right kind."""
+"""Reads attributes: from the literal, the schema and the written kind to a typed value."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ FITS: dict[AttrKind, frozenset[AttrKind]] = {
     AttrKind.STRING: frozenset({AttrKind.STRING}),
     AttrKind.BLOCK: frozenset({AttrKind.BLOCK}),
 }
-"""Which literals (by the kind they have by themselves) each kind takes."""
+"""The literals that each attribute kind accepts, by the kind that a literal implies."""
 
 
 def natural_kind(token: Token, context: Context) -> AttrKind | None:
-    """The kind of one literal by itself; reports a word that is no literal and gives None."""
+    """The kind that one literal implies; reports a word that is no literal and gives None."""
     kind = _TOKEN_KINDS.get(token.type) or _LITERAL_WORDS.get(token)
     if kind is None:
         hint = did_you_mean(token, _LITERAL_WORDS)
@@ -118,7 +118,7 @@ def read_text(token: Token, context: Context) -> str:
 
 
 def literal_kind(literal: Token | Node, context: Context) -> tuple[AttrKind | None, bool]:
-    """(kind of the literal by itself or None where it can't be told, whether it is usable at all)."""
+    """(the kind that the literal implies, or None if it implies none; whether the literal is usable at all)."""
     if not isinstance(literal, Tree):
         kind = natural_kind(literal, context)
         return kind, kind is not None
@@ -167,7 +167,7 @@ def _written_kind(token: Token, context: Context) -> AttrKind | None:
 def _by_schema(
     name: Token, attribute: str, natural: AttrKind | None, op_type: str, schema: SchemaView | None, context: Context
 ) -> AttrKind | None:
-    """The kind of an attribute written without one; None when a finding was reported instead."""
+    """The kind of an attribute written without one; None after reporting a finding."""
     kind = context.language.kind(schema, attribute)
     if kind is None and schema is not None:
         hint = did_you_mean(attribute, context.language.attribute_names(schema))
@@ -184,9 +184,9 @@ def _by_schema(
 def read_attribute(
     node: Node, op_type: str, schema: SchemaView | None, context: Context
 ) -> tuple[str, AttrValue] | None:
-    """One `name=literal` or `name:kind=literal`; None when a finding was reported instead.
+    """One `name=literal` or `name:kind=literal`; None after reporting a finding.
 
-    A literal that does not fit the kind the schema gives has the kind it has by itself: the verifier says so.
+    A literal that does not fit the schema's kind keeps the kind that it implies; the verifier reports it.
     """
     name, literal = token(node, 0), node.children[-1]
     attribute = read_text(name, context)

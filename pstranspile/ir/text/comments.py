@@ -21,9 +21,9 @@ _BLOCK = re.compile(rf"block[{BLANKS}]*\^").match
 
 
 class Written(NamedTuple):
-    """A statement as it stands in a text, with what is kept of the lines around it.
+    """A statement as written in a text, and the comments of the lines around it.
 
-    `above` holds comment lines, and "" for a blank line; `trailing` the comment at its end or "".
+    `above` holds comment lines, and "" for a blank line; `trailing` is the comment at its end or "".
     """
 
     line: int
@@ -59,13 +59,13 @@ def written_statements(text: str) -> Iterator[Written]:
 
 
 def _line_of(value: object) -> int:
-    """The source line of a value that a line was printed for; 0 if it does not know it."""
+    """The source line of a value that a line was printed for; 0 if it is not known."""
     location = value.location if isinstance(value, Op | Var | Block) else None
     return location.line if location else 0
 
 
 class _Sources:
-    """Finds the written statement of each printed line; programs are asked for in their order."""
+    """Finds the written statement of each printed line. Programs must be queried in order."""
 
     def __init__(self, text: str):
         self.at_line: dict[int, Written] = {}

@@ -15,8 +15,9 @@ from pstranspile.ir.text.tree import Token
 
 
 class OpParts(NamedTuple):
-    """An op before its place is known; the fields are those of `Op`, `column` is where its type stands,
-    `script` the line of a script that made it."""
+    """An op before its position is known. The fields are those of `Op`, `column` is the column of its type, and
+    `script` the line of a script that created it.
+    """
 
     type: str
     inputs: Slots
@@ -31,7 +32,7 @@ class OpParts(NamedTuple):
 
 
 class ProgramHead(NamedTuple):
-    """What the head of a program says."""
+    """The properties in the head of a program."""
 
     name: str
     seed: int
@@ -40,7 +41,7 @@ class ProgramHead(NamedTuple):
 
 
 class BlockHead(NamedTuple):
-    """What the head of a block says; `parent` None: the block it stands in."""
+    """The properties in the head of a block; `parent` None means the enclosing block."""
 
     label: int
     parent: int | None

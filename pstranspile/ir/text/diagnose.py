@@ -1,7 +1,7 @@
-"""What is wrong with a text that the grammar refuses: every statement is looked at by itself.
+"""Diagnoses a text that the grammar refuses, by checking every statement separately.
 
-The grammar puts one statement on a line, so parsing goes on at the next line after an error, and one run
-reports them all (up to a limit).
+The grammar puts one statement on a line. So parsing resumes at the next line after an error, and one run reports all
+errors (up to a limit).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UNSEEN = re.compile(
 )
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd\udc80-\udcff]")
 STRUCTURE = frozenset({"unbalanced", "misplaced", "missing-block", "duplicate-block"})
-"""Codes of findings that only the whole text can tell."""
+"""Codes of findings that depend on the whole text."""
 
 _WORDS = {
     "WORD": "a name",
@@ -69,8 +69,8 @@ def _in_words(expected: Iterable[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def _found(text: str, position: int) -> tuple[str, str]:
-    """What stands at a place of a statement: (in words, the piece to mark)."""
+def _description_at(text: str, position: int) -> tuple[str, str]:
+    """The token at a place of a statement: (in words, the piece to mark)."""
     rest = text[position:].split("\n", 1)[0]
     if not rest.strip(BLANKS):
         return "the end of the line", ""
@@ -99,7 +99,7 @@ def refusal(problem: UnexpectedInput, text: str, context: Context) -> Diagnostic
     before = text[:position].rstrip(BLANKS + "\n") if position >= len(text) else text[:position]
     line = context.first_line + before.count("\n")
     column = len(before) - (before.rfind("\n") + 1) + 1
-    result, focus = _found(text, position)
+    result, focus = _description_at(text, position)
     message = f"expected {_in_words(expected)}, found {result}"
     first = re.match(rf"[{BLANKS}]*([A-Za-z_]\w*)[{BLANKS}]*([%@^]?)", text)
     if first and first.group(2) and position <= first.end():
@@ -109,7 +109,7 @@ def refusal(problem: UnexpectedInput, text: str, context: Context) -> Diagnostic
 
 
 def _quoting(text: str, position: int) -> str:
-    """What to put in quotes, where their lack is the likely cause: names with other characters, strings."""
+    """The text to quote, if missing quotes are the likely cause: names with other characters, or strings."""
     if text[position : position + 1] == "'":
         return "; strings and names stand in double quotes"
     name = re.search(r"[%@][\w.@/]+$", text[:position])
@@ -134,7 +134,7 @@ def _parse(lines: list[str], at: int, context: Context) -> tuple[Node | None, in
 
 
 def _check_start(text: str, context: Context) -> None:
-    """Raises for what is no text of this language at all: one finding instead of one per line."""
+    """Raises if this is no text of this language at all: one finding instead of one per line."""
     file = context.file
     first = re.search(rf"^[{BLANKS}]*([^{BLANKS}\n#][^\n]*)", text, re.MULTILINE)
     if first is None:
@@ -151,7 +151,7 @@ def _check_start(text: str, context: Context) -> None:
         line = text.count("\n", 0, first.start(1)) + 1
         word = re.split(f"[{BLANKS}]", first.group(1))[0][:40]
         hint = did_you_mean(word, ["ir"]) if len(word) < 4 else ""
-        result, _ = _found(word, 0) if _UNSEEN.match(word) else (f"`{word}`", "")
+        result, _ = _description_at(word, 0) if _UNSEEN.match(word) else (f"`{word}`", "")
         message = f"the text opens with the version line `ir {VERSION}`, found {result}{hint}"
         column = first.start(1) - text.rfind("\n", 0, first.start(1))
         context.findings.append(error("version-line", message, Location(file, line, column), focus=word))
@@ -197,7 +197,7 @@ def diagnose(text: str, context: Context) -> None:
 
 
 def _read_on(reader: LineReader, lines: list[str], at: int) -> int:
-    """Reads lines from an index on, quickly, up to one that needs a closer look; gives its index, or the end."""
+    """Reads lines from an index on quickly, up to one that needs a closer look; gives its index, or the end."""
     try:
         reader.lines(lines, at)
     except Unfit:

@@ -1,9 +1,9 @@
-"""The statements that say how a program is distributed; they stand before its blocks and have the shape of ops.
+"""The statements that describe how a program is distributed. They precede its blocks and look like ops.
 
     distribution {endpoints=["a:6174", "b:6174"], is_chief=true, is_distributed=true}
     placed(Param=%w) -> Slice=%w.block1 {block_id=1, endpoint="b:6174", is_slice=true, offset=7, shape=[6, 1], ...}
 
-Fields at their default are left out, `origin_shape` also where it is the slice's.
+Fields at their default are left out, as is `origin_shape` if it equals the slice's shape.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def read_distribution(given: Sequence[OpParts], file: str, language: Language) -
 
 
 class _Reader:
-    """Reads the values of statements and collects what is wrong with them."""
+    """Reads the values of statements and collects errors in them."""
 
     def __init__(self, file: str, language: Language):
         self.file = file
@@ -123,7 +123,7 @@ class _Reader:
         self.findings: list[Diagnostic] = []
 
     def wrong(self, parts: OpParts, message: str, focus: str = "") -> None:
-        """One more finding."""
+        """Adds a finding."""
         self.findings.append(error("distribution", message, Location(self.file, parts.line, parts.column), focus=focus))
 
     def fields(self, parts: OpParts, known: Mapping[str, str]) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class _Reader:
         return values
 
     def variable(self, parts: OpParts) -> Iterable[DistributedVar]:
-        """What a `placed` statement says; nothing if it does not say enough."""
+        """The variable of a `placed` statement; nothing if it is incomplete."""
         values = self.fields(parts, _PLACED)
         names = [name for slots in (parts.inputs, parts.outputs) for name in slots.values()]
         if len(parts.inputs) != 1 or [*parts.outputs] != [SLICE] or any(len(name) != 1 for name in names):

@@ -1,4 +1,4 @@
-"""What is known of the skeleton of a line: the line without its names and values."""
+"""Entries for the skeletons of lines: lines without their names and values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OP, DECLARATION, CLOSE, BLANK, VERSION = range(5)
 
 
 class Entry(NamedTuple):
-    """What is known of a skeleton. `values`: what the text between the braces (None: no braces) stands for."""
+    """The entry of a skeleton. `values` maps texts between the braces (None: no braces) to their values."""
 
     kind: int
     fill: Callable[..., Op] | None

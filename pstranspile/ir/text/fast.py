@@ -1,7 +1,7 @@
-"""The fast path: Lark parses each new skeleton of a line once, templates fill in the rest.
+"""The fast path: Lark parses each new skeleton of a line once, and templates handle further lines.
 
-It gives exactly the module that the plain path gives, or None where it can't tell: then the plain path reads
-the text, and says what is wrong with it.
+It gives exactly the module of the plain path, or None if it can't decide. The plain path then reads the text and
+reports errors.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pstranspile.ir.text.template import (
 
 _STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
 _CUT_NAMES = re.compile(r"%([A-Za-z0-9_.@/]+)").split
-# Compiled where a line needs them, which few texts have.
+# Compiled on first use, as few texts need them.
 _QUOTED_NAMES = rf"%([A-Za-z0-9_.@/]+|{_STRING})"
 _CUT_LABELS = re.compile(r"\^(-?[0-9]+)").split
 _BRACES = rf'((?:[^"{{]|{_STRING})*)(?:\{{((?:[^"}}]|{_STRING})*)\}}((?:[^"]|{_STRING})*))?'
@@ -46,13 +46,13 @@ _COMPILE_AFTER = 12  # uses of a skeleton; compiling pays from about there on
 
 
 _KEPT_TEXT = 2000
-"""Characters of a text between braces from which what it stands for is not kept: it hardly occurs again."""
+"""The value of a longer text between braces is not cached, as it hardly occurs again."""
 
 
 class LineReader:
-    """The skeletons of one text, and the module that grows from its lines.
+    """The skeletons of one text, and the module built from its lines.
 
-    `most` is the number of findings with which reading stops, `at` the number of the line that was read last.
+    Reading stops after `most` findings. `at` is the number of the line read last.
     """
 
     def __init__(self, context: Context, most: int = 1):
@@ -72,7 +72,7 @@ class LineReader:
         self.at = 0
 
     def lines(self, lines: list[str], start: int = 0) -> None:
-        """Reads every line from index `start` on. Raises Unfit where the plain path has to, or with `most` findings."""
+        """Reads lines from index `start` on. Raises Unfit if the plain path is needed, or after `most` findings."""
         new: Any = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         file, cut, known, ones = self.file, _CUT_NAMES, self.entries.get, self.ones
         program, block, variables, ops = self._inside()
@@ -90,7 +90,7 @@ class LineReader:
             text = None
             if brace:
                 text, close, tail = rest.rpartition("}")
-                head = f"{head} {{}}{tail}" if close else '"'  # no brace closed: the careful way
+                head = f"{head} {{}}{tail}" if close else '"'  # no brace closed: read carefully
             pieces = cut(head)
             entry = known(tuple(pieces[::2]))
             if '"' in head or "#" in head or (entry is None and not is_plain(head)):
@@ -195,7 +195,7 @@ class LineReader:
         return made
 
     def other(self, kind: int, number: int, code: str) -> None:
-        """A closing brace, a blank line or the version line. Raises Unfit for what stands in a wrong place."""
+        """Handles a closing brace, a blank line or the version line. Raises Unfit for one in a wrong place."""
         if kind == CLOSE:
             self.assembler.close(Location(self.file, number, 1))
         elif kind == VERSION and not self.started:
@@ -219,18 +219,18 @@ class LineReader:
             raise Unfit
 
     def carefully(self, lines: list[str], number: int) -> int:
-        """Reads a line with quoted names, comments or an open bracket; gives the number of lines it took besides.
+        """Reads a line with quoted names, comments or an open bracket; gives the number of additional lines it took.
 
-        Raises Unfit when it can't be read, or is no line for this place.
+        Raises Unfit if it can't be read, or if it is in a wrong place.
         """
         taken = self.line(lines, number)
         self._check()
         return taken - 1
 
     def line(self, lines: list[str], number: int) -> int:
-        """Reads any line and reports if it does not fit where it stands; gives the number of lines it took.
+        """Reads any line and reports it if it is in a wrong place; gives the number of lines it took.
 
-        Raises Unfit, having changed nothing, when it has to be read the plain way.
+        Raises Unfit, without having changed anything, if the plain path is needed.
         """
         code, _, depth = cut_comment(lines[number - 1])
         taken = 1
@@ -248,7 +248,7 @@ class LineReader:
         return taken
 
     def _whole(self, statement: str, number: int) -> None:
-        """A statement that Lark reads as it stands."""
+        """Reads a statement with Lark as a whole."""
         value = read_statement(statement, number, self.file, self.language)
         if isinstance(value, OpParts):
             self.assembler.add(value)

@@ -1,4 +1,4 @@
-"""The Lark grammar: where it lies, and the parsers made of it."""
+"""The Lark grammar, its location, and its parsers."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def parse_statement(text: str) -> Node:
 
 
 def accepted_statement(text: str) -> Node | None:
-    """The tree of one statement, None when the grammar refuses it; Lark is only imported if it has to be."""
+    """The tree of one statement, None if the grammar refuses it; Lark is imported only if necessary."""
     tables = _tables()
     if tables is not None:
         try:

@@ -1,4 +1,4 @@
-"""Statements that go on in the next line."""
+"""Statements that continue on the next line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def is_plain(line: str) -> bool:
 
 
 def with_next_lines(lines: list[str], number: int) -> tuple[str, int]:
-    """(a line with those that it goes on in, how many they are); the line as it is where that takes a closer look."""
+    """(a line joined with its continuation lines, their number); the line itself if it needs a closer look."""
     parts: list[str] = []
     for at in range(number - 1, len(lines)):
         line = lines[at]

@@ -1,6 +1,6 @@
-"""Printing many ops and declarations: a function made for each shape of op, a text kept for each description.
+"""Prints many ops and declarations: with a function for each shape of op, and cached text for each description.
 
-The result is exactly that of `op_text` and `var_text`, which print whatever does not fit.
+The result equals that of `op_text` and `var_text`, which print everything else.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _Braces: TypeAlias = tuple[str, int, tuple[int, ...]]
 
 
 class _Shape:
-    """What ops of one type, role and set of slots have in common.
+    """What ops of one type, role and set of slots share.
 
-    `braces` goes by the identity of the attributes, which outlive the printing.
+    `braces` is keyed by the identity of the attributes, which outlive the printing.
     """
 
     def __init__(self) -> None:
@@ -59,16 +59,16 @@ class _Shape:
 
 
 def odd_characters(text: str) -> int:
-    """The number of bytes in `text` that no unquoted name has.
+    """The number of bytes in `text` that can't occur in unquoted names.
 
-    Lines are made with names as they are; if none of them has to be quoted, the odd characters of all lines are
-    those of the shapes alone. Counting them once is cheaper than looking at every name.
+    Lines are made with unquoted names. If no name needs quotes, the number for all lines equals that of the shapes.
+    Counting once is cheaper than checking every name.
     """
     return len(text.encode("utf-8", "surrogatepass").translate(None, _PLAIN))
 
 
 def _pattern(first: int, counts: Iterable[int]) -> str:
-    """Source of a target that takes the slots apart: `(a0,), (), (a1, a2), `."""
+    """Source of an assignment target that unpacks the slots: `(a0,), (), (a1, a2), `."""
     out: list[str] = []
     for count in counts:
         out.append(f"({', '.join([f'a{first + i}' for i in range(count)])}{',' if count == 1 else ''}), ")
@@ -116,7 +116,7 @@ def _compiled(op: Op, language: Language) -> _Show | None:
 
 
 def _with_scripts(lines: list[str], ops: tuple[Op, ...], start: int) -> list[str]:
-    """Lines of the ops from `start` on, each with the place in the script that made the op, if that is known."""
+    """Lines of the ops from `start` on, each with the place in the script that created the op, if known."""
     for index, op in enumerate(ops[start : start + len(lines)] if start or len(lines) < len(ops) else ops):
         origin = op[7]
         location = origin[3] if origin is not None else None
@@ -156,7 +156,7 @@ class Lines:
         return out
 
     def _description(self, var: Var, indent: str) -> _Description:
-        """What stands around the name of a variable, found again by the identity of its tensor description."""
+        """The text around the name of a variable, cached by the identity of its tensor description."""
         key = (indent, *var[1:8], repr(var.parameter), var.written_defaults)
         result = self.described.get(key)
         if result is None:
@@ -200,7 +200,7 @@ class Lines:
         return _with_scripts(out, ops, start), refs
 
     def _braces(self, op: Op) -> _Braces:
-        """What stands between the braces of an op, kept for attributes of equal kinds and values."""
+        """The text between the braces of an op, cached for attributes of equal kinds and values."""
         values = op.attrs.values()
         exact = [repr(v) if isinstance(v, float | Floats) else v for v in values]  # tells -0.0 from 0.0
         key = (op.type, op.role_vars is None, *op.attrs, None, *map(type, values), *exact)

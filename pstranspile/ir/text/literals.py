@@ -1,4 +1,4 @@
-"""Names, strings and numbers: how they are written and read back."""
+"""Names, strings and numbers, and their textual form."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ESCAPED = re.compile(
 )
 _SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _LONG = {escape[1]: char for char, escape in _SHORT.items()}
-_ESCAPE = r"\\(?:x([89a-fA-F][0-9a-fA-F])|u([0-9a-fA-F]{4})|([^\n]?))"  # compiled where one is met
+_ESCAPE = r"\\(?:x([89a-fA-F][0-9a-fA-F])|u([0-9a-fA-F]{4})|([^\n]?))"  # compiled on first use
 
 
 def _escape(match: re.Match[str]) -> str:
@@ -59,17 +59,17 @@ def unquote(literal: str) -> str:
 
 
 def word(text: str) -> str:
-    """An op type, slot or attribute name as the text writes it: plain, or quoted where it must be."""
+    """An op type, slot or attribute name as text: plain, or quoted if necessary."""
     return text if _PLAIN_WORD(text) else quote(text)
 
 
 def read_word(text: str) -> str:
     """The op type, slot or attribute name that a WORD or STRING token stands for."""
-    return unquote(text) if text[0] == '"' else str(text)  # a plain str: tokens don't belong in programs
+    return unquote(text) if text[0] == '"' else str(text)  # a plain str, as programs must not hold tokens
 
 
 def name(text: str) -> str:
-    """A variable or program name without its sigil: plain, or quoted where it must be."""
+    """A variable or program name without its sigil: plain, or quoted if necessary."""
     return text if _PLAIN_NAME(text) else quote(text)
 
 
@@ -97,7 +97,7 @@ STORAGE_CLASSES = ("param", "state", "temp")
 """A parameter; a persistable variable; the rest."""
 
 WRITTEN_FIELDS = ("persistable", "need_check_feed", "lod_level")
-"""The optional fields of a variable that a ProgramDesc can write out although they are at their default."""
+"""The optional fields of a variable that a ProgramDesc can contain with their default values."""
 
 KIND_WORDS: dict[str, VarKind] = {
     "tensor": VarKind.LOD_TENSOR,

@@ -1,8 +1,8 @@
-"""The parse tables that Lark makes of the grammar, kept in a file, and the parser that runs on them.
+"""The parse tables that Lark makes of the grammar, stored in a file, and the parser that uses them.
 
-Importing Lark and making the tables takes longer than reading a small program. The file beside the grammar
-holds the tables with the hash of the grammar they were made from; where it is missing or the hash differs,
-Lark itself is used. `python -m pstranspile.ir.text.grammar` makes the file anew.
+Importing Lark and making the tables takes longer than reading a small program. The file next to the grammar holds the
+tables and the hash of the grammar. If it is missing or the hash differs, Lark itself is used. `python -m
+pstranspile.ir.text.grammar` makes the file anew.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FORMAT = 1
 
 
 def digest(grammar: str) -> str:
-    """What the tables are checked by: the layout of the file and the text of the grammar."""
+    """The hash that the tables are checked by: of the layout version and the text of the grammar."""
     return f"{FORMAT} {len(grammar)} {zlib.crc32(grammar.encode()):08x}"
 
 

@@ -1,4 +1,4 @@
-"""Printing: the canonical text of a program, statement by statement, each tagged with what it stands for."""
+"""Prints the canonical text of a program, statement by statement, each tagged with its value."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pstranspile.ir.text.schemas import Language
 
 
 class End(NamedTuple):
-    """What the closing brace of a block or program stands for."""
+    """The tag of the closing brace of a block or program."""
 
     of: Block | Program
 
 
 class Printed:
-    """The statements of a text, and for each the value it stands for (None: the version line or an empty line)."""
+    """The statements of a text, and the value of each (None: the version line or an empty line)."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

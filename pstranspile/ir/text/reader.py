@@ -1,4 +1,4 @@
-"""Reading one statement: from its parse tree to values of the model, reporting what is wrong on the way."""
+"""Reads one statement: from its parse tree to values of the model, reporting errors."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def _settings(children: Iterable[Node], known: Iterable[str], what: str, context
     return result
 
 
-def _setting_number(value: Token | None, kind: str, default: int, context: Context, low: int | None = None) -> int:
+def _setting_number(value: Token | None, kind: str, default: int, context: Context) -> int:
     if value is None:
         return default
     if value.type != kind:
         wanted = "a block (`^n`)" if kind == "LABEL" else "a number"
         context.report("syntax", f"expected {wanted} here", value)
         return default
-    return number(value, context, 32 if kind == "LABEL" else 64, low)
+    return number(value, context, 32 if kind == "LABEL" else 64)
 
 
 def read_program_head(node: Node, context: Context) -> ProgramHead:
@@ -163,7 +163,7 @@ def _elements(node: Node, context: Context) -> tuple[VarKind | DType, ...]:
 
 
 def _written(node: Node, context: Context) -> tuple[str, ...]:
-    """`written(persistable, lod_level)`: the fields that a file writes out although they are at their default."""
+    """`written(persistable, lod_level)`: the fields that a file contains with their default values."""
     names: list[str] = []
     for specs in nodes(node)[1:]:
         first = token(nodes(specs)[0], 0)
@@ -175,7 +175,7 @@ def _written(node: Node, context: Context) -> tuple[str, ...]:
 
 
 class _Description:
-    """What the words after the colon of a declaration add up to."""
+    """The combined meaning of the words after the colon of a declaration."""
 
     def __init__(self) -> None:
         self.kind: VarKind | None = None
@@ -264,7 +264,7 @@ def _parameter_settings(node: Node, context: Context) -> dict[str, Token]:
 
 
 def _parameter(node: Node | None, context: Context) -> tuple[ParameterInfo, bool]:
-    """What the braces of a `param` say, and whether it is persistable."""
+    """The properties in the braces of a `param`, and whether it is persistable."""
     result = _parameter_settings(node, context) if node is not None else {}
     regularizer = result.get("regularizer")
     info = ParameterInfo(

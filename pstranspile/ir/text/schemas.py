@@ -1,4 +1,4 @@
-"""What the text needs to know of op types: attribute kinds, and what an op carries unless it says otherwise."""
+"""The properties of op types that the text depends on: attribute kinds and defaults."""
 
 from __future__ import annotations
 

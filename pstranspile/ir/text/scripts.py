@@ -1,4 +1,4 @@
-"""Where in a Python script an op was made: `@train.py:20` at the end of its line."""
+"""The place in a Python script where an op was created: `@train.py:20` at the end of its line."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _WRITTEN = re.compile(r'(@(?:[A-Za-z0-9_.@/]+|"(?:[^"\\\n]|\\[^\n])*"):[0-9]+)[ 
 
 
 def script_text(location: Location | None) -> str:
-    """What stands after an op at this location, with the blank before it; nothing if no script is known."""
+    """The suffix of an op at this location, with the blank before it; empty if no script is known."""
     script = location.script if location is not None else None
     return f" @{name(script.file)}:{script.line}" if script is not None else ""
 
 
 def read_script(text: str) -> Location:
-    """The place that `@train.py:20` names. Raises ValueError for a bad escape, OverflowError for no line's number."""
+    """The place in `@train.py:20`. Raises ValueError for a bad escape, OverflowError for a line number out of range."""
     file, _, line = text.rpartition(":")
     if len(line.lstrip("0")) > 10 or not 0 < int(line) <= INT_MAX:
         raise OverflowError(line)
@@ -28,7 +28,7 @@ def read_script(text: str) -> Location:
 
 
 def script_of(op: Node, context: Context) -> Location | None:
-    """The place at the end of an op; reports what names no line."""
+    """The place at the end of an op; reports an invalid line number."""
     given = op.children[-1]
     if isinstance(given, Tree) or given.type != "SCRIPT":
         return None
@@ -42,7 +42,7 @@ def script_of(op: Node, context: Context) -> Location | None:
 
 
 class Scripts(dict[str, Location | None]):
-    """What each end of a line that begins with `@` names, None where it names no place in a script."""
+    """A cache of the ends of lines that begin with `@`: their place in a script, None if they name none."""
 
     def __missing__(self, end: str) -> Location | None:
         written = _WRITTEN(end)

@@ -54,14 +54,14 @@ def literal(value: Any, kind: AttrKind) -> str:
 
 
 def _needs_kind(value: Any, kind: AttrKind, known: AttrKind | None, schema: SchemaView | None) -> bool:
-    """Whether the kind must be written: it is not the schema's, or the literal alone does not tell."""
+    """Whether the kind must be written: it is not the schema's, and the literal implies another one or none."""
     if known is not None:
         return kind is not known
     return schema is not None or kind in (AttrKind.LONG, AttrKind.LONGS) or (kind in ELEMENT_KIND and not value)
 
 
 def attribute_list(op_type: str, attrs: Attrs, carries_role_vars: bool, language: Language) -> list[str]:
-    """What stands between the braces of an op: the attributes unlike the defaults, then the absent ones."""
+    """The text between the braces of an op: the attributes unlike the defaults, then the absent ones."""
     schema = language.schema_of(op_type)
     defaults = language.defaults(schema)
     out: list[str] = []
@@ -88,7 +88,7 @@ def braces_text(op_type: str, attrs: Attrs, carries_role_vars: bool, language: L
 
 
 class _Names:
-    """How names are written: as they must be, or (to make a template) as they are."""
+    """How names are written: quoted if necessary, or (to make a template) unquoted."""
 
     def __init__(self, write: Callable[[str], str]):
         self.write = write
@@ -147,7 +147,7 @@ def _tensor(tensor: TensorType) -> str:
 
 
 def _described(var: Var) -> str:
-    """What stands after the colon of a declaration."""
+    """The text after the colon of a declaration."""
     if (var.readers and var.kind is not VarKind.READER) or (var.elements and var.kind is not VarKind.TUPLE):
         raise ValueError(f"variable {var.name!r} is a {var.kind.name} but describes another kind")
     kind = KIND_TEXT[var.kind]

@@ -1,8 +1,8 @@
-"""Templates: what one statement read by Lark tells of every statement that differs only in names and literals.
+"""Templates: one statement read by Lark serves for every statement that differs only in names and literals.
 
-A statement is cut into its *skeleton* and the names or literals in between. The skeleton, with numbers put in
-for what was cut out (`%0`, `%1`, ...), is a statement that Lark parses and the ordinary reader reads; where
-the numbers turn up in the values is where the names of any other statement of this skeleton belong.
+A statement is split into its *skeleton* and the names or literals in between. The skeleton with numbered placeholders
+(`%0`, `%1`, ...) is a statement that Lark parses and the ordinary reader reads. Where the numbers occur in its value,
+the names of other statements with this skeleton belong.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from pstranspile.ir.text.tree import Node, Tree, node_at
 
 
 class Unfit(Exception):
-    """Raised when a text has to be read the plain way: it has errors, or is laid out in an unusual way."""
+    """Raised if a text needs the plain path: it has errors, or an unusual layout."""
 
 
 _CUT_LITERALS = re.compile(
     r'("(?:[^"\\\n]|\\[^\n])*"|(?<![-A-Za-z0-9_.@])-?[0-9]+(?:\.[0-9]*(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)?)'
 )
 _LONG = 2000
-"""Characters from which a list of numbers is read by itself, as they come: the pieces of a text take many times it."""
+"""A list of numbers with more characters is read separately, because its text hardly occurs again."""
 _LONG_LIST = re.compile(rf"(?<![^{{, \n])([A-Za-z_][A-Za-z0-9_.@]*)((?::[a-z]+)?=)\[([-+0-9.eE, \n]{{{_LONG},}})\]")
 _NEXT_NUMBER = re.compile(r"[ \n]*(-?[0-9]+(?:\.[0-9]*(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)?)[ \n]*(,|\Z)")
 _ONLY_ATTRIBUTES = re.compile(r'(?:[^"{}#\n]|"(?:[^"\\\n]|\\[^\n])*")*').fullmatch
@@ -93,7 +93,7 @@ def _slots_source(slots: Slots) -> str:
 
 
 class Ones(dict[str, tuple[str, ...]]):
-    """The tuple of one name, the same object for equal names. So are the names: look-ups need not compare them."""
+    """A cache of tuples of one name: equal names share one tuple and one string, so that look-ups are fast."""
 
     def __missing__(self, name: str) -> tuple[str, ...]:
         made = self[name] = (name,)
@@ -101,9 +101,9 @@ class Ones(dict[str, tuple[str, ...]]):
 
 
 def op_filler(parts: OpParts, count: int, ones: Ones) -> Callable[..., Op]:
-    """A function (names, (attributes, role variables or None), origin) -> Op, made for one skeleton.
+    """A function (names, (attributes, role variables or None), origin) -> Op, compiled for one skeleton.
 
-    It is compiled from Python source that holds nothing of the text but quoted slot names.
+    Its Python source contains nothing of the text but quoted slot names.
     """
     names = "".join([f"n{index}, " for index in range(count)])
     role_vars = _tuple_source(parts.role_vars, False) if parts.role_vars else "role_vars"
@@ -130,7 +130,7 @@ def op_filler(parts: OpParts, count: int, ones: Ones) -> Callable[..., Op]:
 
 
 def op_interpreter(parts: OpParts, ones: Ones) -> Callable[..., Op]:
-    """The same function as `op_filler` makes, without compiling anything: for skeletons that are seldom used."""
+    """The function of `op_filler` without compilation, for skeletons that are used seldom."""
 
     def slots(template: Slots, names: list[str]) -> Slots:
         if not template:
@@ -154,7 +154,7 @@ def op_interpreter(parts: OpParts, ones: Ones) -> Callable[..., Op]:
 
 
 class _Literals(NamedTuple):
-    """The attributes of one skeleton: constants, and where the literals that were cut out belong."""
+    """The attributes of one skeleton: constants, and the positions of its literals."""
 
     constants: tuple[tuple[str, AttrValue], ...]
     scalars: tuple[tuple[str, AttrKind, int], ...]
@@ -163,7 +163,7 @@ class _Literals(NamedTuple):
 
 
 def _convert(kind: AttrKind, literal: str) -> Any:
-    """The value of a literal that was cut out. Raises OverflowError or ValueError when it has none."""
+    """The value of a literal. Raises OverflowError or ValueError if it has none."""
     if kind is AttrKind.STRING:
         return unquote(literal)
     if kind is AttrKind.FLOAT:
@@ -186,7 +186,7 @@ def _numbers(text: str, start: int, end: int, kind: AttrKind) -> Iterator[int | 
 
 
 class AttributeReader:
-    """Reads the text between the braces of ops, once for each text and by skeleton where it is new."""
+    """Reads the text between the braces of ops, cached by text and by skeleton."""
 
     def __init__(self, language: Language):
         self.language = language
@@ -213,7 +213,7 @@ class AttributeReader:
         return merge_attributes(given, absent, self.language.defaults(schema))
 
     def _read_long(self, op_type: str, text: str) -> tuple[Attrs, tuple[str, ...] | None]:
-        """The same for a text with long lists: it is read with one number in each, then what they hold is put there."""
+        """Reads a text with long lists: with one number in each, then with the numbers put in."""
         result: dict[str, tuple[int, int]] = {}
 
         def cut(match: re.Match[str]) -> str:

@@ -6,9 +6,9 @@ from typing import TypeAlias, cast
 
 
 class Token(str):
-    """A piece of the text: `type` is the name of its terminal, lines and columns count from 1.
+    """A piece of the text: `type` is the name of its terminal; lines and columns count from 1.
 
-    Lark's own tokens have the same attributes and take the place of these when Lark parses.
+    Lark's own tokens have the same attributes and replace these if Lark parses.
     """
 
     __slots__ = ("column", "line", "start_pos", "type")
@@ -40,7 +40,7 @@ Node: TypeAlias = Tree
 
 
 def token(node: Node, index: int) -> Token:
-    """The child at `index`, which the grammar makes a token."""
+    """The child at `index`, which is a token by the grammar."""
     return cast(Token, node.children[index])
 
 
@@ -50,10 +50,10 @@ def tokens(node: Node) -> list[Token]:
 
 
 def nodes(node: Node) -> list[Node]:
-    """The children of a rule that has trees only (or, past some index, trees only)."""
+    """The children of a rule that has only trees (or only trees from some index on)."""
     return cast("list[Node]", node.children)
 
 
 def node_at(node: Node, index: int) -> Node:
-    """The child at `index`, which the grammar makes a tree."""
+    """The child at `index`, which is a tree by the grammar."""
     return cast(Node, node.children[index])

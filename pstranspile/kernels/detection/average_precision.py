@@ -1,4 +1,4 @@
-"""Kernels. How good what is found in images is."""
+"""Kernels. Mean average precision of detections."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from pstranspile.values import Array, LoDTensor
 
 
 class _Counts(NamedTuple):
-    """By class how many objects there are, and for each box that is found its score and whether it is right [boxes, 2],
-    and the same with whether it is wrong.
-    """
+    """For each class the number of objects, and the scores of its true and of its false positives, both [boxes, 2]."""
 
     objects: Array
     right: list[list[tuple[float, float]]]
@@ -28,17 +26,17 @@ class _Counts(NamedTuple):
 
 
 def _before(classes: int, state: tuple[object, object, object] | None) -> _Counts:
-    """What was gathered before; nothing without a state."""
+    """The counts of earlier batches; empty counts without a state."""
     objects = np.zeros(classes, "int32")
     right: list[list[tuple[float, float]]] = [[] for _ in range(classes)]
     wrong: list[list[tuple[float, float]]] = [[] for _ in range(classes)]
     if state is not None:
-        counts, *held = state
+        counts, *boxes = state
         values = plain(counts).reshape(-1)
         if len(values) != classes:
             raise ValueError(f"PosCount has {len(values)} classes, class_num is {classes}")
         objects += values
-        for slot, value, lists in zip(("TruePos", "FalsePos"), held, (right, wrong), strict=True):
+        for slot, value, lists in zip(("TruePos", "FalsePos"), boxes, (right, wrong), strict=True):
             parts = parts_of(value, slot)
             if len(parts) > classes:
                 raise ValueError(f"{slot} has {len(parts)} classes, class_num is {classes}")
@@ -53,21 +51,22 @@ class _Rule(NamedTuple):
     difficult: bool
 
 
-def _count(counts: _Counts, rule: _Rule, found: Array, label: Array) -> None:
-    """Adds what is found in one image. A box is right if it overlaps an object most that no likelier box has.
+def _count(counts: _Counts, rule: _Rule, detections: Array, label: Array) -> None:
+    """Adds the detections of one image. A box is right if no box of a larger score was matched with the object it
+    overlaps most.
 
-    Boxes of difficult objects count nowhere, unless these are to be found as well.
+    Boxes of difficult objects are ignored, unless difficult objects are evaluated as well.
     """
     marked = label.shape[1] == 6
     kinds, boxes = label[:, 0].astype("int64"), label[:, 2 if marked else 1 :]
     hard = (label[:, 1] != 0) if marked else np.zeros(len(label), bool)
     check_ids(kinds, rule.classes, "the label")
-    labels = found[:, 0].astype("int64")
+    labels = detections[:, 0].astype("int64")
     check_ids(labels[labels >= 0], rule.classes, "the label")
     counted = kinds if rule.difficult else kinds[~hard]
     np.add.at(counts.objects, counted, 1)
-    for number in sorted({int(each) for each in labels[labels >= 0]}):
-        mine, objects = found[labels == number], np.nonzero(kinds == number)[0]
+    for number in sorted({int(label) for label in labels[labels >= 0]}):
+        mine, objects = detections[labels == number], np.nonzero(kinds == number)[0]
         mine = mine[np.argsort(-mine[:, 1], kind="stable")]
         shares = overlaps(mine[:, 2:].clip(0, 1), boxes[objects], 0)
         taken = np.zeros(len(objects), bool)
@@ -84,7 +83,7 @@ def _count(counts: _Counts, rule: _Rule, found: Array, label: Array) -> None:
 
 
 def _precision(right: list[tuple[float, float]], wrong: list[tuple[float, float]], objects: int, ap_type: str) -> float:
-    """The average precision of a class; 0 where nothing was found."""
+    """The average precision of a class; 0 without detections."""
     marks = np.array(right).reshape(-1, 2)
     order = np.argsort(-marks[:, 0], kind="stable")
     hits, misses = np.cumsum(marks[order, 1]), np.cumsum(np.array(wrong).reshape(-1, 2)[order, 1])
@@ -95,14 +94,14 @@ def _precision(right: list[tuple[float, float]], wrong: list[tuple[float, float]
 
 
 def _gathered(lists: list[list[tuple[float, float]]]) -> LoDTensor:
-    ends = [0, *np.cumsum([len(each) for each in lists]).tolist()]
-    return LoDTensor(np.array([row for each in lists for row in each], "float32").reshape(-1, 2), [ends])
+    ends = [0, *np.cumsum([len(rows) for rows in lists]).tolist()]
+    return LoDTensor(np.array([row for rows in lists for row in rows], "float32").reshape(-1, 2), [ends])
 
 
 @kernel("detection_map", "AccumPosCount AccumTruePos AccumFalsePos MAP", lod="new")
 def _detection_map_values(op: Op) -> Run:
-    """Classes of which there is no object don't count in the mean; nor, as in Fluid, those that have as many objects as
-    the number of the background.
+    """The mean leaves out classes without objects. As in Fluid, it also leaves out classes whose number of objects
+    equals the number of the background class.
     """
     rule = _Rule(int_attr(op, "class_num"), real(op, "overlap_threshold"), flag(op, "evaluate_difficult"))
     background, ap_type = int_attr(op, "background_label"), one_of(op, "ap_type", AP_TYPES, "DetectRes")
@@ -112,16 +111,16 @@ def _detection_map_values(op: Op) -> Run:
     ) -> tuple[Array, LoDTensor, LoDTensor, Array]:
         there = HasState is not None and bool(plain(HasState).reshape(-1)[:1].any())
         counts = _before(rule.classes, (PosCount, TruePos, FalsePos) if there else None)
-        found, labels = parts_of(DetectRes, "DetectRes"), parts_of(Label, "Label")
-        require_count(found, len(labels), "DetectRes")
-        for rows, objects in zip(found, labels, strict=True):
+        detections, labels = parts_of(DetectRes, "DetectRes"), parts_of(Label, "Label")
+        require_count(detections, len(labels), "DetectRes")
+        for rows, objects in zip(detections, labels, strict=True):
             _count(counts, rule, rows, objects)
-        each = [
+        precisions = [
             _precision(counts.right[number], counts.wrong[number], int(counts.objects[number]), ap_type)
             for number in range(rule.classes)
             if counts.objects[number] not in (0, background)
         ]
-        mean = np.array([sum(each) / len(each) if each else 0.0], "float32")
+        mean = np.array([sum(precisions) / len(precisions) if precisions else 0.0], "float32")
         return counts.objects[:, None], _gathered(counts.right), _gathered(counts.wrong), mean
 
     return run

@@ -18,7 +18,7 @@ from pstranspile.kernels.boxes import (
 )
 from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.ragged import plain, with_lod
-from pstranspile.ops.attributes import flag, int_attr, real, reals_attr, text
+from pstranspile.ops.attributes import flag, int_attr, reals_attr, text
 from pstranspile.ops.detection.boxes import ENCODE
 from pstranspile.values import Array
 
@@ -37,7 +37,7 @@ def _iou_similarity_values(op: Op) -> Run:
 
 @kernel("box_coder", "OutputBox")
 def _box_coder_values(op: Op) -> Run:
-    """Priors lie along the second dim of codes, with `axis` 1 along the first."""
+    """Priors lie along the second dim of codes, or with `axis` 1 along the first."""
     edge = 0 if flag(op, "box_normalized") else 1
     encodes, axis, variance = text(op, "code_type") == ENCODE, int_attr(op, "axis"), reals_attr(op, "variance")
 
@@ -63,7 +63,7 @@ def _box_coder_values(op: Op) -> Run:
 
 @plain_kernel("box_clip", "Output", lod="own")
 def _box_clip_values(Input: object, ImInfo: object) -> object:
-    """Images had the sizes of ImInfo before they were scaled by its last column."""
+    """The last column of ImInfo is the scale of the image; dividing by it gives the size of the original image."""
     boxes, info = plain(Input), plain(ImInfo)
     ends = offsets_of(Input, len(boxes))
     require_count(ends[1:], len(info), "Input")
@@ -76,28 +76,25 @@ def _box_clip_values(Input: object, ImInfo: object) -> object:
 
 @plain_kernel("polygon_box_transform", "Output")
 def _polygon_box_transform_values(Input: Array) -> Array:
-    """Even channels are distances along a row, odd ones along a column."""
+    """Even channels hold distances along a row, channels 1, 3, ... distances along a column."""
     result = np.empty_like(Input)
     result[:, ::2] = 4 * np.arange(Input.shape[3]) - Input[:, ::2]
     result[:, 1::2] = 4 * np.arange(Input.shape[2])[:, None] - Input[:, 1::2]
     return result
 
 
-@kernel("box_decoder_and_assign", "DecodeBox OutputAssignBox")
-def _box_decoder_and_assign_values(op: Op) -> Run:
-    """Where no class but the first has a score above -1, the prior box itself is assigned."""
-    largest = real(op, "box_clip")
-
-    def run(PriorBox: Array, PriorBoxVar: Array | None, TargetBox: Array, BoxScore: Array) -> tuple[Array, Array]:
-        rows, classes = BoxScore.shape
-        spread = 1.0 if PriorBoxVar is None else PriorBoxVar.reshape(-1)
-        boxes = decoded(PriorBox[:, None], TargetBox.reshape(rows, classes, 4), spread, 1, largest)
-        scores = BoxScore[:, 1:]
-        if not scores.shape[1]:
-            return boxes.reshape(TargetBox.shape), PriorBox.copy()
-        best = scores.argmax(axis=1)
-        there = scores[np.arange(rows), best] > -1
-        assigned = np.where(there[:, None], boxes[np.arange(rows), best + 1], PriorBox)
-        return boxes.reshape(TargetBox.shape), assigned
-
-    return run
+@plain_kernel("box_decoder_and_assign", "DecodeBox OutputAssignBox")
+def _box_decoder_and_assign_values(
+    PriorBox: Array, PriorBoxVar: Array | None, TargetBox: Array, BoxScore: Array, *, box_clip: float
+) -> tuple[Array, Array]:
+    """The prior box itself is assigned if no class but the first has a score above -1."""
+    rows, classes = BoxScore.shape
+    spread = 1.0 if PriorBoxVar is None else PriorBoxVar.reshape(-1)
+    boxes = decoded(PriorBox[:, None], TargetBox.reshape(rows, classes, 4), spread, 1, box_clip)
+    scores = BoxScore[:, 1:]
+    if not scores.shape[1]:
+        return boxes.reshape(TargetBox.shape), PriorBox.copy()
+    best = scores.argmax(axis=1)
+    there = scores[np.arange(rows), best] > -1
+    assigned = np.where(there[:, None], boxes[np.arange(rows), best + 1], PriorBox)
+    return boxes.reshape(TargetBox.shape), assigned

@@ -1,4 +1,4 @@
-"""Kernels. Masks of objects that train regions."""
+"""Kernels. Mask targets of regions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pstranspile.ops.attributes import int_attr
 from pstranspile.values import Array, LoDTensor
 
 _FINER = 5
-"""Edges of polygons are drawn on a grid that is so many times finer than that of the mask."""
+"""Edges of polygons are drawn on a grid this many times finer than that of the mask."""
 
 
 def _edge(start: Array, stop: Array) -> Array:
@@ -35,7 +35,8 @@ def _edge(start: Array, stop: Array) -> Array:
 def _drawn(polygon: Array, side: int) -> Array:
     """The pixels [side, side] inside of a polygon [corners, 2].
 
-    As masks of COCO are drawn: each step of the outline over a column of pixels' middles switches the pixels below it.
+    Masks are rasterised like those of COCO: each crossing of the outline with the middle of a column of pixels toggles
+    the pixels below it.
     """
     corners = (_FINER * polygon.astype("float64") + 0.5).astype("int64")
     ends = np.roll(corners, -1, axis=0)
@@ -52,7 +53,7 @@ def _drawn(polygon: Array, side: int) -> Array:
 
 
 def _mask(polygons: list[Array], box: Array, side: int) -> Array:
-    """The pixels of an object in a box that is brought to `side` by `side` pixels."""
+    """The pixels of an object in a box that is scaled to `side` by `side` pixels."""
     sides = np.maximum(box[2:] - box[:2], 1)
     drawn = [_drawn((polygon - box[:2]) * polygon.dtype.type(side) / sides, side) for polygon in polygons]
     return np.any(drawn, axis=0)
@@ -71,7 +72,7 @@ def _polygons(segments: object, images: int) -> list[list[list[Array]]]:
 
 
 def _around(polygons: list[Array]) -> Array:
-    """The box around polygons."""
+    """The bounding box of polygons."""
     if not polygons or not min(map(len, polygons)):
         raise ValueError("an object of GtSegms has no corner")
     points = np.concatenate(polygons)
@@ -80,8 +81,8 @@ def _around(polygons: list[Array]) -> Array:
 
 @kernel("generate_mask_labels", "MaskRois RoiHasMaskInt32 MaskInt32", lod="new")
 def _generate_mask_labels_values(op: Op) -> Run:
-    """A region has the mask of the object whose polygons it overlaps most; an image without such a region gives its
-    first one, which counts nowhere.
+    """A region gets the mask of the object whose polygons it overlaps most. An image without such a region gives its
+    first region, with the label -1.
     """
     classes, side = int_attr(op, "num_classes"), int_attr(op, "resolution")
 
@@ -100,7 +101,7 @@ def _generate_mask_labels_values(op: Op) -> Run:
             return rois[places], places.astype("int32")[:, None], masks[:1].reshape(1, -1)
         check_ids(labels[places], classes, "the label")
         boxes = rois[places] / scale
-        best = pixel_overlaps(boxes, np.stack([_around(each) for each in whole])).argmax(axis=1)
+        best = pixel_overlaps(boxes, np.stack([_around(item) for item in whole])).argmax(axis=1)
         for row, (box, number) in enumerate(zip(boxes, best, strict=True)):
             masks[row, labels[places[row]]] = _mask(whole[number], box, side).reshape(-1)
         return rois[places], places.astype("int32")[:, None], masks.reshape(len(places), -1)
@@ -109,15 +110,15 @@ def _generate_mask_labels_values(op: Op) -> Run:
         ImInfo: object, GtClasses: object, IsCrowd: object, GtSegms: object, Rois: object, LabelsInt32: object
     ) -> tuple[LoDTensor, ...]:
         info = plain(ImInfo)
-        held = {"Rois": Rois, "LabelsInt32": LabelsInt32, "GtClasses": GtClasses, "IsCrowd": IsCrowd}
-        given = {slot: parts_of(value, slot) for slot, value in held.items()}
+        inputs = {"Rois": Rois, "LabelsInt32": LabelsInt32, "GtClasses": GtClasses, "IsCrowd": IsCrowd}
+        given = {slot: parts_of(value, slot) for slot, value in inputs.items()}
         for slot, sequences in given.items():
             require_count(sequences, len(info), slot)
         rois, labels, kinds, crowd = given.values()
-        found = [
+        results = [
             of(rois[at], labels[at].reshape(-1), info[at, 2], kinds[at].reshape(-1), crowd[at].reshape(-1), objects)
             for at, objects in enumerate(_polygons(GtSegms, len(info)))
         ]
-        return tuple(joined([each[slot] for each in found]) for slot in range(3))
+        return tuple(joined([item[slot] for item in results]) for slot in range(3))
 
     return run

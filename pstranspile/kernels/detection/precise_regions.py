@@ -1,4 +1,4 @@
-"""Kernels. Regions of feature maps brought to one size by integrals over their parts."""
+"""Kernels. Regions of feature maps pooled by exact integration."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import NamedTuple
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.kernels.ragged import plain
 from pstranspile.kernels.regions import PooledSize, images_of, pooled_size
 from pstranspile.values import Array
 
 
 class _Integrals(NamedTuple):
-    """Integrals of a feature map over the parts of a region, which are the products of those along both dims.
+    """The integrals of a feature map over the parts of a region, which are products of integrals along each dim.
 
     `down` [rows of the result, height] and `along` [columns, width] are the integrals of each pixel's weight over
-    parts, `area` that of a part (0 for one without).
+    parts. `area` is the area of a part (0 for an empty one).
     """
 
     down: Array
@@ -26,7 +26,7 @@ class _Integrals(NamedTuple):
 
 
 def _ramp(x: Array) -> Array:
-    """The integral up to x of the weight of a pixel at 0, which falls to 0 at its neighbours."""
+    """The integral up to x of the weight of a pixel at 0, which falls linearly to 0 at its neighbours."""
     x = x.clip(-1, 1)
     return np.where(x < 0, (1 + x) ** 2 / 2, 0.5 + x - x**2 / 2)
 
@@ -43,7 +43,7 @@ def _bounds(start: Array, stop: Array, count: int) -> tuple[Array, Array]:
 
 
 class _Region(NamedTuple):
-    """A region's parts: where they begin and end down a column and along a row."""
+    """Where the parts of a region begin and end, down a column and along a row."""
 
     top: Array
     bottom: Array
@@ -64,27 +64,24 @@ def _precise_regions(rois: Array, size: PooledSize) -> list[_Region]:
 
 
 def _ends_of(counts: Array | None) -> Array | None:
-    """Where the regions of each image begin and end, from how many each has."""
+    """The offsets of each image's regions, from the number of regions in each image."""
     return None if counts is None else np.concatenate([[0], np.cumsum(plain(counts).reshape(-1))])
 
 
-@kernel("prroi_pool", lod="new")
-def _prroi_pool_values(op: Op) -> Run:
-    """X between pixels is bilinear, and 0 outside. Parts without an area are 0."""
-    size = pooled_size(op)
-
-    def run(X: object, ROIs: object, BatchRoINums: Array | None) -> Array:
-        x, rois = plain(X), plain(ROIs)
-        images = images_of(ROIs, _ends_of(BatchRoINums), len(x))
-        out = np.zeros((len(rois), x.shape[1], size.height, size.width), x.dtype)
-        for number, region in enumerate(_precise_regions(rois, size)):
-            of = region.integrals(x.shape[2:])
-            there = of.area > 0
-            total = of.down @ x[images[number]] @ of.along.T
-            out[number] = np.where(there, total / np.where(there, of.area, 1), 0)
-        return out
-
-    return run
+@plain_kernel("prroi_pool", lod="new")
+def _prroi_pool_values(
+    X: object, ROIs: object, BatchRoINums: Array | None, *, size: PooledSize = per_op(pooled_size)
+) -> Array:
+    """X is interpolated bilinearly between pixels, and is 0 outside. Empty parts are 0."""
+    x, rois = plain(X), plain(ROIs)
+    images = images_of(ROIs, _ends_of(BatchRoINums), len(x))
+    out = np.zeros((len(rois), x.shape[1], size.height, size.width), x.dtype)
+    for number, region in enumerate(_precise_regions(rois, size)):
+        of = region.integrals(x.shape[2:])
+        there = of.area > 0
+        total = of.down @ x[images[number]] @ of.along.T
+        out[number] = np.where(there, total / np.where(there, of.area, 1), 0)
+    return out
 
 
 @kernel("prroi_pool_grad", "X@GRAD ROIs@GRAD", lod="new")

@@ -1,4 +1,4 @@
-"""Kernels. Boxes laid over the places of a feature map."""
+"""Kernels. Prior boxes and anchors on the grid of a feature map."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from math import floor, sqrt
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.ops.attributes import flag, ints_attr, real, reals_attr
 from pstranspile.ops.detection.priors import SAME_RATIO, expanded_ratios, positive
 from pstranspile.values import Array
 
 
 def _steps(op: Op, feature: Array, image: Array) -> tuple[float, float]:
-    """How many pixels places are apart, along a row and along a column."""
+    """The distance of neighbouring grid cells in pixels, along a row and along a column."""
     across, down = real(op, "step_w"), real(op, "step_h")
     if not across or not down:
         return image.shape[3] / feature.shape[3], image.shape[2] / feature.shape[2]
@@ -22,12 +22,12 @@ def _steps(op: Op, feature: Array, image: Array) -> tuple[float, float]:
 
 
 def _centers(op: Op, count: int, step: float, kind: object) -> Array:
-    """Where the middles of places are, in pixels."""
+    """The middles of the grid cells in pixels."""
     return ((np.arange(count) + real(op, "offset")) * step).astype(kind)
 
 
 def _half_sizes(op: Op) -> Array:
-    """Half the width and the height of the boxes of one place [boxes, 2], in their order."""
+    """Half the width and half the height of each box of a grid cell [boxes, 2], in their order."""
     result: list[tuple[float, float]] = []
     most = reals_attr(op, "max_sizes")
     for number, least in enumerate(positive(op, "min_sizes")):
@@ -49,32 +49,29 @@ def _differs(ratio: float) -> bool:
 
 
 def _spread(op: Op, boxes: Array) -> tuple[Array, Array]:
-    """Boxes, cut at the edges if wanted, and the variances of each."""
+    """Boxes, clipped to the image if wanted, and the variances of each."""
     if flag(op, "clip"):
         boxes = boxes.clip(0, 1)
     return boxes, np.broadcast_to(np.array(reals_attr(op, "variances"), boxes.dtype), boxes.shape).copy()
 
 
-@kernel("prior_box", "Boxes Variances", lod="none")
-def _prior_box_values(op: Op) -> Run:
-    halves = _half_sizes(op)
-
-    def run(Input: Array, Image: Array) -> tuple[Array, Array]:
-        across, down = _steps(op, Input, Image)
-        height, width = Input.shape[2:]
-        middles = np.empty((height, width, 1, 2), Input.dtype)
-        middles[..., 0] = _centers(op, width, across, Input.dtype)[:, None]
-        middles[..., 1] = _centers(op, height, down, Input.dtype)[:, None, None]
-        image = np.array([Image.shape[3], Image.shape[2]], Input.dtype)
-        half = halves.astype(Input.dtype)
-        return _spread(op, np.concatenate([(middles - half) / image, (middles + half) / image], axis=3))
-
-    return run
+@plain_kernel("prior_box", "Boxes Variances", lod="none")
+def _prior_box_values(
+    Input: Array, Image: Array, *, op: Op, halves: Array = per_op(_half_sizes)
+) -> tuple[Array, Array]:
+    across, down = _steps(op, Input, Image)
+    height, width = Input.shape[2:]
+    middles = np.empty((height, width, 1, 2), Input.dtype)
+    middles[..., 0] = _centers(op, width, across, Input.dtype)[:, None]
+    middles[..., 1] = _centers(op, height, down, Input.dtype)[:, None, None]
+    image = np.array([Image.shape[3], Image.shape[2]], Input.dtype)
+    half = halves.astype(Input.dtype)
+    return _spread(op, np.concatenate([(middles - half) / image, (middles + half) / image], axis=3))
 
 
 @kernel("density_prior_box", "Boxes Variances", lod="none")
 def _density_prior_box_values(op: Op) -> Run:
-    """Around each place boxes of one size stand in a square grid, whose distances are whole pixels."""
+    """Boxes of one size form a square grid around the middle of a cell, at distances of whole pixels."""
     sizes, ratios = reals_attr(op, "fixed_sizes"), positive(op, "fixed_ratios")
     densities = ints_attr(op, "densities")
 
@@ -110,7 +107,7 @@ def _density_prior_box_values(op: Op) -> Run:
 
 @kernel("anchor_generator", "Anchors Variances", lod="none")
 def _anchor_generator_values(op: Op) -> Run:
-    """The sides of anchors of the size of a place are whole pixels; other sizes are multiples of them."""
+    """An anchor as large as a grid cell has sides of whole pixels. Other sizes are multiples of it."""
     across, down = positive(op, "stride")
     sides: list[tuple[float, float]] = []
     for ratio in positive(op, "aspect_ratios"):

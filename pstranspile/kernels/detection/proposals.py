@@ -1,4 +1,4 @@
-"""Kernels. Where objects may be: which anchors train what, which boxes are proposed, and on which level they are."""
+"""Kernels. Region proposals: targets of anchors, proposed boxes, and their levels of a pyramid."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pstranspile.kernels.boxes import (
     require_count,
 )
 from pstranspile.kernels.context import Surroundings
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import check_ids
 from pstranspile.kernels.ragged import plain
 from pstranspile.kernels.random.streams import words
@@ -29,14 +29,14 @@ from pstranspile.ops.attributes import flag, int_attr, real, reals_attr
 from pstranspile.values import Array, LoDTensor
 
 _ALIKE = 1e-5
-"""Overlaps that differ by less are one."""
+"""Overlaps with a smaller difference count as equal."""
 
 Drawn = Callable[[int], Array]
-"""From a count to so many random words."""
+"""A function from a count to that many random words."""
 
 
 def _source(op: Op, slot: str, surroundings: Surroundings) -> Drawn | None:
-    """Fresh random words, each time others; None where the op takes the first ones instead of random ones."""
+    """A source of fresh random words; None if the op takes the first candidates instead of random ones."""
     if not flag(op, "use_random"):
         return None
     key, offset = surroundings.stream(op.output(slot) or op.type, 0)
@@ -50,7 +50,7 @@ def _source(op: Op, slot: str, surroundings: Surroundings) -> Drawn | None:
 
 
 def _sampled(places: Array, count: int, drawn: Drawn | None) -> Array:
-    """At most so many of the places."""
+    """At most `count` of the indices."""
     count = max(count, 0)
     if len(places) <= count:
         return places
@@ -60,8 +60,10 @@ def _sampled(places: Array, count: int, drawn: Drawn | None) -> Array:
 
 
 class _Targets(NamedTuple):
-    """Places among the anchors of an image: those that train boxes, those with an object and those without; for each of
-    the first whether its box counts (an anchor that has lost its object counts nowhere), and its object.
+    """Indices among the anchors of an image: anchors that train boxes, those with an object, and those without.
+
+    For each of the first there is also whether its box counts, and its object. The box of an anchor that lost its
+    object does not count.
     """
 
     boxes: Array
@@ -72,7 +74,9 @@ class _Targets(NamedTuple):
 
 
 class _Rule(NamedTuple):
-    """From which overlap on anchors have an object, below which they have none; how many are taken, of which share."""
+    """The overlap from which on anchors have an object, the one below which they have none, and how many anchors of
+    which share are taken.
+    """
 
     positive: float
     negative: float
@@ -81,9 +85,9 @@ class _Rule(NamedTuple):
 
 
 def _assigned(shares: Array, rule: _Rule, drawn: Drawn | None) -> _Targets:
-    """The anchors that train, of overlaps [anchors, objects].
+    """The anchors that train, from the overlaps [anchors, objects].
 
-    Those that overlap an object most have it, however little; so do those that overlap one enough.
+    An anchor has an object if it overlaps the object most of all anchors, or if the overlap reaches the threshold.
     """
     if shares.shape[1]:
         most = shares.max(axis=1)
@@ -98,14 +102,14 @@ def _assigned(shares: Array, rule: _Rule, drawn: Drawn | None) -> _Targets:
         positive = _sampled(positive, int(np.float32(rule.share) * np.float32(rule.size)), drawn)
         negative = _sampled(negative, rule.size - len(positive), drawn)
     lost = int(np.isin(negative, positive).sum())
-    held = positive[~np.isin(positive, negative)]
-    boxes = np.concatenate([np.repeat(positive[:1], lost), held])
+    matched = positive[~np.isin(positive, negative)]
+    boxes = np.concatenate([np.repeat(positive[:1], lost), matched])
     counts = np.arange(len(boxes)) >= lost
-    return _Targets(boxes, held, np.sort(negative), counts, objects[boxes])
+    return _Targets(boxes, matched, np.sort(negative), counts, objects[boxes])
 
 
 def _objects_of(boxes: object, crowd: object, info: Array) -> list[tuple[Array, Array]]:
-    """Of each image the objects that are no crowds, scaled as the image is, and their places."""
+    """For each image the objects that are not crowds, scaled like the image, and their indices."""
     parts, crowds = parts_of(boxes, "GtBoxes"), parts_of(crowd, "IsCrowd")
     require_count(parts, len(info), "GtBoxes")
     require_count(crowds, len(info), "IsCrowd")
@@ -119,7 +123,7 @@ def _objects_of(boxes: object, crowd: object, info: Array) -> list[tuple[Array, 
 
 
 def _inside(anchors: Array, info: Array, beyond: float) -> Array:
-    """The anchors that lie in an image, or at most so far beyond its edges; below 0: all."""
+    """The anchors within an image or within a margin around it; below 0: all."""
     if beyond < 0:
         return np.arange(len(anchors))
     low, high = anchors[:, :2] >= -beyond, anchors[:, 2:] < info[1::-1] + anchors.dtype.type(beyond)
@@ -132,7 +136,7 @@ def _weights(counts: Array, kind: object) -> Array:
 
 @kernel("rpn_target_assign", "LocationIndex ScoreIndex TargetBBox TargetLabel BBoxInsideWeight", lod="new")
 def _rpn_target_assign_values(op: Op) -> Run:
-    """Objects are those of the image before it was scaled."""
+    """Objects are given in coordinates of the original image."""
     rule = _Rule(
         real(op, "rpn_positive_overlap"),
         real(op, "rpn_negative_overlap"),
@@ -199,7 +203,7 @@ def _generate_proposals_values(op: Op) -> Run:
     overlap, least, eta = real(op, "nms_thresh"), max(real(op, "min_size"), 1.0), real(op, "eta")
 
     def large_enough(boxes: Array, info: Array) -> Array:
-        """The boxes that were large enough before their image was scaled, and whose middles lie in it."""
+        """The boxes that are large enough in the original image, and whose middles lie in the image."""
         sides = (boxes[:, 2:] - boxes[:, :2]) / info[2] + 1
         middles = boxes[:, :2] + (boxes[:, 2:] - boxes[:, :2] + 1) / 2
         return np.nonzero(((sides >= least) & (middles <= info[1::-1])).all(axis=1))[0]
@@ -225,15 +229,15 @@ def _generate_proposals_values(op: Op) -> Run:
         places = codes.reshape(images, -1, 4, *codes.shape[2:]).transpose(0, 3, 4, 1, 2).reshape(images, -1, 4)
         if not rows.shape[1] == places.shape[1] == len(anchors) == len(variances):
             raise ValueError(f"{rows.shape[1]} scores and {places.shape[1]} boxes, but {len(anchors)} anchors")
-        found = [of(*each, anchors, variances) for each in zip(rows, places, info, strict=True)]
-        ends = np.cumsum([len(boxes) for boxes, _ in found], dtype="int64")
-        return joined([boxes for boxes, _ in found]), joined([score for _, score in found]), ends
+        results = [of(*item, anchors, variances) for item in zip(rows, places, info, strict=True)]
+        ends = np.cumsum([len(boxes) for boxes, _ in results], dtype="int64")
+        return joined([boxes for boxes, _ in results]), joined([score for _, score in results]), ends
 
     return run
 
 
 class _Sampling(NamedTuple):
-    """How proposals are taken: how many, of which share; from which overlap on, and between which, they count."""
+    """How many proposals are sampled, the share with objects, and the ranges of overlap that count."""
 
     size: int
     share: float
@@ -244,10 +248,10 @@ class _Sampling(NamedTuple):
 
 
 def _candidates(rois: Array, scale: float, objects: Array, cascade: bool) -> Array:
-    """The boxes that may train: proposals, scaled back, and the objects before them.
+    """The boxes that may train: the objects, then the proposals, scaled back to the original image.
 
-    In a cascade they are the proposals with an area alone; as in Fluid, as many of the first as there are objects are
-    not scaled back.
+    In a cascade they are the proposals with an area. As in Fluid, as many of the first of these as there are objects
+    are not scaled back.
     """
     if not cascade:
         return np.concatenate([objects, rois / scale])
@@ -257,10 +261,10 @@ def _candidates(rois: Array, scale: float, objects: Array, cascade: bool) -> Arr
 
 
 def _training(shares: Array, crowd: Array, rule: _Sampling, drawn: Drawn | None) -> tuple[Array, Array, Array]:
-    """Of overlaps [boxes, objects] the boxes with an object, the object of each, and the boxes without.
+    """The boxes with an object, the object of each, and the boxes without, from the overlaps [boxes, objects].
 
-    The first boxes are the objects themselves; those that are crowds don't count. (As in Fluid, in a cascade the boxes
-    in their places don't.)
+    The first boxes are the objects themselves; crowds among them are ignored. As in Fluid, a cascade ignores the
+    proposals at the same indices.
     """
     most = shares.max(axis=1, initial=0)
     most[: len(crowd)][crowd[: len(most)] != 0] = -1
@@ -276,7 +280,7 @@ def _training(shares: Array, crowd: Array, rule: _Sampling, drawn: Drawn | None)
 
 @kernel("generate_proposal_labels", "Rois LabelsInt32 BboxTargets BboxInsideWeights BboxOutsideWeights", lod="new")
 def _generate_proposal_labels_values(op: Op) -> Run:
-    """The objects themselves are proposals, too, but not in a cascade, which takes all that count."""
+    """The objects count as proposals too, except in a cascade, which takes all proposals that count."""
     rule = _Sampling(
         int_attr(op, "batch_size_per_im"),
         real(op, "fg_fraction"),
@@ -292,7 +296,7 @@ def _generate_proposal_labels_values(op: Op) -> Run:
     )
 
     def spread(codes: Array, labels: Array) -> tuple[Array, Array]:
-        """Codes in the columns of their class, and where they are."""
+        """Codes in the columns of their class, and a mask of these columns."""
         result = np.zeros((len(labels), classes, 4), codes.dtype)
         mask = np.zeros_like(result)
         columns = np.where(labels[: len(codes)] > 0, 1, 0) if agnostic else labels[: len(codes)]
@@ -310,8 +314,8 @@ def _generate_proposal_labels_values(op: Op) -> Run:
         surroundings: Surroundings,
     ) -> tuple[LoDTensor, ...]:
         info, drawn = plain(ImInfo), _source(op, "Rois", surroundings)
-        held = {"RpnRois": RpnRois, "GtClasses": GtClasses, "IsCrowd": IsCrowd, "GtBoxes": GtBoxes}
-        given = {slot: parts_of(value, slot) for slot, value in held.items()}
+        inputs = {"RpnRois": RpnRois, "GtClasses": GtClasses, "IsCrowd": IsCrowd, "GtBoxes": GtBoxes}
+        given = {slot: parts_of(value, slot) for slot, value in inputs.items()}
         for slot, sequences in given.items():
             require_count(sequences, len(info), slot)
         parts: list[tuple[Array, ...]] = []
@@ -336,7 +340,7 @@ def _generate_proposal_labels_values(op: Op) -> Run:
 
 @kernel("distribute_fpn_proposals", "MultiFpnRois RestoreIndex", lod="new")
 def _distribute_fpn_proposals_values(op: Op) -> Run:
-    """A box as large as `refer_scale` squared is on `refer_level`, one of twice the sides a level higher."""
+    """A box of the area `refer_scale` squared is on `refer_level`. Twice the sides means one level higher."""
     least, most = int_attr(op, "min_level"), int_attr(op, "max_level")
     level, scale = int_attr(op, "refer_level"), int_attr(op, "refer_scale")
     if scale < 1:
@@ -362,22 +366,19 @@ def _distribute_fpn_proposals_values(op: Op) -> Run:
     return run
 
 
-@kernel("collect_fpn_proposals", "FpnRois", lod="new")
-def _collect_fpn_proposals_values(op: Op) -> Run:
-    count = int_attr(op, "post_nms_topN")
-
-    def run(MultiLevelRois: list[object], MultiLevelScores: list[object]) -> LoDTensor:
-        levels = [offsets_of(rois, len(plain(rois))) for rois in MultiLevelRois]
-        images = len(levels[0]) - 1
-        for rois, scores, ends in zip(MultiLevelRois, MultiLevelScores, levels, strict=True):
-            if len(plain(rois)) != plain(scores).size or len(ends) - 1 != images:
-                raise ValueError("the levels have other images, or other numbers of boxes and scores")
-        image = np.concatenate([np.repeat(np.arange(images), np.diff(ends)) for ends in levels])
-        rois = np.concatenate([plain(each) for each in MultiLevelRois])
-        scores = np.concatenate([plain(each).reshape(-1) for each in MultiLevelScores])
-        order = np.argsort(-scores, kind="stable")[: max(count, 0)]
-        order = order[np.argsort(image[order], kind="stable")]
-        ends = [0, *np.cumsum(np.bincount(image[order], minlength=images)).tolist()]
-        return LoDTensor(rois[order], [ends])
-
-    return run
+@plain_kernel("collect_fpn_proposals", "FpnRois", lod="new")
+def _collect_fpn_proposals_values(
+    MultiLevelRois: list[object], MultiLevelScores: list[object], *, post_nms_topN: int
+) -> LoDTensor:
+    levels = [offsets_of(rois, len(plain(rois))) for rois in MultiLevelRois]
+    images = len(levels[0]) - 1
+    for rois, scores, ends in zip(MultiLevelRois, MultiLevelScores, levels, strict=True):
+        if len(plain(rois)) != plain(scores).size or len(ends) - 1 != images:
+            raise ValueError("the levels have other images, or other numbers of boxes and scores")
+    image = np.concatenate([np.repeat(np.arange(images), np.diff(ends)) for ends in levels])
+    rois = np.concatenate([plain(item) for item in MultiLevelRois])
+    scores = np.concatenate([plain(item).reshape(-1) for item in MultiLevelScores])
+    order = np.argsort(-scores, kind="stable")[: max(post_nms_topN, 0)]
+    order = order[np.argsort(image[order], kind="stable")]
+    ends = [0, *np.cumsum(np.bincount(image[order], minlength=images)).tolist()]
+    return LoDTensor(rois[order], [ends])

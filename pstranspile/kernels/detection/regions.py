@@ -1,4 +1,4 @@
-"""Kernels. Regions of feature maps brought to one size."""
+"""Kernels. Regions of feature maps pooled to one size."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.kernels.boxes import rounded
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.kernels.ragged import plain
 from pstranspile.kernels.regions import PooledSize, Samples, edge_samples, images_of, pooled_size, scattered
 from pstranspile.ops.attributes import int_attr
 from pstranspile.values import Array
 
 Part = tuple[int, int, int, slice, slice]
-"""A region, row and column of a result, and the rows and columns of the feature map that it is made of."""
+"""A region, a row and a column of its result, and the rows and columns of the feature map that it covers."""
 
 
 def _edges(start: Array, side: Array, count: int, limit: int) -> tuple[Array, Array]:
@@ -28,7 +28,7 @@ def _edges(start: Array, side: Array, count: int, limit: int) -> tuple[Array, Ar
 
 
 def _whole_parts(rois: Array, size: PooledSize, dims: tuple[int, int]) -> Iterator[Part]:
-    """The parts of regions whose edges are rounded to pixels; those without a pixel are left out."""
+    """The parts of regions whose edges are rounded to pixels, without empty parts."""
     for number, roi in enumerate(rounded(rois * rois.dtype.type(size.scale))):
         sides = np.maximum(roi[2:] - roi[:2] + 1, 1)
         top, bottom = _whole_edges(roi[1], sides[1] / size.height, size.height, dims[0])
@@ -50,43 +50,37 @@ def _filled(number: int, top: Array, bottom: Array, left: Array, right: Array) -
                 yield number, row, column, rows, columns
 
 
-@kernel("roi_pool", "Out Argmax", lod="new")
-def _roi_pool_values(op: Op) -> Run:
-    """Parts without a pixel are 0, and were nowhere (-1)."""
-    size = pooled_size(op)
-
-    def run(X: object, ROIs: object, RoisLod: Array | None) -> tuple[Array, Array]:
-        x, rois = plain(X), plain(ROIs)
-        images = images_of(ROIs, RoisLod, len(x))
-        out = np.zeros((len(rois), x.shape[1], size.height, size.width), x.dtype)
-        places = np.full(out.shape, -1, "int64")
-        for number, row, column, rows, columns in _whole_parts(rois, size, x.shape[2:]):
-            part = x[images[number], :, rows, columns]
-            best = part.reshape(len(part), -1).argmax(axis=1)
-            down, along = np.divmod(best, part.shape[2])
-            places[number, :, row, column] = (down + rows.start) * x.shape[3] + along + columns.start
-            out[number, :, row, column] = part.reshape(len(part), -1)[np.arange(len(part)), best]
-        return out, places
-
-    return run
+@plain_kernel("roi_pool", "Out Argmax", lod="new")
+def _roi_pool_values(
+    X: object, ROIs: object, RoisLod: Array | None, *, size: PooledSize = per_op(pooled_size)
+) -> tuple[Array, Array]:
+    """Empty parts are 0 and have the index -1."""
+    x, rois = plain(X), plain(ROIs)
+    images = images_of(ROIs, RoisLod, len(x))
+    out = np.zeros((len(rois), x.shape[1], size.height, size.width), x.dtype)
+    places = np.full(out.shape, -1, "int64")
+    for number, row, column, rows, columns in _whole_parts(rois, size, x.shape[2:]):
+        part = x[images[number], :, rows, columns]
+        best = part.reshape(len(part), -1).argmax(axis=1)
+        down, along = np.divmod(best, part.shape[2])
+        places[number, :, row, column] = (down + rows.start) * x.shape[3] + along + columns.start
+        out[number, :, row, column] = part.reshape(len(part), -1)[np.arange(len(part)), best]
+    return out, places
 
 
-@kernel("roi_pool_grad", "X@GRAD", lod="new")
-def _roi_pool_grad(op: Op) -> Run:
-    def run(X: object, ROIs: object, RoisLod: Array | None, Argmax: object, Out_GRAD: object) -> Array:
-        x, places, slope = plain(X), plain(Argmax), plain(Out_GRAD)
-        images = images_of(ROIs, RoisLod, len(x))
-        result = np.zeros((*x.shape[:2], x.shape[2] * x.shape[3]), slope.dtype)
-        region, channel, row, column = np.nonzero(places >= 0)
-        at = (images[region], channel, places[region, channel, row, column])
-        np.add.at(result, at, slope[region, channel, row, column])
-        return result.reshape(x.shape)
-
-    return run
+@plain_kernel("roi_pool_grad", "X@GRAD", lod="new")
+def _roi_pool_grad(X: object, ROIs: object, RoisLod: Array | None, Argmax: object, Out_GRAD: object) -> Array:
+    x, places, slope = plain(X), plain(Argmax), plain(Out_GRAD)
+    images = images_of(ROIs, RoisLod, len(x))
+    result = np.zeros((*x.shape[:2], x.shape[2] * x.shape[3]), slope.dtype)
+    region, channel, row, column = np.nonzero(places >= 0)
+    at = (images[region], channel, places[region, channel, row, column])
+    np.add.at(result, at, slope[region, channel, row, column])
+    return result.reshape(x.shape)
 
 
 def _sampled_parts(op: Op) -> Callable[[Array, tuple[int, int]], Iterator[tuple[Samples, int]]]:
-    """For each region its samples [4, rows * columns, samples of a part], and how many a part has."""
+    """For each region its samples [4, rows * columns, samples of a part], and the number of samples of a part."""
     size, ratio = pooled_size(op), int_attr(op, "sampling_ratio")
 
     def of(rois: Array, dims: tuple[int, int]) -> Iterator[tuple[Samples, int]]:
@@ -109,7 +103,7 @@ def _sampled_parts(op: Op) -> Callable[[Array, tuple[int, int]], Iterator[tuple[
 
 @kernel("roi_align", lod="new")
 def _roi_align_values(op: Op) -> Run:
-    """Without a `sampling_ratio` parts have a sample for each pixel and dim, rounded up."""
+    """Without a `sampling_ratio`, parts have one sample for each pixel along each dim, rounded up."""
     size, parts = pooled_size(op), _sampled_parts(op)
 
     def run(X: object, ROIs: object, RoisLod: Array | None) -> Array:
@@ -133,8 +127,8 @@ def _roi_align_grad(op: Op) -> Run:
         images = images_of(ROIs, RoisLod, len(x))
         result = np.zeros((*x.shape[:2], x.shape[2] * x.shape[3]), slope.dtype)
         for number, (at, count) in enumerate(parts(rois, x.shape[2:])):
-            each = slope[number].reshape(x.shape[1], -1, 1) / count
-            spread = np.broadcast_to(each, (*each.shape[:2], at.weights.shape[2]))
+            share = slope[number].reshape(x.shape[1], -1, 1) / count
+            spread = np.broadcast_to(share, (*share.shape[:2], at.weights.shape[2]))
             result[images[number]] += scattered(at, spread, result.shape[2])
         return result.reshape(x.shape)
 
@@ -142,7 +136,7 @@ def _roi_align_grad(op: Op) -> Run:
 
 
 def _channel_parts(rois: Array, size: PooledSize, dims: tuple[int, int]) -> Iterator[Part]:
-    """The parts of regions whose edges are rounded before they are scaled; those without a pixel are left out."""
+    """The parts of regions whose edges are rounded before they are scaled, without empty parts."""
     scale = rois.dtype.type(size.scale)
     for number, roi in enumerate(rounded(rois)):
         start, stop = roi[:2] * scale, (roi[2:] + 1) * scale
@@ -152,33 +146,27 @@ def _channel_parts(rois: Array, size: PooledSize, dims: tuple[int, int]) -> Iter
         yield from _filled(number, top, bottom, left, right)
 
 
-@kernel("psroi_pool", lod="new")
-def _psroi_pool_values(op: Op) -> Run:
-    size, channels = pooled_size(op), int_attr(op, "output_channels")
-
-    def run(X: object, ROIs: object) -> Array:
-        x, rois = plain(X), plain(ROIs)
-        images = images_of(ROIs, None, len(x))
-        own = x.reshape(len(x), channels, size.height, size.width, *x.shape[2:])
-        out = np.zeros((len(rois), channels, size.height, size.width), x.dtype)
-        for number, row, column, rows, columns in _channel_parts(rois, size, x.shape[2:]):
-            out[number, :, row, column] = own[images[number], :, row, column, rows, columns].mean(axis=(1, 2))
-        return out
-
-    return run
+@plain_kernel("psroi_pool", lod="new")
+def _psroi_pool_values(
+    X: object, ROIs: object, *, size: PooledSize = per_op(pooled_size), output_channels: int
+) -> Array:
+    x, rois = plain(X), plain(ROIs)
+    images = images_of(ROIs, None, len(x))
+    own = x.reshape(len(x), output_channels, size.height, size.width, *x.shape[2:])
+    out = np.zeros((len(rois), output_channels, size.height, size.width), x.dtype)
+    for number, row, column, rows, columns in _channel_parts(rois, size, x.shape[2:]):
+        out[number, :, row, column] = own[images[number], :, row, column, rows, columns].mean(axis=(1, 2))
+    return out
 
 
-@kernel("psroi_pool_grad", "X@GRAD", lod="new")
-def _psroi_pool_grad(op: Op) -> Run:
-    size, channels = pooled_size(op), int_attr(op, "output_channels")
-
-    def run(X: object, ROIs: object, Out_GRAD: object) -> Array:
-        x, rois, slope = plain(X), plain(ROIs), plain(Out_GRAD)
-        images = images_of(ROIs, None, len(x))
-        result = np.zeros((len(x), channels, size.height, size.width, *x.shape[2:]), slope.dtype)
-        for number, row, column, rows, columns in _channel_parts(rois, size, x.shape[2:]):
-            part = result[images[number], :, row, column, rows, columns]
-            part += slope[number, :, row, column, None, None] / (part.shape[1] * part.shape[2])
-        return result.reshape(x.shape)
-
-    return run
+@plain_kernel("psroi_pool_grad", "X@GRAD", lod="new")
+def _psroi_pool_grad(
+    X: object, ROIs: object, Out_GRAD: object, *, size: PooledSize = per_op(pooled_size), output_channels: int
+) -> Array:
+    x, rois, slope = plain(X), plain(ROIs), plain(Out_GRAD)
+    images = images_of(ROIs, None, len(x))
+    result = np.zeros((len(x), output_channels, size.height, size.width, *x.shape[2:]), slope.dtype)
+    for number, row, column, rows, columns in _channel_parts(rois, size, x.shape[2:]):
+        part = result[images[number], :, row, column, rows, columns]
+        part += slope[number, :, row, column, None, None] / (part.shape[1] * part.shape[2])
+    return result.reshape(x.shape)

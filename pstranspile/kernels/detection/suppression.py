@@ -1,4 +1,4 @@
-"""Kernels. What is found in images: of boxes that overlap the likeliest."""
+"""Kernels. Non-maximum suppression of detected boxes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.kernels.boxes import decoded, joined, offsets_of, overlaps, require_count, rounded
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.kernels.ragged import plain
 from pstranspile.kernels.suppression import best_of, kept, likeliest
 from pstranspile.ops.attributes import flag, int_attr, real
@@ -52,9 +52,9 @@ def _settings(op: Op) -> _Settings:
 
 
 def _images(boxes: object, scores: object, shared: bool = False) -> Iterable[tuple[bool, _Image]]:
-    """The images of a batch, and whether each class has boxes of its own; `shared`: that they must not.
+    """The images of a batch, and whether each class has boxes of its own; `shared`: classes must share boxes.
 
-    Raises ValueError for polygons, and for what does not fit.
+    Raises ValueError for polygons, and for dims that don't fit.
     """
     values, of = plain(boxes), plain(scores)
     if shared and of.ndim != 3:
@@ -63,9 +63,9 @@ def _images(boxes: object, scores: object, shared: bool = False) -> Iterable[tup
         raise ValueError(f"boxes of {values.shape[-1]} numbers are polygons, which are not supported")
     if of.ndim == 3:
         require_count(list(values), len(of), "BBoxes")
-        for image, (each, part) in enumerate(zip(values, of, strict=True)):
-            numbers = np.broadcast_to(np.arange(len(each)) + image * len(each), part.shape)
-            yield False, _Image(part, each[None], numbers)
+        for image, (own_boxes, part) in enumerate(zip(values, of, strict=True)):
+            numbers = np.broadcast_to(np.arange(len(own_boxes)) + image * len(own_boxes), part.shape)
+            yield False, _Image(part, own_boxes[None], numbers)
         return
     ends, classes = offsets_of(boxes, len(values)), of.shape[1]
     for start, stop in pairwise(ends):
@@ -73,12 +73,12 @@ def _images(boxes: object, scores: object, shared: bool = False) -> Iterable[tup
         yield True, _Image(of[start:stop].T, values[start:stop].transpose(1, 0, 2), numbers)
 
 
-def _rows(image: _Image, found: list[tuple[int, Array]]) -> tuple[Array, Array]:
+def _rows(image: _Image, chosen: list[tuple[int, Array]]) -> tuple[Array, Array]:
     """Rows of label, score and box, and the number of each box."""
     kind = image.boxes.dtype
     rows = [np.empty((0, 6), kind)]
     numbers = [np.empty((0, 1), "int32")]
-    for label, places in found:
+    for label, places in chosen:
         labels = np.full((len(places), 1), label, kind)
         rows.append(np.hstack([labels, image.scores[label, places, None], image.of_class(label)[places]]))
         numbers.append(image.numbers[label, places, None].astype("int32"))
@@ -86,61 +86,53 @@ def _rows(image: _Image, found: list[tuple[int, Array]]) -> tuple[Array, Array]:
 
 
 def _chosen(image: _Image, by_class: bool, settings: _Settings) -> list[tuple[int, Array]]:
-    """The places of the boxes that are found, per label."""
-    found: list[tuple[int, Array]] = []
+    """The indices of the selected boxes, per label."""
+    chosen: list[tuple[int, Array]] = []
     for label, scores in enumerate(image.scores):
         if label == settings.background:
             continue
         order = likeliest(scores, settings.threshold, settings.first)
         places = kept(image.of_class(label), order, settings.overlap, settings.eta, settings.edge)
-        found.append((label, np.sort(places) if by_class else places))
-    best = best_of(found, [image.scores[label, places] for label, places in found], settings.most)
+        chosen.append((label, np.sort(places) if by_class else places))
+    best = best_of(chosen, [image.scores[label, places] for label, places in chosen], settings.most)
     return [(label, np.sort(places) if by_class else places) for label, places in best]
 
 
 def _or_none(rows: list[Array]) -> LoDTensor:
-    """The rows of all images; where there are none, a single -1 as Fluid gives it."""
+    """The rows of all images. Without rows it is a single -1, as in Fluid."""
     result = joined(rows)
     if len(result.data):
         return result
     return LoDTensor(np.full((1, 1), -1, result.data.dtype), [[0, 1]])
 
 
-@kernel("multiclass_nms", lod="new")
-def _multiclass_nms_values(op: Op) -> Run:
-    settings = _settings(op)
-
-    def run(BBoxes: object, Scores: object) -> LoDTensor:
-        images = _images(BBoxes, Scores)
-        return _or_none([_rows(image, _chosen(image, by_class, settings))[0] for by_class, image in images])
-
-    return run
+@plain_kernel("multiclass_nms", lod="new")
+def _multiclass_nms_values(BBoxes: object, Scores: object, *, settings: _Settings = per_op(_settings)) -> LoDTensor:
+    images = _images(BBoxes, Scores)
+    return _or_none([_rows(image, _chosen(image, by_class, settings))[0] for by_class, image in images])
 
 
-@kernel("multiclass_nms2", "Out Index", lod="new")
-def _multiclass_nms2_values(op: Op) -> Run:
-    settings = _settings(op)
-
-    def run(BBoxes: object, Scores: object) -> tuple[LoDTensor, LoDTensor]:
-        found = [_rows(image, _chosen(image, by_class, settings)) for by_class, image in _images(BBoxes, Scores)]
-        return joined([rows for rows, _ in found]), joined([numbers for _, numbers in found])
-
-    return run
+@plain_kernel("multiclass_nms2", "Out Index", lod="new")
+def _multiclass_nms2_values(
+    BBoxes: object, Scores: object, *, settings: _Settings = per_op(_settings)
+) -> tuple[LoDTensor, LoDTensor]:
+    chosen = [_rows(image, _chosen(image, by_class, settings)) for by_class, image in _images(BBoxes, Scores)]
+    return joined([rows for rows, _ in chosen]), joined([numbers for _, numbers in chosen])
 
 
 def _merged(boxes: Array, scores: Array, overlap: float, edge: int) -> Array:
-    """Merges each box into the one before it where both overlap enough, in place, and gives the places that are left.
+    """Merges each box with the one before it if they overlap enough, in place, and gives the remaining indices.
 
-    A merged box is the mean of both, weighted by their scores, and has the sum of these.
+    A merged box is the mean of both weighted by their scores, and its score is the sum.
     """
     left: list[int] = []
     for place in range(len(boxes)):
         if left:
-            held = left[-1]
-            if overlaps(boxes[place, None], boxes[held, None], edge)[0, 0] > overlap:
-                total = scores[place] + scores[held]
-                boxes[held] = (boxes[place] * scores[place] + boxes[held] * scores[held]) / total
-                scores[held] = total
+            last = left[-1]
+            if overlaps(boxes[place, None], boxes[last, None], edge)[0, 0] > overlap:
+                total = scores[place] + scores[last]
+                boxes[last] = (boxes[place] * scores[place] + boxes[last] * scores[last]) / total
+                scores[last] = total
                 continue
         left.append(place)
     return np.array(left, "int64")
@@ -148,20 +140,20 @@ def _merged(boxes: Array, scores: Array, overlap: float, edge: int) -> Array:
 
 @kernel("locality_aware_nms", lod="new")
 def _locality_aware_nms_values(op: Op) -> Run:
-    """The boxes that one class has merged are those that the next class sees."""
+    """Boxes merged for one class are the input of the next class."""
     settings = _settings(op)
 
     def of(image: _Image) -> Array:
         own = _Image(image.scores.copy(), image.boxes.copy(), image.numbers)
         boxes = own.boxes[0]
-        found: list[tuple[int, Array]] = []
+        chosen: list[tuple[int, Array]] = []
         for label, scores in enumerate(own.scores):
             if label == settings.background:
                 continue
             left = _merged(boxes, scores, settings.overlap, settings.edge)
             order = left[likeliest(scores[left], settings.threshold, settings.first)]
-            found.append((label, kept(boxes, order, settings.overlap, settings.eta, settings.edge)))
-        best = best_of(found, [own.scores[label, places] for label, places in found], settings.most)
+            chosen.append((label, kept(boxes, order, settings.overlap, settings.eta, settings.edge)))
+        best = best_of(chosen, [own.scores[label, places] for label, places in chosen], settings.most)
         return _rows(own, best)[0]
 
     def run(BBoxes: object, Scores: object) -> LoDTensor:
@@ -172,7 +164,7 @@ def _locality_aware_nms_values(op: Op) -> Run:
 
 @kernel("matrix_nms", "Out Index", lod="new")
 def _matrix_nms_values(op: Op) -> Run:
-    """A score is lowered by the box that lowers it most, less what that box is itself lowered by."""
+    """The decay of a score is the largest decay by any box of a higher score, compensated by that box's own overlap."""
     settings = _settings(op._replace(attrs=op.attrs | {"nms_threshold": 0.0, "nms_eta": 1.0}))
     gaussian, sigma, least = flag(op, "use_gaussian"), real(op, "gaussian_sigma"), real(op, "post_threshold")
 
@@ -199,21 +191,21 @@ def _matrix_nms_values(op: Op) -> Run:
             labels = np.full(len(order), label, boxes.dtype)
             rows.append(np.column_stack([labels, values, boxes])[there].astype(boxes.dtype))
             numbers.append(image.numbers[label, order[there], None].astype("int32"))
-        found, places = np.concatenate(rows), np.concatenate(numbers)
-        order = np.argsort(-found[:, 1], kind="stable")
+        chosen, places = np.concatenate(rows), np.concatenate(numbers)
+        order = np.argsort(-chosen[:, 1], kind="stable")
         order = order[: settings.most] if settings.most > -1 else order
-        return found[order], places[order]
+        return chosen[order], places[order]
 
     def run(BBoxes: object, Scores: object) -> tuple[LoDTensor, LoDTensor]:
-        found = [of(image) for _, image in _images(BBoxes, Scores, shared=True)]
-        return joined([rows for rows, _ in found]), joined([numbers for _, numbers in found])
+        chosen = [of(image) for _, image in _images(BBoxes, Scores, shared=True)]
+        return joined([rows for rows, _ in chosen]), joined([numbers for _, numbers in chosen])
 
     return run
 
 
 @kernel("retinanet_detection_output", lod="new")
 def _retinanet_detection_output_values(op: Op) -> Run:
-    """Of the last level all scores above 0 count. Boxes are in pixels of the images before they were scaled."""
+    """On the last level every score above 0 counts. Boxes are in pixels of the original images."""
     threshold, first, most = real(op, "score_threshold"), int_attr(op, "nms_top_k"), int_attr(op, "keep_top_k")
     overlap, eta = real(op, "nms_threshold"), real(op, "nms_eta")
 
@@ -229,18 +221,18 @@ def _retinanet_detection_output_values(op: Op) -> Run:
             made = np.maximum(np.minimum(made, edges), 0)
             rows.append(np.column_stack([places % classes, flat[places], made]).astype(boxes[0].dtype))
         whole = np.concatenate(rows)
-        found: list[tuple[int, Array]] = []
+        chosen: list[tuple[int, Array]] = []
         for label in range(classes):
             mine = np.nonzero(whole[:, 0] == label)[0]
             order = mine[np.argsort(-whole[mine, 1], kind="stable")]
-            found.append((label, kept(whole[:, 2:], order, overlap, eta, 1)))
-        best = best_of(found, [whole[places, 1] for _, places in found], most)
+            chosen.append((label, kept(whole[:, 2:], order, overlap, eta, 1)))
+        best = best_of(chosen, [whole[places, 1] for _, places in chosen], most)
         result = whole[np.concatenate([places for _, places in best]).astype("int64")]
         result[:, 0] += 1
         return result[np.argsort(-result[:, 1], kind="stable")]
 
     def run(BBoxes: list[object], Scores: list[object], Anchors: list[object], ImInfo: object) -> LoDTensor:
-        boxes, scores, anchors = ([plain(each) for each in held] for held in (BBoxes, Scores, Anchors))
+        boxes, scores, anchors = ([plain(level) for level in levels] for levels in (BBoxes, Scores, Anchors))
         info = plain(ImInfo)
         images = range(len(info))
         return joined([of([b[at] for b in boxes], [s[at] for s in scores], anchors, info[at]) for at in images])

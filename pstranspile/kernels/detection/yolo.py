@@ -1,4 +1,4 @@
-"""Kernels. Objects found at the places of a grid: their loss and their boxes."""
+"""Kernels. YOLOv3: the loss of a grid of predictions, and the predicted boxes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pstranspile.ops.detection.yolo import anchors_of, mask_of
 from pstranspile.values import Array
 
 _NO_SIDE = 1e-6
-"""Objects with a side that is not longer are none: they fill batches up."""
+"""Objects with a side no longer than this are padding of the batch."""
 
 _OBJECT = 1e-5
-"""Places whose mask is larger have an object; those with -1 count nowhere."""
+"""Grid cells whose mask is larger have an object; those with -1 are ignored."""
 
 
 def _sigmoid(x: Array) -> Array:
@@ -30,7 +30,7 @@ def _cross_entropy(x: Array, label: Array | float) -> Array:
 
 
 def _shares(one: Array, other: Array) -> Array:
-    """The common area of boxes [..., 4] (middle and sides) as a share of what both cover."""
+    """The intersection over union of boxes [..., 4] given as middle and sides."""
     low = np.maximum(one[..., :2] - one[..., 2:] / 2, other[..., :2] - other[..., 2:] / 2)
     high = np.minimum(one[..., :2] + one[..., 2:] / 2, other[..., :2] + other[..., 2:] / 2)
     sides = high - low
@@ -40,7 +40,7 @@ def _shares(one: Array, other: Array) -> Array:
 
 
 class _Grid(NamedTuple):
-    """What the attributes of an op say of its grid."""
+    """The settings of an op's grid."""
 
     classes: int
     anchors: tuple[tuple[int, int], ...]
@@ -53,7 +53,7 @@ class _Grid(NamedTuple):
         return x.reshape(len(x), len(self.mask), 5 + self.classes, *x.shape[2:])
 
     def boxes(self, parts: Array) -> Array:
-        """Middle and sides of the box of each place, as shares of the image: [images, anchors, height, width, 4]."""
+        """The box of each cell as middle and sides, in shares of the image: [images, anchors, height, width, 4]."""
         height, width = parts.shape[3:]
         kind, size = parts.dtype, height * self.stride
         bias = -0.5 * (self.scale - 1)
@@ -75,16 +75,16 @@ def _grid(op: Op) -> _Grid:
 
 
 def _labels(op: Op) -> tuple[float, float]:
-    """What the class of an object and the other classes should have; smoothed as `use_label_smooth` says."""
+    """The targets of an object's class and of the other classes, smoothed if `use_label_smooth` is set."""
     smooth = min(1 / int_attr(op, "class_num"), 1 / 40) if flag(op, "use_label_smooth") else 0.0
     return 1 - smooth, smooth
 
 
 class _Objects(NamedTuple):
-    """The objects that anchors of the mask are best for, an entry for each.
+    """The objects whose best anchor is in the mask, one entry for each.
 
-    `image`, `anchor` (of the mask), `row`, `column` say where; `targets` [objects, 4] are what the box should be,
-    `weight` is how much that counts, `label` the class, `score` how sure the object is.
+    `image`, `anchor` (index in the mask), `row` and `column` are its cell. `targets` [objects, 4] are the box's
+    targets, `weight` the weight of its loss, `label` the class, `score` the confidence.
     """
 
     image: Array
@@ -98,7 +98,7 @@ class _Objects(NamedTuple):
 
 
 def _best_anchors(grid: _Grid, boxes: Array, side: int) -> Array:
-    """For each object the anchor that overlaps it most, if both have the same middle."""
+    """For each object the anchor with the largest overlap, both centred at one point."""
     sides = np.array(grid.anchors, boxes.dtype) / (side * grid.stride)
     at = np.zeros_like(boxes)
     at[..., 2:] = boxes[..., 2:]
@@ -109,7 +109,7 @@ def _best_anchors(grid: _Grid, boxes: Array, side: int) -> Array:
 
 
 def _objects(grid: _Grid, x: Array, boxes: Array, labels: Array, scores: Array, matched: Array) -> _Objects:
-    """The objects with an anchor of the mask (`matched` is its number there, or -1)."""
+    """The objects whose best anchor is in the mask (`matched` is its index there, or -1)."""
     side, kind = x.shape[2], x.dtype
     image, place = np.nonzero(matched >= 0)
     box, anchor = boxes[image, place], matched[image, place]
@@ -130,12 +130,12 @@ def _yolov3_loss_values(op: Op) -> Run:
     grid, ignored, (right, wrong) = _grid(op), real(op, "ignore_thresh"), _labels(op)
 
     def masks(parts: Array, boxes: Array, scores: Array) -> tuple[Array, Array]:
-        """Which places have an object (its score), which count nowhere (-1), and the anchor of each object."""
+        """Cells with an object (its score), ignored cells (-1), and the anchor of each object."""
         there = (boxes[..., 2:] > _NO_SIDE).all(axis=-1)
-        found = grid.boxes(parts)
-        mask = np.zeros(found.shape[:-1], parts.dtype)
+        predicted = grid.boxes(parts)
+        mask = np.zeros(predicted.shape[:-1], parts.dtype)
         for number in range(boxes.shape[1]):
-            shares = _shares(found, boxes[:, number, None, None, None])
+            shares = _shares(predicted, boxes[:, number, None, None, None])
             mask[(shares > ignored) & there[:, number, None, None, None]] = -1
         places = np.full(len(grid.anchors) + 1, -1, "int32")
         for number, anchor in reversed(list(enumerate(grid.mask))):
@@ -148,14 +148,14 @@ def _yolov3_loss_values(op: Op) -> Run:
         parts = grid.parts(X)
         mask, matched = masks(parts, GTBox, scores)
         of = _objects(grid, X, GTBox, GTLabel, scores, matched)
-        held = parts[of.image, of.anchor, :, of.row, of.column]
-        each = _cross_entropy(held[:, :2], of.targets[:, :2]).sum(axis=1)
-        each += np.abs(held[:, 2:4] - of.targets[:, 2:]).sum(axis=1)
+        predicted = parts[of.image, of.anchor, :, of.row, of.column]
+        losses = _cross_entropy(predicted[:, :2], of.targets[:, :2]).sum(axis=1)
+        losses += np.abs(predicted[:, 2:4] - of.targets[:, 2:]).sum(axis=1)
         hot = np.where(np.arange(grid.classes) == of.label[:, None], X.dtype.type(right), X.dtype.type(wrong))
-        each = each * of.weight + _cross_entropy(held[:, 5:], hot).sum(axis=1) * of.score
-        mask[of.image, of.anchor, of.row, of.column] = of.score  # of several objects in one place the last one
+        losses = losses * of.weight + _cross_entropy(predicted[:, 5:], hot).sum(axis=1) * of.score
+        mask[of.image, of.anchor, of.row, of.column] = of.score  # if several objects share a cell, the last one counts
         loss = np.zeros(len(X), X.dtype)
-        np.add.at(loss, of.image, each)
+        np.add.at(loss, of.image, losses)
         there = parts[:, :, 4]
         unsure = np.where(mask > _OBJECT, _cross_entropy(there, 1.0) * mask, _cross_entropy(there, 0.0) * (mask > -0.5))
         return loss + unsure.sum(axis=(1, 2, 3)), mask, matched
@@ -179,14 +179,14 @@ def _yolov3_loss_grad(op: Op) -> Run:
         scores = np.ones(GTLabel.shape, X.dtype) if GTScore is None else GTScore
         parts = grid.parts(X)
         of = _objects(grid, X, GTBox, GTLabel, scores, GTMatchMask)
-        held = parts[of.image, of.anchor, :, of.row, of.column]
-        slope = np.zeros_like(held)
-        slope[:, :2] = (_sigmoid(held[:, :2]) - of.targets[:, :2]) * of.weight[:, None]
-        slope[:, 2:4] = np.where(held[:, 2:4] > of.targets[:, 2:], of.weight[:, None], -of.weight[:, None])
+        predicted = parts[of.image, of.anchor, :, of.row, of.column]
+        slope = np.zeros_like(predicted)
+        slope[:, :2] = (_sigmoid(predicted[:, :2]) - of.targets[:, :2]) * of.weight[:, None]
+        slope[:, 2:4] = np.where(predicted[:, 2:4] > of.targets[:, 2:], of.weight[:, None], -of.weight[:, None])
         hot = np.where(np.arange(grid.classes) == of.label[:, None], X.dtype.type(right), X.dtype.type(wrong))
-        slope[:, 5:] = (_sigmoid(held[:, 5:]) - hot) * of.score[:, None]
+        slope[:, 5:] = (_sigmoid(predicted[:, 5:]) - hot) * of.score[:, None]
         result = np.zeros_like(parts)
-        # classes add up where several objects share a place; of boxes the last one counts
+        # objects that share a cell add up their classes; only the last one's box counts
         places = (of.image, of.anchor, slice(None), of.row, of.column)
         result[places] = slope
         mask, share = ObjectnessMask, _sigmoid(parts[:, :, 4])
@@ -198,7 +198,7 @@ def _yolov3_loss_grad(op: Op) -> Run:
 
 @kernel("yolo_box", "Boxes Scores", lod="none")
 def _yolo_box_values(op: Op) -> Run:
-    """Places that are not sure enough of an object have the box and the scores 0."""
+    """Cells with too little confidence have the box and the scores 0."""
     anchors = anchors_of(op)
     mask = tuple(range(len(anchors)))
     grid = _Grid(int_attr(op, "class_num"), anchors, mask, int_attr(op, "downsample_ratio"), real(op, "scale_x_y"))

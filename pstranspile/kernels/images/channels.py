@@ -1,4 +1,4 @@
-"""Kernels. Channels of images moved, regrouped and compared."""
+"""Kernels. Channels of images rearranged, and activations with parameters for each channel."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.ops.attributes import int_attr, ints_attr, real, text
 from pstranspile.values import Array
 
@@ -17,29 +17,21 @@ def _require_multiple(dim: int, of: int, what: str) -> None:
         raise ValueError(f"{dim} {what} can't be cut into {of} equal parts")
 
 
-@kernel("pixel_shuffle")
-def _pixel_shuffle_values(op: Op) -> Run:
-    factor = int_attr(op, "upscale_factor", 1)
-
-    def run(X: Array) -> Array:
-        batch, channels, height, width = X.shape
-        _require_multiple(channels, factor * factor, "channels")
-        parts = X.reshape(batch, -1, factor, factor, height, width).transpose(0, 1, 4, 2, 5, 3)
-        return parts.reshape(batch, -1, height * factor, width * factor)
-
-    return run
+@plain_kernel("pixel_shuffle")
+def _pixel_shuffle_values(X: Array, *, upscale_factor: int = 1) -> Array:
+    batch, channels, height, width = X.shape
+    _require_multiple(channels, upscale_factor * upscale_factor, "channels")
+    parts = X.reshape(batch, -1, upscale_factor, upscale_factor, height, width).transpose(0, 1, 4, 2, 5, 3)
+    return parts.reshape(batch, -1, height * upscale_factor, width * upscale_factor)
 
 
-@kernel("pixel_shuffle_grad", "X@GRAD")
-def _pixel_shuffle_grad(op: Op) -> Run:
-    factor = int_attr(op, "upscale_factor", 1)
-
-    def run(Out_GRAD: Array) -> Array:
-        batch, channels, height, width = Out_GRAD.shape
-        parts = Out_GRAD.reshape(batch, channels, height // factor, factor, width // factor, factor)
-        return parts.transpose(0, 1, 3, 5, 2, 4).reshape(batch, -1, height // factor, width // factor)
-
-    return run
+@plain_kernel("pixel_shuffle_grad", "X@GRAD")
+def _pixel_shuffle_grad(Out_GRAD: Array, *, upscale_factor: int = 1) -> Array:
+    batch, channels, height, width = Out_GRAD.shape
+    parts = Out_GRAD.reshape(
+        batch, channels, height // upscale_factor, upscale_factor, width // upscale_factor, upscale_factor
+    )
+    return parts.transpose(0, 1, 3, 5, 2, 4).reshape(batch, -1, height // upscale_factor, width // upscale_factor)
 
 
 def _interleaved(x: Array, groups: int) -> Array:
@@ -47,29 +39,21 @@ def _interleaved(x: Array, groups: int) -> Array:
     return x.reshape(len(x), groups, x.shape[1] // groups, -1).swapaxes(1, 2).reshape(x.shape)
 
 
-@kernel("shuffle_channel")
-def _shuffle_channel_values(op: Op) -> Run:
-    groups = int_attr(op, "group", 1)
-
-    def run(X: Array) -> Array:
-        return _interleaved(X, groups)
-
-    return run
+@plain_kernel("shuffle_channel")
+def _shuffle_channel_values(X: Array, *, group: int = 1) -> Array:
+    return _interleaved(X, group)
 
 
-@kernel("shuffle_channel_grad", "X@GRAD")
-def _shuffle_channel_grad(op: Op) -> Run:
-    groups = int_attr(op, "group", 1)
-
-    def run(Out_GRAD: Array) -> Array:
-        _require_multiple(Out_GRAD.shape[1], groups, "channels")
-        return _interleaved(Out_GRAD, Out_GRAD.shape[1] // groups)
-
-    return run
+@plain_kernel("shuffle_channel_grad", "X@GRAD")
+def _shuffle_channel_grad(Out_GRAD: Array, *, group: int = 1) -> Array:
+    _require_multiple(Out_GRAD.shape[1], group, "channels")
+    return _interleaved(Out_GRAD, Out_GRAD.shape[1] // group)
 
 
 def _squares(op: Op, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """X with its channels taken apart. Fluid moves them into larger images, whose memory it then calls the result."""
+    """The dims of X with its channels split. As in Fluid, the blocks are laid out as larger images, reinterpreted as
+    the result.
+    """
     size = int_attr(op, "blocksize", 2)
     batch, channels, height, width = shape
     _require_multiple(channels, size * size, "channels")
@@ -78,30 +62,22 @@ def _squares(op: Op, shape: tuple[int, ...]) -> tuple[int, ...]:
     return batch, size, size, channels // (size * size), height, width
 
 
-@kernel("space_to_depth")
-def _space_to_depth_values(op: Op) -> Run:
-    size = int_attr(op, "blocksize", 2)
-
-    def run(X: Array) -> Array:
-        batch, channels, height, width = X.shape
-        parts = X.reshape(_squares(op, X.shape)).transpose(0, 3, 4, 1, 5, 2)
-        return parts.reshape(batch, channels * size * size, height // size, width // size)
-
-    return run
+@plain_kernel("space_to_depth")
+def _space_to_depth_values(X: Array, *, op: Op, blocksize: int = 2) -> Array:
+    batch, channels, height, width = X.shape
+    parts = X.reshape(_squares(op, X.shape)).transpose(0, 3, 4, 1, 5, 2)
+    return parts.reshape(batch, channels * blocksize * blocksize, height // blocksize, width // blocksize)
 
 
-@kernel("space_to_depth_grad", "X@GRAD")
-def _space_to_depth_grad(op: Op) -> Run:
-    def run(X: Array, Out_GRAD: Array) -> Array:
-        batch, rows, columns, channels, height, width = _squares(op, X.shape)
-        parts = Out_GRAD.reshape(batch, channels, height, rows, width, columns)
-        return parts.transpose(0, 3, 5, 1, 2, 4).reshape(X.shape)
-
-    return run
+@plain_kernel("space_to_depth_grad", "X@GRAD")
+def _space_to_depth_grad(X: Array, Out_GRAD: Array, *, op: Op) -> Array:
+    batch, rows, columns, channels, height, width = _squares(op, X.shape)
+    parts = Out_GRAD.reshape(batch, channels, height, rows, width, columns)
+    return parts.transpose(0, 3, 5, 1, 2, 4).reshape(X.shape)
 
 
 def _shifted(op: Op, x: Array, *, back: bool) -> Array:
-    """Of every sequence of images, some channels one step later and as many one step earlier; `back`: undone."""
+    """Some channels one step later and as many one step earlier within each sequence of images; `back`: the inverse."""
     steps, ratio = int_attr(op, "seg_num"), real(op, "shift_ratio")
     _require_multiple(len(x), steps, "images")
     channels = x.shape[1]
@@ -116,55 +92,42 @@ def _shifted(op: Op, x: Array, *, back: bool) -> Array:
     return result.reshape(x.shape)
 
 
-@kernel("temporal_shift")
-def _temporal_shift_values(op: Op) -> Run:
-    def run(X: Array) -> Array:
-        return _shifted(op, X, back=False)
-
-    return run
+@plain_kernel("temporal_shift")
+def _temporal_shift_values(X: Array, *, op: Op) -> Array:
+    return _shifted(op, X, back=False)
 
 
-@kernel("temporal_shift_grad", "X@GRAD")
-def _temporal_shift_grad(op: Op) -> Run:
-    def run(Out_GRAD: Array) -> Array:
-        return _shifted(op, Out_GRAD, back=True)
-
-    return run
+@plain_kernel("temporal_shift_grad", "X@GRAD")
+def _temporal_shift_grad(Out_GRAD: Array, *, op: Op) -> Array:
+    return _shifted(op, Out_GRAD, back=True)
 
 
 def _candidates(op: Op, x: Array) -> tuple[Array, int]:
-    """X with each group of channels along a dim of its own, and which dim that is."""
+    """X with the members of each group of channels along a dim of their own, and the index of this dim."""
     groups, axis = int_attr(op, "groups"), int_attr(op, "axis", 1) % x.ndim
     _require_multiple(x.shape[axis], groups, "channels")
     dims = (*x.shape[:axis], x.shape[axis] // groups, groups, *x.shape[axis + 1 :])
     return x.reshape(dims), axis + 1
 
 
-@kernel("maxout")
-def _maxout_values(op: Op) -> Run:
-    def run(X: Array) -> Array:
-        parts, axis = _candidates(op, X)
-        return np.maximum.reduce(parts, axis=axis)
-
-    return run
+@plain_kernel("maxout")
+def _maxout_values(X: Array, *, op: Op) -> Array:
+    parts, axis = _candidates(op, X)
+    return np.maximum.reduce(parts, axis=axis)
 
 
-@kernel("maxout_grad", "X@GRAD", lod="none")
-def _maxout_grad(op: Op) -> Run:
-    """The first of equal elements takes it all."""
-
-    def run(X: Array, Out_GRAD: Array) -> Array:
-        parts, axis = _candidates(op, X)
-        result = np.zeros(parts.shape, Out_GRAD.dtype)
-        first = np.expand_dims(np.argmax(parts, axis=axis), axis)
-        np.put_along_axis(result, first, np.expand_dims(Out_GRAD, axis), axis=axis)
-        return result.reshape(X.shape)
-
-    return run
+@plain_kernel("maxout_grad", "X@GRAD", lod="none")
+def _maxout_grad(X: Array, Out_GRAD: Array, *, op: Op) -> Array:
+    """The first of equal elements gets the whole gradient."""
+    parts, axis = _candidates(op, X)
+    result = np.zeros(parts.shape, Out_GRAD.dtype)
+    first = np.expand_dims(np.argmax(parts, axis=axis), axis)
+    np.put_along_axis(result, first, np.expand_dims(Out_GRAD, axis), axis=axis)
+    return result.reshape(X.shape)
 
 
 def _slopes(op: Op, alpha: Array, x: Array) -> Array:
-    """Alpha with the dims to go beside X. Raises ValueError where it has another number of elements."""
+    """Alpha with dims that broadcast to X. Raises ValueError if its number of elements does not fit."""
     mode = text(op, "mode")
     dims = {"all": (), "channel": x.shape[1:2], "element": x.shape[1:]}.get(mode)
     if dims is None:
@@ -174,32 +137,26 @@ def _slopes(op: Op, alpha: Array, x: Array) -> Array:
     return alpha.reshape((1, *dims, *(1 for _ in x.shape[1 + len(dims) :])))
 
 
-@kernel("prelu")
-def _prelu_values(op: Op) -> Run:
-    def run(X: Array, Alpha: Array) -> Array:
-        return np.where(X > 0, X, X * _slopes(op, Alpha, X))
-
-    return run
+@plain_kernel("prelu")
+def _prelu_values(X: Array, Alpha: Array, *, op: Op) -> Array:
+    return np.where(X > 0, X, X * _slopes(op, Alpha, X))
 
 
-@kernel("prelu_grad", "X@GRAD Alpha@GRAD", lod="none")
-def _prelu_grad(op: Op) -> Run:
-    wants_alpha = wanted(op, "Alpha@GRAD")
-
-    def run(X: Array, Alpha: Array, Out_GRAD: Array) -> tuple[Array, Array | None]:
-        slopes, positive = _slopes(op, Alpha, X), X > 0
-        x_grad = Out_GRAD * np.where(positive, 1, slopes).astype(X.dtype, copy=False)
-        if not wants_alpha:
-            return x_grad, None
-        parts = Out_GRAD * np.where(positive, 0, X).astype(X.dtype, copy=False)
-        over = tuple(dim for dim in range(X.ndim) if slopes.shape[dim] == 1)
-        return x_grad, np.add.reduce(parts, axis=over).reshape(Alpha.shape)
-
-    return run
+@plain_kernel("prelu_grad", "X@GRAD Alpha@GRAD", lod="none")
+def _prelu_grad(
+    X: Array, Alpha: Array, Out_GRAD: Array, *, op: Op, wants_Alpha_GRAD: bool
+) -> tuple[Array, Array | None]:
+    slopes, positive = _slopes(op, Alpha, X), X > 0
+    x_grad = Out_GRAD * np.where(positive, 1, slopes).astype(X.dtype, copy=False)
+    if not wants_Alpha_GRAD:
+        return x_grad, None
+    parts = Out_GRAD * np.where(positive, 0, X).astype(X.dtype, copy=False)
+    over = tuple(dim for dim in range(X.ndim) if slopes.shape[dim] == 1)
+    return x_grad, np.add.reduce(parts, axis=over).reshape(Alpha.shape)
 
 
 def _largest(slices: Array) -> Array:
-    """Of each of [n, rows, columns] the largest elements: always the largest left, one for each row and column."""
+    """The largest elements of each [n, rows, columns], chosen greedily with one for each row and column."""
     count, rows, columns = slices.shape
     chosen, left = np.zeros(slices.shape, bool), np.ones(slices.shape, bool)
     images = np.arange(count)

@@ -1,7 +1,7 @@
 """Kernels. Convolutions.
 
-`conv_shift` convolves rows with rows as if their ends met. With K the width of Y, an odd number: Out[n, i] = the sum
-over j of X[n, i + j - (K - 1) / 2] * Y[n, j], where places of X beyond an end are counted on from the other.
+`conv_shift` is a circular convolution of rows. With K the width of Y, which is not a multiple of 2: Out[n, i] = the sum
+over j of X[n, i + j - (K - 1) / 2] * Y[n, j], with columns of X taken modulo its width.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pstranspile.values import Array
 
 
 def padding_to_last(padding: Padding, dims: Dims, size: Dims, strides: Dims, counts: Dims) -> Padding:
-    """The padding with which the last of `counts` windows of this size, which may go past the images, lies within."""
+    """The padding that the last of `counts` windows of this size needs, as windows may reach beyond the images."""
     return tuple(
         (before, max(after, (count - 1) * stride + k - dim - before))
         for (before, after), dim, k, stride, count in zip(padding, dims, size, strides, counts, strict=True)
@@ -35,7 +35,7 @@ def channels_first(op: Op, x: Array) -> Array:
 
 
 def as_asked(op: Op, x: Array) -> Array:
-    """Images or volumes with channels first, in the layout that the op asks for."""
+    """Images or volumes with channels first, converted to the op's layout."""
     return np.ascontiguousarray(np.moveaxis(x, 1, -1)) if channels_last(op) else x
 
 
@@ -72,7 +72,7 @@ def conv_values(op: Op) -> Run:
 def _gradients(
     windows: Windows, x: Array, filters: Array, gradient: Array, wants_input: bool, wants_filter: bool
 ) -> tuple[Array | None, Array | None]:
-    """Gradients of images and filters, which have the channels before the spatial dims; None if not wanted."""
+    """The gradients of images and filters, with channels before the spatial dims; None for one that is not wanted."""
     matrices = filter_matrices(filters, windows.groups)
     gradient = gradient.reshape(len(x), *matrices.shape[:2], math.prod(windows.counts))
     input_grad = windows.images(matmul(matrices, gradient, transpose_a=True)) if wants_input else None
@@ -80,7 +80,7 @@ def _gradients(
     return input_grad, filter_grad
 
 
-_gradients_of_channels = either(depthwise_gradients, _gradients)  # Fluid has no other way for single channels
+_gradients_of_channels = either(depthwise_gradients, _gradients)  # as Fluid computes it for single channels
 
 
 @kernel("conv2d_grad depthwise_conv2d_grad conv3d_grad", "Input@GRAD Filter@GRAD", lod="none")
@@ -89,7 +89,7 @@ def _conv_grad(op: Op) -> Run:
 
 
 def conv_gradients(op: Op, wants_input: bool, wants_filter: bool) -> Run:
-    """The gradients of Input and Filter from both and that of Output; None for one that is not wanted."""
+    """The gradients of Input and Filter from Input, Filter and Output@GRAD; None for one that is not wanted."""
 
     def run(Input: Array, Filter: Array, Output_GRAD: Array) -> tuple[Array | None, Array | None]:
         x, gradient = channels_first(op, Input), channels_first(op, Output_GRAD)
@@ -103,7 +103,7 @@ def conv_gradients(op: Op, wants_input: bool, wants_filter: bool) -> Run:
 
 
 def _places(x: Array, y: Array) -> Array:
-    """The column of X that meets column j of Y at column i of Out, as [i, j]."""
+    """The column of X that column j of Y is multiplied with for column i of Out, as [i, j]."""
     if x.ndim != 2 or y.ndim != 2 or len(x) != len(y) or y.shape[1] % 2 == 0 or y.shape[1] > x.shape[1]:
         raise ValueError(
             f"X has the dims {list(x.shape)}, Y {list(y.shape)}: Y must have as many rows and an odd number of "

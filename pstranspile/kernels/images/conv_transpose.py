@@ -10,7 +10,7 @@ from pstranspile.arithmetic import matmul, sum_of_products
 from pstranspile.ir.model import Op
 from pstranspile.kernels.conv_windows import Windows
 from pstranspile.kernels.images.conv import as_asked, channels_first, filter_matrices, padding_to_last
-from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.images.conv import dilations_of, padding_of
 from pstranspile.ops.images.conv_transpose import counts_of, grown_dims, transposed_dims
@@ -41,7 +41,7 @@ def _columns(x: Array, groups: int) -> Array:
 
 
 def _within(windows: Windows) -> Windows:
-    """With paddings that are not negative: windows that end before the result does leave the rest as it is."""
+    """The windows with paddings clipped at 0. Elements of the result beyond the last window stay 0."""
     extra = tuple(max(-after, 0) for _, after in windows.padding)
     shape = (*windows.shape[:2], *(dim - more for dim, more in zip(windows.shape[2:], extra, strict=True)))
     padding = tuple((before, max(after, 0)) for before, after in windows.padding)
@@ -49,46 +49,40 @@ def _within(windows: Windows) -> Windows:
 
 
 def _to(images: Array, dims: Dims) -> Array:
-    """Images with zeros after their elements, up to these dims, or without what is beyond them."""
+    """Images cropped to these dims, or padded with zeros at the end."""
     cut = images[(..., *(slice(dim) for dim in dims))]
     missing = tuple((0, dim - had) for dim, had in zip(dims, cut.shape[2:], strict=True))
     return np.pad(cut, ((0, 0), (0, 0), *missing)) if any(map(any, missing)) else cut
 
 
-@kernel("conv2d_transpose depthwise_conv2d_transpose conv3d_transpose", "Output")
-def _conv_transpose_values(op: Op) -> Run:
-    def run(Input: Array, Filter: Array) -> Array:
-        x = channels_first(op, Input)
-        windows = _windows(op, x, Filter)
-        filters = filter_matrices(Filter, windows.groups)
-        images = _within(windows).images(matmul(filters, _columns(x, windows.groups), transpose_a=True))
-        return as_asked(op, np.ascontiguousarray(_to(images, windows.shape[2:])))
-
-    return run
+@plain_kernel("conv2d_transpose depthwise_conv2d_transpose conv3d_transpose", "Output")
+def _conv_transpose_values(Input: Array, Filter: Array, *, op: Op) -> Array:
+    x = channels_first(op, Input)
+    windows = _windows(op, x, Filter)
+    filters = filter_matrices(Filter, windows.groups)
+    images = _within(windows).images(matmul(filters, _columns(x, windows.groups), transpose_a=True))
+    return as_asked(op, np.ascontiguousarray(_to(images, windows.shape[2:])))
 
 
-@kernel(
+@plain_kernel(
     "conv2d_transpose_grad depthwise_conv2d_transpose_grad conv3d_transpose_grad",
     "Input@GRAD Filter@GRAD",
     lod="none",
 )
-def _conv_transpose_grad(op: Op) -> Run:
-    wants_input, wants_filter = wanted(op, "Input@GRAD"), wanted(op, "Filter@GRAD")
-
-    def run(Input: Array, Filter: Array, Output_GRAD: Array) -> tuple[Array | None, Array | None]:
-        x = channels_first(op, Input)
-        windows = _windows(op, x, Filter)
-        inner = _within(windows)
-        gradient = inner.columns(_to(channels_first(op, Output_GRAD), inner.shape[2:]))
-        input_grad = filter_grad = None
-        if wants_input:
-            product = matmul(filter_matrices(Filter, windows.groups), gradient)
-            input_grad = as_asked(op, product.reshape(x.shape))
-        if wants_filter:
-            filter_grad = sum_of_products(_columns(x, windows.groups), gradient).reshape(Filter.shape)
-        return input_grad, filter_grad
-
-    return run
+def _conv_transpose_grad(
+    Input: Array, Filter: Array, Output_GRAD: Array, *, op: Op, wants_Input_GRAD: bool, wants_Filter_GRAD: bool
+) -> tuple[Array | None, Array | None]:
+    x = channels_first(op, Input)
+    windows = _windows(op, x, Filter)
+    inner = _within(windows)
+    gradient = inner.columns(_to(channels_first(op, Output_GRAD), inner.shape[2:]))
+    input_grad = filter_grad = None
+    if wants_Input_GRAD:
+        product = matmul(filter_matrices(Filter, windows.groups), gradient)
+        input_grad = as_asked(op, product.reshape(x.shape))
+    if wants_Filter_GRAD:
+        filter_grad = sum_of_products(_columns(x, windows.groups), gradient).reshape(Filter.shape)
+    return input_grad, filter_grad
 
 
 def _plain_windows(shape: Dims, size: Dims, strides: Dims, dilations: Dims, paddings: Dims) -> Windows:
@@ -106,20 +100,14 @@ def _unfolded(op: Op, shape: Dims) -> Windows:
     return _plain_windows(shape, ints_attr(op, "kernel_sizes"), strides, dilations, ints_attr(op, "paddings"))
 
 
-@kernel("unfold", "Y")
-def _unfold_values(op: Op) -> Run:
-    def run(X: Array) -> Array:
-        return _unfolded(op, X.shape).columns(X)[:, 0]
-
-    return run
+@plain_kernel("unfold", "Y")
+def _unfold_values(X: Array, *, op: Op) -> Array:
+    return _unfolded(op, X.shape).columns(X)[:, 0]
 
 
-@kernel("unfold_grad", "X@GRAD", lod="none")
-def _unfold_grad(op: Op) -> Run:
-    def run(X: Array, Y_GRAD: Array) -> Array:
-        return np.ascontiguousarray(_unfolded(op, X.shape).images(Y_GRAD))
-
-    return run
+@plain_kernel("unfold_grad", "X@GRAD", lod="none")
+def _unfold_grad(X: Array, Y_GRAD: Array, *, op: Op) -> Array:
+    return np.ascontiguousarray(_unfolded(op, X.shape).images(Y_GRAD))
 
 
 def _sequenced(op: Op, shape: Dims) -> Windows:
@@ -132,7 +120,7 @@ def _as_rows(columns: Array) -> Array:
 
 
 def _of_real_size(op: Op, windows: Windows, dims: Dims) -> Windows:
-    """The windows of one image whose size is `dims`, whatever room X has for it."""
+    """The windows of one image whose real size is `dims`, however large X is."""
     counts = counts_of(dims, windows.size, windows.strides, (1, 1), ints_attr(op, "paddings"))
     if min(counts) < 1:
         raise ValueError(f"Y has an image of {list(dims)}, which has no window of {list(windows.size)}")
@@ -169,14 +157,11 @@ def _im2sequence_values(op: Op) -> Run:
     return run
 
 
-@kernel("im2sequence_grad", "X@GRAD", lod="none")
-def _im2sequence_grad(op: Op) -> Run:
-    def run(X: Array, Out_GRAD: Array) -> Array:
-        windows = _sequenced(op, X.shape)
-        rows = len(X) * math.prod(windows.counts)
-        if len(Out_GRAD) != rows:
-            raise ValueError(f"Out has {len(Out_GRAD)} rows, X has {rows} windows: Y lets no gradient through")
-        columns = Out_GRAD.reshape(len(X), rows // len(X), -1).swapaxes(1, 2)
-        return np.ascontiguousarray(windows.images(columns))
-
-    return run
+@plain_kernel("im2sequence_grad", "X@GRAD", lod="none")
+def _im2sequence_grad(X: Array, Out_GRAD: Array, *, op: Op) -> Array:
+    windows = _sequenced(op, X.shape)
+    rows = len(X) * math.prod(windows.counts)
+    if len(Out_GRAD) != rows:
+        raise ValueError(f"Out has {len(Out_GRAD)} rows, X has {rows} windows: Y lets no gradient through")
+    columns = Out_GRAD.reshape(len(X), rows // len(X), -1).swapaxes(1, 2)
+    return np.ascontiguousarray(windows.images(columns))

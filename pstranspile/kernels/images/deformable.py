@@ -1,4 +1,4 @@
-"""Kernels. Convolution whose samples are moved, each by an offset of its own."""
+"""Kernels. Deformable convolution: every sample has an offset of its own."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from pstranspile.values import Array
 
 
 class _Moved(NamedTuple):
-    """The samples of one image: `at` for each part of the channels, all [window, places]; `mask` is [parts, window,
-    places]. `dims` are height and width of the result.
+    """The samples of one image.
+
+    `at` is one entry for each part of the channels, each [window, places]. `mask` is [parts, window, places]. `dims`
+    are height and width of the result.
     """
 
     at: list[Samples]
@@ -25,7 +27,9 @@ class _Moved(NamedTuple):
 
 
 def _moved(op: Op, x: Array, offset: Array, mask: Array | None, window: tuple[int, ...]) -> _Moved:
-    """Where an image [channels, height, width] is sampled. Offsets are a row and a column for each of the window."""
+    """The samples of an image [channels, height, width]. There are two offsets, a row and a column, for each element of
+    the window.
+    """
     parts = int_attr(op, "deformable_groups")
     dims = moved_dims(op, x.shape[1:], window)
     size, places = window[0] * window[1], dims[0] * dims[1]
@@ -47,14 +51,14 @@ def _moved(op: Op, x: Array, offset: Array, mask: Array | None, window: tuple[in
 
 
 def _within(down: Array, along: Array, height: int, width: int) -> Samples:
-    """Samples at points, 0 for those a pixel or more beyond the edges, whose weights have no slope either."""
+    """Samples at points. Points a pixel or more beyond the edges give 0, and their slopes are 0."""
     made = samples(down, along, height, width)
     there = (down > -1) & (along > -1) & (down < height) & (along < width)
     return made._replace(weights=made.weights * there, slopes=(made.slopes[0] * there, made.slopes[1] * there))
 
 
 def _columns(moved: _Moved, x: Array) -> Array:
-    """What is sampled, unmasked: [parts, channels of a part, window, places]."""
+    """The samples without the mask: [parts, channels of a part, window, places]."""
     flat = x.reshape(len(moved.at), -1, x.shape[1] * x.shape[2])
     return np.stack([at.of(part) for at, part in zip(moved.at, flat, strict=True)])
 
@@ -97,17 +101,20 @@ def _slopes(op: Op, x: Array, offset: Array, mask: Array | None, filters: Array,
     groups, pixels = int_attr(op, "groups"), x.shape[1] * x.shape[2]
     moved = _moved(op, x, offset, mask, filters.shape[2:])
     values = _columns(moved, x)
-    each = slope.reshape(groups, len(filters) // groups, -1)
-    of_filters = each @ _grouped(op, values * moved.mask[:, None]).transpose(0, 2, 1)
-    rows = filters.reshape(groups, len(filters) // groups, -1).transpose(0, 2, 1) @ each
+    by_group = slope.reshape(groups, len(filters) // groups, -1)
+    of_filters = by_group @ _grouped(op, values * moved.mask[:, None]).transpose(0, 2, 1)
+    rows = filters.reshape(groups, len(filters) // groups, -1).transpose(0, 2, 1) @ by_group
     back = rows.reshape(values.shape)
     masked = back * moved.mask[:, None]
     flat = x.reshape(len(moved.at), -1, pixels)
     of_x = np.stack([scattered(at, part, pixels) for at, part in zip(moved.at, masked, strict=True)])
     of_offset = np.stack(
         [
-            np.stack([((part[:, at.places] * slopes).sum(axis=1) * held).sum(axis=0) for slopes in at.slopes], axis=1)
-            for at, part, held in zip(moved.at, flat, masked, strict=True)
+            np.stack(
+                [((part[:, at.places] * slopes).sum(axis=1) * weights).sum(axis=0) for slopes in at.slopes],
+                axis=1,
+            )
+            for at, part, weights in zip(moved.at, flat, masked, strict=True)
         ]
     )
     return _Slopes(
@@ -122,10 +129,15 @@ def _slopes(op: Op, x: Array, offset: Array, mask: Array | None, filters: Array,
 def _deformable_conv_grad(op: Op) -> Run:
     def run(Input: Array, Offset: Array, Mask: Array, Filter: Array, Output_GRAD: Array) -> tuple[Array, ...]:
         images = zip(Input, Offset, Mask, Output_GRAD, strict=True)
-        found = [_slopes(op, x, offset, mask, Filter, slope) for x, offset, mask, slope in images]
-        masks = np.stack([each.mask for each in found]).reshape(Mask.shape)
-        filters = np.sum([each.filters for each in found], axis=0, dtype=Filter.dtype)
-        return np.stack([each.x for each in found]), np.stack([each.offset for each in found]), masks, filters
+        results = [_slopes(op, x, offset, mask, Filter, slope) for x, offset, mask, slope in images]
+        masks = np.stack([item.mask for item in results]).reshape(Mask.shape)
+        filters = np.sum([item.filters for item in results], axis=0, dtype=Filter.dtype)
+        return (
+            np.stack([item.x for item in results]),
+            np.stack([item.offset for item in results]),
+            masks,
+            filters,
+        )
 
     return run
 
@@ -134,8 +146,12 @@ def _deformable_conv_grad(op: Op) -> Run:
 def _deformable_conv_v1_grad(op: Op) -> Run:
     def run(Input: Array, Offset: Array, Filter: Array, Output_GRAD: Array) -> tuple[Array, ...]:
         images = zip(Input, Offset, Output_GRAD, strict=True)
-        found = [_slopes(op, x, offset, None, Filter, slope) for x, offset, slope in images]
-        filters = np.sum([each.filters for each in found], axis=0, dtype=Filter.dtype)
-        return np.stack([each.x for each in found]), np.stack([each.offset for each in found]), filters
+        results = [_slopes(op, x, offset, None, Filter, slope) for x, offset, slope in images]
+        filters = np.sum([item.filters for item in results], axis=0, dtype=Filter.dtype)
+        return (
+            np.stack([item.x for item in results]),
+            np.stack([item.offset for item in results]),
+            filters,
+        )
 
     return run

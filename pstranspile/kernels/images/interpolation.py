@@ -1,4 +1,4 @@
-"""Kernels. Images scaled to other sizes, and sampled at points."""
+"""Kernels. Interpolation: images resized, and sampled at points."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import first
 from pstranspile.kernels.rows import add_rows
 from pstranspile.kernels.tensors.padding import folded
@@ -17,14 +17,14 @@ from pstranspile.ops.images.interpolation import SIZES, scaled_dim
 from pstranspile.ops.shapes import Dims
 from pstranspile.values import Array
 
-# Kernels: scaling. Every spatial dim is scaled by itself; an element is the weighted sum of its taps.
+# Resizing. Every spatial dim is resized separately; an element is the weighted sum of its taps.
 
 _Taps: TypeAlias = "list[tuple[Array, Array]]"
 """Which elements each element of the result takes along a dim, and by which weights."""
 
 
 def _ratio(dim: int, size: int, aligned: bool) -> Array:
-    """How far apart the elements of the result are in X. Fluid computes it, and places, as float32."""
+    """The distance in X of neighbouring elements of the result. Fluid computes distances and positions in float32."""
     if size <= 1:
         return np.float32(0)
     return np.float32(dim - 1) / np.float32(size - 1) if aligned else np.float32(dim) / np.float32(size)
@@ -50,7 +50,7 @@ def _linear(op: Op, dim: int, size: int) -> _Taps:
 
 
 def _cubic(op: Op, dim: int, size: int) -> _Taps:
-    """The convolution with piecewise cubic polynomials whose slope at 1 is -0.75."""
+    """The kernel of bicubic interpolation: piecewise cubic polynomials whose slope at 1 is -0.75."""
     aligned = flag(op, "align_corners")
     ratio, at = _ratio(dim, size, aligned), np.arange(size)
     places = (ratio * at.astype("float32")).astype("float64") if aligned else ratio.astype("float64") * (at + 0.5) - 0.5
@@ -76,12 +76,12 @@ _METHODS: dict[str, Callable[[Op, int, int], _Taps]] = {
 
 
 def _spatial(op: Op, rank: int) -> tuple[int, ...]:
-    """Which dims are scaled."""
+    """The dims that are resized."""
     return tuple(range(1, rank - 1)) if text(op, "data_layout") == "NHWC" else tuple(range(2, rank))
 
 
 def _sizes(op: Op, dims: Dims, given: tuple[Array | None, list[Array] | None, Array | None]) -> Dims:
-    """The spatial dims to scale to: of SizeTensor, else OutSize, else those of X times Scale, else the attributes."""
+    """The new spatial dims: from SizeTensor, else OutSize, else the dims of X times Scale, else the attributes."""
     out_size, size_tensors, scale_tensor = given
     scale = real(op, "scale") if scale_tensor is None else first(scale_tensor)
     if size_tensors:
@@ -100,11 +100,11 @@ def _sizes(op: Op, dims: Dims, given: tuple[Array | None, list[Array] | None, Ar
 def _plan(
     op: Op, x: Array, given: tuple[Array | None, list[Array] | None, Array | None]
 ) -> Iterator[tuple[int, list[tuple[Array, Array]]]]:
-    """Every dim that is scaled, and its taps with weights that go beside X."""
+    """Every resized dim, and its taps with weights that broadcast to X."""
     axes = _spatial(op, x.ndim)
     dims = tuple(x.shape[axis] for axis in axes)
     method = _METHODS[op.type.partition("_")[0]]
-    kind = x.dtype if x.dtype.kind == "f" else np.float32  # whole numbers are weighed as Fluid does, and then cut off
+    kind = x.dtype if x.dtype.kind == "f" else np.float32  # as in Fluid, integers are truncated after weighting
     for axis, dim, size in zip(axes, dims, _sizes(op, dims, given), strict=True):
         broadcast = [size if at == axis else 1 for at in range(x.ndim)]
         yield axis, [(index, weight.astype(kind).reshape(broadcast)) for index, weight in method(op, dim, size)]
@@ -139,12 +139,12 @@ def _interpolate_grad(op: Op) -> Run:
     return run
 
 
-# Kernels: sampling
+# Sampling
 
 
 def _corners(x: Array, grid: Array) -> Iterator[tuple[Array, Array, Array, Array, Array]]:
-    """The four elements around every point of the grid [images, points]: rows of X as a matrix of its elements by
-    channel, whether they are in the image, the weights along width and height, and on which side they are.
+    """The four elements around every point of the grid [images, points]: rows of X as a matrix [elements, channels],
+    whether they are in the image, their weights along width and height, and their side of the point.
     """
     height, width = x.shape[2:]
     points = grid.reshape(len(grid), -1, 2)
@@ -181,28 +181,25 @@ def _require_grid(x: Array, grid: Array) -> None:
         raise ValueError(f"X has the dims {list(x.shape)}, Grid {list(grid.shape)}: it needs points for each image")
 
 
-@kernel("grid_sampler_grad", "X@GRAD Grid@GRAD", lod="none")
-def _grid_sampler_grad(op: Op) -> Run:
-    wants_x, wants_grid = wanted(op, "X@GRAD"), wanted(op, "Grid@GRAD")
-
-    def run(X: Array, Grid: Array, Output_GRAD: Array) -> tuple[Array | None, Array | None]:
-        _require_grid(X, Grid)
-        elements = _by_channel(X)
-        gradient = Output_GRAD.reshape(*X.shape[:2], -1).swapaxes(1, 2)
-        of_elements, of_points = np.zeros(elements.shape, X.dtype), np.zeros((*gradient.shape[:2], 2), X.dtype)
-        for number, inside, across, along, side in _corners(X, Grid):
-            if wants_x:
-                parts = gradient * np.where(inside, across * along, 0)[..., None]
-                add_rows(of_elements, number.reshape(-1), parts.reshape(-1, parts.shape[-1]).astype(X.dtype))
-            if wants_grid:
-                value = np.where(inside, np.add.reduce(gradient * elements[number], axis=-1), 0)
-                of_points += np.stack([side[0] * value * along, side[1] * value * across], axis=-1).astype(X.dtype)
-        height, width = X.shape[2:]
-        of_points *= np.array([0.5 * (width - 1), 0.5 * (height - 1)], X.dtype)
-        images = np.moveaxis(of_elements.reshape(len(X), height, width, -1), -1, 1)
-        return np.ascontiguousarray(images) if wants_x else None, of_points.reshape(Grid.shape)
-
-    return run
+@plain_kernel("grid_sampler_grad", "X@GRAD Grid@GRAD", lod="none")
+def _grid_sampler_grad(
+    X: Array, Grid: Array, Output_GRAD: Array, *, wants_X_GRAD: bool, wants_Grid_GRAD: bool
+) -> tuple[Array | None, Array | None]:
+    _require_grid(X, Grid)
+    elements = _by_channel(X)
+    gradient = Output_GRAD.reshape(*X.shape[:2], -1).swapaxes(1, 2)
+    of_elements, of_points = np.zeros(elements.shape, X.dtype), np.zeros((*gradient.shape[:2], 2), X.dtype)
+    for number, inside, across, along, side in _corners(X, Grid):
+        if wants_X_GRAD:
+            parts = gradient * np.where(inside, across * along, 0)[..., None]
+            add_rows(of_elements, number.reshape(-1), parts.reshape(-1, parts.shape[-1]).astype(X.dtype))
+        if wants_Grid_GRAD:
+            value = np.where(inside, np.add.reduce(gradient * elements[number], axis=-1), 0)
+            of_points += np.stack([side[0] * value * along, side[1] * value * across], axis=-1).astype(X.dtype)
+    height, width = X.shape[2:]
+    of_points *= np.array([0.5 * (width - 1), 0.5 * (height - 1)], X.dtype)
+    images = np.moveaxis(of_elements.reshape(len(X), height, width, -1), -1, 1)
+    return np.ascontiguousarray(images) if wants_X_GRAD else None, of_points.reshape(Grid.shape)
 
 
 def _base_points(op: Op, shape: Array | None, dtype: str) -> Array:
@@ -215,21 +212,15 @@ def _base_points(op: Op, shape: Array | None, dtype: str) -> Array:
     return np.stack([x, y, np.ones_like(x)], axis=-1).astype(dtype)
 
 
-@kernel("affine_grid", "Output", lod="none")
-def _affine_grid_values(op: Op) -> Run:
-    def run(Theta: Array, OutputShape: Array | None) -> Array:
-        points = _base_points(op, OutputShape, Theta.dtype)
-        result = points.reshape(-1, 3) @ Theta.swapaxes(1, 2)
-        return result.reshape(len(Theta), *points.shape[:2], 2)
-
-    return run
+@plain_kernel("affine_grid", "Output", lod="none")
+def _affine_grid_values(Theta: Array, OutputShape: Array | None, *, op: Op) -> Array:
+    points = _base_points(op, OutputShape, Theta.dtype)
+    result = points.reshape(-1, 3) @ Theta.swapaxes(1, 2)
+    return result.reshape(len(Theta), *points.shape[:2], 2)
 
 
-@kernel("affine_grid_grad", "Theta@GRAD", lod="none")
-def _affine_grid_grad(op: Op) -> Run:
-    def run(OutputShape: Array | None, Output_GRAD: Array) -> Array:
-        points = _base_points(op, OutputShape, Output_GRAD.dtype).reshape(-1, 3)
-        gradient = Output_GRAD.reshape(len(Output_GRAD), -1, 2)
-        return gradient.swapaxes(1, 2) @ points
-
-    return run
+@plain_kernel("affine_grid_grad", "Theta@GRAD", lod="none")
+def _affine_grid_grad(OutputShape: Array | None, Output_GRAD: Array, *, op: Op) -> Array:
+    points = _base_points(op, OutputShape, Output_GRAD.dtype).reshape(-1, 3)
+    gradient = Output_GRAD.reshape(len(Output_GRAD), -1, 2)
+    return gradient.swapaxes(1, 2) @ points

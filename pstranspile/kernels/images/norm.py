@@ -9,14 +9,14 @@ import numpy as np
 
 from pstranspile.arithmetic import inverse_root, norm_grad_mean, norm_mean, number_of, over_root, root, sum_of_channels
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
 from pstranspile.kernels.numeric import as_matrix, first
 from pstranspile.ops.attributes import flag, int_attr, real, text
 from pstranspile.values import Array
 
 
 def _channels(op: Op) -> Callable[[Array], tuple[tuple[int, ...], tuple[int, ...]]]:
-    """From X to the dims that statistics are taken over, and the dims of a value of each channel beside X."""
+    """From X to the dims to reduce, and the dims with which a value for each channel broadcasts to X."""
     last = text(op, "data_layout") == "NHWC"
 
     def channels(x: Array) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -28,12 +28,12 @@ def _channels(op: Op) -> Callable[[Array], tuple[tuple[int, ...], tuple[int, ...
 
 
 def _fixed_statistics(op: Op) -> bool:
-    """Whether the running statistics are used and left as they are."""
+    """Whether the op uses the running statistics and does not update them."""
     return flag(op, "use_global_stats") or (flag(op, "is_test") and not flag(op, "trainable_statistics"))
 
 
 def _is_single(x: Array, channels: int) -> bool:
-    """Whether each channel has one element only: Fluid then leaves X as it is, as there is nothing to normalise."""
+    """Whether each channel has a single element. Fluid then copies X, as there is nothing to normalise."""
     return x.size == channels
 
 
@@ -103,23 +103,20 @@ def _batch_norm_grad(op: Op) -> Run:
     return run
 
 
-@kernel("layer_norm", "Y Mean Variance", lod="Y")
-def _layer_norm_values(op: Op) -> Run:
-    axis, epsilon = int_attr(op, "begin_norm_axis", 1), real(op, "epsilon")
-
-    def run(X: Array, Scale: Array | None, Bias: Array | None) -> tuple[Array, Array, Array]:
-        x = as_matrix(X, axis)
-        mean = norm_mean(x)
-        y = x - mean
-        variance = norm_mean(np.square(y))
-        y /= np.sqrt(variance + epsilon)
-        if Scale is not None:
-            y *= Scale.reshape(-1)
-        if Bias is not None:
-            y += Bias.reshape(-1)
-        return y.reshape(X.shape), mean.reshape(-1), variance.reshape(-1)
-
-    return run
+@plain_kernel("layer_norm", "Y Mean Variance", lod="Y")
+def _layer_norm_values(
+    X: Array, Scale: Array | None, Bias: Array | None, *, begin_norm_axis: int = 1, epsilon: float
+) -> tuple[Array, Array, Array]:
+    x = as_matrix(X, begin_norm_axis)
+    mean = norm_mean(x)
+    y = x - mean
+    variance = norm_mean(np.square(y))
+    y /= np.sqrt(variance + epsilon)
+    if Scale is not None:
+        y *= Scale.reshape(-1)
+    if Bias is not None:
+        y += Bias.reshape(-1)
+    return y.reshape(X.shape), mean.reshape(-1), variance.reshape(-1)
 
 
 @kernel("layer_norm_grad", "X@GRAD Scale@GRAD Bias@GRAD", lod="none")

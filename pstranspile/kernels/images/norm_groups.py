@@ -1,4 +1,4 @@
-"""Kernels. Normalisation of groups of channels, of instances and of weights."""
+"""Kernels. Normalisation of groups of channels, of instances and across channels, and spectral norm."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import TypeAlias
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel, plain_kernel
+from pstranspile.kernels.kernel import plain_kernel
 from pstranspile.ops.attributes import int_attr, real
 from pstranspile.ops.images.norm_groups import channel_axis
 from pstranspile.values import Array
 
 
-def _beside(values: Array, rank: int, axis: int) -> Array:
-    """A value for each channel, with the dims to go beside X."""
+def _broadcastable(values: Array, rank: int, axis: int) -> Array:
+    """A value for each channel with dims that broadcast to X."""
     return values.reshape([values.size if dim == axis else 1 for dim in range(rank)])
 
 
 def _grouped(op: Op, x: Array) -> Array:
-    """X as [images, groups, channels of a group, elements]. Raises ValueError where channels are left over."""
+    """X as [images, groups, channels of a group, elements]. Raises ValueError unless groups divide the channels."""
     groups, axis = int_attr(op, "groups"), channel_axis(op, x.ndim)
     if groups < 1 or x.shape[axis] % groups:
         raise ValueError(f"{x.shape[axis]} channels can't be cut into {groups} groups")
@@ -33,69 +33,56 @@ def _ungrouped(op: Op, x: Array, like: Array) -> Array:
 
 
 def _of_groups(values: Array, like: Array) -> Array:
-    """A value for each channel beside what `_grouped` gives."""
+    """A value for each channel with dims that broadcast to the result of `_grouped`."""
     return values.reshape(like.shape[1], like.shape[2], 1)
 
 
-@kernel("group_norm", "Y Mean Variance", lod="Y")
-def _group_norm_values(op: Op) -> Run:
-    epsilon = real(op, "epsilon")
-
-    def run(X: Array, Scale: Array | None, Bias: Array | None) -> tuple[Array, Array, Array]:
-        x = _grouped(op, X)
-        mean = np.mean(x, axis=(2, 3), keepdims=True)
-        y = x - mean
-        variance = np.mean(np.square(y), axis=(2, 3), keepdims=True)
-        y /= np.sqrt(variance + epsilon)
-        if Scale is not None:
-            y *= _of_groups(Scale, x)
-        if Bias is not None:
-            y += _of_groups(Bias, x)
-        return _ungrouped(op, y, X), mean[:, :, 0, 0], variance[:, :, 0, 0]
-
-    return run
+@plain_kernel("group_norm", "Y Mean Variance", lod="Y")
+def _group_norm_values(
+    X: Array, Scale: Array | None, Bias: Array | None, *, op: Op, epsilon: float
+) -> tuple[Array, Array, Array]:
+    x = _grouped(op, X)
+    mean = np.mean(x, axis=(2, 3), keepdims=True)
+    y = x - mean
+    variance = np.mean(np.square(y), axis=(2, 3), keepdims=True)
+    y /= np.sqrt(variance + epsilon)
+    if Scale is not None:
+        y *= _of_groups(Scale, x)
+    if Bias is not None:
+        y += _of_groups(Bias, x)
+    return _ungrouped(op, y, X), mean[:, :, 0, 0], variance[:, :, 0, 0]
 
 
-@kernel("group_norm_grad", "X@GRAD Scale@GRAD Bias@GRAD", lod="none")
-def _group_norm_grad(op: Op) -> Run:
-    epsilon = real(op, "epsilon")
-
-    def run(
-        Scale: Array | None, Bias: Array | None, Y: Array, Variance: Array, Y_GRAD: Array
-    ) -> tuple[Array, Array | None, Array | None]:
-        normal, gradient = _grouped(op, Y), _grouped(op, Y_GRAD)
-        inner = gradient
-        if Bias is not None:
-            normal = normal - _of_groups(Bias, normal)
-        if Scale is not None:
-            scale = _of_groups(Scale, normal)
-            inner = gradient * scale
-            # X can't be told from Y where Scale is 0
-            normal = np.where(scale == 0, 0, normal / np.where(scale == 0, 1, scale)).astype(Y.dtype, copy=False)
-        inverse = 1 / np.sqrt(Variance[:, :, None, None] + epsilon)
-        shared = np.mean(inner, axis=(2, 3), keepdims=True)
-        shared = shared + normal * np.mean(inner * normal, axis=(2, 3), keepdims=True)
-        scale_grad = None if Scale is None else np.add.reduce(gradient * normal, axis=(0, 3)).reshape(-1)
-        bias_grad = None if Bias is None else np.add.reduce(gradient, axis=(0, 3)).reshape(-1)
-        return _ungrouped(op, (inner - shared) * inverse, Y), scale_grad, bias_grad
-
-    return run
+@plain_kernel("group_norm_grad", "X@GRAD Scale@GRAD Bias@GRAD", lod="none")
+def _group_norm_grad(
+    Scale: Array | None, Bias: Array | None, Y: Array, Variance: Array, Y_GRAD: Array, *, op: Op, epsilon: float
+) -> tuple[Array, Array | None, Array | None]:
+    normal, gradient = _grouped(op, Y), _grouped(op, Y_GRAD)
+    inner = gradient
+    if Bias is not None:
+        normal = normal - _of_groups(Bias, normal)
+    if Scale is not None:
+        scale = _of_groups(Scale, normal)
+        inner = gradient * scale
+        # Y does not determine X where Scale is 0
+        normal = np.where(scale == 0, 0, normal / np.where(scale == 0, 1, scale)).astype(Y.dtype, copy=False)
+    inverse = 1 / np.sqrt(Variance[:, :, None, None] + epsilon)
+    shared = np.mean(inner, axis=(2, 3), keepdims=True)
+    shared = shared + normal * np.mean(inner * normal, axis=(2, 3), keepdims=True)
+    scale_grad = None if Scale is None else np.add.reduce(gradient * normal, axis=(0, 3)).reshape(-1)
+    bias_grad = None if Bias is None else np.add.reduce(gradient, axis=(0, 3)).reshape(-1)
+    return _ungrouped(op, (inner - shared) * inverse, Y), scale_grad, bias_grad
 
 
-@kernel("instance_norm", "Y SavedMean SavedVariance", lod="Y")
-def _instance_norm_values(op: Op) -> Run:
-    epsilon = real(op, "epsilon")
-
-    def run(X: Array, Scale: Array, Bias: Array) -> tuple[Array, Array, Array]:
-        x = X.reshape(*X.shape[:2], -1)
-        mean = np.mean(x, axis=2, keepdims=True)
-        y = x - mean
-        inverse = 1 / np.sqrt(np.mean(np.square(y), axis=2, keepdims=True) + epsilon)
-        y *= inverse
-        y = y * Scale.reshape(-1, 1) + Bias.reshape(-1, 1)
-        return y.reshape(X.shape), mean.reshape(-1), inverse.reshape(-1)
-
-    return run
+@plain_kernel("instance_norm", "Y SavedMean SavedVariance", lod="Y")
+def _instance_norm_values(X: Array, Scale: Array, Bias: Array, *, epsilon: float) -> tuple[Array, Array, Array]:
+    x = X.reshape(*X.shape[:2], -1)
+    mean = np.mean(x, axis=2, keepdims=True)
+    y = x - mean
+    inverse = 1 / np.sqrt(np.mean(np.square(y), axis=2, keepdims=True) + epsilon)
+    y *= inverse
+    y = y * Scale.reshape(-1, 1) + Bias.reshape(-1, 1)
+    return y.reshape(X.shape), mean.reshape(-1), inverse.reshape(-1)
 
 
 @plain_kernel("instance_norm_grad", "X@GRAD Scale@GRAD Bias@GRAD", lod="none")
@@ -111,28 +98,22 @@ def _instance_norm_grad(
     return x_grad.reshape(X.shape), np.add.reduce(of_normal, axis=(0, 2)), np.add.reduce(of_bias, axis=(0, 2))
 
 
-@kernel("affine_channel")
-def _affine_channel_values(op: Op) -> Run:
-    def run(X: Array, Scale: Array, Bias: Array) -> Array:
-        axis = channel_axis(op, X.ndim)
-        return X * _beside(Scale, X.ndim, axis) + _beside(Bias, X.ndim, axis)
-
-    return run
+@plain_kernel("affine_channel")
+def _affine_channel_values(X: Array, Scale: Array, Bias: Array, *, op: Op) -> Array:
+    axis = channel_axis(op, X.ndim)
+    return X * _broadcastable(Scale, X.ndim, axis) + _broadcastable(Bias, X.ndim, axis)
 
 
-@kernel("affine_channel_grad", "X@GRAD Scale@GRAD Bias@GRAD", lod="none")
-def _affine_channel_grad(op: Op) -> Run:
-    def run(X: Array, Scale: Array, Out_GRAD: Array) -> tuple[Array, Array, Array]:
-        axis = channel_axis(op, X.ndim)
-        over = tuple(dim for dim in range(X.ndim) if dim != axis)
-        scale_grad, bias_grad = np.add.reduce(Out_GRAD * X, axis=over), np.add.reduce(Out_GRAD, axis=over)
-        return Out_GRAD * _beside(Scale, X.ndim, axis), scale_grad, bias_grad
-
-    return run
+@plain_kernel("affine_channel_grad", "X@GRAD Scale@GRAD Bias@GRAD", lod="none")
+def _affine_channel_grad(X: Array, Scale: Array, Out_GRAD: Array, *, op: Op) -> tuple[Array, Array, Array]:
+    axis = channel_axis(op, X.ndim)
+    over = tuple(dim for dim in range(X.ndim) if dim != axis)
+    scale_grad, bias_grad = np.add.reduce(Out_GRAD * X, axis=over), np.add.reduce(Out_GRAD, axis=over)
+    return Out_GRAD * _broadcastable(Scale, X.ndim, axis), scale_grad, bias_grad
 
 
 def _over_neighbours(op: Op, x: Array, *, after: bool = False) -> Array:
-    """The sums over the `n` channels around each one; `after`: over the channels that have it among theirs."""
+    """The sums over the `n` channels around each channel; `after`: over the channels whose neighbour it is."""
     n, axis = int_attr(op, "n"), channel_axis(op, x.ndim)
     if n < 1:
         raise ValueError(f"n is {n}, not positive")
@@ -145,33 +126,23 @@ def _over_neighbours(op: Op, x: Array, *, after: bool = False) -> Array:
     return np.moveaxis(np.asarray(total), 0, axis)
 
 
-@kernel("lrn", "Out MidOut")
-def _lrn_values(op: Op) -> Run:
-    k, alpha, beta = real(op, "k"), real(op, "alpha"), real(op, "beta")
-
-    def run(X: Array) -> tuple[Array, Array]:
-        middle = np.ascontiguousarray(k + alpha * _over_neighbours(op, np.square(X)))
-        return X * np.power(middle, -beta), middle
-
-    return run
+@plain_kernel("lrn", "Out MidOut")
+def _lrn_values(X: Array, *, op: Op, k: float, alpha: float, beta: float) -> tuple[Array, Array]:
+    middle = np.ascontiguousarray(k + alpha * _over_neighbours(op, np.square(X)))
+    return X * np.power(middle, -beta), middle
 
 
-@kernel("lrn_grad", "X@GRAD", lod="none")
-def _lrn_grad(op: Op) -> Run:
-    alpha, beta = real(op, "alpha"), real(op, "beta")
-
-    def run(X: Array, Out: Array, MidOut: Array, Out_GRAD: Array) -> Array:
-        of_middle = _over_neighbours(op, Out_GRAD * Out / MidOut, after=True)
-        return Out_GRAD * np.power(MidOut, -beta) - (2 * alpha * beta) * X * of_middle
-
-    return run
+@plain_kernel("lrn_grad", "X@GRAD", lod="none")
+def _lrn_grad(X: Array, Out: Array, MidOut: Array, Out_GRAD: Array, *, op: Op, alpha: float, beta: float) -> Array:
+    of_middle = _over_neighbours(op, Out_GRAD * Out / MidOut, after=True)
+    return Out_GRAD * np.power(MidOut, -beta) - (2 * alpha * beta) * X * of_middle
 
 
 _Matrix: TypeAlias = "tuple[Array, Array, Array, Array]"
 
 
 def _as_matrix(op: Op, weight: Array, u: Array, v: Array) -> _Matrix:
-    """Weight as a matrix whose rows are its dim `dim`; singular vectors after the steps; the singular value."""
+    """Weight as a matrix with the rows along `dim`, its singular vectors after iterating, and the singular value."""
     dim, steps, eps = int_attr(op, "dim"), int_attr(op, "power_iters"), real(op, "eps")
     if not 0 <= dim < weight.ndim:
         raise ValueError(f"dim is {dim}, but Weight has {weight.ndim} dims")
@@ -188,25 +159,17 @@ def _as_matrix(op: Op, weight: Array, u: Array, v: Array) -> _Matrix:
     return matrix, u, v, u @ matrix @ v
 
 
-@kernel("spectral_norm")
-def _spectral_norm_values(op: Op) -> Run:
-    def run(Weight: Array, U: Array, V: Array) -> Array:
-        return Weight / _as_matrix(op, Weight, U, V)[3]
-
-    return run
+@plain_kernel("spectral_norm")
+def _spectral_norm_values(Weight: Array, U: Array, V: Array, *, op: Op) -> Array:
+    return Weight / _as_matrix(op, Weight, U, V)[3]
 
 
-@kernel("spectral_norm_grad", "Weight@GRAD", lod="none")
-def _spectral_norm_grad(op: Op) -> Run:
-    """The singular vectors count as constants."""
-    dim = int_attr(op, "dim")
-
-    def run(Weight: Array, U: Array, V: Array, Out_GRAD: Array) -> Array:
-        matrix, u, v, sigma = _as_matrix(op, Weight, U, V)
-        gradient = np.moveaxis(Out_GRAD, dim, 0).reshape(matrix.shape)
-        of_sigma = np.add.reduce(gradient * matrix, axis=None) / sigma
-        result = (gradient - of_sigma * np.outer(u, v)) / sigma
-        dims = (Weight.shape[dim], *Weight.shape[:dim], *Weight.shape[dim + 1 :])
-        return np.ascontiguousarray(np.moveaxis(result.reshape(dims), 0, dim))
-
-    return run
+@plain_kernel("spectral_norm_grad", "Weight@GRAD", lod="none")
+def _spectral_norm_grad(Weight: Array, U: Array, V: Array, Out_GRAD: Array, *, op: Op, dim: int) -> Array:
+    """The singular vectors are treated as constants."""
+    matrix, u, v, sigma = _as_matrix(op, Weight, U, V)
+    gradient = np.moveaxis(Out_GRAD, dim, 0).reshape(matrix.shape)
+    of_sigma = np.add.reduce(gradient * matrix, axis=None) / sigma
+    result = (gradient - of_sigma * np.outer(u, v)) / sigma
+    dims = (Weight.shape[dim], *Weight.shape[:dim], *Weight.shape[dim + 1 :])
+    return np.ascontiguousarray(np.moveaxis(result.reshape(dims), 0, dim))

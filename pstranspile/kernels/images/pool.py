@@ -19,14 +19,15 @@ from pstranspile.ops.shapes import Padding
 from pstranspile.values import Array
 
 LEAST = -3.4028234663852886e38
-"""The maximum of a window that has no element, for every element type: the least float32."""
+"""The maximum of an empty window, for every element type: the smallest float32."""
 
 
 class Windows(NamedTuple):
-    """The windows of images. `choices[d][i]` chooses the i-th element along dim d of every window of the padded images.
+    """The windows of images. `choices[d][i]` is the index of the i-th element along dim d of every window of the padded
+    images.
 
-    The windows of adaptive pooling differ in size; the last element of the smaller ones comes several times.
-    `counts` is how many elements the average of each window divides by.
+    The windows of adaptive pooling differ in size; smaller ones repeat their last element. `counts` is the divisor of
+    the average of each window.
     """
 
     padding: Padding
@@ -46,7 +47,7 @@ class Windows(NamedTuple):
 
     @property
     def apart(self) -> bool:
-        """Whether no element lies in two windows."""
+        """Whether windows don't overlap."""
         return all(getattr(choice[0], "step", 0) >= len(choice) for choice in self.choices)
 
     def cropped(self, padded: Array, dims: tuple[int, ...]) -> Array:
@@ -63,12 +64,12 @@ def _adaptive_bounds(dim: int, count: int) -> tuple[Array, Array]:
 
 
 def _adaptive_counts(op: Op, dims: tuple[int, ...]) -> tuple[int, ...]:
-    """How many windows adaptive pooling makes of each of the dims; with global_pooling, one per element."""
+    """The number of windows of adaptive pooling along each dim; with global_pooling one for each element."""
     return dims if flag(op, "global_pooling") else ints_attr(op, "ksize")
 
 
 def windows_of(op: Op, dims: tuple[int, ...]) -> Windows:
-    """The windows that an op's attributes ask for, over images of these spatial dims."""
+    """The windows of an op over images of these spatial dims."""
     if flag(op, "adaptive"):
         return _adaptive_windows(dims, _adaptive_counts(op, dims))
     ones = (1,) * len(dims)
@@ -102,7 +103,7 @@ def plain_windows(
     *,
     exclusive: bool,
 ) -> Windows:
-    """`found` windows of one size at equal distances; `exclusive`: averages leave the padding out."""
+    """Windows of one size at equal distances, `result` along each dim; `exclusive`: averages leave the padding out."""
     choices: list[list[slice]] = []
     real: list[Array] = []
     for dim, k, stride, count, (before, _) in zip(dims, size, strides, result, padding, strict=True):
@@ -132,7 +133,7 @@ def average_of(windows: Windows, x: Array) -> Array:
 
 
 def gradient_of_largest(windows: Windows, x: Array, out: Array, gradient: Array) -> Array:
-    """The gradient of images from that of the maxima; the first of equal elements takes it all."""
+    """The gradient of images from that of the maxima. The first of equal elements gets the whole gradient."""
     padded = windows.pad(x, LEAST)
     result, taken = np.zeros_like(padded), np.zeros(out.shape, bool)
     for place in windows.places():
@@ -174,7 +175,7 @@ def _pool_values(op: Op) -> Run:
 
 
 def is_max(op: Op) -> bool:
-    """Whether `pooling_type` asks for maxima. Raises ValueError unless it is max or avg."""
+    """Whether `pooling_type` is max. Raises ValueError unless it is max or avg."""
     kind = text(op, "pooling_type")
     if kind not in ("max", "avg"):
         raise ValueError(f"pooling_type is {kind!r}, not max or avg")
@@ -182,7 +183,7 @@ def is_max(op: Op) -> bool:
 
 
 def _members(op: Op, x: Array) -> list[Array]:
-    """Which elements along each dim each window of adaptive pooling has, as matrices of 0 and 1."""
+    """The elements that each window of adaptive pooling covers along each dim, as matrices of 0 and 1."""
     result: list[Array] = []
     dims = x.shape[2:]
     for dim, count in zip(dims, _adaptive_counts(op, dims), strict=True):

@@ -1,4 +1,4 @@
-"""Kernels. Pooling that says where the maxima were, its reverse, and pyramids of poolings."""
+"""Kernels. Max pooling with indices, its inverse, and pyramid pooling."""
 
 from __future__ import annotations
 
@@ -24,29 +24,25 @@ from pstranspile.ops.images.pool_index import unpooled_dims
 from pstranspile.values import Array
 
 
-@kernel("max_pool2d_with_index max_pool3d_with_index", "Out Mask")
-def _max_pool_with_index_values(op: Op) -> Run:
-    """The first of equal elements is the maximum; Mask counts elements of an image without its padding."""
-
-    def run(X: Array) -> tuple[Array, Array]:
-        dims = X.shape[2:]
-        windows = windows_of(op, dims)
-        numbers = np.arange(np.prod(dims), dtype="int32").reshape(1, 1, *dims)
-        padded, numbers = windows.pad(X, 0), windows.pad(numbers, -1)
-        result = np.zeros((*X.shape[:2], *windows.counts.shape), X.dtype)
-        mask = np.full(result.shape, -1, "int32")
-        for place in windows.places():
-            part, number = padded[place], numbers[place]
-            larger = (mask < 0) | (part > result) | (np.isnan(part) & ~np.isnan(result))
-            larger &= number >= 0
-            result, mask = np.where(larger, part, result), np.where(larger, number, mask)
-        return result, mask
-
-    return run
+@plain_kernel("max_pool2d_with_index max_pool3d_with_index", "Out Mask")
+def _max_pool_with_index_values(X: Array, *, op: Op) -> tuple[Array, Array]:
+    """The first of equal elements is the maximum. Mask holds indices into an image without its padding."""
+    dims = X.shape[2:]
+    windows = windows_of(op, dims)
+    numbers = np.arange(np.prod(dims), dtype="int32").reshape(1, 1, *dims)
+    padded, numbers = windows.pad(X, 0), windows.pad(numbers, -1)
+    result = np.zeros((*X.shape[:2], *windows.counts.shape), X.dtype)
+    mask = np.full(result.shape, -1, "int32")
+    for place in windows.places():
+        part, number = padded[place], numbers[place]
+        larger = (mask < 0) | (part > result) | (np.isnan(part) & ~np.isnan(result))
+        larger &= number >= 0
+        result, mask = np.where(larger, part, result), np.where(larger, number, mask)
+    return result, mask
 
 
 def _flat_places(numbers: Array, dims: tuple[int, ...], what: str) -> Array:
-    """Numbers of elements within their image, as numbers of elements of all images."""
+    """Indices into images, each relative to its image, as indices into the whole array."""
     size = int(np.prod(dims))
     check_ids(numbers, size, what)
     flat = numbers.reshape(numbers.shape[0] * numbers.shape[1], -1).astype("int64")
@@ -60,15 +56,12 @@ def _max_pool_with_index_grad(X: Array, Mask: Array, Out_GRAD: Array) -> Array:
     return result.reshape(X.shape)
 
 
-@kernel("unpool")
-def _unpool_values(op: Op) -> Run:
-    def run(X: Array, Indices: Array) -> Array:
-        dims = unpooled_dims(op, X.shape[2:])
-        result = np.zeros((*X.shape[:2], *dims), X.dtype)
-        result.reshape(-1)[_flat_places(Indices, dims, "the index")] = X.reshape(len(X) * X.shape[1], -1)
-        return result
-
-    return run
+@plain_kernel("unpool")
+def _unpool_values(X: Array, Indices: Array, *, op: Op) -> Array:
+    dims = unpooled_dims(op, X.shape[2:])
+    result = np.zeros((*X.shape[:2], *dims), X.dtype)
+    result.reshape(-1)[_flat_places(Indices, dims, "the index")] = X.reshape(len(X) * X.shape[1], -1)
+    return result
 
 
 @plain_kernel("unpool_grad", "X@GRAD", lod="none")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from pstranspile.arithmetic import exp, shares_of_exp, sum_of_row
@@ -11,17 +9,13 @@ from pstranspile.arithmetic.erf import erf
 from pstranspile.ir.model import Op
 from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import below_largest, formula
-from pstranspile.ops.attributes import flag, int_attr, real
+from pstranspile.ops.attributes import flag, real
 from pstranspile.values import Array
 
 formula("relu", "np.maximum({X}, 0)")
 formula("relu_grad", "{Out_GRAD} * ({Out} > 0)", "X@GRAD")
-formula("leaky_relu", lambda op: f"np.where({{X}} > 0, {{X}}, {{X}} * {real(op, 'alpha')!r})")
-formula(
-    "leaky_relu_grad",
-    lambda op: f"np.where({{Out}} > 0, {{Out_GRAD}}, {{Out_GRAD}} * {real(op, 'alpha')!r})",
-    "X@GRAD",
-)
+formula("leaky_relu", "np.where({X} > 0, {X}, {X} * $alpha)")
+formula("leaky_relu_grad", "np.where({Out} > 0, {Out_GRAD}, {Out_GRAD} * $alpha)", "X@GRAD")
 formula("sigmoid", "sigmoid({X})")
 formula("sigmoid_grad", "{Out_GRAD} * {Out} * (1 - {Out})", "X@GRAD")
 formula("logsigmoid", "-softplus(-{X})")
@@ -38,7 +32,7 @@ _ROOT_HALF = 0.7071067811865476
 _DENSITY_AT_0 = 0.3989422804014327
 """1 / sqrt(2 pi)."""
 _CUBE = 0.044715
-"""Of the tanh form: gelu(x) is nearly x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))."""
+"""The constant of the tanh approximation: gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))."""
 
 
 def _tanh_argument(x: Array) -> Array:
@@ -69,42 +63,20 @@ def _gelu_grad(op: Op) -> Run:
     return approximate if flag(op, "approximate") else exact
 
 
-@kernel("softmax")
-def _softmax(op: Op) -> Run:
-    axis = int_attr(op, "axis", -1)
-
-    def run(X: Array) -> Array:
-        return shares_of_exp(below_largest(X, axis), axis)[0]
-
-    return run
+@plain_kernel("softmax")
+def _softmax(X: Array, *, axis: int = -1) -> Array:
+    return shares_of_exp(below_largest(X, axis), axis)[0]
 
 
-@kernel("softmax_grad", "X@GRAD", lod="none")
-def _softmax_grad(op: Op) -> Run:
-    axis = int_attr(op, "axis", -1)
-
-    def run(Out: Array, Out_GRAD: Array) -> Array:
-        result = Out_GRAD - sum_of_row(Out_GRAD * Out, axis)
-        result *= Out
-        return result
-
-    return run
-
-
-def _with(expression: str, *names: str) -> Callable[[Op], str]:
-    """The expression with the op's attributes in place of `$0`, `$1`, ..."""
-
-    def of(op: Op) -> str:
-        text = expression
-        for number, name in enumerate(names):
-            text = text.replace(f"${number}", repr(real(op, name)))
-        return text
-
-    return of
+@plain_kernel("softmax_grad", "X@GRAD", lod="none")
+def _softmax_grad(Out: Array, Out_GRAD: Array, *, axis: int = -1) -> Array:
+    result = Out_GRAD - sum_of_row(Out_GRAD * Out, axis)
+    result *= Out
+    return result
 
 
 def _selu_limit(op: Op) -> float:
-    """scale * alpha, as precise as a float32, since so it is in Fluid."""
+    """scale * alpha, rounded to float32 as in Fluid."""
     return float(np.float32(real(op, "scale")) * np.float32(real(op, "alpha")))
 
 
@@ -116,59 +88,52 @@ formula("atan", "np.arctan({X})")
 formula("atan_grad", "{Out_GRAD} / (1 + {X} * {X})", "X@GRAD")
 formula("log1p", "np.log1p({X})")
 formula("log1p_grad", "{Out_GRAD} / (1 + {X})", "X@GRAD")
-formula("brelu", _with("np.minimum(np.maximum({X}, $0), $1)", "t_min", "t_max"))
-formula("brelu_grad", _with("{Out_GRAD} * (({X} > $0) & ({X} < $1))", "t_min", "t_max"), "X@GRAD")
-formula("relu6", _with("np.minimum(np.maximum({X}, 0), $0)", "threshold"))
-formula("relu6_grad", _with("{Out_GRAD} * (({Out} > 0) & ({Out} < $0))", "threshold"), "X@GRAD")
-formula("elu", _with("np.maximum({X}, 0) + np.minimum($0 * np.expm1({X}), 0)", "alpha"))
-formula("elu_grad", _with("{Out_GRAD} * np.where({X} > 0, 1, $0 * np.exp(np.minimum({X}, 0)))", "alpha"), "X@GRAD")
-formula("selu", _with("$0 * np.where({X} > 0, {X}, $1 * np.expm1(np.minimum({X}, 0)))", "scale", "alpha"))
+formula("brelu", "np.minimum(np.maximum({X}, $t_min), $t_max)")
+formula("brelu_grad", "{Out_GRAD} * (({X} > $t_min) & ({X} < $t_max))", "X@GRAD")
+formula("relu6", "np.minimum(np.maximum({X}, 0), $threshold)")
+formula("relu6_grad", "{Out_GRAD} * (({Out} > 0) & ({Out} < $threshold))", "X@GRAD")
+formula("elu", "np.maximum({X}, 0) + np.minimum($alpha * np.expm1({X}), 0)")
+formula("elu_grad", "{Out_GRAD} * np.where({X} > 0, 1, $alpha * np.exp(np.minimum({X}, 0)))", "X@GRAD")
+formula("selu", "$scale * np.where({X} > 0, {X}, $alpha * np.expm1(np.minimum({X}, 0)))")
 formula(
     "selu_grad",
-    lambda op: f"{{Out_GRAD}} * np.where({{Out}} > 0, {real(op, 'scale')!r}, {{Out}} + {_selu_limit(op)!r})",
+    lambda op: f"{{Out_GRAD}} * np.where({{Out}} > 0, $scale, {{Out}} + {_selu_limit(op)!r})",
     "X@GRAD",
     lod="none",
 )
-formula("hard_sigmoid", _with("np.minimum(np.maximum({X} * $0 + $1, 0), 1)", "slope", "offset"))
-formula("hard_sigmoid_grad", _with("{Out_GRAD} * (({Out} > 0) & ({Out} < 1)) * $0", "slope"), "X@GRAD")
-formula("hard_swish", _with("{X} * np.minimum(np.maximum({X} + $0, 0), $1) / $2", "offset", "threshold", "scale"))
+formula("hard_sigmoid", "np.minimum(np.maximum({X} * $slope + $offset, 0), 1)")
+formula("hard_sigmoid_grad", "{Out_GRAD} * (({Out} > 0) & ({Out} < 1)) * $slope", "X@GRAD")
+formula("hard_swish", "{X} * np.minimum(np.maximum({X} + $offset, 0), $threshold) / $scale")
 formula(
     "hard_swish_grad",
-    _with(
-        "{Out_GRAD} * np.where({X} + $0 < $1, ({X} + $0 > 0) * (2 * {X} + $0) / $2, $1 / $2)",
-        *("offset", "threshold", "scale"),
-    ),
+    "{Out_GRAD} * np.where({X} + $offset < $threshold, "
+    "({X} + $offset > 0) * (2 * {X} + $offset) / $scale, $threshold / $scale)",
     "X@GRAD",
 )
-formula("hard_shrink", _with("{X} * (np.abs({X}) > $0)", "threshold"))
-formula("hard_shrink_grad", _with("{Out_GRAD} * (np.abs({X}) > $0)", "threshold"), "X@GRAD")
-formula("softshrink", _with("np.sign({X}) * np.maximum(np.abs({X}) - $0, 0)", "lambda"))
-formula("softshrink_grad", _with("{Out_GRAD} * (np.abs({X}) > $0)", "lambda"), "X@GRAD")
-formula("soft_relu", _with("log(1 + exp(np.clip({X}, -$0, $0)))", "threshold"))
+formula("hard_shrink", "{X} * (np.abs({X}) > $threshold)")
+formula("hard_shrink_grad", "{Out_GRAD} * (np.abs({X}) > $threshold)", "X@GRAD")
+formula("softshrink", "np.sign({X}) * np.maximum(np.abs({X}) - $lambda, 0)")
+formula("softshrink_grad", "{Out_GRAD} * (np.abs({X}) > $lambda)", "X@GRAD")
+formula("soft_relu", "log(1 + exp(np.clip({X}, -$threshold, $threshold)))")
 formula(
     "soft_relu_grad",
-    _with("{Out_GRAD} * (1 - exp(-{Out})) * (({Out} > -$0) & ({Out} < $0))", "threshold"),
+    "{Out_GRAD} * (1 - exp(-{Out})) * (({Out} > -$threshold) & ({Out} < $threshold))",
     "X@GRAD",
 )
-formula("stanh", _with("$1 * tanh($0 * {X})", "scale_a", "scale_b"))
-formula("stanh_grad", _with("{Out_GRAD} * $0 * $1 * (1 - np.square(tanh($0 * {X})))", "scale_a", "scale_b"), "X@GRAD")
-formula("swish", _with("{X} / (1 + exp(-$0 * {X}))", "beta"))
+formula("stanh", "$scale_b * tanh($scale_a * {X})")
+formula("stanh_grad", "{Out_GRAD} * $scale_a * $scale_b * (1 - np.square(tanh($scale_a * {X})))", "X@GRAD")
+formula("swish", "{X} / (1 + exp(-$beta * {X}))")
 formula("tanh_shrink", "{X} - tanh({X})")
 formula("tanh_shrink_grad", "{Out_GRAD} * np.square(tanh({X}))", "X@GRAD")
-formula("thresholded_relu", _with("{X} * ({X} > $0)", "threshold"))
-formula("thresholded_relu_grad", _with("{Out_GRAD} * ({X} > $0)", "threshold"), "X@GRAD")
+formula("thresholded_relu", "{X} * ({X} > $threshold)")
+formula("thresholded_relu_grad", "{Out_GRAD} * ({X} > $threshold)", "X@GRAD")
 
 
-@kernel("swish_grad", "X@GRAD")
-def _swish_grad(op: Op) -> Run:
-    beta = real(op, "beta")
-
-    def run(X: Array, Out_GRAD: Array) -> Array:
-        share = 1 / (1 + exp(-beta * X))
-        scaled = beta * (X * share)
-        return Out_GRAD * (scaled + share * (1 - scaled))
-
-    return run
+@plain_kernel("swish_grad", "X@GRAD")
+def _swish_grad(X: Array, Out_GRAD: Array, *, beta: float) -> Array:
+    share = 1 / (1 + exp(-beta * X))
+    scaled = beta * (X * share)
+    return Out_GRAD * (scaled + share * (1 - scaled))
 
 
 @plain_kernel("erf")
@@ -180,28 +145,18 @@ formula("erf_grad", "{Out_GRAD} * 1.1283791670955126 * np.exp(-{X} * {X})", "X@G
 
 
 def _softplus(x: Array, threshold: float) -> Array:
-    """log(1 + exp(x)); beyond the threshold x, and exp(x) below its negative."""
+    """log(1 + exp(x)); x itself above the threshold, and exp(x) below its negative."""
     near = np.log1p(np.exp(np.minimum(x, threshold)))
     return np.where(x > threshold, x, np.where(x < -threshold, np.exp(np.minimum(x, threshold)), near))
 
 
-@kernel("mish")
-def _mish(op: Op) -> Run:
-    threshold = real(op, "threshold")
-
-    def run(X: Array) -> Array:
-        return X * np.tanh(_softplus(X, threshold))
-
-    return run
+@plain_kernel("mish")
+def _mish(X: Array, *, threshold: float) -> Array:
+    return X * np.tanh(_softplus(X, threshold))
 
 
-@kernel("mish_grad", "X@GRAD", lod="none")
-def _mish_grad(op: Op) -> Run:
-    threshold = real(op, "threshold")
-
-    def run(X: Array, Out_GRAD: Array) -> Array:
-        soft = _softplus(X, threshold)
-        bent = np.tanh(soft)
-        return Out_GRAD * (bent - X * (1 - np.square(bent)) * np.expm1(-soft))
-
-    return run
+@plain_kernel("mish_grad", "X@GRAD", lod="none")
+def _mish_grad(X: Array, Out_GRAD: Array, *, threshold: float) -> Array:
+    soft = _softplus(X, threshold)
+    bent = np.tanh(soft)
+    return Out_GRAD * (bent - X * (1 - np.square(bent)) * np.expm1(-soft))

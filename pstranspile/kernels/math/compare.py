@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pstranspile.ir.model import Op
 from pstranspile.kernels.broadcasting import register_ufuncs
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import plain_kernel
 from pstranspile.kernels.numeric import formula
-from pstranspile.ops.attributes import flag, real
 from pstranspile.values import Array
 
 register_ufuncs(
@@ -27,11 +25,6 @@ formula("logical_xor", "np.logical_xor({X}, {Y})")
 formula("logical_not", "np.logical_not({X})")
 
 
-@kernel("allclose", lod="none")
-def _allclose_values(op: Op) -> Run:
-    relative, absolute, equal_nan = real(op, "rtol"), real(op, "atol"), flag(op, "equal_nan")
-
-    def run(Input: Array, Other: Array) -> Array:
-        return np.array([np.allclose(Input, Other, relative, absolute, equal_nan)])
-
-    return run
+@plain_kernel("allclose", lod="none")
+def _allclose_values(Input: Array, Other: Array, *, rtol: float, atol: float, equal_nan: bool) -> Array:
+    return np.array([np.allclose(Input, Other, rtol, atol, equal_nan)])

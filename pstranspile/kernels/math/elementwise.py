@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 
 from pstranspile.arithmetic import power
 from pstranspile.ir.model import Op
 from pstranspile.kernels.broadcasting import align, aligned, register_ufuncs, sum_to
-from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
 from pstranspile.kernels.numeric import formula, truncated_quotient
 from pstranspile.ops.attributes import int_attr
 from pstranspile.values import Array, SelectedRows
@@ -24,18 +25,13 @@ register_ufuncs(
 )
 
 
-@kernel("elementwise_mul", inline=lambda op: "np.multiply({X}, {Y})" if int_attr(op, "axis", -1) < 0 else None)
-def _mul(op: Op) -> Run:
-    axis = int_attr(op, "axis", -1)
-
-    def run(X: Array | SelectedRows, Y: Array) -> Array | SelectedRows:
-        if isinstance(X, SelectedRows):
-            if Y.size != 1:
-                raise ValueError(f"X is SelectedRows, which only one number can multiply, and Y has {Y.size}")
-            return X._replace(value=X.value * Y.reshape(-1))
-        return np.multiply(*align(X, Y, axis))
-
-    return run
+@plain_kernel("elementwise_mul", inline=lambda op: "np.multiply({X}, {Y})" if int_attr(op, "axis", -1) < 0 else None)
+def _mul(X: Array | SelectedRows, Y: Array, *, axis: int = -1) -> Array | SelectedRows:
+    if isinstance(X, SelectedRows):
+        if Y.size != 1:
+            raise ValueError(f"X is SelectedRows, which only one number can multiply, and Y has {Y.size}")
+        return X._replace(value=X.value * Y.reshape(-1))
+    return np.multiply(*align(X, Y, axis))
 
 
 def _is_integer(x: Array) -> bool:
@@ -59,7 +55,7 @@ def _remainder(x: Array, y: Array) -> Array:
 
 
 def _power(x: Array, y: Array) -> Array:
-    # Integers as Fluid does: rounded from float64, so that 2 to the power of -1 is 0 and not an error
+    # As in Fluid, integers are rounded from float64, so 2 to the power of -1 is 0 and no error
     return np.rint(np.power(x.astype("float64"), y)).astype(x.dtype) if _is_integer(x) else power(x, y)
 
 
@@ -102,9 +98,42 @@ def _wanted(op: Op) -> tuple[int, bool, bool]:
     return int_attr(op, "axis", -1), wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
 
 
-def _gradients(op: Op, of_x: Callable[..., Array], of_y: Callable[..., Array]) -> Run:
-    """From the derivatives of both inputs, given X, Y, Out and Out@GRAD (aligned), their gradients."""
-    axis, wants_x, wants_y = _wanted(op)
+_Slope: TypeAlias = Callable[[Array, Array, "Array | None", Array], Array]
+"""The gradient of an input from X, Y, Out and Out@GRAD, aligned."""
+
+
+def _power_slope(x: Array, y: Array, _out: Array | None, gradient: Array) -> Array:
+    """The gradient of the exponent; the derivative of 0 to the power of y is 0 for y > 0."""
+    return gradient * np.where(x == 0, 0, np.log(np.where(x == 0, 1, x))).astype(x.dtype) * power(x, y)
+
+
+_SLOPES: dict[str, tuple[_Slope, _Slope]] = {
+    "elementwise_mul_grad": (
+        lambda _x, y, _out, gradient: gradient * y,
+        lambda x, _y, _out, gradient: gradient * x,
+    ),
+    "elementwise_div_grad": (
+        lambda _x, y, _out, gradient: gradient / y,
+        lambda _x, y, out, gradient: -gradient * out / y,
+    ),
+    "elementwise_max_grad": (
+        lambda x, y, _out, gradient: gradient * (x > y),
+        lambda x, y, _out, gradient: gradient * ~(x > y),  # for equal elements the whole gradient goes to Y
+    ),
+    "elementwise_min_grad": (
+        lambda x, y, _out, gradient: gradient * (x < y),
+        lambda x, y, _out, gradient: gradient * ~(x < y),
+    ),
+    "elementwise_pow_grad": (
+        lambda x, y, _out, gradient: gradient * y * power(x, y - 1),
+        _power_slope,
+    ),
+}
+
+
+@kernel(" ".join(_SLOPES), _GRADIENTS, lod="each")
+def _function_grad(op: Op) -> Run:
+    (of_x, of_y), (axis, wants_x, wants_y) = _SLOPES[op.type], _wanted(op)
 
     def run(X: Array, Y: Array, Out: Array | None, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
         if X.shape == Y.shape:
@@ -119,53 +148,6 @@ def _gradients(op: Op, of_x: Callable[..., Array], of_y: Callable[..., Array]) -
         )
 
     return run
-
-
-@kernel("elementwise_mul_grad", _GRADIENTS, lod="each")
-def _mul_grad(op: Op) -> Run:
-    def of_x(_x: Array, y: Array, _out: None, gradient: Array) -> Array:
-        return gradient * y
-
-    def of_y(x: Array, _y: Array, _out: None, gradient: Array) -> Array:
-        return gradient * x
-
-    return _gradients(op, of_x, of_y)
-
-
-@kernel("elementwise_div_grad", _GRADIENTS, lod="each")
-def _div_grad(op: Op) -> Run:
-    def of_x(_x: Array, y: Array, _out: Array, gradient: Array) -> Array:
-        return gradient / y
-
-    def of_y(_x: Array, y: Array, out: Array, gradient: Array) -> Array:
-        return -gradient * out / y
-
-    return _gradients(op, of_x, of_y)
-
-
-@kernel("elementwise_max_grad elementwise_min_grad", _GRADIENTS, lod="each")
-def _extreme_grad(op: Op) -> Run:
-    chosen = np.greater if op.type == "elementwise_max_grad" else np.less
-
-    def of_x(x: Array, y: Array, _out: None, gradient: Array) -> Array:
-        return gradient * chosen(x, y)
-
-    def of_y(x: Array, y: Array, _out: None, gradient: Array) -> Array:
-        return gradient * ~chosen(x, y)  # equal elements: all to Y
-
-    return _gradients(op, of_x, of_y)
-
-
-@kernel("elementwise_pow_grad", _GRADIENTS, lod="each")
-def _pow_grad(op: Op) -> Run:
-    def of_x(x: Array, y: Array, _out: None, gradient: Array) -> Array:
-        return gradient * y * power(x, y - 1)
-
-    def of_y(x: Array, y: Array, _out: None, gradient: Array) -> Array:
-        # 0 to the power of y does not change with y > 0
-        return gradient * np.where(x == 0, 0, np.log(np.where(x == 0, 1, x))).astype(x.dtype) * power(x, y)
-
-    return _gradients(op, of_x, of_y)
 
 
 formula("minus", "{X} - {Y}")

@@ -9,9 +9,8 @@ import numpy as np
 from pstranspile.arithmetic import sum_over
 from pstranspile.ir.model import Op
 from pstranspile.kernels.broadcasting import sum_to
-from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
-from pstranspile.kernels.numeric import as_matrix, formula
-from pstranspile.ops.attributes import flag, int_attr, ints_attr, real
+from pstranspile.kernels.kernel import Run, kernel, per_op, plain_kernel, wanted
+from pstranspile.kernels.numeric import as_matrix, at_least_1d, formula, reduced_axes
 from pstranspile.values import Array
 
 formula("squared_l2_norm", "np.dot({X}.reshape(-1), {X}.reshape(-1)).reshape(1)", lod="none")
@@ -31,7 +30,7 @@ def _squared_l2_distance_grad(X: Array, Y: Array, sub_result: Array, Out_GRAD: A
 
 
 def _norms(x: Array) -> Array:
-    """The norm of each row, at least 1e-4, so that rows of zeros have the cosine 0, as in Fluid."""
+    """The norm of each row, at least 1e-4 as in Fluid, so that the cosine of a row of zeros is 0."""
     return np.sqrt(np.maximum(_row_sums(np.square(x)), 1e-8))
 
 
@@ -40,7 +39,7 @@ def _row_sums(x: Array) -> Array:
 
 
 def _partners(x: Array, y: Array) -> int:
-    """How many rows of y take part: all, or the first alone, with every row of x, where the numbers of rows differ."""
+    """How many rows of y take part: all, or only the first if x has another number of rows."""
     return len(y) if len(x) == len(y) else 1
 
 
@@ -75,26 +74,16 @@ def _cos_sim_grad(op: Op) -> Run:
     return run
 
 
-@kernel("norm", "Norm Out", lod="none")
-def _norm_values(op: Op) -> Run:
-    axis, epsilon = int_attr(op, "axis"), real(op, "epsilon")
-
-    def run(X: Array) -> tuple[Array, Array]:
-        norm = np.sqrt(np.add.reduce(np.square(X), axis=axis, keepdims=True) + epsilon)
-        return norm, X / norm
-
-    return run
+@plain_kernel("norm", "Norm Out", lod="none")
+def _norm_values(X: Array, *, axis: int, epsilon: float) -> tuple[Array, Array]:
+    norm = np.sqrt(np.add.reduce(np.square(X), axis=axis, keepdims=True) + epsilon)
+    return norm, X / norm
 
 
-@kernel("norm_grad", "X@GRAD", lod="none")
-def _norm_grad(op: Op) -> Run:
-    axis = int_attr(op, "axis")
-
-    def run(X: Array, Norm: Array, Out_GRAD: Array) -> Array:
-        along = np.add.reduce(X * Out_GRAD, axis=axis, keepdims=True)
-        return (Out_GRAD - X * (along / np.square(Norm))) / Norm
-
-    return run
+@plain_kernel("norm_grad", "X@GRAD", lod="none")
+def _norm_grad(X: Array, Norm: Array, Out_GRAD: Array, *, axis: int) -> Array:
+    along = np.add.reduce(X * Out_GRAD, axis=axis, keepdims=True)
+    return (Out_GRAD - X * (along / np.square(Norm))) / Norm
 
 
 def _power_norm(x: Array, p: float, axis: int | None, keep: bool) -> Array:
@@ -108,13 +97,8 @@ def _power_norm(x: Array, p: float, axis: int | None, keep: bool) -> Array:
     return np.add.reduce(size**p, axis=axis, keepdims=keep) ** (1 / p)
 
 
-def _at_least_1d(value: Array) -> Array:
-    """Fluid has no tensors without dims: a norm of everything has one."""
-    return np.asarray(value).reshape(-1) if np.ndim(value) == 0 else value
-
-
 def _power_norm_slope(x: Array, norm: Array, p: float) -> Array:
-    """The derivative of a p-norm by each element, 0 where the element or the norm is 0."""
+    """The derivative of a p-norm by each element; 0 where the element or the norm is 0."""
     if p == 0:
         return np.zeros_like(x)
     sign, size = np.sign(x), np.abs(x)
@@ -127,82 +111,47 @@ def _power_norm_slope(x: Array, norm: Array, p: float) -> Array:
     return np.where(moves, sign * share ** (p - 1), 0).astype(x.dtype)
 
 
-@kernel("p_norm", lod="none")
-def _p_norm_values(op: Op) -> Run:
-    p, axis, keep = real(op, "porder"), int_attr(op, "axis", -1), flag(op, "keepdim")
-
-    def run(X: Array) -> Array:
-        return _at_least_1d(_power_norm(X, p, axis, keep))
-
-    return run
+@plain_kernel("p_norm", lod="none")
+def _p_norm_values(X: Array, *, porder: float, axis: int = -1, keepdim: bool) -> Array:
+    return at_least_1d(_power_norm(X, porder, axis, keepdim))
 
 
-@kernel("p_norm_grad", "X@GRAD", lod="none")
-def _p_norm_grad(op: Op) -> Run:
-    p, axis, keep = real(op, "porder"), int_attr(op, "axis", -1), flag(op, "keepdim")
-
-    def run(X: Array, Out: Array, Out_GRAD: Array) -> Array:
-        if keep or X.ndim == 1:
-            return _power_norm_slope(X, Out, p) * Out_GRAD
-        return _power_norm_slope(X, np.expand_dims(Out, axis), p) * np.expand_dims(Out_GRAD, axis)
-
-    return run
+@plain_kernel("p_norm_grad", "X@GRAD", lod="none")
+def _p_norm_grad(X: Array, Out: Array, Out_GRAD: Array, *, porder: float, axis: int = -1, keepdim: bool) -> Array:
+    if keepdim or X.ndim == 1:
+        return _power_norm_slope(X, Out, porder) * Out_GRAD
+    return _power_norm_slope(X, np.expand_dims(Out, axis), porder) * np.expand_dims(Out_GRAD, axis)
 
 
 formula("l1_norm", "np.add.reduce(np.abs({X}), axis=None).reshape(1)", lod="none")
 formula("l1_norm_grad", "np.sign({X}) * {Out_GRAD}", "X@GRAD", lod="none")
 
 
-def _axes(op: Op) -> Callable[[int], tuple[int, ...]]:
-    """From the number of dims to the dims that are summed over, counted from 0."""
-    dims = None if flag(op, "reduce_all") else ints_attr(op, "dim")
-
-    def axes(rank: int) -> tuple[int, ...]:
-        return tuple(range(rank)) if dims is None else tuple([dim % rank for dim in dims])
-
-    return axes
+@plain_kernel("frobenius_norm")
+def _frobenius_norm_values(
+    X: Array, *, axes: Callable[[int], tuple[int, ...]] = per_op(reduced_axes), keep_dim: bool
+) -> Array:
+    return at_least_1d(np.sqrt(np.add.reduce(np.square(X), axis=axes(X.ndim), keepdims=keep_dim)))
 
 
-@kernel("frobenius_norm")
-def _frobenius_norm_values(op: Op) -> Run:
-    axes, keep = _axes(op), flag(op, "keep_dim")
-
-    def run(X: Array) -> Array:
-        return _at_least_1d(np.sqrt(np.add.reduce(np.square(X), axis=axes(X.ndim), keepdims=keep)))
-
-    return run
-
-
-@kernel("frobenius_norm_grad", "X@GRAD", lod="each")
-def _frobenius_norm_grad(op: Op) -> Run:
-    axes = _axes(op)
-
-    def run(X: Array, Out: Array, Out_GRAD: Array) -> Array:
-        gone = axes(X.ndim)
-        kept = tuple([1 if at in gone else dim for at, dim in enumerate(X.shape)])
-        return _power_norm_slope(X, Out.reshape(kept), 2) * Out_GRAD.reshape(kept)
-
-    return run
+@plain_kernel("frobenius_norm_grad", "X@GRAD", lod="each")
+def _frobenius_norm_grad(
+    X: Array, Out: Array, Out_GRAD: Array, *, axes: Callable[[int], tuple[int, ...]] = per_op(reduced_axes)
+) -> Array:
+    gone = axes(X.ndim)
+    kept = tuple([1 if at in gone else dim for at, dim in enumerate(X.shape)])
+    return _power_norm_slope(X, Out.reshape(kept), 2) * Out_GRAD.reshape(kept)
 
 
-@kernel("dist", lod="none")
-def _dist_values(op: Op) -> Run:
-    p = real(op, "p")
-
-    def run(X: Array, Y: Array) -> Array:
-        return _at_least_1d(_power_norm(X - Y, p, None, False))
-
-    return run
+@plain_kernel("dist", lod="none")
+def _dist_values(X: Array, Y: Array, *, p: float) -> Array:
+    return at_least_1d(_power_norm(X - Y, p, None, False))
 
 
-@kernel("dist_grad", "X@GRAD Y@GRAD", lod="none")
-def _dist_grad(op: Op) -> Run:
-    p = real(op, "p")
-    wants_x, wants_y = wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
-
-    def run(X: Array, Y: Array, Out: Array, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
-        gradient = _power_norm_slope(X - Y, Out, p) * Out_GRAD
-        x_grad = sum_to(gradient, X.shape, -1) if wants_x else None
-        return x_grad, -sum_to(gradient, Y.shape, -1) if wants_y else None
-
-    return run
+@plain_kernel("dist_grad", "X@GRAD Y@GRAD", lod="none")
+def _dist_grad(
+    X: Array, Y: Array, Out: Array, Out_GRAD: Array, *, p: float, wants_X_GRAD: bool, wants_Y_GRAD: bool
+) -> tuple[Array | None, Array | None]:
+    gradient = _power_norm_slope(X - Y, Out, p) * Out_GRAD
+    x_grad = sum_to(gradient, X.shape, -1) if wants_X_GRAD else None
+    return x_grad, -sum_to(gradient, Y.shape, -1) if wants_Y_GRAD else None

@@ -19,17 +19,12 @@ def _as_matrix(x: Array, split: int) -> Array:
     return x if x.ndim == 2 and split == 1 else as_matrix(x, split)
 
 
-@kernel("mul")
-def _mul_values(op: Op) -> Run:
-    x_split, y_split = int_attr(op, "x_num_col_dims", 1), int_attr(op, "y_num_col_dims", 1)
-
-    def run(X: Array, Y: Array) -> Array:
-        if X.ndim == 2 == Y.ndim and x_split == 1 == y_split:  # as it mostly is
-            return dot(X, Y)
-        product = dot(_as_matrix(X, x_split), _as_matrix(Y, y_split))
-        return product.reshape(X.shape[:x_split] + Y.shape[y_split:])
-
-    return run
+@plain_kernel("mul")
+def _mul_values(X: Array, Y: Array, *, x_num_col_dims: int = 1, y_num_col_dims: int = 1) -> Array:
+    if X.ndim == 2 == Y.ndim and x_num_col_dims == 1 == y_num_col_dims:  # the usual case
+        return dot(X, Y)
+    product = dot(_as_matrix(X, x_num_col_dims), _as_matrix(Y, y_num_col_dims))
+    return product.reshape(X.shape[:x_num_col_dims] + Y.shape[y_num_col_dims:])
 
 
 @kernel("mul_grad", "X@GRAD Y@GRAD", lod="each")
@@ -50,12 +45,14 @@ def _mul_grad(op: Op) -> Run:
 
 
 def _stored(x: Array, y: Array) -> tuple[Array, Array]:
-    """The matrices that matmul multiplies, before it transposes them: a vector is a row on the left, else a column."""
+    """The operands of matmul as matrices, before transposition: a vector is a row on the left and a column on the
+    right.
+    """
     return x if x.ndim > 1 else x.reshape(1, -1), y if y.ndim > 1 else y.reshape(-1, 1)
 
 
 def _stacked(a: Array, b: Array, transpose_a: bool) -> bool:
-    """Whether a stack of matrices times one matrix is a single product, of all their rows."""
+    """Whether a stack of matrices times one matrix can be computed as one product of all rows."""
     return a.ndim > 2 and b.ndim == 2 and not transpose_a
 
 
@@ -121,14 +118,9 @@ def _matmul_grad(op: Op) -> Run:
     return run
 
 
-@kernel("addmm")
-def _addmm_values(op: Op) -> Run:
-    alpha, beta = real(op, "Alpha"), real(op, "Beta")
-
-    def run(Input: Array, X: Array, Y: Array) -> Array:
-        return beta * Input + alpha * dot(X, Y)
-
-    return run
+@plain_kernel("addmm")
+def _addmm_values(Input: Array, X: Array, Y: Array, *, Alpha: float, Beta: float) -> Array:
+    return Beta * Input + Alpha * dot(X, Y)
 
 
 @kernel("addmm_grad", "Input@GRAD X@GRAD Y@GRAD", lod="each")
@@ -149,15 +141,12 @@ def _bmm_values(X: Array, Y: Array) -> Array:
     return matmul(X, Y)
 
 
-@kernel("bmm_grad", "X@GRAD Y@GRAD", lod="none")
-def _bmm_grad(op: Op) -> Run:
-    wants_x, wants_y = wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
-
-    def run(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
-        x_grad = matmul(Out_GRAD, Y, transpose_b=True) if wants_x else None
-        return x_grad, matmul(X, Out_GRAD, transpose_a=True) if wants_y else None
-
-    return run
+@plain_kernel("bmm_grad", "X@GRAD Y@GRAD", lod="none")
+def _bmm_grad(
+    X: Array, Y: Array, Out_GRAD: Array, *, wants_X_GRAD: bool, wants_Y_GRAD: bool
+) -> tuple[Array | None, Array | None]:
+    x_grad = matmul(Out_GRAD, Y, transpose_b=True) if wants_X_GRAD else None
+    return x_grad, matmul(X, Out_GRAD, transpose_a=True) if wants_Y_GRAD else None
 
 
 formula("dot", "np.add.reduce({X} * {Y}, axis=-1, keepdims=True, dtype={X}.dtype)", lod="none")
@@ -170,7 +159,7 @@ def _dot_grad(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array, Array]:
 
 
 def _interleaved(x: Array, rank: int, at: int) -> Array:
-    """x with each of its dims as one of a pair, the `at`-th; the other one is of size 1."""
+    """x with every dim followed (`at` 0) or preceded (`at` 1) by a dim of size 1."""
     dims = [1] * (2 * rank)
     dims[at::2] = with_leading_ones(x.shape, rank)
     return x.reshape(dims)
@@ -183,18 +172,15 @@ def _kron_values(X: Array, Y: Array) -> Array:
     return (_interleaved(X, rank, 0) * _interleaved(Y, rank, 1)).reshape(dims)
 
 
-@kernel("kron_grad", "X@GRAD Y@GRAD", lod="none")
-def _kron_grad(op: Op) -> Run:
-    wants_x, wants_y = wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
-
-    def run(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
-        rank = max(X.ndim, Y.ndim)
-        x, y = _interleaved(X, rank, 0), _interleaved(Y, rank, 1)
-        gradient = Out_GRAD.reshape(np.multiply(x.shape, y.shape))
-        x_grad = sum_to(gradient * y, x.shape, -1).reshape(X.shape) if wants_x else None
-        return x_grad, sum_to(gradient * x, y.shape, -1).reshape(Y.shape) if wants_y else None
-
-    return run
+@plain_kernel("kron_grad", "X@GRAD Y@GRAD", lod="none")
+def _kron_grad(
+    X: Array, Y: Array, Out_GRAD: Array, *, wants_X_GRAD: bool, wants_Y_GRAD: bool
+) -> tuple[Array | None, Array | None]:
+    rank = max(X.ndim, Y.ndim)
+    x, y = _interleaved(X, rank, 0), _interleaved(Y, rank, 1)
+    gradient = Out_GRAD.reshape(np.multiply(x.shape, y.shape))
+    x_grad = sum_to(gradient * y, x.shape, -1).reshape(X.shape) if wants_X_GRAD else None
+    return x_grad, sum_to(gradient * x, y.shape, -1).reshape(Y.shape) if wants_Y_GRAD else None
 
 
 def _crossed(x: Array, y: Array, dim: int) -> Array:
@@ -211,21 +197,15 @@ def _dim_of_vectors(op: Op, x: Array) -> int:
         raise ValueError(error.message) from None
 
 
-@kernel("cross")
-def _cross_values(op: Op) -> Run:
-    def run(X: Array, Y: Array) -> Array:
-        return _crossed(X, Y, _dim_of_vectors(op, X))
-
-    return run
+@plain_kernel("cross")
+def _cross_values(X: Array, Y: Array, *, op: Op) -> Array:
+    return _crossed(X, Y, _dim_of_vectors(op, X))
 
 
-@kernel("cross_grad", "X@GRAD Y@GRAD", lod="none")
-def _cross_grad(op: Op) -> Run:
-    def run(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array, Array]:
-        dim = _dim_of_vectors(op, X)
-        return _crossed(Y, Out_GRAD, dim), _crossed(Out_GRAD, X, dim)
-
-    return run
+@plain_kernel("cross_grad", "X@GRAD Y@GRAD", lod="none")
+def _cross_grad(X: Array, Y: Array, Out_GRAD: Array, *, op: Op) -> tuple[Array, Array]:
+    dim = _dim_of_vectors(op, X)
+    return _crossed(Y, Out_GRAD, dim), _crossed(Out_GRAD, X, dim)
 
 
 @plain_kernel("bilinear_tensor_product")
@@ -255,32 +235,22 @@ def _bilinear_grad(op: Op) -> Run:
 
 
 def _plane(op: Op, rank: int) -> list[int]:
-    """The dims of the diagonal, in ascending order whichever of them is `dim1`, as Fluid takes them."""
+    """The dims of the diagonal in ascending order. As in Fluid, the order of `dim1` and `dim2` does not matter."""
     return sorted(int_attr(op, name) % rank for name in ("dim1", "dim2"))
 
 
-@kernel("trace", lod="none")
-def _trace_values(op: Op) -> Run:
-    offset = int_attr(op, "offset")
-
-    def run(Input: Array) -> Array:
-        total = np.trace(Input, offset, *_plane(op, Input.ndim), dtype=Input.dtype)
-        return np.asarray(total).reshape(-1) if np.ndim(total) == 0 else total
-
-    return run
+@plain_kernel("trace", lod="none")
+def _trace_values(Input: Array, *, op: Op, offset: int) -> Array:
+    total = np.trace(Input, offset, *_plane(op, Input.ndim), dtype=Input.dtype)
+    return np.asarray(total).reshape(-1) if np.ndim(total) == 0 else total
 
 
-@kernel("trace_grad", "Input@GRAD", lod="none")
-def _trace_grad(op: Op) -> Run:
-    offset = int_attr(op, "offset")
-
-    def run(Input: Array, Out_GRAD: Array) -> Array:
-        first, second = _plane(op, Input.ndim)
-        diagonal = np.eye(Input.shape[first], Input.shape[second], offset, dtype=Input.dtype)
-        others = Out_GRAD.reshape(-1)[0] if Input.ndim == 2 else Out_GRAD[..., None, None]
-        return np.ascontiguousarray(np.moveaxis(others * diagonal, (-2, -1), (first, second)))
-
-    return run
+@plain_kernel("trace_grad", "Input@GRAD", lod="none")
+def _trace_grad(Input: Array, Out_GRAD: Array, *, op: Op, offset: int) -> Array:
+    first, second = _plane(op, Input.ndim)
+    diagonal = np.eye(Input.shape[first], Input.shape[second], offset, dtype=Input.dtype)
+    others = Out_GRAD.reshape(-1)[0] if Input.ndim == 2 else Out_GRAD[..., None, None]
+    return np.ascontiguousarray(np.moveaxis(others * diagonal, (-2, -1), (first, second)))
 
 
 def _maps(x: Array) -> Array:
@@ -292,13 +262,10 @@ def _fsp_values(X: Array, Y: Array) -> Array:
     return np.matmul(_maps(X), _maps(Y).swapaxes(1, 2)) / (X.shape[2] * X.shape[3])
 
 
-@kernel("fsp_grad", "X@GRAD Y@GRAD", lod="none")
-def _fsp_grad(op: Op) -> Run:
-    wants_x, wants_y = wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
-
-    def run(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
-        gradient = Out_GRAD / (X.shape[2] * X.shape[3])
-        x_grad = np.matmul(gradient, _maps(Y)).reshape(X.shape) if wants_x else None
-        return x_grad, np.matmul(gradient.swapaxes(1, 2), _maps(X)).reshape(Y.shape) if wants_y else None
-
-    return run
+@plain_kernel("fsp_grad", "X@GRAD Y@GRAD", lod="none")
+def _fsp_grad(
+    X: Array, Y: Array, Out_GRAD: Array, *, wants_X_GRAD: bool, wants_Y_GRAD: bool
+) -> tuple[Array | None, Array | None]:
+    gradient = Out_GRAD / (X.shape[2] * X.shape[3])
+    x_grad = np.matmul(gradient, _maps(Y)).reshape(X.shape) if wants_X_GRAD else None
+    return x_grad, np.matmul(gradient.swapaxes(1, 2), _maps(X)).reshape(Y.shape) if wants_Y_GRAD else None

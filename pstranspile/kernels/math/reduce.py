@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from math import prod
 
 import numpy as np
 
 from pstranspile.arithmetic import total
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel, plain_kernel
-from pstranspile.kernels.numeric import formula, numpy_dtype, truncated_quotient
-from pstranspile.ops.attributes import flag, int_attr, ints_attr
+from pstranspile.kernels.kernel import Run, kernel, per_op, plain_kernel
+from pstranspile.kernels.numeric import at_least_1d, formula, numpy_dtype, reduced_axes, truncated_quotient
+from pstranspile.ops.attributes import flag, int_attr
 from pstranspile.values import Array, SelectedRows
 
 
-@kernel("cumsum")
-def _cumsum(op: Op) -> Run:
-    axis, exclusive, reverse = int_attr(op, "axis", -1), flag(op, "exclusive"), flag(op, "reverse")
-
-    def run(X: Array) -> Array:
-        x = np.flip(X, axis) if reverse else X
-        result = np.cumsum(x, axis, dtype=x.dtype)
-        if exclusive:
-            result -= x
-        return np.ascontiguousarray(np.flip(result, axis) if reverse else result)
-
-    return run
+@plain_kernel("cumsum")
+def _cumsum(X: Array, *, axis: int = -1, exclusive: bool, reverse: bool) -> Array:
+    x = np.flip(X, axis) if reverse else X
+    result = np.cumsum(x, axis, dtype=x.dtype)
+    if exclusive:
+        result -= x
+    return np.ascontiguousarray(np.flip(result, axis) if reverse else result)
 
 
 @kernel("isnan isinf", lod="none")
@@ -52,25 +47,9 @@ _UFUNCS = {
 }
 
 
-def _axes(op: Op) -> Callable[[int], tuple[int, ...]]:
-    """From the number of dims to the dims that the op reduces, counted from 0."""
-    dims = None if flag(op, "reduce_all") else ints_attr(op, "dim")
-
-    @lru_cache(8)
-    def axes(rank: int) -> tuple[int, ...]:
-        return tuple(range(rank)) if dims is None else tuple([dim % rank for dim in dims])
-
-    return axes
-
-
-def _at_least_1d(value: Array) -> Array:
-    """Fluid has no tensors without dims: a full reduction has one."""
-    return np.asarray(value).reshape(-1) if np.ndim(value) == 0 else value
-
-
 @kernel(" ".join(_UFUNCS))
 def _reduce_values(op: Op) -> Run:
-    axes, keep, number = _axes(op), flag(op, "keep_dim"), int_attr(op, "out_dtype", -1)
+    axes, keep, number = reduced_axes(op), flag(op, "keep_dim"), int_attr(op, "out_dtype", -1)
     reduce = getattr(np, _UFUNCS[op.type]).reduce
     made = numpy_dtype(number) if number >= 0 else None
     summed = op.type == "reduce_sum"
@@ -80,14 +59,14 @@ def _reduce_values(op: Op) -> Run:
         over = axes(x.ndim)
         if summed and len(over) == x.ndim:
             return total(x).reshape((1,) * (x.ndim if keep else 1))
-        return _at_least_1d(reduce(x, axis=over, dtype=x.dtype, keepdims=keep))
+        return at_least_1d(reduce(x, axis=over, dtype=x.dtype, keepdims=keep))
 
     return run
 
 
 @kernel("reduce_mean")
 def _mean(op: Op) -> Run:
-    axes, keep, number = _axes(op), flag(op, "keep_dim"), int_attr(op, "out_dtype", -1)
+    axes, keep, number = reduced_axes(op), flag(op, "keep_dim"), int_attr(op, "out_dtype", -1)
     made = numpy_dtype(number) if number >= 0 else None
 
     def run(X: Array) -> Array:
@@ -97,22 +76,15 @@ def _mean(op: Op) -> Run:
             result = total(x).reshape((1,) * (x.ndim if keep else 1))
         else:
             result = np.add.reduce(x, axis=over, dtype=x.dtype, keepdims=keep)
-        count = _count(x.shape, over)
+        count = prod(x.shape[axis] for axis in over)
         return truncated_quotient(result, count) if x.dtype.kind in "iu" else result / count
 
     return run
 
 
-def _count(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
-    count = 1
-    for axis in axes:
-        count *= shape[axis]
-    return count
-
-
 def _spread(op: Op) -> Callable[[Array, Array], Array]:
-    """From X and something of the shape of Out (in memory order, so keep_dim makes no difference) to the shape of X."""
-    axes = _axes(op)
+    """A function that broadcasts a value with the elements of Out to the dims of X, with or without keep_dim."""
+    axes = reduced_axes(op)
 
     def spread(x: Array, value: Array) -> Array:
         gone = axes(x.ndim)
@@ -126,34 +98,31 @@ def _spread(op: Op) -> Callable[[Array, Array], Array]:
 
 @kernel("reduce_sum_grad reduce_mean_grad", "X@GRAD")
 def _sum_grad(op: Op) -> Run:
-    axes, spread, mean = _axes(op), _spread(op), op.type == "reduce_mean_grad"
+    axes, spread, mean = reduced_axes(op), _spread(op), op.type == "reduce_mean_grad"
 
     def run(X: Array, Out_GRAD: Array) -> Array:
-        share = Out_GRAD / _count(X.shape, axes(X.ndim)) if mean else Out_GRAD
+        share = Out_GRAD / prod(X.shape[axis] for axis in axes(X.ndim)) if mean else Out_GRAD
         return spread(X, share).astype(X.dtype, copy=False)
 
     return run
 
 
-@kernel("reduce_max_grad reduce_min_grad", "X@GRAD")
-def _extreme_grad(op: Op) -> Run:
-    spread = _spread(op)
-
-    def run(X: Array, Out: Array, Out_GRAD: Array) -> Array:
-        return spread(X, Out_GRAD) * (spread(X, Out) == X)
-
-    return run
+@plain_kernel("reduce_max_grad reduce_min_grad", "X@GRAD")
+def _extreme_grad(
+    X: Array, Out: Array, Out_GRAD: Array, *, spread: Callable[[Array, Array], Array] = per_op(_spread)
+) -> Array:
+    return spread(X, Out_GRAD) * (spread(X, Out) == X)
 
 
 @kernel("reduce_prod_grad", "X@GRAD")
 def _prod_grad(op: Op) -> Run:
-    axes, spread = _axes(op), _spread(op)
+    axes, spread = reduced_axes(op), _spread(op)
 
     def run(X: Array, Out: Array, Out_GRAD: Array) -> Array:
         zero = X == 0
         if not zero.any():
             return spread(X, Out_GRAD * Out) / X
-        # The product of the others: at the only zero that of all but itself, beside a zero 0
+        # The derivative is the product of the other elements: 0 if another element is 0
         others = np.where(zero, 1, X).astype(X.dtype)
         product = np.multiply.reduce(others, axis=axes(X.ndim), keepdims=True)
         zeros = np.add.reduce(zero, axis=axes(X.ndim), dtype="int64", keepdims=True)

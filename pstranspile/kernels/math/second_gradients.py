@@ -1,4 +1,4 @@
-"""Kernels. Gradients of gradient ops. What is not given of the gradients DDX, DDY counts as zeros."""
+"""Kernels. Gradients of gradient ops. A missing gradient DDX or DDY counts as zeros."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pstranspile.ir.model import Op
 from pstranspile.kernels.broadcasting import align, sum_to
 from pstranspile.kernels.images.conv import conv_gradients, conv_values
 from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
-from pstranspile.ops.attributes import int_attr, real
+from pstranspile.ops.attributes import int_attr
 from pstranspile.values import Array
 
 Pair: TypeAlias = "tuple[Array | None, Array | None]"
@@ -23,25 +23,15 @@ def _relu(Out: Array, DDX: Array) -> Array:
     return DDX * (Out > 0)
 
 
-@kernel("leaky_relu_grad_grad", "DDOut")
-def _leaky_relu(op: Op) -> Run:
-    alpha = real(op, "alpha")
-
-    def run(Out: Array, DDX: Array) -> Array:
-        return DDX * np.where(Out > 0, Out.dtype.type(1), Out.dtype.type(alpha))
-
-    return run
+@plain_kernel("leaky_relu_grad_grad", "DDOut")
+def _leaky_relu(Out: Array, DDX: Array, *, alpha: float) -> Array:
+    return DDX * np.where(Out > 0, Out.dtype.type(1), Out.dtype.type(alpha))
 
 
-@kernel("elu_grad_grad", "DX DDOut")
-def _elu(op: Op) -> Run:
-    alpha = real(op, "alpha")
-
-    def run(X: Array, DOut: Array, DDX: Array) -> Pair:
-        slope = X.dtype.type(alpha) * np.exp(X)
-        return DDX * DOut * slope * (X < 0), DDX * np.where(X > 0, X.dtype.type(1), slope)
-
-    return run
+@plain_kernel("elu_grad_grad", "DX DDOut")
+def _elu(X: Array, DOut: Array, DDX: Array, *, alpha: float) -> Pair:
+    slope = X.dtype.type(alpha) * np.exp(X)
+    return DDX * DOut * slope * (X < 0), DDX * np.where(X > 0, X.dtype.type(1), slope)
 
 
 @plain_kernel("square_grad_grad", "DX DDOut")
@@ -68,29 +58,19 @@ def _add(op: Op) -> Run:
     return run
 
 
-@kernel("elementwise_mul_grad_grad", "DDOut X@GRAD Y@GRAD")
-def _mul(op: Op) -> Run:
-    axis = int_attr(op, "axis", -1)
-
-    def run(X: Array, Y: Array, DOut: Array, DDX: Array | None, DDY: Array | None) -> Triple:
-        given_x, given_y = np.zeros_like(X) if DDX is None else DDX, np.zeros_like(Y) if DDY is None else DDY
-        (x, y), (ddx, ddy) = align(X, Y, axis), align(given_x, given_y, axis)
-        return ddx * y + x * ddy, sum_to(DOut * ddy, X.shape, axis), sum_to(DOut * ddx, Y.shape, axis)
-
-    return run
+@plain_kernel("elementwise_mul_grad_grad", "DDOut X@GRAD Y@GRAD")
+def _mul(X: Array, Y: Array, DOut: Array, DDX: Array | None, DDY: Array | None, *, axis: int = -1) -> Triple:
+    given_x, given_y = np.zeros_like(X) if DDX is None else DDX, np.zeros_like(Y) if DDY is None else DDY
+    (x, y), (ddx, ddy) = align(X, Y, axis), align(given_x, given_y, axis)
+    return ddx * y + x * ddy, sum_to(DOut * ddy, X.shape, axis), sum_to(DOut * ddx, Y.shape, axis)
 
 
-@kernel("elementwise_div_grad_grad", "Y@GRAD DOut DDOut")
-def _div(op: Op) -> Run:
-    axis = int_attr(op, "axis", -1)
-
-    def run(Y: Array, Out: Array, DX: Array, DDX: Array | None, DDY: Array | None) -> Triple:
-        given_x, given_y = np.zeros_like(DX) if DDX is None else DDX, np.zeros_like(Y) if DDY is None else DDY
-        (dx, y), (ddx, ddy) = align(DX, Y, axis), align(given_x, given_y, axis)
-        of_y = dx * (Out * ddy - ddx) / y
-        return sum_to(of_y, Y.shape, axis), -dx * ddy, (ddx - Out * ddy) / y
-
-    return run
+@plain_kernel("elementwise_div_grad_grad", "Y@GRAD DOut DDOut")
+def _div(Y: Array, Out: Array, DX: Array, DDX: Array | None, DDY: Array | None, *, axis: int = -1) -> Triple:
+    given_x, given_y = np.zeros_like(DX) if DDX is None else DDX, np.zeros_like(Y) if DDY is None else DDY
+    (dx, y), (ddx, ddy) = align(DX, Y, axis), align(given_x, given_y, axis)
+    of_y = dx * (Out * ddy - ddx) / y
+    return sum_to(of_y, Y.shape, axis), -dx * ddy, (ddx - Out * ddy) / y
 
 
 @plain_kernel("reshape2_grad_grad", "DDOut")

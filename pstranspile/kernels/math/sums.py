@@ -14,7 +14,7 @@ from pstranspile.values import Array, LoDTensor, SelectedRows
 Term: TypeAlias = "Array | SelectedRows"
 
 OVER_TERM = "@over_term"
-"""With this attribute a sum may be made in the memory of the term at that place, which nothing reads afterwards."""
+"""This attribute is the index of a term whose memory the sum may overwrite, because nothing reads it afterwards."""
 
 
 def _plain_sum(op: Op) -> str | None:
@@ -23,13 +23,13 @@ def _plain_sum(op: Op) -> str | None:
 
 
 def _sum_of_arrays(arrays: list[list[Any]]) -> list[Any]:
-    """Tensor arrays added up, step by step; a step that one of them has not is that of the others."""
+    """The sum of tensor arrays, step by step. A step that one array lacks is the sum of the others."""
     result: list[Any] = []
     for step in range(max(map(len, arrays))):
-        held = [array[step] for array in arrays if step < len(array) and array[step] is not None]
-        parts = [item.data if isinstance(item, LoDTensor) else item for item in held]
+        items = [array[step] for array in arrays if step < len(array) and array[step] is not None]
+        parts = [item.data if isinstance(item, LoDTensor) else item for item in items]
         total = sum(parts[1:], start=parts[0]) if parts else None
-        result.append(held[0]._replace(data=total) if held and isinstance(held[0], LoDTensor) else total)
+        result.append(items[0]._replace(data=total) if items and isinstance(items[0], LoDTensor) else total)
     return result
 
 
@@ -66,7 +66,7 @@ def _scale_values(op: Op) -> Run:
     factor, bias, after = real(op, "scale"), real(op, "bias"), flag(op, "bias_after_scale")
 
     def scaled(x: Array, scale: float) -> Array:
-        of_type = x.dtype.type  # of integers, scale and bias are integers as well
+        of_type = x.dtype.type  # for integers, scale and bias are converted to integers
         if bias == 0:
             return x * of_type(scale)
         return x * of_type(scale) + of_type(bias) if after else (x + of_type(bias)) * of_type(scale)
@@ -81,7 +81,7 @@ def _scale_values(op: Op) -> Run:
 
 
 def _scaled(op: Op, over: bool = False) -> str | None:
-    """The expression of scale for plain arrays; with `over` in the memory of X."""
+    """The expression of scale for plain arrays; with `over` it overwrites X."""
     if op.input("ScaleTensor"):
         return None
     factor, bias = (f"{{X}}.dtype.type({real(op, name)!r})" for name in ("scale", "bias"))
@@ -92,4 +92,4 @@ def _scaled(op: Op, over: bool = False) -> str | None:
     return f"{{X}} * {factor} + {bias}" if flag(op, "bias_after_scale") else f"({{X}} + {bias}) * {factor}"
 
 
-formula("increment", lambda op: f"{{X}} + {{X}}.dtype.type({real(op, 'step')!r})")
+formula("increment", "{X} + {X}.dtype.type($step)")

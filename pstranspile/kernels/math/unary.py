@@ -45,29 +45,19 @@ def _round(X: Array) -> Array:
     return np.where(np.abs(X - whole) == 0.5, whole + np.sign(X), np.rint(X))
 
 
-@kernel("pow")
-def _pow(op: Op) -> Run:
-    factor = real(op, "factor")
-
-    def run(X: Array, FactorTensor: Array | None) -> Array:
-        return power(X, X.dtype.type(factor if FactorTensor is None else first(FactorTensor)))
-
-    return run
+@plain_kernel("pow")
+def _pow(X: Array, FactorTensor: Array | None, *, factor: float) -> Array:
+    return power(X, X.dtype.type(factor if FactorTensor is None else first(FactorTensor)))
 
 
-@kernel("pow_grad", "X@GRAD")
-def _pow_grad(op: Op) -> Run:
-    factor = real(op, "factor")
-
-    def run(X: Array, FactorTensor: Array | None, Out_GRAD: Array) -> Array:
-        exponent = factor if FactorTensor is None else first(FactorTensor)
-        return Out_GRAD * X.dtype.type(exponent) * power(X, X.dtype.type(exponent - 1))
-
-    return run
+@plain_kernel("pow_grad", "X@GRAD")
+def _pow_grad(X: Array, FactorTensor: Array | None, Out_GRAD: Array, *, factor: float) -> Array:
+    exponent = factor if FactorTensor is None else first(FactorTensor)
+    return Out_GRAD * X.dtype.type(exponent) * power(X, X.dtype.type(exponent - 1))
 
 
 def _bounds(op: Op, low: Array | None, high: Array | None) -> tuple[float, float]:
-    # Those of tensors are as precise as the attributes, for every element type, since so they are in Fluid
+    # As in Fluid, bounds from tensors are rounded to float32 like the attributes, for every element type
     bounds = tuple(
         real(op, name) if given is None else float(np.float32(first(given)))
         for name, given in (("min", low), ("max", high))
@@ -77,45 +67,34 @@ def _bounds(op: Op, low: Array | None, high: Array | None) -> tuple[float, float
     return bounds[0], bounds[1]
 
 
-@kernel("clip")
-def _clip(op: Op) -> Run:
-    def run(X: Array | SelectedRows, Min: Array | None, Max: Array | None) -> Array | SelectedRows:
-        low, high = _bounds(op, Min, Max)
-        if isinstance(X, SelectedRows):
-            merged = merge_rows([X])
-            return merged._replace(value=np.minimum(np.maximum(merged.value, low), high))
-        return np.minimum(np.maximum(X, low), high)
-
-    return run
+@plain_kernel("clip")
+def _clip(X: Array | SelectedRows, Min: Array | None, Max: Array | None, *, op: Op) -> Array | SelectedRows:
+    low, high = _bounds(op, Min, Max)
+    if isinstance(X, SelectedRows):
+        merged = merge_rows([X])
+        return merged._replace(value=np.minimum(np.maximum(merged.value, low), high))
+    return np.minimum(np.maximum(X, low), high)
 
 
-@kernel("clip_grad", "X@GRAD", lod="none")
-def _clip_grad(op: Op) -> Run:
-    def run(X: Array, Min: Array | None, Max: Array | None, Out_GRAD: Array) -> Array:
-        low, high = _bounds(op, Min, Max)
-        return Out_GRAD * ((low < X) & (high > X))
-
-    return run
+@plain_kernel("clip_grad", "X@GRAD", lod="none")
+def _clip_grad(X: Array, Min: Array | None, Max: Array | None, Out_GRAD: Array, *, op: Op) -> Array:
+    low, high = _bounds(op, Min, Max)
+    return Out_GRAD * ((low < X) & (high > X))
 
 
 def _limited(x: Array, max_norm: float) -> Array:
-    """A copy of x, scaled down to the norm max_norm if its own is larger."""
+    """A copy of x, scaled down to the norm max_norm if its norm is larger."""
     number = number_of(x)
     own = number(norm(x))
     return x * x.dtype.type(number(max_norm) / own) if own > max_norm else x.copy()
 
 
-@kernel("clip_by_norm")
-def _clip_by_norm(op: Op) -> Run:
-    max_norm = real(op, "max_norm")
-
-    def run(X: Array | SelectedRows) -> Array | SelectedRows:
-        if isinstance(X, SelectedRows):
-            merged = merge_rows([X])
-            return merged._replace(value=_limited(merged.value, max_norm))
-        return _limited(X, max_norm)
-
-    return run
+@plain_kernel("clip_by_norm")
+def _clip_by_norm(X: Array | SelectedRows, *, max_norm: float) -> Array | SelectedRows:
+    if isinstance(X, SelectedRows):
+        merged = merge_rows([X])
+        return merged._replace(value=_limited(merged.value, max_norm))
+    return _limited(X, max_norm)
 
 
 @kernel("dgc_clip_by_norm")

@@ -1,4 +1,4 @@
-"""Kernels. Choices between branches, for a whole tensor or row by row."""
+"""Kernels. Selection of branches, for a whole tensor or row by row."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.kernels.context import ExecutionContext, Value
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.ragged import plain
-from pstranspile.ops.attributes import int_attr
 from pstranspile.values import Array, LoDTensor
 
 
@@ -29,7 +28,7 @@ def _select_input(op: Op) -> Run:
     names = op.inputs["X"]
 
     def run(Mask: Any, context: ExecutionContext) -> Value:
-        name = names[_chosen(Mask, len(names))]  # the other branches need not have run
+        name = names[_chosen(Mask, len(names))]  # other branches may not have run
         value = context.find(name)
         if value is None:
             raise ValueError(f"the branch that Mask chooses has given {name} no value")
@@ -51,7 +50,7 @@ def _select_output(op: Op) -> Run:
 
 
 def _offsets(x: Any, level: int) -> list[int]:
-    """Where the pieces of x begin that go to one branch or the other: its sequences, or rows if it is not ragged."""
+    """The offsets of the pieces of x that go to one branch or the other: sequences, or rows if it has no LoD."""
     if not isinstance(x, LoDTensor):
         return list(range(len(x) + 1))
     if level != 0 or len(x.lod) != 1:
@@ -69,45 +68,35 @@ def _pieces(x: Any, level: int, mask: Any) -> tuple[list[int], list[bool]]:
 
 
 def _part(x: Any, offsets: list[int], kept: list[bool]) -> Value:
-    """The pieces that are kept, joined."""
+    """The selected pieces, joined."""
     data = plain(x)
     lengths = np.diff(offsets)
     out = data[np.repeat(np.asarray(kept, bool), lengths)]
     return LoDTensor(out, [[0, *np.cumsum(lengths[kept]).tolist()]]) if isinstance(x, LoDTensor) else out
 
 
-@kernel("split_lod_tensor", "OutTrue OutFalse", lod="own")
-def _split(op: Op) -> Run:
-    level = int_attr(op, "level")
-
-    def run(X: Any, Mask: Any) -> tuple[Value, Value]:
-        offsets, chosen = _pieces(X, level, Mask)
-        return _part(X, offsets, chosen), _part(X, offsets, [not taken for taken in chosen])
-
-    return run
+@plain_kernel("split_lod_tensor", "OutTrue OutFalse", lod="own")
+def _split(X: Any, Mask: Any, *, level: int) -> tuple[Value, Value]:
+    offsets, chosen = _pieces(X, level, Mask)
+    return _part(X, offsets, chosen), _part(X, offsets, [not taken for taken in chosen])
 
 
-@kernel("merge_lod_tensor merge_lod_tensor_infer", lod="own")
-def _merge(op: Op) -> Run:
-    level = int_attr(op, "level")
-
-    def run(X: Any, Mask: Any, InTrue: Any, InFalse: Any) -> Value:
-        _, chosen = _pieces(X, level, Mask)
-        sides = {True: InTrue, False: InFalse}
-        starts = {side: [0] if value is None else _offsets(value, level) for side, value in sides.items()}
-        taken = {True: 0, False: 0}
-        rows: list[Array] = []
-        for side in chosen:
-            number, offsets = taken[side], starts[side]
-            if number + 1 >= len(offsets):
-                raise ValueError(f"{'InTrue' if side else 'InFalse'} has fewer pieces than Mask asks of it")
-            rows.append(plain(sides[side])[offsets[number] : offsets[number + 1]])
-            taken[side] = number + 1
-        if InTrue is None and InFalse is None:
-            raise ValueError("neither InTrue nor InFalse has a value")
-        out = np.concatenate(rows) if rows else plain(InFalse if InTrue is None else InTrue).copy()
-        if isinstance(InTrue, LoDTensor) or isinstance(InFalse, LoDTensor):
-            return LoDTensor(out, [[0, *np.cumsum([len(piece) for piece in rows]).tolist()]])
-        return out
-
-    return run
+@plain_kernel("merge_lod_tensor merge_lod_tensor_infer", lod="own")
+def _merge(X: Any, Mask: Any, InTrue: Any, InFalse: Any, *, level: int) -> Value:
+    _, chosen = _pieces(X, level, Mask)
+    sides = {True: InTrue, False: InFalse}
+    starts = {side: [0] if value is None else _offsets(value, level) for side, value in sides.items()}
+    taken = {True: 0, False: 0}
+    rows: list[Array] = []
+    for side in chosen:
+        number, offsets = taken[side], starts[side]
+        if number + 1 >= len(offsets):
+            raise ValueError(f"{'InTrue' if side else 'InFalse'} has fewer pieces than Mask asks of it")
+        rows.append(plain(sides[side])[offsets[number] : offsets[number + 1]])
+        taken[side] = number + 1
+    if InTrue is None and InFalse is None:
+        raise ValueError("neither InTrue nor InFalse has a value")
+    out = np.concatenate(rows) if rows else plain(InFalse if InTrue is None else InTrue).copy()
+    if isinstance(InTrue, LoDTensor) or isinstance(InFalse, LoDTensor):
+        return LoDTensor(out, [[0, *np.cumsum([len(piece) for piece in rows]).tolist()]])
+    return out

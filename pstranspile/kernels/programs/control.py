@@ -1,4 +1,4 @@
-"""Kernels. Ops that run a block, or run it again and again."""
+"""Kernels. Ops that run a block once or in a loop."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def _is_true(context: ExecutionContext, name: str) -> bool:
 
 
 def _may_change(ops: Sequence[Op], condition: str) -> bool:
-    """Whether a turn of a block can give a condition another value than the turn before.
+    """Whether an iteration of a block can give a condition another value than the iteration before.
 
-    It can't where nothing that the block computes the condition from is written by the block. Blocks within it, and
-    what draws or reads, count as a change.
+    It can't if the block writes nothing that it computes the condition from. Inner blocks, and ops that draw random
+    numbers or read files, count as a change.
     """
     needed, written = {condition}, set[str]()
     for op in reversed(ops):
@@ -51,7 +51,7 @@ def _may_change(ops: Sequence[Op], condition: str) -> bool:
 
 
 def _ended(forward: Iterable[Op], backward: Iterable[Op], gradients: Iterable[str]) -> set[str]:
-    """The gradients that end in a step: it gives their variables new values, and nothing in it uses the old ones."""
+    """The gradients that end in a step, because the step overwrites their variables without reading the old values."""
     given = {
         name for op in forward if "sub_block" not in op.attrs for name in op.output_names if name not in op.input_names
     }
@@ -60,9 +60,10 @@ def _ended(forward: Iterable[Op], backward: Iterable[Op], gradients: Iterable[st
 
 
 class _Turns(NamedTuple):
-    """What holds of every turn of a loop: whether it may change the condition, and which inputs it gives other values.
+    """What is the same for every iteration of a loop: whether it may change the condition, and the inputs that it
+    overwrites.
 
-    What an op updates in place (a counter) is not among these: the gradient block counts it back itself.
+    Variables that an op updates in place (counters) are not among these, because the gradient block counts them back.
     """
 
     ops: tuple[Op, ...]
@@ -74,7 +75,7 @@ class _Turns(NamedTuple):
         updated = {name for op in ops for name in {*op.input_names} & {*op.output_names}}
         written = {name for op in ops for name in op.output_names} - updated
         if any(isinstance(value, BlockRef) for op in ops for value in op.attrs.values()):
-            written = set(inputs) - updated  # blocks within it may write any
+            written = set(inputs) - updated  # inner blocks may write any variable
         return _Turns(ops, _may_change(ops, condition), tuple(name for name in inputs if name in written))
 
 
@@ -82,7 +83,7 @@ class _Turns(NamedTuple):
 def _run_while(op: Op) -> Run:
     block, keeps, condition = sub_block(op), op.attrs["is_test"] is not True, op.inputs["Condition"][0]
     inputs = op.inputs.get("X", ())
-    last: list[_Turns] = []  # of the block that was run before, which is the same one in all steps of a program
+    last: list[_Turns] = []  # of the block of the previous run, which is the same in all steps of a program
 
     def turns_of(ops: tuple[Op, ...]) -> _Turns:
         if not last or last[0].ops is not ops:
@@ -105,7 +106,7 @@ def _run_while(op: Op) -> Run:
             before = [(name, context.find(name)) for name in about.replaced] if keeps else []
             step.execute()
             if keeps:
-                # The gradient block must see what this step read
+                # The gradient block needs the values that this step read
                 for name, value in before:
                     if value is not None and context.find(name) is not value:
                         step.keep(name, value)
@@ -120,7 +121,7 @@ def _run_while_grad(op: Op) -> Run:
     block = sub_block(op)
     outside = op.inputs.get("Out@GRAD", ())
     inside = strings_attr(op, "original_output_grad") or outside
-    passed_on = set(outside)  # gradients that steps hand back from one to the one before, instead of adding up
+    passed_on = set(outside)  # gradients that replace those of the step before instead of being added to them
     known: list[tuple[tuple[Op, ...], tuple[Op, ...], set[str]]] = []
 
     def ended_in(forward: tuple[Op, ...], backward: tuple[Op, ...]) -> set[str]:
@@ -137,7 +138,7 @@ def _run_while_grad(op: Op) -> Run:
                 if value is None:  # nothing after the loop uses the variable
                     value = zeros_for(context.find(taken.removesuffix(SUFFIX)))
                 if value is not None:
-                    backward.keep(taken, value)  # an array of gradients is the same one in all steps
+                    backward.keep(taken, value)  # all steps share an array of gradients
             backward.execute()
             ended = ended_in(step.context.ops(), backward.ops())
             for given, taken in zip(outside, inside, strict=False):
@@ -151,7 +152,7 @@ def _run_while_grad(op: Op) -> Run:
                 if gradient in passed_on:
                     context.write(gradient, value)
                 totals[gradient] = value if gradient in passed_on else plus(totals.get(gradient), value)
-        for name, gradient in wanted_gradients(op, "X"):  # of what no step has used
+        for name, gradient in wanted_gradients(op, "X"):  # of an input that no step has used
             if gradient not in totals:
                 given = context.find(gradient) if gradient in passed_on else None
                 totals[gradient] = zeros_for(context.find(name)) if given is None else given
@@ -193,12 +194,14 @@ def _run_conditional_block_grad(op: Op) -> Run:
             for name in outside:
                 value = context.find(name)
                 if value is not None:
-                    backward.keep(name, value)  # so that what the block makes of it is found there
+                    backward.keep(name, value)  # so that the block's result is stored there
             backward.execute()
         totals: dict[str, Value] = {}
         for name, gradient in wanted_gradients(op, "Input"):
             result = backward.own(gradient_name(name)) if backward else None
-            if backward is None and name in outputs:  # the block has left the variable as it was, and so its gradient
+            if (
+                backward is None and name in outputs
+            ):  # the block did not change the variable, so its gradient passes unchanged
                 result = context.find(gradient_name(name))
             totals[gradient] = zeros_for(context.find(name)) if result is None else result
         ended = _ended(steps[0].context.ops(), backward.ops(), outside) if backward else set[str]()

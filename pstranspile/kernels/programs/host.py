@@ -1,4 +1,4 @@
-"""Kernels. Functions of the process that made a program."""
+"""Kernels. Calls of Python functions of the process that made a program."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pstranspile.kernels.kernel import Run, kernel
 from pstranspile.ops.attributes import int_attr
 
 HostFunction: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
-"""From the values of X to those of Out; None for one that is not given."""
+"""From the values of X to those of Out; None for an output without a value."""
 
 _FUNCTIONS: list[HostFunction] = []
 
 
 def register(function: HostFunction) -> int:
-    """Keeps a function for ops of this process; gives the number that they call it by."""
+    """Stores a function for ops of this process and returns the number by which ops call it."""
     _FUNCTIONS.append(function)
     return len(_FUNCTIONS) - 1
 

@@ -1,6 +1,6 @@
 """Kernels. Feeding, fetching, readers, files and printing.
 
-A run takes what it is fed by variable name, so the ops that feed only make sure that it is there.
+A run is fed by variable name, so the ops that feed only check that the values are there.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _save(op: Op) -> Run:
 
     def run(X: Array | LoDTensor | SelectedRows, context: ExecutionContext) -> tuple[()]:
         file_path = text(op, "file_path")
-        if isinstance(X, SelectedRows):  # this variable tells a server where to save its part of a table
+        if isinstance(X, SelectedRows):  # this variable holds the path where a server saves its part of a table
             path = context.find(op.output("kLookupTablePath") or "")
             file_path = path if isinstance(path, str) and path else file_path
         _write(op, context.path(file_path), [(name, X)])
@@ -65,19 +65,16 @@ def _load(op: Op) -> Run:
     return run
 
 
-@kernel("save_combine", "Y", lod="own")
-def _save_combine(op: Op) -> Run:
-    def run(X: list[Array | LoDTensor], context: ExecutionContext) -> bytes | None:
-        values = list(zip(op.inputs["X"], X, strict=True))
-        for name, value in values:
-            if isinstance(value, SelectedRows):
-                refuse("values-kind", text(op, "file_path"), f"{name} holds sparse rows, combined files do not")
-        if flag(op, "save_to_memory"):
-            return b"".join(piece for _, value in values for piece in encode(value, flag(op, "save_as_fp16")))
-        _write(op, context.path(text(op, "file_path")), values)
-        return None
-
-    return run
+@plain_kernel("save_combine", "Y", lod="own")
+def _save_combine(X: list[Array | LoDTensor], context: ExecutionContext, *, op: Op) -> bytes | None:
+    values = list(zip(op.inputs["X"], X, strict=True))
+    for name, value in values:
+        if isinstance(value, SelectedRows):
+            refuse("values-kind", text(op, "file_path"), f"{name} holds sparse rows, combined files do not")
+    if flag(op, "save_to_memory"):
+        return b"".join(piece for _, value in values for piece in encode(value, flag(op, "save_as_fp16")))
+    _write(op, context.path(text(op, "file_path")), values)
+    return None
 
 
 @kernel("load_combine", lod="new")
@@ -100,13 +97,13 @@ def _load_combine(op: Op) -> Run:
 
 
 class Reader(NamedTuple):
-    """What a variable of a reader holds: nothing to read from, since a run is fed what readers would give."""
+    """The value of a reader variable. It holds no data, because runs are fed by name."""
 
     name: str
 
 
 FEEDING = ("feed", "read")
-"""Ops whose outputs a run is fed by name: one whose outputs are all there has nothing left to do."""
+"""Ops whose outputs are fed by name. An op of this kind has nothing to do if all its outputs are fed."""
 
 
 @kernel(" ".join(FEEDING), "", lod="own")
@@ -138,14 +135,11 @@ def _run_create_reader(op: Op) -> Run:
     return run
 
 
-@kernel("delete_var", "", lod="own")
-def _run_delete(op: Op) -> Run:
-    def run(context: ExecutionContext) -> tuple[()]:
-        for name in op.input_names:
-            context.forget(name)
-        return ()
-
-    return run
+@plain_kernel("delete_var", "", lod="own")
+def _run_delete(context: ExecutionContext, *, op: Op) -> tuple[()]:
+    for name in op.input_names:
+        context.forget(name)
+    return ()
 
 
 @kernel("print", lod="own")

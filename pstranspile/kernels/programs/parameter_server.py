@@ -1,4 +1,4 @@
-"""Kernels. Talking to parameter servers."""
+"""Kernels. Communication with parameter servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _fake_init(op: Op) -> Run:
     def run(surroundings: Surroundings) -> SelectedRows:
         var = surroundings.declared(name)
         kind = NUMPY_TYPES[var.tensor.dtype] if var is not None and var.tensor is not None else "float32"
-        # a table of which no row is here: gradients find its dims, lookups are refused
+        # a table without local rows: it provides dims for gradients, and lookups are refused
         return SelectedRows(np.empty(0, "int64"), np.empty((0, *dims[1:]), kind), dims[0])
 
     return run

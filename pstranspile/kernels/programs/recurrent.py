@@ -1,4 +1,4 @@
-"""Kernels. Recurrences: a block run for each step of sequences of one length."""
+"""Kernels. Recurrences: a block run for each step of sequences of equal length."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pstranspile.ops.gradient import gradient_name
 
 
 class _Recurrence(NamedTuple):
-    """The names that a recurrent op and its gradient share."""
+    """The names of a recurrent op, shared with its gradient op."""
 
     block: int
     inputs: tuple[str, ...]
@@ -99,7 +99,7 @@ def _run_recurrent_grad(op: Op) -> Run:
     output_grads = op.inputs.get("outputs@GRAD", ())
 
     def seed(backward: ExecutionContext, context: ExecutionContext, step: Step, carried: list[Value]) -> None:
-        """The gradients that come into a step: of its outputs, and of its states from the step after it."""
+        """The initial gradients of a step's backward pass: of its outputs, and of its states from the later step."""
         given: dict[str, Value] = {}
         for name, outside in zip(names.outputs, output_grads, strict=True):
             whole = dense_part(context.find(outside))
@@ -142,7 +142,7 @@ def _run_recurrent_grad(op: Op) -> Run:
 
 
 def _joined(parts: list[Value], whole: Any) -> Value:
-    """The gradients of all steps as one tensor like `whole`, zeros where a step gave none."""
+    """The gradients of all steps stacked into a tensor like `whole`; zeros for steps without a gradient."""
     out = np.zeros_like(whole)
     for number, part in enumerate(parts):
         if part is not None:
@@ -157,4 +157,4 @@ def _run_memory_helper(X: Any) -> Any:
 
 @plain_kernel("rnn_memory_helper_grad", "X@GRAD", lod="own")
 def _run_memory_helper_grad(Out: Any, Out_GRAD: Value | None) -> Value:
-    return zeros_for(Out) if Out_GRAD is None else Out_GRAD  # the last step gets none
+    return zeros_for(Out) if Out_GRAD is None else Out_GRAD  # the last step gets no gradient

@@ -38,7 +38,7 @@ def _next(old: Array) -> Array:
 
 @lru_cache(maxsize=16)
 def mersenne_words(seed: int, count: int) -> Array:
-    """The first `count` 64-bit words after seeding. They are kept for the next call, so they must not be changed."""
+    """The first `count` 64-bit words after seeding. The result is cached, so it must not be changed."""
     state, blocks = _start(seed), [np.empty(0, "uint64")]
     for _ in range(0, count, _SIZE):
         state = _next(state)

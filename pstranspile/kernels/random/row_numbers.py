@@ -1,11 +1,11 @@
-"""Random numbers that belong to rows of a batch: a row draws the same ones whichever machine has it, in whatever order.
+"""Random numbers that belong to rows of a batch: a row draws the same numbers on every machine and in every order.
 
-A number is addressed by the row's place in the whole batch and by the element's place within the row. So a trainer that
-has some rows of a batch draws for them what a single machine draws for them. Rows need not be equally large: a sequence
+A number is addressed by the row's position in the whole batch and the element's position within the row. So a trainer
+with some rows of a batch draws for them the numbers that a single machine draws. Rows may differ in size. A sequence
 draws the same numbers whatever else is in the batch, and however far it is padded.
 
-Numbers come from hashing addresses: 64 bits of each row, made of the stream's key and the row's place, are mixed with
-the element's place by multiplications and shifts of 32-bit words (the mixing of C. Wellons' `lowbias32`).
+Numbers are hashes of addresses. 64 bits for each row, made from the stream's key and the row's position, are mixed with
+the element's position by multiplications and shifts of 32-bit words (the mixing function of C. Wellons' `lowbias32`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _GOLDEN32 = 0x9E3779B9
 
 
 class Rows(NamedTuple):
-    """Which rows of the whole batch the elements of a tensor belong to.
+    """The rows of the whole batch to which the elements of a tensor belong.
 
-    `places` are the rows' places, `sizes` the elements of each (one number if they are alike, else an array). Elements
-    lie row after row, or, if `outer` is not 1, in so many blocks that hold a part of every row. `whole` says where the
-    rows lie on a machine that has the whole batch: how many rows it has where they are alike, else the element that
-    each row begins with; None where that is not known.
+    `places` are the rows' positions. `sizes` is the number of elements of each row, or one number if all rows have the
+    same. Elements are stored row after row, or, if `outer` is not 1, in that many blocks that hold a part of every row.
+    `whole` locates the rows on a machine with the whole batch: it is the number of rows if they have one size, else the
+    offset of each row's first element. It is None if that is not known.
     """
 
     places: Array
@@ -40,7 +40,7 @@ class Rows(NamedTuple):
 
     @staticmethod
     def one(count: int) -> Rows:
-        """The rows of a tensor that has nothing to do with the batch: all its elements are one row."""
+        """The rows of a tensor that is independent of the batch: all its elements form one row."""
         return Rows(np.zeros(1, "int64"), count)
 
     @property
@@ -49,19 +49,19 @@ class Rows(NamedTuple):
         return self.sizes * len(self.places) if isinstance(self.sizes, int) else int(self.sizes.sum())
 
     def arranged(self, numbers: Array) -> Array:
-        """Numbers that come row after row, in the order of the tensor's elements; flat."""
+        """Numbers given row after row, reordered to the tensor's elements; flat."""
         if self.outer == 1:
             return numbers.reshape(-1)
         return numbers.reshape(len(self.places), self.outer, -1).swapaxes(0, 1).reshape(-1)
 
     def whole_elements(self) -> int:
-        """How many elements the tensor of the whole batch has; of this one, if that is not known."""
+        """The number of elements of the tensor of the whole batch, or of this tensor if that is not known."""
         if not isinstance(self.whole, int) or not isinstance(self.sizes, int):
             return self.elements
         return self.whole * self.sizes
 
     def positions(self) -> Array:
-        """The place that each element has in the tensor of the whole batch (in this tensor, if that is not known)."""
+        """The position of each element in the tensor of the whole batch, or in this tensor if that is not known."""
         if not self.elements or self.whole is None:
             return np.arange(self.elements)
         if isinstance(self.sizes, int) and isinstance(self.whole, int):
@@ -73,7 +73,7 @@ class Rows(NamedTuple):
 
 
 def _within(sizes: Array) -> Array:
-    """The place of each element within its row."""
+    """The position of each element within its row."""
     return np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
@@ -100,19 +100,19 @@ class RowStream(NamedTuple):
         return (high << np.uint64(32)) | self.words32()
 
     def reaches(self, rate: float) -> Array:
-        """For every element, whether its number of [0, 1) is not below `rate`; flat."""
+        """For every element, whether its number in [0, 1) is at least `rate`; flat."""
         bound = round(rate * 2**32)
         return np.zeros(self.rows.elements, bool) if bound >> 32 else self.words32() >= np.uint32(bound)
 
 
 @cache
 def _numbers(kind: str, *values: int) -> tuple[Array, ...]:
-    """Whole numbers as arrays without dims, which numpy takes faster than others."""
+    """Integers as 0-d arrays, which numpy handles faster than Python numbers."""
     return tuple(np.array(value, kind) for value in values)
 
 
 _SINGLY = 12
-"""Up to so many rows, Python's own numbers cost less than an array of them."""
+"""Up to this many rows, Python integers are faster than an array of them."""
 
 
 def _row_words(key: int, places: Array) -> tuple[Array, Array]:
@@ -135,7 +135,7 @@ _ALL64 = 2**64 - 1
 
 
 def _mixed64(x: int) -> int:
-    """What `_mix64` makes of an element."""
+    """`_mix64` for one Python integer."""
     x = (x + _GOLDEN64) & _ALL64
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _ALL64
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _ALL64
@@ -143,7 +143,7 @@ def _mixed64(x: int) -> int:
 
 
 def _mix64(x: Array) -> None:
-    """The finalizer of SplitMix64, of every element, in place."""
+    """The finalizer of SplitMix64, applied to every element in place."""
     golden, first, factor1, second, factor2, third = _numbers(
         "uint64", _GOLDEN64, 30, 0xBF58476D1CE4E5B9, 27, 0x94D049BB133111EB, 31
     )
@@ -183,13 +183,13 @@ def _table(low: Array, high: Array, size: int) -> Array:
 
 
 def _mixed(low: Array, high: Array, within: Array, out: Array | None = None) -> Array:
-    half, factor1, odd, factor2 = _numbers("uint32", 16, 0x7FEB352D, 15, 0x846CA68B)
+    half, factor1, shift, factor2 = _numbers("uint32", 16, 0x7FEB352D, 15, 0x846CA68B)
     x = np.bitwise_xor(low, within, out=out)
     shifted = x >> half
     x ^= shifted
     x *= factor1
     x += high
-    np.right_shift(x, odd, out=shifted)
+    np.right_shift(x, shift, out=shifted)
     x ^= shifted
     x *= factor2
     np.right_shift(x, half, out=shifted)

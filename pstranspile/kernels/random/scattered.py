@@ -1,9 +1,8 @@
-"""Numbers of a stream for rows that lie anywhere in it: what tables draw whose rows exist when they are first met.
+"""Numbers of a stream for scattered rows, such as those of tables whose rows are created on first use.
 
-`uniform(ScatteredRows(key, first, ids, width), 0, len(ids) * width)` are, for each id, the numbers of the elements from
-`first + id * width` on: bit for bit those that `streams` gives for the whole. numpy's own generator makes one run of
-numbers after another, each with a call; here the same generator (Philox, 4 words of 64 bits) is calculated for all rows
-at once.
+`uniform(ScatteredRows(key, first, ids, width), 0, len(ids) * width)` gives for each id the numbers of the elements from
+`first + id * width` on, bit for bit as `streams` gives them for the whole tensor. numpy's generator needs one call for
+each run of numbers. Here the same generator (Philox, 4 words of 64 bits) is computed for all rows at once.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def _product(factor: int, numbers: Array) -> tuple[Array, Array]:
 def block_words(key: int, blocks: Array, second: int = 0) -> Array:
     """The four words of each of these blocks of a stream, uint64 [n, 4]; `blocks` is uint64 [n].
 
-    `second` is the next word of the generator's counter: other values of it give other streams of the same key.
+    `second` is the next word of the generator's counter. Other values of it give other streams of the same key.
     """
     out = np.empty((len(blocks), 4), np.uint64)
     for start in range(0, len(blocks), _AT_ONCE):
@@ -57,7 +56,7 @@ def block_words(key: int, blocks: Array, second: int = 0) -> Array:
 
 
 class ScatteredRows(NamedTuple):
-    """Rows of `width` elements of a stream, as what numbers are drawn from: that of id i begins at `first + i * width`.
+    """A source of numbers for rows of `width` elements of a stream; the row of id i begins at `first + i * width`.
 
     `ids` is int64 [n].
     """
@@ -72,14 +71,14 @@ class ScatteredRows(NamedTuple):
         width = self.width
         starts = self.ids.astype(np.uint64) * np.uint64(width) + np.uint64(self.first)
         skipped = (starts % _FOUR).astype(np.int64)
-        each = (width + 3 + int(skipped.max(initial=0))) // 4
-        blocks = (starts // _FOUR)[:, None] + np.arange(each, dtype=np.uint64)
-        drawn = block_words(self.key, blocks.reshape(-1)).reshape(len(self.ids), each * 4)
+        count = (width + 3 + int(skipped.max(initial=0))) // 4
+        blocks = (starts // _FOUR)[:, None] + np.arange(count, dtype=np.uint64)
+        drawn = block_words(self.key, blocks.reshape(-1)).reshape(len(self.ids), count * 4)
         if skipped.any():
             drawn = np.take_along_axis(drawn, skipped[:, None] + np.arange(width), axis=1)
         return drawn[:, :width].reshape(-1)
 
 
 def chances(key: int, ids: Array, turn: int) -> Floats:
-    """A number inside (0, 1) for each id, float64 [n], another in every turn."""
+    """A number inside (0, 1) for each id, float64 [n]; other numbers for every `turn`."""
     return fractions(block_words(key, ids.astype(np.uint64), turn)[:, 0])

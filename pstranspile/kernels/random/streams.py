@@ -1,15 +1,15 @@
-"""Random numbers that can be asked for by element: any part of a tensor, drawn alone, equals that part of the whole.
+"""Random numbers addressed by element: a part of a tensor, drawn separately, equals that part of the whole.
 
-A stream is named by a key and holds one number for every element offset. `uniform(key, 100, 50)` is elements 100 to
-149 of the stream `key`, bit for bit what `uniform(key, 0, 200)[100:150]` gives, so that the slices of a parameter on
-several servers together are the parameter on one machine.
+A stream is named by a key and holds one number for every element offset. `uniform(key, 100, 50)` is elements 100 to 149
+of the stream `key`, bit for bit equal to `uniform(key, 0, 200)[100:150]`. So the slices of a parameter on several
+servers together equal the parameter on one machine.
 
-The bits are those of numpy's Philox (a counter-based generator whose output numpy keeps stable), one 64-bit word per
-element. What is made of them uses only the operations IEEE 754 rounds exactly (sums, products, quotients, roots), so
-the numbers are the same on every machine.
+The bits are those of numpy's Philox (a counter-based generator whose output numpy keeps stable), one 64-bit word for
+each element. Distributions use only operations that IEEE 754 rounds exactly (sums, products, quotients, roots), so the
+numbers are the same on every machine.
 
-Fluid's own seeded generator, the minimal-standard congruential one, is here too (`fluid_uniform`), for the ops
-whose seed promises the same numbers as Fluid gives.
+Fluid's own seeded generator, the minimal-standard congruential one, is here too (`fluid_uniform`), for ops whose seed
+promises the same numbers as in Fluid.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Floats: TypeAlias = Array
 """A float64 array."""
 
 Key: TypeAlias = "int | RowStream"
-"""What names a stream: a number, or a stream whose numbers belong to rows of a batch."""
+"""The name of a stream: a number, or a stream whose numbers belong to rows of a batch."""
 
 
 class HasWords(Protocol):
-    """A stream of which the words that are wanted are known, one after another."""
+    """A stream whose words are already known, in order."""
 
     def words(self) -> Array:
         """All of them, uint64."""
@@ -40,7 +40,7 @@ class HasWords(Protocol):
 
 
 Source: TypeAlias = int | HasWords
-"""What numbers are drawn from: the key of a stream, or its words that are wanted."""
+"""A source of random words: the key of a stream, or known words."""
 
 _CHUNK = 1 << 15
 """Elements computed at a time, so that intermediate values stay in the processor's cache."""
@@ -53,7 +53,7 @@ def stream_key(*parts: int | str) -> int:
 
 
 def words(key: Source, offset: int, count: int) -> Array:
-    """The 64-bit words of elements `offset` to `offset + count` of a stream."""
+    """All words, uint64."""
     if not isinstance(key, int):
         return key.words()[offset : offset + count]
     block, skipped = divmod(offset, 4)  # Philox makes four words from each value of its counter
@@ -73,7 +73,9 @@ _OF_THREADS: dict[int, Any] = {}
 
 
 def _generator() -> Any:
-    """The thread's generator, whose state is set before it is used; making one costs as much as 1,000 numbers."""
+    """The thread's generator. Callers set its state before use, because making a generator costs as much as 1,000
+    numbers.
+    """
     result = _OF_THREADS.get(get_ident())
     if result is None:
         result = _OF_THREADS[get_ident()] = np.random.Philox(key=0)
@@ -81,7 +83,7 @@ def _generator() -> Any:
 
 
 def _in_words(number: int, count: int) -> Array:
-    """A number as so many 64-bit words, the lowest first."""
+    """A number as `count` 64-bit words, the lowest first."""
     return np.frombuffer(number.to_bytes(8 * count, "little"), "<u8")
 
 
@@ -122,7 +124,7 @@ _BELOW_MINUS_TWO = 0.022750131948179209
 def truncated_normal(
     key: Source, offset: int, count: int, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32"
 ) -> Array:
-    """As `normal`, given that the number lies within two standard deviations of the mean."""
+    """As `normal`, conditioned on lying within two standard deviations of the mean."""
 
     def draw(u: Floats) -> Floats:
         inside = _BELOW_MINUS_TWO + u * (1.0 - 2.0 * _BELOW_MINUS_TWO)
@@ -238,9 +240,9 @@ _ARTANH = tuple(2.0 / power for power in range(21, 0, -2))
 
 
 def logarithm(x: Floats) -> Floats:
-    """The natural logarithm of positive numbers, from exactly rounded operations only.
+    """The natural logarithm of positive numbers, computed from exactly rounded operations only.
 
-    numpy's own may differ in the last bit from machine to machine.
+    numpy's own logarithm may differ in the last bit from machine to machine.
     """
     mantissa, exponent = np.frexp(x)
     small = mantissa < 0.7071067811865476
@@ -282,7 +284,7 @@ def fluid_uniform(seed: int, offset: int, count: int, dtype: Any = "float32") ->
 
 
 def fluid_uniform_of(seed: int, rows: Rows) -> Array:
-    """The numbers that Fluid draws for a tensor of the whole batch, those of the elements that some rows of it have."""
+    """The numbers that Fluid draws for a tensor of the whole batch, at the elements that belong to some rows of it."""
     places = rows.positions()
     if not len(places):
         return np.zeros(0, "float32")

@@ -1,4 +1,4 @@
-"""Kernels. Arrays of tensors, and recurrences over ragged sequences: longest first, one step of all at a time."""
+"""Kernels. Tensor arrays, and recurrences over ragged sequences, one step of all sequences at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pstranspile.ir.model import Op
 from pstranspile.kernels.context import ExecutionContext, Value
 from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.ragged import plain, row_counts, sequences
-from pstranspile.ops.attributes import flag, int_attr
 from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX
 from pstranspile.values import Array, LoDTensor
 
@@ -29,16 +28,16 @@ def _copy(value: Value) -> Value:
     return LoDTensor(value.data.copy(), value.lod) if isinstance(value, LoDTensor) else value.copy()
 
 
-def _plus(held: Any, more: Any) -> Value:
-    if isinstance(held, LoDTensor):
-        return LoDTensor(held.data + (more.data if isinstance(more, LoDTensor) else more), held.lod)
-    return held + (more.data if isinstance(more, LoDTensor) else more)
+def _plus(total: Any, term: Any) -> Value:
+    if isinstance(total, LoDTensor):
+        return LoDTensor(total.data + (term.data if isinstance(term, LoDTensor) else term), total.lod)
+    return total + (term.data if isinstance(term, LoDTensor) else term)
 
 
 @kernel("write_to_array", lod="own")
 def _run_write_to_array(op: Op) -> Run:
     array = op.outputs["Out"][0]
-    adds = SUFFIX in array  # the gradient of an element is that of all who read it
+    adds = SUFFIX in array  # the gradient of an element is the sum over all its reads
 
     def run(X: Value, I: Any, context: ExecutionContext) -> list[Value]:  # noqa: E741 (Fluid's name of the slot)
         index = _index(I)
@@ -55,13 +54,13 @@ def _run_write_to_array(op: Op) -> Run:
 @kernel("read_from_array", lod="own")
 def _run_read_from_array(op: Op) -> Run:
     like = op.input("X_W")
-    takes = SUFFIX in (op.input("X") or "")  # what was in the element before it was written has another gradient
+    takes = SUFFIX in (op.input("X") or "")  # the previous value of the element has another gradient
 
     def run(I: Any, X: Value | None, X_W: Value | None) -> Value:  # noqa: E741
         index = _index(I)
         if X is not None and not isinstance(X, list):
             raise ValueError("X must be an array of tensors")
-        items = cast("list[Value]", X or [])  # a gradient that no step has written yet is an empty array
+        items = cast("list[Value]", X or [])  # no step has written the gradient yet
         if index < len(items) and items[index] is not None:
             result = items[index]
             if not takes:
@@ -70,7 +69,7 @@ def _run_read_from_array(op: Op) -> Run:
             return result
         if like is None:
             raise ValueError(f"X has no element {index}; it has {len(items)} elements")
-        # a gradient that nothing has asked for: zeros like what was written
+        # nothing has written this gradient: zeros like the value
         data = np.zeros_like(X_W.data if isinstance(X_W, LoDTensor) else X_W)
         return LoDTensor(data, X_W.lod) if isinstance(X_W, LoDTensor) else data
 
@@ -83,10 +82,10 @@ def _run_array_length(X: list[Value]) -> Any:
 
 
 class RankTable(NamedTuple):
-    """The sequences of a ragged value by length, the longest first; equally long ones keep their order.
+    """The sequences of a ragged value sorted by length, longest first; ties keep their order.
 
-    `order[i]` is the number of the i-th longest sequence, `lengths[i]` its length; `lod` is the LoD they come from,
-    down to the level that was ranked.
+    `order[i]` is the number of the i-th longest sequence and `lengths[i]` its length. `lod` is the LoD down to the
+    ranked level.
     """
 
     order: Array
@@ -94,7 +93,7 @@ class RankTable(NamedTuple):
     lod: list[list[int]]
 
     def running(self, step: int) -> int:
-        """How many sequences have this step."""
+        """The number of sequences that have this step."""
         return int(np.count_nonzero(self.lengths > step))
 
 
@@ -104,19 +103,14 @@ def _table(value: Any) -> RankTable:
     return value
 
 
-@kernel("lod_rank_table", lod="own")
-def _rank(op: Op) -> Run:
-    level = int_attr(op, "level")
-
-    def run(X: Any) -> RankTable:
-        _, lod = sequences(X, "X")
-        if not 0 <= level < len(lod):
-            raise ValueError(f"X has {len(lod)} LoD levels, level {level} is asked for")
-        lengths = row_counts(lod[level])
-        order = np.argsort(-lengths, kind="stable")
-        return RankTable(order, lengths[order], lod[: level + 1])
-
-    return run
+@plain_kernel("lod_rank_table", lod="own")
+def _rank(X: Any, *, level: int) -> RankTable:
+    _, lod = sequences(X, "X")
+    if not 0 <= level < len(lod):
+        raise ValueError(f"X has {len(lod)} LoD levels, level {level} is asked for")
+    lengths = row_counts(lod[level])
+    order = np.argsort(-lengths, kind="stable")
+    return RankTable(order, lengths[order], lod[: level + 1])
 
 
 @plain_kernel("max_sequence_len", lod="own")
@@ -126,13 +120,13 @@ def _longest(RankTable: Any) -> Array:
 
 
 def _step_rows(table: RankTable, step: int) -> Array:
-    """The rows of a step, of the longest sequence first."""
+    """The rows of a step, those of the longest sequence first."""
     running = table.order[: table.running(step)]
     return np.asarray(table.lod[-1])[running] + step
 
 
 def _taken(items: Array, below: Sequence[Sequence[int]]) -> tuple[Array, list[list[int]]]:
-    """The rows of some items in order, and their LoD: an item is a row, or a sequence of the first level `below`."""
+    """The rows of the given items, in order, and their LoD. An item is a row, or a sequence of level `below`."""
     levels: list[list[int]] = []
     for level in below:
         offsets = np.asarray(level)
@@ -175,7 +169,7 @@ def _from_array(X: Any, RankTable: Any) -> LoDTensor:
 
 
 def _joined(lods: Sequence[Sequence[Sequence[int]]]) -> list[list[int]]:
-    """The LoD of tensors one after another."""
+    """The LoD of concatenated tensors."""
     levels: list[list[int]] = []
     for parts in zip(*lods, strict=True):
         offsets = [0]
@@ -201,7 +195,7 @@ def _shrink_grad(op: Op) -> Run:
 
     def run(context: ExecutionContext, X: Any) -> Any:
         grad = np.zeros_like(plain(X))
-        result = context.find(gradient)  # the last step gets none
+        result = context.find(gradient)  # the last step gets no gradient
         if result is not None:
             grad[: len(plain(result))] = plain(result)
         return LoDTensor(grad, X.lod) if isinstance(X, LoDTensor) else grad
@@ -210,7 +204,7 @@ def _shrink_grad(op: Op) -> Run:
 
 
 def _by_sequence(x: Any) -> list[tuple[Array, int]]:
-    """The rows of every outermost sequence of x, and how many sequences of the last level these are."""
+    """The rows of every outermost sequence of x, and its number of sequences of the last level."""
     data = plain(x)
     if not isinstance(x, LoDTensor):
         return [(data[row : row + 1], 1) for row in range(len(data))]
@@ -238,27 +232,17 @@ def _reorder_back(X: Any, RankTable: Any) -> Any:
     return _reordered(X, np.argsort(_table(RankTable).order))
 
 
-@kernel("tensor_array_to_tensor", "Out OutIndex", lod="own")
-def _join(op: Op) -> Run:
-    axis, stacks = int_attr(op, "axis"), flag(op, "use_stack")
-
-    def run(X: Any) -> tuple[Array, Array]:
-        parts = [plain(part) for part in X]
-        if not parts:
-            raise ValueError("X is an empty array")
-        sizes = np.array([1 if stacks else part.shape[axis] for part in parts], "int32")
-        return (np.stack if stacks else np.concatenate)(parts, axis=axis), sizes
-
-    return run
+@plain_kernel("tensor_array_to_tensor", "Out OutIndex", lod="own")
+def _join(X: Any, *, axis: int, use_stack: bool) -> tuple[Array, Array]:
+    parts = [plain(part) for part in X]
+    if not parts:
+        raise ValueError("X is an empty array")
+    sizes = np.array([1 if use_stack else part.shape[axis] for part in parts], "int32")
+    return (np.stack if use_stack else np.concatenate)(parts, axis=axis), sizes
 
 
-@kernel("tensor_array_to_tensor_grad", "X@GRAD", lod="own")
-def _join_grad(op: Op) -> Run:
-    axis, stacks = int_attr(op, "axis"), flag(op, "use_stack")
-
-    def run(X: Any, Out_GRAD: Any) -> list[Array]:
-        sizes = [1 if stacks else plain(part).shape[axis] for part in X]
-        parts = np.split(plain(Out_GRAD), np.cumsum(sizes)[:-1], axis=axis)
-        return [part.reshape(plain(like).shape).copy() for part, like in zip(parts, X, strict=True)]
-
-    return run
+@plain_kernel("tensor_array_to_tensor_grad", "X@GRAD", lod="own")
+def _join_grad(X: Any, Out_GRAD: Any, *, axis: int, use_stack: bool) -> list[Array]:
+    sizes = [1 if use_stack else plain(part).shape[axis] for part in X]
+    parts = np.split(plain(Out_GRAD), np.cumsum(sizes)[:-1], axis=axis)
+    return [part.reshape(plain(like).shape).copy() for part, like in zip(parts, X, strict=True)]

@@ -1,7 +1,4 @@
-"""Kernels. Beam search.
-
-The best continuations of every prefix, step by step, and the sentences that come out of it.
-"""
+"""Kernels. Beam search: the best continuations of every prefix, step by step, and the resulting sentences."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ def _gather_tree(Ids: Array, Parents: Array) -> Array:
 
 
 def _absolute(lod: list[list[int]], level: int) -> list[int]:
-    """The offsets of a level as numbers of rows."""
+    """The offsets of a level in numbers of rows."""
     ends = lod[level]
     for below in lod[level + 1 :]:
         ends = [below[end] for end in ends]
@@ -61,7 +58,9 @@ def _beam_search_values(op: Op) -> Run:
         chosen: list[tuple[Array, Array, Array]] = []
         for begin, end in pairwise(ends):
             best = _best(last[begin:end], so_far[begin:end], words[begin:end], totals[begin:end], end_id, size)
-            if (best[1] != end_id).any() or (last[begin + best[0]] != end_id).any():  # else all have ended before
+            if (best[1] != end_id).any() or (
+                last[begin + best[0]] != end_id
+            ).any():  # otherwise all prefixes had ended before
                 chosen.append((begin + best[0], best[1], best[2]))
         parents = np.concatenate([np.empty(0, "int64"), *(part[0] for part in chosen)])
         result = np.concatenate([np.empty(0, "int64"), *(part[1] for part in chosen)]).astype("int64")
@@ -78,8 +77,8 @@ def _best(
 ) -> tuple[Array, Array, Array]:
     """The `size` best continuations of the prefixes of a source: prefix, word and score of each, prefix by prefix.
 
-    A prefix that has ended goes on with its end and its score alone. Of equal scores those of later prefixes are
-    better; of equal words of a prefix the first ones stay, but the last takes the last place, as in Fluid.
+    A prefix that has ended continues only with its end and its score. Ties go to later prefixes. Among equal words of a
+    prefix the first ones stay, but the last one takes the last place, as in Fluid.
     """
     ended = np.flatnonzero(last == end_id)
     open_ = np.flatnonzero(last != end_id)
@@ -104,39 +103,34 @@ def _best(
     return prefixes[order], word[order], score[order]
 
 
-@kernel("beam_search_decode", "SentenceIds SentenceScores", lod="new")
-def _beam_search_decode_values(op: Op) -> Run:
-    size, end_id = int_attr(op, "beam_size"), int_attr(op, "end_id")
-
-    def run(Ids: list[Any], Scores: list[Any]) -> tuple[LoDTensor, LoDTensor]:
-        if not Ids or len(Ids) != len(Scores):
-            raise ValueError(
-                f"Ids has {len(Ids)} steps, Scores {len(Scores)}; they must have as many, and at least one"
-            )
-        steps = [_step(ids, scores) for ids, scores in zip(Ids, Scores, strict=True)]
-        sources = len(steps[0][2][0]) - 1
-        words: list[Array] = []
-        totals: list[Array] = []
-        lengths: list[int] = []
-        counts: list[int] = []
-        for source in range(sources):
-            sentences = _sentences(steps, source, end_id)
-            if len(sentences) > size:
-                raise ValueError(f"source {source} has {len(sentences)} sentences, beam_size is {size}")
-            sentences.sort(key=lambda sentence: -sentence[1][0])  # by the score of the whole, which is its last
-            counts.append(len(sentences))
-            for sentence in sentences:
-                words += sentence[0][::-1]
-                totals += sentence[1][::-1]
-                lengths.append(len(sentence[0]))
-        lod = [[0, *np.cumsum(counts).tolist()], [0, *np.cumsum(lengths).tolist()]]
-        return LoDTensor(np.array(words, "int64"), lod), LoDTensor(np.array(totals, steps[0][1].dtype), lod)
-
-    return run
+@plain_kernel("beam_search_decode", "SentenceIds SentenceScores", lod="new")
+def _beam_search_decode_values(
+    Ids: list[Any], Scores: list[Any], *, beam_size: int, end_id: int
+) -> tuple[LoDTensor, LoDTensor]:
+    if not Ids or len(Ids) != len(Scores):
+        raise ValueError(f"Ids has {len(Ids)} steps, Scores {len(Scores)}; they must have as many, and at least one")
+    steps = [_step(ids, scores) for ids, scores in zip(Ids, Scores, strict=True)]
+    sources = len(steps[0][2][0]) - 1
+    words: list[Array] = []
+    totals: list[Array] = []
+    lengths: list[int] = []
+    counts: list[int] = []
+    for source in range(sources):
+        sentences = _sentences(steps, source, end_id)
+        if len(sentences) > beam_size:
+            raise ValueError(f"source {source} has {len(sentences)} sentences, beam_size is {beam_size}")
+        sentences.sort(key=lambda sentence: -sentence[1][0])  # by the score of the sentence, which is its last score
+        counts.append(len(sentences))
+        for sentence in sentences:
+            words += sentence[0][::-1]
+            totals += sentence[1][::-1]
+            lengths.append(len(sentence[0]))
+    lod = [[0, *np.cumsum(counts).tolist()], [0, *np.cumsum(lengths).tolist()]]
+    return LoDTensor(np.array(words, "int64"), lod), LoDTensor(np.array(totals, steps[0][1].dtype), lod)
 
 
 def _step(ids: Any, scores: Any) -> tuple[Array, Array, list[list[int]]]:
-    """The words and scores of a step, and which prefixes a source has and which words a prefix has."""
+    """The words and scores of a step, and the offsets of each source's prefixes and of each prefix's words."""
     words, lod = sequences(ids, "Ids")
     if len(lod) != 2:
         raise ValueError(f"a step of Ids has a LoD of {len(lod)} levels, it must have sources and prefixes")
@@ -146,7 +140,7 @@ def _step(ids: Any, scores: Any) -> tuple[Array, Array, list[list[int]]]:
 def _sentences(
     steps: list[tuple[Array, Array, list[list[int]]]], source: int, end_id: int
 ) -> list[tuple[list[Any], list[Any]]]:
-    """The words and the scores of a source's sentences, last word first: followed back from where the source ended."""
+    """The words and scores of a source's sentences, last word first: traced back from the end of the source."""
     sentences: list[tuple[list[Any], list[Any]]] = []
     places: list[int] = []
     for words, scores, lod in reversed(steps):
@@ -155,7 +149,7 @@ def _sentences(
             places = list(range(lod[1][first], lod[1][last]))
             sentences = [([], []) for _ in places]
         for place, (so_far, totals) in zip(places, sentences, strict=True):
-            if words[place] != end_id or not so_far:  # an end is said once
+            if words[place] != end_id or not so_far:  # the end word appears once
                 so_far.append(words[place])
                 totals.append(scores[place])
         places = [int(np.searchsorted(lod[1], place, side="right")) - 1 for place in places]

@@ -1,8 +1,8 @@
-"""Kernels of linear chains of labels (conditional random fields): their likelihood, its gradient, the best path.
+"""Kernels of linear-chain conditional random fields: the likelihood, its gradient, and the best path.
 
-Transition holds, in this order, a row of weights for starting with each label, one for ending with it, and a row for
-each label with the weights of going from it to the others. Sequences are ragged, or padded to one length with the
-lengths in Length; both go forward together, the longest first.
+Transition holds a row of start weights, a row of end weights, and for each label a row of the weights of moving to the
+other labels. Sequences are ragged, or padded to one length with their lengths in Length. All sequences advance
+together, the longest first.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pstranspile.values import Array, LoDTensor
 
 
 class _Chains(NamedTuple):
-    """Where the rows of sequences lie: one after the other, between offsets.
+    """The layout of the rows of sequences: consecutive, between offsets.
 
-    `lod` is that of ragged sequences; of padded ones `inside` is bool [sequences, longest].
+    `lod` is the LoD of ragged sequences. `inside` is the mask [sequences, longest] of padded sequences.
     """
 
     offsets: tuple[int, ...]
@@ -52,15 +52,15 @@ class _Chains(NamedTuple):
 
     def labels(self, label: Any, count: int) -> Array:
         """The labels of the rows. Raises ValueError for one that is not 0 to count - 1."""
-        held = plain(label)
-        if held.size != (self.offsets[-1] if self.inside is None else self.inside.size):
-            raise ValueError(f"Label has {held.size} numbers, it must have one for each row of Emission")
-        labels = self.rows(held.reshape(-1) if self.inside is None else held.reshape(self.inside.shape))
+        values = plain(label)
+        if values.size != (self.offsets[-1] if self.inside is None else self.inside.size):
+            raise ValueError(f"Label has {values.size} numbers, it must have one for each row of Emission")
+        labels = self.rows(values.reshape(-1) if self.inside is None else values.reshape(self.inside.shape))
         check_ids(labels, count, "the label")
         return labels
 
     def sums(self, rows: Array) -> Array:
-        """The sum of a number for each row over every sequence, 0 of those that are empty."""
+        """The sum over every sequence of one number for each row; 0 for empty sequences."""
         starts, lengths, full, _ = runs_between(self.offsets)
         if full:
             return np.add.reduceat(rows, starts)
@@ -71,9 +71,7 @@ class _Chains(NamedTuple):
 
 
 class _Places(NamedTuple):
-    """Numbers of rows: the first and the last ones of sequences that have rows, those that have one before them; and
-    the sequence that each row is in.
-    """
+    """Row numbers: first and last rows of non-empty sequences, rows with a predecessor; the sequence of each row."""
 
     first: Array
     last: Array
@@ -120,12 +118,12 @@ def _label_scores(x: Array, w: Array, labels: Array, places: _Places) -> Array:
 
 
 _RANGE = 20.0
-"""By how many powers of e the weights of a row may grow or shrink before they are made to sum to 1 again."""
+"""Weights of a row may grow or shrink by this many powers of e before they are normalised to sum to 1."""
 
 
 class _Scale(NamedTuple):
-    """The weights of going from label to label over `factor`, so that sums grow as much as they shrink, and after how
-    many steps at most weights must be made to sum to 1.
+    """The transition weights divided by `factor`, which balances growth and decay, and the number of steps after which
+    weights must be normalised at the latest.
     """
 
     going_on: Array
@@ -134,8 +132,8 @@ class _Scale(NamedTuple):
 
 
 def _scale(w_exps: Array) -> _Scale:
-    """For rows whose largest weight is 1. A step gives the sum before no less than the least weight of going on, and
-    no more than the largest one for each label.
+    """The scale for rows whose largest weight is 1. A step multiplies the sum of weights by no less than the smallest
+    transition weight, and by no more than the largest one for each label.
     """
     going_on = w_exps[2:]
     with np.errstate(divide="ignore"):
@@ -148,8 +146,8 @@ def _scale(w_exps: Array) -> _Scale:
 
 
 def _forward(x_exps: Array, w_exps: Array, steps: Steps) -> tuple[Array, Array]:
-    """The forward weights of every row, made to sum to 1, and numbers that add up to the logarithm of each sequence's
-    sum: 0 but for some rows.
+    """The normalised forward weights of every row, and numbers, mostly 0, that add up to the logarithm of each
+    sequence's sum.
     """
     exps, scale = steps.batch(x_exps), _scale(w_exps)
     alpha, counts = np.empty_like(exps), np.ones(len(exps), bool)
@@ -189,7 +187,7 @@ def _linear_chain_crf(Emission: Any, Transition: Any, Label: Any, Length: Any = 
 
 
 def _behind(x_exps: Array, w_exps: Array, steps: Steps) -> tuple[Array, Array]:
-    """The backward weights of every row, each row's times some number, and these times those of the row itself."""
+    """The backward weights of every row up to a factor for each row, and their products with the row's own weights."""
     exps, scale = steps.batch(x_exps), _scale(w_exps)
     beta, behind, backwards = np.empty_like(exps), np.empty_like(exps), scale.going_on.T.copy()
     after, number = behind[:0], 0
@@ -237,7 +235,7 @@ def _linear_chain_crf_grad(
 
 
 def _pairs(alpha: Array, behind: Array, w_exps: Array, labels: Array, scale: Array, later: Array) -> Array:
-    """The gradient of the weights of going from label to label."""
+    """The gradient of the transition weights."""
     before, after, factor = alpha.take(later - 1, axis=0), behind.take(later, axis=0), scale.take(later)
     total = np.add.reduce(np.dot(before, w_exps) * after, axis=1)
     before *= (factor / total)[:, None]
@@ -258,7 +256,7 @@ def _crf_decoding(Emission: Any, Transition: Any, Label: Any = None, Length: Any
 
 def _best_path(x: Array, w: Array, steps: Steps) -> Array:
     """The label path of the largest weight for every sequence, int64 [rows]."""
-    scores, going_on = steps.batch(x), w[2:, None]  # becomes those of the best paths up to each row, by its label
+    scores, going_on = steps.batch(x), w[2:, None]  # becomes the weights of the best paths up to each row, by its label
     final, path = np.empty((len(steps.order), w.shape[1]), x.dtype), np.empty(len(x), np.int64)
     score: Array | None = None
     for phase in steps.phases:

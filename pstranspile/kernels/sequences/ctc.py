@@ -1,8 +1,8 @@
-"""Kernels of connectionist temporal classification: the loss of label sequences that frames don't tell apart.
+"""Kernels of connectionist temporal classification: the loss of label sequences without an alignment to frames.
 
-With blanks before, between and after its labels, a sequence has 2 L + 1 states. A path goes through them frame by
-frame: it stays, goes on to the next state, or skips a blank between two labels that differ. All sequences of a batch
-go together, padded to one length; numbers are logarithms.
+With blanks before, between and after its L labels, a sequence has 2 L + 1 states. A path visits them frame by frame: it
+stays, moves to the next state, or skips a blank between two different labels. All sequences of a batch advance
+together, padded to one length. Numbers are logarithms.
 """
 
 from __future__ import annotations
@@ -11,23 +11,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import plain_kernel
 from pstranspile.kernels.numeric import as_matrix, check_ids
 from pstranspile.kernels.ragged import plain, row_counts, sequences
-from pstranspile.ops.attributes import flag, int_attr
 from pstranspile.values import Array, LoDTensor
 
 
 class _Frames(NamedTuple):
-    """Frames as [longest, sequences, classes] with the number of frames of each sequence."""
+    """Frames as [longest, sequences, classes] and the number of frames of each sequence."""
 
     values: Array
     counts: Array
 
     @property
     def inside(self) -> Array:
-        """Bool [longest, sequences]: which frames there are."""
+        """The mask [longest, sequences] of the frames that exist."""
         return np.arange(len(self.values))[:, None] < self.counts
 
 
@@ -56,15 +54,15 @@ def _states(label: Any, length: Any, blank: int, classes: int) -> tuple[Array, A
         check_ids(counts, padded.shape[1] + 1, "the length of Label")
         flat = padded[np.arange(padded.shape[1]) < counts[:, None]]
     check_ids(flat, classes, "the label")
-    held = np.full((len(counts), int(counts.max(initial=0))), blank, np.int64)
-    held[np.arange(held.shape[1]) < counts[:, None]] = flat
-    states = np.full((len(counts), 2 * held.shape[1] + 1), blank, np.int64)
-    states[:, 1::2] = held
+    labels = np.full((len(counts), int(counts.max(initial=0))), blank, np.int64)
+    labels[np.arange(labels.shape[1]) < counts[:, None]] = flat
+    states = np.full((len(counts), 2 * labels.shape[1] + 1), blank, np.int64)
+    states[:, 1::2] = labels
     return states, 2 * counts + 1
 
 
 def _moved(values: Array, by: int) -> Array:
-    """Values moved on by some states (back, if negative), with none (-inf) where they come from."""
+    """Values shifted by some states (backwards if negative), filled with -inf."""
     out = np.full_like(values, -np.inf)
     if abs(by) < values.shape[1]:
         out[:, max(by, 0) : values.shape[1] + min(by, 0)] = values[:, max(-by, 0) : values.shape[1] - max(by, 0)]
@@ -72,7 +70,7 @@ def _moved(values: Array, by: int) -> Array:
 
 
 def _paths(emitted: Array, states: Array, sizes: Array, counts: Array, blank: int) -> tuple[Array, Array]:
-    """The weights of all paths up to each frame and state (with its own), and from there on (without)."""
+    """The log weights of all paths up to each frame and state, including it, and from there on, excluding it."""
     skips = np.zeros(states.shape, bool)
     skips[:, 2:] = (states[:, 2:] != blank) & (states[:, 2:] != states[:, :-2])
     numbers = np.arange(states.shape[1])
@@ -96,7 +94,7 @@ def _paths(emitted: Array, states: Array, sizes: Array, counts: Array, blank: in
 
 
 def _loss(frames: _Frames, states: Array, sizes: Array, blank: int) -> tuple[Array, Array]:
-    """The loss of every sequence and its gradient; both are 0 where there are too few frames for the labels."""
+    """The loss of every sequence and its gradient; both are 0 if there are too few frames for the labels."""
     x = frames.values - frames.values.max(axis=2, keepdims=True)
     logs = x - np.log(np.exp(x).sum(axis=2, keepdims=True))
     emitted = np.take_along_axis(logs, np.broadcast_to(states, (len(x), *states.shape)), axis=2)
@@ -112,36 +110,30 @@ def _loss(frames: _Frames, states: Array, sizes: Array, blank: int) -> tuple[Arr
     return np.where(possible, -total, 0), grad
 
 
-@kernel("warpctc", "WarpCTCGrad Loss", lod="own")
-def _warpctc(op: Op) -> Run:
-    blank = int_attr(op, "blank")
-
-    def run(Logits: Any, Label: Any, LogitsLength: Any = None, LabelLength: Any = None) -> tuple[Array, Array]:
-        frames = _frames(Logits, LogitsLength)
-        classes = frames.values.shape[2]
-        if not 0 <= blank < classes:
-            raise ValueError(f"blank is {blank}, it must be a class, 0 to {classes - 1}")
-        states, sizes = _states(Label, LabelLength, blank, classes)
-        if len(states) != len(frames.counts):
-            raise ValueError(f"Logits has {len(frames.counts)} sequences, Label {len(states)}")
-        loss, grad = _loss(frames, states, sizes, blank)
-        return grad.astype(frames.values.dtype), loss.astype(frames.values.dtype)[:, None]
-
-    return run
+@plain_kernel("warpctc", "WarpCTCGrad Loss", lod="own")
+def _warpctc(
+    Logits: Any, Label: Any, LogitsLength: Any = None, LabelLength: Any = None, *, blank: int
+) -> tuple[Array, Array]:
+    frames = _frames(Logits, LogitsLength)
+    classes = frames.values.shape[2]
+    if not 0 <= blank < classes:
+        raise ValueError(f"blank is {blank}, it must be a class, 0 to {classes - 1}")
+    states, sizes = _states(Label, LabelLength, blank, classes)
+    if len(states) != len(frames.counts):
+        raise ValueError(f"Logits has {len(frames.counts)} sequences, Label {len(states)}")
+    loss, grad = _loss(frames, states, sizes, blank)
+    return grad.astype(frames.values.dtype), loss.astype(frames.values.dtype)[:, None]
 
 
-@kernel("warpctc_grad", "Logits@GRAD", lod="own")
-def _warpctc_grad(op: Op) -> Run:
-    by_frames = flag(op, "norm_by_times")
-
-    def run(Logits: Any, WarpCTCGrad: Any, Loss_GRAD: Any, LogitsLength: Any = None) -> Any:
-        scale, grad = plain(Loss_GRAD).reshape(-1, 1), plain(WarpCTCGrad)
-        frames = _frames(Logits, LogitsLength)
-        if by_frames:
-            scale = scale / np.maximum(frames.counts, 1).astype(scale.dtype)[:, None]
-        result = grad * scale
-        if LogitsLength is not None:
-            return result
-        return LoDTensor(result.swapaxes(0, 1)[frames.inside.T], Logits.lod)
-
-    return run
+@plain_kernel("warpctc_grad", "Logits@GRAD", lod="own")
+def _warpctc_grad(
+    Logits: Any, WarpCTCGrad: Any, Loss_GRAD: Any, LogitsLength: Any = None, *, norm_by_times: bool
+) -> Any:
+    scale, grad = plain(Loss_GRAD).reshape(-1, 1), plain(WarpCTCGrad)
+    frames = _frames(Logits, LogitsLength)
+    if norm_by_times:
+        scale = scale / np.maximum(frames.counts, 1).astype(scale.dtype)[:, None]
+    result = grad * scale
+    if LogitsLength is not None:
+        return result
+    return LoDTensor(result.swapaxes(0, 1)[frames.inside.T], Logits.lod)

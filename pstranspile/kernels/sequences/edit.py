@@ -1,4 +1,4 @@
-"""Kernels. Ragged sequences padded, cut, turned around and taken apart."""
+"""Kernels. Ragged sequences padded, cut, reversed and enumerated."""
 
 from __future__ import annotations
 
@@ -21,18 +21,13 @@ def _offsets(lengths: list[int]) -> list[int]:
     return [0, *accumulate(lengths)]
 
 
-@kernel("sequence_enumerate", lod="own")
-def _enumerate(op: Op) -> Run:
-    window, pad = int_attr(op, "win_size"), int_attr(op, "pad_value")
-
-    def run(X: Any) -> LoDTensor:
-        x, lod = sequences(X, "X")
-        ends = np.repeat(np.asarray(lod[-1][1:], np.int64), row_counts(lod[-1]))[:, None]
-        places = np.arange(len(x))[:, None] + np.arange(window)
-        inside = places < ends
-        return LoDTensor(np.where(inside, x.reshape(-1)[np.where(inside, places, 0)], pad).astype(x.dtype), lod)
-
-    return run
+@plain_kernel("sequence_enumerate", lod="own")
+def _enumerate(X: Any, *, win_size: int, pad_value: int) -> LoDTensor:
+    x, lod = sequences(X, "X")
+    ends = np.repeat(np.asarray(lod[-1][1:], np.int64), row_counts(lod[-1]))[:, None]
+    places = np.arange(len(x))[:, None] + np.arange(win_size)
+    inside = places < ends
+    return LoDTensor(np.where(inside, x.reshape(-1)[np.where(inside, places, 0)], pad_value).astype(x.dtype), lod)
 
 
 @kernel("sequence_erase", lod="own")
@@ -62,7 +57,7 @@ def _mask(op: Op) -> Run:
 
 
 class _Padding:
-    """Where the rows of sequences lie in a tensor that holds every sequence in `length` rows."""
+    """The positions of sequences' rows in a tensor that holds every sequence in `length` rows."""
 
     def __init__(self, lengths: list[int], length: int):
         longest = max(lengths, default=0)
@@ -74,13 +69,13 @@ class _Padding:
         """The places that hold rows; None: all."""
 
     def taken(self, padded: Array) -> Array:
-        """The rows of the sequences, one after the other, in new memory."""
+        """The rows of the sequences, concatenated in new memory."""
         if self.inside is None and padded.shape[:2] == self.dims:
             return padded.reshape(prod(self.dims), *padded.shape[2:]).copy()
         return padded[self._places()]
 
     def put(self, padded: Array, rows: Array) -> None:
-        """Puts the rows of the sequences where they lie."""
+        """Writes the rows of the sequences to their positions."""
         if self.inside is None and padded.shape[:2] == self.dims:
             padded[...] = rows.reshape(padded.shape)
         else:
@@ -90,32 +85,22 @@ class _Padding:
         return np.ones(self.dims, bool) if self.inside is None else self.inside
 
 
-@kernel("sequence_pad", "Out Length", lod="own")
-def _pad(op: Op) -> Run:
-    length = int_attr(op, "padded_length", -1)
-
-    def run(X: Any, PadValue: Any) -> tuple[Array, Array]:
-        x, lod = sequences(X, "X")
-        lengths = row_counts(lod[-1])
-        padding = _Padding(lengths.tolist(), length)
-        value = plain(PadValue)
-        out = np.empty((*padding.dims, *x.shape[1:]), x.dtype)
-        out[...] = value.reshape(()) if value.size == 1 else value.reshape(x.shape[1:])
-        padding.put(out, x)
-        return out, lengths.astype("int64")
-
-    return run
+@plain_kernel("sequence_pad", "Out Length", lod="own")
+def _pad(X: Any, PadValue: Any, *, padded_length: int = -1) -> tuple[Array, Array]:
+    x, lod = sequences(X, "X")
+    lengths = row_counts(lod[-1])
+    padding = _Padding(lengths.tolist(), padded_length)
+    value = plain(PadValue)
+    out = np.empty((*padding.dims, *x.shape[1:]), x.dtype)
+    out[...] = value.reshape(()) if value.size == 1 else value.reshape(x.shape[1:])
+    padding.put(out, x)
+    return out, lengths.astype("int64")
 
 
-@kernel("sequence_pad_grad", "X@GRAD", lod="own")
-def _pad_grad(op: Op) -> Run:
-    length = int_attr(op, "padded_length", -1)
-
-    def run(X: Any, Out_GRAD: Any) -> LoDTensor:
-        _, lod = sequences(X, "X")
-        return LoDTensor(_Padding(row_counts(lod[-1]).tolist(), length).taken(plain(Out_GRAD)), lod)
-
-    return run
+@plain_kernel("sequence_pad_grad", "X@GRAD", lod="own")
+def _pad_grad(X: Any, Out_GRAD: Any, *, padded_length: int = -1) -> LoDTensor:
+    _, lod = sequences(X, "X")
+    return LoDTensor(_Padding(row_counts(lod[-1]).tolist(), padded_length).taken(plain(Out_GRAD)), lod)
 
 
 @plain_kernel("sequence_unpad", lod="new")
@@ -133,18 +118,13 @@ def _unpad_grad(X: Any, Out_GRAD: Any) -> Any:
     return with_lod(X, grad)
 
 
-@kernel("sequence_reshape", lod="own")
-def _reshape(op: Op) -> Run:
-    width = int_attr(op, "new_dim")
-
-    def run(X: Any) -> LoDTensor:
-        x, lod = sequences(X, "X")
-        sizes = np.asarray(lod[-1]) * x.shape[1]
-        if (sizes % width).any():
-            raise ValueError(f"a sequence of X can't be cut into rows of {width} numbers")
-        return LoDTensor(x.reshape(-1, width).copy(), [*lod[:-1], (sizes // width).tolist()])
-
-    return run
+@plain_kernel("sequence_reshape", lod="own")
+def _reshape(X: Any, *, new_dim: int) -> LoDTensor:
+    x, lod = sequences(X, "X")
+    sizes = np.asarray(lod[-1]) * x.shape[1]
+    if (sizes % new_dim).any():
+        raise ValueError(f"a sequence of X can't be cut into rows of {new_dim} numbers")
+    return LoDTensor(x.reshape(-1, new_dim).copy(), [*lod[:-1], (sizes // new_dim).tolist()])
 
 
 @plain_kernel("sequence_reshape_grad", "X@GRAD", lod="own")
@@ -161,7 +141,7 @@ def _reverse(X: Any) -> LoDTensor:
 
 
 def _targets(ids: Any) -> tuple[Array, Array]:
-    """For every id the row (the number of its sequence) and the column (the id) that it means."""
+    """For every id its row (the number of its sequence) and its column (the id)."""
     columns, lod = sequences(ids, "Ids")
     return np.repeat(np.arange(len(lod[-1]) - 1), row_counts(lod[-1])), columns.reshape(-1)
 
@@ -183,7 +163,7 @@ def _scatter_grad(Ids: Any, Updates: Any, Out_GRAD: Any) -> tuple[Any, Any]:
 
 
 def _parts(lod: list[list[int]], offset: Any, length: Any) -> tuple[Array, list[int]]:
-    """The rows that parts of the sequences have, and the offsets of the parts."""
+    """The rows of parts of the sequences, and the offsets of the parts."""
     starts, sizes = plain(offset).reshape(-1), plain(length).reshape(-1)
     if len(starts) != len(lod[-1]) - 1 or len(sizes) != len(starts):
         raise ValueError(f"X has {len(lod[-1]) - 1} sequences, Offset and Length must have as many numbers")

@@ -16,7 +16,7 @@ import numpy as np
 
 from pstranspile.arithmetic import product_of
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.kernels.ragged import plain
 from pstranspile.kernels.recurrent_steps import (
     Activation,
@@ -32,11 +32,11 @@ from pstranspile.ops.attributes import flag
 from pstranspile.values import Array, LoDTensor
 
 _NUMBERED = ("identity", "sigmoid", "tanh", "relu")
-"""The activations that `gru_unit` asks for by number."""
+"""The activations of `gru_unit` by number."""
 
 
 class _Unit(NamedTuple):
-    """What the attributes of the op say."""
+    """The attributes of the op."""
 
     gate: Activation
     candidate: Activation
@@ -75,19 +75,19 @@ def _biased(x: Array, bias: Any, weight: Array) -> Array:
 
 
 def _forward(
-    unit: _Unit, held: _Weights, phases: Sequence[range], parted: Array, before: Array, reset: Array, hidden: Array
+    unit: _Unit, weights: _Weights, phases: Sequence[range], parted: Array, before: Array, reset: Array, hidden: Array
 ) -> None:
-    """Puts the reset and the new hidden states of all steps into `reset` and `hidden`, [rows, h] in batch order.
+    """Computes the reset and the new hidden states of all steps into `reset` and `hidden`, [rows, h] in batch order.
 
-    `parted` [3 rows, h] holds what goes to the gates and the candidate of each step, part by part, and is given their
-    values. `before` is the state that the first step begins with.
+    `parted` [3 rows, h] holds the inputs of the gates and the candidate of each step, part by part, and is overwritten
+    with their values. `before` is the initial state.
     """
     gate, candidate, origin = unit
-    matrices, width = apart(held.gates, 2, phases), before.shape[1]
+    matrices, width = apart(weights.gates, 2, phases), before.shape[1]
     scratch, through = np.empty((2 * len(before), width), parted.dtype), np.empty_like(before)
     for phase in phases:
         count = phase.step
-        product, before, through = product_of(count, held.candidate), before[:count], through[:count]
+        product, before, through = product_of(count, weights.candidate), before[:count], through[:count]
         values, into = by_part(parted, phase, 3), scratch[: 2 * count].reshape(2, count, width)
         whole, to_update, to_reset = None, into[0], into[1]
         if len(matrices) == 1:
@@ -104,7 +104,7 @@ def _forward(
             both += into
             gate.apply(both, both)
             r_before = np.multiply(both[1], before, reset[rows])
-            product(r_before, held.candidate, through)
+            product(r_before, weights.candidate, through)
             c += through
             candidate.apply(c, c)
             first, last = (c, before) if origin else (before, c)
@@ -114,11 +114,11 @@ def _forward(
 
 
 class _Slopes(NamedTuple):
-    """What gradients are multiplied by on their way back through a step, each [rows, h] in batch order.
+    """The local derivatives of a step, each [rows, h] in batch order.
 
-    `update`, `kept`, `candidate`: from the hidden state to what goes to the update gate, to the hidden state before,
-    and to what goes to the candidate. `reset`, `reset_gate`: from the reset hidden state to what goes to the reset
-    gate, and to the hidden state before.
+    `update`, `kept`, `candidate`: of the hidden state by the input of the update gate, the previous hidden state, and
+    the input of the candidate. `reset`, `reset_gate`: of the reset hidden state by the input of the reset gate and by
+    the previous hidden state.
     """
 
     update: Array
@@ -130,7 +130,7 @@ class _Slopes(NamedTuple):
 
 def _slopes(unit: _Unit, gates: Array, before: Array) -> _Slopes:
     rows, width = before.shape
-    u, r, c = gates.reshape(rows, 3, width).swapaxes(0, 1).copy()  # each in one piece, as numpy goes through it fastest
+    u, r, c = gates.reshape(rows, 3, width).swapaxes(0, 1).copy()  # contiguous, which is fastest in numpy
     update = np.subtract(before, c) if unit.origin else np.subtract(c, before)
     update *= unit.gate.slope(u)
     rest, candidate, reset = np.subtract(1, u), unit.candidate.slope(c), unit.gate.slope(r)
@@ -140,21 +140,21 @@ def _slopes(unit: _Unit, gates: Array, before: Array) -> _Slopes:
 
 
 class _Gradients(NamedTuple):
-    """The gradients of what goes to the gates and the candidate, `parts` [3, rows, h] in batch order.
+    """The gradients of the inputs of the gates and the candidate, `parts` [3, rows, h] in batch order.
 
-    `gates` are those of both gates, [rows, 2 h], where they lie side by side.
+    `gates` are those of both gates, [rows, 2 h], if they are stored side by side.
     """
 
     parts: Array
     gates: Array | None
 
 
-def _backward(held: _Weights, slopes: _Slopes, phases: Sequence[range], grad: Array, carried: Array) -> _Gradients:
-    """Goes back through all steps. `grad` are the gradients of the hidden states in batch order; `carried` of zeros
-    [sequences, h] is given those of the first ones.
+def _backward(weights: _Weights, slopes: _Slopes, phases: Sequence[range], grad: Array, carried: Array) -> _Gradients:
+    """Runs all steps backwards. `grad` are the gradients of the hidden states in batch order. `carried` [sequences, h],
+    zeros at first, becomes the gradient of the initial states.
     """
     rows_in_all, width = grad.shape
-    matrices, whole = apart(held.gates, 2, phases), None
+    matrices, whole = apart(weights.gates, 2, phases), None
     result = np.empty((3, rows_in_all, width), grad.dtype)
     if len(matrices) == 1:
         side_by_side = np.empty((rows_in_all, 3 * width), grad.dtype)
@@ -162,7 +162,7 @@ def _backward(held: _Weights, slopes: _Slopes, phases: Sequence[range], grad: Ar
         whole = side_by_side[:, : 2 * width]
     update, reset, candidate = result
     to_update, kept, to_candidate, to_reset, reset_gate = slopes
-    from_update, from_reset, from_candidate = matrices[0].T, matrices[-1].T, held.candidate.T
+    from_update, from_reset, from_candidate = matrices[0].T, matrices[-1].T, weights.candidate.T
     scratch = np.empty_like(carried)
     for phase in reversed(phases):
         count = phase.step
@@ -188,7 +188,7 @@ def _backward(held: _Weights, slopes: _Slopes, phases: Sequence[range], grad: Ar
 
 
 def _weight_gradient(weight: Array, result: _Gradients, before: Array, reset: Array) -> Array:
-    """The gradient of the weights: one product each, over the rows of all steps."""
+    """The gradient of the weights, as products over the rows of all steps."""
     width, total = len(weight), np.empty_like(weight)
     gates, candidate = _weights(total)
     if result.gates is None:
@@ -200,63 +200,54 @@ def _weight_gradient(weight: Array, result: _Gradients, before: Array, reset: Ar
     return total
 
 
-@kernel("gru", "Hidden BatchGate BatchResetHiddenPrev BatchHidden", lod="own")
-def _gru(op: Op) -> Run:
-    unit, reverse = _unit(op), flag(op, "is_reverse")
-
-    def run(Input: Any, Weight: Any, H0: Any = None, Bias: Any = None) -> tuple[Any, ...]:
-        x, lod, steps = steps_of(Input, "Input", reverse)
-        weight, state = plain(Weight), None if H0 is None else plain(H0)
-        held, width = _weights(weight), len(weight)
-        require_rows(state, len(steps.order), width, "H0")
-        parted = steps.parted(_biased(x, Bias, weight), 3)
-        hidden, reset = np.empty((2, len(x), width), parted.dtype)
-        first = steps.initial(state, width, parted.dtype)
-        _forward(unit, held, steps.phases, parted, first, reset, hidden)
-        return LoDTensor(steps.back(hidden), lod), steps.noted(steps.joined(parted, 3)), reset, steps.noted(hidden)
-
-    return run
+@plain_kernel("gru", "Hidden BatchGate BatchResetHiddenPrev BatchHidden", lod="own")
+def _gru(
+    Input: Any, Weight: Any, H0: Any = None, Bias: Any = None, *, unit: _Unit = per_op(_unit), is_reverse: bool
+) -> tuple[Any, ...]:
+    x, lod, steps = steps_of(Input, "Input", is_reverse)
+    weight, state = plain(Weight), None if H0 is None else plain(H0)
+    weights, width = _weights(weight), len(weight)
+    require_rows(state, len(steps.order), width, "H0")
+    parted = steps.parted(_biased(x, Bias, weight), 3)
+    hidden, reset = np.empty((2, len(x), width), parted.dtype)
+    first = steps.initial(state, width, parted.dtype)
+    _forward(unit, weights, steps.phases, parted, first, reset, hidden)
+    return LoDTensor(steps.back(hidden), lod), steps.noted(steps.joined(parted, 3)), reset, steps.noted(hidden)
 
 
-@kernel("gru_grad", "Input@GRAD Weight@GRAD H0@GRAD Bias@GRAD", lod="own")
-def _gru_grad(op: Op) -> Run:
-    unit = _unit(op)
-
-    def run(
-        Weight: Any,
-        BatchGate: Any,
-        BatchResetHiddenPrev: Any,
-        BatchHidden: Any,
-        Hidden_GRAD: Any,
-        H0: Any = None,
-    ) -> tuple[Any, ...]:
-        steps = steps_noted(BatchGate, "BatchGate")
-        weight, gates = plain(Weight), plain(BatchGate)
-        first = steps.initial(None if H0 is None else plain(H0), len(weight), gates.dtype)
-        before = steps.before(plain(BatchHidden), first)
-        slopes, grad = _slopes(unit, gates, before), steps.batch(plain(Hidden_GRAD))
-        carried = np.zeros((len(steps.order), len(weight)), grad.dtype)
-        result = _backward(_weights(weight), slopes, steps.phases, grad, carried)
-        weight_grad = _weight_gradient(weight, result, before, plain(BatchResetHiddenPrev))
-        bias = np.add.reduce(result.parts, axis=1).reshape(1, -1)
-        return steps.joined_back(result.parts), weight_grad, steps.initial_back(carried), bias
-
-    return run
+@plain_kernel("gru_grad", "Input@GRAD Weight@GRAD H0@GRAD Bias@GRAD", lod="own")
+def _gru_grad(
+    Weight: Any,
+    BatchGate: Any,
+    BatchResetHiddenPrev: Any,
+    BatchHidden: Any,
+    Hidden_GRAD: Any,
+    H0: Any = None,
+    *,
+    unit: _Unit = per_op(_unit),
+) -> tuple[Any, ...]:
+    steps = steps_noted(BatchGate, "BatchGate")
+    weight, gates = plain(Weight), plain(BatchGate)
+    first = steps.initial(None if H0 is None else plain(H0), len(weight), gates.dtype)
+    before = steps.before(plain(BatchHidden), first)
+    slopes, grad = _slopes(unit, gates, before), steps.batch(plain(Hidden_GRAD))
+    carried = np.zeros((len(steps.order), len(weight)), grad.dtype)
+    result = _backward(_weights(weight), slopes, steps.phases, grad, carried)
+    weight_grad = _weight_gradient(weight, result, before, plain(BatchResetHiddenPrev))
+    bias = np.add.reduce(result.parts, axis=1).reshape(1, -1)
+    return steps.joined_back(result.parts), weight_grad, steps.initial_back(carried), bias
 
 
-@kernel("gru_unit", "Gate ResetHiddenPrev Hidden", lod="none")
-def _gru_unit(op: Op) -> Run:
-    unit = _unit(op)
-
-    def run(Input: Array, HiddenPrev: Array, Weight: Array, Bias: Array | None = None) -> tuple[Array, ...]:
-        (rows, width), held = HiddenPrev.shape, _weights(Weight)
-        require_rows(HiddenPrev, len(Input), len(Weight), "HiddenPrev")
-        parts = _biased(Input, Bias, Weight).reshape(rows, 3, width).swapaxes(0, 1).copy()
-        reset, hidden = np.empty((2, rows, width), parts.dtype)
-        _forward(unit, held, one_step(rows), parts.reshape(3 * rows, width), HiddenPrev, reset, hidden)
-        return parts.swapaxes(0, 1).reshape(rows, 3 * width), reset, hidden
-
-    return run
+@plain_kernel("gru_unit", "Gate ResetHiddenPrev Hidden", lod="none")
+def _gru_unit(
+    Input: Array, HiddenPrev: Array, Weight: Array, Bias: Array | None = None, *, unit: _Unit = per_op(_unit)
+) -> tuple[Array, ...]:
+    (rows, width), weights = HiddenPrev.shape, _weights(Weight)
+    require_rows(HiddenPrev, len(Input), len(Weight), "HiddenPrev")
+    parts = _biased(Input, Bias, Weight).reshape(rows, 3, width).swapaxes(0, 1).copy()
+    reset, hidden = np.empty((2, rows, width), parts.dtype)
+    _forward(unit, weights, one_step(rows), parts.reshape(3 * rows, width), HiddenPrev, reset, hidden)
+    return parts.swapaxes(0, 1).reshape(rows, 3 * width), reset, hidden
 
 
 @kernel("gru_unit_grad", "Input@GRAD HiddenPrev@GRAD Weight@GRAD Bias@GRAD", lod="none")

@@ -1,4 +1,4 @@
-"""Kernels. Sequences of labels compared: chunks found in them, the changes between two, the labels behind frames."""
+"""Kernels. Sequences of labels: evaluation of chunks, edit distance, and decoding of frames."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import as_matrix, check_ids
 from pstranspile.kernels.ragged import plain, row_counts, sequences
-from pstranspile.ops.attributes import flag, int_attr, ints_attr, text
+from pstranspile.ops.attributes import int_attr, ints_attr, text
 from pstranspile.values import Array, LoDTensor
 
 
 class _Scheme(NamedTuple):
-    """How many tags a chunk type has, and which of them begins, continues, ends or is a whole chunk (-1: none)."""
+    """The number of tags of a chunk type, and the tags that begin, continue, end or form a whole chunk (-1: none)."""
 
     tags: int
     begin: int = -1
@@ -34,9 +34,7 @@ _SCHEMES = {
 
 
 def _flat(x: Any, length: Any, slot: str) -> tuple[Array, list[int]]:
-    """The labels of a ragged value, or of a padded one whose lengths are given, one sequence after the other, and the
-    offsets of the sequences.
-    """
+    """The labels of a ragged value, or of a padded one with lengths, concatenated, and the offsets of the sequences."""
     if length is None:
         data, lod = sequences(x, slot)
         of_row = data[:1].size or 1
@@ -50,13 +48,13 @@ def _flat(x: Any, length: Any, slot: str) -> tuple[Array, list[int]]:
 
 
 def _pieces(x: Any, length: Any, slot: str) -> list[Array]:
-    """The sequences of a ragged value, or of a padded one whose lengths are given, as flat arrays."""
+    """The sequences of a ragged value, or of a padded one with lengths, as flat arrays."""
     labels, offsets = _flat(x, length, slot)
     return [labels[start:stop] for start, stop in pairwise(offsets)]
 
 
 class _Chunks(NamedTuple):
-    """Where chunks begin, where they end (both are positions in them), and of which types they are."""
+    """The positions where chunks begin and end, and their types."""
 
     begins: Array
     ends: Array
@@ -64,7 +62,7 @@ class _Chunks(NamedTuple):
 
 
 def _chunks(labels: Array, starts: Array, scheme: _Scheme, types: int, excluded: tuple[int, ...]) -> _Chunks:
-    """The chunks in sequences of labels, one after the other, that start at some of the positions."""
+    """The chunks in concatenated sequences of labels that start at the given positions."""
     kinds, tags = np.divmod(labels, scheme.tags)
     inside = kinds < types
     opens = (tags == scheme.begin) | (tags == scheme.single)
@@ -83,7 +81,7 @@ def _chunks(labels: Array, starts: Array, scheme: _Scheme, types: int, excluded:
 
 
 def _in_both(a: _Chunks, b: _Chunks, size: int) -> int:
-    """How many chunks two labellings of so many positions have in common."""
+    """The number of chunks that two labellings of the same positions have in common."""
     ends, kinds = np.full((2, size), -1)
     ends[a.begins], kinds[a.begins] = a.ends, a.kinds
     return int(np.count_nonzero((ends.take(b.begins) == b.ends) & (kinds.take(b.begins) == b.kinds)))
@@ -119,7 +117,7 @@ def _chunk_eval(op: Op) -> Run:
 
 
 def _distance(a: Array, b: Array) -> int:
-    """How many elements must be replaced, inserted or deleted to turn a into b."""
+    """The number of replacements, insertions and deletions that turn a into b."""
     places = np.arange(len(b) + 1)
     row = places
     for element in a:
@@ -128,26 +126,23 @@ def _distance(a: Array, b: Array) -> int:
     return int(row[-1])
 
 
-@kernel("edit_distance", "SequenceNum Out", lod="own")
-def _edit_distance(op: Op) -> Run:
-    normalized = flag(op, "normalized")
-
-    def run(Hyps: Any, Refs: Any, HypsLength: Any = None, RefsLength: Any = None) -> tuple[Array, Array]:
-        hyps, refs = _pieces(Hyps, HypsLength, "Hyps"), _pieces(Refs, RefsLength, "Refs")
-        if len(hyps) != len(refs):
-            raise ValueError(f"Hyps has {len(hyps)} sequences, Refs {len(refs)}")
-        if normalized and not all(len(ref) for ref in refs):
-            raise ValueError("a sequence of Refs is empty, so that no distance can be divided by its length")
-        result = np.array([_distance(hyp, ref) for hyp, ref in zip(hyps, refs, strict=True)], np.float32)
-        if normalized:
-            result /= np.array([len(ref) for ref in refs], np.float32)
-        return np.array([len(refs)], np.int64), result.reshape(-1, 1)
-
-    return run
+@plain_kernel("edit_distance", "SequenceNum Out", lod="own")
+def _edit_distance(
+    Hyps: Any, Refs: Any, HypsLength: Any = None, RefsLength: Any = None, *, normalized: bool
+) -> tuple[Array, Array]:
+    hyps, refs = _pieces(Hyps, HypsLength, "Hyps"), _pieces(Refs, RefsLength, "Refs")
+    if len(hyps) != len(refs):
+        raise ValueError(f"Hyps has {len(hyps)} sequences, Refs {len(refs)}")
+    if normalized and not all(len(ref) for ref in refs):
+        raise ValueError("a sequence of Refs is empty, so that no distance can be divided by its length")
+    result = np.array([_distance(hyp, ref) for hyp, ref in zip(hyps, refs, strict=True)], np.float32)
+    if normalized:
+        result /= np.array([len(ref) for ref in refs], np.float32)
+    return np.array([len(refs)], np.int64), result.reshape(-1, 1)
 
 
 def _kept(labels: Array, firsts: Array, blank: int, merge: bool) -> Array:
-    """Which of the labels stay: those that are no blanks and, if repeats are merged, differ from the one before."""
+    """Which labels stay: no blanks and, if repeats are merged, no repeats of the label before."""
     kept = labels != blank
     if merge:
         kept &= firsts | np.r_[True, labels[1:] != labels[:-1]][: len(labels)]
@@ -155,33 +150,30 @@ def _kept(labels: Array, firsts: Array, blank: int, merge: bool) -> Array:
 
 
 def _starts(counts: Array, size: int) -> Array:
-    """A mask of `size` positions: where sequences of these lengths begin."""
+    """A mask of `size` positions: the starts of sequences of these lengths."""
     mask = np.zeros(size + 1, bool)
     mask[np.r_[0, np.cumsum(counts)]] = True
     return mask[:size]
 
 
-@kernel("ctc_align", "Output OutputLength", lod="own")
-def _ctc_align(op: Op) -> Run:
-    blank, merge, padding = int_attr(op, "blank"), flag(op, "merge_repeated"), int_attr(op, "padding_value")
-
-    def run(Input: Any, InputLength: Any = None) -> tuple[Any, Any]:
-        if InputLength is None:
-            x, lod = sequences(Input, "Input")
-            labels = x.reshape(-1)
-            kept = _kept(labels, _starts(row_counts(lod[-1]), len(labels)), blank, merge)
-            ends = np.r_[0, np.cumsum(kept)][lod[-1]].tolist()
-            rows = labels[kept].reshape(-1, 1)
-            # Fluid has no tensor without rows: one of -1 stands for nothing at all
-            return LoDTensor(rows if len(rows) else np.full((1, 1), -1, labels.dtype), [*lod[:-1], ends]), None
-        pieces = _pieces(Input, InputLength, "Input")
-        x = plain(Input)
-        out = np.full(x.shape, padding, x.dtype)
-        lengths = np.zeros((len(pieces), 1), plain(InputLength).dtype)
-        for number, piece in enumerate(pieces):
-            result = piece[_kept(piece, _starts(np.zeros(0, np.int64), len(piece)), blank, merge)]
-            out[number, : len(result)] = result
-            lengths[number] = len(result)
-        return out, lengths
-
-    return run
+@plain_kernel("ctc_align", "Output OutputLength", lod="own")
+def _ctc_align(
+    Input: Any, InputLength: Any = None, *, blank: int, merge_repeated: bool, padding_value: int
+) -> tuple[Any, Any]:
+    if InputLength is None:
+        x, lod = sequences(Input, "Input")
+        labels = x.reshape(-1)
+        kept = _kept(labels, _starts(row_counts(lod[-1]), len(labels)), blank, merge_repeated)
+        ends = np.r_[0, np.cumsum(kept)][lod[-1]].tolist()
+        rows = labels[kept].reshape(-1, 1)
+        # Fluid has no tensors without rows: a row of -1 stands for an empty result
+        return LoDTensor(rows if len(rows) else np.full((1, 1), -1, labels.dtype), [*lod[:-1], ends]), None
+    pieces = _pieces(Input, InputLength, "Input")
+    x = plain(Input)
+    out = np.full(x.shape, padding_value, x.dtype)
+    lengths = np.zeros((len(pieces), 1), plain(InputLength).dtype)
+    for number, piece in enumerate(pieces):
+        result = piece[_kept(piece, _starts(np.zeros(0, np.int64), len(piece)), blank, merge_repeated)]
+        out[number, : len(result)] = result
+        lengths[number] = len(result)
+    return out, lengths

@@ -1,8 +1,8 @@
 """Kernels of the long short-term memory over sequences, with and without a projection of the hidden state.
 
-The bias holds that of the gates, and after it the peepholes of the input, forget and output gates, each as wide as the
-cell. `lstmp` clips the projections that it hands on. (Any `proj_activation` but "identity" asks for the activation of
-the cell; so it is in Fluid.)
+The bias holds the bias of the gates and then the peepholes of the input, forget and output gates, each as wide as the
+cell. `lstmp` clips the projections. As in Fluid, any `proj_activation` but "identity" selects the activation of the
+cell.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import per_op, plain_kernel
 from pstranspile.kernels.lstm_steps import Gradients, Parameters, Unit, Values, backward, forward
 from pstranspile.kernels.ragged import plain
 from pstranspile.kernels.recurrent_steps import Steps, activation, require_rows, steps_noted, steps_of
@@ -22,14 +22,14 @@ from pstranspile.values import Array, LoDTensor
 
 def _unit(op: Op) -> Unit:
     projected = op.type.startswith("lstmp")
-    given_on = activation(op.attrs["proj_activation"] if projected else "identity")
-    if projected and given_on is not activation("identity"):
-        given_on = activation(op.attrs["cell_activation"])  # as Fluid has it, forwards and backwards
+    outputs = activation(op.attrs["proj_activation"] if projected else "identity")
+    if projected and outputs is not activation("identity"):
+        outputs = activation(op.attrs["cell_activation"])  # as in Fluid, forwards and backwards
     return Unit(
         activation(op.attrs["gate_activation"]),
         activation(op.attrs["cell_activation"]),
         activation(op.attrs["candidate_activation"]),
-        given_on,
+        outputs,
         real(op, "cell_clip") if projected else 0.0,
         real(op, "proj_clip") if projected else 0.0,
         flag(op, "use_peepholes"),
@@ -53,92 +53,80 @@ def _bias_gradient(result: Gradients) -> Array:
     return np.concatenate(parts)[None]
 
 
-def _initial(steps: Steps, h0: Any, c0: Any, held: Parameters) -> tuple[Array, Array]:
+def _initial(steps: Steps, h0: Any, c0: Any, params: Parameters) -> tuple[Array, Array]:
     state, cell = (None if value is None else plain(value) for value in (h0, c0))
     if state is not None or cell is not None:
-        require_rows(state, len(steps.order), len(held.weight), "H0")
-        require_rows(cell, len(steps.order), held.width, "C0")
-    width, dtype = held.width, held.weight.dtype
-    return steps.initial(state, len(held.weight), dtype), steps.initial(cell, width, dtype)
+        require_rows(state, len(steps.order), len(params.weight), "H0")
+        require_rows(cell, len(steps.order), params.width, "C0")
+    width, dtype = params.width, params.weight.dtype
+    return steps.initial(state, len(params.weight), dtype), steps.initial(cell, width, dtype)
 
 
-@kernel("lstm", "Hidden Cell BatchGate BatchCellPreAct", lod="own")
-def _lstm(op: Op) -> Run:
-    unit = _unit(op)
-
-    def run(Input: Any, Weight: Any, Bias: Any, H0: Any = None, C0: Any = None) -> tuple[Any, ...]:
-        x, lod, steps = steps_of(Input, "Input", unit.reverse)
-        held = _parameters(unit, plain(Weight), plain(Bias), None)
-        values = forward(unit, held, steps, x, *_initial(steps, H0, C0, held))
-        hidden, cell = (LoDTensor(steps.back(value), lod) for value in (values.hidden, values.cells))
-        return hidden, cell, steps.noted(values.gates), values.active
-
-    return run
+@plain_kernel("lstm", "Hidden Cell BatchGate BatchCellPreAct", lod="own")
+def _lstm(
+    Input: Any, Weight: Any, Bias: Any, H0: Any = None, C0: Any = None, *, unit: Unit = per_op(_unit)
+) -> tuple[Any, ...]:
+    x, lod, steps = steps_of(Input, "Input", unit.reverse)
+    params = _parameters(unit, plain(Weight), plain(Bias), None)
+    values = forward(unit, params, steps, x, *_initial(steps, H0, C0, params))
+    hidden, cell = (LoDTensor(steps.back(value), lod) for value in (values.hidden, values.cells))
+    return hidden, cell, steps.noted(values.gates), values.active
 
 
-@kernel("lstm_grad", "Input@GRAD Weight@GRAD Bias@GRAD H0@GRAD C0@GRAD", lod="own")
-def _lstm_grad(op: Op) -> Run:
-    unit = _unit(op)
-
-    def run(
-        Weight: Any,
-        Bias: Any,
-        Hidden: Any,
-        Cell: Any,
-        BatchGate: Any,
-        BatchCellPreAct: Any,
-        Hidden_GRAD: Any,
-        H0: Any = None,
-        C0: Any = None,
-    ) -> tuple[Any, ...]:
-        steps = steps_noted(BatchGate, "BatchGate")
-        held = _parameters(unit, plain(Weight), plain(Bias), None)
-        hidden, cells, grad = (steps.batch(plain(value)) for value in (Hidden, Cell, Hidden_GRAD))
-        values = Values(plain(BatchGate), cells, plain(BatchCellPreAct), hidden, hidden)
-        result = backward(unit, held, steps, values, grad, *_initial(steps, H0, C0, held))
-        states = steps.initial_back(result.state), steps.initial_back(result.cell)
-        return steps.joined_back(result.gates), result.weight, _bias_gradient(result), *states
-
-    return run
+@plain_kernel("lstm_grad", "Input@GRAD Weight@GRAD Bias@GRAD H0@GRAD C0@GRAD", lod="own")
+def _lstm_grad(
+    Weight: Any,
+    Bias: Any,
+    Hidden: Any,
+    Cell: Any,
+    BatchGate: Any,
+    BatchCellPreAct: Any,
+    Hidden_GRAD: Any,
+    H0: Any = None,
+    C0: Any = None,
+    *,
+    unit: Unit = per_op(_unit),
+) -> tuple[Any, ...]:
+    steps = steps_noted(BatchGate, "BatchGate")
+    params = _parameters(unit, plain(Weight), plain(Bias), None)
+    hidden, cells, grad = (steps.batch(plain(value)) for value in (Hidden, Cell, Hidden_GRAD))
+    values = Values(plain(BatchGate), cells, plain(BatchCellPreAct), hidden, hidden)
+    result = backward(unit, params, steps, values, grad, *_initial(steps, H0, C0, params))
+    states = steps.initial_back(result.state), steps.initial_back(result.cell)
+    return steps.joined_back(result.gates), result.weight, _bias_gradient(result), *states
 
 
-@kernel("lstmp", "Projection Cell BatchGate BatchCellPreAct BatchHidden", lod="own")
-def _lstmp(op: Op) -> Run:
-    unit = _unit(op)
-
-    def run(Input: Any, Weight: Any, ProjWeight: Any, Bias: Any, H0: Any = None, C0: Any = None) -> tuple[Any, ...]:
-        x, lod, steps = steps_of(Input, "Input", unit.reverse)
-        held = _parameters(unit, plain(Weight), plain(Bias), plain(ProjWeight))
-        values = forward(unit, held, steps, x, *_initial(steps, H0, C0, held))
-        projection, cell = (LoDTensor(steps.back(value), lod) for value in (values.given_on, values.cells))
-        return projection, cell, steps.noted(values.gates), values.active, values.hidden
-
-    return run
+@plain_kernel("lstmp", "Projection Cell BatchGate BatchCellPreAct BatchHidden", lod="own")
+def _lstmp(
+    Input: Any, Weight: Any, ProjWeight: Any, Bias: Any, H0: Any = None, C0: Any = None, *, unit: Unit = per_op(_unit)
+) -> tuple[Any, ...]:
+    x, lod, steps = steps_of(Input, "Input", unit.reverse)
+    params = _parameters(unit, plain(Weight), plain(Bias), plain(ProjWeight))
+    values = forward(unit, params, steps, x, *_initial(steps, H0, C0, params))
+    projection, cell = (LoDTensor(steps.back(value), lod) for value in (values.outputs, values.cells))
+    return projection, cell, steps.noted(values.gates), values.active, values.hidden
 
 
-@kernel("lstmp_grad", "Input@GRAD Weight@GRAD ProjWeight@GRAD Bias@GRAD H0@GRAD C0@GRAD", lod="own")
-def _lstmp_grad(op: Op) -> Run:
-    unit = _unit(op)
-
-    def run(
-        Weight: Any,
-        ProjWeight: Any,
-        Bias: Any,
-        Projection: Any,
-        Cell: Any,
-        BatchGate: Any,
-        BatchCellPreAct: Any,
-        BatchHidden: Any,
-        Projection_GRAD: Any,
-        H0: Any = None,
-        C0: Any = None,
-    ) -> tuple[Any, ...]:
-        steps = steps_noted(BatchGate, "BatchGate")
-        held = _parameters(unit, plain(Weight), plain(Bias), plain(ProjWeight))
-        projected, cells, grad = (steps.batch(plain(value)) for value in (Projection, Cell, Projection_GRAD))
-        values = Values(plain(BatchGate), cells, plain(BatchCellPreAct), plain(BatchHidden), projected)
-        result = backward(unit, held, steps, values, grad, *_initial(steps, H0, C0, held))
-        states = steps.initial_back(result.state), steps.initial_back(result.cell)
-        return steps.joined_back(result.gates), result.weight, result.projection, _bias_gradient(result), *states
-
-    return run
+@plain_kernel("lstmp_grad", "Input@GRAD Weight@GRAD ProjWeight@GRAD Bias@GRAD H0@GRAD C0@GRAD", lod="own")
+def _lstmp_grad(
+    Weight: Any,
+    ProjWeight: Any,
+    Bias: Any,
+    Projection: Any,
+    Cell: Any,
+    BatchGate: Any,
+    BatchCellPreAct: Any,
+    BatchHidden: Any,
+    Projection_GRAD: Any,
+    H0: Any = None,
+    C0: Any = None,
+    *,
+    unit: Unit = per_op(_unit),
+) -> tuple[Any, ...]:
+    steps = steps_noted(BatchGate, "BatchGate")
+    params = _parameters(unit, plain(Weight), plain(Bias), plain(ProjWeight))
+    projected, cells, grad = (steps.batch(plain(value)) for value in (Projection, Cell, Projection_GRAD))
+    values = Values(plain(BatchGate), cells, plain(BatchCellPreAct), plain(BatchHidden), projected)
+    result = backward(unit, params, steps, values, grad, *_initial(steps, H0, C0, params))
+    states = steps.initial_back(result.state), steps.initial_back(result.cell)
+    return steps.joined_back(result.gates), result.weight, result.projection, _bias_gradient(result), *states

@@ -1,9 +1,9 @@
-"""Kernels. Ragged sequences whose rows are summed up: pooled, or made shares.
+"""Kernels. Pooling and softmax of ragged sequences.
 
-A sequence of X is for `sequence_topk_avg_pooling` a block [channels, rows, columns], as many rows and columns as the
-same sequence of ROW and COLUMN has. A row of Out holds, for each channel and each k of `topks`, the sum of the k
-largest numbers of that row divided by k (also where there are fewer). `pos` holds, for each row and channel, the
-columns of the largest numbers, -1 where there are no more.
+For `sequence_topk_avg_pooling` a sequence of X is a block [channels, rows, columns], whose rows and columns are as many
+as the same sequence of ROW and COLUMN has. A row of Out holds, for each channel and each k of `topks`, the sum of the k
+largest numbers of that row divided by k (even if there are fewer). `pos` holds, for each row and channel, the columns
+of the largest numbers, padded with -1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from pstranspile.arithmetic import shares_of_runs, sum_runs
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel, plain_kernel
+from pstranspile.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.kernels.numeric import as_matrix
 from pstranspile.kernels.ragged import plain, row_counts, runs_between, sequences, side_by_side, upper
 from pstranspile.ops.attributes import int_attr, ints_attr
@@ -24,7 +24,7 @@ from pstranspile.values import Array, LoDTensor
 
 
 def _column(values: Array, like: Array) -> Array:
-    """One number per sequence, shaped to scale the rows of `like`."""
+    """One number for each sequence, with dims that broadcast to the rows of `like`."""
     return values.astype(like.dtype).reshape(-1, *[1] * (like.ndim - 1))
 
 
@@ -57,7 +57,7 @@ def _run_sequence_pool(op: Op) -> Run:
         x, lod = sequences(X, "X")
         offsets = lod[-1]
         starts, lengths, full, even = runs_between(tuple(offsets))
-        if full:  # as it mostly is
+        if full:  # the usual case
             if pool == "MAX":
                 out, index = _largest(x, offsets, index_wanted)
                 return upper(out, lod), index
@@ -77,8 +77,9 @@ def _run_sequence_pool(op: Op) -> Run:
 
 
 def _largest(x: Array, offsets: Sequence[int], index_wanted: bool) -> tuple[Array, Array | None]:
-    """The largest values of every sequence, none of them empty, and the first rows of x, if they are asked for, that
-    hold them. NaN is the largest of its column.
+    """The largest values of every sequence, none of them empty, and, if wanted, the first rows of x that hold them.
+
+    NaN is the largest of its column.
     """
     starts, lengths, _, _ = runs_between(tuple(offsets))
     padded = side_by_side(x, offsets)
@@ -95,37 +96,32 @@ def _largest(x: Array, offsets: Sequence[int], index_wanted: bool) -> tuple[Arra
     return largest, np.minimum.reduceat(np.where(holds, rows, np.int32(len(x))), starts, axis=0)
 
 
-@kernel("sequence_pool_grad", "X@GRAD", lod="own")
-def _run_sequence_pool_grad(op: Op) -> Run:
-    pool = _pool_type(op)
-
-    def run(X: Any, MaxIndex: Any, Out_GRAD: Any) -> LoDTensor:
-        x, lod = sequences(X, "X")
-        grad = plain(Out_GRAD)
-        starts, lengths, full, _ = runs_between(tuple(lod[-1]))
-        if pool in ("SUM", "AVERAGE", "SQRT"):
-            if pool != "SUM":
-                grad = grad / _column(_divisor(pool, np.maximum(lengths, 1)), grad)
-            return LoDTensor(grad.repeat(lengths, axis=0), lod)
-        out = np.zeros(x.shape, x.dtype)
-        if pool == "MAX":
-            rows, columns = as_matrix(plain(MaxIndex)), as_matrix(grad)
-            places = rows.astype(np.int64) * columns.shape[1] + np.arange(columns.shape[1])
-            if not full:
-                places, columns = places[rows >= 0], columns[rows >= 0]
-            out.reshape(-1)[places] = columns
-        else:
-            filled = lengths > 0
-            out[(starts if pool == "FIRST" else starts + lengths - 1)[filled]] = grad[filled]
-        return LoDTensor(out, lod)
-
-    return run
+@plain_kernel("sequence_pool_grad", "X@GRAD", lod="own")
+def _run_sequence_pool_grad(X: Any, MaxIndex: Any, Out_GRAD: Any, *, pool: str = per_op(_pool_type)) -> LoDTensor:
+    x, lod = sequences(X, "X")
+    grad = plain(Out_GRAD)
+    starts, lengths, full, _ = runs_between(tuple(lod[-1]))
+    if pool in ("SUM", "AVERAGE", "SQRT"):
+        if pool != "SUM":
+            grad = grad / _column(_divisor(pool, np.maximum(lengths, 1)), grad)
+        return LoDTensor(grad.repeat(lengths, axis=0), lod)
+    out = np.zeros(x.shape, x.dtype)
+    if pool == "MAX":
+        rows, columns = as_matrix(plain(MaxIndex)), as_matrix(grad)
+        places = rows.astype(np.int64) * columns.shape[1] + np.arange(columns.shape[1])
+        if not full:
+            places, columns = places[rows >= 0], columns[rows >= 0]
+        out.reshape(-1)[places] = columns
+    else:
+        filled = lengths > 0
+        out[(starts if pool == "FIRST" else starts + lengths - 1)[filled]] = grad[filled]
+    return LoDTensor(out, lod)
 
 
 @plain_kernel("sequence_softmax", lod="own")
 def _run_sequence_softmax(X: Any) -> LoDTensor:
     x, lod = sequences(X, "X")
-    starts, lengths = _filled(lod[-1])
+    starts, lengths = _non_empty(lod[-1])
     if x.size != len(x):
         raise ValueError(f"X has {x.size // len(x)} numbers in a row, it must have one")
     if not len(starts):
@@ -133,7 +129,7 @@ def _run_sequence_softmax(X: Any) -> LoDTensor:
     return LoDTensor(shares_of_runs(x.reshape(-1), starts, lengths).reshape(x.shape), lod)
 
 
-def _filled(offsets: list[int]) -> tuple[Array, Array]:
+def _non_empty(offsets: list[int]) -> tuple[Array, Array]:
     """Starts and lengths of the sequences that are not empty."""
     starts, lengths, full, _ = runs_between(tuple(offsets))
     return (starts, lengths) if full else (starts[lengths > 0], lengths[lengths > 0])
@@ -143,14 +139,14 @@ def _filled(offsets: list[int]) -> tuple[Array, Array]:
 def _run_sequence_softmax_grad(X: Any, Out: Any, Out_GRAD: Any) -> LoDTensor:
     x, lod = sequences(X, "X")
     out, grad = plain(Out).reshape(len(x)), plain(Out_GRAD).reshape(len(x))
-    starts, lengths = _filled(lod[-1])
+    starts, lengths = _non_empty(lod[-1])
     if len(starts):
         grad = (grad - sum_runs(out * grad, starts, lengths).repeat(lengths)) * out
     return LoDTensor(grad.reshape(x.shape), lod)
 
 
 def _checked(op: Op) -> tuple[tuple[int, ...], int]:
-    """The numbers k and how many channels there are. Raises ValueError unless they are positive and in order."""
+    """`topks` and the number of channels. Raises ValueError unless they are positive and `topks` ascends."""
     topks, channels = ints_attr(op, "topks"), int_attr(op, "channel_num")
     if not topks or list(topks) != sorted(set(topks)) or topks[0] < 1:
         raise ValueError(f"topks is {list(topks)}, it must be positive numbers in ascending order")
@@ -160,7 +156,7 @@ def _checked(op: Op) -> tuple[tuple[int, ...], int]:
 
 
 def _blocks(x: Any, row: Any, column: Any, channels: int) -> list[tuple[int, int, int]]:
-    """Where each sequence of X starts, and its rows and columns. Raises ValueError if X has others."""
+    """The start, rows and columns of each sequence of X. Raises ValueError if the lengths don't fit."""
     (_, x_lod), (_, row_lod), (_, column_lod) = sequences(x, "X"), sequences(row, "ROW"), sequences(column, "COLUMN")
     rows, columns = row_counts(row_lod[-1]), row_counts(column_lod[-1])
     sizes = row_counts(x_lod[-1])
@@ -172,8 +168,8 @@ def _blocks(x: Any, row: Any, column: Any, channels: int) -> list[tuple[int, int
     return list(zip(x_lod[-1][:-1], rows.tolist(), columns.tolist(), strict=True))
 
 
-def _found(blocks: list[tuple[int, int, int]], channels: int) -> Iterator[tuple[slice, tuple[int, int, int], slice]]:
-    """For every sequence its numbers in X, the dims of its block, and its rows of Out."""
+def _layout(blocks: list[tuple[int, int, int]], channels: int) -> Iterator[tuple[slice, tuple[int, int, int], slice]]:
+    """For every sequence its slice of X, the dims of its block, and its rows of Out."""
     ends = np.cumsum([0, *(rows for _, rows, _ in blocks)]).tolist()
     for (start, rows, columns), (first, last) in zip(blocks, pairwise(ends), strict=True):
         yield slice(start, start + channels * rows * columns), (channels, rows, columns), slice(first, last)
@@ -190,7 +186,7 @@ def _pool(op: Op) -> Run:
         _, lod = sequences(ROW, "ROW")
         out = np.zeros((lod[-1][-1], channels, len(topks)), x.dtype)
         places: list[Array] = [np.zeros(0, np.int32)]
-        for numbers, dims, rows in _found(blocks, channels):
+        for numbers, dims, rows in _layout(blocks, channels):
             block = x[numbers].reshape(dims)
             order = np.argsort(-block, axis=2, kind="stable")[:, :, :most]
             pos = np.full((*dims[:2], most), -1, np.int32)
@@ -218,7 +214,7 @@ def _pool_grad(op: Op) -> Run:
         for at, k in enumerate(topks):
             shares[:, :, :k] += out_grad[:, :, at : at + 1] / k
         places, at = plain(pos).reshape(-1, most), 0
-        for numbers, dims, rows in _found(blocks, channels):
+        for numbers, dims, rows in _layout(blocks, channels):
             chosen = places[at : at + dims[0] * dims[1]].reshape(dims[1], dims[0], most)
             at += dims[0] * dims[1]
             row, channel, rank = np.nonzero(chosen >= 0)

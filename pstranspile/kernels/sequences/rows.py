@@ -1,4 +1,4 @@
-"""Kernels. Ragged sequences whose rows are repeated, joined, looked at in windows, or grouped anew."""
+"""Kernels. Ragged sequences expanded, concatenated, convolved and encoded."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from pstranspile.values import Array, LoDTensor
 
 
 class _Expansion(NamedTuple):
-    """How sequence_expand repeats X: `rows` of X in the order of the output, and the offsets of the output.
+    """How sequence_expand repeats X: the `rows` of X in output order, and the offsets of the output.
 
-    `times` is how often each row of X comes, if every sequence of X is one row. Calls with the same LoD share all this.
+    `times` is the number of repeats of each row of X, if every sequence of X is one row. Calls with the same LoD share
+    this value.
     """
 
     rows: Array
@@ -32,7 +33,7 @@ class _Expansion(NamedTuple):
 
 @lru_cache(64)
 def _expansion(x: tuple[int, ...] | None, y: tuple[int, ...]) -> _Expansion:
-    """For the offsets of X, None if it has no LoD, and those of the level of Y."""
+    """The expansion, from the offsets of X (None without LoD) and those of the level of Y."""
     times = row_counts(y)
     offsets = np.arange(len(y)) if x is None else np.asarray(x, np.int64)
     starts, lengths = offsets[:-1].repeat(times), np.diff(offsets).repeat(times)
@@ -53,31 +54,25 @@ def _expanded(op: Op, x: Any, y: Any) -> _Expansion:
     return _expansion(offsets, tuple(y_lod[level]))
 
 
-@kernel("sequence_expand", lod="own")
-def _run_sequence_expand(op: Op) -> Run:
-    def run(X: Any, Y: Any) -> object:
-        expansion = _expanded(op, X, Y)
-        out = plain(X).take(expansion.rows, axis=0)
-        return LoDTensor(out, [[*expansion.offsets]]) if isinstance(X, LoDTensor) else out
-
-    return run
+@plain_kernel("sequence_expand", lod="own")
+def _run_sequence_expand(X: Any, Y: Any, *, op: Op) -> object:
+    expansion = _expanded(op, X, Y)
+    out = plain(X).take(expansion.rows, axis=0)
+    return LoDTensor(out, [[*expansion.offsets]]) if isinstance(X, LoDTensor) else out
 
 
-@kernel("sequence_expand_grad", "X@GRAD", lod="own")
-def _run_sequence_expand_grad(op: Op) -> Run:
-    def run(X: Any, Y: Any, Out_GRAD: Any) -> object:
-        expansion, grad = _expanded(op, X, Y), plain(Out_GRAD)
-        if expansion.times is not None:
-            return with_lod(X, _sums(grad, expansion.times))
-        out = np.zeros_like(plain(X))
-        add_rows(out, expansion.rows, grad)
-        return with_lod(X, out)
-
-    return run
+@plain_kernel("sequence_expand_grad", "X@GRAD", lod="own")
+def _run_sequence_expand_grad(X: Any, Y: Any, Out_GRAD: Any, *, op: Op) -> object:
+    expansion, grad = _expanded(op, X, Y), plain(Out_GRAD)
+    if expansion.times is not None:
+        return with_lod(X, _sums(grad, expansion.times))
+    out = np.zeros_like(plain(X))
+    add_rows(out, expansion.rows, grad)
+    return with_lod(X, out)
 
 
 def _sums(x: Array, lengths: tuple[int, ...]) -> Array:
-    """The sum of each of several runs of rows that make up x; zeros for a run of none."""
+    """The sum of each of several runs of rows that make up x; zeros for an empty run."""
     starts, counts, filled, _ = runs_between((0, *accumulate(lengths)))
     if filled:
         return sum_runs(x, starts, counts)
@@ -89,7 +84,7 @@ def _sums(x: Array, lengths: tuple[int, ...]) -> Array:
 
 @lru_cache(64)
 def _joined_order(lods: tuple[tuple[int, ...], ...]) -> tuple[Array, list[int]]:
-    """Rows of all parts, one after another, in the order of the joined sequences; the offsets of these."""
+    """The concatenated rows of all parts in the order of the joined sequences, and the offsets of these."""
     if len({len(offsets) for offsets in lods}) > 1:
         raise ValueError(f"the parts have {', '.join(str(len(offsets) - 1) for offsets in lods)} sequences")
     lengths = np.stack([row_counts(offsets) for offsets in lods], axis=1)  # [sequences, parts]
@@ -119,9 +114,9 @@ def _run_sequence_concat_grad(X: list[Any], Out_GRAD: Any) -> list[LoDTensor]:
 
 
 class _Windows(NamedTuple):
-    """The rows around each row: `rows[i, k]` is the k-th row around row i, or any where that is in no sequence.
+    """The rows around each row: `rows[i, k]` is the k-th row around row i, or an arbitrary one outside of the sequence.
 
-    `outside` are the places in `rows`, counted through, that are in none; row i + shift[k] is the k-th row around i.
+    `outside` are flat indices into `rows` of positions outside of the sequence. The k-th row around i is i + shift[k].
     """
 
     rows: Array
@@ -129,13 +124,13 @@ class _Windows(NamedTuple):
     shifts: range
 
     def gather(self, x: Array) -> Array:
-        """[rows, contextLength * width]: zeros where a window reaches out of its sequence."""
+        """[rows, contextLength * width], with zeros outside of the sequence."""
         windows = x.take(self.rows, axis=0)
         self.clear(windows)
         return as_matrix(windows)
 
     def clear(self, windows: Array) -> None:
-        """Puts zeros where windows [rows, contextLength, ...] reach out of their sequences."""
+        """Zeroes the positions of windows [rows, contextLength, ...] outside of their sequences."""
         windows.reshape(-1, *windows.shape[2:])[self.outside] = 0
 
 
@@ -195,22 +190,19 @@ def _run_sequence_conv_grad(op: Op) -> Run:
     return run
 
 
-@kernel("lod_reset", lod="new")
-def _run_lod_reset(op: Op) -> Run:
-    def run(X: Any, Y: Any = None) -> LoDTensor:
-        x = plain(X)
-        if isinstance(Y, LoDTensor):
-            lod = Y.lod
-        else:
-            offsets: Any = op.attrs["target_lod"] if Y is None else Y.ravel()
-            lod = [[int(offset) for offset in offsets]]
-        if op.attrs["append"] and isinstance(X, LoDTensor) and not isinstance(Y, LoDTensor):
-            lod = [*X.lod, *lod]
-        if not lod[-1] or lod[-1][0] != 0 or lod[-1][-1] != len(x) or (row_counts(lod[-1]) < 0).any():
-            raise ValueError(f"the offsets {lod[-1]} must rise from 0 to {len(x)}, the number of rows of X")
-        return LoDTensor(x.copy(), lod)
-
-    return run
+@plain_kernel("lod_reset", lod="new")
+def _run_lod_reset(X: Any, Y: Any = None, *, op: Op) -> LoDTensor:
+    x = plain(X)
+    if isinstance(Y, LoDTensor):
+        lod = Y.lod
+    else:
+        offsets: Any = op.attrs["target_lod"] if Y is None else Y.ravel()
+        lod = [[int(offset) for offset in offsets]]
+    if op.attrs["append"] and isinstance(X, LoDTensor) and not isinstance(Y, LoDTensor):
+        lod = [*X.lod, *lod]
+    if not lod[-1] or lod[-1][0] != 0 or lod[-1][-1] != len(x) or (row_counts(lod[-1]) < 0).any():
+        raise ValueError(f"the offsets {lod[-1]} must rise from 0 to {len(x)}, the number of rows of X")
+    return LoDTensor(x.copy(), lod)
 
 
 @plain_kernel("lod_reset_grad", "X@GRAD", lod="own")
@@ -220,32 +212,27 @@ def _run_lod_reset_grad(X: Any, Out_GRAD: Any) -> object:
 
 
 def _encoding(positions: Array, width: int) -> Array:
-    """[positions, width]: sines, then cosines, of wave lengths that grow from 2 pi to 10000 times that."""
+    """[positions, width]: sines, then cosines, with wavelengths from 2 pi to 10000 times that."""
     half = width // 2
     steps = np.arange(half) / (half - 1) if half > 1 else np.ones(1)
     angles = positions[:, None] / 10000.0**steps
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
 
 
-@kernel("add_position_encoding", lod="own")
-def _add_position_encoding_values(op: Op) -> Run:
-    alpha, beta = real(op, "alpha"), real(op, "beta")
-
-    def run(X: Array | LoDTensor) -> Array | LoDTensor:
-        x = plain(X)
-        if x.shape[-1] % 2:
-            raise ValueError(f"the last dim of X is {x.shape[-1]}, it must be even: half sines, half cosines")
-        if isinstance(X, LoDTensor):
-            lengths = row_counts(X.lod[0])
-            positions = np.arange(len(x)) - np.repeat(X.lod[0][:-1], lengths)
-        else:
-            if x.ndim != 3:
-                raise ValueError(f"X has no LoD and {x.ndim} dims, it must have 3: sequences, positions, columns")
-            positions = np.arange(x.shape[1])
-        result = alpha * x + (beta * _encoding(positions, x.shape[-1])).astype(x.dtype)
-        return LoDTensor(result, X.lod) if isinstance(X, LoDTensor) else result
-
-    return run
+@plain_kernel("add_position_encoding", lod="own")
+def _add_position_encoding_values(X: Array | LoDTensor, *, alpha: float, beta: float) -> Array | LoDTensor:
+    x = plain(X)
+    if x.shape[-1] % 2:
+        raise ValueError(f"the last dim of X is {x.shape[-1]}, it must be even: half sines, half cosines")
+    if isinstance(X, LoDTensor):
+        lengths = row_counts(X.lod[0])
+        positions = np.arange(len(x)) - np.repeat(X.lod[0][:-1], lengths)
+    else:
+        if x.ndim != 3:
+            raise ValueError(f"X has no LoD and {x.ndim} dims, it must have 3: sequences, positions, columns")
+        positions = np.arange(x.shape[1])
+    result = alpha * x + (beta * _encoding(positions, x.shape[-1])).astype(x.dtype)
+    return LoDTensor(result, X.lod) if isinstance(X, LoDTensor) else result
 
 
 formula("add_position_encoding_grad", lambda op: f"{real(op, 'alpha')!r} * {{Out_GRAD}}", "X@GRAD", lod="none")
@@ -270,8 +257,8 @@ def _expand_as_grad(X: Any, Y: Any, Out_GRAD: Any) -> Any:
 
 
 @lru_cache(64)
-def _going_on(offsets: tuple[int, ...], ahead: int) -> Array:
-    """The rows behind which, so many rows on, their sequence still goes on."""
+def _continued(offsets: tuple[int, ...], ahead: int) -> Array:
+    """The rows whose sequence continues for at least this many rows after them."""
     ends = np.asarray(offsets[1:], np.int64).repeat(row_counts(offsets))
     return np.flatnonzero(np.arange(offsets[-1]) + ahead < ends)
 
@@ -281,7 +268,7 @@ def _row_conv(X: Any, Filter: Any) -> LoDTensor:
     x, lod = sequences(X, "X")
     out = x * Filter[0]
     for ahead in range(1, len(Filter)):
-        rows = _going_on(tuple(lod[-1]), ahead)
+        rows = _continued(tuple(lod[-1]), ahead)
         out[rows] += x.take(rows + ahead, axis=0) * Filter[ahead]
     return LoDTensor(out, lod)
 
@@ -293,7 +280,7 @@ def _row_conv_grad(X: Any, Filter: Any, Out_GRAD: Any) -> tuple[Array, Array]:
     x_grad, filter_grad = grad * Filter[0], np.empty_like(Filter)
     filter_grad[0] = np.add.reduce(grad * x, axis=0)
     for ahead in range(1, len(Filter)):
-        rows = _going_on(tuple(lod[-1]), ahead)
+        rows = _continued(tuple(lod[-1]), ahead)
         given, later = grad.take(rows, axis=0), rows + ahead
         x_grad[later] += given * Filter[ahead]
         filter_grad[ahead] = np.add.reduce(given * x.take(later, axis=0), axis=0)

@@ -1,7 +1,4 @@
-"""Kernels. Click-through rates.
-
-Counts in front of embeddings, statistics that are trained, hashes, instances chosen by tags.
-"""
+"""Kernels of click-through models: counts of shows and clicks, data normalisation, hashes, and filtering by tags."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ def _cvm_grad(op: Op) -> Run:
     skipped = 2 if flag(op, "use_cvm") else 0
 
     def run(X: Array | LoDTensor, CVM: Array | LoDTensor, Y_GRAD: Array | LoDTensor) -> Array | LoDTensor:
-        """The first two columns get no gradient but the counts of CVM, for a table that adds them up."""
+        """The first two columns get the counts of CVM in place of a gradient, for a table that adds them up."""
         counts, rows = plain(CVM), len(plain(X))
         if isinstance(X, LoDTensor):
             if len(X.lod[-1]) != len(counts) + 1:
@@ -52,7 +49,9 @@ def _cvm_grad(op: Op) -> Run:
 
 
 def _shown(op: Op, x: Array) -> Array | None:
-    """Which elements count: those of slots whose first element, the number of shows, is not 0. None: all do."""
+    """The mask of the elements that count: those of slots whose first element, the number of shows, is not 0. None:
+    all.
+    """
     width = int_attr(op, "slot_dim", -1)
     if width <= 0:
         return None
@@ -62,7 +61,7 @@ def _shown(op: Op, x: Array) -> Array | None:
 
 
 _NOTHING = 1e-7
-"""A number of shows that is smaller is none."""
+"""A smaller number of shows counts as none."""
 
 
 def _rows(x: Array) -> Array:
@@ -94,7 +93,7 @@ def _data_norm_values(op: Op) -> Run:
     lod="none",
 )
 def _data_norm_grad(op: Op) -> Run:
-    """What it gives for the statistics is no derivative: it is the batch's part in them, which an optimizer adds."""
+    """The "gradients" of the statistics are no derivatives but the batch's contributions, which an optimizer adds."""
     shifts, epsilon, wants_x = flag(op, "enable_scale_and_shift"), real(op, "epsilon"), wanted(op, "X@GRAD")
 
     def run(scale_w: Array | None, X: Array, Means: Array, Scales: Array, Y_GRAD: Array) -> tuple[Array | None, ...]:
@@ -143,28 +142,25 @@ def _ends(counts: Array) -> list[int]:
     return [0, *np.cumsum(counts).tolist()]
 
 
-@kernel("filter_by_instag", "Out LossWeight IndexMap", lod="new")
-def _filter_by_instag_values(op: Op) -> Run:
-    ragged, filler = flag(op, "is_lod"), int_attr(op, "out_val_if_empty")
-
-    def run(Ins: Any, Ins_tag: Any, Filter_tag: Any) -> tuple[LoDTensor, LoDTensor, LoDTensor]:
-        rows, tags = plain(Ins), plain(Ins_tag).reshape(-1)
-        bounds = np.asarray(sequences(Ins, "Ins")[1][0]) if ragged else np.arange(len(rows) + 1)
-        tag_bounds = np.asarray(Ins_tag.lod[0]) if isinstance(Ins_tag, LoDTensor) else np.arange(len(tags) + 1)
-        if len(tag_bounds) != len(bounds):
-            raise ValueError(f"there are {len(bounds) - 1} instances in Ins, and tags of {len(tag_bounds) - 1}")
-        hits = np.concatenate([[0], np.cumsum(np.isin(tags, plain(Filter_tag)))])
-        chosen = np.flatnonzero(hits[tag_bounds[1:]] > hits[tag_bounds[:-1]])
-        if not len(chosen):
-            result = np.full((1, *rows.shape[1:]), filler, rows.dtype)
-            return _with_steps(result, [0, 1]), _single(np.zeros((1, 1), "float32")), _single(np.array([[0, 1, 1]]))
-        starts, counts = bounds[chosen], np.diff(bounds)[chosen]
-        ends = _ends(counts)
-        places = np.repeat(starts - ends[:-1], counts) + np.arange(ends[-1])
-        index = np.stack([np.asarray(ends[:-1]), starts, counts], axis=1).astype("int64")
-        return _with_steps(rows[places], ends), _single(np.ones((len(chosen), 1), "float32")), _single(index)
-
-    return run
+@plain_kernel("filter_by_instag", "Out LossWeight IndexMap", lod="new")
+def _filter_by_instag_values(
+    Ins: Any, Ins_tag: Any, Filter_tag: Any, *, is_lod: bool, out_val_if_empty: int
+) -> tuple[LoDTensor, LoDTensor, LoDTensor]:
+    rows, tags = plain(Ins), plain(Ins_tag).reshape(-1)
+    bounds = np.asarray(sequences(Ins, "Ins")[1][0]) if is_lod else np.arange(len(rows) + 1)
+    tag_bounds = np.asarray(Ins_tag.lod[0]) if isinstance(Ins_tag, LoDTensor) else np.arange(len(tags) + 1)
+    if len(tag_bounds) != len(bounds):
+        raise ValueError(f"there are {len(bounds) - 1} instances in Ins, and tags of {len(tag_bounds) - 1}")
+    hits = np.concatenate([[0], np.cumsum(np.isin(tags, plain(Filter_tag)))])
+    chosen = np.flatnonzero(hits[tag_bounds[1:]] > hits[tag_bounds[:-1]])
+    if not len(chosen):
+        result = np.full((1, *rows.shape[1:]), out_val_if_empty, rows.dtype)
+        return _with_steps(result, [0, 1]), _single(np.zeros((1, 1), "float32")), _single(np.array([[0, 1, 1]]))
+    starts, counts = bounds[chosen], np.diff(bounds)[chosen]
+    ends = _ends(counts)
+    places = np.repeat(starts - ends[:-1], counts) + np.arange(ends[-1])
+    index = np.stack([np.asarray(ends[:-1]), starts, counts], axis=1).astype("int64")
+    return _with_steps(rows[places], ends), _single(np.ones((len(chosen), 1), "float32")), _single(index)
 
 
 def _with_steps(value: Array, ends: list[int]) -> LoDTensor:
@@ -179,7 +175,7 @@ def _single(value: Array) -> LoDTensor:
 @plain_kernel("filter_by_instag_grad", "Ins@GRAD", lod="each")
 def _filter_by_instag_grad(Ins: Array, LossWeight: Array, IndexMap: Array, Out_GRAD: Array) -> Array:
     result = np.zeros(Ins.shape, Out_GRAD.dtype)
-    if LossWeight.any():  # all are 0 where no instance was chosen
+    if LossWeight.any():  # all are 0 if no instance was chosen
         for begin, start, count in IndexMap.tolist():
             result[start : start + count] = Out_GRAD[begin : begin + count]
     return result

@@ -67,16 +67,16 @@ def _lookup_grad(op: Op) -> Run:
             if not sparse:
                 raise ValueError("W is a large table, whose gradient must be sparse (is_sparse)")
             return SelectedRows(rows, Out_GRAD.reshape(len(rows), W.width), W.height)
-        height, held = (W.height, W.value) if isinstance(W, SelectedRows) else (len(W), W)
-        value = Out_GRAD.reshape(len(rows), *held.shape[1:])
+        height, table = (W.height, W.value) if isinstance(W, SelectedRows) else (len(W), W)
+        value = Out_GRAD.reshape(len(rows), *table.shape[1:])
         if sparse:
-            if held is W:
-                _require_rows(held, rows)
+            if table is W:
+                _require_rows(table, rows)
             return SelectedRows(rows, value, height)
         kept = rows != padding if padding >= 0 else slice(None)
         if as_rows:
             return SelectedRows(rows[kept], value[kept], height)
-        total = np.zeros((height, *held.shape[1:]), held.dtype)
+        total = np.zeros((height, *table.shape[1:]), table.dtype)
         add_rows(total, rows[kept], value[kept])
         return total
 

@@ -1,4 +1,4 @@
-"""Kernels. Large tables: made without rows, whose initialiser draws what the whole would have there."""
+"""Kernels. Creation of large tables, whose rows are drawn on first use as the whole table would draw them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from pstranspile.ops.tables.large import INITIALISERS
 from pstranspile.values import Array
 
 _MOST = 1 << 63
-"""Numbers that a table may have room for."""
+"""The largest number of elements of a table."""
 
 _AT_ONCE = 1 << 12
 """Rows whose first values are drawn at once: a draw takes many times the memory of its result."""
 
 
 def _drawer(op: Op) -> Draw | None:
-    """What draws the numbers of rows; None if all begin with one value. Raises ValueError."""
+    """A function that draws the elements of rows; None if all start with one value. Raises ValueError."""
     kind = text(op, "initializer")
     if kind not in INITIALISERS:
         raise ValueError(f"initializer is {kind!r}; it takes {', '.join(INITIALISERS)}")
@@ -54,7 +54,7 @@ def _large_table(op: Op) -> Run:
 
     def run(surroundings: Surroundings) -> LargeTable:
         key, first = surroundings.stream(name, int_attr(op, "seed"))
-        assert isinstance(key, int)  # as that of whatever is no part of a batch
+        assert isinstance(key, int)  # the stream of a value that does not belong to a batch
 
         def initial(ids: Array) -> Array:
             out = np.full((len(ids), width), real(op, "value"), kind)

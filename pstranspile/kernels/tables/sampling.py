@@ -1,4 +1,4 @@
-"""Kernels. Classes sampled for a loss: logits of a few, and nodes of trees of items, level by level."""
+"""Kernels. Sampled classes: logits of a few classes, and nodes of a tree of items, level by level."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _tdm_child_values(op: Op) -> Run:
 
 
 def _others(rng: Iterator[int], layer: Array, positive: int, count: int) -> list[int]:
-    """Places of `count` different nodes of a level that are not the positive one, as Fluid draws them."""
+    """`count` distinct nodes of a level other than the positive one, as Fluid draws them."""
     taken: list[int] = []
     while len(taken) < count:
         at = next(rng)
@@ -46,7 +46,7 @@ def _others(rng: Iterator[int], layer: Array, positive: int, count: int) -> list
 
 
 def _numbers(seed: int, classes: int) -> Iterator[int]:
-    """Evenly drawn numbers below `classes`: those of Fluid's sampler with this seed."""
+    """Uniform numbers below `classes`, those of Fluid's sampler with this seed."""
     start, count = 0, 256
     while True:
         yield from evenly(mersenne_words(seed, start + count)[start:], 64, classes).tolist()
@@ -64,16 +64,16 @@ def _tdm_sampler_values(op: Op) -> Run:
             raise ValueError(f"a level of {stop - start} nodes can't give {count} that are not the positive one")
 
     def fresh(surroundings: Surroundings, rows: int, width: int) -> Array:
-        """Words for each row of the batch, of a stream of their own in every level."""
+        """Random words for each row of the batch, from a separate stream for every level."""
         key, offset = surroundings.stream(op.output("Out") or op.type, 0, op.inputs["X"][0], (rows, width))
         return words(key, offset, rows * width).reshape(rows, width)
 
     def drawn(surroundings: Surroundings, layer: Array, path: Array, count: int) -> Array:
-        """Places in a level of its samples, for every row."""
+        """Indices of the samples of a level, for every row."""
         if seed:
             rng = _numbers(seed, len(layer))
-            held = [_others(rng, layer, node, count) if node else [0] * count for node in path.tolist()]
-            return np.array(held, "int64").reshape(len(path), count)
+            samples = [_others(rng, layer, node, count) if node else [0] * count for node in path.tolist()]
+            return np.array(samples, "int64").reshape(len(path), count)
         order = np.where(layer == path[:, None], np.uint64(2**64 - 1), fresh(surroundings, len(path), len(layer)))
         return np.argsort(order, axis=1, kind="stable")[:, :count]
 
@@ -101,7 +101,7 @@ def _tdm_sampler_values(op: Op) -> Run:
 
 
 def _source(op: Op, surroundings: Surroundings) -> Callable[[int], Array]:
-    """From a count to the first so many random words: those of the op's seed, as Fluid draws them, or fresh ones."""
+    """A function from a count to random words: those of the op's seed, as in Fluid, or fresh ones."""
     seed = int_attr(op, "seed")
     if seed:
         return lambda count: mersenne_words(seed, count)
@@ -110,7 +110,7 @@ def _source(op: Op, surroundings: Surroundings) -> Callable[[int], Array]:
 
 
 def _draw(source: Callable[[int], Array], wanted: int, classes: int) -> tuple[Array, int]:
-    """Distinct classes from the log-uniform distribution, in the order they come up, and how many were drawn."""
+    """Distinct classes from the log-uniform distribution, in the order drawn, and the number of draws."""
     count = 4 * wanted
     while True:
         drawn = (np.exp(source(count) * 2.0**-64 * np.log(classes + 1)).astype("int64") - 1) % classes
@@ -122,9 +122,9 @@ def _draw(source: Callable[[int], Array], wanted: int, classes: int) -> tuple[Ar
 
 
 def _expected(classes: Array, count: int, tries: int, samples: int) -> Array:
-    """How often each class is among `samples` distinct ones that took so many tries.
+    """The expected count of each class among `samples` distinct ones after this many draws.
 
-    How likely one try is to give a class is as precise as a float32, since so it is in Fluid.
+    As in Fluid, the probability of a class in one draw is rounded to float32.
     """
     likely = np.log((classes + 2.0) / (classes + 1.0)) / float(np.float32(np.log(count + 1)))
     likely = likely.astype("float32").astype("float64")
@@ -132,7 +132,7 @@ def _expected(classes: Array, count: int, tries: int, samples: int) -> Array:
 
 
 def _sampler(op: Op) -> Callable[[Array, int, Surroundings], tuple[Array, Array]]:
-    """From labels and the number of classes to the classes of each row, and how likely each is."""
+    """A function from labels and the number of classes to the classes of each row, and their probabilities."""
     samples = int_attr(op, "num_samples")
 
     def sampled(labels: Array, classes: int, surroundings: Surroundings) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""Kernels. SelectedRows and ids cut up for servers and put together again."""
+"""Kernels. SelectedRows and ids split among servers and merged again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels. Values out of nothing, copies and conversions."""
+"""Kernels. Constants, copies and conversions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from pstranspile.ir.model import Op
 from pstranspile.kernels.context import Surroundings
 from pstranspile.kernels.kernel import Run, kernel, plain_kernel
-from pstranspile.kernels.numeric import first, formula, numpy_dtype
+from pstranspile.kernels.numeric import first, formula, listed, numpy_dtype
 from pstranspile.kernels.rows import as_declared
 from pstranspile.ops.attributes import int_attr, ints_attr, real, text
 from pstranspile.values import Array, LoDTensor, SelectedRows
@@ -18,12 +18,8 @@ from pstranspile.values.writing import to_float16
 
 
 def asked_dims(op: Op, tensor: Array | None, parts: Sequence[Array] | None) -> tuple[int, ...]:
-    """The dims to make: from ShapeTensor, from ShapeTensorList, or from the attribute `shape`."""
-    if tensor is not None:
-        return tuple(int(dim) for dim in tensor.reshape(-1))
-    if parts:
-        return tuple(int(first(part)) for part in parts)
-    return ints_attr(op, "shape")
+    """The requested dims: from ShapeTensor, from ShapeTensorList, or from the attribute `shape`."""
+    return listed(tensor, parts, ints_attr(op, "shape"))
 
 
 def _constant(op: Op, kind: str) -> Any:
@@ -32,7 +28,7 @@ def _constant(op: Op, kind: str) -> Any:
     if not written:
         return _of_kind(kind, real(op, "value"))
     try:
-        # An integer is read as such, as a float64 does not hold all of 64 bits
+        # Integers are parsed as integers, because a float64 does not hold 64 bits
         return _of_kind(kind, float(written) if kind.startswith("float") else int(written))
     except ValueError:
         return _of_kind(kind, float(written))
@@ -43,7 +39,7 @@ def _of_kind(kind: str, number: float) -> Any:
 
 
 def _plain_constant(op: Op) -> str | None:
-    """The constant as an expression, where the op's attributes alone say what it is."""
+    """The constant as an expression, if it depends on the op's attributes only."""
     if any(op.input_names):
         return None
     kind = numpy_dtype(int_attr(op, "dtype", 5))
@@ -92,14 +88,9 @@ def _fill_constant_batch_size_like(op: Op) -> Run:
     return run
 
 
-@kernel("fill_any_like")
-def _fill_any_like_values(op: Op) -> Run:
-    value, number = real(op, "value"), int_attr(op, "dtype", -1)
-
-    def run(X: Array) -> Array:
-        return np.full(X.shape, value, X.dtype if number < 0 else numpy_dtype(number))
-
-    return run
+@plain_kernel("fill_any_like")
+def _fill_any_like_values(X: Array, *, value: float, dtype: int = -1) -> Array:
+    return np.full(X.shape, value, X.dtype if dtype < 0 else numpy_dtype(dtype))
 
 
 formula("fill_zeros_like", "np.zeros({X}.shape, {X}.dtype)")
@@ -111,7 +102,7 @@ def _assign(X: Any) -> Any:
 
 
 def copied(value: Any) -> Any:
-    """A copy of a variable's value that shares no memory with it. Raises ValueError for what can't be copied."""
+    """A copy of a value that shares no memory with it. Raises ValueError for a value that can't be copied."""
     if isinstance(value, SelectedRows):
         return SelectedRows(value.rows.copy(), value.value.copy(), value.height)
     if isinstance(value, LoDTensor):

@@ -7,7 +7,7 @@ import numpy as np
 from pstranspile.ir.model import Op
 from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import first, numpy_dtype
-from pstranspile.ops.attributes import flag, int_attr
+from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.tensors.grids import diagonal_dims, eye_dims, no_diagonal_dims
 from pstranspile.values import Array
 
@@ -36,28 +36,14 @@ def _meshgrid_grad(Out_GRAD: list[Array]) -> list[Array]:
     ]
 
 
-@kernel("tril_triu")
-def _tril_triu_values(op: Op) -> Run:
-    return _triangle(op)
+@plain_kernel("tril_triu")
+def _tril_triu_values(X: Array, *, diagonal: int, lower: bool) -> Array:
+    return np.tril(X, diagonal) if lower else np.triu(X, diagonal)
 
 
-@kernel("tril_triu_grad", "X@GRAD", lod="none")
-def _tril_triu_grad(op: Op) -> Run:
-    triangle = _triangle(op)
-
-    def run(Out_GRAD: Array) -> Array:
-        return triangle(Out_GRAD)
-
-    return run
-
-
-def _triangle(op: Op) -> Run:
-    diagonal, lower = int_attr(op, "diagonal"), flag(op, "lower")
-
-    def run(X: Array) -> Array:
-        return np.tril(X, diagonal) if lower else np.triu(X, diagonal)
-
-    return run
+@plain_kernel("tril_triu_grad", "X@GRAD", lod="none")
+def _tril_triu_grad(Out_GRAD: Array, *, diagonal: int, lower: bool) -> Array:
+    return _tril_triu_values(Out_GRAD, diagonal=diagonal, lower=lower)
 
 
 @plain_kernel("diag", lod="none")
@@ -67,22 +53,17 @@ def _diag_values(Diagonal: Array) -> Array:
     return np.diag(Diagonal)
 
 
-@kernel("diag_embed", lod="none")
-def _diag_embed_values(op: Op) -> Run:
-    offset = int_attr(op, "offset")
-
-    def run(Input: Array) -> Array:
-        at = diagonal_dims(op, Input.ndim + 1)
-        if at is None:
-            raise ValueError(no_diagonal_dims(op, Input.ndim + 1))
-        count = Input.shape[-1]
-        size = count + abs(offset)
-        result = np.zeros((*Input.shape[:-1], size, size), Input.dtype)
-        places = np.arange(count)
-        result[..., places + max(-offset, 0), places + max(offset, 0)] = Input
-        return np.ascontiguousarray(np.moveaxis(result, (-2, -1), at))
-
-    return run
+@plain_kernel("diag_embed", lod="none")
+def _diag_embed_values(Input: Array, *, op: Op, offset: int) -> Array:
+    at = diagonal_dims(op, Input.ndim + 1)
+    if at is None:
+        raise ValueError(no_diagonal_dims(op, Input.ndim + 1))
+    count = Input.shape[-1]
+    size = count + abs(offset)
+    result = np.zeros((*Input.shape[:-1], size, size), Input.dtype)
+    places = np.arange(count)
+    result[..., places + max(-offset, 0), places + max(offset, 0)] = Input
+    return np.ascontiguousarray(np.moveaxis(result, (-2, -1), at))
 
 
 @kernel("eye")
@@ -105,4 +86,4 @@ def _linspace_values(Start: Array, Stop: Array, Num: Array) -> Array:
     start, stop = Start.reshape(-1)[0], Stop.reshape(-1)[0]
     result = np.full(count, (stop - start) / Start.dtype.type(max(count - 1, 1)))
     result[0] = start
-    return np.add.accumulate(result)  # as Fluid adds them up, also in f32
+    return np.add.accumulate(result)  # accumulated as in Fluid, also in f32

@@ -1,11 +1,11 @@
-"""Kernels. Elements and rows chosen by index, or put there."""
+"""Kernels. Elements and rows gathered and scattered by index."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import check_ids, first, numpy_dtype
 from pstranspile.kernels.rows import add_rows
 from pstranspile.ops.attributes import flag, int_attr
@@ -23,50 +23,37 @@ def _gather_values(X: Array, Index: Array) -> Array:
     return X[_row_numbers(Index, len(X), "Index")]
 
 
-@kernel("gather_grad", "X@GRAD")
-def _gather_grad(op: Op) -> Run:
-    overwrite = flag(op, "overwrite")
-
-    def run(X: Array, Index: Array, Out_GRAD: Array) -> Array:
-        result = np.zeros(X.shape, Out_GRAD.dtype)
-        numbers = _row_numbers(Index, len(X), "Index")
-        if overwrite:
-            result[numbers] = Out_GRAD  # the last one stays where numbers repeat
-        else:
-            add_rows(result, numbers, Out_GRAD)
-        return result
-
-    return run
+@plain_kernel("gather_grad", "X@GRAD")
+def _gather_grad(X: Array, Index: Array, Out_GRAD: Array, *, overwrite: bool) -> Array:
+    result = np.zeros(X.shape, Out_GRAD.dtype)
+    numbers = _row_numbers(Index, len(X), "Index")
+    if overwrite:
+        result[numbers] = Out_GRAD  # the last one wins where numbers repeat
+    else:
+        add_rows(result, numbers, Out_GRAD)
+    return result
 
 
-@kernel("scatter", lod="none")
-def _scatter_values(op: Op) -> Run:
-    overwrite = flag(op, "overwrite")
-
-    def run(X: Array, Ids: Array, Updates: Array) -> Array:
-        result, numbers = X.copy(), _row_numbers(Ids, len(X), "Ids")
-        if overwrite:
-            result[numbers] = Updates
-        else:
-            result[numbers] = 0
-            add_rows(result, numbers, Updates)
-        return result
-
-    return run
+@plain_kernel("scatter", lod="none")
+def _scatter_values(X: Array, Ids: Array, Updates: Array, *, overwrite: bool) -> Array:
+    result, numbers = X.copy(), _row_numbers(Ids, len(X), "Ids")
+    if overwrite:
+        result[numbers] = Updates
+    else:
+        result[numbers] = 0
+        add_rows(result, numbers, Updates)
+    return result
 
 
-@kernel("scatter_grad", "X@GRAD Updates@GRAD")
-def _scatter_grad_values(op: Op) -> Run:
-    wants_x, wants_updates = wanted(op, "X@GRAD"), wanted(op, "Updates@GRAD")
-
-    def run(Ids: Array, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
-        numbers, x_grad = _row_numbers(Ids, len(Out_GRAD), "Ids"), None
-        if wants_x:
-            x_grad = Out_GRAD.copy()
-            x_grad[numbers] = 0
-        return x_grad, Out_GRAD[numbers] if wants_updates else None
-
-    return run
+@plain_kernel("scatter_grad", "X@GRAD Updates@GRAD")
+def _scatter_grad_values(
+    Ids: Array, Out_GRAD: Array, *, wants_X_GRAD: bool, wants_Updates_GRAD: bool
+) -> tuple[Array | None, Array | None]:
+    numbers, x_grad = _row_numbers(Ids, len(Out_GRAD), "Ids"), None
+    if wants_X_GRAD:
+        x_grad = Out_GRAD.copy()
+        x_grad[numbers] = 0
+    return x_grad, Out_GRAD[numbers] if wants_Updates_GRAD else None
 
 
 @kernel("one_hot one_hot_v2")
@@ -85,7 +72,7 @@ def _one_hot_values(op: Op) -> Run:
 
 
 def _places(index: Array, dims: tuple[int, ...]) -> tuple[Array, ...]:
-    """The positions in the last dim of `index` as one array of numbers for each of the first dims."""
+    """The last dim of `index` as one array of positions for each of the leading dims of the target."""
     if index.ndim < 2:
         raise ValueError(f"Index has dims {list(index.shape)}, it must have at least two")
     if index.shape[-1] > len(dims):
@@ -96,7 +83,7 @@ def _places(index: Array, dims: tuple[int, ...]) -> tuple[Array, ...]:
 
 
 def _added(target: Array, index: Array, values: Array) -> Array:
-    """Adds the values at the positions of `index` in `target`, in place and in order; positions may repeat."""
+    """Adds the values at the positions of `index` to `target`, in place and in order. Positions may repeat."""
     places, depth = _places(index, target.shape), index.shape[-1]
     picked = (*index.shape[:-1], *target.shape[depth:])
     if values.shape != picked:
@@ -128,39 +115,26 @@ def _scatter_nd_add_values(X: Array, Index: Array, Updates: Array) -> Array:
     return _added(X.copy(), Index, Updates)
 
 
-@kernel("scatter_nd_add_grad", "X@GRAD Updates@GRAD", lod="none")
-def _scatter_nd_add_grad_values(op: Op) -> Run:
-    wants_updates = wanted(op, "Updates@GRAD")
-
-    def run(Index: Array, Out_GRAD: Array) -> tuple[Array, Array | None]:
-        return Out_GRAD.copy(), Out_GRAD[_places(Index, Out_GRAD.shape)] if wants_updates else None
-
-    return run
+@plain_kernel("scatter_nd_add_grad", "X@GRAD Updates@GRAD", lod="none")
+def _scatter_nd_add_grad_values(
+    Index: Array, Out_GRAD: Array, *, wants_Updates_GRAD: bool
+) -> tuple[Array, Array | None]:
+    return Out_GRAD.copy(), Out_GRAD[_places(Index, Out_GRAD.shape)] if wants_Updates_GRAD else None
 
 
-@kernel("index_select")
-def _index_select_values(op: Op) -> Run:
-    axis = int_attr(op, "dim")
-
-    def run(X: Array, Index: Array) -> Array:
-        check_ids(Index, X.shape[axis], "Index")
-        return np.take(X, Index.reshape(-1), axis=axis)
-
-    return run
+@plain_kernel("index_select")
+def _index_select_values(X: Array, Index: Array, *, dim: int) -> Array:
+    check_ids(Index, X.shape[dim], "Index")
+    return np.take(X, Index.reshape(-1), axis=dim)
 
 
-@kernel("index_select_grad", "X@GRAD", lod="none")
-def _index_select_grad(op: Op) -> Run:
-    axis = int_attr(op, "dim")
-
-    def run(X: Array, Index: Array, Out_GRAD: Array) -> Array:
-        check_ids(Index, X.shape[axis], "Index")
-        rows = np.moveaxis(X, axis, 0).shape
-        result = np.zeros(rows, Out_GRAD.dtype)
-        add_rows(result, Index.reshape(-1), np.moveaxis(Out_GRAD, axis, 0))
-        return np.ascontiguousarray(np.moveaxis(result, 0, axis))
-
-    return run
+@plain_kernel("index_select_grad", "X@GRAD", lod="none")
+def _index_select_grad(X: Array, Index: Array, Out_GRAD: Array, *, dim: int) -> Array:
+    check_ids(Index, X.shape[dim], "Index")
+    rows = np.moveaxis(X, dim, 0).shape
+    result = np.zeros(rows, Out_GRAD.dtype)
+    add_rows(result, Index.reshape(-1), np.moveaxis(Out_GRAD, dim, 0))
+    return np.ascontiguousarray(np.moveaxis(result, 0, dim))
 
 
 @plain_kernel("index_sample", lod="none")
@@ -191,7 +165,7 @@ def _multiplex_values(Ids: Array, X: list[Array]) -> Array:
 
 
 def _sources(ids: Array, parts: int, rows: int) -> Array:
-    """Which part each row comes from. Raises ValueError unless there is one for every row."""
+    """The part that each row comes from. Raises ValueError unless there is one for every row."""
     check_ids(ids, parts, "Ids")
     if ids.size != rows:
         raise ValueError(f"Ids has {ids.size} elements, but there are {rows} rows")

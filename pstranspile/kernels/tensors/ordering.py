@@ -1,4 +1,4 @@
-"""Kernels. Elements in order: sorted, the largest, without repeats."""
+"""Kernels. Sorting, top-k and unique elements."""
 
 from __future__ import annotations
 
@@ -14,27 +14,24 @@ from pstranspile.ops.attributes import flag, int_attr
 from pstranspile.values import Array
 
 
-@kernel("top_k", "Out Indices")
-def _top_k_values(op: Op) -> Run:
-    def run(X: Array, K: Array | None) -> tuple[Array, Array]:
-        k = int_attr(op, "k", 1) if K is None else first(K)
-        if not 1 <= k <= X.shape[-1]:
-            raise ValueError(f"k is {k}, but the rows of X have {X.shape[-1]} elements")
-        rows = X.reshape(prod(X.shape[:-1]), X.shape[-1])
-        places = rows.argmax(axis=1)[:, None] if k == 1 else _largest(rows, k)
-        dims = (*X.shape[:-1], k)
-        return rows[np.arange(len(rows))[:, None], places].reshape(dims), places.astype("int64").reshape(dims)
-
-    return run
+@plain_kernel("top_k", "Out Indices")
+def _top_k_values(X: Array, K: Array | None, *, op: Op) -> tuple[Array, Array]:
+    k = int_attr(op, "k", 1) if K is None else first(K)
+    if not 1 <= k <= X.shape[-1]:
+        raise ValueError(f"k is {k}, but the rows of X have {X.shape[-1]} elements")
+    rows = X.reshape(prod(X.shape[:-1]), X.shape[-1])
+    places = rows.argmax(axis=1)[:, None] if k == 1 else _largest(rows, k)
+    dims = (*X.shape[:-1], k)
+    return rows[np.arange(len(rows))[:, None], places].reshape(dims), places.astype("int64").reshape(dims)
 
 
 def _largest(rows: Array, k: int) -> Array:
-    """Where the k largest elements of each row are, from the largest down; of equal ones the first come first."""
+    """The indices of the k largest elements of each row, largest first. Ties keep their order."""
     width = rows.shape[1]
     if k * _FEW < width and rows.dtype.kind == "f" and not np.isnan(rows).any():
         least = np.partition(rows, width - k, axis=1)[:, width - k]
         wanted = rows >= least[:, None]
-        if np.count_nonzero(wanted) == k * len(rows):  # no other element equals the last one wanted
+        if np.count_nonzero(wanted) == k * len(rows):  # no other element equals the smallest chosen one
             places = wanted.nonzero()[1].reshape(-1, k)
             order = np.argsort(-rows[np.arange(len(rows))[:, None], places], axis=1, kind="stable")
             return np.take_along_axis(places, order, axis=1)
@@ -42,7 +39,7 @@ def _largest(rows: Array, k: int) -> Array:
 
 
 _FEW = 8
-"""Sorting whole rows costs less where more than one element in so many is wanted."""
+"""Sorting whole rows is faster if more than one of this many elements is wanted."""
 
 
 @plain_kernel("top_k_grad", "X@GRAD", lod="none")
@@ -58,7 +55,7 @@ def _arg_max_values(op: Op) -> Run:
 
 
 def places_found(op: Op, find: Callable[..., Array]) -> Run:
-    """The places along `axis` that `find` (numpy's argmax or argmin) gives, as the attributes of the op say."""
+    """The indices along `axis` that `find` (numpy's argmax or argmin) gives, as the op's attributes ask."""
     axis, keep, number = int_attr(op, "axis"), flag(op, "keepdims"), int_attr(op, "dtype", -1)
     made = numpy_dtype(number) if number >= 0 else "int64"
 
@@ -75,34 +72,24 @@ def _arg_min_values(op: Op) -> Run:
 
 
 def sorting_order(x: Array, axis: int, descending: bool) -> Array:
-    """The places of the elements of x along `axis` in order. Equal ones stay as they stood, NaN is the largest."""
+    """The indices that sort x along `axis`. Ties keep their order; NaN is the largest."""
     if not descending:
         return np.argsort(x, axis=axis, kind="stable")
-    # ascending from the far end, so that equal ones come out in their own order when it is turned around
+    # ascending on the reversed rows, so that ties keep their order after the final reversal
     return x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
 
 
-@kernel("argsort", "Out Indices")
-def _argsort_values(op: Op) -> Run:
-    axis, descending = int_attr(op, "axis", -1), flag(op, "descending")
-
-    def run(X: Array) -> tuple[Array, Array]:
-        places = sorting_order(X, axis, descending)
-        return np.take_along_axis(X, places, axis=axis), places.astype("int64", copy=False)
-
-    return run
+@plain_kernel("argsort", "Out Indices")
+def _argsort_values(X: Array, *, axis: int = -1, descending: bool) -> tuple[Array, Array]:
+    places = sorting_order(X, axis, descending)
+    return np.take_along_axis(X, places, axis=axis), places.astype("int64", copy=False)
 
 
-@kernel("argsort_grad", "X@GRAD")
-def _argsort_grad(op: Op) -> Run:
-    axis = int_attr(op, "axis", -1)
-
-    def run(X: Array, Indices: Array, Out_GRAD: Array) -> Array:
-        result = np.empty(X.shape, Out_GRAD.dtype)
-        np.put_along_axis(result, Indices, Out_GRAD, axis=axis)
-        return result
-
-    return run
+@plain_kernel("argsort_grad", "X@GRAD")
+def _argsort_grad(X: Array, Indices: Array, Out_GRAD: Array, *, axis: int = -1) -> Array:
+    result = np.empty(X.shape, Out_GRAD.dtype)
+    np.put_along_axis(result, Indices, Out_GRAD, axis=axis)
+    return result
 
 
 @kernel("unique unique_with_counts", "Out Index Count", lod="none")
@@ -111,7 +98,7 @@ def _unique_values(op: Op) -> Run:
 
     def run(X: Array) -> tuple[Array, Array, Array | None]:
         _, starts, places = np.unique(X, return_index=True, return_inverse=True, equal_nan=False)
-        order = np.argsort(starts)  # elements stand where they first occur, not sorted
+        order = np.argsort(starts)  # elements in order of first occurrence, not sorted
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
         index = rank[places.reshape(-1)]

@@ -6,7 +6,7 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.kernels.kernel import Run, kernel, plain_kernel
-from pstranspile.kernels.numeric import first
+from pstranspile.kernels.numeric import listed
 from pstranspile.kernels.rows import add_rows
 from pstranspile.ops.attributes import ints_attr, real, text
 from pstranspile.ops.shapes import Dims
@@ -15,7 +15,7 @@ from pstranspile.values import Array
 
 
 def _inner(dims: Dims, padding: Padding) -> tuple[slice, ...]:
-    """Where the elements are inside their padding."""
+    """The slice of the elements inside their padding."""
     return tuple(slice(before, before + dim) for dim, (before, _) in zip(dims, padding, strict=True))
 
 
@@ -40,9 +40,8 @@ def _pad_grad(op: Op) -> Run:
     return run
 
 
-def _given_padding(op: Op, held: Array | None) -> Padding:
-    listed = ints_attr(op, "paddings") if held is None else tuple(held.reshape(-1).tolist())
-    return image_padding(op, listed)
+def _given_padding(op: Op, paddings: Array | None) -> Padding:
+    return image_padding(op, listed(paddings, None, ints_attr(op, "paddings")))
 
 
 def _mode(op: Op, dims: Dims, padding: Padding) -> str:
@@ -55,55 +54,42 @@ def _mode(op: Op, dims: Dims, padding: Padding) -> str:
     return mode
 
 
-@kernel("pad2d")
-def _pad2d_values(op: Op) -> Run:
-    value = real(op, "pad_value")
-
-    def run(X: Array, Paddings: Array | None) -> Array:
-        padding = _given_padding(op, Paddings)
-        mode = _mode(op, X.shape, padding)
-        return np.pad(X, padding, constant_values=value) if mode == "constant" else np.pad(X, padding, mode=mode)
-
-    return run
+@plain_kernel("pad2d")
+def _pad2d_values(X: Array, Paddings: Array | None, *, op: Op, pad_value: float) -> Array:
+    padding = _given_padding(op, Paddings)
+    mode = _mode(op, X.shape, padding)
+    return np.pad(X, padding, constant_values=pad_value) if mode == "constant" else np.pad(X, padding, mode=mode)
 
 
-@kernel("pad2d_grad", "X@GRAD", lod="none")
-def _pad2d_grad(op: Op) -> Run:
-    def run(X: Array, Paddings: Array | None, Out_GRAD: Array) -> Array:
-        padding = _given_padding(op, Paddings)
-        mode = _mode(op, X.shape, padding)
-        if mode == "constant":
-            return np.ascontiguousarray(Out_GRAD[_inner(X.shape, padding)])
-        result = Out_GRAD
-        for axis, around in enumerate(padding):
-            if any(around):
-                source = np.pad(np.arange(X.shape[axis]), around, mode=mode)
-                result = folded(result, axis, source, X.shape[axis])
-        return result
-
-    return run
+@plain_kernel("pad2d_grad", "X@GRAD", lod="none")
+def _pad2d_grad(X: Array, Paddings: Array | None, Out_GRAD: Array, *, op: Op) -> Array:
+    padding = _given_padding(op, Paddings)
+    mode = _mode(op, X.shape, padding)
+    if mode == "constant":
+        return np.ascontiguousarray(Out_GRAD[_inner(X.shape, padding)])
+    result = Out_GRAD
+    for axis, around in enumerate(padding):
+        if any(around):
+            source = np.pad(np.arange(X.shape[axis]), around, mode=mode)
+            result = folded(result, axis, source, X.shape[axis])
+    return result
 
 
 def folded(gradient: Array, axis: int, source: Array, dim: int) -> Array:
-    """The gradient of `np.take(x, source, axis)`, where x has `dim` elements along the axis."""
+    """The adjoint of `np.take(x, source, axis)`, where x has `dim` elements along the axis."""
     moved = np.moveaxis(gradient, axis, 0)
     result = np.zeros((dim, *moved.shape[1:]), gradient.dtype)
     add_rows(result, source, moved)
     return np.ascontiguousarray(np.moveaxis(result, 0, axis))
 
 
-@kernel("pad_constant_like", lod="none")
-def _pad_constant_like_values(op: Op) -> Run:
-    value = real(op, "pad_value")
-
-    def run(X: Array, Y: Array) -> Array:
-        if X.ndim != Y.ndim or any(small > big for small, big in zip(Y.shape, X.shape, strict=True)):
-            raise ValueError(f"Y has the dims {list(Y.shape)}, which don't fit into those of X, {list(X.shape)}")
-        result = np.full(X.shape, value, Y.dtype)
-        result[tuple(map(slice, Y.shape))] = Y
-        return result
-
-    return run
+@plain_kernel("pad_constant_like", lod="none")
+def _pad_constant_like_values(X: Array, Y: Array, *, pad_value: float) -> Array:
+    if X.ndim != Y.ndim or any(small > big for small, big in zip(Y.shape, X.shape, strict=True)):
+        raise ValueError(f"Y has the dims {list(Y.shape)}, which don't fit into those of X, {list(X.shape)}")
+    result = np.full(X.shape, pad_value, Y.dtype)
+    result[tuple(map(slice, Y.shape))] = Y
+    return result
 
 
 @plain_kernel("pad_constant_like_grad", "Y@GRAD", lod="none")
@@ -111,15 +97,8 @@ def _pad_constant_like_grad(Y: Array, Out_GRAD: Array) -> Array:
     return np.ascontiguousarray(Out_GRAD[tuple(map(slice, Y.shape))])
 
 
-def _listed(op: Op, name: str, tensor: Array | None, parts: list[Array] | None) -> Dims:
-    """Numbers from a list of tensors, a tensor or an attribute, the first of them that is there."""
-    if parts:
-        return tuple(int(first(part)) for part in parts)
-    return ints_attr(op, name) if tensor is None else tuple(tensor.reshape(-1).tolist())
-
-
 def _window(x: Array, offsets: Dims, shape: Dims) -> tuple[slice, ...]:
-    """The part of x that is taken; -1 in `shape` goes on to the end. Raises ValueError where x has less."""
+    """The slice of x that is taken; -1 in `shape` means up to the end. Raises ValueError if x is smaller."""
     offsets = offsets or (0,) * x.ndim
     if len(offsets) != x.ndim or len(shape) != x.ndim:
         raise ValueError(f"X has {x.ndim} dims, offsets is {list(offsets)}, shape is {list(shape)}")
@@ -132,13 +111,14 @@ def _window(x: Array, offsets: Dims, shape: Dims) -> tuple[slice, ...]:
     return tuple(result)
 
 
-@kernel("crop", lod="none")
-def _crop_values(op: Op) -> Run:
-    def run(X: Array, Y: Array | None, Offsets: Array | None) -> Array:
-        shape = ints_attr(op, "shape") if Y is None else Y.shape
-        return X[_window(X, _listed(op, "offsets", Offsets, None), shape)].copy()
+def _offsets(op: Op, tensor: Array | None, parts: list[Array] | None) -> Dims:
+    return listed(None if parts else tensor, parts, ints_attr(op, "offsets"))
 
-    return run
+
+@plain_kernel("crop", lod="none")
+def _crop_values(X: Array, Y: Array | None, Offsets: Array | None, *, op: Op) -> Array:
+    shape = ints_attr(op, "shape") if Y is None else Y.shape
+    return X[_window(X, listed(Offsets, None, ints_attr(op, "offsets")), shape)].copy()
 
 
 @kernel("crop_tensor", lod="none")
@@ -150,17 +130,14 @@ def _crop_tensor_values(op: Op) -> Run:
         ShapeTensor: list[Array] | None,
         OffsetsTensor: list[Array] | None,
     ) -> Array:
-        offsets = _listed(op, "offsets", Offsets, OffsetsTensor)
-        return X[_window(X, offsets, _listed(op, "shape", Shape, ShapeTensor))].copy()
+        dims = listed(None if ShapeTensor else Shape, ShapeTensor, ints_attr(op, "shape"))
+        return X[_window(X, _offsets(op, Offsets, OffsetsTensor), dims)].copy()
 
     return run
 
 
-@kernel("crop_grad crop_tensor_grad", "X@GRAD", lod="none")
-def _crop_grad(op: Op) -> Run:
-    def run(X: Array, Offsets: Array | None, OffsetsTensor: list[Array] | None, Out_GRAD: Array) -> Array:
-        result = np.zeros(X.shape, Out_GRAD.dtype)
-        result[_window(X, _listed(op, "offsets", Offsets, OffsetsTensor), Out_GRAD.shape)] = Out_GRAD
-        return result
-
-    return run
+@plain_kernel("crop_grad crop_tensor_grad", "X@GRAD", lod="none")
+def _crop_grad(X: Array, Offsets: Array | None, OffsetsTensor: list[Array] | None, Out_GRAD: Array, *, op: Op) -> Array:
+    result = np.zeros(X.shape, Out_GRAD.dtype)
+    result[_window(X, _offsets(op, Offsets, OffsetsTensor), Out_GRAD.shape)] = Out_GRAD
+    return result

@@ -1,6 +1,6 @@
-"""Kernels. Random numbers, and what is chosen by them.
+"""Kernels. Random tensors, dropout, shuffling and random crops.
 
-Parts of images are drawn as Fluid draws them: by C++'s `minstd_rand`, x -> 48271 * x mod 2**31 - 1.
+Crops are drawn as in Fluid, by C++'s `minstd_rand`: x -> 48271 * x mod 2**31 - 1.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from pstranspile.kernels.random.streams import (
 )
 from pstranspile.kernels.rows import as_declared
 from pstranspile.kernels.tensors.fill import asked_dims, dims_like
-from pstranspile.ops.attributes import flag, int_attr, ints_attr, real, text
+from pstranspile.ops.attributes import flag, int_attr, real, text
+from pstranspile.ops.shapes import Dims
 from pstranspile.values import Array, LoDTensor, SelectedRows
 
 # Numbers belong to elements of the output variable, see pstranspile.kernels.random.streams.
@@ -39,7 +40,7 @@ Draw: TypeAlias = Callable[[Source, int, int], Array]
 
 
 def drawer(op: Op, kind: str) -> Draw:
-    """What draws the numbers of an op of this type, by its attributes. Raises ValueError."""
+    """The function that draws the numbers of an op of this type with its attributes. Raises ValueError."""
     return _uniform(op) if kind == "uniform_random" else _normal(op, truncated=kind.startswith("truncated"))
 
 
@@ -54,7 +55,7 @@ def _uniform(op: Op) -> Draw:
     def draw(key: Source, offset: int, count: int) -> Array:
         drawn = uniform(key, offset, count, low, high, kind)
         if diagonal > 0:
-            first, end = -(-offset // apart), min(diagonal, -(-(offset + count) // apart))  # of those in this slice
+            first, end = -(-offset // apart), min(diagonal, -(-(offset + count) // apart))  # those of this slice
             drawn[first * apart - offset : max(end * apart - offset, 0) : apart] = value
         return drawn
 
@@ -102,7 +103,7 @@ def _random_like(op: Op) -> Run:
 
 
 def _kept_share(op: Op) -> tuple[float, float]:
-    """What elements are divided by that dropout keeps in training, and what all are multiplied with in test."""
+    """The divisor of the kept elements in training, and the factor of all elements in test mode."""
     rate, way = real(op, "dropout_prob"), text(op, "dropout_implementation")
     if not 0 <= rate <= 1:
         raise ValueError(f"dropout_prob is {rate!r}, not a probability")
@@ -120,7 +121,7 @@ def _dropout_values(op: Op) -> Run:
     fixed, names, source = flag(op, "fix_seed"), op.outputs.get("Mask") or op.outputs["Out"], op.inputs["X"][0]
 
     def kept(x: Array, lod: list[list[int]] | None, own_seed: Any, surroundings: Surroundings) -> Array:
-        if own_seed is not None or fixed:  # a fixed seed promises Fluid's own numbers
+        if own_seed is not None or fixed:  # a fixed seed gives the same numbers as in Fluid
             rows = surroundings.rows(source, x.shape, lod) or row_numbers.Rows.one(x.size)
             given = own_seed.data if isinstance(own_seed, LoDTensor) else own_seed
             return fluid_uniform_of(seed if given is None else int(first(given)), rows) >= rate
@@ -186,32 +187,24 @@ def _randperm(op: Op) -> Run:
     return run
 
 
-@kernel("sampling_id", lod="own")
-def _sampling_id(op: Op) -> Run:
-    low, high = real(op, "min"), real(op, "max")
-
-    def run(X: Array | LoDTensor, surroundings: Surroundings) -> Array:
-        x, lod = (X.data, X.lod) if isinstance(X, LoDTensor) else (X, None)
-        key, offset = surroundings.stream(op.outputs["Out"][0], int_attr(op, "seed"), op.inputs["X"][0], (len(x),), lod)
-        drawn = uniform(key, offset, len(x), low, high, "float64")
-        above = np.cumsum(x, axis=1, dtype="float64") > drawn[:, None]
-        return np.where(above.any(axis=1), above.argmax(axis=1), x.shape[1] - 1)
-
-    return run
+@plain_kernel("sampling_id", lod="own")
+def _sampling_id(X: Array | LoDTensor, surroundings: Surroundings, *, op: Op, min: float, max: float) -> Array:
+    x, lod = (X.data, X.lod) if isinstance(X, LoDTensor) else (X, None)
+    key, offset = surroundings.stream(op.outputs["Out"][0], int_attr(op, "seed"), op.inputs["X"][0], (len(x),), lod)
+    drawn = uniform(key, offset, len(x), min, max, "float64")
+    above = np.cumsum(x, axis=1, dtype="float64") > drawn[:, None]
+    return np.where(above.any(axis=1), above.argmax(axis=1), x.shape[1] - 1)
 
 
-@kernel("shuffle_batch", "Out ShuffleIdx SeedOut")
-def _shuffle_batch(op: Op) -> Run:
-    def run(X: Array, Seed: Array | None) -> tuple[Array, Array, Array]:
-        seed = int_attr(op, "startup_seed") if Seed is None else int(first(Seed))
-        key, rows = stream_key("shuffle_batch", seed), X.reshape(-1, X.shape[-1])
-        places = _order(key, 0, len(rows))
-        out = np.empty_like(rows)
-        out[places] = rows
-        following = (words(key, len(rows), 1) >> np.uint64(1)).astype("int64")
-        return out.reshape(X.shape), places.astype("int64"), following
-
-    return run
+@plain_kernel("shuffle_batch", "Out ShuffleIdx SeedOut")
+def _shuffle_batch(X: Array, Seed: Array | None, *, op: Op) -> tuple[Array, Array, Array]:
+    seed = int_attr(op, "startup_seed") if Seed is None else int(first(Seed))
+    key, rows = stream_key("shuffle_batch", seed), X.reshape(-1, X.shape[-1])
+    places = _order(key, 0, len(rows))
+    out = np.empty_like(rows)
+    out[places] = rows
+    following = (words(key, len(rows), 1) >> np.uint64(1)).astype("int64")
+    return out.reshape(X.shape), places.astype("int64"), following
 
 
 @plain_kernel("shuffle_batch_grad", "X@GRAD")
@@ -222,26 +215,21 @@ def _shuffle_batch_grad(ShuffleIdx: Array, Out_GRAD: Array) -> Array:
 _FACTOR, _MODULUS = 48271, (1 << 31) - 1
 
 
-@kernel("seed")
-def _seed_values(op: Op) -> Run:
-    seed = int_attr(op, "seed")
-
-    def run(surroundings: Surroundings) -> Array:
-        if seed:
-            return np.array([seed], "int32")
-        key, offset = surroundings.stream(op.outputs["Out"][0], 0)
-        return integers(key, offset, 1, 1, _MODULUS, "int32")
-
-    return run
+@plain_kernel("seed")
+def _seed_values(surroundings: Surroundings, *, op: Op, seed: int) -> Array:
+    if seed:
+        return np.array([seed], "int32")
+    key, offset = surroundings.stream(op.outputs["Out"][0], 0)
+    return integers(key, offset, 1, 1, _MODULUS, "int32")
 
 
 def _after(state: int, count: int) -> int:
-    """The state of the generator `count` steps on. A state that would stay 0 is taken for 1."""
+    """The state of the generator after `count` steps. A state of 0, which would stay 0, is replaced by 1."""
     return (state % (1 << 64) % _MODULUS or 1) * pow(_FACTOR, count, _MODULUS) % _MODULUS
 
 
 def _drawn(state: int, top: int) -> tuple[int, int]:
-    """A number of 0 .. top, and the state afterwards: numbers beyond a multiple of top + 1 are drawn again."""
+    """A number of 0 .. top, and the state afterwards. Numbers beyond a multiple of top + 1 are drawn again."""
     share = (_MODULUS - 2) // (top + 1)
     while True:
         state = _after(state, 1)
@@ -257,22 +245,19 @@ def _part(dims: tuple[int, ...], part: tuple[int, ...], state: int) -> tuple[sli
     return tuple(index)
 
 
-@kernel("random_crop", "Out SeedOut", lod="none")
-def _random_crop_values(op: Op) -> Run:
-    part = ints_attr(op, "shape")
-
-    def run(X: Array, Seed: Array | None, surroundings: Surroundings) -> tuple[Array, Array]:
-        lead = X.ndim - len(part)
-        if lead < 0 or any(whole < size for whole, size in zip(X.shape[lead:], part, strict=True)):
-            raise ValueError(f"X has dims {list(X.shape)}, it has no parts of dims {list(part)}")
-        seed = int_attr(op, "startup_seed") if Seed is None else first(Seed)
-        count = prod(X.shape[:lead])
-        whole = X.reshape(count, *X.shape[lead:])
-        result = np.empty((count, *part), X.dtype)
-        rows = surroundings.rows(op.inputs["X"][0], X.shape[:lead]) or Rows.one(count)
-        for number, place in enumerate(rows.positions().tolist()):
-            result[number] = whole[(number, *_part(X.shape[lead:], part, _after(seed, place * len(part))))]
-        following = _after(seed, rows.whole_elements() * len(part) + 1)
-        return result.reshape(*X.shape[:lead], *part), np.array([following], "int64")
-
-    return run
+@plain_kernel("random_crop", "Out SeedOut", lod="none")
+def _random_crop_values(
+    X: Array, Seed: Array | None, surroundings: Surroundings, *, op: Op, shape: Dims
+) -> tuple[Array, Array]:
+    lead = X.ndim - len(shape)
+    if lead < 0 or any(whole < size for whole, size in zip(X.shape[lead:], shape, strict=True)):
+        raise ValueError(f"X has dims {list(X.shape)}, it has no parts of dims {list(shape)}")
+    seed = int_attr(op, "startup_seed") if Seed is None else first(Seed)
+    count = prod(X.shape[:lead])
+    whole = X.reshape(count, *X.shape[lead:])
+    result = np.empty((count, *shape), X.dtype)
+    rows = surroundings.rows(op.inputs["X"][0], X.shape[:lead]) or Rows.one(count)
+    for number, place in enumerate(rows.positions().tolist()):
+        result[number] = whole[(number, *_part(X.shape[lead:], shape, _after(seed, place * len(shape))))]
+    following = _after(seed, rows.whole_elements() * len(shape) + 1)
+    return result.reshape(*X.shape[:lead], *shape), np.array([following], "int64")

@@ -1,4 +1,4 @@
-"""Kernels. Other shapes of the same elements. XShape holds the shape of X after a leading 0, and no data."""
+"""Kernels. Changes of shape. XShape holds the shape of X after a leading 0, and no data."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
 from pstranspile.kernels.numeric import first
 from pstranspile.kernels.tensors.fill import asked_dims
 from pstranspile.ops.attributes import int_attr, ints_attr
-from pstranspile.ops.shapes import size
+from pstranspile.ops.shapes import Dims, size
 from pstranspile.values import Array
 
 
 def _with_x_shape(op: Op, change: Callable[[Array], Array]) -> Callable[[Array], tuple[Array, Array | None]]:
-    """A copy of what `change` makes of X (X may be a parameter, which is updated in place later), and XShape."""
+    """The kernel that gives XShape and a copy of `change(X)`, as X may be updated in place later."""
     named = wanted(op, "XShape")
 
     def run(x: Array) -> tuple[Array, Array | None]:
@@ -25,22 +25,14 @@ def _with_x_shape(op: Op, change: Callable[[Array], Array]) -> Callable[[Array],
     return run
 
 
-@kernel("reshape reshape2", "Out XShape")
-def _reshape_values(op: Op) -> Run:
-    written = ints_attr(op, "shape")
-    named = wanted(op, "XShape")
-
-    def run(X: Array, Shape: Array | None, ShapeTensor: list[Array]) -> tuple[Array, Array | None]:
-        dims = (
-            written
-            if Shape is None and not ShapeTensor
-            else asked_dims(op, None if ShapeTensor else Shape, ShapeTensor)
-        )
-        if 0 in dims:
-            dims = [X.shape[at] if dim == 0 and at < X.ndim else dim for at, dim in enumerate(dims)]
-        return X.reshape(dims).copy(), np.empty((0, *X.shape), X.dtype) if named else None
-
-    return run
+@plain_kernel("reshape reshape2", "Out XShape")
+def _reshape_values(
+    X: Array, Shape: Array | None, ShapeTensor: list[Array], *, op: Op, shape: Dims, wants_XShape: bool
+) -> tuple[Array, Array | None]:
+    dims = shape if Shape is None and not ShapeTensor else asked_dims(op, None if ShapeTensor else Shape, ShapeTensor)
+    if 0 in dims:
+        dims = [X.shape[at] if dim == 0 and at < X.ndim else dim for at, dim in enumerate(dims)]
+    return X.reshape(dims).copy(), np.empty((0, *X.shape), X.dtype) if wants_XShape else None
 
 
 @kernel("transpose transpose2", "Out XShape", lod="none")

@@ -17,14 +17,14 @@ from pstranspile.arithmetic import (
     sum_over,
 )
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import all_ids, below_largest, check_ids
-from pstranspile.ops.attributes import flag, int_attr, real
+from pstranspile.ops.attributes import flag, int_attr
 from pstranspile.values import Array
 
 
 def _log(x: Array) -> Array:
-    """The logarithm; that of 0 is -1e20, so that losses stay finite, as in Fluid."""
+    """The logarithm, limited to +-1e20 as in Fluid so that losses stay finite."""
     lowest, highest = _bounds(x.dtype)
     result = log_of_each(x)
     return np.minimum(np.maximum(result, lowest, out=result), highest, out=result)
@@ -32,7 +32,7 @@ def _log(x: Array) -> Array:
 
 @lru_cache(8)
 def _bounds(kind: Any) -> tuple[Array, Array]:
-    """What logarithms are kept between, as arrays without dims, which numpy takes faster than Python's numbers."""
+    """The limits of logarithms as 0-d arrays, which numpy handles faster than Python numbers."""
     return np.array(-1e20, kind), np.array(1e20, kind)
 
 
@@ -41,7 +41,7 @@ def _sum_of_classes(x: Array) -> Array:
 
 
 def _picks(labels: Array, classes: int, ignore_index: int) -> tuple[Array, Array | None]:
-    """The class of every row, and which rows count (None: all). Rows that don't count get class 0.
+    """The class of every row, and a mask of the rows that count (None: all). Ignored rows get class 0.
 
     Raises ValueError for labels that are no class.
     """
@@ -58,19 +58,19 @@ def _label_shape(x: Array, label: Array) -> tuple[int, ...]:
 
 
 def _at_labels(x: Array, label: Array, ignore_index: int) -> tuple[Array, Array | None]:
-    """Of every row of x the element at its label, and which rows count."""
+    """The element of every row of x at its label, and a mask of the rows that count."""
     picks, counted = _picks(label, x.shape[-1], ignore_index)
     return x.reshape(-1)[_row_starts(x.size, x.shape[-1]) + picks], counted
 
 
 @lru_cache(8)
 def _row_starts(size: int, width: int) -> Array:
-    """Where the rows of an array begin among its elements, one after the other."""
+    """The flat index of the first element of each row."""
     return np.arange(size // max(width, 1)) * width
 
 
 def _put_at_labels(shape: tuple[int, ...], label: Array, value: Array, ignore_index: int) -> Array:
-    """Zeros of this shape, but `value` of every row that counts at its label."""
+    """Zeros of this shape with `value` at the labels of the rows that count."""
     result = np.zeros(shape, value.dtype)
     picks, counted = _picks(label, shape[-1], ignore_index)
     value = value.reshape(-1) if counted is None else np.where(counted, value.reshape(-1), 0)
@@ -107,33 +107,25 @@ def _cross_entropy_grad(op: Op) -> Run:
     return soft if flag(op, "soft_label") else hard
 
 
-@kernel("cross_entropy2", "Y XShape MatchX", lod="Y")
-def _cross_entropy2_values(op: Op) -> Run:
-    ignore_index = int_attr(op, "ignore_index", -100)
-
-    def run(X: Array, Label: Array) -> tuple[Array, Array, Array]:
-        match, counted = _at_labels(X, Label, ignore_index)
-        loss = -_log(match)
-        if counted is not None:
-            match, loss = np.where(counted, match, 0).astype(X.dtype), np.where(counted, loss, 0).astype(X.dtype)
-        of_match = (*X.shape[:-1], 1)
-        return loss.reshape(_label_shape(X, Label)), np.empty((*X.shape, 0), X.dtype), match.reshape(of_match)
-
-    return run
+@plain_kernel("cross_entropy2", "Y XShape MatchX", lod="Y")
+def _cross_entropy2_values(X: Array, Label: Array, *, ignore_index: int = -100) -> tuple[Array, Array, Array]:
+    match, counted = _at_labels(X, Label, ignore_index)
+    loss = -_log(match)
+    if counted is not None:
+        match, loss = np.where(counted, match, 0).astype(X.dtype), np.where(counted, loss, 0).astype(X.dtype)
+    of_match = (*X.shape[:-1], 1)
+    return loss.reshape(_label_shape(X, Label)), np.empty((*X.shape, 0), X.dtype), match.reshape(of_match)
 
 
-@kernel("cross_entropy_grad2", "X@GRAD")
-def _cross_entropy2_grad(op: Op) -> Run:
-    ignore_index = int_attr(op, "ignore_index", -100)
-
-    def run(Label: Array, XShape: Array, MatchX: Array, Y_GRAD: Array) -> Array:
-        return _put_at_labels(XShape.shape[:-1], Label, -Y_GRAD.reshape(MatchX.shape) / MatchX, ignore_index)
-
-    return run
+@plain_kernel("cross_entropy_grad2", "X@GRAD")
+def _cross_entropy2_grad(
+    Label: Array, XShape: Array, MatchX: Array, Y_GRAD: Array, *, ignore_index: int = -100
+) -> Array:
+    return _put_at_labels(XShape.shape[:-1], Label, -Y_GRAD.reshape(MatchX.shape) / MatchX, ignore_index)
 
 
 def _last(x: Array, axis: int) -> Array:
-    """x with this axis as its last."""
+    """x with this axis moved to the end."""
     return x if axis in (-1, x.ndim - 1) else np.moveaxis(x, axis, -1)
 
 
@@ -141,119 +133,87 @@ def _back(x: Array, axis: int) -> Array:
     return x if axis in (-1, x.ndim - 1) else np.ascontiguousarray(np.moveaxis(x, -1, axis))
 
 
-@kernel("softmax_with_cross_entropy", "Softmax Loss")
-def _softmax_with_cross_entropy_values(op: Op) -> Run:
-    axis, ignore_index, soft = int_attr(op, "axis", -1), int_attr(op, "ignore_index", -100), flag(op, "soft_label")
+@plain_kernel("softmax_with_cross_entropy", "Softmax Loss")
+def _softmax_with_cross_entropy_values(
+    Logits: Array, Label: Array, *, axis: int = -1, ignore_index: int = -100, soft_label: bool
+) -> tuple[Array, Array]:
+    logits, label = _last(Logits, axis), _last(Label, axis)
+    shifted = below_largest(logits, -1)
+    softmax, total = shares_of_exp(shifted.copy(), -1)
+    if soft_label:
+        loss = _sum_of_classes(label * minus_log_of_shares(softmax, shifted, total, lambda x: x))
+    else:
+        picks, counted = _picks(label, softmax.shape[-1], ignore_index)
+        places = _row_starts(softmax.size, softmax.shape[-1]) + picks
 
-    def run(Logits: Array, Label: Array) -> tuple[Array, Array]:
-        logits, label = _last(Logits, axis), _last(Label, axis)
-        shifted = below_largest(logits, -1)
-        softmax, total = shares_of_exp(shifted.copy(), -1)
-        if soft:
-            loss = _sum_of_classes(label * minus_log_of_shares(softmax, shifted, total, lambda x: x))
-        else:
-            picks, counted = _picks(label, softmax.shape[-1], ignore_index)
-            places = _row_starts(softmax.size, softmax.shape[-1]) + picks
+        def at_labels(x: Array) -> Array:
+            return x.reshape(-1)[places].reshape(total.shape)
 
-            def at_labels(x: Array) -> Array:
-                return x.reshape(-1)[places].reshape(total.shape)
-
-            loss = minus_log_of_shares(softmax, shifted, total, at_labels)
-            if counted is not None:
-                loss *= counted.reshape(total.shape)
-        return _back(softmax, axis), _back(loss, axis)
-
-    return run
-
-
-@kernel("softmax_with_cross_entropy_grad", "Logits@GRAD", lod="none")
-def _softmax_with_cross_entropy_grad(op: Op) -> Run:
-    axis, ignore_index, soft = int_attr(op, "axis", -1), int_attr(op, "ignore_index", -100), flag(op, "soft_label")
-
-    def run(Label: Array, Softmax: Array, Loss_GRAD: Array) -> Array:
-        softmax, label, gradient = _last(Softmax, axis), _last(Label, axis), _last(Loss_GRAD, axis)
-        if soft:
-            return _back((softmax - label) * gradient, axis)
-        result = np.multiply(softmax, gradient, order="C")
-        picks, counted = _picks(label, result.shape[-1], ignore_index)
-        result.reshape(-1)[_row_starts(result.size, result.shape[-1]) + picks] -= gradient.reshape(-1)
+        loss = minus_log_of_shares(softmax, shifted, total, at_labels)
         if counted is not None:
-            result.reshape(-1, result.shape[-1])[...] *= counted.reshape(-1, 1)
-        return _back(result, axis)
-
-    return run
+            loss *= counted.reshape(total.shape)
+    return _back(softmax, axis), _back(loss, axis)
 
 
-@kernel("sigmoid_cross_entropy_with_logits")
-def _sigmoid_cross_entropy_values(op: Op) -> Run:
-    ignore_index, normalize = int_attr(op, "ignore_index", -100), flag(op, "normalize")
+@plain_kernel("softmax_with_cross_entropy_grad", "Logits@GRAD", lod="none")
+def _softmax_with_cross_entropy_grad(
+    Label: Array, Softmax: Array, Loss_GRAD: Array, *, axis: int = -1, ignore_index: int = -100, soft_label: bool
+) -> Array:
+    softmax, label, gradient = _last(Softmax, axis), _last(Label, axis), _last(Loss_GRAD, axis)
+    if soft_label:
+        return _back((softmax - label) * gradient, axis)
+    result = np.multiply(softmax, gradient, order="C")
+    picks, counted = _picks(label, result.shape[-1], ignore_index)
+    result.reshape(-1)[_row_starts(result.size, result.shape[-1]) + picks] -= gradient.reshape(-1)
+    if counted is not None:
+        result.reshape(-1, result.shape[-1])[...] *= counted.reshape(-1, 1)
+    return _back(result, axis)
 
-    def run(X: Array, Label: Array) -> Array:
-        power = exp_of_each(-np.abs(X))
-        loss = np.maximum(X, 0) - X * Label + log1p_of_each(power)
-        return _counted(loss, Label, ignore_index, normalize)
 
-    return run
+@plain_kernel("sigmoid_cross_entropy_with_logits")
+def _sigmoid_cross_entropy_values(X: Array, Label: Array, *, ignore_index: int = -100, normalize: bool) -> Array:
+    power = exp_of_each(-np.abs(X))
+    loss = np.maximum(X, 0) - X * Label + log1p_of_each(power)
+    return _counted(loss, Label, ignore_index, normalize)
 
 
 def _counted(loss: Array, label: Array, ignore_index: int, normalize: bool) -> Array:
-    """`loss` where the label counts and 0 elsewhere; to normalize, divided by how many count.
+    """`loss` where the label counts and 0 elsewhere; to normalize, divided by the number of labels that count.
 
-    A label between two integers is compared as the one towards 0.
+    A fractional label is truncated for the comparison.
     """
     counts = np.trunc(label) != ignore_index
     loss = loss * counts
     return loss / max(int(np.count_nonzero(counts)), 1) if normalize else loss
 
 
-@kernel("sigmoid_cross_entropy_with_logits_grad", "X@GRAD", lod="none")
-def _sigmoid_cross_entropy_grad(op: Op) -> Run:
-    ignore_index, normalize = int_attr(op, "ignore_index", -100), flag(op, "normalize")
-
-    def run(X: Array, Label: Array, Out_GRAD: Array) -> Array:
-        return _counted((1 / (1 + exp_of_each(-X)) - Label) * Out_GRAD, Label, ignore_index, normalize)
-
-    return run
+@plain_kernel("sigmoid_cross_entropy_with_logits_grad", "X@GRAD", lod="none")
+def _sigmoid_cross_entropy_grad(
+    X: Array, Label: Array, Out_GRAD: Array, *, ignore_index: int = -100, normalize: bool
+) -> Array:
+    return _counted((1 / (1 + exp_of_each(-X)) - Label) * Out_GRAD, Label, ignore_index, normalize)
 
 
-@kernel("log_loss", "Loss")
-def _log_loss_values(op: Op) -> Run:
-    epsilon = real(op, "epsilon")
-
-    def run(Predicted: Array, Labels: Array) -> Array:
-        return -Labels * log(Predicted + epsilon) - (1 - Labels) * log(1 - Predicted + epsilon)
-
-    return run
+@plain_kernel("log_loss", "Loss")
+def _log_loss_values(Predicted: Array, Labels: Array, *, epsilon: float) -> Array:
+    return -Labels * log(Predicted + epsilon) - (1 - Labels) * log(1 - Predicted + epsilon)
 
 
-@kernel("log_loss_grad", "Predicted@GRAD", lod="none")
-def _log_loss_grad(op: Op) -> Run:
-    epsilon = real(op, "epsilon")
-
-    def run(Predicted: Array, Labels: Array, Loss_GRAD: Array) -> Array:
-        return Loss_GRAD * ((1 - Labels) / (1 - Predicted + epsilon) - Labels / (Predicted + epsilon))
-
-    return run
+@plain_kernel("log_loss_grad", "Predicted@GRAD", lod="none")
+def _log_loss_grad(Predicted: Array, Labels: Array, Loss_GRAD: Array, *, epsilon: float) -> Array:
+    return Loss_GRAD * ((1 - Labels) / (1 - Predicted + epsilon) - Labels / (Predicted + epsilon))
 
 
-@kernel("huber_loss", "Residual Out", lod="Out")
-def _huber_loss_values(op: Op) -> Run:
-    delta = real(op, "delta")
-
-    def run(X: Array, Y: Array) -> tuple[Array, Array]:
-        residual = Y - X
-        size = np.abs(residual)
-        return residual, np.where(size <= delta, 0.5 * residual * residual, delta * (size - 0.5 * delta))
-
-    return run
+@plain_kernel("huber_loss", "Residual Out", lod="Out")
+def _huber_loss_values(X: Array, Y: Array, *, delta: float) -> tuple[Array, Array]:
+    residual = Y - X
+    size = np.abs(residual)
+    return residual, np.where(size <= delta, 0.5 * residual * residual, delta * (size - 0.5 * delta))
 
 
-@kernel("huber_loss_grad", "X@GRAD Y@GRAD", lod="none")
-def _huber_loss_grad_values(op: Op) -> Run:
-    delta, wants_y = real(op, "delta"), wanted(op, "Y@GRAD")
-
-    def run(Residual: Array, Out_GRAD: Array) -> tuple[Array, Array | None]:
-        slope = np.clip(Residual, -delta, delta) * Out_GRAD
-        return -slope, slope if wants_y else None
-
-    return run
+@plain_kernel("huber_loss_grad", "X@GRAD Y@GRAD", lod="none")
+def _huber_loss_grad_values(
+    Residual: Array, Out_GRAD: Array, *, delta: float, wants_Y_GRAD: bool
+) -> tuple[Array, Array | None]:
+    slope = np.clip(Residual, -delta, delta) * Out_GRAD
+    return -slope, slope if wants_Y_GRAD else None

@@ -1,11 +1,11 @@
-"""Kernels. Losses of single elements: against a binary label, or of the order of two scores."""
+"""Kernels. Losses of single elements: against a binary label, or by the order of two scores."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel, plain_kernel
+from pstranspile.kernels.kernel import plain_kernel
 from pstranspile.kernels.numeric import check_ids, first, formula
 from pstranspile.ops.attributes import real
 from pstranspile.values import Array
@@ -42,15 +42,10 @@ def _modified_huber_loss_grad_values(Y: Array, IntermediateVal: Array, Out_GRAD:
     return (slope * (2 * Y - 1) * Out_GRAD.reshape(Y.shape)).astype(Out_GRAD.dtype)
 
 
-@kernel("margin_rank_loss", "Activated Out", lod="none")
-def _margin_rank_loss_values(op: Op) -> Run:
-    margin = real(op, "margin")
-
-    def run(X1: Array, X2: Array, Label: Array) -> tuple[Array, Array]:
-        loss = np.maximum(margin - Label * (X1 - X2), 0)
-        return (loss > 0).astype(loss.dtype), loss
-
-    return run
+@plain_kernel("margin_rank_loss", "Activated Out", lod="none")
+def _margin_rank_loss_values(X1: Array, X2: Array, Label: Array, *, margin: float) -> tuple[Array, Array]:
+    loss = np.maximum(margin - Label * (X1 - X2), 0)
+    return (loss > 0).astype(loss.dtype), loss
 
 
 @plain_kernel("margin_rank_loss_grad", "X1@GRAD X2@GRAD", lod="none")
@@ -73,9 +68,9 @@ def _rank_loss_grad(Label: Array, Left: Array, Right: Array, Out_GRAD: Array) ->
 
 
 def _focal_terms(op: Op, x: Array, label: Array, foreground: Array) -> tuple[Array, Array]:
-    """What the losses of elements whose class is the label, and of those whose class is not, are multiplied by.
+    """The factors of the losses of elements whose class is the label, and of all other elements.
 
-    Classes are numbered from 1 on; a label of 0 is the background, and rows of label -1 count nowhere.
+    Classes are numbered from 1 on. Label 0 is the background, and rows of label -1 are ignored.
     """
     check_ids(label + 1, x.shape[1] + 2, "the label plus 1,")
     count = max(first(foreground), 1)
@@ -85,34 +80,24 @@ def _focal_terms(op: Op, x: Array, label: Array, foreground: Array) -> tuple[Arr
     return is_class * x.dtype.type(alpha / count), is_other * x.dtype.type((1 - alpha) / count)
 
 
-@kernel("sigmoid_focal_loss")
-def _sigmoid_focal_loss_values(op: Op) -> Run:
-    gamma = real(op, "gamma")
-
-    def run(X: Array, Label: Array, FgNum: Array) -> Array:
-        of_class, of_others = _focal_terms(op, X, Label, FgNum)
-        share = 1 / (1 + np.exp(-X))
-        log = np.log(np.maximum(share, np.finfo("float32").tiny))
-        log_of_rest = -np.logaddexp(0, X, dtype=X.dtype)
-        return -of_class * (1 - share) ** gamma * log - of_others * share**gamma * log_of_rest
-
-    return run
+@plain_kernel("sigmoid_focal_loss")
+def _sigmoid_focal_loss_values(X: Array, Label: Array, FgNum: Array, *, op: Op, gamma: float) -> Array:
+    of_class, of_others = _focal_terms(op, X, Label, FgNum)
+    share = 1 / (1 + np.exp(-X))
+    log = np.log(np.maximum(share, np.finfo("float32").tiny))
+    log_of_rest = -np.logaddexp(0, X, dtype=X.dtype)
+    return -of_class * (1 - share) ** gamma * log - of_others * share**gamma * log_of_rest
 
 
-@kernel("sigmoid_focal_loss_grad", "X@GRAD", lod="none")
-def _sigmoid_focal_loss_grad(op: Op) -> Run:
-    gamma = real(op, "gamma")
-
-    def run(X: Array, Label: Array, FgNum: Array, Out_GRAD: Array) -> Array:
-        of_class, of_others = _focal_terms(op, X, Label, FgNum)
-        share = 1 / (1 + np.exp(-X))
-        log = np.log(np.maximum(share, np.finfo("float32").tiny))
-        log_of_rest = -np.logaddexp(0, X, dtype=X.dtype)
-        slope = of_class * (1 - share) ** gamma * (1 - share - gamma * share * log)
-        slope += of_others * share**gamma * (gamma * (1 - share) * log_of_rest - share)
-        return -slope * Out_GRAD
-
-    return run
+@plain_kernel("sigmoid_focal_loss_grad", "X@GRAD", lod="none")
+def _sigmoid_focal_loss_grad(X: Array, Label: Array, FgNum: Array, Out_GRAD: Array, *, op: Op, gamma: float) -> Array:
+    of_class, of_others = _focal_terms(op, X, Label, FgNum)
+    share = 1 / (1 + np.exp(-X))
+    log = np.log(np.maximum(share, np.finfo("float32").tiny))
+    log_of_rest = -np.logaddexp(0, X, dtype=X.dtype)
+    slope = of_class * (1 - share) ** gamma * (1 - share - gamma * share * log)
+    slope += of_others * share**gamma * (gamma * (1 - share) * log_of_rest - share)
+    return -slope * Out_GRAD
 
 
 @plain_kernel("teacher_student_sigmoid_loss", "Y")
@@ -127,15 +112,12 @@ def _teacher_student_sigmoid_loss_values(X: Array, Label: Array) -> Array:
     return loss.reshape(len(X), 1)
 
 
-@kernel("teacher_student_sigmoid_loss_grad", "X@GRAD", lod="each")
-def _teacher_student_sigmoid_loss_grad(op: Op) -> Run:
-    upper, lower = real(op, "soft_max_up_bound"), real(op, "soft_max_lower_bound")
-
-    def run(X: Array, Label: Array, Y_GRAD: Array) -> Array:
-        share = 1 / (1 + np.exp(-X))
-        without = np.where(Label < -1, share, share - 1)
-        slope = np.where(Label < 0, without, 2 * share - Label)
-        within = (lower < X) & (upper > X)
-        return slope * within * Y_GRAD.reshape(X.shape)
-
-    return run
+@plain_kernel("teacher_student_sigmoid_loss_grad", "X@GRAD", lod="each")
+def _teacher_student_sigmoid_loss_grad(
+    X: Array, Label: Array, Y_GRAD: Array, *, soft_max_up_bound: float, soft_max_lower_bound: float
+) -> Array:
+    share = 1 / (1 + np.exp(-X))
+    without = np.where(Label < -1, share, share - 1)
+    slope = np.where(Label < 0, without, 2 * share - Label)
+    within = (soft_max_lower_bound < X) & (soft_max_up_bound > X)
+    return slope * within * Y_GRAD.reshape(X.shape)

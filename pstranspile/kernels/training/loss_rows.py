@@ -6,15 +6,15 @@ import numpy as np
 
 from pstranspile.ir.attributes import float32
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
+from pstranspile.kernels.kernel import Run, kernel, per_op, plain_kernel, wanted
 from pstranspile.kernels.numeric import check_ids, first, formula
 from pstranspile.kernels.rows import add_rows
-from pstranspile.ops.attributes import flag, int_attr, real, text
+from pstranspile.ops.attributes import int_attr, real, text
 from pstranspile.values import Array
 
 
 def _reduction(op: Op, *more: str) -> str:
-    """How the losses are reduced. Raises ValueError for a way that the op does not know."""
+    """The op's reduction of the losses. Raises ValueError for one that the op does not know."""
     reduction = text(op, "reduction")
     known = ("none", "sum", "mean", *more)
     if reduction not in known:
@@ -22,15 +22,10 @@ def _reduction(op: Op, *more: str) -> str:
     return reduction
 
 
-@kernel("label_smooth")
-def _label_smooth_values(op: Op) -> Run:
-    epsilon = real(op, "epsilon")
-
-    def run(X: Array, PriorDist: Array | None) -> Array:
-        added = float32(epsilon / X.shape[-1]) if PriorDist is None else epsilon * PriorDist.reshape(-1)
-        return float32(1 - epsilon) * X + added
-
-    return run
+@plain_kernel("label_smooth")
+def _label_smooth_values(X: Array, PriorDist: Array | None, *, epsilon: float) -> Array:
+    added = float32(epsilon / X.shape[-1]) if PriorDist is None else epsilon * PriorDist.reshape(-1)
+    return float32(1 - epsilon) * X + added
 
 
 formula("label_smooth_grad", lambda op: f"{float32(1 - real(op, 'epsilon'))!r} * {{Out_GRAD}}", "X@GRAD", lod="none")
@@ -75,7 +70,7 @@ def _smooth_l1_loss_grad_values(op: Op) -> Run:
 
 
 def _against_label(x: Array, label: Array) -> tuple[Array, Array]:
-    """Of each row of x how far its elements are above that at the label, and where the label is."""
+    """For each row of x the excess of its elements over the one at the label, and a mask of the label."""
     rows = x.reshape(-1, x.shape[-1])
     check_ids(label, rows.shape[1], "the label")
     at = label.reshape(-1, 1) == np.arange(rows.shape[1])
@@ -125,7 +120,7 @@ def _kldiv_loss_grad(op: Op) -> Run:
 
 
 def _class_weights(op: Op, x: Array, label: Array, weight: Array | None) -> tuple[Array, Array]:
-    """The class of each label, 0 for ignored ones, and its weight, 0 for ignored ones; both of the label's dims."""
+    """The class and the weight of each label, both with the label's dims; both 0 for ignored labels."""
     ignored = label == int_attr(op, "ignore_index", -100)
     check_ids(label[~ignored], x.shape[1], "the label")
     classes = np.where(ignored, 0, label)
@@ -133,19 +128,16 @@ def _class_weights(op: Op, x: Array, label: Array, weight: Array | None) -> tupl
     return classes, np.where(ignored, 0, weights).astype(x.dtype)
 
 
-@kernel("nll_loss", "Out Total_weight", lod="none")
-def _nll_loss_values(op: Op) -> Run:
-    reduction = _reduction(op)
-
-    def run(X: Array, Label: Array, Weight: Array | None) -> tuple[Array, Array]:
-        classes, weights = _class_weights(op, X, Label, Weight)
-        loss = -weights * np.take_along_axis(X, np.expand_dims(classes, 1), axis=1)[:, 0]
-        if reduction == "none":
-            return loss, np.zeros(1, X.dtype)
-        loss, total = np.add.reduce(loss, axis=None).reshape(1), np.add.reduce(weights, axis=None).reshape(1)
-        return loss / total if reduction == "mean" and total.any() else loss, total
-
-    return run
+@plain_kernel("nll_loss", "Out Total_weight", lod="none")
+def _nll_loss_values(
+    X: Array, Label: Array, Weight: Array | None, *, op: Op, reduction: str = per_op(_reduction)
+) -> tuple[Array, Array]:
+    classes, weights = _class_weights(op, X, Label, Weight)
+    loss = -weights * np.take_along_axis(X, np.expand_dims(classes, 1), axis=1)[:, 0]
+    if reduction == "none":
+        return loss, np.zeros(1, X.dtype)
+    loss, total = np.add.reduce(loss, axis=None).reshape(1), np.add.reduce(weights, axis=None).reshape(1)
+    return loss / total if reduction == "mean" and total.any() else loss, total
 
 
 @kernel("nll_loss_grad", "X@GRAD", lod="none")
@@ -164,24 +156,21 @@ def _nll_loss_grad(op: Op) -> Run:
     return run
 
 
-@kernel("center_loss", "CentersOut SampleCenterDiff Loss", lod="Loss")
-def _center_loss_values(op: Op) -> Run:
-    updates = flag(op, "need_update")
-
-    def run(X: Array, Label: Array, Centers: Array, CenterUpdateRate: Array) -> tuple[Array, Array, Array]:
-        label = Label.reshape(-1)
-        check_ids(label, len(Centers), "the label")
-        difference = X - Centers[label]
-        loss = _row_sums(np.square(difference)) / 2
-        centers = Centers.copy()
-        if updates:
-            moved = np.zeros_like(Centers)
-            add_rows(moved, label, difference)
-            count = np.bincount(label, minlength=len(Centers)).astype(X.dtype)
-            centers += first(CenterUpdateRate) * moved / (1 + count).reshape(-1, *(1,) * (X.ndim - 1))
-        return centers, difference, loss
-
-    return run
+@plain_kernel("center_loss", "CentersOut SampleCenterDiff Loss", lod="Loss")
+def _center_loss_values(
+    X: Array, Label: Array, Centers: Array, CenterUpdateRate: Array, *, need_update: bool
+) -> tuple[Array, Array, Array]:
+    label = Label.reshape(-1)
+    check_ids(label, len(Centers), "the label")
+    difference = X - Centers[label]
+    loss = _row_sums(np.square(difference)) / 2
+    centers = Centers.copy()
+    if need_update:
+        moved = np.zeros_like(Centers)
+        add_rows(moved, label, difference)
+        count = np.bincount(label, minlength=len(Centers)).astype(X.dtype)
+        centers += first(CenterUpdateRate) * moved / (1 + count).reshape(-1, *(1,) * (X.ndim - 1))
+    return centers, difference, loss
 
 
 @plain_kernel("center_loss_grad", "X@GRAD", lod="none")

@@ -1,4 +1,4 @@
-"""Kernels. Measures of how good predictions are."""
+"""Kernels. Metrics of predictions."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def _auc_values(op: Op) -> Run:
     own, named = owned(op, "StatPos StatNeg"), wanted(op, "AUC")
 
     def histogram(bins: Array, stat: Array) -> tuple[Array, Array]:
-        """The new statistics, in place, and the histogram of them that counts (see `_slide`)."""
-        if steps == 0:  # Fluid's start-up makes one element too many, its op leaves it out
+        """Updates the statistics in place, and gives the histogram of them that counts (see `_slide`)."""
+        if steps == 0:  # Fluid's startup program makes one element too many, which the op ignores
             if stat.shape != (1, buckets):
                 stat = stat.reshape(-1)[:buckets].reshape(1, buckets).copy()
             np.add.at(stat[0], bins, 1)
@@ -50,9 +50,9 @@ def _auc_values(op: Op) -> Run:
 
 
 def _slide(flat: Array, bins: Array, buckets: int, steps: int) -> None:
-    """Puts the histogram of a step in the place of the oldest of the last `steps` ones, in place.
+    """Replaces the oldest of the last `steps` histograms by that of this step, in place.
 
-    The statistics are those histograms one after another, their sum, and the number of steps so far.
+    The statistics are these histograms one after another, their sum, and the number of steps so far.
     """
     at = int(flat[(steps + 1) * buckets]) % steps * buckets
     oldest, total = flat[at : at + buckets], flat[steps * buckets : (steps + 1) * buckets]
@@ -64,11 +64,11 @@ def _slide(flat: Array, bins: Array, buckets: int, steps: int) -> None:
 
 
 _LARGEST_EXACT = 1 << 61
-"""Below it, twice the area is a sum of 64-bit integers."""
+"""Below this, twice the area is a sum of 64-bit integers."""
 
 
 def _area(positive: Array, negative: Array) -> float:
-    """The area under the curve, by trapezoids; not divided when one of the classes is missing."""
+    """The area under the curve by trapezoids; not divided if one of the classes is missing."""
     below = np.add.accumulate(positive, dtype="int64")
     positives, negatives = below.item(-1), int(np.add.reduce(negative))
     whole = positives * negatives
@@ -82,13 +82,13 @@ def _area(positive: Array, negative: Array) -> float:
 
 
 def _share(part: Array, rest: Array) -> Array:
-    """part / (part + rest), 1 where both are 0, as nothing is wrong there."""
+    """part / (part + rest); 1 if both are 0, as nothing is wrong there."""
     whole = part + rest
     return np.where(whole > 0, part / np.where(whole > 0, whole, 1), 1)
 
 
 def _metrics(states: Array) -> Array:
-    """Precision, recall and F1: first of the means over classes, then of the sums over classes."""
+    """Precision, recall and F1: first macro-averaged over classes, then micro-averaged."""
     right, wrong, missed = states[:, 0], states[:, 1], states[:, 3]
     total, total_wrong, total_missed = right.sum(), wrong.sum(), missed.sum()
     macro = np.mean(_share(right, wrong)), np.mean(_share(right, missed))
@@ -121,7 +121,7 @@ def _precision_recall_values(op: Op) -> Run:
         result, wrong = sums(labels, weights * right), sums(indices, weights * ~right)
         missed = sums(labels, weights * ~right)
         states = np.stack([result, wrong, weights.sum(dtype="float64") - result - wrong - missed, missed], axis=1)
-        states[:, 2] = np.maximum(states[:, 2], 0)  # not less than 0 by rounding
+        states[:, 2] = np.maximum(states[:, 2], 0)  # rounding must not make it negative
         states = states.astype(MaxProbs.dtype)
         total = states if StatesInfo is None else states + StatesInfo
         return _metrics(states), _metrics(total), total
@@ -135,33 +135,30 @@ def _added(value: Array, more: list[Array] | None) -> Array:
     return value
 
 
-@kernel("mean_iou", "OutMeanIou OutWrong OutCorrect", lod="none")
-def _mean_iou_values(op: Op) -> Run:
-    classes = int_attr(op, "num_classes")
-
-    def run(
-        Predictions: Array,
-        Labels: Array,
-        InWrongs: list[Array] | None,
-        InCorrects: list[Array] | None,
-        InMeanIou: list[Array] | None,
-    ) -> tuple[Array, Array, Array]:
-        predicted, labels = Predictions.reshape(-1), Labels.reshape(-1)
-        check_ids(predicted, classes, "the prediction")
-        check_ids(labels, classes, "the label")
-        right = predicted == labels
-        wrong = np.bincount(predicted[~right], minlength=classes) + np.bincount(labels[~right], minlength=classes)
-        correct = np.bincount(predicted[right], minlength=classes)
-        wrong, correct = _added(wrong, InWrongs).astype("int32"), _added(correct, InCorrects).astype("int32")
-        seen = wrong + correct > 0
-        mean = np.mean(correct[seen] / (wrong + correct)[seen]) if seen.any() else 0.0
-        return _added(np.array([mean]), InMeanIou).astype("float32"), wrong, correct
-
-    return run
+@plain_kernel("mean_iou", "OutMeanIou OutWrong OutCorrect", lod="none")
+def _mean_iou_values(
+    Predictions: Array,
+    Labels: Array,
+    InWrongs: list[Array] | None,
+    InCorrects: list[Array] | None,
+    InMeanIou: list[Array] | None,
+    *,
+    num_classes: int,
+) -> tuple[Array, Array, Array]:
+    predicted, labels = Predictions.reshape(-1), Labels.reshape(-1)
+    check_ids(predicted, num_classes, "the prediction")
+    check_ids(labels, num_classes, "the label")
+    right = predicted == labels
+    wrong = np.bincount(predicted[~right], minlength=num_classes) + np.bincount(labels[~right], minlength=num_classes)
+    correct = np.bincount(predicted[right], minlength=num_classes)
+    wrong, correct = _added(wrong, InWrongs).astype("int32"), _added(correct, InCorrects).astype("int32")
+    seen = wrong + correct > 0
+    mean = np.mean(correct[seen] / (wrong + correct)[seen]) if seen.any() else 0.0
+    return _added(np.array([mean]), InMeanIou).astype("float32"), wrong, correct
 
 
 def _pairs(query: Array) -> tuple[Array, Array]:
-    """All pairs of rows of the same query, as the rows that come first and second; query by query."""
+    """All pairs of rows of the same query, as two arrays of rows, query by query."""
     order = np.argsort(query, kind="stable")
     ends = np.flatnonzero(np.diff(query[order])) + 1
     result = [rows[np.stack(np.triu_indices(len(rows), 1))] for rows in np.split(order, ends)]
@@ -169,35 +166,32 @@ def _pairs(query: Array) -> tuple[Array, Array]:
     return first, second
 
 
-@kernel("positive_negative_pair", "PositivePair NegativePair NeutralPair", lod="none")
-def _positive_negative_pair_values(op: Op) -> Run:
-    column = int_attr(op, "column")
-
-    def run(
-        Score: Array,
-        Label: Array,
-        QueryID: Array,
-        AccumulatePositivePair: Array | None,
-        AccumulateNegativePair: Array | None,
-        AccumulateNeutralPair: Array | None,
-        Weight: Array | None,
-    ) -> tuple[Array, Array, Array]:
-        score, label, query = Score[:, column], Label.reshape(-1), QueryID.reshape(-1)
-        weight = np.ones(len(score), Score.dtype) if Weight is None else Weight.reshape(-1)
-        first, second = _pairs(query)
-        differ = label[first] != label[second]
-        first, second = first[differ], second[differ]
-        counts = (weight[first] + weight[second]) / 2
-        scores, labels = score[first] - score[second], label[first] - label[second]
-        ordered = scores * labels > 0
-        # Pairs of equal scores count as negative, and as neutral too, as in Fluid
-        result = (counts[ordered], counts[~ordered], counts[scores == 0])
-        before = (AccumulatePositivePair, AccumulateNegativePair, AccumulateNeutralPair)
-        several = all(value is not None for value in before)
-        positive, negative, neutral = (
-            np.add.reduce(part, keepdims=True) + (value if several else 0)
-            for part, value in zip(result, before, strict=True)
-        )
-        return positive, negative, neutral
-
-    return run
+@plain_kernel("positive_negative_pair", "PositivePair NegativePair NeutralPair", lod="none")
+def _positive_negative_pair_values(
+    Score: Array,
+    Label: Array,
+    QueryID: Array,
+    AccumulatePositivePair: Array | None,
+    AccumulateNegativePair: Array | None,
+    AccumulateNeutralPair: Array | None,
+    Weight: Array | None,
+    *,
+    column: int,
+) -> tuple[Array, Array, Array]:
+    score, label, query = Score[:, column], Label.reshape(-1), QueryID.reshape(-1)
+    weight = np.ones(len(score), Score.dtype) if Weight is None else Weight.reshape(-1)
+    first, second = _pairs(query)
+    differ = label[first] != label[second]
+    first, second = first[differ], second[differ]
+    counts = (weight[first] + weight[second]) / 2
+    scores, labels = score[first] - score[second], label[first] - label[second]
+    ordered = scores * labels > 0
+    # Pairs of equal scores count as negative, and as neutral too, as in Fluid
+    result = (counts[ordered], counts[~ordered], counts[scores == 0])
+    before = (AccumulatePositivePair, AccumulateNegativePair, AccumulateNeutralPair)
+    several = all(value is not None for value in before)
+    positive, negative, neutral = (
+        np.add.reduce(part, keepdims=True) + (value if several else 0)
+        for part, value in zip(result, before, strict=True)
+    )
+    return positive, negative, neutral

@@ -1,4 +1,4 @@
-"""Kernels. Updates of parameters."""
+"""Kernels. Optimizers with one learning rate, and running sums of parameters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from pstranspile.arithmetic import norm, number_of
 from pstranspile.ir.model import Op
 from pstranspile.kernels.context import Surroundings
-from pstranspile.kernels.kernel import Run, in_place, kernel
+from pstranspile.kernels.kernel import Run, in_place, kernel, plain_kernel
 from pstranspile.kernels.numeric import first
 from pstranspile.kernels.optimizer_steps import owned, pieces, replaced, whole
 from pstranspile.kernels.random.streams import fluid_uniform, normal
@@ -17,7 +17,7 @@ from pstranspile.kernels.rows import AS_ROWS, add_rows, in_use, merge_rows, posi
 from pstranspile.ops.attributes import flag, int_attr, real
 from pstranspile.values import Array, SelectedRows
 
-# Kernels. Arrays are updated in place where the op reads and writes the same variable.
+# Arrays are updated in place if the op reads and writes the same variable.
 
 
 @kernel("sgd", "ParamOut")
@@ -174,7 +174,7 @@ def _dpsgd(op: Op) -> Run:
         (param,) = own(Param)
         if seed:
             noise = _fluid_noise(seed, param.dtype)
-        else:  # a stream of the gradient's, since that of a parameter is the same in every step
+        else:  # the stream of the gradient, because a parameter's stream is the same in every step
             noise = float(normal(*surroundings.stream(op.inputs["Grad"][0], 0), 1, dtype="float64")[0])
         rate, shift = first(LearningRate), noise * sigma / batch
         for g, p in whole(Grad, param):
@@ -185,35 +185,33 @@ def _dpsgd(op: Op) -> Run:
     return run
 
 
-@kernel(
+@plain_kernel(
     "average_accumulates",
     "out_sum_1 out_sum_2 out_sum_3 out_num_accumulates out_old_num_accumulates out_num_updates",
 )
-def _accumulate(op: Op) -> Run:
-    window = real(op, "average_window")
-    longest, shortest = int_attr(op, "max_average_window"), int_attr(op, "min_average_window")
-
-    def run(
-        param: Array,
-        in_sum_1: Array,
-        in_sum_2: Array,
-        in_sum_3: Array,
-        in_num_accumulates: Array,
-        in_old_num_accumulates: Array,
-        in_num_updates: Array,
-    ) -> tuple[Array, ...]:
-        updates, held, old = in_num_updates + 1, in_num_accumulates + 1, in_old_num_accumulates
-        sums = [in_sum_1 + param, in_sum_2, in_sum_3]
-        if first(updates) % _SUMMED_AT_MOST == 0:
-            sums = [np.zeros_like(param), in_sum_2 + sums[0], in_sum_3]
-        count = first(held)
-        if count >= shortest and count >= min(longest, first(updates) * window):
-            sums = [np.zeros_like(param), np.zeros_like(param), sums[0] + sums[1]]
-            old, held = held, np.zeros_like(held)
-        return (*sums, held, old, updates)
-
-    return run
+def _accumulate(
+    param: Array,
+    in_sum_1: Array,
+    in_sum_2: Array,
+    in_sum_3: Array,
+    in_num_accumulates: Array,
+    in_old_num_accumulates: Array,
+    in_num_updates: Array,
+    *,
+    average_window: float,
+    max_average_window: int,
+    min_average_window: int,
+) -> tuple[Array, ...]:
+    updates, accumulates, old = in_num_updates + 1, in_num_accumulates + 1, in_old_num_accumulates
+    sums = [in_sum_1 + param, in_sum_2, in_sum_3]
+    if first(updates) % _SUMMED_AT_MOST == 0:
+        sums = [np.zeros_like(param), in_sum_2 + sums[0], in_sum_3]
+    count = first(accumulates)
+    if count >= min_average_window and count >= min(max_average_window, first(updates) * average_window):
+        sums = [np.zeros_like(param), np.zeros_like(param), sums[0] + sums[1]]
+        old, accumulates = accumulates, np.zeros_like(accumulates)
+    return (*sums, accumulates, old, updates)
 
 
 _SUMMED_AT_MOST = 16384
-"""After so many updates the first sum goes into the second, so that small terms are not lost in a large sum."""
+"""After this many updates the first sum is added to the second, so that small terms are not lost in a large sum."""

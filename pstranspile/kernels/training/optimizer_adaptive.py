@@ -1,4 +1,4 @@
-"""Kernels. Updates of parameters with a rate for each element, from averages of its gradients."""
+"""Kernels. Optimizers with a learning rate for each element, from averages of its gradients."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pstranspile.kernels.rows import AS_ROWS, update_rows
 from pstranspile.ops.attributes import flag, real
 from pstranspile.values import Array, SelectedRows
 
-# Kernels. Arrays are updated in place where the op reads and writes the same variable.
+# Arrays are updated in place if the op reads and writes the same variable.
 
 
 class _AdamScales(NamedTuple):
-    """What Adam scales arrays by, as arrays without dims, which numpy takes faster than Python's numbers."""
+    """The factors of Adam as 0-d arrays, which numpy handles faster than Python numbers."""
 
     kept1: Array
     new1: Array
@@ -35,7 +35,7 @@ def _adam_scales(beta1: float, beta2: float, epsilon: float, kind: Any) -> _Adam
 
 
 def _adam_moments(scales: _AdamScales, g: Array | None, m: Array, v: Array) -> Array | None:
-    """Moves the moments towards a gradient and its square, in place; gives an array that may be written to."""
+    """Updates the moments with a gradient and its square, in place; gives a scratch array."""
     m *= scales.kept1
     v *= scales.kept2
     if g is None:
@@ -49,7 +49,7 @@ def _adam_moments(scales: _AdamScales, g: Array | None, m: Array, v: Array) -> A
 
 
 def _in_place(op: Op, slot: str) -> bool:
-    """Whether the op writes what is new into the variable of an input slot."""
+    """Whether the op writes the new value to the variable of an input slot."""
     return op.inputs.get(slot) == op.outputs.get(f"{slot}Out")
 
 
@@ -83,7 +83,7 @@ def _adam(op: Op) -> Run:
         power1, power2 = (
             (Beta1Pow * scales.kept1, Beta2Pow * scales.kept2) if alike else (Beta1Pow * beta1, Beta2Pow * beta2)
         )
-        # with sparse rows Fluid has advanced the powers before it uses them, if they are advanced in place
+        # for sparse rows, Fluid advances powers that are updated in place before it uses them
         used1, used2 = (power1, power2) if sparse and powers_in_place else (Beta1Pow, Beta2Pow)
         number = number_of(param)
         left1, left2 = float(number(1 - first(used1))), float(number(1 - first(used2)))
@@ -206,7 +206,7 @@ def _adadelta(op: Op) -> Run:
             change = root((b + epsilon) / (a + epsilon)) * g
             b *= rho
             b += (1 - rho) * (change * change)
-            # Fluid forms the step again, from the new average if that has taken the place of the old one
+            # Fluid computes the step again, from the new average if it is updated in place
             p -= root((b + epsilon) / (a + epsilon)) * g if in_place else change
         return param, of_grad, of_update
 
@@ -275,7 +275,7 @@ def _ftrl(op: Op) -> Run:
             z -= (after - before) / rate * p
             shrunk = np.sign(z) * l1 - z
             if power == -0.5:
-                after = np.sqrt(s)  # where it chooses between two values, Fluid takes roots one by one
+                after = np.sqrt(s)  # in a selection between two values, Fluid computes scalar roots
             p[...] = np.where(np.abs(z) > l1, shrunk / (after / rate + 2 * l2), 0)
         return param, square, linear
 

@@ -1,4 +1,4 @@
-"""Kernels. Losses that look at few classes of many."""
+"""Kernels. Losses over a few of many classes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.kernels.context import Surroundings
-from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.kernel import Run, kernel, per_op, plain_kernel, wanted
 from pstranspile.kernels.numeric import as_matrix, check_ids
 from pstranspile.kernels.random.mersenne import mersenne_words
 from pstranspile.kernels.random.row_numbers import Rows
@@ -64,11 +64,11 @@ def _sampler(op: Op) -> int:
 
 
 _Expected: TypeAlias = Callable[["Array | None", Array, Any], Array]
-"""From the listed probabilities, classes and an element type to how often each class is expected among the samples."""
+"""From the listed probabilities, classes and a dtype to the expected count of each class among the samples."""
 
 
 def _expected(op: Op) -> _Expected:
-    """How often classes are expected, as precise as a float32, since so it is in Fluid."""
+    """The function that gives expected counts of classes, rounded to float32 as in Fluid."""
     count, samples = int_attr(op, "num_total_classes"), np.float32(int_attr(op, "num_neg_samples"))
 
     def uniform(_custom: Array | None, classes: Array, dtype: Any) -> Array:
@@ -96,7 +96,7 @@ def _draw(op: Op, count: int, bits: _Bits, alias: Array | None, probabilities: A
         return (powers.astype("int64") - 1) % max(classes - 1, 1)
     if alias is None or probabilities is None:
         raise ValueError("sampler 2 needs CustomDistAlias and CustomDistAliasProbs")
-    # A. J. Walker's alias method: an even class, or its alias, as a second number says
+    # A. J. Walker's alias method: a uniform class or its alias, selected by a second number
     drawn = bits(32, 3 * count).reshape(-1, 3)
     chosen, fraction = evenly(drawn[:, 0], 32, classes), drawn[:, 1] * 2.0**-64 + drawn[:, 2] * 2.0**-32
     other = alias.reshape(-1)[chosen].astype("int64")
@@ -104,21 +104,21 @@ def _draw(op: Op, count: int, bits: _Bits, alias: Array | None, probabilities: A
 
 
 def evenly(words: Array, width: int, classes: int) -> Array:
-    """Classes from random words of this many bits, as C++'s uniform_int_distribution of g++ makes them."""
+    """Uniform classes from random words of this many bits, like g++'s uniform_int_distribution."""
     return np.minimum(words // np.uint64((2**width - 1) // classes), np.uint64(classes - 1)).astype("int64")
 
 
 _Bits: TypeAlias = Callable[[int, int], Array]
-"""From a width in bits (32 or 64) and a count to as many random words, as uint64."""
+"""From a width in bits (32 or 64) and a count to that many random words, as uint64."""
 
 
 def _random_bits(op: Op, rows: int, surroundings: Surroundings) -> _Bits:
-    """The words of the op's own seed, which are those that Fluid draws, or of the program's; as many for each row."""
+    """The random words of the op's seed, which Fluid draws, or of the program's; equally many for each row."""
     seed, source = int_attr(op, "seed"), op.inputs["Input"][0]
 
     def seeded(width: int, count: int) -> Array:
-        held = surroundings.rows(source, (rows, count // max(rows, 1))) or Rows.one(count)
-        places = held.positions()
+        batch_rows = surroundings.rows(source, (rows, count // max(rows, 1))) or Rows.one(count)
+        places = batch_rows.positions()
         most = int(places.max(initial=-1)) + 1
         if width == 64:
             return mersenne_words(seed, most)[places]
@@ -167,45 +167,43 @@ def _nce_values(op: Op) -> Run:
     return run
 
 
-@kernel("nce_grad", "Input@GRAD Weight@GRAD Bias@GRAD", lod="none")
-def _nce_grad(op: Op) -> Run:
-    sparse = flag(op, "is_sparse")
-    wants_input, wants_bias = wanted(op, "Input@GRAD"), wanted(op, "Bias@GRAD")
-    expected = _expected(op)
-
-    def run(
-        Input: Array,
-        Label: Array,
-        Weight: Array,
-        Bias: Array | None,
-        SampleWeight: Array | None,
-        CustomDistProbs: Array | None,
-        SampleLogits: Array,
-        SampleLabels: Array,
-        Cost_GRAD: Array,
-    ) -> tuple[Array | None, Array | SelectedRows, Array | None]:
-        share, classes, true = SampleLogits, SampleLabels, as_matrix(Label).shape[1]
-        noise = expected(CustomDistProbs, classes, share.dtype)
-        both = share + noise
-        gradient = share * (1 - share) / both
-        gradient[:, :true] = noise[:, :true] * (share[:, :true] - 1) / both[:, :true]
-        gradient *= Cost_GRAD.reshape(-1, 1)
-        if SampleWeight is not None:
-            gradient *= SampleWeight.reshape(-1, 1)
-        bias_grad = None
-        if wants_bias and Bias is not None:
-            bias_grad = _scattered((Bias.size,), classes, gradient.reshape(-1)).reshape(Bias.shape)
-        input_grad = _input_gradient(gradient, Weight, classes) if wants_input else None
-        return input_grad, _weight_gradient(gradient, Input, classes, None, Weight, sparse), bias_grad
-
-    return run
+@plain_kernel("nce_grad", "Input@GRAD Weight@GRAD Bias@GRAD", lod="none")
+def _nce_grad(
+    Input: Array,
+    Label: Array,
+    Weight: Array,
+    Bias: Array | None,
+    SampleWeight: Array | None,
+    CustomDistProbs: Array | None,
+    SampleLogits: Array,
+    SampleLabels: Array,
+    Cost_GRAD: Array,
+    *,
+    is_sparse: bool,
+    wants_Input_GRAD: bool,
+    wants_Bias_GRAD: bool,
+    expected: _Expected = per_op(_expected),
+) -> tuple[Array | None, Array | SelectedRows, Array | None]:
+    share, classes, true = SampleLogits, SampleLabels, as_matrix(Label).shape[1]
+    noise = expected(CustomDistProbs, classes, share.dtype)
+    both = share + noise
+    gradient = share * (1 - share) / both
+    gradient[:, :true] = noise[:, :true] * (share[:, :true] - 1) / both[:, :true]
+    gradient *= Cost_GRAD.reshape(-1, 1)
+    if SampleWeight is not None:
+        gradient *= SampleWeight.reshape(-1, 1)
+    bias_grad = None
+    if wants_Bias_GRAD and Bias is not None:
+        bias_grad = _scattered((Bias.size,), classes, gradient.reshape(-1)).reshape(Bias.shape)
+    input_grad = _input_gradient(gradient, Weight, classes) if wants_Input_GRAD else None
+    return input_grad, _weight_gradient(gradient, Input, classes, None, Weight, is_sparse), bias_grad
 
 
 # Kernels: hierarchical_sigmoid
 
 
 class _Paths(NamedTuple):
-    """The path of every row's class from the root, [rows, steps]: at each step a row of W, and the bit to predict.
+    """The path from the root to every row's class, [rows, steps]: at each step a row of W, and the bit to predict.
 
     Steps beyond the end of a path are not `used`.
     """
@@ -216,7 +214,7 @@ class _Paths(NamedTuple):
 
 
 def _paths(op: Op, label: Array, table: Array | None, code: Array | None) -> _Paths:
-    """Paths as given, or those of the complete binary tree whose leaves are numbered from num_classes on."""
+    """The given paths, or those of the complete binary tree whose leaves are numbered from num_classes on."""
     if table is not None:
         if code is None:
             raise ValueError("PathTable needs PathCode")
@@ -230,18 +228,15 @@ def _paths(op: Op, label: Array, table: Array | None, code: Array | None) -> _Pa
     return _Paths(np.where(used, (leaf >> (step + 1)) - 1, 0), (leaf >> step & 1).astype(bool) & used, used)
 
 
-@kernel("hierarchical_sigmoid", "Out PreOut", lod="Out")
-def _hierarchical_sigmoid_values(op: Op) -> Run:
-    def run(
-        X: Array, W: Array, Label: Array, PathTable: Array | None, PathCode: Array | None, Bias: Array | None
-    ) -> tuple[Array, Array]:
-        paths = _paths(op, Label, PathTable, PathCode)
-        scores = np.minimum(np.maximum(_scores(X, W, Bias, paths.nodes), -40), 40) * paths.used
-        # Steps beyond the end count with a score of 0, as in Fluid: each adds log(2) to the loss
-        losses = np.log1p(np.exp(scores))
-        return np.add.reduce(losses - scores * paths.bits, axis=1, keepdims=True), losses
-
-    return run
+@plain_kernel("hierarchical_sigmoid", "Out PreOut", lod="Out")
+def _hierarchical_sigmoid_values(
+    X: Array, W: Array, Label: Array, PathTable: Array | None, PathCode: Array | None, Bias: Array | None, *, op: Op
+) -> tuple[Array, Array]:
+    paths = _paths(op, Label, PathTable, PathCode)
+    scores = np.minimum(np.maximum(_scores(X, W, Bias, paths.nodes), -40), 40) * paths.used
+    # Steps beyond the end count with a score of 0, as in Fluid: each adds log(2) to the loss
+    losses = np.log1p(np.exp(scores))
+    return np.add.reduce(losses - scores * paths.bits, axis=1, keepdims=True), losses
 
 
 @kernel("hierarchical_sigmoid_grad", "X@GRAD W@GRAD Bias@GRAD", lod="each")

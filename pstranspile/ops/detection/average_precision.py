@@ -1,4 +1,4 @@
-"""How good what is found in images is: the mean average precision of classes, gathered over batches."""
+"""Mean average precision of detections, accumulated over batches."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ AP_TYPES = ("integral", "11point")
 
 @shape_rule("detection_map")
 def _detection_map(op: Op, types: Types) -> Types:
-    found, label = one(types, "DetectRes"), one(types, "Label")
-    if len(found.shape) != 2 or found.shape[1] not in (6, -1):
-        raise ShapeError(f"DetectRes is {describe(found)}, it must have label, score and box", "DetectRes")
+    detections, label = one(types, "DetectRes"), one(types, "Label")
+    if len(detections.shape) != 2 or detections.shape[1] not in (6, -1):
+        raise ShapeError(f"DetectRes is {describe(detections)}, it must have label, score and box", "DetectRes")
     if len(label.shape) != 2 or label.shape[1] not in (5, 6, -1):
         raise ShapeError(f"Label is {describe(label)}, it must have label, box, and maybe how difficult it is", "Label")
     if int_attr(op, "class_num") < 1:
         raise ShapeError(f"class_num is {int_attr(op, 'class_num')}, it must be above 0", "Label")
     one_of(op, "ap_type", AP_TYPES, "DetectRes")
-    # Fluid declares nothing of the dims of what is gathered
+    # Fluid does not declare the dims of the accumulated state
     return {
         "MAP": (TensorType(DType.FP32, (1,)),),
         "AccumPosCount": (None,),

@@ -1,7 +1,7 @@
-"""Boxes compared, encoded against others, decoded, and cut at the edges of images.
+"""Boxes: overlaps, codes relative to other boxes, and clipping.
 
-Boxes are their corners: left, top, right, bottom. Those in pixels (`box_normalized` false) include both edges: a box
-from 2 to 4 is 3 wide.
+A box is left, top, right, bottom. Boxes in pixels (`box_normalized` false) include both edges: a box from 2 to 4 is 3
+wide.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _box_coder(op: Op, types: Types) -> Types:
         raise ShapeError(f"axis is {axis}, it must be 0 or 1", "PriorBox")
     if len(target.shape) != 3 or target.shape[2] not in (4, -1):
         disagree("TargetBox", target, "PriorBox", prior)
-    return {"OutputBox": (target,)}  # as in Fluid, whether there are as many boxes is told in a run
+    return {"OutputBox": (target,)}  # as in Fluid, the number of boxes is checked at run time
 
 
 @shape_rule("box_clip")

@@ -1,4 +1,4 @@
-"""Masks of objects that train regions (Mask R-CNN, arXiv 1703.06870)."""
+"""Mask targets of regions (Mask R-CNN, arXiv 1703.06870)."""
 
 from __future__ import annotations
 

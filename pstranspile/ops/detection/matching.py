@@ -1,4 +1,4 @@
-"""Boxes matched with objects: which one each is to find, and which of those without object count in a loss."""
+"""Matching of boxes with objects, and the choice of boxes without objects that count in a loss."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def matrix(types: Types, slot: str) -> TensorType:
 
 
 def one_of(op: Op, name: str, values: tuple[str, ...], slot: str) -> str:
-    """A STRING attribute. Raises ShapeError for one that is none of the values."""
-    held = text(op, name)
-    if held not in values:
-        raise ShapeError(f"{name} is {held!r}, it must be {' or '.join(map(repr, values))}", slot)
-    return held
+    """A STRING attribute. Raises ShapeError if it is none of the values."""
+    tensor = text(op, name)
+    if tensor not in values:
+        raise ShapeError(f"{name} is {tensor!r}, it must be {' or '.join(map(repr, values))}", slot)
+    return tensor
 
 
 @shape_rule("bipartite_match")

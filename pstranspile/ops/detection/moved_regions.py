@@ -1,4 +1,4 @@
-"""Regions of feature maps brought to one size by samples that are moved."""
+"""Position-sensitive pooling of regions with learned offsets of the samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regions of feature maps brought to one size by integrals over their parts."""
+"""Regions of feature maps pooled by exact integration."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Boxes laid over the places of a feature map, from which objects are looked for.
+"""Prior boxes and anchors on the grid of a feature map.
 
-Boxes are their corners: left, top, right, bottom.
+A box is left, top, right, bottom.
 """
 
 from __future__ import annotations
@@ -65,17 +65,17 @@ SAME_RATIO = 1e-6
 
 def positive(op: Op, name: str) -> tuple[float, ...]:
     """A FLOATS attribute of sizes, ratios or distances. Raises ShapeError for one that is not above 0."""
-    held = reals_attr(op, name)
-    if not all(value > 0 for value in held):
-        raise ShapeError(f"{name} has {min(held)}, all must be above 0", "Input")
-    return held
+    tensor = reals_attr(op, name)
+    if not all(value > 0 for value in tensor):
+        raise ShapeError(f"{name} has {min(tensor)}, all must be above 0", "Input")
+    return tensor
 
 
 def expanded_ratios(op: Op) -> list[float]:
-    """The ratios of prior boxes: 1 first, each once, with `flip` also the inverse of each (float32)."""
+    """The distinct ratios of prior boxes, 1 first; with `flip` also the inverse of each (float32)."""
     result = [1.0]
     for ratio in positive(op, "aspect_ratios"):
-        if all(abs(ratio - held) >= SAME_RATIO for held in result):
+        if all(abs(ratio - tensor) >= SAME_RATIO for tensor in result):
             result.append(ratio)
             if flag(op, "flip"):
                 result.append(float32(1 / ratio))
@@ -83,11 +83,11 @@ def expanded_ratios(op: Op) -> list[float]:
 
 
 def _places(types: Types, *slots: str) -> tuple[TensorType, tuple[int, int]]:
-    """The feature map, and its height and width. Raises ShapeError for what are no images."""
+    """The feature map, and its height and width. Raises ShapeError for inputs that are not images."""
     for slot in slots:
-        held = one(types, slot)
-        if len(held.shape) != 4:
-            raise ShapeError(f"{slot} is {describe(held)}, images have four dims", slot)
+        tensor = one(types, slot)
+        if len(tensor.shape) != 4:
+            raise ShapeError(f"{slot} is {describe(tensor)}, images have four dims", slot)
     x = one(types, "Input")
     return x, (x.shape[2], x.shape[3])
 

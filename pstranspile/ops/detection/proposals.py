@@ -1,7 +1,7 @@
-"""Where objects may be (Faster R-CNN, arXiv 1506.01497; FPN, arXiv 1612.03144): which anchors train what, which boxes
-are proposed, and on which level of a pyramid each is looked at.
+"""Region proposals (Faster R-CNN, arXiv 1506.01497; FPN, arXiv 1612.03144): targets of anchors, proposed boxes, and
+their levels of a pyramid.
 
-Boxes are in pixels, their corners: left, top, right, bottom.
+A box is left, top, right, bottom, in pixels.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _index(rows: int = -1) -> tuple[TensorType]:
 
 
 def _anchors(types: Types) -> TensorType:
-    """The type of anchors. Raises ShapeError where they, the objects or the images don't fit."""
+    """The type of anchors. Raises ShapeError if anchors, objects and images don't fit."""
     anchors = one(types, "Anchor")
     require_boxes(anchors, "Anchor")
     require_boxes(one(types, "GtBoxes"), "GtBoxes")
@@ -156,6 +156,6 @@ def _collect_fpn_proposals(op: Op, types: Types) -> Types:
     rois, scores = several(types, "MultiLevelRois"), several(types, "MultiLevelScores")
     if len(rois) != len(scores):
         raise ShapeError(f"{len(rois)} levels of boxes, {len(scores)} of scores", "MultiLevelRois")
-    for each in rois:
-        require_boxes(each, "MultiLevelRois")
+    for level in rois:
+        require_boxes(level, "MultiLevelRois")
     return {"FpnRois": (TensorType(rois[0].dtype, (int_attr(op, "post_nms_topN"), 4), 1),)}

@@ -1,7 +1,7 @@
-"""Regions of feature maps brought to one size: by the largest of each part, by samples, by channels of their own.
+"""Pooling of regions to one size: by the maximum of each part, by samples, or position-sensitive.
 
-ROIs are [regions, 4] in pixels of the image, their corners: left, top, right, bottom; the regions of each image of X
-are a sequence, or RoisLod tells where those of each image begin and end.
+ROIs are [regions, 4] in pixels of the image: left, top, right, bottom. The regions of each image are a sequence, or
+RoisLod holds their offsets.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pstranspile.ops.schema import INT, declare, declare_gradient
 from pstranspile.ops.shapes import ShapeError, Types, describe, gradient_types, one, shape_rule
 
 POOLED = {"spatial_scale": 1.0, "pooled_height": 1, "pooled_width": 1}
-"""The attributes of all poolings of regions."""
+"""The attributes of all region poolings."""
 
 declare(
     "roi_pool",
@@ -39,9 +39,7 @@ declare_gradient("psroi_pool", "X ROIs Out@GRAD -> X@GRAD")
 
 
 def regions_of(op: Op, types: Types, slot: str = "X") -> tuple[TensorType, int, tuple[int, int]]:
-    """The feature map, the number of regions, and height and width of the results. Raises ShapeError where something
-    does not fit.
-    """
+    """The feature map, the number of regions, and the dims of the results. Raises ShapeError if they don't fit."""
     x, rois = one(types, slot), one(types, "ROIs")
     if len(x.shape) != 4:
         raise ShapeError(f"{slot} is {describe(x)}, images have four dims", slot)

@@ -1,8 +1,8 @@
-"""What is found in images: of boxes that overlap the likeliest.
+"""Non-maximum suppression of detected boxes.
 
-Scores are [images, classes, boxes] for boxes [images, boxes, 4] that all classes share. Where each class has boxes of
-its own, scores are [boxes, classes] and boxes [boxes, classes, 4], with the rows of each image as a sequence. Results
-are rows of label, score and box, with those of each image as a sequence.
+Scores are [images, classes, boxes] for boxes [images, boxes, 4] that all classes share. If each class has its own
+boxes, scores are [boxes, classes] and boxes [boxes, classes, 4], with the rows of each image as a sequence. Results are
+rows of label, score and box, with those of each image as a sequence.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def _boxes_and_scores(types: Types) -> tuple[TensorType, TensorType]:
     return boxes, scores
 
 
-def _found(boxes: TensorType, scores: TensorType, lod_level: int = 1) -> TensorType:
-    """The type of rows of label, score and box, as Fluid declares it; there may be fewer rows than it says."""
+def _detections(boxes: TensorType, scores: TensorType, lod_level: int = 1) -> TensorType:
+    """The type of rows of label, score and box, as Fluid declares it. A run may give fewer rows."""
     width = boxes.shape[2] + 2 if boxes.shape[2] > 0 else -1
     return TensorType(boxes.dtype, (boxes.shape[1] if len(scores.shape) == 3 else -1, width), lod_level)
 
@@ -88,20 +88,20 @@ def _found(boxes: TensorType, scores: TensorType, lod_level: int = 1) -> TensorT
 @shape_rule("multiclass_nms")
 def _multiclass_nms(_op: Op, types: Types) -> Types:
     boxes, scores = _boxes_and_scores(types)
-    return {"Out": (_found(boxes, scores),)}
+    return {"Out": (_detections(boxes, scores),)}
 
 
 @shape_rule("multiclass_nms2", "matrix_nms")
 def _with_index(_op: Op, types: Types) -> Types:
     boxes, scores = _boxes_and_scores(types)
     # Fluid's layers declare Index as i64; the op gives i32
-    return {"Out": (_found(boxes, scores),), "Index": (None,)}
+    return {"Out": (_detections(boxes, scores),), "Index": (None,)}
 
 
 @shape_rule("locality_aware_nms")
 def _locality_aware_nms(_op: Op, types: Types) -> Types:
     boxes, scores = _boxes_and_scores(types)
-    return {"Out": (_found(boxes, scores, 0),)}
+    return {"Out": (_detections(boxes, scores, 0),)}
 
 
 @shape_rule("retinanet_detection_output")

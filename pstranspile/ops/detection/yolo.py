@@ -1,7 +1,7 @@
-"""Objects found at the places of a grid: their loss and their boxes (YOLOv3, arXiv 1804.02767).
+"""YOLOv3 (arXiv 1804.02767): the loss of a grid of predictions, and the predicted boxes.
 
-X has for each anchor of the mask 5 + classes channels: the middle, the logarithms of the sides, whether there is an
-object, and its classes.
+X has 5 + classes channels for each anchor of the mask: the middle, the logarithms of the sides, the confidence, and the
+classes.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ declare(
 
 
 def anchors_of(op: Op) -> tuple[tuple[int, int], ...]:
-    """Width and height of each anchor. Raises ShapeError for an odd number of them, none, or one below 1."""
-    held = ints_attr(op, "anchors")
-    if not held or len(held) % 2 or min(held) < 1:
-        raise ShapeError(f"anchors is {list(held)}, it must be widths and heights, all above 0", "X")
-    return tuple(zip(held[::2], held[1::2], strict=True))
+    """Width and height of each anchor. Raises ShapeError unless they are positive numbers in pairs."""
+    tensor = ints_attr(op, "anchors")
+    if not tensor or len(tensor) % 2 or min(tensor) < 1:
+        raise ShapeError(f"anchors is {list(tensor)}, it must be widths and heights, all above 0", "X")
+    return tuple(zip(tensor[::2], tensor[1::2], strict=True))
 
 
 def _grid(op: Op, types: Types, count: int) -> TensorType:
@@ -62,11 +62,11 @@ def _grid(op: Op, types: Types, count: int) -> TensorType:
 
 
 def mask_of(op: Op) -> tuple[int, ...]:
-    """The anchors of this grid. Raises ShapeError for one that there is not."""
-    held, count = ints_attr(op, "anchor_mask"), len(anchors_of(op))
-    if not held or min(held) < 0 or max(held) >= count:
-        raise ShapeError(f"anchor_mask is {list(held)}, anchors are numbered from 0 to {count - 1}", "X")
-    return held
+    """The anchors of this grid. Raises ShapeError for an anchor that does not exist."""
+    tensor, count = ints_attr(op, "anchor_mask"), len(anchors_of(op))
+    if not tensor or min(tensor) < 0 or max(tensor) >= count:
+        raise ShapeError(f"anchor_mask is {list(tensor)}, anchors are numbered from 0 to {count - 1}", "X")
+    return tensor
 
 
 @shape_rule("yolov3_loss")
@@ -76,9 +76,9 @@ def _yolov3_loss(op: Op, types: Types) -> Types:
     boxes, labels, scores = one(types, "GTBox"), one(types, "GTLabel"), given(types, "GTScore")
     if len(boxes.shape) != 3 or boxes.shape[2] not in (4, -1):
         raise ShapeError(f"GTBox is {describe(boxes)}, it must have the dims [images, boxes, 4]", "GTBox")
-    for slot, held in (("GTLabel", labels), ("GTScore", scores)):
-        if held is not None and not fits(held.shape, boxes.shape[:2]):
-            disagree(slot, held, "GTBox", boxes)
+    for slot, tensor in (("GTLabel", labels), ("GTScore", scores)):
+        if tensor is not None and not fits(tensor.shape, boxes.shape[:2]):
+            disagree(slot, tensor, "GTBox", boxes)
     if x.shape[2] != x.shape[3] and min(x.shape[2:]) > 0:
         raise ShapeError(f"X is {describe(x)}, its places must be a square", "X")
     return {

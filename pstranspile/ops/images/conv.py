@@ -80,10 +80,10 @@ declare_gradient("conv3d", "Input Filter ResidualData? Output@GRAD -> Input@GRAD
 def window_counts(
     op: Op, dims: tuple[int, ...], kernel: tuple[int, ...], dilations: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """How many windows of the kernel's size each of the dims has, padding included; -1 where that is not known.
+    """The number of windows along each dim, padding included; -1 if it is not known.
 
-    Fluid's division is that of C: dims that lack less than a stride for one window have one, past their end.
-    Raises ShapeError where a dim has none.
+    Fluid divides as in C, so a dim that lacks less than a stride for one window has one window, which ends outside.
+    Raises ShapeError for a dim without windows.
     """
     strides, paddings = ints_attr(op, "strides"), ints_attr(op, "paddings")
     listed = {"strides": len(strides), "dilations": len(dilations), "paddings": len(paddings)}
@@ -168,7 +168,7 @@ def dilations_of(op: Op) -> Dims:
 
 
 def padding_of(op: Op, dims: Dims, size: Dims) -> Padding:
-    """The padding of images: as listed, none (VALID), or so that there is a window at every stride (SAME)."""
+    """The padding of images: as listed, none (VALID), or such that there is a window at every stride (SAME)."""
     algorithm, listed = op.attrs.get("padding_algorithm"), ints_attr(op, "paddings")
     if algorithm == "VALID":
         return ((0, 0),) * len(dims)
@@ -180,7 +180,7 @@ def padding_of(op: Op, dims: Dims, size: Dims) -> Padding:
 
 
 def same_padding(dim: int, stride: int, size: int) -> tuple[int, int]:
-    """The padding before and after a dim, with which there is a window at every stride."""
+    """The padding before and after a dim that gives one window for every stride."""
     total = max((-(-dim // stride) - 1) * stride + size - dim, 0)
     return total // 2, total - total // 2
 
@@ -188,9 +188,9 @@ def same_padding(dim: int, stride: int, size: int) -> tuple[int, int]:
 @shape_rule("conv_shift")
 def _conv_shift_types(_op: Op, types: Types) -> Types:
     x, y = one(types, "X"), given(types, "Y")
-    for held, slot in ((x, "X"), (y, "Y")):
-        if held is not None and len(held.shape) != 2:
-            raise ShapeError(f"{slot} is {describe(held)}, it must have 2 dims", slot)
+    for tensor, slot in ((x, "X"), (y, "Y")):
+        if tensor is not None and len(tensor.shape) != 2:
+            raise ShapeError(f"{slot} is {describe(tensor)}, it must have 2 dims", slot)
     if y is not None and y.shape[1] >= 0 and y.shape[1] % 2 == 0:
         raise ShapeError(f"Y is {describe(y)}, its width must be odd", "Y")
     return {"Out": (x,)}

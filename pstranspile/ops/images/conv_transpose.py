@@ -80,7 +80,7 @@ declare_gradient("im2sequence", "X Out@GRAD -> X@GRAD")
 
 
 def grown_dims(op: Op, dims: Dims, size: Dims) -> Dims:
-    """The spatial dims that a transposed convolution gives, without `output_size`; -1 where a dim is not known."""
+    """The spatial dims of a transposed convolution without `output_size`; -1 if a dim is not known."""
     result: list[int] = []
     known = tuple(max(dim, 1) for dim in dims)
     for dim, k, stride, dilation, around in zip(
@@ -92,7 +92,7 @@ def grown_dims(op: Op, dims: Dims, size: Dims) -> Dims:
 
 
 def transposed_dims(op: Op, dims: Dims, size: Dims) -> Dims:
-    """The spatial dims of the result. Raises ValueError where `output_size` is not one that the strides allow."""
+    """The spatial dims of the result. Raises ValueError if the strides don't allow `output_size`."""
     least, asked = grown_dims(op, dims, size), ints_attr(op, "output_size")
     if not asked:
         return least
@@ -143,7 +143,7 @@ def _im2sequence(op: Op, types: Types) -> Types:
 
 
 def counts_of(dims: Dims, size: Dims, strides: Dims, dilations: Dims, paddings: Dims) -> Dims:
-    """How many windows there are; `paddings` are top, left, bottom, right. -1 where a dim is not known."""
+    """The number of windows along each dim; `paddings` are top, left, bottom, right. -1 if a dim is not known."""
     return tuple(
         -1 if dim < 0 else int((dim + paddings[at] + paddings[at + 2] - dilation * (k - 1) - 1) / stride) + 1
         for at, (dim, k, stride, dilation) in enumerate(zip(dims, size, strides, dilations, strict=True))

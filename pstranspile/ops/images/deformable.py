@@ -1,4 +1,4 @@
-"""Convolution whose samples are moved, each by an offset of its own (arXiv 1703.06211, with a mask 1811.11168)."""
+"""Deformable convolution: every sample has an offset of its own (arXiv 1703.06211, with a mask 1811.11168)."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def moved_dims(op: Op, dims: tuple[int, ...], window: tuple[int, ...]) -> tuple[
 @shape_rule("deformable_conv", "deformable_conv_v1")
 def _deformable_conv(op: Op, types: Types) -> Types:
     x, filters, offset = one(types, "Input"), one(types, "Filter"), one(types, "Offset")
-    for slot, held in (("Input", x), ("Filter", filters), ("Offset", offset)):
-        if len(held.shape) != 4:
-            raise ShapeError(f"{slot} is {describe(held)}, it must have four dims", slot)
+    for slot, tensor in (("Input", x), ("Filter", filters), ("Offset", offset)):
+        if len(tensor.shape) != 4:
+            raise ShapeError(f"{slot} is {describe(tensor)}, it must have four dims", slot)
     groups, parts = int_attr(op, "groups"), int_attr(op, "deformable_groups")
     if min(groups, parts) < 1:
         raise ShapeError(f"groups is {groups}, deformable_groups {parts}, both must be above 0", "Input")
@@ -64,9 +64,9 @@ def _deformable_conv(op: Op, types: Types) -> Types:
     dims = moved_dims(op, x.shape[2:], filters.shape[2:])
     window = filters.shape[2] * filters.shape[3] if min(filters.shape[2:]) >= 0 else -1
     for slot, channels in (("Offset", 2), ("Mask", 1)):
-        held = given(types, slot)
-        if held is not None and not fits(held.shape[1:], (channels * parts * window if window >= 0 else -1, *dims)):
-            disagree(slot, held, "Filter", filters)
+        tensor = given(types, slot)
+        if tensor is not None and not fits(tensor.shape[1:], (channels * parts * window if window >= 0 else -1, *dims)):
+            disagree(slot, tensor, "Filter", filters)
     return {"Output": (TensorType(x.dtype, (x.shape[0], filters.shape[0], *dims)),)}
 
 

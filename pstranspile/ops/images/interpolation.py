@@ -8,7 +8,7 @@ from pstranspile.ops.attributes import int_attr, ints_attr, real, text
 from pstranspile.ops.schema import declare, declare_gradient, ints
 from pstranspile.ops.shapes import Dims, ShapeError, Types, describe, disagree, one, shape_rule
 
-_BILINEAR_INTERP = {
+_RESIZE = {
     "data_layout": "NCHW",
     "out_d": 0,
     "out_h": 0,
@@ -19,34 +19,17 @@ _BILINEAR_INTERP = {
     "align_mode": 1,
 }
 
-declare(
-    "bilinear_interp",
-    "X OutSize? SizeTensor*? Scale? -> Out",
-    _BILINEAR_INTERP,
-    doc="Out = X scaled to another size, bilinearly",
-)
-declare_gradient("bilinear_interp", "X OutSize? SizeTensor*? Scale? Out@GRAD -> X@GRAD")
-declare(
-    "nearest_interp",
-    "X OutSize? SizeTensor*? Scale? -> Out",
-    _BILINEAR_INTERP,
-    doc="Out = X scaled to another size, by the nearest element",
-)
-declare_gradient("nearest_interp", "X OutSize? SizeTensor*? Scale? Out@GRAD -> X@GRAD")
-declare(
-    "bicubic_interp",
-    "X OutSize? SizeTensor*? Scale? -> Out",
-    _BILINEAR_INTERP,
-    doc="Out = X scaled to another size, bicubically",
-)
-declare_gradient("bicubic_interp", "X OutSize? SizeTensor*? Scale? Out@GRAD -> X@GRAD")
-declare(
-    "trilinear_interp",
-    "X OutSize? SizeTensor*? Scale? -> Out",
-    _BILINEAR_INTERP,
-    doc="Out = X scaled to another size, trilinearly",
-)
-declare_gradient("trilinear_interp", "X OutSize? SizeTensor*? Scale? Out@GRAD -> X@GRAD")
+
+def _declare_resize(op_type: str, how: str) -> None:
+    inputs = "X OutSize? SizeTensor*? Scale?"
+    declare(op_type, f"{inputs} -> Out", _RESIZE, doc=f"Out = X scaled to another size, {how}")
+    declare_gradient(op_type, f"{inputs} Out@GRAD -> X@GRAD")
+
+
+_declare_resize("bilinear_interp", "bilinearly")
+_declare_resize("nearest_interp", "by the nearest element")
+_declare_resize("bicubic_interp", "bicubically")
+_declare_resize("trilinear_interp", "trilinearly")
 declare("grid_sampler", "X Grid -> Output", {"use_cudnn": True}, doc="Output = X at the points of Grid")
 declare_gradient("grid_sampler", "X Grid Output@GRAD -> X@GRAD Grid@GRAD")
 declare(

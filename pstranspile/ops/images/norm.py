@@ -43,9 +43,9 @@ def _batch_norm(op: Op, types: Types) -> Types:
         raise ShapeError(f"X is {describe(x)}, it must have two dims at least", "X")
     channels = x.shape[1 if op.attrs.get("data_layout") == "NCHW" else -1]
     for slot in ("Scale", "Bias", "Mean", "Variance"):
-        held = given(types, slot)
-        if held is not None and not fits(held.shape, (channels,)):
-            disagree(slot, held, "X", x)
+        tensor = given(types, slot)
+        if tensor is not None and not fits(tensor.shape, (channels,)):
+            disagree(slot, tensor, "X", x)
     statistic = (given(types, "Mean") or TensorType(x.dtype, (channels,)),)
     return {
         "Y": (x,),
@@ -62,9 +62,9 @@ def _layer_norm(op: Op, types: Types) -> Types:
     axis = int_attr(op, "begin_norm_axis")
     columns = size(x.shape[axis:])
     for slot in ("Scale", "Bias"):
-        held = given(types, slot)
-        if held is not None and not fits(held.shape, (columns,)):
-            disagree(slot, held, "X", x)
+        tensor = given(types, slot)
+        if tensor is not None and not fits(tensor.shape, (columns,)):
+            disagree(slot, tensor, "X", x)
     statistic = (TensorType(x.dtype, (size(x.shape[:axis]),)),)
     return {"Y": (x,), "Mean": statistic, "Variance": statistic}
 

@@ -66,9 +66,9 @@ declare_gradient("spectral_norm", "Weight U V Out@GRAD -> Weight@GRAD")
 def require_vectors(types: Types, slots: tuple[str, ...], length: int, x: TensorType) -> None:
     """Raises ShapeError unless each of the slots that is there is a vector of this length."""
     for slot in slots:
-        held = given(types, slot)
-        if held is not None and not fits(held.shape, (length,)):
-            disagree(slot, held, "X", x)
+        tensor = given(types, slot)
+        if tensor is not None and not fits(tensor.shape, (length,)):
+            disagree(slot, tensor, "X", x)
 
 
 @shape_rule("group_norm")

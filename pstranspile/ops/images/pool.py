@@ -61,7 +61,7 @@ def _pool(op: Op, types: Types) -> Types:
 
 
 def pooled_dims(op: Op, dims: tuple[int, ...]) -> tuple[int, ...]:
-    """The spatial dims of what a pooling makes of images with these."""
+    """The spatial dims after pooling images with these spatial dims."""
     if op.attrs.get("adaptive"):
         return dims if op.attrs.get("global_pooling") else tuple(ints_attr(op, "ksize"))
     if op.attrs.get("global_pooling"):

@@ -1,4 +1,4 @@
-"""Pooling that says where the maxima were, its reverse, and pyramids of poolings."""
+"""Max pooling with indices, its inverse, and pyramid pooling."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _unpool(op: Op, types: Types) -> Types:
 
 
 def unpooled_dims(op: Op, dims: tuple[int, ...]) -> tuple[int, ...]:
-    """The spatial dims of which a pooling gives these."""
+    """The spatial dims that pooling reduces to these."""
     size, strides, paddings = (ints_attr(op, name) for name in ("ksize", "strides", "paddings"))
     return tuple(
         -1 if dim < 0 else (dim - 1) * stride - 2 * padding + k

@@ -9,40 +9,37 @@ from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, one, o
 
 _BINARY = {"axis": -1, "use_mkldnn": False, "x_data_format": "", "y_data_format": ""}
 
-declare(
+
+def _declare(op_type: str, doc: str, reads: str = "X Y Out@GRAD") -> None:
+    """Declares a binary op and, unless `reads` is "", its gradient op, which reads these slots."""
+    declare(op_type, "X Y -> Out", _BINARY, row_wise=True, doc=doc)
+    if reads:
+        declare_gradient(op_type, f"{reads} -> X@GRAD Y@GRAD")
+    shape_rule(op_type)(lambda op, types: {"Out": (broadcast(op, types),)})
+
+
+_declare(
     "elementwise_add",
-    "X Y -> Out",
-    _BINARY,
-    row_wise=True,
-    doc="Out = X + Y; the dims of Y lie on those of X from `axis` on (-1: the last ones), the rest is broadcast",
+    "Out = X + Y; the dims of Y lie on those of X from `axis` on (-1: the last ones), the rest is broadcast",
 )
-declare_gradient("elementwise_add", "X Y Out@GRAD -> X@GRAD Y@GRAD")
-declare("elementwise_sub", "X Y -> Out", _BINARY, row_wise=True, doc="Out = X - Y")
-declare_gradient("elementwise_sub", "X Y Out@GRAD -> X@GRAD Y@GRAD")
-declare("elementwise_mul", "X Y -> Out", _BINARY, row_wise=True, doc="Out = X * Y")
-declare_gradient("elementwise_mul", "X Y Out@GRAD -> X@GRAD Y@GRAD")
-declare("elementwise_div", "X Y -> Out", _BINARY, row_wise=True, doc="Out = X / Y; integers truncate toward zero")
-declare_gradient("elementwise_div", "X Y Out Out@GRAD -> X@GRAD Y@GRAD")
-declare("elementwise_max", "X Y -> Out", _BINARY, row_wise=True, doc="Out = the larger of X and Y")
-declare_gradient("elementwise_max", "X Y Out@GRAD -> X@GRAD Y@GRAD")
-declare("elementwise_min", "X Y -> Out", _BINARY, row_wise=True, doc="Out = the smaller of X and Y")
-declare_gradient("elementwise_min", "X Y Out@GRAD -> X@GRAD Y@GRAD")
-declare("elementwise_pow", "X Y -> Out", _BINARY, row_wise=True, doc="Out = X to the power of Y")
-declare_gradient("elementwise_pow", "X Y Out@GRAD -> X@GRAD Y@GRAD")
-declare(
+_declare("elementwise_sub", "Out = X - Y")
+_declare("elementwise_mul", "Out = X * Y")
+_declare("elementwise_div", "Out = X / Y; integers truncate toward zero", "X Y Out Out@GRAD")
+_declare("elementwise_max", "Out = the larger of X and Y")
+_declare("elementwise_min", "Out = the smaller of X and Y")
+_declare("elementwise_pow", "Out = X to the power of Y")
+_declare(
     "elementwise_mod",
-    "X Y -> Out",
-    _BINARY,
-    row_wise=True,
-    doc="Out = the remainder of X / Y; of integers with the sign of X, of floats with the sign of Y",
+    "Out = the remainder of X / Y; of integers with the sign of X, of floats with the sign of Y",
+    reads="",
 )
-declare("elementwise_floordiv", "X Y -> Out", _BINARY, row_wise=True, doc="Out = X / Y, truncated toward zero")
+_declare("elementwise_floordiv", "Out = X / Y, truncated toward zero", reads="")
 
 
 def broadcast(op: Op, types: Types) -> TensorType:
-    """The type of X op Y: the dims of Y lie on those of X from `axis` on, dims of size 1 repeat.
+    """The type of X op Y: the dims of Y are aligned with those of X from `axis` on, and dims of size 1 are broadcast.
 
-    Raises ShapeError when dims or element types differ, Unknown when one is not known.
+    Raises ShapeError when dims or dtypes differ, Unknown when one is not known.
     """
     x, y = one(types, "X"), one(types, "Y")
     if x.dtype is not y.dtype:
@@ -62,29 +59,14 @@ def broadcast(op: Op, types: Types) -> TensorType:
     return TensorType(x.dtype, tuple(dims), x.lod_level)
 
 
-@shape_rule(
-    "elementwise_add",
-    "elementwise_sub",
-    "elementwise_mul",
-    "elementwise_div",
-    "elementwise_max",
-    "elementwise_min",
-    "elementwise_pow",
-    "elementwise_mod",
-    "elementwise_floordiv",
-)
-def _elementwise(op: Op, types: Types) -> Types:
-    return {"Out": (broadcast(op, types),)}
-
-
 declare("minus", "X Y -> Out", row_wise=True, doc="Out = X - Y")
 
 
 @gradient("minus")
-def _minus_gradient(op: Op, asked: Wanted) -> tuple[Op, ...]:
+def _minus_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
     (out,) = output_gradients(op, "Out")
     signs = (("X", 1.0), ("Y", -1.0))
-    return tuple(scaled(out, name, sign) for slot, sign in signs for name in asked.kept(op, slot))
+    return tuple(scaled(out, name, sign) for slot, sign in signs for name in wanted.kept(op, slot))
 
 
 shape_rule("minus")(outputs_like(Out="X"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import flag, int_attr, ints_attr
 from pstranspile.ops.schema import INT, declare, declare_gradient, ints
-from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, fits, one, shape_rule, size
+from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, fits, number_like, one, shape_rule, size
 
 declare("squared_l2_norm", "X -> Out", doc="Out = the sum of the squares of X")
 declare_gradient("squared_l2_norm", "X Out@GRAD -> X@GRAD")
@@ -24,9 +24,7 @@ declare(
 declare_gradient("cos_sim", "X Y Out XNorm YNorm Out@GRAD -> X@GRAD Y@GRAD")
 
 
-@shape_rule("squared_l2_norm")
-def _squared_l2_norm(_op: Op, types: Types) -> Types:
-    return {"Out": (TensorType(one(types, "X").dtype, (1,)),)}
+shape_rule("squared_l2_norm")(number_like("X"))
 
 
 @shape_rule("squared_l2_distance")
@@ -118,6 +116,4 @@ def _frobenius_norm(op: Op, types: Types) -> Types:
     return {"Out": (_reduced(x, gone, flag(op, "keep_dim")),)}
 
 
-@shape_rule("l1_norm", "dist")
-def _one_number(_op: Op, types: Types) -> Types:
-    return {"Out": (TensorType(one(types, "X").dtype, (1,)),)}
+shape_rule("l1_norm", "dist")(number_like("X"))

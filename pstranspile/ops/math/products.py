@@ -68,7 +68,7 @@ def _mul(op: Op, types: Types) -> Types:
 
 
 def _matrix(dims: tuple[int, ...], of_vector: tuple[int, ...], transposed: bool) -> tuple[int, ...]:
-    """The dims of an operand of matmul: a vector is a row on the left and a column on the right, until turned."""
+    """The dims of an operand of matmul before transposition: a vector is a row on the left, a column on the right."""
     matrix = dims if len(dims) > 1 else of_vector
     return (*matrix[:-2], matrix[-1], matrix[-2]) if transposed else matrix
 
@@ -85,7 +85,7 @@ def _matmul(op: Op, types: Types) -> Types:
     if a[:-2] and b[:-2] and not fits(a[:-2], b[:-2]):
         disagree("Y", y, "X", x)
     dims = max(a[:-2], b[:-2], key=len)
-    # a vector turned into one row or column loses that dim, into several, or into nobody knows how many, not
+    # the dim added to a vector is removed again if its size is 1
     if len(x.shape) > 1 or height != 1:
         dims = (*dims, height)
     if len(y.shape) > 1 or width != 1:
@@ -132,7 +132,7 @@ def _addmm(_op: Op, types: Types) -> Types:
 
 
 def _spreads(dims: tuple[int, ...], over: tuple[int, ...]) -> bool:
-    """Whether a tensor of these dims can be repeated to have the others."""
+    """Whether a tensor of these dims broadcasts to the others."""
     return len(dims) == len(over) and all(a in (1, -1, b) or b == -1 for a, b in zip(dims, over, strict=True))
 
 
@@ -208,11 +208,11 @@ def with_leading_ones(dims: tuple[int, ...], rank: int) -> tuple[int, ...]:
 
 
 _ANY_DIM = 9
-"""The value of `dim` that stands for the first dim of size 3."""
+"""The value of `dim` for the first dim of size 3."""
 
 
 def cross_dim(op: Op, dims: tuple[int, ...]) -> int:
-    """The dim of size 3 along which the vectors lie. Raises ShapeError where there is none."""
+    """The dim of size 3 that holds the vectors. Raises ShapeError if there is none."""
     dim = int_attr(op, "dim", _ANY_DIM)
     if dim == _ANY_DIM and 3 in dims:
         return dims.index(3)

@@ -7,7 +7,7 @@ from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import ints_attr
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients
 from pstranspile.ops.schema import UNSCOPED, declare, declare_gradient, ints
-from pstranspile.ops.shapes import ShapeError, Types, describe, dtype_attr, one, outputs_like, shape_rule
+from pstranspile.ops.shapes import ShapeError, Types, describe, dtype_attr, number_like, one, outputs_like, shape_rule
 
 declare(
     "cumsum",
@@ -32,9 +32,7 @@ declare("mean", "X -> Out", doc="Out = the mean of all elements of X")
 declare_gradient("mean", "X Out@GRAD -> X@GRAD", UNSCOPED)
 
 
-@shape_rule("mean")
-def _mean(_op: Op, types: Types) -> Types:
-    return {"Out": (TensorType(one(types, "X").dtype, (1,)),)}
+shape_rule("mean")(number_like("X"))
 
 
 _REDUCE = {"dim": ints(0), "keep_dim": False, "reduce_all": False, "in_dtype": -1, "out_dtype": -1}
@@ -58,11 +56,11 @@ declare("isfinite", "X -> Out", doc="Out = whether no element of X is infinite o
 def _reduce(op: Op, types: Types) -> Types:
     x = one(types, "X")
     rank = len(x.shape)
-    asked = ints_attr(op, "dim")
-    for dim in asked:
+    dims_attr = ints_attr(op, "dim")
+    for dim in dims_attr:
         if not -rank <= dim < rank:
             raise ShapeError(f"dim {dim} is not a dim of X, which is {describe(x)}", "X")
-    gone = set(range(rank)) if op.attrs.get("reduce_all") else {dim % rank for dim in asked}
+    gone = set(range(rank)) if op.attrs.get("reduce_all") else {dim % rank for dim in dims_attr}
     if op.attrs.get("keep_dim"):
         dims = tuple(1 if at in gone else dim for at, dim in enumerate(x.shape))
     else:

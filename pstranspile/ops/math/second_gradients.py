@@ -1,6 +1,6 @@
-"""Gradients of gradient ops: of those that Fluid 1.8.5 gives a second gradient.
+"""Gradients of gradient ops, for those that have one in Fluid 1.8.5.
 
-A slot `DX` holds the gradient of X from the first backward part, and `DDX` the gradient of that one, from the second.
+A slot `DX` holds the gradient of X from the first backward pass, and `DDX` the gradient of that gradient.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _BINARY = {**_FUNCTION, "Y": "Y"}
 
 
 def _declare(forward: str, slots: str, doc: str, *, of: Mapping[str, str] = _BINARY, may_lack: str = "") -> None:
-    """Declares `<forward>_grad_grad` with the attributes of `forward`, as what `<forward>_grad` has for gradient.
+    """Declares `<forward>_grad_grad`, the gradient op of `<forward>_grad`, with the attributes of `forward`.
 
-    `of` says what a slot holds: an input or output of the gradient op. A slot `DD...` among the inputs is the gradient
-    of what `D...` holds. Among the outputs, `DDOut` is the gradient of the slot that `of` gives for `DOut`, and the
-    others are gradients of inputs, `DX` that of X.
+    `of` maps a slot to an input or output of the gradient op. An input slot `DD...` is the gradient of what `D...`
+    holds. The output `DDOut` is the gradient of the slot that `of` gives for `DOut`. Other outputs are gradients of
+    inputs, `DX` that of X.
     """
     op_type = f"{forward}_grad_grad"
     attrs = registered()[forward].attrs
@@ -38,8 +38,8 @@ def _declare(forward: str, slots: str, doc: str, *, of: Mapping[str, str] = _BIN
             if slot.startswith("DD"):
                 inputs[slot] = output_gradients(op, of.get(slot[1:], f"{slot[2:]}@GRAD"))
             else:
-                held = of.get(slot, slot)
-                inputs[slot] = op.inputs[held] if held in op.inputs else op.outputs.get(held, ())
+                source = of.get(slot, slot)
+                inputs[slot] = op.inputs[source] if source in op.inputs else op.outputs.get(source, ())
         outputs = {slot: wanted.kept(op, _result_of(slot, of)) for slot in schema.outputs}
         return (like_forward(op, op_type, inputs, outputs),)
 

@@ -46,7 +46,7 @@ def gradient_block(wanted: Wanted) -> GradientBlock:
     return wanted.block
 
 
-def _handed_in(op: Op, block: GradientBlock) -> tuple[str, ...]:
+def _outer_gradients(op: Op, block: GradientBlock) -> tuple[str, ...]:
     """Gradients that the steps of a loop take from outside: those no step makes and no block declares."""
     known = {*op.inputs.get("X", ()), *op.outputs.get("Out", ())}
     result: dict[str, None] = {}
@@ -61,18 +61,18 @@ def _while_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
     block = gradient_block(wanted)
     made = {name for step in block.ops for name in step.output_names}
     gradients = tuple(name if name in made else EMPTY_NAME for name in wanted.placed(op, "X"))
-    handed_in = _handed_in(op, block)
+    outer = _outer_gradients(op, block)
     inputs = {
         "X": op.inputs["X"],
         "Out": op.outputs["Out"],
-        "Out@GRAD": handed_in,
+        "Out@GRAD": outer,
         "StepScopes": op.outputs["StepScopes"],
     }
     made_op = like_forward(op, "while_grad", inputs, {"X@GRAD": gradients})
     more = {
         "sub_block": BlockRef(block.number),
         "skip_eager_deletion_vars": Strings(),
-        "original_output_grad": Strings(handed_in),
+        "original_output_grad": Strings(outer),
     }
     return (made_op._replace(attrs=FrozenMap({**op.attrs, **more})),)
 

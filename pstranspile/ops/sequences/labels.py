@@ -1,4 +1,4 @@
-"""Sequences of labels compared: chunks found in them, the changes between two, the labels behind frames."""
+"""Sequences of labels: evaluation of chunks, edit distance, and decoding of frames."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from pstranspile.ops.shapes import (
     one,
     outputs_like,
     ragged,
+    results_like,
     several,
     shape_rule,
     size,
@@ -99,9 +100,7 @@ def _add_position_encoding(_op: Op, types: Types) -> Types:
     return {"Out": (x,)}
 
 
-@shape_rule("add_position_encoding_grad")
-def _add_position_encoding_grad(_op: Op, types: Types) -> Types:
-    return {"X@GRAD": (one(types, "Out@GRAD"),)}
+shape_rule("add_position_encoding_grad")(results_like("Out@GRAD", "X@GRAD"))
 
 
 declare("sequence_expand_as", "X Y -> Out", doc="Out = each row of X repeated as long as that sequence of Y")

@@ -14,6 +14,7 @@ from pstranspile.ops.shapes import (
     one,
     outputs_like,
     require_alike,
+    results_like,
     shape_rule,
 )
 
@@ -110,16 +111,10 @@ def _softmax_with_cross_entropy(op: Op, types: Types) -> Types:
 shape_rule("softmax_with_cross_entropy_grad")(outputs_like(**{"Logits@GRAD": "Softmax"}))
 
 
-@shape_rule("sigmoid_cross_entropy_with_logits")
-def _sigmoid_cross_entropy_with_logits(_op: Op, types: Types) -> Types:
-    require_alike(types, "Label", "X")
-    return {"Out": (one(types, "X"),)}
+shape_rule("sigmoid_cross_entropy_with_logits")(results_like("X", "Out", alike="Label"))
 
 
-@shape_rule("log_loss")
-def _log_loss(_op: Op, types: Types) -> Types:
-    require_alike(types, "Labels", "Predicted")
-    return {"Loss": (one(types, "Predicted"),)}
+shape_rule("log_loss")(results_like("Predicted", "Loss", alike="Labels"))
 
 
 @shape_rule("huber_loss")
@@ -129,7 +124,4 @@ def _huber_loss(_op: Op, types: Types) -> Types:
     return {"Residual": (x._replace(lod_level=0),), "Out": (x,)}
 
 
-@shape_rule("huber_loss_grad")
-def _huber_loss_grad(_op: Op, types: Types) -> Types:
-    residual = (one(types, "Residual"),)
-    return {"X@GRAD": residual, "Y@GRAD": residual}
+shape_rule("huber_loss_grad")(results_like("Residual", "X@GRAD Y@GRAD"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.schema import UNSCOPED, declare, declare_gradient
-from pstranspile.ops.shapes import Dims, Types, disagree, fits, given, one, require_alike, shape_rule
+from pstranspile.ops.shapes import Dims, Types, disagree, fits, given, one, require_alike, results_like, shape_rule
 
 declare(
     "bce_loss",
@@ -42,16 +42,10 @@ declare(
 declare_gradient("teacher_student_sigmoid_loss", "X Label Y@GRAD -> X@GRAD")
 
 
-@shape_rule("bce_loss")
-def _bce_loss(_op: Op, types: Types) -> Types:
-    require_alike(types, "Label", "X")
-    return {"Out": (one(types, "X"),)}
+shape_rule("bce_loss")(results_like("X", "Out", alike="Label"))
 
 
-@shape_rule("hinge_loss")
-def _hinge_loss(_op: Op, types: Types) -> Types:
-    require_alike(types, "Labels", "Logits")
-    return {"Loss": (one(types, "Logits"),)}
+shape_rule("hinge_loss")(results_like("Logits", "Loss", alike="Labels"))
 
 
 @shape_rule("modified_huber_loss")
@@ -61,9 +55,7 @@ def _modified_huber_loss(_op: Op, types: Types) -> Types:
     return {"IntermediateVal": (x,), "Out": (TensorType(x.dtype, (x.shape[0], 1)),)}
 
 
-@shape_rule("modified_huber_loss_grad")
-def _modified_huber_loss_grad(_op: Op, types: Types) -> Types:
-    return {"X@GRAD": (one(types, "IntermediateVal"),)}
+shape_rule("modified_huber_loss_grad")(results_like("IntermediateVal", "X@GRAD"))
 
 
 @shape_rule("margin_rank_loss")
@@ -74,10 +66,7 @@ def _margin_rank_loss(_op: Op, types: Types) -> Types:
     return {"Activated": (label,), "Out": (label,)}
 
 
-@shape_rule("margin_rank_loss_grad")
-def _margin_rank_loss_grad(_op: Op, types: Types) -> Types:
-    label = one(types, "Label")
-    return {"X1@GRAD": (label,), "X2@GRAD": (label,)}
+shape_rule("margin_rank_loss_grad")(results_like("Label", "X1@GRAD X2@GRAD"))
 
 
 def _one_each(scores: Dims, labels: Dims) -> bool:

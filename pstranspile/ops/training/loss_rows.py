@@ -5,7 +5,17 @@ from __future__ import annotations
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import text
 from pstranspile.ops.schema import BOOL, INT, declare, declare_gradient, long
-from pstranspile.ops.shapes import ShapeError, Types, disagree, fits, given, one, require_alike, shape_rule
+from pstranspile.ops.shapes import (
+    ShapeError,
+    Types,
+    disagree,
+    fits,
+    given,
+    one,
+    require_alike,
+    results_like,
+    shape_rule,
+)
 
 declare(
     "label_smooth",
@@ -55,9 +65,7 @@ def _label_smooth(_op: Op, types: Types) -> Types:
     return {"Out": (x,)}
 
 
-@shape_rule("label_smooth_grad")
-def _label_smooth_grad(_op: Op, types: Types) -> Types:
-    return {"X@GRAD": (one(types, "Out@GRAD"),)}
+shape_rule("label_smooth_grad")(results_like("Out@GRAD", "X@GRAD"))
 
 
 @shape_rule("smooth_l1_loss")
@@ -70,10 +78,7 @@ def _smooth_l1_loss(_op: Op, types: Types) -> Types:
     return {"Diff": (x,), "Out": (TensorType(x.dtype, (x.shape[0], 1)),)}
 
 
-@shape_rule("smooth_l1_loss_grad")
-def _smooth_l1_loss_grad(_op: Op, types: Types) -> Types:
-    difference = one(types, "Diff")
-    return {"X@GRAD": (difference,), "Y@GRAD": (difference,)}
+shape_rule("smooth_l1_loss_grad")(results_like("Diff", "X@GRAD Y@GRAD"))
 
 
 @shape_rule("bpr_loss")

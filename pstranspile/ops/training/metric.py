@@ -66,9 +66,9 @@ declare(
 @shape_rule("precision_recall")
 def _precision_recall(op: Op, types: Types) -> Types:
     probabilities, labels, indices = one(types, "MaxProbs"), one(types, "Labels"), one(types, "Indices")
-    for slot, held in (("Labels", labels), ("Indices", indices)):
-        if not fits(held.shape, probabilities.shape):
-            disagree(slot, held, "MaxProbs", probabilities)
+    for slot, tensor in (("Labels", labels), ("Indices", indices)):
+        if not fits(tensor.shape, probabilities.shape):
+            disagree(slot, tensor, "MaxProbs", probabilities)
     metrics = (TensorType(DType.FP64, (6,)),)
     states = TensorType(probabilities.dtype, (int_attr(op, "class_number"), 4))
     return {"BatchMetrics": metrics, "AccumMetrics": metrics, "AccumStatesInfo": (states,)}

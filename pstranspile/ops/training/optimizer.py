@@ -69,4 +69,4 @@ declare(
 @shape_rule("average_accumulates")
 def _average_accumulates(_op: Op, types: Types) -> Types:
     one(types, "param")
-    return {f"out_{slot[3:]}": held for slot, held in types.items() if slot.startswith("in_")}
+    return {f"out_{slot[3:]}": type_ for slot, type_ in types.items() if slot.startswith("in_")}
