@@ -34,7 +34,7 @@ class _Machine:
 
     def __init__(self, role: str):
         self.role = role
-        self.told: dict[str, Any] = {}
+        self.reported: dict[str, Any] = {}
         self.starts = 0
         self.ended: int | None = None
 
@@ -159,9 +159,9 @@ def _watch(session: Session, view: View | LiveView) -> None:
         view.begin(machines, session.steps)
         view.look()
 
-    def told(role: str, fields: Mapping[str, Any]) -> None:
-        machines[role].told.update(fields)
-        view.told(machines[role], fields)
+    def update(role: str, fields: Mapping[str, Any]) -> None:
+        machines[role].reported.update(fields)
+        view.update(machines[role], fields)
         view.look()
 
-    session.on_begin, session.on_told = begin, told
+    session.on_begin, session.on_told = begin, update

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import TextIO
 
-from pstranspile.net.shown import Shown, numbers_first, together, told
+from pstranspile.net.shown import Shown, numbers_first, together, values_text
 
 OFTEN = 0.05
 """Seconds between two pictures on a terminal."""
@@ -111,7 +111,9 @@ class Progress:
             fetched = {"": {name: together(v[name] for v in fetched.values() if name in v) for name in names}}
         fetched = dict(sorted(fetched.items()))
         head = f"step {number}/{self._steps}"
-        line = "  ".join([head, *(told(values, f"{who} " if who else "") for who, values in fetched.items())]).rstrip()
+        line = "  ".join(
+            [head, *(values_text(values, f"{who} " if who else "") for who, values in fetched.items())]
+        ).rstrip()
         if self._lines is None:
             print(line, file=self._stream, flush=True)
             return
@@ -123,7 +125,7 @@ class Progress:
         if len(line) + len(rate) + 2 <= self._lines.columns:
             self._lines.draw([f"{line}  {rate}"])
         else:
-            groups = [f"  {who}  {told(numbers_first(v))}" for who, v in fetched.items()]
+            groups = [f"  {who}  {values_text(numbers_first(v))}" for who, v in fetched.items()]
             self._lines.draw([f"{head}  {rate}", *groups])
 
     def end(self) -> None:

@@ -22,7 +22,7 @@ from pstranspile.run.cluster.message import KINDS, Message
 PROTOCOL = 4
 """The version of this protocol; machines of different versions don't talk."""
 
-HELLO, WELCOME, REFUSED, MESSAGES, ALIVE, ASK, TELL, BYE = range(1, 9)
+HELLO, WELCOME, REFUSED, MESSAGES, ALIVE, ASK, ANSWER, BYE = range(1, 9)
 """Kinds of frames: greetings, messages, a sign of life, a question and its answer (JSON), the end of a connection."""
 
 MAGIC = b"PSTW"

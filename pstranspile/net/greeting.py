@@ -195,7 +195,7 @@ class Greeting:
         """Tells all others, and itself if it can hear, that a trainer takes no part any more."""
         for peer in self.peers.values():
             if peer.connection is not None:
-                peer.tell({"gone": [gone.role]})
+                peer.send_answer({"gone": [gone.role]})
         if gone.connection is not None:
             connection = gone.connection
             connection.close()

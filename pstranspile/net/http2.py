@@ -143,10 +143,10 @@ class Http2:
 
     def _begin(self, flags: int, number: int, data: memoryview) -> None:
         """A call has come, or what is said after its message."""
-        found = _without_padding(flags, data)[5 if flags & _WITH_PRIORITY else 0 :]
+        first = _without_padding(flags, data)[5 if flags & _WITH_PRIORITY else 0 :]
         if not number & 1:
             raise WireError(f"a client can't begin stream {number}")
-        block = bytearray(found)
+        block = bytearray(first)
         if flags & _END_HEADERS:
             self._headed(number, flags, block)
         else:
@@ -281,8 +281,8 @@ class Http2:
         if stream is not None and stream.answer is None:
             del self._streams[call]
             status = str(STATUSES[problem.status]), quote(str(problem), safe=" ,:;()'@")
-            told = b"".join(map(write_header, ("grpc-status", "grpc-message"), status))
-            self._channel.send([_frame(_HEADERS, _END_HEADERS | _END_STREAM, call, _RESPONSE + told)])
+            headers = b"".join(map(write_header, ("grpc-status", "grpc-message"), status))
+            self._channel.send([_frame(_HEADERS, _END_HEADERS | _END_STREAM, call, _RESPONSE + headers)])
 
     def _pump(self) -> None:
         """Sends of the answers what the client takes."""

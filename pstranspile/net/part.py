@@ -42,10 +42,10 @@ class Part:
         A trainer alone in its process goes on first, as far as it can: the barrier that ends a step then travels with
         the gradients of the next one.
         """
-        alone = self.cluster.machines[next(iter(self.own))] if len(self.own) == 1 else None
+        lone = self.cluster.machines[next(iter(self.own))] if len(self.own) == 1 else None
 
         def send() -> None:
-            if alone is not None and alone.listed:
+            if lone is not None and lone.listed:
                 self.cluster.scheduler.wake(machine)
                 return
             messages = list(machine.inbox)

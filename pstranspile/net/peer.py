@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from pstranspile.net.frames import ALIVE, ASK, MESSAGES, TELL, Header, json_body
+from pstranspile.net.frames import ALIVE, ANSWER, ASK, MESSAGES, Header, json_body
 from pstranspile.run.cluster.message import Message
 
 
@@ -67,7 +67,7 @@ class Peer:
         self.connection: Connection | None = None
         self.heard = 0.0
         """When something came from it last, by the process's clock."""
-        self.told = 0.0
+        self.last_sent = 0.0
         """When something was sent to it last."""
         self.left = False
         """Whether it takes no part any more: it has said so, or was given up."""
@@ -94,16 +94,16 @@ class Peer:
 
     def ask(self, question: Mapping[str, Any]) -> None:
         """Asks the other side something."""
-        self._send(ASK, 0, json_body(question), self.told)
+        self._send(ASK, 0, json_body(question), self.last_sent)
 
-    def tell(self, fields: Mapping[str, Any]) -> None:
+    def send_answer(self, fields: Mapping[str, Any]) -> None:
         """Tells the other side something that it has asked for earlier."""
-        self._send(TELL, 0, json_body(fields), self.told)
+        self._send(ANSWER, 0, json_body(fields), self.last_sent)
 
     def _send(self, kind: int, number: int, body: bytes, now: float) -> None:
         connection = self.connection
         if connection is not None:
-            self.told = now
+            self.last_sent = now
             connection.send(Header(kind, number, self.received, self.durable), body)
 
     @property

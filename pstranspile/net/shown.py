@@ -62,7 +62,7 @@ def together(values: Iterable[Shown]) -> Shown:
     return Shown(form, (), low, sum(means) / len(means), high)
 
 
-def told(values: Mapping[str, Shown], prefix: str = "") -> str:
+def values_text(values: Mapping[str, Shown], prefix: str = "") -> str:
     """`loss 0.25  accuracy 0.9`, each name after the prefix."""
     return "  ".join(f"{prefix}{name} {value}" for name, value in values.items())
 

@@ -19,12 +19,12 @@ import numpy as np
 
 from pstranspile.net.frames import (
     ALIVE,
+    ANSWER,
     ASK,
     BYE,
     HELLO,
     MESSAGES,
     REFUSED,
-    TELL,
     WELCOME,
     Header,
     json_body,
@@ -72,7 +72,7 @@ class Site(Greeting):
         """Bytes of frames of messages that have come since this was set to 0."""
         self._idle = 0.0
         self._looked = clock()
-        self._said_goodbye = Flag()
+        self._ending = Flag()
         self.answers: dict[str, Mapping[str, Any]] = {}
         """The last answer of each role to a question."""
         self.questions = 0
@@ -148,10 +148,10 @@ class Site(Greeting):
         pause = min(self.terms.lease / 10, 1.0)
 
         def tell() -> None:
-            while not self._said_goodbye.wait(pause):
+            while not self._ending.wait(pause):
                 now = self._clock()
                 for peer in self.peers.values():
-                    if now - peer.told > pause:
+                    if now - peer.last_sent > pause:
                         peer.sign_of_life(now)
 
         Thread(target=tell, daemon=True).start()
@@ -200,11 +200,11 @@ class Site(Greeting):
             self._take_messages(peer, header, data)
         elif header.kind == ASK:
             question = read_json(data)
-            told = {**self.answer(peer, question), "number": question.get("number")}
-            connection.send(Header(TELL, 0, peer.received, peer.durable), json_body(told))
-        elif header.kind == TELL:
-            told = self.answers[peer.role] = read_json(data)
-            self.hear_of_gone(peer, told)
+            last_sent = {**self.answer(peer, question), "number": question.get("number")}
+            connection.send(Header(ANSWER, 0, peer.received, peer.durable), json_body(last_sent))
+        elif header.kind == ANSWER:
+            last_sent = self.answers[peer.role] = read_json(data)
+            self.hear_of_gone(peer, last_sent)
         elif header.kind == BYE:
             self._ended(peer, read_json(data))
         elif header.kind == REFUSED:
@@ -238,9 +238,9 @@ class Site(Greeting):
         elif self.among_trainers:
             self.give_up(peer)
 
-    def say_goodbye(self, done: bool) -> None:
+    def send_bye(self, done: bool) -> None:
         """Tells all others that this process ends, and whether its part is done."""
-        self._said_goodbye.set()
+        self._ending.set()
         for peer in self.peers.values():
             if peer.connection is not None:
                 peer.connection.send(Header(BYE, 0, peer.received, peer.durable), json_body({"done": done}))

@@ -55,13 +55,13 @@ def _require_readable(path: Path) -> None:
 
 def require_guarded(addresses: Mapping[str, str], roles: Iterable[str]) -> None:
     """Raises DiagnosticError if one of these machines is not on this host, where what is said could be overheard."""
-    found = [
+    findings = [
         error("start-tls", f"{role} is at {addresses[role]}, which is not on this host; give --tls DIR, or --insecure")
         for role in roles
         if role in addresses and not _on_this_host(addresses[role])
     ]
-    if found:
-        raise DiagnosticError(found)
+    if findings:
+        raise DiagnosticError(findings)
 
 
 def _on_this_host(address: str) -> bool:

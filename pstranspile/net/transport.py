@@ -37,8 +37,8 @@ def is_taken(address: str) -> bool:
     """Whether somebody listens at an address. (A port that is kept for a process lets others listen on it as well.)"""
     host, port = place_of(address)
     try:
-        with socket.create_connection((host or "localhost", port), 1.0) as found:
-            return found.getpeername() != found.getsockname()  # the system may give a socket its own end
+        with socket.create_connection((host or "localhost", port), 1.0) as connection:
+            return connection.getpeername() != connection.getsockname()  # the system may give a socket its own end
     except OSError:
         return False
 

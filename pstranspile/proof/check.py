@@ -180,7 +180,7 @@ def _first_run(given: Given, *, ends: bool, parameters: bool) -> _FirstRun:
         all_ends,
         held.other_types(),
         ledger.result() if ledger else None,
-        uneven.told(workload.shares) if uneven else "",
+        uneven.describe(workload.shares) if uneven else "",
         None if replay is None else ReplayResult(replay.problems, replay.shown),
         f"the program keeps {size:.0f} MB, more than {most}" if replay is not None else "",
     )

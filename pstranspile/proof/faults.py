@@ -20,7 +20,7 @@ from pstranspile.run.batch import joined
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.faults.scenario import Crash, Leave, Scenario
 from pstranspile.run.cluster.ledger import UpdateLedger
-from pstranspile.run.cluster.message import step_told
+from pstranspile.run.cluster.message import step_label
 from pstranspile.run.loss_rows import divided
 from pstranspile.run.scope import own_copy
 
@@ -160,12 +160,12 @@ def _counted(
                 if books.applied.get((server.name, step))
             }
             if len(set(by_server.values())) > 1:
-                return f"a trainer crashed half-way through {step_told(step)}: some servers counted it, others did not"
+                return f"a trainer crashed half-way through {step_label(step)}: some servers counted it, others did not"
             result.append(next(iter(by_server.values()), frozenset[int]()))
         else:
             trainers = sums.get(step, set())
             if len(trainers) > 1:
-                return f"a trainer crashed half-way through {step_told(step)}: it took part in some operations only"
+                return f"a trainer crashed half-way through {step_label(step)}: it took part in some operations only"
             result.append(next(iter(trainers), frozenset[int]()))
     return result
 

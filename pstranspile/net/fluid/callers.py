@@ -12,20 +12,13 @@ from typing import Any, NamedTuple
 
 from pstranspile.ir.types import VarKind
 from pstranspile.net.calls import CallRefused
-from pstranspile.net.fluid.calls import (
-    BATCH_BARRIER_NAME,
-    COMPLETE_NAME,
-    FETCH_BARRIER_NAME,
-    INVALID,
-    LATER,
-    SAVE_NAME,
-)
+from pstranspile.net.fluid import calls
 from pstranspile.net.peer import Peer
 from pstranspile.run.cluster.programs import names_sent_to
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.trainer import Trainer
 
-ANONYMOUS = (BATCH_BARRIER_NAME, FETCH_BARRIER_NAME, SAVE_NAME)
+ANONYMOUS = (calls.BATCH_BARRIER_NAME, calls.FETCH_BARRIER_NAME, calls.SAVE_NAME)
 """What calls are about that don't bring the trainer's number."""
 
 PREFETCH = "PrefetchVariable"
@@ -111,7 +104,7 @@ class Callers:
     def _named(self, told: int) -> int:
         if told not in self._trainers:
             count = len(self._trainers)
-            raise CallRefused(INVALID, f"the job has {count} trainers, none of them has number {told}")
+            raise CallRefused(calls.INVALID, f"the job has {count} trainers, none of them has number {told}")
         if told in self._aliases:
             return self._aliases[told]
         taken = told in self._nameless or told in self._aliases.values()
@@ -135,12 +128,12 @@ class Callers:
         """Whether a trainer is at a place where it makes such a call next."""
         last = self.last.get(index)
         before = "" if last is None else last.method if last.name not in ANONYMOUS else last.name
-        if name == BATCH_BARRIER_NAME:
-            return before != BATCH_BARRIER_NAME and self.sends[index] - self.rows[index] <= self.sent[index]
-        if name == FETCH_BARRIER_NAME:
-            return before in ("", BATCH_BARRIER_NAME, "GetVariable")
+        if name == calls.BATCH_BARRIER_NAME:
+            return before != calls.BATCH_BARRIER_NAME and self.sends[index] - self.rows[index] <= self.sent[index]
+        if name == calls.FETCH_BARRIER_NAME:
+            return before in ("", calls.BATCH_BARRIER_NAME, "GetVariable")
         if method == PREFETCH and self._server.mode == 0:
-            return before in ("", FETCH_BARRIER_NAME, PREFETCH)
+            return before in ("", calls.FETCH_BARRIER_NAME, PREFETCH)
         return True
 
 
@@ -151,7 +144,7 @@ def _is_named(method: str, name: str) -> bool:
 
 def require_part(peer: Peer, name: str) -> None:
     """Raises CallRefused if a trainer takes no part, or as a process of another kind. It may say so twice."""
-    if peer.left and name != COMPLETE_NAME:
-        raise CallRefused(LATER, f"{peer.role} has left, or was given up")
+    if peer.left and name != calls.COMPLETE_NAME:
+        raise CallRefused(calls.LATER, f"{peer.role} has left, or was given up")
     if peer.incarnation:
         raise CallRefused("ALREADY_EXISTS", f"{peer.role} is here already, as a process of its own")

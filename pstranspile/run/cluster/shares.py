@@ -31,7 +31,7 @@ class Uneven(NamedTuple):
     rows: tuple[int | None, ...]
     steps: int
 
-    def told(self, weighing: Weighing) -> str:
+    def describe(self, weighing: Weighing) -> str:
         """What it is and what comes of it."""
         rows = ", ".join("left" if count is None else str(count) for count in self.rows)
         more = f" (and in {self.steps - 1} more)" if self.steps > 1 else ""
@@ -117,7 +117,7 @@ class Shares:
         return (
             []
             if result is None or self.weighing == "weighted"
-            else [warning("feed-shares", result.told(self.weighing))]
+            else [warning("feed-shares", result.describe(self.weighing))]
         )
 
 

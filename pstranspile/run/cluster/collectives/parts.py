@@ -110,9 +110,9 @@ def combine(ring: str, parts: Mapping[int, Part], count: int, op: Op) -> Value:
     kinds = {part.kind for part in parts.values()}
     forms = {part.form for part in parts.values()}
     if len(kinds) > 1 or (len(forms) > 1 and _must_agree(first)):
-        told = [f"trainer {index}: {part.kind} of {part.form}" for index, part in parts.items()]
+        lines = [f"trainer {index}: {part.kind} of {part.form}" for index, part in parts.items()]
         message = f"the trainers of {ring} do not do the same"
-        raise DiagnosticError([at_op("cluster-collective", message, op, notes=[Note(line) for line in told])])
+        raise DiagnosticError([at_op("cluster-collective", message, op, notes=[Note(line) for line in lines])])
     values = [part.value for part in parts.values()]
     if first.kind == "c_broadcast":
         if first.root not in parts:
@@ -121,9 +121,9 @@ def combine(ring: str, parts: Mapping[int, Part], count: int, op: Op) -> Value:
         return _shared(parts[first.root].value)
     rows = {_row(value) for value in values} if first.kind in ("c_allgather", "c_reducescatter") else {""}
     if len(rows) > 1 or None in rows:
-        told = [f"trainer {index}: {part.form}" for index, part in parts.items()]
+        lines = [f"trainer {index}: {part.form}" for index, part in parts.items()]
         message = f"the values of {ring} have no rows that are alike"
-        raise DiagnosticError([at_op("cluster-collective", message, op, notes=[Note(line) for line in told])])
+        raise DiagnosticError([at_op("cluster-collective", message, op, notes=[Note(line) for line in lines])])
     total = np.concatenate(values) if first.kind == "c_allgather" else _REDUCE[first.kind](values)
     if first.kind == "average":
         total = _times(total, 1.0 / len(values))

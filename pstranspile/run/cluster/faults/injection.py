@@ -149,8 +149,8 @@ class Injector:
         what they sent last may still be under way.
         """
         done = max(server.updates for server in self.cluster.servers)
-        alone = all(trainer.gone for trainer in self.cluster.trainers)
-        return max(done, *(fate.after() for fate in self.trainers.values())) if alone else done + 1
+        all_gone = all(trainer.gone for trainer in self.cluster.trainers)
+        return max(done, *(fate.after() for fate in self.trainers.values())) if all_gone else done + 1
 
 
 def process_of(machine: str) -> str:
