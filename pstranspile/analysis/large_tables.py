@@ -127,8 +127,8 @@ def _unfit(makers: Sequence[Op], *, is_table: bool) -> str:
     kinds = (*INITIALISERS, TABLE) if is_table else ("fill_constant", STATE)
     op = next(iter(makers), None)
     if op is None or len(makers) > 1 or op.type not in kinds or (any(op.input_names) and op.type != STATE):
-        told = ", ".join(maker.type for maker in makers) or "nothing"
-        return f"{told} initialises {'it' if is_table else 'what is kept of it'}, not one of {', '.join(kinds)}"
+        types = ", ".join(maker.type for maker in makers) or "nothing"
+        return f"{types} initialises {'it' if is_table else 'what is kept of it'}, not one of {', '.join(kinds)}"
     if op.attrs.get("diag_num") or op.attrs.get("str_value"):
         return f"{op.type} makes rows that differ by their place, or by text"
     return ""

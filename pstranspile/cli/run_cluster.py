@@ -103,7 +103,7 @@ def read_faults(given: str, result: Compiled, steps: int) -> Scenario:
     return scenario
 
 
-def _tell_faults(cluster: Cluster) -> None:
+def _print_faults(cluster: Cluster) -> None:
     """Prints what happened, on stderr."""
     for tick, text in cluster.injector.log if cluster.injector else ():
         print(f"tick {tick}: {text}", file=sys.stderr)
@@ -195,7 +195,7 @@ def run_cluster(
     finally:
         progress.end()
         for cluster in clusters:
-            _tell_faults(cluster)
+            _print_faults(cluster)
     report(done.warnings)
     for recorder in recorders:
         show_pictures(recorder, done.cluster, options)

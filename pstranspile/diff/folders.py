@@ -49,13 +49,8 @@ def _role_of(name: str) -> str:
 def load_role(paths: list[Path], report: Report | None = None) -> Module:
     """The programs of one machine, with the metadata that lies beside them. Raises DiagnosticError."""
     first, *others = paths
-    meta = _meta_beside(first)
+    meta = first.with_name("meta.json" if first.name == _EXPORTED[0] else first.name.removesuffix(_MAIN) + _META)
     module = load(first, others[0] if others else None, meta if meta.is_file() else None, report=report)
     if first.name.endswith(_STARTUP):
         return Module(FrozenMap({STARTUP: module[MAIN]}), module.source)
     return module
-
-
-def _meta_beside(main: Path) -> Path:
-    """Where the metadata of a serialized main program lies, if there are any."""
-    return main.with_name("meta.json" if main.name == _EXPORTED[0] else main.name.removesuffix(_MAIN) + _META)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from pstranspile.net.calls import STATUSES, CallRefused, CallService
 from pstranspile.net.channel import Channel
-from pstranspile.net.hpack import Header, HeaderReader, write_header
+from pstranspile.net.hpack import HeaderReader, write_header
 from pstranspile.net.values import Bytes, WireError
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -171,7 +171,7 @@ class Http2:
                 self._channel.send([_frame(_RESET, 0, number, struct.pack(">I", _REFUSED_STREAM))])
                 return
             stream = self._streams[number] = _Stream(self._initial)
-            stream.path = _path(headers)
+            stream.path = next((value for name, value in headers if name == b":path"), b"")
         if flags & _END_STREAM:
             self._complete(number)
 
@@ -324,7 +324,3 @@ def _without_padding(flags: int, data: memoryview) -> memoryview:
     if not len(data) or data[0] >= len(data):
         raise WireError("a frame is nothing but padding")
     return data[1 : len(data) - data[0]]
-
-
-def _path(headers: Sequence[Header]) -> bytes:
-    return next((value for name, value in headers if name == b":path"), b"")

@@ -170,7 +170,12 @@ class Site(Greeting):
                     connection = peer.connection
                     connection.close()
                     self._forget(connection)
-            elif self._is_server(peer) and self.patience and peer.incarnation and now - peer.heard > self.patience:
+            elif (
+                (peer.index < 0 and not peer.left)
+                and self.patience
+                and peer.incarnation
+                and now - peer.heard > self.patience
+            ):
                 raise Refused(f"{peer.role} was not heard for {self.patience:g} seconds")
             if not peer.left and peer.incarnation and peer.index >= 0 and now - peer.heard > self.terms.lease:
                 self.give_up(peer)
@@ -179,9 +184,6 @@ class Site(Greeting):
         for role in away:
             if now >= self._redial[role]:
                 self.go_to(role)
-
-    def _is_server(self, peer: Peer) -> bool:
-        return peer.index < 0 and not peer.left
 
     def _take(self, connection: Connection, data: Bytes) -> None:
         header = read_header(data, connection.guarded)

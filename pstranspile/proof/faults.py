@@ -114,7 +114,7 @@ def _parameters(cluster: Cluster) -> Snapshot:
     return {name: own_copy(trainer.scope[name]) for name in result}
 
 
-def _never(_name: str, _ours: Any, _theirs: Any, _difference: float) -> bool:
+def _never(_name: str, _value: Any, _wanted: Any, _difference: float) -> bool:
     """What must have the same bytes is not the same if it differs."""
     return False
 
@@ -124,9 +124,9 @@ def _fitting(wanted: Snapshot, start: Snapshot) -> Alike:
     changes = {name: moved(plain(wanted[name]), plain(start.get(name))) for name in wanted}
     floor = OF_LARGEST * max(changes.values(), default=0.0)
 
-    def alike(name: str, ours: Any, theirs: Any, difference: float) -> bool:
-        wide = theirs is not None and theirs.dtype == "float64"
-        return same_in_doubles(ours, theirs, changes[name], floor) if wide else difference <= ROUGH
+    def alike(name: str, ours: Any, expected: Any, difference: float) -> bool:
+        wide = expected is not None and expected.dtype == "float64"
+        return same_in_doubles(ours, expected, changes[name], floor) if wide else difference <= ROUGH
 
     return alike
 

@@ -53,8 +53,8 @@ def _with_inputs(workload: Workload, problem: Diagnostic) -> Diagnostic:
         for index, op in enumerate(program.main_block.ops):
             if problem.subject == subject_of(op):
                 names = _reached(program, index, op)
-                told = ", ".join(f"%{name}" for name in names[:8]) + (", ..." if len(names) > 8 else "")
-                note = Note(f"the data were made and do not suit it; give those of its inputs with --feed: {told}")
+                named = ", ".join(f"%{name}" for name in names[:8]) + (", ..." if len(names) > 8 else "")
+                note = Note(f"the data were made and do not suit it; give those of its inputs with --feed: {named}")
                 return problem._replace(notes=(*problem.notes, note)) if names else problem
     return problem
 

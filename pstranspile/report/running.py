@@ -9,7 +9,7 @@ import numpy as np
 
 from pstranspile.compile import Compiled
 from pstranspile.ir.model import Module
-from pstranspile.proof.check import ROWS_EACH, STEPS
+from pstranspile.proof.check import ROWS_PER_TRAINER, STEPS
 from pstranspile.proof.made import made_feeds, naming_inputs, unstarted
 from pstranspile.proof.report import Report, report_text
 from pstranspile.proof.workload import Workload
@@ -48,7 +48,7 @@ def run_data(compiled: Compiled, module: Module, options: RunOptions) -> dict[st
     feeds = options.feeds
     if feeds is None:
         trainers = compiled.plan.trainers
-        feeds = made_feeds(workload, ROWS_EACH * trainers, seed or 1, trainers)
+        feeds = made_feeds(workload, ROWS_PER_TRAINER * trainers, seed or 1, trainers)
     recorders: list[Recorder] = []
 
     def run(cluster: Cluster, count: int) -> None:

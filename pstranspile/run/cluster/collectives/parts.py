@@ -109,7 +109,9 @@ def combine(ring: str, parts: Mapping[int, Part], count: int, op: Op) -> Value:
     first = next(iter(parts.values()))
     kinds = {part.kind for part in parts.values()}
     forms = {part.form for part in parts.values()}
-    if len(kinds) > 1 or (len(forms) > 1 and _must_agree(first)):
+    if len(kinds) > 1 or (
+        len(forms) > 1 and (first.kind != "c_allgather" and not isinstance(first.value, SelectedRows))
+    ):
         lines = [f"trainer {index}: {part.kind} of {part.form}" for index, part in parts.items()]
         message = f"the trainers of {ring} do not do the same"
         raise DiagnosticError([at_op("cluster-collective", message, op, notes=[Note(line) for line in lines])])
@@ -146,10 +148,6 @@ def _shared(value: Value) -> Value:
         value = value.view()
         value.flags.writeable = False
     return value
-
-
-def _must_agree(part: Part) -> bool:
-    return part.kind != "c_allgather" and not isinstance(part.value, SelectedRows)
 
 
 def _sum(values: Sequence[Value]) -> Value:
