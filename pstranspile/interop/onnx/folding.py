@@ -133,11 +133,11 @@ def _dims_made(node: Any, arrays: Mapping[str, Array]) -> list[int]:
     }
     try:
         schema = onnx.defs.get_schema(node.op_type, _VERSION)
-        found = onnx.shape_inference.infer_node_outputs(schema, node, types, small)
+        inferred = onnx.shape_inference.infer_node_outputs(schema, node, types, small)
     except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, RuntimeError):
         return []
     counts: list[int] = []
-    for made in found.values():
+    for made in inferred.values():
         dims = [dim.dim_value for dim in made.tensor_type.shape.dim]
         counts.append(int(np.prod([float(dim) for dim in dims], dtype="float64")) if dims else 1)
     return counts
