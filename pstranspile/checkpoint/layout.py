@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """A variable of a job, whole, and who holds it.
+    """A whole variable of a job, and its holders.
 
     `parts` make up the whole, in order; the value of a checkpoint comes from them. `others` are further copies (of
     parts, or of the whole). Without `parts` the `others` have nothing in common but their name. `table`: sparse rows,
@@ -52,7 +52,7 @@ class Placed(NamedTuple):
 
     @property
     def holders(self) -> tuple[Part, ...]:
-        """Everyone who holds some of it."""
+        """All holders of the variable or of parts of it."""
         return (*self.parts, *self.others)
 
 
@@ -72,7 +72,7 @@ class Layout:
 
     @property
     def servers(self) -> str:
-        """A hash of who among the servers holds what: the same for jobs whose servers hold the same."""
+        """A hash of the placement: the same for jobs whose servers hold the same variables."""
         held = sorted(part for v in self.variables.values() for part in v.holders if part.machine.startswith("pserver"))
         return "sha256:" + sha256(repr([tuple(part) for part in held]).encode("utf-8", "surrogateescape")).hexdigest()
 

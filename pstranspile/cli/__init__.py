@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Diagnostics go to stderr, and so do messages of failures; nothing is raised for a user's mistake.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed by who started this process
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed by the parent process
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]  # likewise
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115

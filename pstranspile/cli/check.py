@@ -56,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
     with quoting(module.source):
         programs = step_programs(module)
         declaring = union_of(programs.values()) if options.program else module.main
-        requested_turns(options, module)  # what can't be read is told before anything else
+        requested_turns(options, module)  # its errors come before all others
         result = compile(module, job)
         report(result.warnings, [module.source])
         faults = read_faults(options.faults, result, options.steps or STEPS) if options.faults else None

@@ -266,7 +266,7 @@ def _supervised(
 ) -> tuple[Supervisor, bool]:
     """Runs the job to its end, and gives what became of it, and whether all machines have done their work.
 
-    A machine is started again alone where servers let it in; else all begin again.
+    A single machine is started again where servers can let it in; else all begin again.
     """
     from pstranspile.net.supervisor import Supervisor
 
@@ -366,7 +366,7 @@ def _shared(options: argparse.Namespace, work: Path) -> list[str]:
 
 
 def _go_back(supervisor: Supervisor, kept: Checkpoints | None) -> None:
-    """All trainers of a job without servers are to begin again, since one of them has ended, which is said."""
+    """Prints that all trainers of a job without servers begin again, since one of them has ended."""
     if kept is not None:
         kept.go_back()
     ended = [f"{member.role} has ended {_how(code)}" for member, code in supervisor.failed]
@@ -380,7 +380,7 @@ def _how(code: int) -> str:
 
 
 def _failed(supervisor: Supervisor) -> DiagnosticError:
-    """What to say of a job that did not come to its end: who ended, and what the others waited for."""
+    """The error of a job that did not come to its end: the machines that ended, and what the others waited for."""
 
     result: list[Diagnostic] = []
     for member, code in supervisor.failed:

@@ -94,7 +94,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) 
 
 
 def _address(parser: argparse.ArgumentParser, given: str) -> str | None:
-    """The address of the cluster, as Ray takes it; None for the one that is there."""
+    """The address of the cluster for Ray; None for the running one."""
     if given == "ray":
         return None
     if not given.startswith("ray://") or given == "ray://":
@@ -130,7 +130,7 @@ def _seed(options: argparse.Namespace) -> int | None:
 
 
 def _environment(options: argparse.Namespace) -> dict[str, str]:
-    """What the processes of the machines are told of matrix products, and of who looks at them."""
+    """The environment of the machines' processes: threads of matrix products, and whether they are watched."""
     result: dict[str, str] = {WATCHED: "1"} if options.live else {}
     if options.threads:
         result.update((name, str(options.threads)) for name in VARIABLES)
@@ -148,7 +148,7 @@ def _view(options: argparse.Namespace) -> View | LiveView:
 
 
 def _watch(session: Session, view: View | LiveView) -> None:
-    """Shows what the machines of a session tell."""
+    """Shows the reports of the machines of a session."""
     machines: dict[str, _Machine] = {}
 
     def begin(roles: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ RECENT = 5.0
 
 
 class Watched(Protocol):
-    """A machine: the last that it told, how often it was started, and how it ended (None: it runs)."""
+    """A machine: its last reports, how often it was started, and how it ended (None: it runs)."""
 
     role: str
     reported: dict[str, Any]
@@ -26,7 +26,7 @@ class Watched(Protocol):
 
 
 class View:
-    """Shows what the machines tell, as it comes."""
+    """Shows the reports of the machines as they come."""
 
     def __init__(self, members: Mapping[str, Watched], trainers: Sequence[str], steps: int):
         self.members = members
@@ -48,7 +48,7 @@ class View:
         self._steps = {}
 
     def update(self, member: Watched, fields: Mapping[str, Any]) -> None:
-        """A machine has told something."""
+        """Takes a report of a machine."""
         if "waits_for" in fields:
             self._waits[member.role] = fields["waits_for"]
         elif "step" in fields or "state" in fields:
@@ -103,6 +103,6 @@ class View:
 
 
 def _shown(fields: Mapping[str, Any]) -> dict[str, Shown]:
-    """What a step has fetched, as a machine has told it."""
+    """The fetched values in a report of a machine."""
     values: Mapping[str, Any] = fields.get("values", {})
     return {name: Shown(form, tuple(few), *rest) for name, (form, few, *rest) in values.items()}

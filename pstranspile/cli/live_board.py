@@ -1,4 +1,4 @@
-"""What `--live` knows of a job at work: machines, steps, numbers, messages per second, and who waits for whom."""
+"""The state of a running job for `--live`: machines, steps, numbers, messages per second, and waits."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ class _Machine:
         self._counted = now
 
     def messages(self, now: float) -> float:
-        """Messages per second; none if the machine has not told their number of late."""
+        """Messages per second; none if the machine has not reported their number of late."""
         return 0.0 if now - self._counted > WINDOW else self._messages.speed(now) or 0.0
 
 
 class Board:
-    """Takes what machines tell: `state`, `step`, `values` (`Shown` by name), `messages` that were sent so far, and
+    """Takes reports of machines: `state`, `step`, `values` (`Shown` by name), `messages` that were sent so far, and
     `waits`: for what, and of each machine that has not come its name, with the share of the time.
     """
 
@@ -93,7 +93,7 @@ class Board:
         self._steps = Pace(WINDOW)
 
     def update(self, role: str, fields: Mapping[str, Any]) -> None:
-        """A machine has told something."""
+        """Takes a report of a machine."""
         machine, now = self._machines.setdefault(role, _Machine()), self._clock()
         machine.reported.update(fields)
         if "messages" in fields:
@@ -184,5 +184,5 @@ def sparkline(numbers: Sequence[float], width: int) -> str:
 
 
 def values_of(results: Mapping[str, Shown]) -> dict[str, list[Any]]:
-    """What a step has fetched, as processes tell it."""
+    """The fetched values of a step in the form of reports."""
     return {name: list(value) for name, value in results.items()}

@@ -1,4 +1,4 @@
-"""What `--live` shows of `run`, `check` and `launch`: each tells a board what it knows of its machines."""
+"""The displays of `run`, `check` and `launch` with `--live`, which report the machines to a board."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class LiveCluster:
 
 
 class LiveView:
-    """The machines of a job as processes, which tell how they go."""
+    """The machines of a job as processes that send reports."""
 
     def __init__(self, members: Mapping[str, Watched], steps: int):
         self._board = Board(steps)
@@ -99,7 +99,7 @@ class LiveView:
         self._board.begin(sorted(members, key=lambda name: (name.startswith("pserver"), len(name), name)))
 
     def update(self, member: Watched, fields: Mapping[str, Any]) -> None:
-        """A machine has told something."""
+        """Takes a report of a machine."""
         self._board.update(member.role, fields)
 
     def look(self) -> None:

@@ -19,7 +19,7 @@ MOST_SHOWN = 8
 """Trainers whose numbers are shown one by one; of more, the smallest, the mean and the largest are shown."""
 
 PATIENCE = 0.5
-"""Seconds before a command that prints its result at the end says what it is doing."""
+"""Seconds before a command that prints its result at the end shows its progress."""
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -135,7 +135,7 @@ class Progress:
 
 
 class Status:
-    """A line on stderr, if that is a terminal, that says what a command is doing; nothing is left of it in the end."""
+    """A line on stderr, if that is a terminal, with the progress of a command; it is erased at the end."""
 
     def __init__(self, command: str, stream: TextIO | None = None):
         self._command = command

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """A module being run: its scope, its feeds, and who watches."""
+    """A run of a module: its scope, its feeds, and its watchers."""
 
     def __init__(self, module: Module, options: argparse.Namespace):
 

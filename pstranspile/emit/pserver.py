@@ -24,7 +24,7 @@ RPC_THREADS = 12
 
 
 class ServerTemplate:
-    """What all servers of a job share, worked out once: the updates, who owns what, and the copied ops."""
+    """The parts that all servers of a job share: updates, owners of slices, and copied ops."""
 
     def __init__(self, facts: Facts, plan: Plan, timing: Timing):
         self.facts = facts
@@ -62,7 +62,7 @@ def _several(rows: Sequence[tuple[PlannedParameter, Slice]]) -> set[str]:
 
 
 def _copied(op: Op, names: dict[str, str], rule: str) -> Op:
-    """A source op as the servers have it: with a trainer's names in its role variables, and why it is there."""
+    """A source op for servers: with a trainer's names in its role variables, and its reason as origin."""
     role_vars, origin = op.role_vars, op.origin
     if names and role_vars and any(name in names for name in role_vars):
         role_vars = tuple([names.get(name, name) for name in role_vars])
@@ -78,7 +78,7 @@ def _update_order(facts: Facts) -> list[str]:
 
 
 class _Served:
-    """What listen_and_serv of one server is told, collected block by block."""
+    """The attributes of listen_and_serv of one server, collected block by block."""
 
     def __init__(self, server: ServerProgram, plan: Plan, endpoint: str):
         self.server = server
@@ -194,7 +194,7 @@ def _copy_rates(server: ServerProgram, template: ServerTemplate, block: int) -> 
 
 
 def _counted(template: ServerTemplate, update: Update) -> frozenset[str]:
-    """What an update writes and keeps, beside its parameter."""
+    """The variables that an update writes and keeps, without its parameter."""
     program = template.facts.program.main_block
     written = {name for index in update.ops for name in program.ops[index].output_names}
     written -= {update.parameter, update.gradient}

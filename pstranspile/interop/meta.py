@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from pstranspile.interop.meta_distribution import read_distributions
 from pstranspile.ir.codes import Code
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warning
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors, warning
 from pstranspile.ir.distribution import Distribution
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, ParameterInfo, Program, Var
@@ -203,8 +203,7 @@ class _Checker:
             read_distributions(value.get("distribution"), self._wrong),
             self._in_order(value.get("declarations_in_order", False)),
         )
-        if self._found:
-            raise DiagnosticError(self._found)
+        raise_errors(self._found)
         return result
 
     def _wrong(self, key: str, expected: str, value: object) -> None:

@@ -63,7 +63,7 @@ def read(text: str, file: str, before: Reading | None = None) -> Reading:
 
 
 def _read_changes(outline: Outline, source: SourceText, before: Reading, changed: Sequence[Change]) -> Reading | None:
-    """What a text says, from what has changed since an earlier one; None where that does not tell."""
+    """The reading of a text, from the changes since an earlier one; None where they do not suffice."""
     base, old = before.base, before.base_outline
     starts = [at for change in changed for at in range(change.first, change.last) if at not in outline.further]
     gone = [at for change in changed for at in range(change.old_first, change.old_last) if at not in old.further]

@@ -1,4 +1,4 @@
-"""The language server: the protocol around the features. It alone needs pygls, which the extra `lsp` installs."""
+"""The language server: the protocol around the features. Only this module needs pygls, from the extra `lsp`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUIET = 0.03
 """Seconds without a further change after which a text is read: keystrokes that come together are read once."""
 
 QUIET_JOB = 0.4
-"""Seconds without a further change after which a program is compiled for the job beside it."""
+"""Seconds without a further change after which a program is compiled for its job."""
 
 
 class Server:
@@ -142,7 +142,7 @@ class Server:
             self._compile(uri, text, version)
 
     def _compile(self, uri: str, text: str, version: int | None) -> None:
-        """Publishes findings of a program with those of compiling it for the job beside it."""
+        """Publishes findings of a program with those of compiling it for its job."""
         path = path_of(uri)
         reading, placement = self.workspace.reading(path, text), self.workspace.placement(path, text)
         if placement is not None:

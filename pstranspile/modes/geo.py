@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Part(NamedTuple):
-    """One training program: its facts, and the rows that its steps tell the communicator."""
+    """One training program: its facts, and the rows that its steps report to the communicator."""
 
     facts: Facts
     sent_rows: tuple[SentRows, ...]

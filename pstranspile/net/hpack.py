@@ -34,7 +34,7 @@ _LENGTHS = (
 """The bits of the Huffman code of each byte and of the end of a text: A is 5. Codes are given in order of length."""
 
 MOST_TABLE, ENTRY = 4096, 32
-"""Bytes of the table of a connection, and what an entry counts beside its name and value."""
+"""The most bytes of the table of a connection, and the bytes of an entry without its name and value."""
 
 Header = tuple[bytes, bytes]
 

@@ -76,7 +76,7 @@ class Http2:
         self._window, self._initial, self._most = _FIRST_WINDOW, _FIRST_WINDOW, _FIRST_FRAME
         """How many bytes the client will take: in all, of a new stream, in a frame."""
         self._owed = 0
-        """Bytes that have come since the client was told that it may send more."""
+        """Bytes that have come since the last update of the client's window."""
         settings = ((_STREAMS, max(service.most, 1)), (_INITIAL_WINDOW, _WIDEST), (_MOST_FRAME, _FRAME))
         first = _frame(_SETTINGS, 0, 0, b"".join(struct.pack(">HI", *pair) for pair in settings))
         channel.send([first, _frame(_WINDOW, 0, 0, struct.pack(">I", _WIDEST - _FIRST_WINDOW))])
@@ -142,7 +142,7 @@ class Http2:
         del buffer[:at]
 
     def _begin(self, flags: int, number: int, data: memoryview) -> None:
-        """A call has come, or what is said after its message."""
+        """A call has come, or the trailers of its message."""
         first = _without_padding(flags, data)[5 if flags & _WITH_PRIORITY else 0 :]
         if not number & 1:
             raise WireError(f"a client can't begin stream {number}")

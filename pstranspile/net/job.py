@@ -23,7 +23,7 @@ from pstranspile.run.cluster.report import listed
 from pstranspile.run.cluster.server import listening_op, mode_of
 
 GEO, PUSH_EVERY = 3, 100
-"""The `distributed_mode` of servers in mode geo, and after how many steps trainers exchange if nothing says it."""
+"""The `distributed_mode` of servers in mode geo, and the default number of steps between exchanges."""
 
 
 class JobFolder(NamedTuple):

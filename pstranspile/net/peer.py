@@ -70,7 +70,7 @@ class Peer:
         self.last_sent = 0.0
         """When something was sent to it last."""
         self.left = False
-        """Whether it takes no part any more: it has said so, or was given up."""
+        """Whether it takes no part any more: it has ended, or was given up."""
         self.given_up = False
         """Whether it was given up, and may not come again."""
         self.announced = False
@@ -89,7 +89,7 @@ class Peer:
         self._send(MESSAGES, self.sent, body, now)
 
     def sign_of_life(self, now: float) -> None:
-        """Tells the other side that this one is there, and what it has received. Any thread may do it."""
+        """Sends a sign of life and what this side has received. Any thread may do it."""
         self._send(ALIVE, 0, b"", now)
 
     def ask(self, question: Mapping[str, Any]) -> None:
@@ -108,7 +108,7 @@ class Peer:
 
     @property
     def confirmed_up_to(self) -> int:
-        """The last frame sent that the other side has said it can't lose."""
+        """The last frame sent that the other side can't lose any more."""
         return self.sent - len(self.unconfirmed)
 
     def confirmed(self, durable: int) -> None:
@@ -125,7 +125,7 @@ class Peer:
                 self._send(MESSAGES, number, body, now)
 
     def begin_anew(self, incarnation: str) -> None:
-        """Another process plays the role, which knows nothing of what was said before."""
+        """Another process has taken the role, which knows nothing of earlier frames."""
         self.former.add(self.incarnation)
         self.incarnation = incarnation
         self.life += 1

@@ -1,4 +1,4 @@
-"""Fetched values as shown beside the steps: a few numbers as they are, of more the smallest, the mean, the largest."""
+"""Fetched values for display: a few numbers as they are, of more the smallest, the mean and the largest."""
 
 from __future__ import annotations
 

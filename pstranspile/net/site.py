@@ -41,13 +41,13 @@ from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.network import Waiting
 
 TICK, IDLE = 0.5, 2.0
-"""Seconds between looks at the clock at most, and after which a process says what it waits for."""
+"""Seconds between looks at the clock, and seconds after which an idle process reports what it waits for."""
 
 
 class Site(Greeting):
     """The machines of a cluster that run in this process, as `role`.
 
-    `answer` is told of questions that another process asks, and gives the answer.
+    `answer` is called with questions of other processes, and gives the answers.
     """
 
     def __init__(self, cluster: Cluster, role: str, terms: Terms, *, clock: Callable[[], float] = time.monotonic):
@@ -144,7 +144,7 @@ class Site(Greeting):
             self.on_event(event)
 
     def show_signs_of_life(self) -> None:
-        """From now on others are told that this process is there, also while its machines are busy."""
+        """Begins to send signs of life, also while the machines are busy."""
         pause = min(self.terms.lease / 10, 1.0)
 
         def tell() -> None:
@@ -233,7 +233,7 @@ class Site(Greeting):
             self.part.deliver(peer, message)
 
     def _ended(self, peer: Peer, fields: Mapping[str, Any]) -> None:
-        """A process says that it ends. One that is done needs not be waited for, if it can be known that all is."""
+        """A process ends. If its part is done, it counts as left, where it is certain that nothing more comes."""
         if fields.get("done") is True and (peer.index < 0 or self.among_trainers):
             peer.left = True
             self._redial.pop(peer.role, None)

@@ -104,7 +104,7 @@ def _own_modules() -> dict[str, str]:
     """Lets a process import from the working folder only if this one does: files there may have names of libraries."""
     try:
         here = os.getcwd()
-    except OSError:  # it is there no more
+    except OSError:  # it was removed
         return {"PYTHONSAFEPATH": "1"}
     return {} if here in sys.path or "" in sys.path else {"PYTHONSAFEPATH": "1"}
 

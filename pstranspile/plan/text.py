@@ -105,7 +105,7 @@ def vars_info(parameters: Sequence[PlannedParameter]) -> dict[str, dict[str, lis
 
 
 def _geo_json(geo: GeoPlan | None, parameters: Sequence[PlannedParameter]) -> dict[str, Any]:
-    """What communicators are told as `plan.json` has it, under the key `geo`; nothing in other modes."""
+    """The settings of communicators in `plan.json`, under the key `geo`; nothing in other modes."""
     if geo is None:
         return {}
     return {"geo": {"need_push_nums": geo.need_push_nums, "vars_info": vars_info(parameters)}}

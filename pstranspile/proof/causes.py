@@ -26,7 +26,7 @@ NOISE = 1e-6
 """The part of the sum of what gradients an op is given by which what it makes may differ: it may cancel out."""
 
 MOST = 3
-"""Causes that are told."""
+"""The most causes in a report."""
 
 TRIED = 12
 """Types of suspects that are tried, at most."""

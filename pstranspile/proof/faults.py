@@ -40,7 +40,7 @@ class Faultless(NamedTuple):
 
 
 def check_faults(given: Given, faults: Scenario, sound: Faultless | None) -> Faulty:
-    """Runs a cluster with faults, and says what came of it.
+    """Runs a cluster with faults, and gives the outcome.
 
     `sound` is None for modes that promise no equality. Raises DiagnosticError, but not for a cluster that gets stuck.
     """

@@ -68,7 +68,7 @@ class Away(NamedTuple):
 
 
 class Faulty(NamedTuple):
-    """What came of a run with faults.
+    """The outcome of a run with faults.
 
     `told` says what happened, `stuck` what each machine waited for if the cluster could not go on, `wrong` which
     gradients were lost, doubled, or applied in another step. `equality` is how the parameters at the end compare with
@@ -125,7 +125,7 @@ class Report(NamedTuple):
     not_run: tuple[str, ...] = ()
     """The programs of the module that no step ran."""
     faulty: Faulty | None = None
-    """What came of a run with faults, if one was asked for."""
+    """The outcome of a run with faults, if one was asked for."""
     learnt: tuple[Learnt, ...] = ()
     """What a single machine has changed, of every parameter that the programs update: nothing is shown of the rest."""
     single_precision: str = ""
@@ -133,10 +133,10 @@ class Report(NamedTuple):
     wrong: tuple[str, ...] = ()
     """Where a step of a machine is not what the source program makes of the values that the machines had before it."""
     shares: str = ""
-    """What is to be told of trainers whose losses are means over different numbers of rows."""
+    """A sentence about trainers whose losses are means over different numbers of rows."""
 
     no_numbers: tuple[str, ...] = ()
-    """What is NaN on the single machine, so that it says nothing whether the cluster has the same."""
+    """Variables that are NaN on the single machine, so that they show nothing about the cluster."""
     whole: tuple[str, ...] = ()
     """The inputs, if all declare their batch size, so that every trainer was given the same data."""
 
@@ -269,7 +269,7 @@ def _not_learnt(learnt: Sequence[Learnt]) -> Iterator[str]:
 
 
 def _fault_lines(result: Faulty) -> list[str]:
-    """What happened with faults, and what came of it."""
+    """The lines about a run with faults."""
     lines = ["with faults:", *(f"  {line}" for line in result.named)]
     if result.stuck:
         return [*lines, "  STUCK: no machine can go on", *(f"  {line}" for line in result.stuck)]

@@ -40,7 +40,7 @@ class RunOptions(NamedTuple):
 
 
 def run_data(compiled: Compiled, module: Module, options: RunOptions) -> dict[str, Any]:
-    """Runs a job, and tells what was seen. Raises DiagnosticError."""
+    """Runs a job and gives its observations. Raises DiagnosticError."""
     record = options.record
     steps = record.steps if record else options.steps or STEPS
     workload = Workload(module, options.programs, steps)
@@ -99,7 +99,7 @@ def recorded(recorder: Recorder, cluster: Cluster) -> dict[str, Any]:
 
 
 def exchanged(events: Iterable[Event]) -> list[list[Any]]:
-    """What machines told each other in steps: who, whom, messages, and the bytes of the values in them."""
+    """Messages between machines in steps: source, target, messages, and the bytes of the values in them."""
     totals: dict[tuple[str, str], list[int]] = {}
     for event in events:
         if event.what == POST and 0 <= event.step != END:

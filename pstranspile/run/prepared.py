@@ -95,7 +95,7 @@ class Prepared:
             raise
 
     def reported_op(self, index: int, name: str) -> Op:
-        """The op that an error about one of the ops run, which reads a variable, is told of."""
+        """The op that an error names, where the op that has run reads a variable."""
         assert self.source is not None
         return self.source.bound[index].op
 

@@ -81,7 +81,7 @@ def _passes(node: Any, arrays: Mapping[str, Array]) -> bool:
 
 
 def _with_codes(node: Any, arrays: list[Array], reading: Reading) -> Array | None:
-    """What a node makes of whole numbers of which some are codes; None if it has to be computed when it runs."""
+    """The result of a node on whole numbers of which some are codes; None if it must be computed at run time."""
     if len(arrays) == 2 and all(array.dtype.kind == "i" for array in arrays):
         left, right = arrays
         return equal(left, right) if node.op_type == "Equal" else combined(node.op_type, left, right, reading.sizes)
@@ -123,7 +123,7 @@ def _is_small(node: Any, arrays: Mapping[str, Array]) -> bool:
 
 
 def _dims_made(node: Any, arrays: Mapping[str, Array]) -> list[int]:
-    """How many elements each result of a node has, as ONNX infers; of those that it can't tell, none."""
+    """The number of elements of each result of a node, as ONNX infers them; none for results that it can't infer."""
     onnx = library()
     types = {name: onnx.helper.make_tensor_type_proto(_number(array), array.shape) for name, array in arrays.items()}
     small = {

@@ -34,7 +34,7 @@ FUNCTIONS = {
     "erf": "Erf", "reciprocal": "Reciprocal", "sign": "Sign", "softplus": "Softplus", "softsign": "Softsign",
     "logical_not": "Not",
 }  # fmt: skip
-"""Fluid's functions of X alone, without attributes, and ONNX's names of them."""
+"""Fluid's functions of one input X without attributes, with ONNX's names."""
 
 OPERATORS = {
     "elementwise_add": "Add", "elementwise_sub": "Sub", "elementwise_mul": "Mul", "elementwise_div": "Div",

@@ -44,7 +44,7 @@ def _with_attributes(node: Any, reading: Reading) -> None:
 
 @onnx_reader("IsNaN")
 def _is_nan(node: Any, reading: Reading) -> None:
-    """What is not equal to itself; the isnan of Fluid tells whether any element is none."""
+    """True for elements that do not equal themselves; Fluid's isnan is about all elements together."""
     reading.op("not_equal", {"X": node.input[0], "Y": node.input[0]}, {"Out": node.output[0]})
 
 

@@ -138,7 +138,7 @@ _BINARY = {**OPERATORS, "minus": "Sub"}
 
 
 def aligned(op: Op, graph: Graph) -> tuple[str, str]:
-    """X and Y with dims of size 1 put in, so that their last dims lie on each other as `axis` says."""
+    """X and Y with dims of size 1 inserted, so that the dims of the narrower one are aligned at `axis`."""
     names = op.inputs["X"][0], op.inputs["Y"][0]
     x, y = (graph.read(name) for name in names)
     wide, narrow = sorted(names, key=graph.rank, reverse=True)

@@ -1,4 +1,4 @@
-"""Mode geo on a trainer: it keeps its updates, and tells its communicator of every step."""
+"""Mode geo on a trainer: it keeps its updates, and reports every step to its communicator."""
 
 from __future__ import annotations
 

@@ -41,9 +41,9 @@ class Callers:
         self._trainers = trainers
         self._by_address: dict[str, int] = {}
         self._aliases: dict[int, int] = {}
-        """The number here of each trainer that has told its own."""
+        """The number here of each trainer that has sent its own number."""
         self._nameless: set[int] = set()
-        """The numbers here that are taken by who has not told its own yet."""
+        """The numbers here of callers that have not sent their own numbers yet."""
         self.last: dict[int, LastCall] = {}
         self.sent: dict[int, set[str]] = {index: set() for index in trainers}
         """What each trainer has sent of its step."""
@@ -56,7 +56,7 @@ class Callers:
         """What of it are rows, of which there may be none in a step."""
 
     def state(self) -> dict[str, Any]:
-        """What has to be kept, so that trainers are told apart by a process that takes this one's place."""
+        """The state with which another process can take the place of this one."""
         last = {index: tuple(call) for index, call in self.last.items()}
         sent = {index: set(names) for index, names in self.sent.items()}
         return {"aliases": dict(self._aliases), "last": last, "sent": sent}
@@ -68,7 +68,7 @@ class Callers:
         self.sent = {index: set(names) for index, names in state["sent"].items()}
 
     def find(self, address: str, method: str, name: str, told: int) -> tuple[int, bool]:
-        """The number here of who calls, and whether the call is the first one on a connection. Raises CallRefused."""
+        """The number here of a caller, and whether the call is the first one on a connection. Raises CallRefused."""
         named = _is_named(method, name)
         known = self._by_address.get(address)
         if known is not None:
@@ -76,7 +76,7 @@ class Callers:
                 self._told(told, known)
             return known, False
         index = self._named(told) if named else self._unnamed(method, name)
-        if method != PREFETCH or len(self._trainers) == 1:  # a lookup tells too little to go by it later
+        if method != PREFETCH or len(self._trainers) == 1:  # a lookup does not identify its trainer
             self._by_address = {a: number for a, number in self._by_address.items() if number != index}
             self._by_address[address] = index
         if named:
@@ -89,7 +89,7 @@ class Callers:
             self._told(told, here)
 
     def _told(self, told: int, here: int) -> None:
-        """Who has a number here has told its own one."""
+        """A caller with a number here has sent its own number."""
         self._nameless.discard(here)
         before = self._aliases.get(told)
         if before == here:
@@ -117,7 +117,7 @@ class Callers:
         return index
 
     def _free(self) -> list[int]:
-        """Those who are on no connection now. Raises CallRefused if there are none."""
+        """The trainers without a connection. Raises CallRefused if there are none."""
         taken = set(self._by_address.values())
         free = [i for i, peer in self._trainers.items() if i not in taken and not peer.incarnation and not peer.left]
         if not free:

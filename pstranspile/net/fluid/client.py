@@ -84,7 +84,7 @@ class FluidClient:
 
     @property
     def idle(self) -> bool:
-        """Whether everything that was posted has been answered."""
+        """Whether all posted messages have been answered."""
         return self._posted == self._made
 
     def close(self) -> None:
@@ -209,7 +209,7 @@ class FluidClient:
 
 
 def _reason_of(problem: Any) -> str:
-    """Why a call was over, to tell a person."""
+    """The reason for the end of a call, for a person."""
     if not hasattr(problem, "code"):
         return "this side has ended it"
     return f"{problem.code().name.lower()}: {problem.details()}".removesuffix(": ")

@@ -39,7 +39,7 @@ _REPEATED = ("SendVariable", "DistributeNotify")
 """The methods whose calls must not be taken twice."""
 
 MOST_REPORTED = 100
-"""Refused calls that are told on stderr; a stranger may make any number."""
+"""The number of refused calls that are reported on stderr; a stranger may make any number."""
 
 
 class _Nobody:
@@ -75,7 +75,7 @@ class _Call:
         self.data = data
         self.peer: Peer | None = None
         self.kept = False
-        """Whether it was taken already, as far as who makes the call needs to know."""
+        """Whether the call was taken already, and its caller need not repeat it."""
 
     def answer(self, value: Any = None) -> None:
         """Sends the answer; one without bytes where Fluid wants no value."""
@@ -126,7 +126,7 @@ class FluidService:
         return CallService(calls.SERVICE, methods, self._most, self._lost)
 
     def state(self) -> dict[str, Any]:
-        """What has to be kept beside the server's state and the calls that come after it."""
+        """The state that must be kept with the server's state and the journal of later calls."""
         playing = sorted(index for index, peer in self.trainers.items() if peer.takes is not None)
         return {**self.callers.state(), "steps": dict(self._steps), "slots": self._slots, "playing": playing}
 
@@ -236,7 +236,7 @@ class FluidService:
             name = name.partition(calls.PIECE)[0]
             calls.require_gradient(self.server, call.message._replace(varname=name))
             sent = self.callers.sent[self._who_calls(call).index]
-            if self.server.mode and name in sent:  # nothing else tells that a step has begun
+            if self.server.mode and name in sent:  # the only sign that a step has begun
                 self._next_step(call)
                 sent.clear()
             self._post(call, kinds.SEND, name, call.value)

@@ -31,7 +31,7 @@ class UpdateLedger:
 
     def __init__(self, cluster: Cluster | None = None):
         self.sent: dict[Entry, Any] = {}
-        """What was sent; the value tells it from all others, since it is kept."""
+        """The gradients sent. A value identifies its gradient, since it is kept."""
         self.reported: set[tuple[str, int, int]] = set()
         """Server, step and trainer of every send barrier sent."""
         self.applied: dict[tuple[str, int], list[tuple[str, int, Any]]] = {}

@@ -260,7 +260,7 @@ class Script(Prepared):
         self.source, self._step = code.source, code.function
 
     def write(self, not_plain: frozenset[str], rows: frozenset[str]) -> Code:
-        """A function for this script alone. `not_plain` holds no plain arrays, `rows` of them hold sparse rows."""
+        """A new function for this script. `not_plain` holds no plain arrays, `rows` of them hold sparse rows."""
         keep_freed_memory()
         source = ScriptSource(self.rewritten, self.feeds, self.fetches, not_plain, rows)
         if not any(op.type == EXCHANGE for op in self.rewritten.main_block.ops):

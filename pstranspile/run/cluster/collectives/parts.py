@@ -18,7 +18,7 @@ from pstranspile.kernels.rows import concat_rows
 from pstranspile.values import SelectedRows
 
 LEAST_SEGMENT = 1 << 14
-"""Bytes of a segment at least. A value of fewer bytes for each trainer is not cut: one trainer sums it alone."""
+"""The least bytes of a segment. A value of fewer bytes for each trainer is not cut: one trainer sums the whole."""
 
 Key: TypeAlias = "tuple[int, int]"
 """Which operation of a ring it is: a step, and how many operations of the ring came before in this step."""

@@ -75,7 +75,7 @@ class Ring(Machine):
     def _begin(self) -> None:
         members = self._members
         self._present = set(members)
-        """The trainers whose processes are there."""
+        """The trainers whose processes run."""
         self._lives = dict.fromkeys(members, 0)
         """How often each has come back."""
         self._sums = {segment: segment for segment in members}
@@ -104,7 +104,7 @@ class Ring(Machine):
         return all(each.variable in self._ops for each in totals)
 
     def receive(self, message: Message) -> None:
-        """Takes the trainer's part of an operation, or what another side says."""
+        """Takes the trainer's part of an operation, or a message of another member."""
         payload = message.payload
         if message.kind == COLLECTIVE:
             self._begin_operation(message)
@@ -210,7 +210,7 @@ class Ring(Machine):
         elif to in self._present:
             self._send(TOTAL, to, total)
 
-    # those who leave, and those who come back
+    # trainers that leave and come back
 
     def _without(self, trainer: int, *, gone: bool) -> None:
         """A trainer takes no part any more."""
@@ -243,7 +243,7 @@ class Ring(Machine):
             self._give(piece)
 
     def _take_over(self, segment: Segment) -> None:
-        """Begins to sum a segment in another trainer's place, once all have said which sums they have."""
+        """Begins to sum a segment in another trainer's place, once all have stated their sums."""
         for trainer, lacking in (segment.agreed() or {}).items():
             for total in lacking:
                 self._hand_out(trainer, total)

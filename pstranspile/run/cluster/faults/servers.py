@@ -17,7 +17,7 @@ from pstranspile.run.cluster.server import Server
 class ServerFaults:
     """What the scenario does to a server, and what it needs to be started again.
 
-    `machines` are all of the cluster, by name; `note` is told what happens.
+    `machines` are all of the cluster, by name; `note` records what happens.
     """
 
     def __init__(

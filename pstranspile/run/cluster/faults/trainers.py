@@ -14,7 +14,7 @@ from pstranspile.run.cluster.trainer import Trainer
 
 
 class Machines(Protocol):
-    """What faults need of a cluster; `finishing` says that all trainers have been told to leave."""
+    """What faults need of a cluster; `finishing`: all trainers are to leave."""
 
     network: Network
     machines: dict[str, Machine]
@@ -69,7 +69,7 @@ class TrainerFaults:
         """What the trainer was fed before it left."""
         self._results = 0
         self._companion = trainer.communicator if isinstance(trainer.communicator, Companion) else None
-        """The machine beside the trainer, which is part of its process."""
+        """The communicator's machine, which is part of the trainer's process."""
         self._rings = [side for side in scene.cluster.rings.values() if side.index == trainer.index]
         """Its sides of rings, which are part of its process, too."""
         trainer.turn = self._turn
