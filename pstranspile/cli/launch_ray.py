@@ -124,7 +124,8 @@ def _seed(options: argparse.Namespace) -> int | None:
     """The seed of random numbers: what is asked for, else that of the run that goes on."""
     if options.seed is not None or not options.resume:
         return options.seed
-    from pstranspile.checkpoint.api import newest, read_manifest
+    from pstranspile.checkpoint.api import newest
+    from pstranspile.checkpoint.store import read_manifest
 
     return read_manifest(newest(options.resume)).seed
 

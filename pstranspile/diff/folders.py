@@ -29,7 +29,8 @@ def roles_in(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
     exported = {path.name for path in files}.issuperset(_EXPORTED)
     result: dict[str, list[Path]] = {}
     for path in files:
-        role = MAIN if exported and path.name in _EXPORTED else _role_of(path.name)
+        ending = next(ending for ending in (_MAIN, _STARTUP, ".ir", ".pb") if path.name.endswith(ending))
+        role = MAIN if exported and path.name in _EXPORTED else path.name.removesuffix(ending)
         result.setdefault(role, []).append(path)
     if not result:
         raise DiagnosticError([error("folder-without-programs", "no .ir or .pb file in this folder", place)])
@@ -39,11 +40,6 @@ def roles_in(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
             names = ", ".join(path.name for path in paths)
             raise DiagnosticError([error("folder-role-twice", f"{role} is here more than once: {names}", place)])
     return result
-
-
-def _role_of(name: str) -> str:
-    ending = next(ending for ending in (_MAIN, _STARTUP, ".ir", ".pb") if name.endswith(ending))
-    return name.removesuffix(ending)
 
 
 def load_role(paths: list[Path], report: Report | None = None) -> Module:

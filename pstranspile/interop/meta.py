@@ -76,11 +76,12 @@ def apply_meta(module: Module, meta: Meta) -> tuple[Module, tuple[Diagnostic, ..
     unknown = [
         warning(
             "meta-unknown-parameter",
-            f"no program declares the parameter {name!r}{_suggestion(name, declared)}",
+            f"no program declares the parameter {name!r}" + (f"; is {near!r} meant?" if near else ""),
             Location(meta.file),
         )
         for name in dict.fromkeys(named)
         if name not in declared
+        for near in (nearest(name, sorted(declared), 0.8),)
     ]
     for key, distribution in meta.distribution.items():
         if key in programs:
@@ -147,11 +148,6 @@ def _reordered(program: Program, order: tuple[str, ...]) -> Program:
     names = [next(in_order) if name in moving else name for name in block.vars]
     block = block._replace(vars=FrozenMap({name: block.vars[name] for name in names}))
     return program.with_main_block(block)
-
-
-def _suggestion(name: str, declared: set[str]) -> str:
-    near = nearest(name, sorted(declared), 0.8)
-    return f"; is {near!r} meant?" if near else ""
 
 
 def _kind(value: object) -> str:

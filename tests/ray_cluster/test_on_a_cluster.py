@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.checkpoint.api import newest, read_manifest
+from pstranspile.checkpoint.api import newest
+from pstranspile.checkpoint.store import read_manifest
 from pstranspile.checkpoint.running import CheckpointedRun
 from pstranspile.cli.live_board import BARS
 from pstranspile.ray import launch

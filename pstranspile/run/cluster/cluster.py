@@ -92,7 +92,9 @@ class Cluster:
         self.network = Network(self.scheduler)
         self.library = Library()
         serving, training = by_kind(roles)
-        self.seed = _seed_for([role.startup for role in roles.values()], seed)
+        self.seed = seed
+        if seed is None and not any(role.startup.random_seed for role in roles.values()):
+            self.seed = secrets.randbits(63) | 1  # one for all machines
         self.folder = folder
         self.servers: list[Server] = [_server(name, self.network, serving[name], self.seed, folder) for name in serving]
         self.trainers: list[Trainer] = [
@@ -291,13 +293,6 @@ class Cluster:
             if var.name not in result and isinstance(value, np.ndarray):
                 result[var.name] = own_copy(value)
         return result
-
-
-def _seed_for(startups: Sequence[Program], seed: int | None) -> int | None:
-    """One seed for all machines; a new one if neither the caller nor any program has one."""
-    if seed is None and not any(program.random_seed for program in startups):
-        return secrets.randbits(63) | 1
-    return seed
 
 
 def _server(name: str, network: Network, role: Role, seed: int | None, folder: str) -> Server:
