@@ -64,12 +64,12 @@ class Growing:
         self.trainers = [role for role in roles if role.startswith("trainer")]
         self.marks = dict.fromkeys((WARM, MEASURED), 0.0)
         self.memory = 0.0
-        supervisor = Supervisor(self.members, on_told=self.told)
+        supervisor = Supervisor(self.members, on_report=self.reported)
         if not supervisor.run():
-            raise SystemExit("\n".join(f"{member.role}: {member.last_words()}" for member, _ in supervisor.failed))
+            raise SystemExit("\n".join(f"{member.role}: {member.log_tail()}" for member, _ in supervisor.failed))
         ports.close()
 
-    def told(self, _member: Member, fields: dict[str, Any]) -> None:
+    def reported(self, _member: Member, fields: dict[str, Any]) -> None:
         """A process has told something: after certain steps, or updates, how much CPU it has used."""
         step = fields.get("step")
         if step in (WARM, MEASURED):

@@ -86,7 +86,7 @@ def _not_initialised(main: Program, startup: Program, moved: list[Op]) -> Iterat
 
 
 def _undeclared(main: Program, moved: list[Op]) -> Iterator[Diagnostic]:
-    """What ops that move to servers name, but no declaration of block 0 says: servers declare what they are given."""
+    """Variables that ops on servers name without a declaration in block 0: servers declare what they receive."""
     waiting = [(op, main.main_block.vars.keys()) for op in reversed(moved)]
     while waiting:
         op, declared = waiting.pop()
@@ -149,14 +149,14 @@ def _late_ids(main: Program) -> Iterator[Diagnostic]:
 
 
 def _made_by_trainers(main: Program, moved: frozenset[int]) -> Iterator[Diagnostic]:
-    """Ops that move to servers and read what only an op that stays makes; a server is sent gradients alone."""
+    """Ops that move to servers and read the result of an op that stays; a server receives only gradients."""
     ops = main.main_block.ops
     roles = find_roles(main.main_block)
     owned, named, _ = attribute(main, roles)
     finished = gradients_finished(main, roles)
     own = {index: {named.get(parameter), finished.get(parameter)} for parameter in owned for index in owned[parameter]}
     sent = {gradient for op in ops for _, gradient in op.role_pairs}
-    # trainers send what comes of clipping by the norm of all gradients
+    # trainers send the results of clipping by the norm of all gradients
     given = {gradient for parameter, gradient in named.items() if gradient != finished.get(parameter)}
     moved -= {index for index in moved if not given.isdisjoint(ops[index].output_names)}
     makers = {name: op for index, op in enumerate(ops) if index not in moved for name in op.output_names}
@@ -336,7 +336,7 @@ def _mistaken_pairs(main: Program) -> Iterator[Diagnostic]:
         for parameter, gradient in op.role_pairs:
             whole, var = variables.get(parameter), variables.get(gradient)
             if whole is None or var is None:
-                continue  # the verifier has told
+                continue  # the verifier has reported it
             pair = f"{var_text(parameter)}, {var_text(gradient)}"
             place = f"the role variables say that {var_text(gradient)} is the gradient of {var_text(parameter)}"
             if op.role is not None and op.role & OpRole.BACKWARD and gradient not in op.output_names:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from pstranspile.analysis.sparse_tables import is_sparse
 from pstranspile.ir.attributes import Longs, float32
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error
+from pstranspile.ir.diagnostics import Diagnostic, at_op, error, raise_errors
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import STARTUP, Block, Module, Op, Program
 from pstranspile.ir.roles import OpRole
@@ -41,8 +41,7 @@ def with_large_tables(module: Module, tables: Sequence[str]) -> Module:
     if not findings:
         startup, findings = _with_tables(module[STARTUP], rules, states)
         programs[STARTUP] = startup
-    if findings:
-        raise DiagnosticError(findings)
+    raise_errors(findings)
     return Module(FrozenMap({key: programs[key] for key in module.programs}), module.source)
 
 
@@ -127,8 +126,8 @@ def _unfit(makers: Sequence[Op], *, is_table: bool) -> str:
     kinds = (*INITIALISERS, TABLE) if is_table else ("fill_constant", STATE)
     op = next(iter(makers), None)
     if op is None or len(makers) > 1 or op.type not in kinds or (any(op.input_names) and op.type != STATE):
-        told = ", ".join(maker.type for maker in makers) or "nothing"
-        return f"{told} initialises {'it' if is_table else 'what is kept of it'}, not one of {', '.join(kinds)}"
+        types = ", ".join(maker.type for maker in makers) or "nothing"
+        return f"{types} initialises {'it' if is_table else 'what is kept of it'}, not one of {', '.join(kinds)}"
     if op.attrs.get("diag_num") or op.attrs.get("str_value"):
         return f"{op.type} makes rows that differ by their place, or by text"
     return ""

@@ -102,7 +102,7 @@ def _joined(program: Program, table: LookupTable, updates: Sequence[Update]) -> 
 
 
 def table_warnings(program: Program, table: LookupTable, trainers: int) -> list[Diagnostic]:
-    """How the table is looked up and updated otherwise than the program says, as in Fluid."""
+    """Deviations of the table's lookups and updates from the program, as in Fluid."""
     return [*_padding(program, table), *_update(program, table, trainers)]
 
 

@@ -176,7 +176,7 @@ def find_updates(program: Program, roles: Roles, uses: Uses) -> tuple[tuple[Upda
 
 
 NO_UPDATES = "the main program has no optimizer op; `pstranspile grad` makes a training program of a forward one"
-"""What is said of a program that trains nothing."""
+"""The message about a program that trains nothing."""
 
 
 def no_updates(program: Program) -> Diagnostic:

@@ -192,15 +192,3 @@ def forget_older(folder: str | os.PathLike[str], keep: int) -> None:
         if (place / name / MANIFEST).is_file():
             with work_folder(place, f".{name}.", ".part") as work:
                 os.rename(place / name, work / name)
-
-
-__all__ = [
-    "Resumed",
-    "forget_older",
-    "load_checkpoint",
-    "newest",
-    "read_manifest",
-    "save_checkpoint",
-    "scopes_of",
-    "step_folder",
-]

@@ -14,7 +14,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import MAIN, STARTUP, Module, Program, Role, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.plan.names import slice_name, trainer_suffix
-from pstranspile.plan.plan import DistributedVar, PlannedParameter, Slice
+from pstranspile.plan.plan import PlannedParameter, Slice
 
 MACHINE = "machine"
 """The name of the machine of a job that has only one."""
@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """A variable of a job, whole, and who holds it.
+    """A whole variable of a job, and its holders.
 
     `parts` make up the whole, in order; the value of a checkpoint comes from them. `others` are further copies (of
     parts, or of the whole). Without `parts` the `others` have nothing in common but their name. `table`: sparse rows,
@@ -52,7 +52,7 @@ class Placed(NamedTuple):
 
     @property
     def holders(self) -> tuple[Part, ...]:
-        """Everyone who holds some of it."""
+        """All holders of the variable or of parts of it."""
         return (*self.parts, *self.others)
 
 
@@ -72,7 +72,7 @@ class Layout:
 
     @property
     def servers(self) -> str:
-        """A hash of who among the servers holds what: the same for jobs whose servers hold the same."""
+        """A hash of the placement: the same for jobs whose servers hold the same variables."""
         held = sorted(part for v in self.variables.values() for part in v.holders if part.machine.startswith("pserver"))
         return "sha256:" + sha256(repr([tuple(part) for part in held]).encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -172,7 +172,8 @@ def _on_server(job: Compiled, number: int) -> Iterator[_MachineVar]:
     passing = _gradients(program)
     passing.update(name for name, var in source.items() if not var.persistable)
     passing -= _rates(program)
-    tables = _table_names(job)
+    named = job.plan.distributed_lookup_table
+    tables = (named,) if isinstance(named, str) else named or ()
     for var in _kept(program.main_block.vars):
         origin, offset = cuts.get(var.name, (var.name, 0))
         if var.name not in passing and origin not in passing:
@@ -194,11 +195,6 @@ def _backups(role: Role, cuts: Mapping[str, Place], source: Mapping[str, Var]) -
             number = numbers[parameter] = numbers.get(parameter, -1) + 1
             part = Part(role.name, copy, offset, here[copy].shape)
             yield _MachineVar(f"{origin}{trainer_suffix(number)}_bak", part, _type(source[origin]))
-
-
-def _table_names(job: Compiled) -> frozenset[str]:
-    named = job.plan.distributed_lookup_table
-    return frozenset((named,) if isinstance(named, str) else named or ())
 
 
 def _gradients(program: Program) -> set[str]:
@@ -224,22 +220,14 @@ def _strings(value: object) -> Iterable[str]:
 
 def _overview(job: Compiled, endpoint: str) -> dict[str, Place]:
     """Server variable -> (origin, offset), by the plan's table of variables on servers."""
-    slices: dict[str, int] = {}
-    for parameter, _ in job.plan.slices_on(endpoint):
-        slices[parameter.name] = slices.get(parameter.name, 0) + 1
     program = job.pserver(endpoint).main.main_block.vars
     places: dict[str, Place] = {}
     for row in job.distributed_vars:
         if row.endpoint == endpoint:
-            name = _name_of(row, program)
+            name = slice_name(row.slice, row.block_id)  # of the state of one of several slices there
+            name = name if row.is_slice and row.vtype == "Optimizer" and name in program else row.slice
             places[name] = (row.origin, row.offset if row.is_slice else 0)
     return places
-
-
-def _name_of(row: DistributedVar, variables: Mapping[str, Var]) -> str:
-    """The name of a row's variable on its server: state of one of several slices there has the slice's number."""
-    numbered = slice_name(row.slice, row.block_id)
-    return numbered if row.is_slice and row.vtype == "Optimizer" and numbered in variables else row.slice
 
 
 def _cut_with_parameters(job: Compiled, program: Program) -> dict[str, Place]:

@@ -43,7 +43,7 @@ class Saved(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """All that a checkpoint says of itself.
+    """The manifest of a checkpoint.
 
     `step` counts the steps that were done; `steps` those of each machine that runs steps, for its random numbers.
     `seed` is the seed the job ran with, None if it was the program's own. `dealing` says how rows of data were dealt to

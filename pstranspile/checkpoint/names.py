@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
+from pstranspile.ir.diagnostics import Diagnostic, error, raise_errors
 from pstranspile.ir.model import Location
 
 MANIFEST = "__manifest__.json"
@@ -24,7 +24,7 @@ MACHINES = "__machines__"
 """The folder of what single machines hold otherwise than the whole variables say, by role name."""
 
 MEMORY = "__memory__"
-"""The folder of what single machines keep beside their variables, by role name."""
+"""The folder of the other state of single machines, by role name."""
 
 RESERVED = (MEMORY, MANIFEST, COMBINED, SAFETENSORS, TABLES, MACHINES, "__model__")
 
@@ -51,7 +51,7 @@ def machine_file(machine: str, variable: str) -> str:
 
 
 def memory_file(machine: str, name: str) -> str:
-    """The file of what a machine keeps beside its variables."""
+    """The file of a machine's other state."""
     return f"{MEMORY}/{machine}/{name}"
 
 
@@ -78,5 +78,4 @@ def require_names(files: Iterable[str], variables: Iterable[str], place: str) ->
             folders.update(str(folder) for folder in PurePosixPath(name).parents)
     for name in sorted(taken & folders):
         refuse(name, "it would be a file and a folder")
-    if findings:
-        raise DiagnosticError(findings)
+    raise_errors(findings)

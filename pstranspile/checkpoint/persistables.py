@@ -18,7 +18,7 @@ from pstranspile.checkpoint.state import State, assign, gather, require_machines
 from pstranspile.compile import Compiled
 from pstranspile.interop.outputs import write_variables
 from pstranspile.interop.tensor_files import read_combined, read_selected_rows
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Location, Module
 from pstranspile.kernels.context import Value
 from pstranspile.values.reading import decode_tensor, end, most_bytes, opened
@@ -74,8 +74,7 @@ def _read(layout: Layout, folder: Path, filename: str | None) -> State:
                 state.values[name] = _read_whole(folder / name, layout.variables[name])
             except DiagnosticError as problem:
                 findings += problem.diagnostics
-        if findings:
-            raise DiagnosticError(findings)
+        raise_errors(findings)
     for placed in wanted:
         if placed.table:
             state.tables[placed.name] = [read_selected_rows(file) for file in _table_files(folder, placed.name)]

@@ -21,9 +21,9 @@ from pstranspile.ir.model import Location, Role
 
 def of_servers(layout: Layout) -> Layout:
     """What of a layout servers hold."""
-    found = {name: _on_servers(placed) for name, placed in layout.variables.items()}
+    served = {name: _on_servers(placed) for name, placed in layout.variables.items()}
     machines = tuple(name for name in layout.machines if name.startswith("pserver"))
-    return replace(layout, machines=machines, variables={n: placed for n, placed in found.items() if placed.holders})
+    return replace(layout, machines=machines, variables={n: placed for n, placed in served.items() if placed.holders})
 
 
 def _on_servers(placed: Placed) -> Placed:

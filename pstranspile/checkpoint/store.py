@@ -26,7 +26,7 @@ from pstranspile.checkpoint.names import (
 )
 from pstranspile.checkpoint.state import Copy, State
 from pstranspile.interop.safetensors import safetensors_pieces, tensors_from_bytes
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, first_findings
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, first_findings, raise_errors
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import open_regular, read_regular
 from pstranspile.kernels.context import Value
@@ -174,8 +174,7 @@ def read_checkpoint(source: str | os.PathLike[str], most: int | None = None) -> 
             findings.append(content)
         else:
             data[entry.path] = content
-    if findings:
-        raise DiagnosticError(findings)
+    raise_errors(findings)
     return manifest, _state(folder, manifest, data)
 
 
@@ -195,8 +194,7 @@ def _require_sizes(manifest: Manifest, most: int | None, place: str) -> None:
     if most is not None and total > most:
         message = f"its values take {total} bytes, which are more than the job's variables can take ({most})"
         findings.append(error("checkpoint-manifest", message, Location(place)))
-    if findings:
-        raise DiagnosticError(first_findings(findings))
+    raise_errors(first_findings(findings))
 
 
 def _content(folder: Path, entry: FileEntry) -> bytes | Diagnostic:

@@ -65,11 +65,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     Diagnostics go to stderr, and so do messages of failures; nothing is raised for a user's mistake.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed by who started this process
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed by the parent process
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]  # likewise
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-    _print_everything()
+    _print_as_utf8()
     try:
         status = _dispatch(arguments)
         sys.stdout.flush()
@@ -160,7 +160,7 @@ def _internal(fault: Exception, with_traceback: bool) -> int:
     return INTERNAL
 
 
-def _print_everything() -> None:
+def _print_as_utf8() -> None:
     """Makes stdout take any text: programs are UTF-8 whatever the locale, and what can't be UTF-8 is escaped."""
     out = sys.stdout
     if isinstance(out, io.TextIOWrapper) and (out.encoding.lower() != "utf-8" or out.errors != "backslashreplace"):

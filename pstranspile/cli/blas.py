@@ -1,6 +1,6 @@
 """The library of numpy's matrix products: how many threads it uses, and which of its kernels.
 
-It is told in the environment, and so before numpy is imported.
+Both are set in the environment, and so before numpy is imported.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from pstranspile.cli.turns import TURNS_HELP, requested_turns
 from pstranspile.ir.expect import MOST_CHECKED
 
 if TYPE_CHECKING:
-    from pstranspile.proof.workload import Tell, Watch
+    from pstranspile.proof.workload import OnProgress, Watch
 
 DESCRIPTION = """\
 Trains a program on one machine and, compiled, on a cluster, in this process: from the same start, on the same data.
@@ -56,11 +56,11 @@ def run(arguments: Sequence[str]) -> int:
     with quoting(module.source):
         programs = step_programs(module)
         declaring = union_of(programs.values()) if options.program else module.main
-        requested_turns(options, module)  # what can't be read is told before anything else
+        requested_turns(options, module)  # its errors come before all others
         result = compile(module, job)
         report(result.warnings, [module.source])
         faults = read_faults(options.faults, result, options.steps or STEPS) if options.faults else None
-    with quoting(module.source), most_turns(options.max_turns), _shown(options) as (tell, watch):
+    with quoting(module.source), most_turns(options.max_turns), _shown(options) as (progress, watch):
         checked = check(
             module,
             job,
@@ -74,7 +74,7 @@ def run(arguments: Sequence[str]) -> int:
             result=result,
             faults=faults,
             shares=options.shares,
-            tell=tell,
+            progress=progress,
             watch=watch,
         )
     if options.json:
@@ -88,11 +88,11 @@ def run(arguments: Sequence[str]) -> int:
 
 
 @contextmanager
-def _shown(options: argparse.Namespace) -> Generator[tuple[Tell, Watch | None]]:
-    """What shows how far the check is: what is told of it, and what is given each cluster."""
+def _shown(options: argparse.Namespace) -> Generator[tuple[OnProgress, Watch | None]]:
+    """The display of the check: called with its progress, and with each cluster."""
     if not options.live:
-        with status("check") as tell:
-            yield tell, None
+        with status("check") as progress:
+            yield progress, None
         return
     from pstranspile.cli.live_views import LiveCluster
     from pstranspile.proof.check import STEPS

@@ -1,4 +1,4 @@
-"""What `run` shows of a cluster beside its numbers: a trace, a message-sequence chart, the traffic."""
+"""Pictures of a cluster that `run` and `launch` make: a trace, a message-sequence chart, the traffic."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def require_chart_steps(options: argparse.Namespace, first: int, steps: int) -> 
 
 
 def wants_pictures(options: argparse.Namespace) -> bool:
-    """Whether anything has to be written down while the cluster runs."""
+    """Whether messages must be recorded while the cluster runs."""
     return bool(options.trace or options.chart or options.traffic)
 
 

@@ -40,7 +40,7 @@ class Version(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that refuses an option it does not have before anything else, and says which one is near."""
+    """A parser that first refuses an option it does not have, and suggests a similar one."""
 
     def parse_args(  # pyright: ignore[reportIncompatibleMethodOverride]  # one signature for three overloads
         self, args: Iterable[str] | None = None, namespace: Any = None
@@ -62,7 +62,7 @@ class Parser(argparse.ArgumentParser):
 
 
 _AN_OPTION = re.compile(r"--?[A-Za-z][^ ]*$")
-"""What is an option and no value: values may be negative numbers, and `-` alone is a file."""
+"""Matches options, but no values: values may be negative numbers, and `-` is a file."""
 
 
 def make_parser(verb: str, description: str, examples: Sequence[str]) -> argparse.ArgumentParser:
@@ -116,7 +116,7 @@ def add_table_folder(group: Any) -> None:
 
 
 def add_arithmetic(group: Any) -> None:
-    """The option that says how numbers are rounded."""
+    """`--arithmetic`, the rounding of numbers."""
     group.add_argument(
         "--arithmetic",
         choices=("numpy", "fluid"),

@@ -13,7 +13,7 @@ from pstranspile.interop.outputs import stale_files
 
 
 def differing(folder: str, files: Mapping[str, bytes]) -> Iterator[str]:
-    """The difference of every file that is missing, is there without need, or holds something else.
+    """The difference of every file that is missing, superfluous, or has other contents.
 
     Text is shown as a unified diff, serialized programs by what they mean. Raises DiagnosticError.
     """
@@ -37,7 +37,7 @@ def _unified(path: str, held: bytes, made: bytes) -> str:
 
 def _programs(path: str, made: bytes) -> str:
     def ignored(_: object) -> None:
-        """Warnings are for those who read the file, not for those who compare it."""
+        """Drops warnings: they are for readers of the file, not for a comparison."""
 
     first = load_bytes(read_bytes(path), path, report=ignored)
     second = load_bytes(made, path, report=ignored)

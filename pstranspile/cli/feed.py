@@ -1,4 +1,4 @@
-"""`--feed` and the options beside it: what a program is fed, as arrays of all steps or as rows of files."""
+"""`--feed` and related options: the feed of a program, as arrays of all steps or as rows of files."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def read_feed(options: argparse.Namespace) -> ArrayFile | Data | None:
 
 
 def is_rows(options: argparse.Namespace) -> bool:
-    """Whether `--feed` names rows: a folder, a pattern, a URI, a file whose name says so, or any with `--batch`."""
+    """Whether `--feed` names rows: a folder, a pattern, a URI, a file with such an ending, or any with `--batch`."""
     from glob import has_magic
 
     from pstranspile.data.files import has_format, is_remote
@@ -119,7 +119,7 @@ def dealt_text(dealing: Dealing | None) -> str:
 
 
 def dealt_feed(options: argparse.Namespace) -> ArrayFile | Data | None:
-    """What `--feed` names, rows dealt as `--dealt` says. Raises DiagnosticError."""
+    """The data that `--feed` names; rows are dealt as in `--dealt`. Raises DiagnosticError."""
     from pstranspile.data.source import Data
 
     result = read_feed(options)

@@ -12,7 +12,7 @@ from pstranspile.ir.model import Location, SourceText
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Rewrites files in place (stdin to stdout); with `--check` only says which would change."""
+    """Rewrites files in place (stdin to stdout); with `--check` only lists those that would change."""
     parser = make_parser(
         "fmt",
         "Rewrites .ir files in canonical form, in place. A file with errors is left as it is. "

@@ -225,10 +225,10 @@ def _launch(
     os.environ.setdefault("PSTRANSPILE_TOKEN", secrets.token_hex(16))
     view = _view(options, members, [name for name in names if name.startswith("trainer")], steps)
 
-    def on_told(member: Member, fields: dict[str, Any]) -> None:
-        view.told(member, fields)
+    def on_report(member: Member, fields: dict[str, Any]) -> None:
+        view.update(member, fields)
         if kept is not None and "saved" in fields:
-            kept.told(seed, member.role, fields["saved"])
+            kept.part_saved(seed, member.role, fields["saved"])
         if "left_out" in fields and isinstance(source, Data):
             source.left_out(LeftOut(*fields["left_out"]))
         if "unsaved" in fields:
@@ -240,7 +240,7 @@ def _launch(
             metrics = Metrics(options.metrics, lambda: [member.known() for member in members.values()])
             at_end.callback(metrics.close)
         at_end.callback(view.end)
-        supervisor, done = _supervised(options.restarts, members, kept, seed, view, on_told, steps)
+        supervisor, done = _supervised(options.restarts, members, kept, seed, view, on_report, steps)
     if options.record:
         from pstranspile.run.cluster.record import write_record
 
@@ -261,12 +261,12 @@ def _supervised(
     kept: Checkpoints | None,
     seed: int | None,
     view: View | LiveView,
-    on_told: Callable[[Member, dict[str, Any]], object],
+    on_report: Callable[[Member, dict[str, Any]], object],
     steps: int,
 ) -> tuple[Supervisor, bool]:
     """Runs the job to its end, and gives what became of it, and whether all machines have done their work.
 
-    A machine is started again alone where servers let it in; else all begin again.
+    A single machine is started again where servers can let it in; else all begin again.
     """
     from pstranspile.net.supervisor import Supervisor
 
@@ -276,7 +276,7 @@ def _supervised(
         begin = kept.begin(seed) if kept is not None and kept.source else {}
         for name, member in members.items():
             member.begin = ["--begin", str(begin[name])] if begin else []
-        supervisor = Supervisor(members, restarts=alone, on_told=on_told, on_look=view.look)
+        supervisor = Supervisor(members, restarts=alone, on_report=on_report, on_look=view.look)
         done = supervisor.run()
         if done or not again:
             return supervisor, done
@@ -321,8 +321,10 @@ def _show(
     if options.profile:
         from pstranspile.net.profile import table
 
-        told = {role: member.told["profile"] for role, member in members.items() if "profile" in member.told}
-        print(table(told), end="", file=sys.stderr)
+        profiles = {
+            role: member.reported["profile"] for role, member in members.items() if "profile" in member.reported
+        }
+        print(table(profiles), end="", file=sys.stderr)
 
 
 def _members(
@@ -364,7 +366,7 @@ def _shared(options: argparse.Namespace, work: Path) -> list[str]:
 
 
 def _go_back(supervisor: Supervisor, kept: Checkpoints | None) -> None:
-    """All trainers of a job without servers are to begin again, since one of them has ended, which is said."""
+    """Prints that all trainers of a job without servers begin again, since one of them has ended."""
     if kept is not None:
         kept.go_back()
     ended = [f"{member.role} has ended {_how(code)}" for member, code in supervisor.failed]
@@ -378,12 +380,12 @@ def _how(code: int) -> str:
 
 
 def _failed(supervisor: Supervisor) -> DiagnosticError:
-    """What to say of a job that did not come to its end: who ended, and what the others waited for."""
+    """The error of a job that did not come to its end: the machines that ended, and what the others waited for."""
 
     result: list[Diagnostic] = []
     for member, code in supervisor.failed:
         how = _how(code)
-        notes = (Note(line.removeprefix("note: ")) for line in member.last_words().splitlines())
+        notes = (Note(line.removeprefix("note: ")) for line in member.log_tail().splitlines())
         result.append(error("launch-ended", f"{member.role} has ended {how}", notes=tuple(notes)))
     result += [
         error("launch-ended", f"{member.role} was given up, and the servers are done without it")
@@ -394,6 +396,6 @@ def _failed(supervisor: Supervisor) -> DiagnosticError:
         line
         for member in supervisor.members.values()
         if member.role not in ended
-        for line in member.told.get("waiting", ())
+        for line in member.reported.get("waiting", ())
     ]
     return DiagnosticError([*result[:-1], result[-1]._replace(notes=(*result[-1].notes, *map(Note, waiting)))])

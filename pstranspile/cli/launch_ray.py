@@ -34,7 +34,7 @@ class _Machine:
 
     def __init__(self, role: str):
         self.role = role
-        self.told: dict[str, Any] = {}
+        self.reported: dict[str, Any] = {}
         self.starts = 0
         self.ended: int | None = None
 
@@ -94,7 +94,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) 
 
 
 def _address(parser: argparse.ArgumentParser, given: str) -> str | None:
-    """The address of the cluster, as Ray takes it; None for the one that is there."""
+    """The address of the cluster for Ray; None for the running one."""
     if given == "ray":
         return None
     if not given.startswith("ray://") or given == "ray://":
@@ -124,13 +124,14 @@ def _seed(options: argparse.Namespace) -> int | None:
     """The seed of random numbers: what is asked for, else that of the run that goes on."""
     if options.seed is not None or not options.resume:
         return options.seed
-    from pstranspile.checkpoint.api import newest, read_manifest
+    from pstranspile.checkpoint.api import newest
+    from pstranspile.checkpoint.store import read_manifest
 
     return read_manifest(newest(options.resume)).seed
 
 
 def _environment(options: argparse.Namespace) -> dict[str, str]:
-    """What the processes of the machines are told of matrix products, and of who looks at them."""
+    """The environment of the machines' processes: threads of matrix products, and whether they are watched."""
     result: dict[str, str] = {WATCHED: "1"} if options.live else {}
     if options.threads:
         result.update((name, str(options.threads)) for name in VARIABLES)
@@ -148,7 +149,7 @@ def _view(options: argparse.Namespace) -> View | LiveView:
 
 
 def _watch(session: Session, view: View | LiveView) -> None:
-    """Shows what the machines of a session tell."""
+    """Shows the reports of the machines of a session."""
     machines: dict[str, _Machine] = {}
 
     def begin(roles: Sequence[str]) -> None:
@@ -159,9 +160,9 @@ def _watch(session: Session, view: View | LiveView) -> None:
         view.begin(machines, session.steps)
         view.look()
 
-    def told(role: str, fields: Mapping[str, Any]) -> None:
-        machines[role].told.update(fields)
-        view.told(machines[role], fields)
+    def update(role: str, fields: Mapping[str, Any]) -> None:
+        machines[role].reported.update(fields)
+        view.update(machines[role], fields)
         view.look()
 
-    session.on_begin, session.on_told = begin, told
+    session.on_begin, session.on_told = begin, update

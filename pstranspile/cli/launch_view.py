@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from pstranspile.cli.live_board import Pace
 from pstranspile.cli.progress import Lines, Progress, is_terminal
-from pstranspile.net.shown import Shown, told
+from pstranspile.net.shown import Shown, values_text
 from pstranspile.run.cluster.report import listed
 
 RECENT = 5.0
@@ -17,16 +17,16 @@ RECENT = 5.0
 
 
 class Watched(Protocol):
-    """A machine: the last that it told, how often it was started, and how it ended (None: it runs)."""
+    """A machine: its last reports, how often it was started, and how it ended (None: it runs)."""
 
     role: str
-    told: dict[str, Any]
+    reported: dict[str, Any]
     starts: int
     ended: int | None
 
 
 class View:
-    """Shows what the machines tell, as it comes."""
+    """Shows the reports of the machines as they come."""
 
     def __init__(self, members: Mapping[str, Watched], trainers: Sequence[str], steps: int):
         self.members = members
@@ -47,8 +47,8 @@ class View:
         self._progress = Progress(steps, live=False)
         self._steps = {}
 
-    def told(self, member: Watched, fields: Mapping[str, Any]) -> None:
-        """A machine has told something."""
+    def update(self, member: Watched, fields: Mapping[str, Any]) -> None:
+        """Takes a report of a machine."""
         if "waits_for" in fields:
             self._waits[member.role] = fields["waits_for"]
         elif "step" in fields or "state" in fields:
@@ -78,7 +78,7 @@ class View:
 
     def _line(self, member: Watched) -> str:
         """State, step, steps per second, for whom it waits, how often it was started, and what it fetched last."""
-        fields, role = member.told, member.role
+        fields, role = member.reported, member.role
         ended = "ended" if not member.ended else "failed"
         state = str(fields.get("state", "starting")) if member.ended is None else ended
         parts = [f"{state:<8}"]
@@ -91,7 +91,7 @@ class View:
             parts.append(f"waits for {listed(self._waits[role], 3)}")
         if member.starts > 1:
             parts.append(f"started {member.starts} times")
-        return "  ".join([*parts, told(_shown(fields))]).rstrip()
+        return "  ".join([*parts, values_text(_shown(fields))]).rstrip()
 
     def end(self) -> None:
         """The job is over."""
@@ -103,6 +103,6 @@ class View:
 
 
 def _shown(fields: Mapping[str, Any]) -> dict[str, Shown]:
-    """What a step has fetched, as a machine has told it."""
+    """The fetched values in a report of a machine."""
     values: Mapping[str, Any] = fields.get("values", {})
     return {name: Shown(form, tuple(few), *rest) for name, (form, few, *rest) in values.items()}

@@ -1,4 +1,4 @@
-"""What `--live` knows of a job at work: machines, steps, numbers, messages per second, and who waits for whom."""
+"""The state of a running job for `--live`: machines, steps, numbers, messages per second, and waits."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Pace:
 
 class _Machine:
     def __init__(self) -> None:
-        self.told: dict[str, Any] = {}
+        self.reported: dict[str, Any] = {}
         self.curves: dict[str, deque[float]] = {}
         self._messages = Pace(WINDOW)
         self._counted = 0.0
@@ -69,12 +69,12 @@ class _Machine:
         self._counted = now
 
     def messages(self, now: float) -> float:
-        """Messages per second; none if the machine has not told their number of late."""
+        """Messages per second; none if the machine has not reported their number of late."""
         return 0.0 if now - self._counted > WINDOW else self._messages.speed(now) or 0.0
 
 
 class Board:
-    """Takes what machines tell: `state`, `step`, `values` (`Shown` by name), `messages` that were sent so far, and
+    """Takes reports of machines: `state`, `step`, `values` (`Shown` by name), `messages` that were sent so far, and
     `waits`: for what, and of each machine that has not come its name, with the share of the time.
     """
 
@@ -92,10 +92,10 @@ class Board:
         self._machines = {role: _Machine() for role in roles}
         self._steps = Pace(WINDOW)
 
-    def told(self, role: str, fields: Mapping[str, Any]) -> None:
-        """A machine has told something."""
+    def update(self, role: str, fields: Mapping[str, Any]) -> None:
+        """Takes a report of a machine."""
         machine, now = self._machines.setdefault(role, _Machine()), self._clock()
-        machine.told.update(fields)
+        machine.reported.update(fields)
         if "messages" in fields:
             machine.count(fields["messages"], now)
         if "step" in fields and not self._serves(role):
@@ -121,7 +121,7 @@ class Board:
         now = self._clock()
         parts = [self.doing] if self.doing else []
         parts += [f"step {self._done()}/{self.steps}", f"{self._steps.speed(now) or 0:.1f} steps/s"]
-        if any("messages" in machine.told for machine in self._machines.values()):
+        if any("messages" in machine.reported for machine in self._machines.values()):
             rate = sum(machine.messages(now) for machine in self._machines.values())
             parts.append(f"{rate:.0f} messages/s")
         seconds = int(now - self._began)
@@ -131,7 +131,7 @@ class Board:
         """The machines that others wait for, those of most first."""
         counts: dict[str, int] = {}
         for machine in self._machines.values():
-            for name in machine.told.get("waits", {}).get("missing", {}):
+            for name in machine.reported.get("waits", {}).get("missing", {}):
                 counts[name] = counts.get(name, 0) + 1
         most = sorted(counts.items(), key=lambda item: -item[1])
         return ", ".join(f"{name} by {count}" for name, count in most)
@@ -145,11 +145,11 @@ class Board:
         return [self._row(name, self._machines[name], now) for name in names], len(self._machines) - len(names)
 
     def _row(self, name: str, machine: _Machine, now: float) -> Row:
-        told = machine.told
-        step = f"{'update' if self._serves(name) else 'step'} {told['step']}" if "step" in told else ""
+        reported = machine.reported
+        step = f"{'update' if self._serves(name) else 'step'} {reported['step']}" if "step" in reported else ""
         curves = tuple((name, tuple(curve), curve[-1]) for name, curve in machine.curves.items())
-        waits: Mapping[str, Any] = told.get("waits", {})
-        return Row(name, str(told.get("state", "")), step, machine.messages(now), curves, _waits(waits))
+        waits: Mapping[str, Any] = reported.get("waits", {})
+        return Row(name, str(reported.get("state", "")), step, machine.messages(now), curves, _waits(waits))
 
 
 def _waits(fields: Mapping[str, Any]) -> str:
@@ -184,5 +184,5 @@ def sparkline(numbers: Sequence[float], width: int) -> str:
 
 
 def values_of(results: Mapping[str, Shown]) -> dict[str, list[Any]]:
-    """What a step has fetched, as processes tell it."""
+    """The fetched values of a step in the form of reports."""
     return {name: list(value) for name, value in results.items()}

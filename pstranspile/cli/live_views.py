@@ -1,4 +1,4 @@
-"""What `--live` shows of `run`, `check` and `launch`: each tells a board what it knows of its machines."""
+"""The displays of `run`, `check` and `launch` with `--live`, which report the machines to a board."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LiveSingle:
     def step(self, number: int, fetched: Mapping[str, Mapping[str, Shown]]) -> None:
         """Step `number`, counted from 1, has given these values."""
         for values in fetched.values():
-            self._board.told("this machine", {"step": number, "values": values_of(values)})
+            self._board.update("this machine", {"step": number, "values": values_of(values)})
         self._screen.look()
 
     def end(self) -> None:
@@ -48,7 +48,7 @@ class LiveCluster:
         self._cluster = cluster
         self._board.begin([machine.name for machine in (*cluster.trainers, *cluster.servers)])
         for server in cluster.servers:
-            server.on_update = lambda server, update: self._board.told(server.name, {"step": update + 1})
+            server.on_update = lambda server, update: self._board.update(server.name, {"step": update + 1})
         for trainer in cluster.trainers:
             trainer.on_step = self
         cluster.network.observe(self._message)
@@ -61,7 +61,7 @@ class LiveCluster:
     def __call__(self, trainer: Trainer, step: int) -> None:
         """A trainer has done a step."""
         results = {name: shown(value) for name, value in trainer.results[-1].values.items()}
-        self._board.told(trainer.name, {"step": step + 1, "values": values_of(results)})
+        self._board.update(trainer.name, {"step": step + 1, "values": values_of(results)})
         self._look()
 
     def _message(self, _what: str, _message: Message) -> None:
@@ -75,7 +75,7 @@ class LiveCluster:
                 waiting = machine.waiting()
                 missing = dict.fromkeys(waiting.missing, 1.0) if waiting else {}
                 waits = {"what": waiting.what, "missing": missing} if waiting else {}
-                self._board.told(machine.name, {"messages": messages_sent([machine]), "waits": waits})
+                self._board.update(machine.name, {"messages": messages_sent([machine]), "waits": waits})
         self._screen.look(at_once=True)
 
     def end(self) -> None:
@@ -85,7 +85,7 @@ class LiveCluster:
 
 
 class LiveView:
-    """The machines of a job as processes, which tell how they go."""
+    """The machines of a job as processes that send reports."""
 
     def __init__(self, members: Mapping[str, Watched], steps: int):
         self._board = Board(steps)
@@ -98,14 +98,14 @@ class LiveView:
         self._board.steps = steps
         self._board.begin(sorted(members, key=lambda name: (name.startswith("pserver"), len(name), name)))
 
-    def told(self, member: Watched, fields: Mapping[str, Any]) -> None:
-        """A machine has told something."""
-        self._board.told(member.role, fields)
+    def update(self, member: Watched, fields: Mapping[str, Any]) -> None:
+        """Takes a report of a machine."""
+        self._board.update(member.role, fields)
 
     def look(self) -> None:
         """Draws the board."""
         for member in self._members.values():
-            self._board.told(member.role, {"state": _state(member), **({"waits": {}} if member.ended == 0 else {})})
+            self._board.update(member.role, {"state": _state(member), **({"waits": {}} if member.ended == 0 else {})})
         self._screen.look()
 
     def end(self) -> None:
@@ -118,4 +118,4 @@ def _state(member: Watched) -> str:
     if member.ended is not None:
         return "failed" if member.ended else "ended"
     again = f", started {member.starts} times" if member.starts > 1 else ""
-    return f"{member.told.get('state', 'starting')}{again}"
+    return f"{member.reported.get('state', 'starting')}{again}"

@@ -16,7 +16,7 @@ docs/guides/editors.md says how to set editors up. It needs pygls: pip install '
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Serves until the editor leaves; 1 where it does so without having said that it will."""
+    """Serves until the editor leaves; 1 where it leaves without notice."""
     parser = make_parser("lsp", DESCRIPTION, [""])
     parser.add_argument("--stdio", action="store_true", help="what some editors add; it is the only way there is")
     parser.parse_args(arguments)

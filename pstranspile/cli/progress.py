@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import TextIO
 
-from pstranspile.net.shown import Shown, numbers_first, together, told
+from pstranspile.net.shown import Shown, numbers_first, together, values_text
 
 OFTEN = 0.05
 """Seconds between two pictures on a terminal."""
@@ -19,7 +19,7 @@ MOST_SHOWN = 8
 """Trainers whose numbers are shown one by one; of more, the smallest, the mean and the largest are shown."""
 
 PATIENCE = 0.5
-"""Seconds before a command that prints its result at the end says what it is doing."""
+"""Seconds before a command that prints its result at the end shows its progress."""
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -111,7 +111,9 @@ class Progress:
             fetched = {"": {name: together(v[name] for v in fetched.values() if name in v) for name in names}}
         fetched = dict(sorted(fetched.items()))
         head = f"step {number}/{self._steps}"
-        line = "  ".join([head, *(told(values, f"{who} " if who else "") for who, values in fetched.items())]).rstrip()
+        line = "  ".join(
+            [head, *(values_text(values, f"{who} " if who else "") for who, values in fetched.items())]
+        ).rstrip()
         if self._lines is None:
             print(line, file=self._stream, flush=True)
             return
@@ -123,7 +125,7 @@ class Progress:
         if len(line) + len(rate) + 2 <= self._lines.columns:
             self._lines.draw([f"{line}  {rate}"])
         else:
-            groups = [f"  {who}  {told(numbers_first(v))}" for who, v in fetched.items()]
+            groups = [f"  {who}  {values_text(numbers_first(v))}" for who, v in fetched.items()]
             self._lines.draw([f"{head}  {rate}", *groups])
 
     def end(self) -> None:
@@ -133,7 +135,7 @@ class Progress:
 
 
 class Status:
-    """A line on stderr, if that is a terminal, that says what a command is doing; nothing is left of it in the end."""
+    """A line on stderr, if that is a terminal, with the progress of a command; it is erased at the end."""
 
     def __init__(self, command: str, stream: TextIO | None = None):
         self._command = command

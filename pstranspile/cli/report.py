@@ -23,7 +23,7 @@ PLEASE_REPORT = (
 
 
 class Reported(Exception):
-    """The command has failed and has said why; carries its exit status."""
+    """The command has failed and has reported why; carries its exit status."""
 
     def __init__(self, status: int):
         super().__init__(f"exit status {status}")

@@ -103,12 +103,6 @@ def read_faults(given: str, result: Compiled, steps: int) -> Scenario:
     return scenario
 
 
-def _tell_faults(cluster: Cluster) -> None:
-    """Prints what happened, on stderr."""
-    for tick, text in cluster.injector.log if cluster.injector else ():
-        print(f"tick {tick}: {text}", file=sys.stderr)
-
-
 def _steps(
     module: Module,
     trainers: int,
@@ -132,14 +126,6 @@ def _steps(
     return feeds_of(feeds, [Planned(programs, turns)] * trainers)[1] or 1
 
 
-def _checkpointed(result: Compiled, options: argparse.Namespace) -> CheckpointedRun | None:
-    """The run that `--checkpoint` and `--resume` ask for, None without them. Raises DiagnosticError."""
-    if not options.checkpoint and not options.resume:
-        return None
-
-    return CheckpointedRun(result, options.resume, options.checkpoint, options.checkpoint_every)
-
-
 def _fetched(turns: Turns | None, fetches: Mapping[str, Sequence[str]]) -> Sequence[str]:
     """What the cluster is to fetch: variables of @main, or of the programs that take turns."""
     if turns is None:
@@ -160,14 +146,15 @@ def run_cluster(
     report(result.warnings)
     feeds: Mapping[str, Any] | RowSource = read_feed(options) or {}
     steps = _steps(module, result.plan.trainers, turns, options, feeds)
-    kept = _checkpointed(result, options)
+    saving = options.checkpoint or options.resume
+    kept = CheckpointedRun(result, options.resume, options.checkpoint, options.checkpoint_every) if saving else None
     record = read_record(options.replay) if options.replay else None
     steps = steps if record is None else record.steps
     faults = read_faults(options.faults, result, steps) if options.faults else None
     require_chart_steps(options, kept.first if kept else 0, steps)
     progress = _progress(options, steps, result.plan.trainers, kept.first if kept else 0)
+    declaring = module.main if turns is None else union_of(step_programs(module).values())
     recorders: list[Recorder] = []
-
     clusters: list[Cluster] = []
 
     def run(cluster: Cluster, count: int) -> None:
@@ -184,7 +171,7 @@ def run_cluster(
             steps,
             _fetched(turns, fetches),
             programs=turns,
-            init=_initial_values(module, turns, options),
+            init=initial_values(options.init, declaring, module.startup),
             seed=record.seed if record else kept.seed if kept and options.seed is None else options.seed,
             schedule=RecordedScheduler(record) if record else options.schedule,
             on_step=progress,
@@ -194,16 +181,9 @@ def run_cluster(
         )
     finally:
         progress.end()
-        for cluster in clusters:
-            _tell_faults(cluster)
+        for tick, text in (entry for cluster in clusters if cluster.injector for entry in cluster.injector.log):
+            print(f"tick {tick}: {text}", file=sys.stderr)
     report(done.warnings)
     for recorder in recorders:
         show_pictures(recorder, done.cluster, options)
     return done
-
-
-def _initial_values(module: Module, turns: Turns | None, options: argparse.Namespace) -> Mapping[str, Any] | None:
-    """What `--init` gives the variables of all programs that take part. Raises DiagnosticError."""
-
-    declaring = module.main if turns is None else union_of(step_programs(module).values())
-    return initial_values(options.init, declaring, module.startup)

@@ -12,10 +12,10 @@ from pstranspile.checkpoint.api import (
     load_checkpoint,
     make_folder_of_checkpoints,
     newest,
-    read_manifest,
     save_checkpoint,
     step_folder,
 )
+from pstranspile.checkpoint.store import read_manifest
 from pstranspile.cli.feed import read_feed
 from pstranspile.cli.live_views import LiveSingle
 from pstranspile.cli.progress import Progress
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """A module being run: its scope, its feeds, and who watches."""
+    """A run of a module: its scope, its feeds, and its watchers."""
 
     def __init__(self, module: Module, options: argparse.Namespace):
 

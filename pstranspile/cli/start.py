@@ -249,7 +249,7 @@ def _play(
     folder: JobFolder,
     role: str,
     addresses: Mapping[str, str],
-    tell: StatusPipe,
+    report: StatusPipe,
     credentials: Credentials | None,
 ) -> int:
     from pstranspile.data.source import Data
@@ -285,10 +285,10 @@ def _play(
     if not is_server(cluster, role):
         cluster.feed(dealt_feed(options))
     if isinstance(cluster.source, Data):
-        cluster.source.on_bad = lambda row: tell(left_out=row)
+        cluster.source.on_bad = lambda row: report(left_out=row)
     try:
-        with _seen(options, role, tell):
-            play(cluster, role, terms, place, options.steps or cluster.steps or 1, tell, options.result)
+        with _seen(options, role, report):
+            play(cluster, role, terms, place, options.steps or cluster.steps or 1, report, options.result)
     except Refused as problem:
         print(f"pstranspile start: {role}: {problem}", file=sys.stderr)
         return 1
@@ -299,13 +299,13 @@ def _play(
 
 
 @contextmanager
-def _seen(options: argparse.Namespace, role: str, tell: StatusPipe) -> Generator[None]:
+def _seen(options: argparse.Namespace, role: str, report: StatusPipe) -> Generator[None]:
     """Shows how the machine goes while it runs, and where its time went. Raises DiagnosticError."""
     with ExitStack() as at_end:
         if options.metrics:
             from pstranspile.net.metrics import Known, Metrics
 
-            metrics = Metrics(options.metrics, lambda: [Known(role, True, 1, tell.told)])
+            metrics = Metrics(options.metrics, lambda: [Known(role, True, 1, report.reported)])
             at_end.callback(metrics.close)
         if options.profile:
             from pstranspile.net.profile import Profile, table
@@ -314,7 +314,7 @@ def _seen(options: argparse.Namespace, role: str, tell: StatusPipe) -> Generator
 
             def show() -> None:
                 seconds = profile.close()
-                tell(profile=seconds)
+                report(profile=seconds)
                 print(table({role: seconds}), end="", file=sys.stderr)
 
             at_end.callback(show)

@@ -1,4 +1,4 @@
-"""What `pstranspile start` needs for checkpoints of servers: the job, whose programs alone its folder holds."""
+"""Checkpoints of servers in `pstranspile start`. They need the job, of which the folder has only the programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _PLAN = "plan.json"
 _SETTINGS = ("slice_var_up", "min_block_size", "split_method")
-"""Settings of a job that its plan tells."""
+"""Settings of a job that its plan contains."""
 
 
 def add_server_checkpoints(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +54,7 @@ def checkpoints_of(options: argparse.Namespace, folder: JobFolder) -> Checkpoint
     from pstranspile.net.fluid.checkpoints import CheckpointPlan
 
     module = load_input(options.program, options.startup)
-    job = load_job(options.config, _told_by_plan(Path(options.folder, _PLAN), options.config))
+    job = load_job(options.config, _settings_in_plan(Path(options.folder, _PLAN), options.config))
     layout = of_servers(layout_of(prepare(module, job)))
     require_fits(layout, folder.roles, options.folder)
     if options.resume and options.seed is None:
@@ -62,14 +62,14 @@ def checkpoints_of(options: argparse.Namespace, folder: JobFolder) -> Checkpoint
     return CheckpointPlan(layout, options.checkpoint or "", options.checkpoint_every or 0, options.resume or "")
 
 
-def _told_by_plan(plan: Path, config: str | None) -> dict[str, Any]:
-    """What the plan of a folder says of the job; its settings only where there is no job file."""
+def _settings_in_plan(plan: Path, config: str | None) -> dict[str, Any]:
+    """The job as the plan of a folder has it. Its settings are left out where there is a job file."""
     if not plan.is_file():
         if config:
             return {}
         message = "there is no plan.json, which `compile -o` writes; --config JOB has to say which job it is"
         raise DiagnosticError([error("checkpoint-model", message, Location(str(plan.parent)))])
     held: dict[str, Any] = json.loads(plan.read_bytes())
-    told = {key: held[key] for key in ("pservers", "trainers", "mode")}
     settings: dict[str, Any] = held.get("settings", {}) if config is None else {}
-    return {**told, **{key: settings[key] for key in _SETTINGS if key in settings}}
+    machines = {key: held[key] for key in ("pservers", "trainers", "mode")}
+    return {**machines, **{key: settings[key] for key in _SETTINGS if key in settings}}

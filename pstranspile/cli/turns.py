@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ir.diagnostics import raise_errors
 from pstranspile.ir.model import MAIN
 from pstranspile.ir.roles import OpRole
 
@@ -56,5 +56,4 @@ def require_fetches(program: Program, fetches: Sequence[str]) -> None:
     from pstranspile.run.feeds import fetch_problem
 
     findings = [fetch_problem(program, name) for name in fetches if name not in program.main_block.vars]
-    if findings:
-        raise DiagnosticError(findings)
+    raise_errors(findings)

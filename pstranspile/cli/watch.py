@@ -9,7 +9,7 @@ from pstranspile.ir.model import Program
 
 
 class Watch:
-    """An observer of passes: prints the results of some on stderr, keeps the time of all, and says how far they are."""
+    """An observer of passes: prints some results on stderr, measures the time, and reports the progress."""
 
     def __init__(self, print_after: frozenset[str], tell: Callable[[str, int, int], object] | None = None):
         self._print_after = print_after
@@ -28,7 +28,7 @@ class Watch:
             print(f"# after {name}\n{shown(result)}", file=sys.stderr)
 
     def _count(self, name: str, result: object, tell: Callable[[str, int, int], object]) -> None:
-        """Tells how many machines' programs are made, once the plan says how many machines there are."""
+        """Reports how many machines' programs are made, once the plan has the number of machines."""
         from pstranspile.plan.plan import Plan
 
         if isinstance(result, Plan):
@@ -48,7 +48,7 @@ class Watch:
 
 
 def shown(result: object) -> str:
-    """The result of a pass as text: programs as they are written, everything else field by field."""
+    """The result of a pass as text: programs as they are written, other values field by field."""
     if isinstance(result, Program):
         from pstranspile.ops.textual import print_program
 

@@ -29,7 +29,8 @@ def roles_in(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
     exported = {path.name for path in files}.issuperset(_EXPORTED)
     result: dict[str, list[Path]] = {}
     for path in files:
-        role = MAIN if exported and path.name in _EXPORTED else _role_of(path.name)
+        ending = next(ending for ending in (_MAIN, _STARTUP, ".ir", ".pb") if path.name.endswith(ending))
+        role = MAIN if exported and path.name in _EXPORTED else path.name.removesuffix(ending)
         result.setdefault(role, []).append(path)
     if not result:
         raise DiagnosticError([error("folder-without-programs", "no .ir or .pb file in this folder", place)])
@@ -41,21 +42,11 @@ def roles_in(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
     return result
 
 
-def _role_of(name: str) -> str:
-    ending = next(ending for ending in (_MAIN, _STARTUP, ".ir", ".pb") if name.endswith(ending))
-    return name.removesuffix(ending)
-
-
 def load_role(paths: list[Path], report: Report | None = None) -> Module:
     """The programs of one machine, with the metadata that lies beside them. Raises DiagnosticError."""
     first, *others = paths
-    meta = _meta_beside(first)
+    meta = first.with_name("meta.json" if first.name == _EXPORTED[0] else first.name.removesuffix(_MAIN) + _META)
     module = load(first, others[0] if others else None, meta if meta.is_file() else None, report=report)
     if first.name.endswith(_STARTUP):
         return Module(FrozenMap({STARTUP: module[MAIN]}), module.source)
     return module
-
-
-def _meta_beside(main: Path) -> Path:
-    """Where the metadata of a serialized main program lies, if there are any."""
-    return main.with_name("meta.json" if main.name == _EXPORTED[0] else main.name.removesuffix(_MAIN) + _META)

@@ -38,7 +38,8 @@ class Compensation:
             self.server.blocks[0].vars[name] = Var(name, tensor=tensor)
         self.backups += ((s.name, name) for name in copies)
         own = self._mint.mint(f"{s.name}.local_bak")
-        names = [self._temporary() for _ in range(4)]
+        names = [self._mint.mint(f"tmp_dc_output_{self._temporaries + number}") for number in range(4)]
+        self._temporaries += len(names)
         local = self.server.blocks[block].vars
         local[TRAINER_ID] = Var(TRAINER_ID, tensor=TensorType(DType.INT64, (1,)))
         local.update((name, Var(name, tensor=tensor)) for name in (own, *names))
@@ -52,10 +53,6 @@ class Compensation:
             make_op("elementwise_add", {"X": [gradient], "Y": [twice]}, {"Out": [result]}, origin=origin),
         ]
         return result
-
-    def _temporary(self) -> str:
-        self._temporaries += 1
-        return self._mint.mint(f"tmp_dc_output_{self._temporaries - 1}")
 
 
 def first_backups(backups: Iterable[tuple[str, str]], makers: Mapping[str, Origin | None]) -> list[Op]:

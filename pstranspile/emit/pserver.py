@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from pstranspile.analysis.facts import Facts
@@ -24,7 +25,7 @@ RPC_THREADS = 12
 
 
 class ServerTemplate:
-    """What all servers of a job share, worked out once: the updates, who owns what, and the copied ops."""
+    """The parts that all servers of a job share: updates, owners of slices, and copied ops."""
 
     def __init__(self, facts: Facts, plan: Plan, timing: Timing):
         self.facts = facts
@@ -36,7 +37,9 @@ class ServerTemplate:
         for index in plan.send_order:
             for s in plan.parameters[index].slices:
                 self.owned[s.endpoint].append((plan.parameters[index], s))
-        self.several = {endpoint: _several(rows) for endpoint, rows in self.owned.items()}
+        counts = {endpoint: Counter(p.name for p, _ in rows) for endpoint, rows in self.owned.items()}
+        self.several = {endpoint: {n for n, count in names.items() if count > 1} for endpoint, names in counts.items()}
+        """By server, the parameters of which it holds more than one slice."""
         ops = facts.program.main_block.ops
         # Copied ops keep the role variables that trainer 0 has, as Fluid's do.
         names = own_gradient_names(plan, 0)
@@ -44,7 +47,9 @@ class ServerTemplate:
         rules.update((i, AFTER_UPDATE) for group in facts.groups for i in group.after)
         self.copied = {i: _copied(ops[i], names, rules.get(i, UPDATE)) for i in sorted(facts.moved)}
         self.finished = {p.name: ops[facts.uses.last_writer(p.gradient)].origin for p in plan.parameters}
-        self.update_order = _update_order(facts)
+        first = {update.parameter: update.optimizer[0] for update in facts.updates}
+        self.update_order = sorted(first, key=first.__getitem__)
+        """Parameters in the order of their optimizer ops, which is the order of the blocks on a server."""
         self.row_updates = frozenset(p.name for p in plan.parameters if p.sparse and self._reads_rows(p))
 
     def _reads_rows(self, parameter: PlannedParameter) -> bool:
@@ -53,16 +58,8 @@ class ServerTemplate:
         return any(parameter.gradient in ops[i].inputs["Grad"] for i in self.updates[parameter.name].optimizer)
 
 
-def _several(rows: Sequence[tuple[PlannedParameter, Slice]]) -> set[str]:
-    """Parameters of which a server holds more than one slice."""
-    counts: dict[str, int] = {}
-    for parameter, _ in rows:
-        counts[parameter.name] = counts.get(parameter.name, 0) + 1
-    return {name for name, count in counts.items() if count > 1}
-
-
 def _copied(op: Op, names: dict[str, str], rule: str) -> Op:
-    """A source op as the servers have it: with a trainer's names in its role variables, and why it is there."""
+    """A source op for servers: with a trainer's names in its role variables, and its reason as origin."""
     role_vars, origin = op.role_vars, op.origin
     if names and role_vars and any(name in names for name in role_vars):
         role_vars = tuple([names.get(name, name) for name in role_vars])
@@ -71,14 +68,8 @@ def _copied(op: Op, names: dict[str, str], rule: str) -> Op:
     return Op(op.type, op.inputs, op.outputs, op.attrs, op.role, role_vars, op.is_target, origin)
 
 
-def _update_order(facts: Facts) -> list[str]:
-    """Parameters in the order of their optimizer ops, which is the order of the blocks on a server."""
-    first = {update.parameter: update.optimizer[0] for update in facts.updates}
-    return sorted(first, key=first.__getitem__)
-
-
 class _Served:
-    """What listen_and_serv of one server is told, collected block by block."""
+    """The attributes of listen_and_serv of one server, collected block by block."""
 
     def __init__(self, server: ServerProgram, plan: Plan, endpoint: str):
         self.server = server
@@ -194,7 +185,7 @@ def _copy_rates(server: ServerProgram, template: ServerTemplate, block: int) -> 
 
 
 def _counted(template: ServerTemplate, update: Update) -> frozenset[str]:
-    """What an update writes and keeps, beside its parameter."""
+    """The variables that an update writes and keeps, without its parameter."""
     program = template.facts.program.main_block
     written = {name for index in update.ops for name in program.ops[index].output_names}
     written -= {update.parameter, update.gradient}

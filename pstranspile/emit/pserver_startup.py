@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import chain
 from typing import NamedTuple
 
@@ -139,11 +139,7 @@ def _on_server(initialisers: Initialisers, index: int, targets: Mapping[str, lis
             ops.append(op if target.name == outputs[0] else rename_vars(op, {outputs[0]: target.name}))
         else:
             part = sliced(initialisers.to_cut(index), target.shape, target.offset)
-            needed = {name: same.name for name in op.input_names if (same := _beside(target, targets.get(name, ())))}
+            inputs = [(name, other) for name in op.input_names for other in targets.get(name, ())]
+            needed = {name: other.name for name, other in inputs if other.offset == target.offset}
             ops.append(rename_vars(part, {outputs[0]: target.name, **needed}))
     return ops or [op]
-
-
-def _beside(target: Target, others: Sequence[Target]) -> Target | None:
-    """Of the parts of another variable the one that is cut from the same place."""
-    return next((other for other in others if other.offset == target.offset), None)

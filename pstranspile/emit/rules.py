@@ -113,11 +113,11 @@ SEND_TABLE_GRADIENT = _declare(
     "The distributed lookup table is updated on the servers, so each gets the rows of the gradient that belong to it.",
 )
 
-TELL_ROWS = _declare(
+REPORT_ROWS = _declare(
     "tell-rows",
     "The step is over: the trainer's communicator is told the ids of the table rows that the step may have changed.",
 )
-TELL_STEP = _declare(
+REPORT_STEP = _declare(
     "tell-step",
     "The step is over: the trainer's communicator counts steps, and takes no notice of a send without a variable.",
 )

@@ -137,7 +137,7 @@ class ServerProgram:
         return op._replace(inputs=rename_slots(op.inputs, changed), outputs=rename_slots(op.outputs, changed))
 
     def _declare_for(self, name: str, view: SliceView, follows: bool, is_optimizer: bool) -> str:
-        """Declares what an op on a slice mentions beside parameter and gradient; returns its name on the server."""
+        """Declares another variable of an op on a slice; returns its name on the server."""
         var = self.source.main_block.vars[name]
         parameter, s = view.parameter, view.slice
         cut = follows and parameter.is_cut and var.shape == parameter.shape and var.tensor is not None

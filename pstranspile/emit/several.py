@@ -18,7 +18,7 @@ from pstranspile.analysis.updates import UpdateGroup
 from pstranspile.emit.rename import rename_vars
 from pstranspile.ir.diagnostics import Diagnostic, at_op, error
 from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Var
+from pstranspile.ir.model import MAIN, STARTUP, Module, Program, Var
 from pstranspile.ir.passes import Steps
 from pstranspile.job import Job
 from pstranspile.plan.plan import SharedCounter
@@ -148,7 +148,14 @@ def problems_of(parts: Parts, job: Job, counters: Mapping[str, Sequence[SharedCo
             where = counter.origin.location if counter.origin else None
             findings.append(error("programs-counter", message, where, focus=f"%{counter.name}"))
     for name, facts in training.items():
-        counter = next((op for op in _rate_ops(facts) if set(op.input_names) & set(op.output_names)), None)
+        counter = next(
+            (
+                op
+                for op in [facts.program.main_block.ops[i] for i in facts.roles.learning_rate]
+                if set(op.input_names) & set(op.output_names)
+            ),
+            None,
+        )
         if counter is not None and not counters.get(name):
             message = (
                 f"@{name} counts steps for its learning rate, and servers count those of all training programs in "
@@ -156,7 +163,3 @@ def problems_of(parts: Parts, job: Job, counters: Mapping[str, Sequence[SharedCo
             )
             findings.append(at_op("programs-schedule", message, counter))
     return findings
-
-
-def _rate_ops(facts: Facts) -> list[Op]:
-    return [facts.program.main_block.ops[i] for i in facts.roles.learning_rate]

@@ -116,7 +116,7 @@ def serve_table(server: ServerProgram, plan: Plan, number: int, parent: int) -> 
 def _declare_table(server: ServerProgram, table: PlannedTable) -> None:
     """A server's part of the table, as sparse rows."""
     source = server.source.main_block.vars[table.name]
-    tensor = table.tensor._replace(shape=(table.rows_each, *table.tensor.shape[1:]))
+    tensor = table.tensor._replace(shape=(table.rows_per_server, *table.tensor.shape[1:]))
     server.blocks[0].vars[table.name] = source._replace(
         kind=VarKind.SELECTED_ROWS, tensor=tensor, persistable=True, location=None
     )

@@ -91,15 +91,12 @@ def _layout(facts: Facts, plan: Plan, timing: Timing, job_plan: Plan) -> Layout:
     layout: Layout = [*inserted.get(-1, ())]
     for index, op in enumerate(ops):
         if index not in gone:
-            layout.append(_clip_kept(op) if index in clips else op)
+            layout.append(
+                op._replace(role=OpRole.BACKWARD, origin=made(op.origin, KEEP_CLIP)) if index in clips else op
+            )
         if index in inserted:
             layout += inserted[index]
     return layout
-
-
-def _clip_kept(op: Op) -> Op:
-    """A clip that stays, as a part of the backward pass."""
-    return op._replace(role=OpRole.BACKWARD, origin=made(op.origin, KEEP_CLIP))
 
 
 def _mentions(layout: Layout, gradients: Collection[str]) -> list[int]:

@@ -32,7 +32,7 @@ class Link(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """An attribute of an op: its value as the text has it, what it says, and whether it is the op's default."""
+    """An attribute of an op: its value as the text has it, its meaning, and whether it is the op's default."""
 
     name: str
     value: str
@@ -41,7 +41,7 @@ class Noted(NamedTuple):
 
 
 class OpAnswer(NamedTuple):
-    """Why an op is there. `rule` is empty for an op of the source itself; `reason` says why it stands where it does."""
+    """Why an op is there. `rule` is empty for an op of the source itself; `reason` explains its place."""
 
     place: Place
     text: str

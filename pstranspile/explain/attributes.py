@@ -75,7 +75,7 @@ MEANINGS: dict[tuple[str, str], str] = {
     ("c_allreduce_sum", "ring_id"): _RING,
     ("c_sync_comm_stream", "ring_id"): "the ring that is waited for",
 }
-"""(op type, attribute) -> what it says, for ops that rules make."""
+"""(op type, attribute) -> its meaning, for ops that rules make."""
 
 BY_RULE: dict[tuple[str, str], str] = {
     ("initialise-slice", "shape"): "the dims of the slice instead of the whole variable",
@@ -86,7 +86,7 @@ BY_RULE: dict[tuple[str, str], str] = {
     ("look-up-locally", "remote_prefetch"): "false: the trainer has the whole table",
     ("start-step-counter", "value"): "1 for a trainer's own count, minus the number of trainers for the shared one",
 }
-"""(rule, attribute) -> what it says, for source ops that a rule changes."""
+"""(rule, attribute) -> its meaning, for source ops that a rule changes."""
 
 
 def notes_of(op: Op) -> tuple[Noted, ...]:

@@ -16,7 +16,7 @@ from pstranspile.plan.text import plan_json
 def files_of(
     result: Compiled, emit: str = "ir", tell: Callable[[str, int, int], object] = lambda _what, _done, _of: None
 ) -> Iterator[tuple[str, bytes]]:
-    """Name and contents of every file: text (`ir`) or ProgramDescs (`pb`), and the plan. `tell` is told of progress."""
+    """Name and contents of every file: text (`ir`) or ProgramDescs (`pb`), and the plan. `tell` gets the progress."""
     from pstranspile.interop.meta_of import meta_of
     from pstranspile.interop.program_desc import program_to_bytes
 

@@ -25,11 +25,11 @@ LONGEST_LINE = 240
 
 
 class Unknown(Exception):
-    """There is no such machine, op or variable; the text says what is near."""
+    """There is no such machine, op or variable; the text names similar ones."""
 
 
 class Settings(NamedTuple):
-    """What the job says of cutting and placing; `random_seed` is the program's, which shuffles what is not cut."""
+    """How the job cuts and places; `random_seed` is the program's, which shuffles what is not cut."""
 
     slice_var_up: bool = True
     min_block_size: int = 8192
@@ -60,7 +60,7 @@ class ExplainedJob:
 
     @cached_property
     def uses(self) -> dict[str, Uses]:
-        """Machine -> who reads and writes each of its variables."""
+        """Machine -> readers and writers of each of its variables."""
         return {name: uses_of_machine(programs) for name, programs in self.machines.items()}
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Why an op is there."""
+"""The explanation of an op."""
 
 from __future__ import annotations
 

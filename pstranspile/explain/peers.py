@@ -11,9 +11,9 @@ from pstranspile.emit.rules import (
     COMPENSATE,
     FILL_BACKUP,
     MERGE,
+    REPORT_ROWS,
+    REPORT_STEP,
     SCHEDULE,
-    TELL_ROWS,
-    TELL_STEP,
     UPDATE,
 )
 from pstranspile.explain.answers import Link
@@ -90,7 +90,7 @@ class Peers:
 
     def _send(self, place: Place, op: Op) -> Iterator[Peer]:
         rule = rule_of(op)
-        if rule in (TELL_ROWS, TELL_STEP):
+        if rule in (REPORT_ROWS, REPORT_STEP):
             yield from (("then its communicator sends changes for", there) for there in self._added)
         elif rule == BEGIN_EXCHANGE:
             for there in self.job.places(place.machine):
@@ -261,7 +261,9 @@ class Peers:
                 other = self.job.op(place).origin
                 if other is not None and other[:3] == origin[:3]:
                     yield "adds what is changed by", place
-                elif other is not None and other.rule in (TELL_ROWS, TELL_STEP) and self.job.op(place).type == "send":
+                elif (
+                    other is not None and other.rule in (REPORT_ROWS, REPORT_STEP) and self.job.op(place).type == "send"
+                ):
                     yield "the communicator sends the change after", place
 
     @cached_property

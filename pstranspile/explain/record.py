@@ -41,7 +41,8 @@ def record(compiled: Compiled) -> dict[str, Any]:
             for index, block in enumerate(program.blocks):
                 if block.ops:
                     runs = _runs(block.ops, name, index)
-                    wanted.update((o.program, o.block, o.op) for o in _made_for(block.ops))
+                    origins = [op.origin for op in block.ops if op.origin is not None and op.origin.rule]
+                    wanted.update((o.program, o.block, o.op) for o in origins if o.op >= 0)
                     key = json.dumps([name, index, runs])
                     row = {"machines": [], "program": name, "block": index, "ops": runs}
                     blocks.setdefault(key, row)["machines"].append(role.name)
@@ -50,13 +51,6 @@ def record(compiled: Compiled) -> dict[str, Any]:
         "source_ops": _source_ops(compiled.source, wanted),
         "origins": list(blocks.values()),
     }
-
-
-def _made_for(ops: Iterable[Op]) -> Iterator[Origin]:
-    """The source ops for which a rule made one of these."""
-    for op in ops:
-        if op.origin is not None and op.origin.rule and op.origin.op >= 0:
-            yield op.origin
 
 
 def _runs(ops: Sequence[Op], program: str, block: int) -> list[Run]:

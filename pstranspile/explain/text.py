@@ -13,7 +13,7 @@ SHOWN = 8
 
 
 def answer_text(answer: Answer, *, full: bool = False) -> str:
-    """An answer for a reader; of long lists the first lines are shown, unless `full` says so."""
+    """An answer as text; long lists are cut off, unless `full` is set."""
     if isinstance(answer, OpAnswer):
         lines = _op(answer, full)
     elif isinstance(answer, VariableAnswer):
@@ -61,7 +61,7 @@ def _links(links: Sequence[Link]) -> Iterator[list[str]]:
 
 
 _USED = {"writes": "written by", "reads": "read by"}
-"""What ops do to a variable, told of the variable."""
+"""The effects of ops on a variable, with the variable as subject."""
 
 
 def _alike(rows: Iterable[tuple[str, str, Place]]) -> Iterable[tuple[tuple[str, str], list[Place]]]:

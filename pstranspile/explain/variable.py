@@ -1,4 +1,4 @@
-"""What a variable is, where it lies, and who uses it."""
+"""The explanation of a variable: what it is, where it lies, and its readers and writers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WHO_ORDERS = ("send", "send_barrier", "fetch_barrier")
 
 
 def explain_variable(job: ExplainedJob, name: str, machine: str | None = None) -> VariableAnswer:
-    """What a variable is, what part of what, who owns, writes and reads it; `machine` limits the uses.
+    """The explanation of a variable: what it is a part of, and its owners, writers and readers; `machine` limits these.
 
     Raises Unknown when no machine (or not this one) has such a variable.
     """

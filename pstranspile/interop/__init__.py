@@ -1,1 +1,1 @@
-"""Other formats: ProgramDesc protobuf and the metadata that goes beside it."""
+"""Other formats: ProgramDesc protobuf with its metadata, ONNX, MLIR, drawings, and files of variables."""

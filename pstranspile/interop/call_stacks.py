@@ -1,4 +1,4 @@
-"""Call stacks, which Fluid keeps with every op: which frame is the user's own, and a stack of that frame alone."""
+"""Call stacks, which Fluid keeps with every op: the user's own frame of a stack, and a stack of that frame."""
 
 from __future__ import annotations
 

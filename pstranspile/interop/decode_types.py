@@ -68,7 +68,7 @@ class TypeDecoder:
         if value is None:
             left_out = len(self._findings.left_out)
             value = self._decode(message, path)
-            if len(self._findings.left_out) == left_out:  # else said again for each variable
+            if len(self._findings.left_out) == left_out:  # one warning for all variables
                 self._cache[key] = value
         return value
 

@@ -1,4 +1,4 @@
-"""A module as files that Fluid reads, and what these do not carry beside them."""
+"""A module as files that Fluid reads, with the metadata that these do not carry."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from pstranspile.interop.meta_distribution import read_distributions
 from pstranspile.ir.codes import Code
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warning
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors, warning
 from pstranspile.ir.distribution import Distribution
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, ParameterInfo, Program, Var
@@ -76,11 +76,12 @@ def apply_meta(module: Module, meta: Meta) -> tuple[Module, tuple[Diagnostic, ..
     unknown = [
         warning(
             "meta-unknown-parameter",
-            f"no program declares the parameter {name!r}{_suggestion(name, declared)}",
+            f"no program declares the parameter {name!r}" + (f"; is {near!r} meant?" if near else ""),
             Location(meta.file),
         )
         for name in dict.fromkeys(named)
         if name not in declared
+        for near in (nearest(name, sorted(declared), 0.8),)
     ]
     for key, distribution in meta.distribution.items():
         if key in programs:
@@ -149,11 +150,6 @@ def _reordered(program: Program, order: tuple[str, ...]) -> Program:
     return program.with_main_block(block)
 
 
-def _suggestion(name: str, declared: set[str]) -> str:
-    near = nearest(name, sorted(declared), 0.8)
-    return f"; is {near!r} meant?" if near else ""
-
-
 def _kind(value: object) -> str:
     if value is None:
         return "null"
@@ -203,8 +199,7 @@ class _Checker:
             read_distributions(value.get("distribution"), self._wrong),
             self._in_order(value.get("declarations_in_order", False)),
         )
-        if self._found:
-            raise DiagnosticError(self._found)
+        raise_errors(self._found)
         return result
 
     def _wrong(self, key: str, expected: str, value: object) -> None:

@@ -122,7 +122,7 @@ def _blocks(op: Op) -> Iterator[int]:
 
 
 def _attributes(op: Op, blocks: Iterable[int]) -> dict[str, str]:
-    """What an op carries beside its operands: which slot each is in, the names of what it makes, its attributes."""
+    """The attributes of an op: the slot of each operand, the names of its outputs, and its own attributes."""
     result = {
         "inputs": _slots(op.inputs),
         "outputs": _slots(op.outputs),

@@ -190,7 +190,7 @@ def _write_new(target: Path, files: Mapping[str, Content]) -> None:
 
 
 def _write_exchanged(folder: Path, files: Mapping[str, Content]) -> bool:
-    """Writes a folder beside it that takes its place, if that can be done; its other files are then in both."""
+    """Writes a folder next to the old one, and exchanges both if possible; other files are then in both."""
     if not _is_exchangeable(folder):
         return False
     stale = stale_files(folder, files)

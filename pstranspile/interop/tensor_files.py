@@ -29,7 +29,7 @@ def read_tensor(path: str | os.PathLike[str]) -> Array | LoDTensor:
 
 
 def read_selected_rows(path: str | os.PathLike[str]) -> SelectedRows:
-    """The sparse rows that a file holds. (The file does not tell them from a tensor: the reader must know.)"""
+    """The sparse rows in a file. (The reader must know that it holds rows: the format does not show it.)"""
     with opened(Path(path)) as reader:
         value = decode_selected_rows(reader)
         end(reader)

@@ -21,7 +21,7 @@ from pstranspile.interop.outputs import write_variables
 from pstranspile.interop.safetensors import read_safetensors, write_safetensors
 from pstranspile.interop.tensor_files import read_combined, read_selected_rows, read_tensor, write_combined
 from pstranspile.ir.codes import Code
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
 from pstranspile.ir.expect import expect, expect_program, names_of, path_of
 from pstranspile.ir.model import Location, Program, Var
 from pstranspile.ir.types import VarKind
@@ -106,8 +106,7 @@ def load_variables(
         for name, value in values.items()
         if (problem := _mismatch(program.blocks[0].vars.get(name), name, value, source, any_dims)) is not None
     ]
-    if result:
-        raise DiagnosticError(result)
+    raise_errors(result)
     scope.update(values)
 
 
@@ -140,8 +139,7 @@ def _read_files(program: Program, names: Iterable[str], folder: str | os.PathLik
             values[name] = (read_selected_rows if sparse else read_tensor)(_file_of(folder, name))
         except DiagnosticError as problem:
             problems += problem.diagnostics
-    if problems:
-        raise DiagnosticError(problems)
+    raise_errors(problems)
     return values
 
 
@@ -183,8 +181,7 @@ def _from_plain(
             while (level := f"{name}{LOD}{len(lod)}") in plain:
                 lod.append(plain[level].tolist())
             values[name] = LoDTensor(plain[name], lod) if lod else plain[name]
-    if missing:
-        raise DiagnosticError(missing)
+    raise_errors(missing)
     return values
 
 

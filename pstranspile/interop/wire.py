@@ -32,7 +32,7 @@ class _Damage(Exception):
 
 
 class _UnknownField(NamedTuple):
-    """A field the schema does not know (`expected` None), or one encoded in another way than it says."""
+    """A field that the schema does not know (`expected` None), or one in another encoding than the schema's."""
 
     offset: int
     path: str

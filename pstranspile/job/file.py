@@ -170,7 +170,7 @@ def _parse_toml(file: str, text: str) -> object:
 
 
 _DIGITS = "a number has thousands of digits"
-"""What Python's own refusal of such a number, a ValueError, says in words for programmers."""
+"""The reason for Python's refusal of such a number, a ValueError with a text for programmers."""
 
 
 def _placed(

@@ -24,7 +24,7 @@ class Promise(Enum):
 
 
 class ModeSettings(NamedTuple):
-    """What a job says of itself in a mode of distribution.
+    """The settings of a job in a mode of distribution.
 
     `doc` is what the mode does, in a sentence. `cause` is the setting that asks for it, in Fluid's words. `flags` are
     the switches that the mode fixes; `free` those it leaves open, with the value they have when the mode is named and
@@ -86,7 +86,7 @@ def mode_names() -> tuple[str, ...]:
 
 
 def settings_of(mode: str) -> ModeSettings:
-    """What the file of a mode says of jobs in it. Raises KeyError if there is no such mode.
+    """The settings in the file of a mode. Raises KeyError if there is no such mode.
 
     Only that file is imported, by its name: modes are made of much that a job knows nothing of.
     """
@@ -162,7 +162,7 @@ def _from_switches(given: Mapping[str, object]) -> str:
 
 
 def flag_conflicts(mode: str, given: Mapping[str, object]) -> Iterable[Conflict]:
-    """What was said about the switches and contradicts `mode`, by key."""
+    """The given switches that contradict `mode`, by key."""
     why = f"mode = {mode}" if given.get("mode") == mode else _cause(mode, given)
     for key, value in settings_of(mode).flags.items():
         setting = given.get(key)

@@ -20,7 +20,7 @@ GEO = 3
 """The `distributed_mode` of servers that add up what trainers push."""
 
 NUMBERED = ("send_barrier", "recv", "fetch_barrier", "distributed_lookup_table")
-"""Op types that tell a server which trainer speaks."""
+"""Op types whose messages carry the number of the trainer."""
 
 
 def check_barriers(trainer: Trainer, servers: Mapping[str, Server]) -> Iterator[Diagnostic]:

@@ -37,7 +37,7 @@ KEEPS = frozenset({"recv", "concat", "fetch_barrier", "data_norm_grad", *REMOTE_
 
 
 def calls(program: Program) -> Calls:
-    """What one program of a trainer says to other machines."""
+    """The messages of one program of a trainer."""
     block = program.blocks[0]
     result: dict[str, list[Placed]] = {}
     silent: set[str] = set()  # op types that the checks need not see

@@ -18,7 +18,7 @@ from pstranspile.link.machines import Cluster, Server, Trainer
 from pstranspile.ops.attributes import strings_attr
 
 BEGIN = "param_init"
-"""The variable whose send tells the communicator that the parameters are there."""
+"""The variable whose send reports to the communicator that the parameters are initialised."""
 
 
 def check_geo(cluster: Cluster) -> Iterator[Diagnostic]:
@@ -34,7 +34,7 @@ def check_geo(cluster: Cluster) -> Iterator[Diagnostic]:
 def _check_trainer(
     trainer: Trainer, cluster: Cluster, held: Mapping[str, Var | None], pushed: set[str]
 ) -> Iterator[Diagnostic]:
-    """What one trainer tells its communicator, and that it has every change that servers wait for."""
+    """Checks the messages of one trainer to its communicator, and that it has every change that servers wait for."""
     role, main, startup = trainer.role, trainer.main, trainer.startup
     begins = [item for item in startup.of("send") if item.op.inputs.get("X") == (BEGIN,)]
     arrivals = [*startup.of("recv"), *startup.of("fetch_barrier"), *startup.joins()]
@@ -109,7 +109,7 @@ def _without_padding(trainer: Trainer) -> dict[str, set[str]]:
 
 
 def _slices_listed(trainer: Trainer) -> dict[str, list[str]]:
-    """Parameter -> its slices, as far as the program says them."""
+    """Parameter -> its slices, as far as the program has them."""
     distribution = trainer.role.main.distribution
     lines: dict[str, list[str]] = {}
     for row in distribution.variables if distribution else ():

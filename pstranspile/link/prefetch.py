@@ -17,7 +17,7 @@ from pstranspile.link.remote_lookups import check_dims
 from pstranspile.ops.attributes import int_attr, strings_attr
 
 SAVE_PATH = "kLookupTablePath"
-"""The variable through which a server is told where to save its part of the table."""
+"""The variable that carries the path for a server's part of the table."""
 
 
 def check_prefetches(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:

@@ -18,7 +18,7 @@ STORAGE = {
     "state": "A persistable variable: it keeps its value from step to step.",
     "temp": "A temporary variable: its value is of one step.",
 }
-"""What each storage class says of a variable."""
+"""The meaning of each storage class for a variable."""
 
 
 def hover(outline: Outline, spot: Spot, placement: Placement | None = None) -> Explained | None:

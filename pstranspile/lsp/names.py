@@ -125,13 +125,13 @@ def rename(outline: Outline, named: Named, new: str) -> list[tuple[Span, str]]:
         at = _string_naming(outline, old)
         if at is not None:
             raise Refused(f"line {at + 1} names the variable in a string, which renaming does not change")
-        for place in [named.span] if old == named.name else _declared_beside(outline, old, named):
+        for place in [named.span] if old == named.name else _gradient_declarations(outline, old, named):
             for span in references(outline, Named("variable", old, place)):
                 changes[span] = f"%{written(name)}"
     return sorted(changes.items())
 
 
-def _declared_beside(outline: Outline, name: str, named: Named) -> list[Span]:
+def _gradient_declarations(outline: Outline, name: str, named: Named) -> list[Span]:
     """Where a gradient of a variable is declared, in the programs in which that is this variable."""
     scope = list(_scope(outline, named))
     places = [declared.span for declared in outline.declarations[name]]

@@ -1,4 +1,4 @@
-"""The programs and blocks of a text, read off its lines alone: they are there also while a statement is half typed."""
+"""The programs and blocks of a text, from its lines only: they are known also while a statement is half typed."""
 
 from __future__ import annotations
 

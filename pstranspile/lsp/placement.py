@@ -1,4 +1,4 @@
-"""What the job beside a program says of it: whether it compiles, and where its variables will live."""
+"""The job of a program in an editor: its errors, and the places of the program's variables."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Placement(NamedTuple):
 
 
 def job_files(program: Path) -> Iterator[Path]:
-    """Where the job of a program may stand, best first: `net.job.toml` beside `net.ir`, or `job.toml`; or JSON."""
+    """The paths of the job of a program, best first: `net.job.toml` next to `net.ir`, or `job.toml`; or JSON."""
     for name in (f"{program.stem}.job", "job"):
         yield from (program.with_name(f"{name}.{form}") for form in ("toml", "json"))
 

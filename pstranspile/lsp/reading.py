@@ -8,7 +8,7 @@ put into the module and old ones taken out (`patching.py`), and a wrong one is r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
 from pstranspile.ir.collector import collector_paused
@@ -63,7 +63,7 @@ def read(text: str, file: str, before: Reading | None = None) -> Reading:
 
 
 def _read_changes(outline: Outline, source: SourceText, before: Reading, changed: Sequence[Change]) -> Reading | None:
-    """What a text says, from what has changed since an earlier one; None where that does not tell."""
+    """The reading of a text, from the changes since an earlier one; None where they do not suffice."""
     base, old = before.base, before.base_outline
     starts = [at for change in changed for at in range(change.first, change.last) if at not in outline.further]
     gone = [at for change in changed for at in range(change.old_first, change.old_last) if at not in old.further]
@@ -126,10 +126,10 @@ def _read_statement(outline: Outline, start: int, file: str) -> Value | Sequence
     except DiagnosticError as problem:
         if any(map(_OPENS_OR_ENDS, lines[:count])):
             return []  # it may be meant as the head or the end of a block
-        found = [f for f in problem.diagnostics if f.code not in STRUCTURE]
-        places = [f.location.line - len(_BEFORE) if f.location is not None else 0 for f in found]
-        inside = [f for f, place in zip(found, places, strict=True) if 0 < place <= count]
-        return [_moved(f, offset) for f in inside or found[:1]]
+        findings = [f for f in problem.diagnostics if f.code not in STRUCTURE]
+        places = [f.location.line - len(_BEFORE) if f.location is not None else 0 for f in findings]
+        inside = [f for f, place in zip(findings, places, strict=True) if 0 < place <= count]
+        return [_moved(f, offset) for f in inside or findings[:1]]
     ops, variables = module.main.main_block.ops, module.main.main_block.vars
     for value in (*ops, *variables.values()):
         if isinstance(value, Var):
@@ -152,7 +152,9 @@ def _moved(finding: Diagnostic, offset: int) -> Diagnostic:
 def _without_mistakes(outline: Outline, findings: Iterable[Diagnostic], file: str) -> tuple[Module | None, Outline]:
     """The module of a text whose wrong statements are taken out, to compare further texts with."""
     lines = list(outline.lines)
-    for at in _lines_of(findings):
+    for at in (
+        f.location.line - 1 for f in findings if f.location and f.location.line and f.severity is Severity.ERROR
+    ):
         if at < len(lines):
             for line in range(outline.start_of(at), outline.end_of(at) + 1):
                 lines[line] = ""
@@ -160,7 +162,3 @@ def _without_mistakes(outline: Outline, findings: Iterable[Diagnostic], file: st
         return parse("\n".join(lines), file), Outline(lines)
     except DiagnosticError:
         return None, outline
-
-
-def _lines_of(findings: Iterable[Diagnostic]) -> Iterator[int]:
-    return (f.location.line - 1 for f in findings if f.location and f.location.line and f.severity is Severity.ERROR)

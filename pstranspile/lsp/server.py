@@ -1,4 +1,4 @@
-"""The language server: the protocol around the features. It alone needs pygls, which the extra `lsp` installs."""
+"""The language server: the protocol around the features. Only this module needs pygls, from the extra `lsp`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.lsp.completion import TRIGGERS, complete
 from pstranspile.lsp.hover import hover
 from pstranspile.lsp.jobs import complete_job, hover_job
-from pstranspile.lsp.names import definitions, named_at, references, rename
+from pstranspile.lsp.names import Named, definitions, named_at, references, rename
 from pstranspile.lsp.outline import Outline
 from pstranspile.lsp.placement import hints, is_job_file, job_files
 from pstranspile.lsp.protocol import Protocol
@@ -29,7 +29,7 @@ QUIET = 0.03
 """Seconds without a further change after which a text is read: keystrokes that come together are read once."""
 
 QUIET_JOB = 0.4
-"""Seconds without a further change after which a program is compiled for the job beside it."""
+"""Seconds without a further change after which a program is compiled for its job."""
 
 
 class Server:
@@ -142,7 +142,7 @@ class Server:
             self._compile(uri, text, version)
 
     def _compile(self, uri: str, text: str, version: int | None) -> None:
-        """Publishes findings of a program with those of compiling it for the job beside it."""
+        """Publishes findings of a program with those of compiling it for its job."""
         path = path_of(uri)
         reading, placement = self.workspace.reading(path, text), self.workspace.placement(path, text)
         if placement is not None:
@@ -203,27 +203,27 @@ class Server:
         return self._named(params, references)
 
     def _named(self, params: Any, find: Callable[..., list[Span]]) -> Any:
-        uri = params.text_document.uri
-        outline = self._outline(uri)
-        named = named_at(outline, self._spot(uri, params.position)) if outline is not None else None
+        outline, named = self._name_at(params)
         if outline is None or named is None:
             return None
-        return self.protocol.locations(uri, outline.lines, find(outline, named))
+        return self.protocol.locations(params.text_document.uri, outline.lines, find(outline, named))
+
+    def _name_at(self, params: Any) -> tuple[Outline | None, Named | None]:
+        """The outline of a program, and the name at a place of it."""
+        uri = params.text_document.uri
+        outline = self._outline(uri)
+        return outline, None if outline is None else named_at(outline, self._spot(uri, params.position))
 
     def prepare_rename(self, params: Any) -> Any:
         """The name that would be renamed."""
-        uri = params.text_document.uri
-        outline = self._outline(uri)
-        named = named_at(outline, self._spot(uri, params.position)) if outline is not None else None
+        outline, named = self._name_at(params)
         if outline is None or named is None or named.kind != "variable":
             return None
         return self.protocol.range(outline.lines, named.span)
 
     def rename(self, params: Any) -> Any:
         """The edits that rename a variable."""
-        uri = params.text_document.uri
-        outline = self._outline(uri)
-        named = named_at(outline, self._spot(uri, params.position)) if outline is not None else None
+        outline, named = self._name_at(params)
         if outline is None or named is None:
             return None
         try:
@@ -232,7 +232,7 @@ class Server:
             raise _failure(str(problem)) from None
         ranges = [(self.protocol.range(outline.lines, span), text) for span, text in changes]
         edits = [self.types.TextEdit(range=place, new_text=text) for place, text in ranges]
-        return self.types.WorkspaceEdit(changes={uri: edits})
+        return self.types.WorkspaceEdit(changes={params.text_document.uri: edits})
 
     def formatting(self, params: Any) -> Any:
         """The canonical form of a program; nothing for one with errors, which are reported as findings."""

@@ -56,7 +56,7 @@ class Fold(NamedTuple):
 
 
 class Hint(NamedTuple):
-    """A few words that an editor shows behind a line that does not hold them; `tip` says more."""
+    """A few words that an editor shows behind a line; `tip` has the details."""
 
     spot: Spot
     label: str
@@ -64,4 +64,4 @@ class Hint(NamedTuple):
 
 
 class Refused(Exception):
-    """What was asked for can't be done; the text says why."""
+    """A request that can't be fulfilled, for the reason in the text."""

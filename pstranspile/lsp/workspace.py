@@ -1,4 +1,4 @@
-"""The texts that an editor has open: what was read of each, and the job beside it."""
+"""The texts that an editor has open: their readings, and their jobs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Workspace:
         return known[1]
 
     def reading(self, path: Path, text: str) -> Reading:
-        """What a program's text says."""
+        """The reading of a program's text."""
         known = self._readings.get(path)
         if known is None or known[0] != text:
             reading = read(text, str(path), known[1] if known else None)
@@ -53,7 +53,7 @@ class Workspace:
             known.pop(path, None)
 
     def placement(self, path: Path, text: str) -> Placement | None:
-        """What the job beside a program makes of it; None without a job, or with errors in either."""
+        """The placement of the program by its job; None without a job, or with errors in either."""
         reading = self.reading(path, text)
         if reading.module is None or any(f.severity is Severity.ERROR for f in reading.findings):
             return None

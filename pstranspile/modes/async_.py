@@ -36,7 +36,7 @@ class Async(WithCommunicator, ServerMode):
         return share_step_counters(clip_on_trainers(module), job.trainers)
 
     def per_trainer(self, job: Job) -> bool:
-        """Never: servers don't tell the trainers apart."""
+        """Never: servers don't distinguish the trainers."""
         del job
         return False
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Part(NamedTuple):
-    """One training program: its facts, and the rows that its steps tell the communicator."""
+    """One training program: its facts, and the rows that its steps report to the communicator."""
 
     facts: Facts
     sent_rows: tuple[SentRows, ...]
@@ -174,7 +174,7 @@ class Geo:
                 plan = apply_plan(plan, fingerprint(module), whole, job, pieces, False)
         plan = replace(plan, geo=_geo(module, job, parts.values()), send_order=tuple(range(len(plan.parameters))))
         raise_errors(_taken(module, plan))
-        warnings += [*_hard_to_tell(plan), *(finding for part in parts.values() for finding in part.facts.findings)]
+        warnings += [*_name_warnings(plan), *(finding for part in parts.values() for finding in part.facts.findings)]
         return Prepared(plan, GeoJob(module, whole, plan, parts, steps), tuple(warnings))
 
 
@@ -213,7 +213,7 @@ def _taken(module: Module, plan: Plan) -> list[Diagnostic]:
     return list(findings.values())
 
 
-def _hard_to_tell(plan: Plan) -> Sequence[Diagnostic]:
+def _name_warnings(plan: Plan) -> Sequence[Diagnostic]:
     """Warnings for names that hold what separates them in the text that Fluid's communicator reads."""
     return [
         warning(

@@ -1,4 +1,4 @@
-"""Calls of gRPC, as who answers them sees them."""
+"""The interface between gRPC calls and the service that answers them."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class Caller(Protocol):
 
 
 class CallService(NamedTuple):
-    """A service: what takes each method's calls, from who calls, the call's number and the bytes of the request.
+    """A service: for each method a function of the caller, the call's number and the bytes of the request.
 
-    What takes a call answers it, now or later; `lost` is told when a caller gives up waiting. `most` calls may be open
-    at once.
+    The function answers the call, now or later; `lost` is called when a caller gives up waiting. `most` calls may be
+    open at once.
     """
 
     name: str

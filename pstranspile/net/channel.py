@@ -1,4 +1,4 @@
-"""A socket that never blocks: what comes is handed to a protocol, what can't be written at once is written later."""
+"""A non-blocking socket: incoming bytes go to a protocol, and outgoing bytes are written when the socket takes them."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ class Channel:
         """Whether it is waited for that the socket can be written to."""
         self._open = True
         self._closes: float | None = None
-        """When the channel was closed by this side; what is handed over is sent then, and what comes is thrown away."""
+        """When this side closed the channel; the rest is still sent, and incoming bytes are dropped."""
         self._over = False
-        """Whether the other side has been told that nothing more comes."""
+        """Whether the other side's end of the stream has been shut down."""
         loop.watch(sock, self, READ | WRITE if connecting else READ)
 
     def guard(self, context: ssl.SSLContext, server: bool, name: str = "") -> None:
-        """Has both sides show certificates before anything is said; `name` is whom a client wants to talk to."""
+        """Begins TLS, in which both sides show certificates; `name` is the host that a client connects to."""
         self._context = context, server, name
         self._begins = True
 
@@ -82,7 +82,7 @@ class Channel:
 
     @property
     def _unsent(self) -> bool:
-        """Whether it has to be waited for that the socket can be written to."""
+        """Whether the channel must wait until the socket can be written to."""
         if self._guard is not None and self._guard.unsent:
             return True
         return bool(self._out) and not self._begins
@@ -105,7 +105,7 @@ class Channel:
             self._loop.put(Event(CALL, None, action=self._wait_rightly))
 
     def close(self) -> None:
-        """Ends the channel once everything is sent."""
+        """Ends the channel once all bytes are sent."""
         if self._open and self._closes is None:
             self._closes = monotonic()
             if self._begins:

@@ -1,4 +1,4 @@
-"""Checkpoints of a run of processes, as its supervisor sees them: put together of parts, and taken apart again."""
+"""Checkpoints of a run of processes at its supervisor: put together from parts, and split into parts again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEPT = 2
 
 
 class Checkpoints:
-    """The checkpoints that a run of `job` leaves in `target`, and the one in `source` that it begins from.
+    """The checkpoints that a run of `job` saves in `target`, and the one in `source` that it begins from.
 
     `work` is a folder for the parts. Raises DiagnosticError.
     """
@@ -41,13 +41,13 @@ class Checkpoints:
             make_folder_of_checkpoints(target)
 
     def deal(self, source: RowSource, trainers: int) -> RowSource:
-        """The rows that are left for so many trainers. Raises DiagnosticError if there were other rows before."""
+        """The remaining rows, dealt to so many trainers. Raises DiagnosticError if there were other rows before."""
         result = source if self.dealing is None else source.continued(self.dealing, self.first, trainers)
         self.dealing = result.dealing(trainers)
         return result
 
     def begin(self, seed: int | None) -> dict[str, Path]:
-        """Takes the checkpoint apart: the file of every machine's part. Raises DiagnosticError."""
+        """Splits the checkpoint: gives the file of every machine's part. Raises DiagnosticError."""
         assert self.source is not None
         cluster = cluster_of(self.job, seed=seed)
         resume(cluster, self.job, self.source)
@@ -58,13 +58,13 @@ class Checkpoints:
         return files
 
     def go_back(self) -> None:
-        """The run begins again: from the checkpoint that it has written last, or as it began before."""
+        """Has the run begin again: from the checkpoint that it has written last, or as it began before."""
         self._saved.clear()
         if self._newest >= 0 and self.target is not None:
             self.first, self.source = self._newest, str(step_folder(self.target, self._newest))
 
-    def told(self, seed: int | None, role: str, step: int) -> bool:
-        """A machine has written its part of a step; the last one makes it a checkpoint. Gives whether it is there now.
+    def part_saved(self, seed: int | None, role: str, step: int) -> bool:
+        """A machine has written its part of a step. With the last part the checkpoint is written; gives whether it was.
 
         Raises DiagnosticError.
         """
@@ -83,8 +83,8 @@ class Checkpoints:
         return True
 
     def end(self, seed: int | None, results: Mapping[str, str], steps: int) -> bool:
-        """Writes the checkpoint of what the processes have left, unless one of this step is there: they had something
-        left to exchange then. Gives whether it is written. Raises DiagnosticError.
+        """Writes the checkpoint of the final states of the processes, unless there is one of this step, before which
+        they had something left to exchange. Gives whether it is written. Raises DiagnosticError.
         """
         if self._newest == steps:
             return False

@@ -1,4 +1,4 @@
-"""Which machine a process is, as the environment tells it that launchers of Fluid set."""
+"""The role of a process, from the environment that launchers of Fluid set."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 
 _OF_SERVERS = ("PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_PSERVER_ENDPOINTS")
 _OF_TRAINERS = ("PADDLE_TRAINER_ENDPOINTS",)
-"""Variables that list addresses; the first that is set counts."""
+"""Environment variables that list addresses; the first one that is set counts."""
 
 
 def is_address(text: str) -> bool:
-    """Whether a text is HOST:PORT, with a port that others can be told."""
+    """Whether a text is HOST:PORT, with a port that others can connect to."""
     host, _, port = text.rpartition(":")
     return bool(host.strip()) and port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16
 
@@ -29,17 +29,17 @@ def require_apart(addresses: Mapping[str, str]) -> None:
 def role_of_environment(
     environment: Mapping[str, str], known: Mapping[str, str], trainers: int = 0
 ) -> tuple[str, dict[str, str]]:
-    """The role, and the addresses that the environment gives in place of the job's.
+    """The role, and the addresses in the environment that replace those of the job.
 
-    `known` are the job's, by role: of servers, or of trainers in a job without; `trainers` is how many of these it has
-    (0: not known). Raises DiagnosticError if the environment does not say it, or says something of another job.
+    `known` has the job's addresses by role: of servers, or of trainers in a job without servers. `trainers` is the
+    number of trainers (0: not known). Raises DiagnosticError if the environment has no role, or one of another job.
     """
     count = environment.get("PADDLE_TRAINERS_NUM", "")
     if trainers and count and count != str(trainers):
         raise _refused(f"PADDLE_TRAINERS_NUM is {count}, the job has {trainers} trainers")
-    alone = bool(known) and not any(role.startswith("pserver") for role in known)
-    kind = environment.get("TRAINING_ROLE", "TRAINER" if alone else "").upper()
-    addresses = _listed(environment, known, _OF_TRAINERS if alone else _OF_SERVERS)
+    collective = bool(known) and not any(role.startswith("pserver") for role in known)
+    kind = environment.get("TRAINING_ROLE", "TRAINER" if collective else "").upper()
+    addresses = _listed(environment, known, _OF_TRAINERS if collective else _OF_SERVERS)
     if kind == "TRAINER":
         number = environment.get("PADDLE_TRAINER_ID", "")
         if not number.isdecimal():
@@ -53,8 +53,8 @@ def role_of_environment(
             if address == own and role.startswith("pserver"):
                 return role, addresses
         raise _refused(f"TRAINING_ROLE is PSERVER, but no server of the job is at {own} (POD_IP:PADDLE_PORT)")
-    told = f", not to {kind}" if kind else ""
-    raise _refused(f"give --role NAME, or set TRAINING_ROLE to PSERVER or TRAINER{told}")
+    other = f", not to {kind}" if kind else ""
+    raise _refused(f"give --role NAME, or set TRAINING_ROLE to PSERVER or TRAINER{other}")
 
 
 def _listed(environment: Mapping[str, str], known: Mapping[str, str], variables: Sequence[str]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from pstranspile.run.cluster.message import KINDS, Message
 PROTOCOL = 4
 """The version of this protocol; machines of different versions don't talk."""
 
-HELLO, WELCOME, REFUSED, MESSAGES, ALIVE, ASK, TELL, BYE = range(1, 9)
+HELLO, WELCOME, REFUSED, MESSAGES, ALIVE, ASK, ANSWER, BYE = range(1, 9)
 """Kinds of frames: greetings, messages, a sign of life, a question and its answer (JSON), the end of a connection."""
 
 MAGIC = b"PSTW"
@@ -70,7 +70,7 @@ def check_sum(data: Bytes) -> int:
 
 
 def frame(header: Header, body: bytes, guarded: bool = False) -> tuple[bytes, bytes]:
-    """The bytes of a frame: those of the header, and the body's. `guarded` tells that it travels under TLS."""
+    """The bytes of a frame: those of the header, and the body's. `guarded`: it travels under TLS."""
     own = 0 if guarded else check_sum(body)
     fields = _HEADER.pack(
         MAGIC, PROTOCOL, header.kind, 0, header.number, header.received, header.durable, len(body), own, 0,
@@ -79,7 +79,7 @@ def frame(header: Header, body: bytes, guarded: bool = False) -> tuple[bytes, by
 
 
 def read_size(head: Bytes) -> int:
-    """The size of a frame, as its undamaged header says. Raises WireError."""
+    """The size of a frame, from its undamaged header. Raises WireError."""
     magic, protocol, _, zero, _, _, _, size, _, own = _HEADER.unpack_from(head)
     if magic != MAGIC or zero:
         raise WireError("the bytes are no frame of this protocol")
@@ -93,7 +93,7 @@ def read_size(head: Bytes) -> int:
 
 
 def read_header(data: Bytes, guarded: bool = False) -> Header:
-    """The header of a frame whose bytes are whole and undamaged. `guarded` tells that it came under TLS, where the body
+    """The header of a frame whose bytes are whole and undamaged. `guarded`: it came under TLS, where the body
     has no check sum. Raises WireError.
     """
     if len(data) < HEADER_SIZE:

@@ -21,7 +21,7 @@ LOOK = 0.1
 
 
 class Greeting:
-    """A process as others meet it, as `role`: with whom it is connected, and who may take part."""
+    """The connections of a process, as `role`: its peers, and which processes may take part."""
 
     def __init__(self, cluster: Cluster, role: str, terms: Terms, clock: Callable[[], float]):
         self.cluster = cluster
@@ -29,7 +29,7 @@ class Greeting:
         self.terms = terms
         self.incarnation = secrets.token_hex(8)
         self.joins: int | None = None
-        """The step from which this process, not the first in its role, takes part; told in every greeting."""
+        """The step from which this process, not the first in its role, takes part; in every greeting."""
         self.on_greeted: Callable[[Peer, Mapping[str, Any]], object] | None = None
         """Told of every process that is let in, before it is answered."""
         self.greeted: set[str] = set()
@@ -84,7 +84,7 @@ class Greeting:
         connection.send(Header(HELLO, 0, 0, 0), json_body(fields))
 
     def _greeted(self, connection: Connection, fields: Mapping[str, Any]) -> None:
-        """Another process has come: it is let in, or told why not."""
+        """Another process has connected: lets it in, or refuses it with a reason."""
         self.terms.require(fields, self.role, self.peers)
         peer = self.peers[fields["role"]]
         if peer.takes is not None:
@@ -195,7 +195,7 @@ class Greeting:
         """Tells all others, and itself if it can hear, that a trainer takes no part any more."""
         for peer in self.peers.values():
             if peer.connection is not None:
-                peer.tell({"gone": [gone.role]})
+                peer.send_answer({"gone": [gone.role]})
         if gone.connection is not None:
             connection = gone.connection
             connection.close()
@@ -205,7 +205,7 @@ class Greeting:
         return [peer.role for peer in self.peers.values() if peer.given_up and self.among_trainers]
 
     def hear_of_gone(self, teller: Peer, fields: Mapping[str, Any]) -> None:
-        """Another process may have told whom it has given up: so does this one. Raises Refused if it is itself."""
+        """Gives up the processes that another one has given up. Raises Refused if this one is among them."""
         gone: Any = fields.get("gone")
         if not self.among_trainers or not isinstance(gone, list):
             return
@@ -217,7 +217,7 @@ class Greeting:
                 self.give_up(self.peers[role])
 
     def _drop(self, connection: Connection, problem: WireError) -> None:
-        """Ends a connection on which something wrong has come, and says why, and whether to come again."""
+        """Ends a connection with a wrong frame; the answer has the reason, and whether to connect again."""
         self.refused += 1
         self._note(connection, str(problem))
         fields = {"reason": str(problem), "again": not isinstance(problem, Objection)}
@@ -238,7 +238,7 @@ class Greeting:
                 self._redial[role] = self._clock() + self._rest(self.peers[role])
 
     def _rest(self, peer: Peer) -> float:
-        """Seconds until a process is gone to again. (One that was given up may be there, and has to be told.)"""
+        """Seconds until the next connection to a process. (One that was given up may run, and needs the refusal.)"""
         return self.terms.lease / 4 if peer.given_up else 0.2
 
 

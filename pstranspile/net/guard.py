@@ -46,7 +46,7 @@ class Guard:
                 self.flush()
                 self._receive()
             except ssl.SSLError:
-                self.flush()  # which tells the other side what is wrong
+                self.flush()  # the alert for the other side
                 raise
             else:
                 self.flush()

@@ -34,7 +34,7 @@ _LENGTHS = (
 """The bits of the Huffman code of each byte and of the end of a text: A is 5. Codes are given in order of length."""
 
 MOST_TABLE, ENTRY = 4096, 32
-"""Bytes of the table of a connection, and what an entry counts beside its name and value."""
+"""The most bytes of the table of a connection, and the bytes of an entry without its name and value."""
 
 Header = tuple[bytes, bytes]
 
@@ -43,20 +43,20 @@ Header = tuple[bytes, bytes]
 def _codes() -> dict[tuple[int, int], int]:
     """The byte of each code, by its length in bits and its number; 256 is the end of a text."""
     lengths = [ord(letter) - ord("A") + 5 for letter in _LENGTHS]
-    found: dict[tuple[int, int], int] = {}
+    symbols: dict[tuple[int, int], int] = {}
     code = before = 0
     for byte in sorted(range(len(lengths)), key=lambda byte: (lengths[byte], byte)):
         code <<= lengths[byte] - before
         before = lengths[byte]
-        found[before, code] = byte
+        symbols[before, code] = byte
         code += 1
-    return found
+    return symbols
 
 
 def _expand(data: Bytes) -> bytes:
     """The text that a Huffman code stands for. Raises WireError."""
     codes = _codes()
-    found = bytearray()
+    text = bytearray()
     code = length = 0
     for byte in data:
         for shift in range(7, -1, -1):
@@ -65,13 +65,13 @@ def _expand(data: Bytes) -> bytes:
             if symbol is not None:
                 if symbol == 256:
                     raise WireError("a header holds the end of a text")
-                found.append(symbol)
+                text.append(symbol)
                 code = length = 0
             elif length > 30:
                 raise WireError("a header holds no Huffman code")
     if length > 7 or code != (1 << length) - 1:
         raise WireError("a header ends within a code")
-    return bytes(found)
+    return bytes(text)
 
 
 class HeaderReader:
@@ -88,22 +88,22 @@ class HeaderReader:
         """The headers of a block, in order. Raises WireError; the connection then has to end."""
         self._data, self._at = data, 0
         end = len(data)
-        found: list[Header] = []
+        headers: list[Header] = []
         while self._at < end:
             first = data[self._at]
             if 0x80 < first < 0xFF:  # a header by a number of one byte, as most are
                 self._at += 1
-                found.append(self._entry(first & 0x7F))
+                headers.append(self._entry(first & 0x7F))
             elif first & 0x80:
-                found.append(self._entry(self._number(7)))
+                headers.append(self._entry(self._number(7)))
             elif first & 0x40:
-                found.append(self._literal(6))
-                self._keep(found[-1])
+                headers.append(self._literal(6))
+                self._keep(headers[-1])
             elif first & 0x20:
                 self._resize(self._number(5))
             else:
-                found.append(self._literal(4))
-        return found
+                headers.append(self._literal(4))
+        return headers
 
     def _number(self, bits: int) -> int:
         """A number whose first bits are the last ones of a byte."""

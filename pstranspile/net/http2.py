@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from pstranspile.net.calls import STATUSES, CallRefused, CallService
 from pstranspile.net.channel import Channel
-from pstranspile.net.hpack import Header, HeaderReader, write_header
+from pstranspile.net.hpack import HeaderReader, write_header
 from pstranspile.net.values import Bytes, WireError
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -76,7 +76,7 @@ class Http2:
         self._window, self._initial, self._most = _FIRST_WINDOW, _FIRST_WINDOW, _FIRST_FRAME
         """How many bytes the client will take: in all, of a new stream, in a frame."""
         self._owed = 0
-        """Bytes that have come since the client was told that it may send more."""
+        """Bytes that have come since the last update of the client's window."""
         settings = ((_STREAMS, max(service.most, 1)), (_INITIAL_WINDOW, _WIDEST), (_MOST_FRAME, _FRAME))
         first = _frame(_SETTINGS, 0, 0, b"".join(struct.pack(">HI", *pair) for pair in settings))
         channel.send([first, _frame(_WINDOW, 0, 0, struct.pack(">I", _WIDEST - _FIRST_WINDOW))])
@@ -142,11 +142,11 @@ class Http2:
         del buffer[:at]
 
     def _begin(self, flags: int, number: int, data: memoryview) -> None:
-        """A call has come, or what is said after its message."""
-        found = _without_padding(flags, data)[5 if flags & _WITH_PRIORITY else 0 :]
+        """A call has come, or the trailers of its message."""
+        first = _without_padding(flags, data)[5 if flags & _WITH_PRIORITY else 0 :]
         if not number & 1:
             raise WireError(f"a client can't begin stream {number}")
-        block = bytearray(found)
+        block = bytearray(first)
         if flags & _END_HEADERS:
             self._headed(number, flags, block)
         else:
@@ -171,7 +171,7 @@ class Http2:
                 self._channel.send([_frame(_RESET, 0, number, struct.pack(">I", _REFUSED_STREAM))])
                 return
             stream = self._streams[number] = _Stream(self._initial)
-            stream.path = _path(headers)
+            stream.path = next((value for name, value in headers if name == b":path"), b"")
         if flags & _END_STREAM:
             self._complete(number)
 
@@ -281,8 +281,8 @@ class Http2:
         if stream is not None and stream.answer is None:
             del self._streams[call]
             status = str(STATUSES[problem.status]), quote(str(problem), safe=" ,:;()'@")
-            told = b"".join(map(write_header, ("grpc-status", "grpc-message"), status))
-            self._channel.send([_frame(_HEADERS, _END_HEADERS | _END_STREAM, call, _RESPONSE + told)])
+            headers = b"".join(map(write_header, ("grpc-status", "grpc-message"), status))
+            self._channel.send([_frame(_HEADERS, _END_HEADERS | _END_STREAM, call, _RESPONSE + headers)])
 
     def _pump(self) -> None:
         """Sends of the answers what the client takes."""
@@ -324,7 +324,3 @@ def _without_padding(flags: int, data: memoryview) -> memoryview:
     if not len(data) or data[0] >= len(data):
         raise WireError("a frame is nothing but padding")
     return data[1 : len(data) - data[0]]
-
-
-def _path(headers: Sequence[Header]) -> bytes:
-    return next((value for name, value in headers if name == b":path"), b"")

@@ -1,4 +1,4 @@
-"""A compiled job as a folder holds it: the programs of all machines, and who they are."""
+"""A compiled job in a folder: the programs and names of all machines."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from pstranspile.run.cluster.report import listed
 from pstranspile.run.cluster.server import listening_op, mode_of
 
 GEO, PUSH_EVERY = 3, 100
-"""The `distributed_mode` of servers in mode geo, and after how many steps trainers exchange if nothing says it."""
+"""The `distributed_mode` of servers in mode geo, and the default number of steps between exchanges."""
 
 
 class JobFolder(NamedTuple):
-    """The programs by role; `hash` tells the job from every other, `push_every` is a geo job's."""
+    """The programs by role; `hash` identifies the job, `push_every` is for geo jobs."""
 
     roles: dict[str, Role]
     hash: str
@@ -40,18 +40,14 @@ class JobFolder(NamedTuple):
         return Cluster(self.roles, settings=Settings(push_every=self.push_every), **options)
 
     def addresses(self) -> dict[str, str]:
-        """Where machines listen, as their programs say: the servers, and trainers that have none."""
-        found: dict[str, str] = {}
-        for name, role in self.roles.items():
-            serving = listening_op(role.main)
-            address = _address_among_trainers(role) if serving is None else str(serving.attrs["endpoint"])
-            if address:
-                found[name] = address
-        return found
+        """The addresses at which machines listen, from their programs: servers, and trainers in jobs without them."""
+        ops = {name: (listening_op(role.main), role) for name, role in self.roles.items()}
+        addresses = {n: _trainer_address(r) if op is None else str(op.attrs["endpoint"]) for n, (op, r) in ops.items()}
+        return {name: address for name, address in addresses.items() if address}
 
 
-def _address_among_trainers(role: Role) -> str:
-    """Where the other trainers find this one, as what sets up their rings says; empty where they have none."""
+def _trainer_address(role: Role) -> str:
+    """The address of a trainer in the ops that set up its rings; empty if there are none."""
     for op in role.startup.main_block.ops:
         if op.type == "c_gen_nccl_id":
             return str(op.attrs["endpoint"])
@@ -63,16 +59,16 @@ def _address_among_trainers(role: Role) -> str:
 
 
 def load_job_folder(folder: str | os.PathLike[str], push_every: int | None = None) -> JobFolder:
-    """What `compile -o` wrote, or machines that Fluid's programs were exported to.
+    """The job in a folder that `compile -o` wrote, or to which programs of Fluid were exported.
 
-    `push_every` says how often trainers of a geo job exchange, where no plan.json does. Raises DiagnosticError.
+    `push_every` is the number of steps between exchanges of a geo job without plan.json. Raises DiagnosticError.
     """
-    found = roles_in(folder)
-    _require_machines(folder, list(found))
-    plan = _read_plan(folder, list(found))
+    files = roles_in(folder)
+    _require_machines(folder, list(files))
+    plan = _read_plan(folder, list(files))
     roles: dict[str, Role] = {}
     digest = sha256()
-    for name, paths in found.items():
+    for name, paths in files.items():
         module: Module = load_role(paths)
         missing = next((program for program in (MAIN, STARTUP) if program not in module.programs), None)
         if missing is not None:
@@ -125,8 +121,8 @@ def _read_plan(folder: str | os.PathLike[str], names: list[str]) -> Mapping[str,
     wanted = [f"{kind}_{number}" for kind, count in machines.items() for number in range(count)]
     lost, strange = (sorted({*one} - {*other}) for one, other in ((wanted, names), (names, wanted)))
     if lost or strange:
-        told = f"the programs of {listed(lost)} are missing" if lost else f"the job has no {listed(strange)}"
-        raise _refused(f"{told}: {PLAN_FILE} says which machines there are", folder)
+        problem = f"the programs of {listed(lost)} are missing" if lost else f"the job has no {listed(strange)}"
+        raise _refused(f"{problem}: {PLAN_FILE} says which machines there are", folder)
     return held
 
 
@@ -144,15 +140,15 @@ def _pushes(
     folder: str | os.PathLike[str], roles: Mapping[str, Role], plan: Mapping[str, Any] | None, given: int | None
 ) -> int:
     """After how many steps trainers of a geo job exchange. Raises DiagnosticError if `given` does not apply."""
-    told: Any = None if plan is None else plan.get("geo")
+    planned: Any = None if plan is None else plan.get("geo")
     if given is None:
-        return told["need_push_nums"] if told else PUSH_EVERY
+        return planned["need_push_nums"] if planned else PUSH_EVERY
     serving = [op for role in roles.values() if (op := listening_op(role.main)) is not None]
     if not any(mode_of(op) == GEO for op in serving):
         raise _refused("--push-every is for jobs in mode geo, which this is not", folder)
-    if told:
+    if planned:
         message = f"--push-every is for folders without {PLAN_FILE}; this job was compiled with "
-        raise _refused(f"{message}geo_sgd_need_push_nums={told['need_push_nums']}", folder)
+        raise _refused(f"{message}geo_sgd_need_push_nums={planned['need_push_nums']}", folder)
     return given
 
 

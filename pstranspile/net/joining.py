@@ -1,7 +1,7 @@
-"""How a trainer whose process was started again takes part again: it asks every server for a step, and is let in there.
+"""How a trainer whose process was started again rejoins: it asks every server for a step, and is let in at that step.
 
-A server may be started again as well while this goes on, and forget it. So the step is told in every greeting from then
-on, and a server that does not know of it lets the trainer in again.
+A server may be started again meanwhile, and forget the request. So every later greeting carries the step, and a server
+that does not know of it lets the trainer in again.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pstranspile.net.terms import Refused
 from pstranspile.run.cluster.server import Server
 
 
-class Doorkeeper:
-    """Lets trainers into a server again."""
+class Readmission:
+    """A server's side: it lets trainers in again."""
 
     def __init__(self, site: Site, server: Server):
         self.site = site
@@ -25,7 +25,7 @@ class Doorkeeper:
         site.on_greeted = self.greeted
 
     def answer(self, peer: Peer, question: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What a trainer is told that asks how far the server is, or whether it may come in at a step."""
+        """The answer to a trainer that asks for the server's progress, or to be let in at a step."""
         step = question.get("rejoin")
         if step is None:
             return {"updates": self.server.updates, "step": peer.last_step}
@@ -35,21 +35,21 @@ class Doorkeeper:
         return {"joined": True}
 
     def _late(self, peer: Peer, step: int) -> bool:
-        """Whether the server has begun with a step that others take part in."""
+        """Whether the server has begun with a step in which other trainers take part."""
         server = self.server
         if server.mode or all(other.left for other in self.site.peers.values() if other.index >= 0 and other != peer):
             return False
         return step < server.updates or (step == server.updates and getattr(server, "sending", False))
 
     def greeted(self, peer: Peer, fields: Mapping[str, Any]) -> None:
-        """A trainer has come that was let in, which this server may have forgotten."""
+        """Lets a trainer in again which other servers have let in, and this server may have forgotten."""
         step = fields.get("joins")
         if isinstance(step, int) and peer.index >= 0 and not peer.announced:
             self._let_in(peer, step)
 
     def _let_in(self, peer: Peer, step: int) -> None:
-        """Announces the trainer. Where it counts as one that takes part now, it is taken out first: the server has let
-        it in at an earlier step that another server had begun, or has not seen an earlier process of it at all.
+        """Announces the trainer. If it counts as taking part now, it is taken out first: the server has let it in at an
+        earlier step, which another server had begun, or has not seen an earlier process of it.
         """
         waited = self.server.withdraw(peer.index)
         if not waited and (peer.announced or not peer.life):
@@ -60,18 +60,18 @@ class Doorkeeper:
 
 
 def rejoin(site: Site, servers: Sequence[str], patience: float) -> int:
-    """Announces that this trainer, which was here before, takes part again; gives the first step in which it does.
+    """Lets this trainer, which took part before, take part again; gives the first step in which it does.
 
-    That is a step which no server has begun to serve. Raises Refused.
+    No server has begun to serve that step. Raises Refused.
     """
     ahead = 1
     while True:
         asked = [site.peers[server].incarnation for server in servers]
-        told = [_ask(site, server, {"rejoin": None}, patience) for server in servers]
+        answers = [_ask(site, server, {"rejoin": None}, patience) for server in servers]
         if any(server.mode == 0 for server in site.cluster.servers):
-            step = max(int(answer["updates"]) for answer in told) + ahead
+            step = max(int(answer["updates"]) for answer in answers) + ahead
         else:
-            step = max(int(answer["step"]) for answer in told) + 1
+            step = max(int(answer["step"]) for answer in answers) + 1
         joined = all(_ask(site, server, {"rejoin": step}, patience)["joined"] for server in servers)
         if joined and asked == [site.peers[server].incarnation for server in servers]:
             site.joins = step
@@ -80,7 +80,9 @@ def rejoin(site: Site, servers: Sequence[str], patience: float) -> int:
 
 
 def _ask(site: Site, role: str, question: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
-    """Asks another process, again on every new connection, and waits for the answer. Raises Refused if none comes."""
+    """Asks another process, repeats the question on new connections, and waits for the answer. Raises Refused if none
+    comes.
+    """
     peer = site.peers[role]
     site.questions += 1
     number = site.questions

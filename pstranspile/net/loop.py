@@ -1,6 +1,6 @@
 """What a process waits for: sockets, and what other threads hand over. Everything becomes an event in one queue.
 
-The thread that takes events is also the one that reads and writes: nothing is handed from thread to thread on the way.
+The thread that takes events is also the one that reads and writes, so bytes are not passed between threads.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Handled(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends it, once everything is sent."""
+        """Ends it, once all bytes are sent."""
         ...
 
     def abandon(self) -> None:
@@ -82,7 +82,7 @@ class Loop:
                 self._waking.send(b"\0")
 
     def empty(self) -> bool:
-        """Whether no event is there."""
+        """Whether there is no event."""
         return not self._ready
 
     def get(self, timeout: float) -> Event:
@@ -113,7 +113,7 @@ class Loop:
     # sockets
 
     def watch(self, sock: Any, handled: Handled, what: int) -> None:
-        """From now on `handled` is told when the socket can be read from, or written to."""
+        """Registers `handled` to be called when the socket can be read from, or written to."""
         self._handled[sock.fileno()] = handled
         self._selector.register(sock, what)
 
@@ -127,7 +127,7 @@ class Loop:
             self._selector.unregister(sock)
 
     def close(self, patience: float = 2.0) -> None:
-        """Ends all connections, once what was handed over is sent, or in so many seconds."""
+        """Ends all connections, once their bytes are sent, or after so many seconds."""
         self._thread = threading.get_ident()
         for handled in list(self._handled.values()):
             handled.close()

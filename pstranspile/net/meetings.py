@@ -1,10 +1,10 @@
-"""Meetings: trainers that go on without waiting for each other wait after certain steps, so that all can be saved.
+"""Meetings: barriers for checkpoints of jobs whose trainers do not wait for each other.
 
-A server of such a job applies what comes as it comes: what one trainer did in step 12 may be in its parameters before
-what another one did in step 8. So there is no moment at which everybody has done 10 steps, unless those who are there
-first wait for the others. A trainer that has done the steps sends what its communicator has left, and then says at
-every server that it is there; what it has sent before has come before. When all have said so, a server's part is
-copied, and the trainers are told. One that was told so by all servers copies its own part, and goes on.
+A server of such a job applies gradients as they come: those of one trainer's step 12 may come before those of another
+one's step 8. So at no moment all trainers have done 10 steps, unless the fast ones wait for the slow ones. A trainer
+that has done the steps sends what its communicator has left, and then reports to every server that it waits; its
+earlier messages have come before. When all trainers have reported, a server copies its part and answers. When all
+servers have answered, a trainer copies its own part, and goes on.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from pstranspile.run.cluster.trainer import Trainer
 from pstranspile.run.cluster.waits import Blocked, Wait
 
 AT, MET, SAVED = "at", "met", "saved"
-"""What a trainer says: before which step it waits. And what a server says: before which step all have met last, and
-whether it has kept its part then, with this trainer among them.
+"""Fields of the messages. A trainer sends the step before which it waits. A server sends the step before which all have
+met last, and whether it has saved its part then, with this trainer among them.
 """
 
 
 def are_needed(cluster: Cluster) -> bool:
-    """Whether the trainers of a job are never at one step together unless they meet."""
+    """Whether the trainers of a job need meetings to be at one step together."""
     return any(server.mode for server in cluster.servers)
 
 
 class ServerMeetings:
-    """A server's side: it is saved when all trainers that are there have come to a step, and nobody is further."""
+    """A server's side: its part is saved when all live trainers wait before one step, and none is further."""
 
     def __init__(self, site: Site, server: Server, parts: Parts):
         self._site, self._server, self._parts = site, server, parts
@@ -40,7 +40,7 @@ class ServerMeetings:
         """The step before which each trainer waits, or waited last, by incarnation."""
         self._met = -1
         self._saved_with: set[str] = set()
-        """Those who were there in the last meeting, if the server's part was kept."""
+        """The trainers of the last meeting, if the server's part was saved."""
         self._other_questions = site.answer
         site.answer = self._answer
 
@@ -50,28 +50,25 @@ class ServerMeetings:
             return self._other_questions(peer, question)
         self._at[peer.incarnation] = step
         self.look()
-        return self._told(peer)
+        return self._state_for(peer)
 
-    def _told(self, peer: Peer) -> dict[str, Any]:
+    def _state_for(self, peer: Peer) -> dict[str, Any]:
         return {MET: self._met, SAVED: peer.incarnation in self._saved_with}
 
     def look(self) -> None:
-        """Somebody may have come, or left."""
+        """Ends the meeting if all live trainers have come; called when one may have come or left."""
         live = [peer for peer in self._site.peers.values() if peer.index in self._server.live]
-        step = min((at for peer in live if (at := self._at.get(peer.incarnation, -1)) > self._met), default=-1)
-        there = {peer.incarnation for peer in live if self._at.get(peer.incarnation, -1) == step}
-        further = {peer.incarnation for peer in live if self._is_further(peer, step)}
+        at = {peer.incarnation: self._at.get(peer.incarnation, -1) for peer in live}
+        step = min((place for place in at.values() if place > self._met), default=-1)
+        there = {incarnation for incarnation, place in at.items() if place == step}
+        further = {one.incarnation for one in live if at[one.incarnation] > step or one.last_step >= step}
         if step < 0 or len(there | further) < len(live):
             return
         self._met, self._saved_with = step, set() if further else there
         if not further:
             self._parts.save(self._server, step)
         for peer in live:
-            peer.tell(self._told(peer))
-
-    def _is_further(self, peer: Peer, step: int) -> bool:
-        """Whether a trainer has gone on with a step. (Its messages tell how many steps it has done.)"""
-        return self._at.get(peer.incarnation, -1) > step or peer.last_step >= step
+            peer.send_answer(self._state_for(peer))
 
 
 class TrainerMeetings:
@@ -81,11 +78,11 @@ class TrainerMeetings:
         self._site, self._trainer, self._parts = site, trainer, parts
         self._servers = [peer for peer in site.peers.values() if peer.index < 0]
         self._met = -1
-        """The step of the last meeting, or of the first step that was done here: nobody is waited for before that."""
+        """The step of the last meeting, or the first step of this process: there is no meeting before that."""
         self._pause: Blocked | None = None
         self._step = -1
-        self._told: dict[str, Connection] = {}
-        """The connection on which each server was told that the trainer waits."""
+        self._asked_on: dict[str, Connection] = {}
+        """The connection on which each server has got the report that the trainer waits."""
 
     def begin(self, step: int) -> None:
         """This is the first step that the trainer does."""
@@ -94,7 +91,7 @@ class TrainerMeetings:
         self._site.on_turn = self.look
 
     def end(self) -> None:
-        """Meets the others after the last step, unless that has been done."""
+        """Meets the other trainers after the last step, unless they have met there."""
         step = self._trainer.step
         if step > self._met and not self._trainer.gone:
             self._wait(step)
@@ -109,19 +106,19 @@ class TrainerMeetings:
         silent = [peer.role for peer in self._servers]
         self._pause = Blocked(self._trainer, f"the others, to be saved with them after step {step}", silent)
         self._step = step
-        self._told.clear()
+        self._asked_on.clear()
         for peer in self._servers:
             self._site.answers.pop(peer.role, None)
         return self._pause
 
     def look(self) -> None:
-        """Tells the servers that this trainer waits, when nothing of it is under way; goes on when all have met."""
+        """Reports to the servers that this trainer waits, when nothing of it is under way, and ends the wait."""
         communicator = self._trainer.communicator
         if self._pause is None or (communicator is not None and not communicator.quiet):
             return
         for peer in self._servers:
-            if peer.connection is not None and self._told.get(peer.role) is not peer.connection:
-                self._told[peer.role] = peer.connection
+            if peer.connection is not None and self._asked_on.get(peer.role) is not peer.connection:
+                self._asked_on[peer.role] = peer.connection
                 peer.ask({AT: self._step})
         answers = [self._site.answers.get(peer.role, {}) for peer in self._servers]
         if all(answer.get(MET, -1) >= self._step for answer in answers):

@@ -1,4 +1,4 @@
-"""How a job goes, in the form that Prometheus collects: what each process has told last, when it is asked for."""
+"""The progress of a job in the form that Prometheus collects: the last report of each process."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pstranspile.net.transport import place_of
 
 
 class Known(NamedTuple):
-    """What is known of the process in a role: whether it runs, how often it was started, what it has told last."""
+    """The process in a role: whether it runs, how often it was started, and the fields of its last reports."""
 
     role: str
     running: bool
     starts: int
-    told: Mapping[str, Any]
+    reported: Mapping[str, Any]
 
 
 class Metrics:
@@ -42,7 +42,7 @@ class Metrics:
             raise DiagnosticError([error("launch-metrics", message)]) from None
 
     def collect(self) -> Iterator[Any]:
-        """What is told when somebody asks, by role."""
+        """The metrics by role, when Prometheus asks."""
         library: Any = import_module("prometheus_client.core")
         running = library.GaugeMetricFamily("pstranspile_running", "1 while the process runs", labels=["role"])
         starts = library.CounterMetricFamily("pstranspile_starts", "how often it was started", labels=["role"])
@@ -70,7 +70,7 @@ class Metrics:
 
 
 def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """The variables that hold one number, as a process has told them: form, numbers, ..."""
+    """The variables that hold one number, as a process reports them: form, numbers, ..."""
     for name, (_, few, *_) in values.items():
         if len(few) == 1:
             yield name, float(few[0])

@@ -1,4 +1,4 @@
-"""Whether the library is there with which servers of Fluid are called."""
+"""A check that the library is installed with which servers of Fluid are called."""
 
 from __future__ import annotations
 

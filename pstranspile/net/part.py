@@ -14,11 +14,11 @@ from pstranspile.run.cluster.message import COMPLETE, REPLY, Message
 from pstranspile.run.cluster.network import Machine
 
 Post: TypeAlias = "Callable[[Peer, list[Message]], object]"
-"""Is handed what the machines of this process have posted to those of another one."""
+"""Called with the messages that the machines of this process have posted to those of another one."""
 
 
 class Part:
-    """The machines of a cluster that run in the process `role`; the others' inboxes are handed to `post`."""
+    """The machines of a cluster that run in the process `role`; messages to the others go to `post`."""
 
     def __init__(self, cluster: Cluster, role: str, post: Post):
         self.cluster = cluster
@@ -42,10 +42,10 @@ class Part:
         A trainer alone in its process goes on first, as far as it can: the barrier that ends a step then travels with
         the gradients of the next one.
         """
-        alone = self.cluster.machines[next(iter(self.own))] if len(self.own) == 1 else None
+        lone = self.cluster.machines[next(iter(self.own))] if len(self.own) == 1 else None
 
         def send() -> None:
-            if alone is not None and alone.listed:
+            if lone is not None and lone.listed:
                 self.cluster.scheduler.wake(machine)
                 return
             messages = list(machine.inbox)
@@ -92,7 +92,7 @@ class Part:
                         link.sequence, link.expected = 0, 1
 
     def take_out(self, peer: Peer) -> None:
-        """The machines here are told, as by the trainer itself, that it takes no part.
+        """Sends COMPLETE to the machines here in place of the trainer.
 
         The message is not one of the trainer's: those that come from it keep their numbers.
         """

@@ -1,8 +1,8 @@
 """Checkpoints of a run of processes: every machine writes its part of one, and begins with its part of another.
 
-In synchronous training the parts are a consistent cut without anybody waiting for it: those of trainers that have done
-so many steps and of servers that have made so many updates. A machine is stopped no longer than its values are copied.
-In other modes trainers meet first (see `meetings`).
+In synchronous training no machine waits for a consistent cut: it consists of the parts of trainers after a number of
+steps, and of servers after as many updates. A machine only pauses while its values are copied. In other modes trainers
+meet first (see `meetings`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from threading import Thread
 from typing import Any, NamedTuple
 
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.model import Program, Var
+from pstranspile.ir.model import Program
 from pstranspile.ir.types import VarKind
 from pstranspile.kernels.context import Value
 from pstranspile.net.status import StatusPipe
@@ -28,9 +28,9 @@ from pstranspile.run.cluster.waits import Action
 
 
 class Part(NamedTuple):
-    """What a machine keeps from step to step, and how many steps it has done, or updates.
+    """The variables that a machine keeps from step to step, and the number of its steps or updates.
 
-    `memory` is what it keeps beside its variables (geo-SGD: what was exchanged, which rows have changed).
+    `memory` is its other state (geo-SGD: the values of the last exchange, the changed rows).
     """
 
     values: Mapping[str, Value]
@@ -39,19 +39,16 @@ class Part(NamedTuple):
 
 
 def values_of(machine: Server | Trainer) -> dict[str, Value]:
-    """The variables that a machine keeps from step to step: what has a form in a file."""
+    """The variables that a machine keeps from step to step."""
     values = {name: value for name, value in machine.scope.values_here.items() if value is not None}
     if isinstance(machine, Server):
         return values
-    return {name: value for name, value in values.items() if _is_kept(machine.role.variable(name))}
-
-
-def _is_kept(var: Var | None) -> bool:
-    return var is not None and var.persistable and var.kind is not VarKind.READER
+    declared = {name: var for name in values if (var := machine.role.variable(name)) is not None and var.persistable}
+    return {name: values[name] for name, var in declared.items() if var.kind is not VarKind.READER}
 
 
 def memory_of(machine: Server | Trainer) -> dict[str, Any]:
-    """What a machine keeps from step to step beside its variables, copied."""
+    """A copy of the other state that a machine keeps from step to step."""
     if isinstance(machine, GeoServer):
         return {table: {index: set(rows) for index, rows in seen.items()} for table, seen in machine.changed.items()}
     if isinstance(machine, Trainer) and isinstance(machine.communicator, GeoCommunicator):
@@ -66,7 +63,7 @@ def part_of(machine: Server | Trainer) -> Part:
 
 
 def fill(machine: Server | Trainer, part: Part) -> None:
-    """Makes a machine that will not run what its part says."""
+    """Gives a machine that will not run the state in its part."""
     machine.scope.values_here.clear()
     machine.scope.values_here.update(part.values)
     if isinstance(machine, Server):
@@ -93,19 +90,19 @@ def read_part(path: Path, name: str) -> Part:
 
 
 def part_file(folder: Path, role: str, step: int) -> Path:
-    """Where the part of a machine lies until the checkpoint is put together."""
+    """The file of a machine's part until the checkpoint is put together."""
     return folder / f"{role}.{step}.part"
 
 
 class Parts:
-    """Writes a machine's parts into a folder, and tells when one is there: after every so many steps or updates, or
-    when machines that are never at one step together have met.
+    """Writes a machine's parts into a folder and reports them: one after every `every` steps or updates, or one at each
+    meeting.
     """
 
-    def __init__(self, folder: str, every: int, tell: StatusPipe):
+    def __init__(self, folder: str, every: int, report: StatusPipe):
         self.folder = Path(folder)
         self.every = every
-        self.tell = tell
+        self.report = report
         self._writing: Thread | None = None
 
     def done(self, machine: Server | Trainer, step: int) -> None:
@@ -114,15 +111,15 @@ class Parts:
             self.save(machine, step)
 
     def save(self, machine: Server | Trainer, step: int) -> None:
-        """Copies the machine's part after a step of the trainers, and has the copy written; one with a large table is
-        written at once.
+        """Copies the machine's part after a step of the trainers, and writes the copy in a thread. A part with a large
+        table is written at once.
 
-        While the one before is being written it waits: copies must not pile up where the disk is too slow.
+        It waits until the part before is written: copies must not accumulate where the disk is too slow.
         """
         self.finish()
         part = part_of(machine)
         if has_table(part.values.values()):
-            self._write(machine.name, step, part)  # while it waits, as a copy may not fit beside the table
+            self._write(machine.name, step, part)  # while the machine waits: there may be no memory for a copy
             return
         part = part._replace(values={name: kept_copy(value) for name, value in part.values.items()})
         self._writing = Thread(target=self._write, args=(machine.name, step, part))
@@ -137,9 +134,9 @@ class Parts:
         try:
             write_part(part_file(self.folder, role, step), role, part)
         except DiagnosticError as problem:
-            self.tell(unsaved=str(problem))
+            self.report(unsaved=str(problem))
             return
-        self.tell(saved=step)
+        self.report(saved=step)
 
 
 def take_server(server: Server, part: Part) -> None:
@@ -152,7 +149,7 @@ def take_server(server: Server, part: Part) -> None:
 
 
 class _Resumed(Host):
-    """What a trainer needs of its cluster, where it begins with its part."""
+    """The host of a trainer that begins with its part of a checkpoint."""
 
     def __init__(self, host: Host, part: Part):
         self.seed, self.folder, self.library = host.seed, host.folder, host.library
@@ -160,7 +157,7 @@ class _Resumed(Host):
         self._part = part
 
     def make_action(self, trainer: Trainer, exchange: Exchange, program: Program) -> Action:
-        """What a trainer does at an op that talks to other machines. Raises DiagnosticError."""
+        """The action of a trainer at an exchange with other machines. Raises DiagnosticError."""
         return self._host.make_action(trainer, exchange, program)
 
     def initialise(self, trainer: Trainer) -> None:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from pstranspile.net.frames import ALIVE, ASK, MESSAGES, TELL, Header, json_body
+from pstranspile.net.frames import ALIVE, ANSWER, ASK, MESSAGES, Header, json_body
 from pstranspile.run.cluster.message import Message
 
 
@@ -67,10 +67,10 @@ class Peer:
         self.connection: Connection | None = None
         self.heard = 0.0
         """When something came from it last, by the process's clock."""
-        self.told = 0.0
+        self.last_sent = 0.0
         """When something was sent to it last."""
         self.left = False
-        """Whether it takes no part any more: it has said so, or was given up."""
+        """Whether it takes no part any more: it has ended, or was given up."""
         self.given_up = False
         """Whether it was given up, and may not come again."""
         self.announced = False
@@ -89,26 +89,26 @@ class Peer:
         self._send(MESSAGES, self.sent, body, now)
 
     def sign_of_life(self, now: float) -> None:
-        """Tells the other side that this one is there, and what it has received. Any thread may do it."""
+        """Sends a sign of life and what this side has received. Any thread may do it."""
         self._send(ALIVE, 0, b"", now)
 
     def ask(self, question: Mapping[str, Any]) -> None:
         """Asks the other side something."""
-        self._send(ASK, 0, json_body(question), self.told)
+        self._send(ASK, 0, json_body(question), self.last_sent)
 
-    def tell(self, fields: Mapping[str, Any]) -> None:
+    def send_answer(self, fields: Mapping[str, Any]) -> None:
         """Tells the other side something that it has asked for earlier."""
-        self._send(TELL, 0, json_body(fields), self.told)
+        self._send(ANSWER, 0, json_body(fields), self.last_sent)
 
     def _send(self, kind: int, number: int, body: bytes, now: float) -> None:
         connection = self.connection
         if connection is not None:
-            self.told = now
+            self.last_sent = now
             connection.send(Header(kind, number, self.received, self.durable), body)
 
     @property
     def confirmed_up_to(self) -> int:
-        """The last frame sent that the other side has said it can't lose."""
+        """The last frame sent that the other side can't lose any more."""
         return self.sent - len(self.unconfirmed)
 
     def confirmed(self, durable: int) -> None:
@@ -125,7 +125,7 @@ class Peer:
                 self._send(MESSAGES, number, body, now)
 
     def begin_anew(self, incarnation: str) -> None:
-        """Another process plays the role, which knows nothing of what was said before."""
+        """Another process has taken the role, which knows nothing of earlier frames."""
         self.former.add(self.incarnation)
         self.incarnation = incarnation
         self.life += 1

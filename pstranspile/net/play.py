@@ -1,4 +1,4 @@
-"""A machine of a job in this process, from its begin to its end, as `start` and actors of Ray play it."""
+"""Running a machine of a job in this process, for `start` and for actors of Ray."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def play(
     terms: Terms,
     place: Place,
     steps: int,
-    tell: StatusPipe,
+    report: StatusPipe,
     result: str | None = None,
     on_step: Callable[[Trainer], object] | None = None,
 ) -> None:
-    """Plays a server until all trainers have left, or a trainer for so many steps.
+    """Runs a server until all trainers have left, or a trainer for so many steps.
 
-    What the machine leaves is written to the file `result`. `on_step` is told of a trainer's steps, before others are;
-    it may lower the trainer's `limit`. Raises DiagnosticError, Refused.
+    The outcome of the machine is written to the file `result`. `on_step` is called first after a trainer's steps, and
+    may lower the trainer's `limit`. Raises DiagnosticError, Refused.
     """
 
     def save(write: Callable[[str, Any], None], machine: Any) -> None:
@@ -42,20 +42,20 @@ def play(
             write(result, machine)
 
     if is_server(cluster, role):
-        play_server(cluster, role, terms, place, tell, lambda server: save(write_server, server))
+        play_server(cluster, role, terms, place, report, lambda server: save(write_server, server))
         return
-    parts = None if are_needed(cluster) else place.parts_of(tell)
+    parts = None if are_needed(cluster) else place.parts_of(report)
     for trainer in cluster.trainers:
-        trainer.on_step = lambda trainer, step: _step_done(tell, parts, on_step, trainer, step)
-    play_trainer(cluster, role, terms, place, steps, tell, lambda trainer: save(write_trainer, trainer))
+        trainer.on_step = lambda trainer, step: _step_done(report, parts, on_step, trainer, step)
+    play_trainer(cluster, role, terms, place, steps, report, lambda trainer: save(write_trainer, trainer))
 
 
 def _step_done(
-    tell: StatusPipe, parts: Parts | None, on_step: Callable[[Trainer], object] | None, trainer: Trainer, step: int
+    report: StatusPipe, parts: Parts | None, on_step: Callable[[Trainer], object] | None, trainer: Trainer, step: int
 ) -> None:
     """A trainer has done a step."""
     if on_step is not None:
         on_step(trainer)
-    tell(step=step + 1, values={name: shown(value) for name, value in trainer.results[-1].values.items()})
+    report(step=step + 1, values={name: shown(value) for name, value in trainer.results[-1].values.items()})
     if parts is not None:
         parts.done(trainer, step + 1)

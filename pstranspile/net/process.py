@@ -1,4 +1,4 @@
-"""A machine of a job as a process: it begins, takes part until the job is over, and ends."""
+"""A machine of a job as a process, from its begin to its end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pstranspile.net.calls import CallService
 from pstranspile.net.fluid.checkpoints import CheckpointPlan, ServerCheckpoints
 from pstranspile.net.fluid.journal import Journal
 from pstranspile.net.fluid.service import FluidService
-from pstranspile.net.joining import Doorkeeper, rejoin
+from pstranspile.net.joining import Readmission, rejoin
 from pstranspile.net.meetings import ServerMeetings, TrainerMeetings, are_needed
 from pstranspile.net.parts import Parts, read_part, take_server, take_trainer
 from pstranspile.net.recording import Recording
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """Where a process listens and finds the others: addresses (host:port) by role; `state` is the folder in which a
-    server keeps its state, "" for none, `every` after how many updates. `patience`: how many seconds a trainer
-    waits for a server that is not there. `fluid`: whether machines of Fluid may take part. `record` and `trace`:
-    files for what the machines do, to be done again or to be looked at, "" for none. `credentials`: certificates,
-    None for talking openly. `begin`: the part of a checkpoint to begin with, "" for none; `parts`: a folder for parts
-    of checkpoints, one after every `parts_every` steps (0: none). `checkpoints`: those that a server with `fluid`
-    leaves and begins with, together with the other servers.
+    """The place of a process: addresses (host:port) by role; `state`, the folder in which a server keeps its state ("":
+    none), and `every`, the number of updates after which it does. `patience`: how many seconds a trainer waits for an
+    absent server. `fluid`: whether machines of Fluid may take part. `record` and `trace`: files for the turns of the
+    machines, to repeat or to look at ("": none). `credentials`: certificates; None for connections without TLS.
+    `begin`: the file of the part of a checkpoint to begin with ("": none); `parts`: a folder for parts of checkpoints,
+    one after every `parts_every` steps (0: none). `checkpoints`: those that a server with `fluid` saves and begins
+    with, together with the other servers.
     """
 
     addresses: Mapping[str, str]
@@ -56,34 +56,34 @@ class Place(NamedTuple):
     parts_every: int = 0
     checkpoints: CheckpointPlan | None = None
 
-    def parts_of(self, tell: StatusPipe) -> Parts | None:
-        """What writes the parts of checkpoints."""
-        return Parts(self.parts, self.parts_every, tell) if self.parts_every else None
+    def parts_of(self, report: StatusPipe) -> Parts | None:
+        """Writes the parts of checkpoints; None if there are none."""
+        return Parts(self.parts, self.parts_every, report) if self.parts_every else None
 
 
 def play_server(
-    cluster: Cluster, role: str, terms: Terms, place: Place, tell: StatusPipe, save: Callable[[Server], object]
+    cluster: Cluster, role: str, terms: Terms, place: Place, report: StatusPipe, save: Callable[[Server], object]
 ) -> None:
-    """Plays a server until all trainers have left; `save` is called then. Raises DiagnosticError, Refused.
+    """Runs a server until all trainers have left, and then calls `save`. Raises DiagnosticError, Refused.
 
-    If the process ends before that, the state that was kept is there; if later, nothing is left to do.
+    If the process ends before that, its last kept state is there; if it ends later, nothing is left to do.
     """
     server = next(server for server in cluster.servers if server.name == role)
     site = Site(cluster, role, terms)
-    if tell.watched:
-        Watching(site, tell)
+    if report.watched:
+        Watching(site, report)
     journal = Journal(place.state, role) if place.fluid and place.state else None
     fluid = FluidService(site, server, journal) if place.fluid else None
     keeper = StateKeeper(site, server, place.state, place.every, fluid) if place.state else None
     kept = ServerCheckpoints(site, server, place.checkpoints) if place.checkpoints else None
-    Doorkeeper(site, server)
+    Readmission(site, server)
     recording = Recording(site, place.record) if place.record else None
     tracing = Tracing(site, place.trace) if place.trace else None
-    parts = place.parts_of(tell)
+    parts = place.parts_of(report)
     meetings = ServerMeetings(site, server, parts) if parts is not None and are_needed(cluster) else None
 
     def updated(server: Server, update: int) -> None:
-        tell(step=update + 1)
+        report(step=update + 1)
         if parts is not None and meetings is None:
             parts.done(server, update + 1)
         if kept is not None:
@@ -102,15 +102,17 @@ def play_server(
         keeper.begin()
         site.on_event, site.keeps = keeper.written, True
     _listen(site, place, None if fluid is None else fluid.service())
-    tell(state=SERVING)
+    report(state=SERVING)
     site.show_signs_of_life()
     done = False
     try:
-        with _last_words(site, tell):
-            _serve(site, server, keeper, tell, lambda server: (kept.end() if kept is not None else None, save(server)))
+        with _reporting(site, report):
+            _serve(
+                site, server, keeper, report, lambda server: (kept.end() if kept is not None else None, save(server))
+            )
             done = True
     finally:
-        site.say_goodbye(done)
+        site.send_bye(done)
         for closing in (fluid, recording, tracing, site.events):
             if closing is not None:
                 closing.close()
@@ -120,18 +122,18 @@ def play_server(
 
 
 def _serve(
-    site: Site, server: Server, keeper: StateKeeper | None, tell: StatusPipe, save: Callable[[Server], object]
+    site: Site, server: Server, keeper: StateKeeper | None, report: StatusPipe, save: Callable[[Server], object]
 ) -> None:
-    """Serves until all trainers have left, calls `save`, and sees to it that they know that all has come."""
+    """Serves until all trainers have left, calls `save`, and confirms to the trainers that all messages have come."""
     site.run(lambda: server.ended and all(peer.left for peer in site.peers.values() if peer.index >= 0))
     if keeper is not None:
         keeper.finish()
     save(server)
-    tell(state=DONE, refused=site.refused)
+    report(state=DONE, refused=site.refused)
     site.keeps = False
     for peer in site.peers.values():
         peer.durable = peer.received
-    if keeper is not None and keeper.went_back:  # trainers may want to be told
+    if keeper is not None and keeper.went_back:  # trainers may come for a confirmation
         trainers = {peer.role for peer in site.peers.values() if peer.index >= 0 and peer.takes is None}
         site.run(lambda: trainers <= site.greeted, timeout=min(site.terms.lease, 5.0))
     for peer in site.peers.values():
@@ -153,19 +155,19 @@ def _listen(site: Site, place: Place, service: CallService | None = None) -> Lis
 
 
 @contextmanager
-def _last_words(site: Site, tell: StatusPipe) -> Generator[None]:
-    """Tells the parent what the machines wait for, when nothing happens for a while and when the process is ended."""
+def _reporting(site: Site, report: StatusPipe) -> Generator[None]:
+    """Reports to the parent what the machines wait for, when they are idle and when the process is ended."""
 
-    def tell_waiting() -> None:
-        found = site.waiting()
-        missing = sorted({name for waiting in found for name in waiting.missing})
-        tell(waiting=[sentence(waiting) for waiting in found], waits_for=missing)
+    def report_waiting() -> None:
+        waits = site.waiting()
+        missing = sorted({name for waiting in waits for name in waiting.missing})
+        report(waiting=[sentence(waiting) for waiting in waits], waits_for=missing)
 
-    site.on_idle = tell_waiting
+    site.on_idle = report_waiting
     try:
         yield
     except SystemExit:
-        tell_waiting()
+        report_waiting()
         raise
 
 
@@ -175,77 +177,71 @@ def play_trainer(
     terms: Terms,
     place: Place,
     steps: int,
-    tell: StatusPipe,
+    report: StatusPipe,
     save: Callable[[Trainer], object],
 ) -> None:
-    """Plays a trainer for so many steps, or up to its `limit` if that is lowered, and calls `save`.
+    """Runs a trainer for so many steps, or up to its `limit` if that is lowered, and calls `save`.
 
     Raises DiagnosticError, Refused.
     """
     trainer = next(trainer for trainer in cluster.trainers if trainer.name == role)
     site = Site(cluster, role, terms)
-    if tell.watched:
-        Watching(site, tell)
-    parts = place.parts_of(tell)
+    if report.watched:
+        Watching(site, report)
+    parts = place.parts_of(report)
     recording = Recording(site, place.record) if place.record else None
     tracing = Tracing(site, place.trace) if place.trace else None
-    targets, strangers = _find_ways(site, place)
+    targets, fluid_servers = _find_ways(site, place)
     site.patience = place.patience
-    tell(state=WAITING)
+    report(state=WAITING)
     site.show_signs_of_life()
     done = False
     try:
-        with _last_words(site, tell):
-            life = _greet(site, targets, place, strangers)
-            alone = "with servers of Fluid" if strangers else "" if cluster.servers else "without servers"
-            _begin(site, trainer, place, life, alone)
+        with _reporting(site, report):
+            life = _greet(site, targets, place, fluid_servers)
+            no_return = "with servers of Fluid" if fluid_servers else "" if cluster.servers else "without servers"
+            _begin(site, trainer, place, life, no_return)
             trainer.limit = steps
             meetings = TrainerMeetings(site, trainer, parts) if parts is not None and are_needed(cluster) else None
             if meetings is not None:
                 meetings.begin(trainer.first_step)
-            tell(state=TRAINING)
+            report(state=TRAINING)
             site.run(lambda: trainer.gone or trainer.step >= trainer.limit)
             if meetings is not None:
                 meetings.end()
             save(trainer)
-            tell(state=DONE)
-            trainer.feed = lambda step: None
-            trainer.limit = max(trainer.limit, trainer.step + 1)
+            report(state=DONE)
+            trainer.end_feed()
             if recording is not None:
                 recording.end(trainer)
             cluster.scheduler.wake(trainer)
             site.run(lambda: trainer.left)
-            _sum_on(site)
-            if role in cluster.communicators:  # which may have had something left to do
+            rings = [ring for name, ring in cluster.rings.items() if name in site.own]
+            if rings:  # other trainers may still need its sums
+                site.run(lambda: not any(ring.live for ring in rings))
+                for peer in site.peers.values():
+                    peer.sign_of_life(site.now())
+            if role in cluster.communicators:  # the communicator may have changed variables meanwhile
                 save(trainer)
-            site.run(lambda: all(stranger.idle for stranger in strangers))
+            site.run(lambda: all(fluid_server.idle for fluid_server in fluid_servers))
             site.run(lambda: site.confirmed, place.patience)
             done = True
     finally:
-        site.say_goodbye(done)
-        for closing in (*strangers, recording, tracing, site.events):
+        site.send_bye(done)
+        for closing in (*fluid_servers, recording, tracing, site.events):
             if closing is not None:
                 closing.close()
         if parts is not None:
             parts.finish()
 
 
-def _sum_on(site: Site) -> None:
-    """Takes part in what the trainers do among themselves until all have left."""
-    sides = [side for name, side in site.cluster.rings.items() if name in site.own]
-    if sides:
-        site.run(lambda: not any(side.live for side in sides))
-        for peer in site.peers.values():
-            peer.sign_of_life(site.now())
-
-
 def _find_ways(site: Site, place: Place) -> tuple[list[str], list[FluidClient]]:
-    """Makes a trainer ready to talk: whom it goes to, and a list that those are put into if they turn out to be servers
-    of Fluid. Where trainers talk among themselves it goes to those before it, and those after it come.
+    """Prepares a trainer's connections: the roles that it connects to, and a list that will hold those of them that are
+    servers of Fluid. In a job with rings it connects to the trainers before it; the trainers after it connect to it.
     """
     cluster = site.cluster
     targets = [server.name for server in cluster.servers]
-    strangers: list[FluidClient] = []
+    fluid_servers: list[FluidClient] = []
     if cluster.rings:
         trainers = [trainer.name for trainer in cluster.trainers]
         order = trainers.index(site.role)
@@ -258,13 +254,13 @@ def _find_ways(site: Site, place: Place) -> tuple[list[str], list[FluidClient]]:
     if place.fluid:
         from pstranspile.net.fluid.client import FluidClient
 
-        site.on_foreign = lambda peer: strangers.append(FluidClient(site, peer, place.addresses[peer.role]))
-    return targets, strangers
+        site.on_foreign = lambda peer: fluid_servers.append(FluidClient(site, peer, place.addresses[peer.role]))
+    return targets, fluid_servers
 
 
-def _greet(site: Site, targets: Sequence[str], place: Place, strangers: Sequence[FluidClient]) -> int:
-    """Waits until all that this process goes to have let it in, and those that are to come have come; gives how often
-    its role was played before.
+def _greet(site: Site, targets: Sequence[str], place: Place, fluid_servers: Sequence[FluidClient]) -> int:
+    """Waits until all processes that this one connects to have let it in, and all that connect to it have come; gives
+    how many processes had its role before.
     """
     lives: dict[str, int] = {}
     site.on_welcome = lambda peer, fields: lives.setdefault(peer.role, int(fields.get("life", 0)))
@@ -273,13 +269,13 @@ def _greet(site: Site, targets: Sequence[str], place: Place, strangers: Sequence
     coming = [peer.role for peer in site.peers.values() if site.among_trainers and peer.role not in targets]
 
     def missing() -> list[str]:
-        met = {*lives, *site.greeted, *(stranger.peer.role for stranger in strangers)}
+        met = {*lives, *site.greeted, *(fluid_server.peer.role for fluid_server in fluid_servers)}
         return [role for role in (*targets, *coming) if role not in met and not site.peers[role].given_up]
 
     if not site.run(lambda: not missing(), place.patience):
-        told = [f"{role} at {place.addresses[role]}{_why(site, role)}" for role in missing() if role in targets]
-        if told:
-            raise Refused(f"nobody answers for {place.patience:g} seconds: {', '.join(told)}")
+        refusals = [f"{role} at {place.addresses[role]}{_why(site, role)}" for role in missing() if role in targets]
+        if refusals:
+            raise Refused(f"nobody answers for {place.patience:g} seconds: {', '.join(refusals)}")
         raise Refused(f"not come for {place.patience:g} seconds: {', '.join(missing())}")
     return max(lives.values(), default=0)
 
@@ -289,13 +285,13 @@ def _why(site: Site, role: str) -> str:
     return f" ({reason})" if reason else ""
 
 
-def _begin(site: Site, trainer: Trainer, place: Place, life: int, alone: str) -> None:
-    """Makes the trainer ready: at the beginning, after a checkpoint, or at a step where it is let in again if its role
-    was played before. It can't be in a job that is `alone`, with nobody who would let it in. Raises Refused.
+def _begin(site: Site, trainer: Trainer, place: Place, life: int, no_return: str) -> None:
+    """Starts the trainer: at the beginning, after a checkpoint, or at the step where it is let in again if a process
+    had its role before. `no_return` says why no process of the job could let it in again ("": one can). Raises Refused.
     """
     cluster = site.cluster
-    if life and alone:
-        raise Refused(f"the others go on without {site.role}, which can't take part again in a job {alone}")
+    if life and no_return:
+        raise Refused(f"the others go on without {site.role}, which can't take part again in a job {no_return}")
     first = rejoin(site, [server.name for server in cluster.servers], place.patience) if life else 0
     if place.begin:
         take_trainer(trainer, read_part(Path(place.begin), site.role))

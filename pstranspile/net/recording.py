@@ -26,13 +26,13 @@ class Recording:
             taken = tuple(map(taken_of, machine.inbox))
             idle = isinstance(machine, Trainer) and machine.between_steps and not taken
             turn()
-            if not (idle and isinstance(machine, Trainer) and machine.held):  # it was told to wait: nothing was done
+            if not (idle and isinstance(machine, Trainer) and machine.held):  # a turn that had to wait did nothing
                 self._file.write(line_of(Turn(machine.name, taken)))
 
         return recorded
 
     def end(self, machine: Machine) -> None:
-        """The trainer is told that there is no more to do."""
+        """Records that the trainer's data have ended."""
         self._file.write(line_of(Turn(machine.name, None)))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Fetched values as shown beside the steps: a few numbers as they are, of more the smallest, the mean, the largest."""
+"""Fetched values for display: a few numbers as they are, of more the smallest, the mean and the largest."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def together(values: Iterable[Shown]) -> Shown:
     return Shown(form, (), low, sum(means) / len(means), high)
 
 
-def told(values: Mapping[str, Shown], prefix: str = "") -> str:
+def values_text(values: Mapping[str, Shown], prefix: str = "") -> str:
     """`loss 0.25  accuracy 0.9`, each name after the prefix."""
     return "  ".join(f"{prefix}{name} {value}" for name, value in values.items())
 

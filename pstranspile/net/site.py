@@ -19,12 +19,12 @@ import numpy as np
 
 from pstranspile.net.frames import (
     ALIVE,
+    ANSWER,
     ASK,
     BYE,
     HELLO,
     MESSAGES,
     REFUSED,
-    TELL,
     WELCOME,
     Header,
     json_body,
@@ -41,13 +41,13 @@ from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.network import Waiting
 
 TICK, IDLE = 0.5, 2.0
-"""Seconds between looks at the clock at most, and after which a process says what it waits for."""
+"""Seconds between looks at the clock, and seconds after which an idle process reports what it waits for."""
 
 
 class Site(Greeting):
     """The machines of a cluster that run in this process, as `role`.
 
-    `answer` is told of questions that another process asks, and gives the answer.
+    `answer` is called with questions of other processes, and gives the answers.
     """
 
     def __init__(self, cluster: Cluster, role: str, terms: Terms, *, clock: Callable[[], float] = time.monotonic):
@@ -72,7 +72,7 @@ class Site(Greeting):
         """Bytes of frames of messages that have come since this was set to 0."""
         self._idle = 0.0
         self._looked = clock()
-        self._said_goodbye = Flag()
+        self._ending = Flag()
         self.answers: dict[str, Mapping[str, Any]] = {}
         """The last answer of each role to a question."""
         self.questions = 0
@@ -144,14 +144,14 @@ class Site(Greeting):
             self.on_event(event)
 
     def show_signs_of_life(self) -> None:
-        """From now on others are told that this process is there, also while its machines are busy."""
+        """Begins to send signs of life, also while the machines are busy."""
         pause = min(self.terms.lease / 10, 1.0)
 
         def tell() -> None:
-            while not self._said_goodbye.wait(pause):
+            while not self._ending.wait(pause):
                 now = self._clock()
                 for peer in self.peers.values():
-                    if now - peer.told > pause:
+                    if now - peer.last_sent > pause:
                         peer.sign_of_life(now)
 
         Thread(target=tell, daemon=True).start()
@@ -170,7 +170,12 @@ class Site(Greeting):
                     connection = peer.connection
                     connection.close()
                     self._forget(connection)
-            elif self._is_server(peer) and self.patience and peer.incarnation and now - peer.heard > self.patience:
+            elif (
+                (peer.index < 0 and not peer.left)
+                and self.patience
+                and peer.incarnation
+                and now - peer.heard > self.patience
+            ):
                 raise Refused(f"{peer.role} was not heard for {self.patience:g} seconds")
             if not peer.left and peer.incarnation and peer.index >= 0 and now - peer.heard > self.terms.lease:
                 self.give_up(peer)
@@ -179,9 +184,6 @@ class Site(Greeting):
         for role in away:
             if now >= self._redial[role]:
                 self.go_to(role)
-
-    def _is_server(self, peer: Peer) -> bool:
-        return peer.index < 0 and not peer.left
 
     def _take(self, connection: Connection, data: Bytes) -> None:
         header = read_header(data, connection.guarded)
@@ -200,11 +202,11 @@ class Site(Greeting):
             self._take_messages(peer, header, data)
         elif header.kind == ASK:
             question = read_json(data)
-            told = {**self.answer(peer, question), "number": question.get("number")}
-            connection.send(Header(TELL, 0, peer.received, peer.durable), json_body(told))
-        elif header.kind == TELL:
-            told = self.answers[peer.role] = read_json(data)
-            self.hear_of_gone(peer, told)
+            last_sent = {**self.answer(peer, question), "number": question.get("number")}
+            connection.send(Header(ANSWER, 0, peer.received, peer.durable), json_body(last_sent))
+        elif header.kind == ANSWER:
+            last_sent = self.answers[peer.role] = read_json(data)
+            self.hear_of_gone(peer, last_sent)
         elif header.kind == BYE:
             self._ended(peer, read_json(data))
         elif header.kind == REFUSED:
@@ -231,16 +233,16 @@ class Site(Greeting):
             self.part.deliver(peer, message)
 
     def _ended(self, peer: Peer, fields: Mapping[str, Any]) -> None:
-        """A process says that it ends. One that is done needs not be waited for, if it can be known that all is."""
+        """A process ends. If its part is done, it counts as left, where it is certain that nothing more comes."""
         if fields.get("done") is True and (peer.index < 0 or self.among_trainers):
             peer.left = True
             self._redial.pop(peer.role, None)
         elif self.among_trainers:
             self.give_up(peer)
 
-    def say_goodbye(self, done: bool) -> None:
+    def send_bye(self, done: bool) -> None:
         """Tells all others that this process ends, and whether its part is done."""
-        self._said_goodbye.set()
+        self._ending.set()
         for peer in self.peers.values():
             if peer.connection is not None:
                 peer.connection.send(Header(BYE, 0, peer.received, peer.durable), json_body({"done": done}))

@@ -41,7 +41,7 @@ RETRY = 5.0
 
 
 class StateKeeper:
-    """Keeps the state of a server in `folder`, after every `every` updates and when who takes part changes."""
+    """Keeps the state of a server in `folder`, after every `every` updates and when trainers come or leave."""
 
     def __init__(self, site: Site, server: Server, folder: str, every: int, fluid: FluidService | None = None):
         self.site = site
@@ -136,7 +136,7 @@ class StateKeeper:
         self.site.bytes_since_kept = 0
         self._writing = {role: peer.received for role, peer in self.site.peers.items()}
         if has_table(snapshot.values.values()):
-            self._write(snapshot)  # while the server waits, as a copy may not fit beside the table
+            self._write(snapshot)  # while the server waits: there may be no memory for a copy
         else:
             Thread(target=self._write, args=(snapshot,), daemon=True).start()
 
@@ -149,7 +149,7 @@ class StateKeeper:
         self.site.events.put(Event(WRITTEN, None, reason=reason))
 
     def written(self, event: Event) -> None:
-        """The state is on disk: what it contains needs not be sent again. If it is not, that is told, once."""
+        """The state is on disk: messages in it need not be sent again. A failure is reported once."""
         assert self._writing is not None
         if not event.reason:
             for role, received in self._writing.items():

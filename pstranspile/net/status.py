@@ -1,4 +1,4 @@
-"""What a process of a job tells the one that started it: lines of JSON on a pipe."""
+"""Reports of a process of a job to the process that started it: lines of JSON on a pipe."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ WAITING, TRAINING, SERVING, DONE = "waiting", "training", "serving", "done"
 
 
 class StatusPipe:
-    """Tells the parent how it goes, if there is one."""
+    """Sends reports to the parent, if there is one."""
 
     def __init__(self) -> None:
         number = os.environ.get(STATUS, "")
         self._lock = threading.Lock()
         self.watched = os.environ.get(WATCHED) == "1"
-        """Whether the parent wants to be told more than steps and states."""
-        self.told: dict[str, Any] = {}
-        """What was told last, by the name of the field."""
+        """Whether the parent wants more than steps and states."""
+        self.reported: dict[str, Any] = {}
+        """The last value of each field."""
         self._stream: TextIO | None = os.fdopen(int(number), "w", buffering=1) if number.isdecimal() else None
 
     def __call__(self, **fields: Any) -> None:
-        """Sends one line, from any thread, with the seconds of CPU that were used. A parent that is gone is not missed:
-        this process then ends anyway.
+        """Sends one line, from any thread, with the seconds of CPU used. Nothing happens if the parent is gone: this
+        process then ends anyway.
         """
         fields["cpu"] = round(time.process_time(), 4)
-        self.told = {**self.told, **fields}
+        self.reported = {**self.reported, **fields}
         if self._stream is None:
             return
         line = json.dumps(fields, separators=(",", ":")) + "\n"
@@ -47,7 +47,7 @@ class StatusPipe:
 
 
 def end_with_parent() -> None:
-    """Has this process end as by SIGTERM when the parent's end of its stdin is closed, however the parent ends."""
+    """Ends this process as by SIGTERM when its stdin is closed, however the parent ends."""
     if os.environ.get(PARENT) != "1":
         return
 

@@ -19,30 +19,30 @@ from typing import IO, Any
 from pstranspile.net.metrics import Known
 from pstranspile.net.status import DONE, PARENT, STATUS, WATCHED
 
-_TELLS = re.compile(r"(\S.*: )?error\[|pstranspile( \w+)?: ")
-"""How a line of a log begins that says what went wrong; others go on with it."""
+_FIRST_ERROR_LINE = re.compile(r"(\S.*: )?error\[|pstranspile( \w+)?: ")
+"""The begin of a line of a log that is an error; the lines after it belong to it."""
 
 GRACE = 5.0
-"""Seconds that a process has to end when it is told to."""
+"""Seconds that a process has to end after SIGTERM."""
 
 SETTLE = 0.3
-"""Seconds in which the others come to where they wait for one that has ended, to be able to say so."""
+"""Seconds in which the others come to wait for a process that has ended, and report it."""
 
 
 class Member:
-    """A machine's process: the last that it told, and how it ended."""
+    """A machine's process: its last reports, and how it ended."""
 
     def __init__(self, role: str, command: Sequence[str], log: Path):
         self.role = role
         self.command = list(command)
         self.log = log
         self.begin: list[str] = []
-        """Options that say where the process begins."""
+        """Options for the state that the process begins with."""
         self.process: subprocess.Popen[bytes] | None = None
         self.pipe: IO[bytes] | None = None
-        self.told: dict[str, Any] = {}
+        self.reported: dict[str, Any] = {}
         self.watched = False
-        """Whether it tells for whom it waits and how many messages it has sent, a few times a second."""
+        """Whether it reports a few times a second which machines it waits for and how many messages it has sent."""
         self.starts = 0
         self.ended: int | None = None
         """Its exit status, below 0 for a signal; None while it runs."""
@@ -68,43 +68,43 @@ class Member:
         self.pipe = os.fdopen(reading, "rb", buffering=0)
         self.starts += 1
         self.ended, self._rest = None, b""
-        self.told.pop("state", None)
+        self.reported.pop("state", None)
 
     def read(self) -> list[dict[str, Any]]:
-        """What the process has told since; nothing once its end of the pipe is closed."""
+        """The reports of the process since the last call; none once its end of the pipe is closed."""
         assert self.pipe is not None
         data = self.pipe.read(1 << 16) or b""
         *lines, self._rest = (self._rest + data).split(b"\n")
-        found = [json.loads(line) for line in lines if line]
-        for fields in found:
-            self.told.update(fields)
+        entries = [json.loads(line) for line in lines if line]
+        for fields in entries:
+            self.reported.update(fields)
         if not data:
             self.pipe.close()
             self.pipe = None
-        return found
+        return entries
 
     def known(self) -> Known:
-        """What is known of it, for metrics."""
-        return Known(self.role, self.process is not None and self.ended is None, self.starts, dict(self.told))
+        """The process as metrics show it."""
+        return Known(self.role, self.process is not None and self.ended is None, self.starts, dict(self.reported))
 
-    def last_words(self, lines: int = 3, most: int = 8) -> str:
-        """The end of its log, from the beginning of what went wrong last if that is told there, in `most` lines."""
+    def log_tail(self, most: int = 8) -> str:
+        """The last error in its log, in `most` lines; without one, the last three lines."""
         try:
             text = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             return ""
-        told = [number for number, line in enumerate(text) if _TELLS.match(line)]
-        if not told:
-            return "\n".join(text[-lines:])
-        first = next((number for number in told if len(text) - number <= most), told[-1])
+        errors = [number for number, line in enumerate(text) if _FIRST_ERROR_LINE.match(line)]
+        if not errors:
+            return "\n".join(text[-3:])
+        first = next((number for number in errors if len(text) - number <= most), errors[-1])
         return "\n".join(text[first:][:most])
 
 
 def _own_modules() -> dict[str, str]:
-    """Has a process import from the working folder only if this one does: files there may have names of libraries."""
+    """Lets a process import from the working folder only if this one does: files there may have names of libraries."""
     try:
         here = os.getcwd()
-    except OSError:  # it is there no more
+    except OSError:  # it was removed
         return {"PYTHONSAFEPATH": "1"}
     return {} if here in sys.path or "" in sys.path else {"PYTHONSAFEPATH": "1"}
 
@@ -112,7 +112,7 @@ def _own_modules() -> dict[str, str]:
 class Supervisor:
     """Runs the machines of a job until all have ended; `restarts` is how often each may be started again.
 
-    `on_told` is called with what a process tells. The servers are started first, but nothing depends on it.
+    `on_report` is called with every report of a process. The servers are started first, but nothing depends on it.
     """
 
     def __init__(
@@ -120,12 +120,12 @@ class Supervisor:
         members: Mapping[str, Member],
         *,
         restarts: int = 0,
-        on_told: Callable[[Member, dict[str, Any]], object] | None = None,
+        on_report: Callable[[Member, dict[str, Any]], object] | None = None,
         on_look: Callable[[], object] | None = None,
     ):
         self.members = dict(members)
         self.restarts = restarts
-        self.on_told = on_told
+        self.on_report = on_report
         self.on_look = on_look
         self.failed: list[tuple[Member, int]] = []
         """The processes that ended with an error and were not started again, each with its status."""
@@ -155,14 +155,14 @@ class Supervisor:
         return not (self.failed or self.left_out)
 
     def _too_late(self) -> list[Member]:
-        """The trainers for which nothing is left to do: the servers are done without them. Without servers, a trainer
-        ends when all that are there have done all.
+        """The trainers that come too late: the servers are done without them. Without servers, a trainer ends when all
+        trainers that are there have done their steps.
         """
         servers = [member for member in self.members.values() if member.role.startswith("pserver")]
         ended = [member.ended == 0 for member in servers or self.members.values()]
         if not (all(ended) if servers else any(ended)):
             return []
-        return [member for member in self.members.values() if member.told.get("state") != DONE]
+        return [member for member in self.members.values() if member.reported.get("state") != DONE]
 
     def _start(self, member: Member) -> None:
         member.start()
@@ -173,8 +173,8 @@ class Supervisor:
             member: Member = key.data
             pipe = member.pipe
             for fields in member.read():
-                if self.on_told is not None:
-                    self.on_told(member, fields)
+                if self.on_report is not None:
+                    self.on_report(member, fields)
             if member.pipe is None and pipe is not None:
                 self._selector.unregister(pipe)
 
@@ -186,7 +186,7 @@ class Supervisor:
             return
         if member.pipe is not None:
             self._read_to_the_end([member])
-        if member.told.get("state") == DONE:  # whatever ended it, its part was done
+        if member.reported.get("state") == DONE:  # whatever ended it, its part was done
             status = 0
         if status and member.starts <= self.restarts:
             self._start(member)
@@ -200,7 +200,7 @@ class Supervisor:
             self._read(0)
 
     def end_all(self) -> None:
-        """Ends every process that still runs: told to first, then made to."""
+        """Ends every process that still runs: by SIGTERM first, then by SIGKILL."""
         running = [m.process for m in self.members.values() if m.process is not None and m.process.poll() is None]
         for process in running:
             with contextlib.suppress(OSError):
@@ -222,19 +222,19 @@ class Supervisor:
 
 
 class Ports:
-    """Free ports of this host, kept for the processes that will listen on them."""
+    """Free ports of this host, reserved for the processes that will listen on them."""
 
     def __init__(self, count: int, host: str = "127.0.0.1"):
         self._sockets = [socket.socket() for _ in range(count)]
-        for each in self._sockets:
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            each.bind((host, 0))
-        self.addresses = [f"{host}:{each.getsockname()[1]}" for each in self._sockets]
+        for sock in self._sockets:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            sock.bind((host, 0))
+        self.addresses = [f"{host}:{sock.getsockname()[1]}" for sock in self._sockets]
 
     def close(self) -> None:
-        """The ports are needed no more."""
-        for each in self._sockets:
-            each.close()
+        """Releases the ports."""
+        for sock in self._sockets:
+            sock.close()
 
 
 def command_of(role: str, folder: str, addresses: Mapping[str, str], options: Sequence[str]) -> list[str]:

@@ -35,7 +35,7 @@ def _bytes(text: str) -> bytes:
 
 
 class Refused(Exception):
-    """Another process does not let this one take part; the message says why."""
+    """Another process does not let this one take part, for the reason in the message."""
 
 
 class Objection(WireError):

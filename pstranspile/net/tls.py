@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
 
-from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.diagnostics import DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Location
 
 AUTHORITY, CERTIFICATE, KEY = "ca.crt", "tls.crt", "tls.key"
@@ -54,14 +54,13 @@ def _require_readable(path: Path) -> None:
 
 
 def require_guarded(addresses: Mapping[str, str], roles: Iterable[str]) -> None:
-    """Raises DiagnosticError if one of these machines is not on this host, where what is said could be overheard."""
-    found = [
+    """Raises DiagnosticError if one of these machines is not on this host, where traffic could be overheard."""
+    findings = [
         error("start-tls", f"{role} is at {addresses[role]}, which is not on this host; give --tls DIR, or --insecure")
         for role in roles
         if role in addresses and not _on_this_host(addresses[role])
     ]
-    if found:
-        raise DiagnosticError(found)
+    raise_errors(findings)
 
 
 def _on_this_host(address: str) -> bool:

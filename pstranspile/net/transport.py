@@ -1,6 +1,6 @@
 """How frames travel: a socket for each pair of processes that talk.
 
-A port takes both those who send frames and machines of Fluid, which speak gRPC: the first bytes tell who has come.
+A port takes connections with frames and machines of Fluid, which use gRPC: the first bytes decide.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def is_taken(address: str) -> bool:
     """Whether somebody listens at an address. (A port that is kept for a process lets others listen on it as well.)"""
     host, port = place_of(address)
     try:
-        with socket.create_connection((host or "localhost", port), 1.0) as found:
-            return found.getpeername() != found.getsockname()  # the system may give a socket its own end
+        with socket.create_connection((host or "localhost", port), 1.0) as connection:
+            return connection.getpeername() != connection.getsockname()  # the system may give a socket its own end
     except OSError:
         return False
 
@@ -70,7 +70,7 @@ class Frames:
             self.channel.send(frame(header, body, self.channel.guarded))
 
     def close(self) -> None:
-        """Ends the connection once everything is sent."""
+        """Ends the connection once all bytes are sent."""
         if self.channel is not None:
             self.channel.close()
 
@@ -89,7 +89,7 @@ class Frames:
             try:
                 self._begin_body(read_size(self._head))
             except WireError:
-                self._broken = True  # who takes the event says so to the other side
+                self._broken = True  # the receiver of the event refuses it
                 self._events.put(Event(FRAME, self, self._head))
                 return True
             if self._at < len(self._data) or self._broken:
@@ -116,7 +116,7 @@ class Frames:
 
 
 class _Newcomer:
-    """Somebody who has come to a port, and whose first bytes are not here yet."""
+    """A new connection to a port, whose first bytes have not come yet."""
 
     def __init__(self, events: Loop, sock: Any, address: str, service: CallService, context: Any):
         self._events = events
@@ -160,7 +160,7 @@ class _Newcomer:
 class Listener:
     """A port on which others come; `address` as host:port. Raises OSError if it can't be listened on.
 
-    `context` has both sides show certificates; `service` answers those who speak gRPC.
+    `context` is for TLS, in which both sides show certificates; `service` answers gRPC calls.
     """
 
     def __init__(self, address: str, events: Loop, context: Any = None, service: CallService | None = None):
@@ -220,7 +220,7 @@ class Listener:
 
 
 class _Called:
-    """The first bytes from who was called, which tell what protocol is spoken there."""
+    """The first bytes from the called process, which decide the protocol."""
 
     def __init__(self, frames: Frames, events: Loop):
         self.frames = frames
@@ -253,7 +253,7 @@ class _Called:
 
 
 class Dialer:
-    """Goes to another process, again and again; events tell what becomes of it."""
+    """Connects to another process, repeatedly; events report the outcome."""
 
     def __init__(self, address: str, events: Loop, context: Any = None):
         self.address = address

@@ -39,7 +39,7 @@ MOST_DIMS, MOST_DEPTH = 16, 4
 
 
 class WireError(Exception):
-    """Bytes that are no frame, or no value, of this protocol; the message says what is wrong."""
+    """Bytes that are no frame, or no value, of this protocol, for the reason in the message."""
 
 
 class Writer:

@@ -1,4 +1,4 @@
-"""What a process tells a parent that watches it at work: messages sent, and for whom it has waited."""
+"""Reports of a process to a parent that watches it: messages sent, and the machines that it has waited for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pstranspile.net.status import StatusPipe
 from pstranspile.run.cluster.network import Machine, Waiting
 
 EVERY = 0.25
-"""Seconds between two tellings at least."""
+"""Seconds between two reports at least."""
 
 
 def messages_sent(machines: Iterable[Machine]) -> int:
@@ -18,14 +18,14 @@ def messages_sent(machines: Iterable[Machine]) -> int:
 
 
 class Watching:
-    """Tells a few times a second how many messages were sent, what was waited for last, and of each machine that had
-    not come for which share of the time since.
+    """Reports a few times a second how many messages were sent, what was waited for last, and the share of the time
+    since the last report in which each machine was waited for.
     """
 
-    def __init__(self, site: Site, tell: StatusPipe):
+    def __init__(self, site: Site, report: StatusPipe):
         self._site = site
-        self._tell = tell
-        self._told = self._paused = site.now()
+        self._report = report
+        self._last_sent = self._paused = site.now()
         self._waiting: Waiting | None = None
         self._last: Waiting | None = None
         self._waited: dict[str, float] = {}
@@ -43,11 +43,11 @@ class Watching:
             self._last = self._waiting
             for name in self._waiting.missing:
                 self._waited[name] = self._waited.get(name, 0.0) + now - self._paused
-        if now - self._told < EVERY:
+        if now - self._last_sent < EVERY:
             return
-        past = now - self._told
+        past = now - self._last_sent
         shares = {name: round(seconds / past, 2) for name, seconds in self._waited.items() if seconds > past / 20}
         waits = {"what": self._last.what, "missing": shares} if self._last is not None and shares else {}
         machines = [self._site.cluster.machines[name] for name in sorted(self._site.own)]
-        self._tell(messages=messages_sent(machines), waits=waits)
-        self._told, self._last, self._waited = now, None, {}
+        self._report(messages=messages_sent(machines), waits=waits)
+        self._last_sent, self._last, self._waited = now, None, {}

@@ -16,7 +16,7 @@ _FIELDS = ("slice", "slice_shape", "offset", "endpoint")
 
 
 class Change(NamedTuple):
-    """One change: `sign` is `+` for what is new, `-` for what goes, `~` for what is otherwise; `text` says what."""
+    """One change: `sign` is `+` for an addition, `-` for a removal, `~` for another value; `text` describes it."""
 
     sign: str
     text: str

@@ -11,7 +11,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 
 
 class Placeable(NamedTuple):
-    """What a dispatcher is told of a slice: its name and shape."""
+    """A slice as a dispatcher sees it: its name and shape."""
 
     name: str
     shape: tuple[int, ...]

@@ -262,7 +262,11 @@ def overview(plan: Plan, parts: Sequence[Facts]) -> tuple[DistributedVar, ...]:
         for update in facts.updates:
             p, state = plan.by_name[update.parameter], optimizer_states(facts.program, update)
             for s in p.slices:
-                states[s.endpoint] += (_state_row(p, s, var, follows) for var, follows in state)
+                for var, follows in state:
+                    cut = s.shape, True, s.number, s.offset
+                    dims = cut if follows and p.is_cut else (var.shape, False, 0, 0)
+                    row = DistributedVar(var.name, var.shape, var.name, *dims, s.endpoint, "Optimizer")
+                    states[s.endpoint].append(row)
     return (*placed_parameters(plan), *(row for rows in states.values() for row in rows))
 
 
@@ -285,9 +289,3 @@ def optimizer_states(program: Program, update: Update) -> list[tuple[Var, bool]]
 
 NOT_STATE = frozenset({"Param", "Grad", "LearningRate", "Beta1Tensor", "Beta2Tensor"})
 """Optimizer slots that hold no state of their own."""
-
-
-def _state_row(p: PlannedParameter, s: Slice, var: Var, follows: bool) -> DistributedVar:
-    if follows and p.is_cut:
-        return DistributedVar(var.name, var.shape, var.name, s.shape, True, s.number, s.offset, s.endpoint, "Optimizer")
-    return DistributedVar(var.name, var.shape, var.name, var.shape, False, 0, 0, s.endpoint, "Optimizer")

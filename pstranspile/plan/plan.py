@@ -65,7 +65,7 @@ class PlannedTable(NamedTuple):
     gradient: str
     sent: str
     tensor: TensorType
-    rows_each: int
+    rows_per_server: int
     learning_rate: str
     ids_sent: tuple[str, ...]
     rows_got: tuple[str, ...]

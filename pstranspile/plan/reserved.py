@@ -11,7 +11,7 @@ TRAINER_ID = "@TRAINER_ID@"
 """The variable in which a server finds the number of the trainer whose gradient it applies."""
 
 TABLE_PATH = "kLookupTablePath"
-"""The variable through which a server is told where to save its part of the distributed lookup table."""
+"""The variable that carries the path for a server's part of the distributed lookup table."""
 
 
 def backup_name(s: Slice, trainer: int) -> str:

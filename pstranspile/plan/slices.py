@@ -27,5 +27,5 @@ def cut_rows(shape: tuple[int, ...], servers: int, min_block_size: int) -> tuple
     parts = min(servers, max(1, numel // min_block_size))
     size = -(-numel // parts)
     width = prod(shape[1:])
-    rows_each = -(-size // width)
-    return tuple(Cut(start, min(start + rows_each, rows)) for start in range(0, rows, rows_each))
+    height = -(-size // width)
+    return tuple(Cut(start, min(start + height, rows)) for start in range(0, rows, height))

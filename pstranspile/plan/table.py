@@ -35,7 +35,7 @@ def plan_table(facts: Facts, job: Job, table: LookupTable, mint: NameMint) -> Pl
         gradient=table.gradient,
         sent=mint.extend(table.gradient, suffixes),
         tensor=var.tensor,
-        rows_each=-(-var.shape[0] // len(job.pservers)),
+        rows_per_server=-(-var.shape[0] // len(job.pservers)),
         learning_rate=rate,
         ids_sent=tuple(mint.mint(f"prefetch_compress_in_tmp_{s}") for s in servers),
         rows_got=tuple(mint.mint(f"prefetch_compress_out_tmp_{s}") for s in servers),

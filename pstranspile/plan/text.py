@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from pstranspile.ir.model import MAIN, STARTUP, Module
-from pstranspile.plan.plan import DistributedVar, GeoPlan, Plan, PlannedParameter
+from pstranspile.plan.plan import DistributedVar, Plan, PlannedParameter
 from pstranspile.plan.rings import collective_json, collective_lines
 
 
@@ -71,6 +71,7 @@ def plan_json(plan: Plan, source: str, distributed_vars: Iterable[DistributedVar
     `groups` are parameters that must stay together on one server. In modes without servers, `collective` is how the
     trainers at `trainer_endpoints` reach each other, and what they sum on which ring.
     """
+    geo = plan.geo
     return {
         "version": 1,
         "source": source,
@@ -83,7 +84,7 @@ def plan_json(plan: Plan, source: str, distributed_vars: Iterable[DistributedVar
             for v in distributed_vars
         ],
         "groups": [list(group.parameters) for group in plan.groups],
-        **_geo_json(plan.geo, plan.parameters),
+        **({"geo": {"need_push_nums": geo.need_push_nums, "vars_info": vars_info(plan.parameters)}} if geo else {}),
         **collective_json(plan.collective, plan.trainer_endpoints),
     }
 
@@ -102,10 +103,3 @@ def vars_info(parameters: Sequence[PlannedParameter]) -> dict[str, dict[str, lis
         }
         for parameter in parameters
     }
-
-
-def _geo_json(geo: GeoPlan | None, parameters: Sequence[PlannedParameter]) -> dict[str, Any]:
-    """What communicators are told as `plan.json` has it, under the key `geo`; nothing in other modes."""
-    if geo is None:
-        return {}
-    return {"geo": {"need_push_nums": geo.need_push_nums, "vars_info": vars_info(parameters)}}

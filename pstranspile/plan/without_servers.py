@@ -1,4 +1,4 @@
-"""The Plan of a job without parameter servers: who the trainers are, and how they reach each other."""
+"""The Plan of a job without parameter servers: the trainers, and the addresses at which they meet."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ NOISE = 1e-6
 """The part of the sum of what gradients an op is given by which what it makes may differ: it may cancel out."""
 
 MOST = 3
-"""Causes that are told."""
+"""The most causes in a report."""
 
 TRIED = 12
 """Types of suspects that are tried, at most."""
@@ -81,10 +81,10 @@ class Suspicion:
                 if not any(same_rows(*made[name], gradient=gradients) for name in unfit) and all(
                     forced[name] for name in unfit
                 ):
-                    told = not self._only_enlarges(index, names, runs)
-                    if told:
+                    suspect = not self._only_enlarges(index, names, runs)
+                    if suspect:
                         suspects.append(index)
-                    if index not in left or not told:
+                    if index not in left or not suspect:
                         for name, parts in forced.items():  # whoever changes them gets copies
                             for run, part in zip(runs, (runs[0][name], *(parts or ())), strict=False):
                                 run.lend(name, part)

@@ -25,7 +25,7 @@ from pstranspile.proof.made import made_feeds, naming_inputs, unstarted
 from pstranspile.proof.replays import ReplayResult, held_to_source, replay_of
 from pstranspile.proof.report import DIFFERENT, Applied, Cause, Report, Verdict
 from pstranspile.proof.training import ClusterValues, SingleMachine, start_cluster, train_both
-from pstranspile.proof.workload import Tell, Watch, Workload
+from pstranspile.proof.workload import OnProgress, Watch, Workload
 from pstranspile.proof.wrong_starts import with_wrong_starts
 from pstranspile.run.cluster.faults.scenario import Scenario
 from pstranspile.run.cluster.shares import Weighing
@@ -33,21 +33,21 @@ from pstranspile.run.loss_rows import divided
 from pstranspile.run.step_feeds import GivenFeeds
 
 STEPS = 5
-"""Steps of a check that is not told how many, at most."""
+"""The default number of steps, at most."""
 
 STEPS_OF_LARGE = 3
-"""The same where data are made for a program that keeps more than `LARGE`."""
+"""The default number of steps where data are made for a program that keeps more than `LARGE`."""
 
 LARGE = 64
-"""MB of values that programs keep from step to step, beyond which they are trained in double precision only where
-single precision leaves a doubt: many machines hold copies.
+"""MB of persistable variables above which programs are trained in double precision only where the result in single
+precision is doubtful: many machines hold copies.
 """
 
 MOST_IN_DOUBLES = 256
-"""MB of values that programs keep, beyond which they are never trained in double precision."""
+"""MB of persistable variables above which programs are never trained in double precision."""
 
-ROWS_EACH = 3
-"""Rows of a batch that is made, per trainer."""
+ROWS_PER_TRAINER = 3
+"""Rows per trainer of a batch that is made."""
 
 
 def check(
@@ -64,35 +64,33 @@ def check(
     programs: str | None = None,
     faults: Scenario | None = None,
     shares: Weighing = "equal",
-    tell: Tell | None = None,
+    progress: OnProgress | None = None,
     watch: Watch | None = None,
 ) -> Report:
     """Trains on one machine and on the cluster, from the same start on the same data, and compares after every step.
 
-    `feeds` are arrays by input as in a feed file, or a mapping for each step; without them data are made from what the
-    program declares, `batch` rows a step (default: 3 per trainer). `steps` is how many to train (default: as many as
-    are fed, at most 5; of made data 3 where programs keep more than 64 MB). `schedules` more runs of the cluster, each
-    with another order of events, must end bitwise
-    alike where the mode is synchronous. `seed` takes the place of the
-    programs' own if it is not 0. `result` is a compile of the module for the job, if there is one already. `programs`
-    says which program each step runs, where the module has several (`main*5,generator`); feeds are then for every
-    program that has such an input, or for one (`PROGRAM/INPUT`). With `faults` the cluster is run once more, with what
-    goes wrong in that scenario, and must keep its promise. `shares` says how much the trainers' shares of a batch count
-    if they have different numbers of rows: the same, or "weighted" by these. `tell` is told how far the check is: what
-    is being done, how much of it, and of how much. `watch` is given each cluster that is run, before it starts. Raises
-    DiagnosticError.
+    `feeds` are arrays by input as in a feed file, or a mapping for each step; without them data are made that suit the
+    program's declarations, `batch` rows a step (default: 3 per trainer). `steps` is the number of steps (default: as
+    many as are fed, at most 5; of made data 3 where programs keep more than 64 MB). The cluster runs `schedules` more
+    times, each in another order of events; where the mode is synchronous, these runs must end bitwise equal. `seed`
+    replaces the seeds of the programs if it is not 0. `result` is a compile of the module for the job, if there is one
+    already. `programs` selects the program of each step, where the module has several (`main*5,generator`); feeds are
+    then for every program that has such an input, or for one (`PROGRAM/INPUT`). With `faults` the cluster runs once
+    more with that scenario, and must keep its promise. `shares`: the weights of the trainers' shares of a batch if they
+    have different numbers of rows: "equal", or "weighted" by rows. `progress` is called with what is being done, how
+    much of it, and of how much. `watch` is called with each cluster before it starts. Raises DiagnosticError.
     """
     module, result = _source(module, job, result)
     for count, what in ((steps, "a number of steps"), (batch, "a number of rows"), (schedules, "a number of orders")):
         expect_number(count or 0, "check", what, MOST_CHECKED)
-    workload = Workload(module, programs, steps or STEPS, tell, shares, watch)
+    workload = Workload(module, programs, steps or STEPS, progress, shares, watch)
     if steps is None:
         workload.steps = _usual_steps(workload, feeds)
     seed = seed or module[STARTUP].random_seed or module.main.random_seed or 1
     init = {**unstarted(module, workload, init or {}), **(init or {})}
     data = feeds
     if data is None:
-        data = made_feeds(workload, batch or ROWS_EACH * job.trainers, seed, job.trainers)
+        data = made_feeds(workload, batch or ROWS_PER_TRAINER * job.trainers, seed, job.trainers)
     workload.feeds(data).require(workload.steps)
     given = Given(module, with_wrong_starts(result or compile(module, job), workload), workload, data, init, seed)
     with naming_inputs(workload, made=feeds is None):
@@ -106,14 +104,14 @@ def check(
     if report.different and (job.trainers > 1 or len(job.pservers) > 1 or promise is Promise.SINGLE_TRAINER):
         report = report._replace(causes=tuple(_causes(given, first, shown, report.different)))
     if faults is not None:
-        workload.tell("with faults: step", 0, workload.steps)
+        workload.progress("with faults: step", 0, workload.steps)
         sound = Faultless(first.parameters, not report.different, bool(report.shares))
         report = report._replace(faulty=check_faults(given, faults, sound if promise is Promise.ALWAYS else None))
     return report
 
 
 def _source(module: Module, job: Job, result: Compiled | None) -> tuple[Module, Compiled | None]:
-    """What one machine trains, and what was compiled: where tables of the job are large, they are on one machine."""
+    """The module that one machine trains, and the compile. Tables that are large in the job are so on one machine."""
     expect_module(module, "check")
     require_programs(module)
     if job.large_tables:
@@ -123,18 +121,18 @@ def _source(module: Module, job: Job, result: Compiled | None) -> tuple[Module, 
 
 
 def _usual_steps(workload: Workload, feeds: GivenFeeds | None) -> int:
-    """How many steps are trained if nobody says."""
+    """The default number of steps."""
     if feeds is not None:
         return min(workload.feeds(feeds).steps or STEPS, STEPS)
     return STEPS_OF_LARGE if _kept_by(workload.whole) > LARGE else STEPS
 
 
 class _FirstRun(NamedTuple):
-    """What is left of a run in single precision.
+    """The results of a run in single precision.
 
     `start` and `began` are of the single machine. `fed` are the trainers' shares in the first step of each program.
-    `parameters` and `ends` are what the cluster has at the end, if asked for. `held` is what came of holding its steps
-    to the source, if that was done here as double precision was `refused`, and why.
+    `parameters` and `ends` are the final values of the cluster, if asked for. `held` is the result of the replay
+    against the source, if double precision was `refused` for this reason.
     """
 
     comparison: Comparison
@@ -151,7 +149,7 @@ class _FirstRun(NamedTuple):
 
 
 def _first_run(given: Given, *, ends: bool, parameters: bool) -> _FirstRun:
-    """Trains both sides. Programs that keep more than `LARGE` are held to the source here."""
+    """Trains both sides. Programs that keep more than `LARGE` are replayed against the source here."""
     workload, plan = given.workload, given.made.plan
     single, cluster = SingleMachine(given), start_cluster(given)
     ledger = Ledger(_plans(given.made)) if settings_of(plan.mode).promise is Promise.SINGLE_TRAINER else None
@@ -180,16 +178,16 @@ def _first_run(given: Given, *, ends: bool, parameters: bool) -> _FirstRun:
         all_ends,
         held.other_types(),
         ledger.result() if ledger else None,
-        uneven.told(workload.shares) if uneven else "",
+        uneven.describe(workload.shares) if uneven else "",
         None if replay is None else ReplayResult(replay.problems, replay.shown),
         f"the program keeps {size:.0f} MB, more than {most}" if replay is not None else "",
     )
 
 
 def _compared(given: Given, job: Job, first: _FirstRun) -> tuple[Report, Mapping[str, str]]:
-    """The report on both sides without faults and in one order of events; and what servers were shown to do otherwise.
+    """The report on both sides without faults and in one order of events, and the explained deviations of servers.
 
-    The verdicts are of double precision, if that can be had.
+    The verdicts are of double precision, if that is possible.
     """
     workload, promised = given.workload, _promises(job)
     verdicts, held, refused = first.comparison.verdicts(), first.held, first.refused
@@ -218,7 +216,7 @@ def _compared(given: Given, job: Job, first: _FirstRun) -> tuple[Report, Mapping
 
 
 def _given_whole(given: Given) -> tuple[str, ...]:
-    """The inputs, if all declare their batch size, so that every trainer is given the same data."""
+    """The inputs, if all declare their batch size, so that every trainer gets the same data."""
     workload, feeds = given.workload, given.workload.feeds(given.feeds)
     fed = {name for step in range(workload.steps) for name in feeds.step(step)}
     shared = given.made.plan.trainers > 1 and not any(divided(workload.whole, name) for name in fed)
@@ -226,13 +224,13 @@ def _given_whole(given: Given) -> tuple[str, ...]:
 
 
 def _kept_by(program: Program) -> float:
-    """How many MB the values take that a program keeps from step to step, in single precision."""
+    """MB of a program's persistable variables in single precision."""
     kept = [var for var in program.main_block.vars.values() if var.persistable and var.tensor is not None]
     return sum(4 * prod(max(dim, 0) for dim in var.shape) for var in kept) / 1e6
 
 
 def _promises(job: Job) -> bool:
-    """Whether the cluster gives what a single machine gives. A communicator merges gradients of several steps."""
+    """Whether the mode promises the results of a single machine. A communicator merges gradients of several steps."""
     promise = settings_of(job.mode).promise
     if promise is Promise.SINGLE_TRAINER:
         return job.trainers == 1 and not job.runtime_split_send_recv
@@ -240,7 +238,7 @@ def _promises(job: Job) -> bool:
 
 
 def _plans(made: Compiled) -> list[Plan]:
-    """The plans of all programs that train: each names its own gradients."""
+    """The plans of all programs that train, which name the programs' gradients."""
     emitter = made.emitter
     return [part.plan for part in emitter.parts] if isinstance(emitter, ServerJob) else [made.plan]
 
@@ -257,14 +255,14 @@ def _other_schedules(given: Given, start: Snapshot, schedules: int, wanted: Snap
             (n for n in wanted if not differ(plain(held.value(n)), plain(wanted[n]), by_element=True)[0]), None
         )
         cluster.finish()
-        workload.tell("orders of events", schedule, schedules)
+        workload.progress("orders of events", schedule, schedules)
         if differing is not None:
             result.append((schedule, differing))
     return tuple(result)
 
 
 def _causes(given: Given, first: _FirstRun, shown: Mapping[str, str], different: Sequence[Verdict]) -> list[Cause]:
-    """The ops that make the first step of a program differ: on the trainers, then on the servers (as was `shown`)."""
+    """The ops that make the first step of a program differ: on the trainers, then on the servers (from `shown`)."""
     workload = given.workload
     halves, feeds = halves_of(given.made, workload), workload.feeds(given.feeds)
     result: dict[Cause, None] = {}

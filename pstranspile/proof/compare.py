@@ -1,7 +1,7 @@
 """Comparing the variables of a cluster with those of a single machine, step by step.
 
-Rounding is told from a difference by taking it away: what is not bitwise equal is trained again in double precision,
-where the two must be equal but for a tiny part of what was learnt.
+To distinguish rounding from a difference, a run whose results are not bitwise equal is repeated in double precision:
+there both sides must be equal but for a tiny part of the change.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from pstranspile.proof.workload import Workload
 from pstranspile.values import LoDTensor, SelectedRows
 
 OF_CHANGE = 1e-7
-"""In double precision: the part of what a variable has changed by that it may differ by, or of a loss."""
+"""Tolerance in double precision, relative to the change of a variable, or to a loss."""
 
 OF_VALUE = 1e-13
-"""In double precision: the part of its value that a variable may differ by. Rounding of the value itself is more."""
+"""Tolerance in double precision, relative to the value of a variable. Rounding of the value itself is larger."""
 
 OF_LARGEST = 1e-8
-"""A parameter that is moved by less than this part of the one that is moved most may be moved by rounding alone."""
+"""Tolerance relative to the largest change of any parameter: a smaller change may be rounding."""
 
 OF_STATES = 1e-12
-"""The same for what else is kept."""
+"""The same for other persistable variables."""
 
 SMALL = 1e-2
-"""Elements of parameters smaller than this are held against this instead of against themselves."""
+"""The least scale for relative differences of elements of parameters."""
 
 FETCHED = ("loss", "result")
-"""The kinds of what is fetched; all else is kept."""
+"""The kinds of fetched variables; variables of all other kinds are persistable."""
 
 Snapshot = Mapping[str, Any]
 """Values of variables after a step, by name."""
 
 
 class Seen(NamedTuple):
-    """Both sides after a step (numbered from 1), as they are: who looks keeps and changes nothing of it.
+    """Both sides after a step (numbered from 1). Observers must not keep or change the values.
 
-    `fetched` are the values of losses and results on the cluster and the single machine, `ours` gives a variable of the
-    cluster (None if it has no value), `theirs` are those of the single machine, and `counts` what every trainer keeps
-    for metrics.
+    `fetched` has the values of losses and results on the cluster and the single machine, `cluster` gives a variable of
+    the cluster (None if it has no value), `single` has those of the single machine, and `counts` the variables of every
+    trainer for metrics.
     """
 
     step: int
     fetched: Mapping[str, tuple[Any, Any]]
-    ours: Callable[[str], Any]
-    theirs: Mapping[str, Any]
+    cluster: Callable[[str], Any]
+    single: Mapping[str, Any]
     counts: Mapping[str, Sequence[Any]]
 
 
@@ -64,18 +64,18 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, np.ndarray) and value.dtype.kind != "O" else None
 
 
-def differ(ours: Any, theirs: Any, *, by_element: bool) -> tuple[bool, float]:
+def differ(cluster: Any, single: Any, *, by_element: bool) -> tuple[bool, float]:
     """Whether two arrays are bitwise equal, and their largest relative difference (infinite for other dims or NaN).
 
     `by_element`: relative to each element (but to no less than `SMALL`); otherwise to the largest of the array.
     """
-    if ours is None or theirs is None or ours.shape != theirs.shape:
+    if cluster is None or single is None or cluster.shape != single.shape:
         return False, float("inf")
-    if same_bits(ours, theirs):
+    if same_bits(cluster, single):
         return True, 0.0
-    largest = 0.0 if by_element else max(_largest(theirs), 1e-12)
+    largest = 0.0 if by_element else max(_largest(single), 1e-12)
     worst = 0.0
-    for a, b in chunks(ours, theirs):
+    for a, b in chunks(cluster, single):
         a, b = a.astype("float64"), b.astype("float64")
         if not (np.isfinite(a).all() and np.isfinite(b).all()):
             if not np.array_equal(a, b, equal_nan=True):
@@ -96,7 +96,7 @@ def _has_nan(value: Any) -> bool:
 
 
 def moved(value: Any, start: Any) -> float:
-    """By how much an element of a variable has changed at most; the largest element where there was no value."""
+    """The largest change of an element of a variable; the largest element where there was no value."""
     if value is None or value.dtype.kind not in "fiu":
         return 0.0
     if value is start:
@@ -109,30 +109,30 @@ def moved(value: Any, start: Any) -> float:
     return most if np.isfinite(most) else 0.0
 
 
-def same_in_doubles(ours: Any, theirs: Any, change: float, floor: float = 0.0) -> bool:
-    """Whether two arrays in double precision are what the same mathematics gives.
+def same_in_doubles(cluster: Any, single: Any, change: float, floor: float = 0.0) -> bool:
+    """Whether two arrays in double precision are equal up to rounding.
 
-    `change` is by how much the variable has changed so far, `floor` what may be rounding alone.
+    `change` is the largest change of the variable so far, `floor` an absolute tolerance.
     """
-    if ours is None or theirs is None or ours.shape != theirs.shape or ours.dtype != theirs.dtype:
-        return ours is None and theirs is None
-    if same_bits(ours, theirs):
+    if cluster is None or single is None or cluster.shape != single.shape or cluster.dtype != single.dtype:
+        return cluster is None and single is None
+    if same_bits(cluster, single):
         return True
-    allowed = OF_CHANGE * change + OF_VALUE * _largest(theirs) + floor
-    return all(bool((np.abs(a.astype("float64") - b) <= allowed).all()) for a, b in chunks(ours, theirs)) or bool(
-        np.array_equal(ours, theirs, equal_nan=ours.dtype.kind == "f")
+    allowed = OF_CHANGE * change + OF_VALUE * _largest(single) + floor
+    return all(bool((np.abs(a.astype("float64") - b) <= allowed).all()) for a, b in chunks(cluster, single)) or bool(
+        np.array_equal(cluster, single, equal_nan=cluster.dtype.kind == "f")
     )
 
 
 class _Line:
-    """The verdict on one variable, with `ROUGH` for a bound, as one step after the other is looked at."""
+    """The verdict on one variable, step by step, with the tolerance `ROUGH`."""
 
     def __init__(self, name: str, kind: str):
         self.verdict = Verdict(name, kind, BITWISE, 0.0, 0, -1, ROUGH)
 
-    def add(self, step: int, ours: Any, theirs: Any) -> None:
+    def add(self, step: int, cluster: Any, single: Any) -> None:
         result = self.verdict
-        same, difference = differ(plain(ours), plain(theirs), by_element=result.kind == "parameter")
+        same, difference = differ(plain(cluster), plain(single), by_element=result.kind == "parameter")
         if difference > result.worst:
             result = result._replace(worst=difference, worst_step=step)
         if result.first < 0 and difference > ROUGH:
@@ -143,21 +143,21 @@ class _Line:
 
 
 class _Metric:
-    """The verdict on what is kept for a metric: equal, or, as each trainer counts its share, equal in the sum."""
+    """The verdict on a variable for a metric: equal, or equal in the sum over trainers, which count their shares."""
 
     def __init__(self, name: str, start: Any):
         self.alike, self.sums = _Line(name, "metric"), _Line(name, "metric")
         self.start = plain(start)
         self.adds_up = True
 
-    def add(self, step: int, ours: Any, theirs: Any, parts: Sequence[Any]) -> None:
-        self.alike.add(step, ours, theirs)
-        start, wanted = self.start, plain(theirs)
+    def add(self, step: int, cluster: Any, single: Any, parts: Sequence[Any]) -> None:
+        self.alike.add(step, cluster, single)
+        start, wanted = self.start, plain(single)
         if start is not None and wanted is not None and start.shape != wanted.shape:  # other dims than the op gives it
             start = self.start = None if start.any() else np.zeros_like(wanted)
         self.adds_up &= start is not None and all(part is not None for part in parts)
         if self.adds_up and start is not None:
-            self.sums.add(step, start + sum(plain(part) - start for part in parts), theirs)
+            self.sums.add(step, start + sum(plain(part) - start for part in parts), single)
 
     @property
     def verdict(self) -> Verdict:
@@ -181,33 +181,33 @@ class Comparison:
         self.lines: dict[str, _Line] = {}
         self.metrics: dict[str, _Metric] = {}
         self.changed: dict[str, Any] = {}
-        """Of every parameter that programs update, which rows have changed at some time."""
+        """By parameter that programs update, the rows that have changed at some time."""
         self.no_numbers: dict[str, None] = {}
-        """What is NaN on the single machine: losses and results in any step, all else in the end."""
+        """The variables that are NaN on the single machine: losses and results in any step, others at the end."""
 
     def look(self, seen: Seen) -> None:
         """Compares what both sides have after a step."""
-        for label, (ours, theirs) in seen.fetched.items():
-            self.fetched[label].add(seen.step, ours, theirs)
-            if self.fetched[label].verdict.kind != "metric" and _has_nan(theirs):
+        for label, (cluster, single) in seen.fetched.items():
+            self.fetched[label].add(seen.step, cluster, single)
+            if self.fetched[label].verdict.kind != "metric" and _has_nan(single):
                 self.no_numbers[label] = None
         known = self.lines.keys() | self.metrics.keys()
-        for name in known or seen.theirs:
-            ours, theirs = seen.ours(name), seen.theirs.get(name)
-            if not known and ours is None:
+        for name in known or seen.single:
+            cluster, single = seen.cluster(name), seen.single.get(name)
+            if not known and cluster is None:
                 continue
             if name in self.workload.metrics:
                 line = self.metrics.setdefault(name, _Metric(name, self.start.get(name)))
-                line.add(seen.step, ours, theirs, seen.counts[name])
+                line.add(seen.step, cluster, single, seen.counts[name])
                 continue
             kind = "parameter" if name in self.parameters else "state"
-            self.lines.setdefault(name, _Line(name, kind)).add(seen.step, ours, theirs)
-            if seen.step == self.workload.steps and _has_nan(theirs):
+            self.lines.setdefault(name, _Line(name, kind)).add(seen.step, cluster, single)
+            if seen.step == self.workload.steps and _has_nan(single):
                 self.no_numbers[name] = None
         for name in self.updated & self.start.keys():
             start = self.start[name]
             rows = self.changed.setdefault(name, np.zeros(start.shape[:1] or (1,), "bool"))
-            now = seen.theirs[name]
+            now = seen.single[name]
             rows |= True if now.shape != start.shape else (now != start).reshape(len(rows), -1).any(1)
 
     def verdicts(self) -> list[Verdict]:
@@ -217,12 +217,12 @@ class Comparison:
         return [*(line.verdict for line in self.fetched.values()), *(lines[name].verdict for name in names)]
 
     def learnt(self) -> tuple[Learnt, ...]:
-        """What the steps have changed of every parameter that they update, at some time."""
+        """The changed rows of every parameter that the steps update."""
         return tuple(Learnt(name, int(rows.sum()), len(rows)) for name, rows in sorted(self.changed.items()))
 
 
 class PreciseComparison:
-    """Which of the differences in `verdicts` are none of rounding, as both sides are in double precision."""
+    """A comparison in double precision: which of the differences in `verdicts` are no rounding."""
 
     def __init__(self, workload: Workload, start: Snapshot, verdicts: Sequence[Verdict]):
         self.workload = workload
@@ -230,14 +230,14 @@ class PreciseComparison:
         self.verdicts = verdicts
         self.parameters = {var.name for var in workload.whole.parameters()}
         self.change: dict[str, float] = {}
-        """By how much each variable has changed at most."""
+        """The largest change of each variable."""
         self.bad: dict[Verdict, int] = {}
-        """The first step after which a variable was another one."""
+        """The first step after which a variable was different."""
 
     def look(self, seen: Seen) -> None:
         """Compares what both sides have after a step."""
         largest = {True: 0.0, False: 0.0}
-        for name, value in seen.theirs.items():
+        for name, value in seen.single.items():
             if name not in self.workload.metrics:
                 change, mine = moved(value, self.start.get(name)), name in self.parameters
                 largest[mine] = max(largest[mine], change)
@@ -246,18 +246,18 @@ class PreciseComparison:
             if item.kind == "metric" or item.equality == BITWISE or item in self.bad:
                 continue
             if item.kind in FETCHED:
-                ours, theirs = seen.fetched.get(item.name, (None, None))
-                alike = same_in_doubles(ours, theirs, moved(theirs, None), OF_STATES)
+                cluster, single = seen.fetched.get(item.name, (None, None))
+                alike = same_in_doubles(cluster, single, moved(single, None), OF_STATES)
             else:
                 mine = item.kind == "parameter"
                 floor = (OF_LARGEST if mine else OF_STATES) * largest[mine]
                 change = self.change.get(item.name, 0.0)
-                alike = same_in_doubles(seen.ours(item.name), seen.theirs.get(item.name), change, floor)
+                alike = same_in_doubles(seen.cluster(item.name), seen.single.get(item.name), change, floor)
             if not alike:
                 self.bad.setdefault(item, seen.step)
 
     def settled(self) -> list[Verdict]:
-        """The verdicts, where training in double precision says which differences are none of rounding."""
+        """The verdicts, with the results of double precision."""
         return [
             item
             if item.kind == "metric" or item.equality == BITWISE
@@ -271,7 +271,7 @@ class PreciseComparison:
 
 
 def _watched(workload: Workload) -> list[tuple[str, str, str]]:
-    """What is fetched: its program, what it is called, its name there."""
+    """The fetched variables: program, name in reports, and name in the program."""
     return [
         (owner, workload.label(owner, name), name)
         for owner, names in workload.watched.items()
@@ -280,8 +280,8 @@ def _watched(workload: Workload) -> list[tuple[str, str, str]]:
 
 
 def together(parts: Sequence[Any], weights: Sequence[float], whole: Any) -> tuple[Any, Any]:
-    """What trainers have fetched, as one value: their rows one after the other, or the mean of their values; and what
-    it is held against. Where nobody had rows there is nothing.
+    """The fetched values of trainers as one value: their rows one after the other, or the mean of their values; and the
+    value to compare it with. Both are empty where no trainer had rows.
     """
     values, wanted = [plain(part) for part in parts if part is not None], plain(whole)
     if not values:

@@ -80,10 +80,6 @@ def inputs_of(main: Program) -> list[Var]:
     return list(result.values())
 
 
-def _is_nested(var: Var) -> bool:
-    return var.tensor is not None and var.tensor.lod_level > 1
-
-
 class _Maker:
     """Makes inputs of a program that fit together."""
 
@@ -98,7 +94,11 @@ class _Maker:
         self.values: dict[int, int] = {}
         """The number of each symbol that counts rows of the batch, or another dim of an input."""
         given = self.uses.inputs.values()
-        flat = [known for var in inputs if (known := self.uses.inputs.get(var.name)) and not _is_nested(var)]
+        flat = [
+            known
+            for var in inputs
+            if (known := self.uses.inputs.get(var.name)) and not (var.tensor is not None and var.tensor.lod_level > 1)
+        ]
         self._set((known.lod.sequences if known.lod else known.dims[0] for known in flat if known.dims), batch)
         self.rows = frozenset(self.values)
         for (whole, cut), short in self.uses.shorter.items():

@@ -106,7 +106,7 @@ class Equations:
             self.known[symbol] = solved
 
     def key(self, lod: Lod) -> int:
-        """What tells a LoD apart from those that are not known to equal it."""
+        """What distinguishes a LoD from those that are not known to equal it."""
         key = lod.key
         while key in self.lods:
             key = self.lods[key]

@@ -20,7 +20,7 @@ from pstranspile.run.batch import joined
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.faults.scenario import Crash, Leave, Scenario
 from pstranspile.run.cluster.ledger import UpdateLedger
-from pstranspile.run.cluster.message import step_told
+from pstranspile.run.cluster.message import step_label
 from pstranspile.run.loss_rows import divided
 from pstranspile.run.scope import own_copy
 
@@ -40,7 +40,7 @@ class Faultless(NamedTuple):
 
 
 def check_faults(given: Given, faults: Scenario, sound: Faultless | None) -> Faulty:
-    """Runs a cluster with faults, and says what came of it.
+    """Runs a cluster with faults, and gives the outcome.
 
     `sound` is None for modes that promise no equality. Raises DiagnosticError, but not for a cluster that gets stuck.
     """
@@ -114,7 +114,7 @@ def _parameters(cluster: Cluster) -> Snapshot:
     return {name: own_copy(trainer.scope[name]) for name in result}
 
 
-def _never(_name: str, _ours: Any, _theirs: Any, _difference: float) -> bool:
+def _never(_name: str, _value: Any, _wanted: Any, _difference: float) -> bool:
     """What must have the same bytes is not the same if it differs."""
     return False
 
@@ -124,9 +124,9 @@ def _fitting(wanted: Snapshot, start: Snapshot) -> Alike:
     changes = {name: moved(plain(wanted[name]), plain(start.get(name))) for name in wanted}
     floor = OF_LARGEST * max(changes.values(), default=0.0)
 
-    def alike(name: str, ours: Any, theirs: Any, difference: float) -> bool:
-        wide = theirs is not None and theirs.dtype == "float64"
-        return same_in_doubles(ours, theirs, changes[name], floor) if wide else difference <= ROUGH
+    def alike(name: str, ours: Any, expected: Any, difference: float) -> bool:
+        wide = expected is not None and expected.dtype == "float64"
+        return same_in_doubles(ours, expected, changes[name], floor) if wide else difference <= ROUGH
 
     return alike
 
@@ -160,12 +160,12 @@ def _counted(
                 if books.applied.get((server.name, step))
             }
             if len(set(by_server.values())) > 1:
-                return f"a trainer crashed half-way through {step_told(step)}: some servers counted it, others did not"
+                return f"a trainer crashed half-way through {step_label(step)}: some servers counted it, others did not"
             result.append(next(iter(by_server.values()), frozenset[int]()))
         else:
             trainers = sums.get(step, set())
             if len(trainers) > 1:
-                return f"a trainer crashed half-way through {step_told(step)}: it took part in some operations only"
+                return f"a trainer crashed half-way through {step_label(step)}: it took part in some operations only"
             result.append(next(iter(trainers), frozenset[int]()))
     return result
 

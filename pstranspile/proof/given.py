@@ -30,7 +30,7 @@ class Given(NamedTuple):
         module = module_in_doubles(self.module, self.made.plan.trainers)
         made = compiled_in_doubles(self.made, module)
         of = self.workload
-        workload = Workload(module, of.text or None, of.steps, of.tell, of.shares)
+        workload = Workload(module, of.text or None, of.steps, of.progress, of.shares)
         given = self.feeds
         feeds = values_in_doubles(given) if isinstance(given, Mapping) else [values_in_doubles(step) for step in given]
         return Given(module, made, workload, feeds, values_in_doubles(self.init), self.seed)

@@ -46,7 +46,7 @@ class Ledger:
             self.seen[message.trainer, message.variable] = self.updates[message.variable]
 
     def result(self) -> Applied:
-        """What came of the gradients of the plans: those that were applied exactly once count as applied."""
+        """The outcome of the gradients of the plans: those that were applied exactly once count as applied."""
         sent = [key for key, message in self.sent.items() if message.variable in self.parameter_of]
         ages = self.staleness
         once = sum(self.taken[key] == 1 for key in sent)

@@ -26,7 +26,7 @@ def made_feeds(workload: Workload, batch: int, seed: int, shares: int) -> dict[s
 
 
 def unstarted(module: Module, workload: Workload, init: Mapping[str, Any]) -> dict[str, Any]:
-    """Zeros for what is kept for metrics only and has no start: scripts reset it beside the start-up program."""
+    """Zeros for variables for metrics only that have no initial value: scripts reset these themselves."""
     started = {name for op in module[STARTUP].main_block.ops for name in op.output_names}
     result: dict[str, Any] = {}
     for name in sorted(workload.metrics - started - init.keys()):
@@ -39,7 +39,7 @@ def unstarted(module: Module, workload: Workload, init: Mapping[str, Any]) -> di
 
 @contextmanager
 def naming_inputs(workload: Workload, *, made: bool) -> Generator[None, None, None]:
-    """Where an op fails on data that were made, tells which inputs it works on, so that they can be given."""
+    """Where an op fails on made data, names the inputs that it depends on, so that they can be given."""
     try:
         yield
     except DiagnosticError as problem:
@@ -53,8 +53,8 @@ def _with_inputs(workload: Workload, problem: Diagnostic) -> Diagnostic:
         for index, op in enumerate(program.main_block.ops):
             if problem.subject == subject_of(op):
                 names = _reached(program, index, op)
-                told = ", ".join(f"%{name}" for name in names[:8]) + (", ..." if len(names) > 8 else "")
-                note = Note(f"the data were made and do not suit it; give those of its inputs with --feed: {told}")
+                named = ", ".join(f"%{name}" for name in names[:8]) + (", ..." if len(names) > 8 else "")
+                note = Note(f"the data were made and do not suit it; give those of its inputs with --feed: {named}")
                 return problem._replace(notes=(*problem.notes, note)) if names else problem
     return problem
 

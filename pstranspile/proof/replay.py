@@ -1,8 +1,8 @@
-"""Every step of every machine, held to the source program at the values that the machines had before it.
+"""A replay: the comparison of every step of every machine with the source program, from the values before the step.
 
-A run may go anywhere: rounding is amplified, trainers are ahead of each other, shares are not the whole. A single step
-may not: from the values before it, the source program says what comes next, and that is what must be there. So a
-difference is found where it is made, in every mode; in double precision, with next to no bounds.
+The results of whole runs may differ: rounding is amplified, trainers are ahead of each other, shares are not the whole.
+A single step may not: the source program determines its result from the values before it. So a difference is detected
+in the step that makes it, in every mode; in double precision, with very small tolerances.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from pstranspile.run.scope import own_copy
 from pstranspile.values import NUMPY_TYPES, LoDTensor
 
 PRECISE = 1e-12
-"""The part of a value, and of the largest change in a step, by which doubles of the same maths may differ."""
+"""The tolerance for doubles, relative to a value and to the largest change in a step."""
 
 LATE = 1e-9
-"""The part of a machine's largest change in a step that rounding may make, where trainers scale before they add up."""
+"""The tolerance relative to a machine's largest change in a step, where trainers scale before they add up."""
 
-LEFT_ALONE = "a server leaves its slice alone in a step that brings no rows of it; one machine updates the table"
+NO_ROWS = "a server leaves its slice alone in a step that brings no rows of it; one machine updates the table"
 OWN_NORM = "each server uses the norm of its own slice"
 COUNTS = "the servers count the steps of all trainers from 0, and may be ahead of a single machine"
 BY_ID = "the servers update a distributed lookup table by sgd with the sum of the trainers' gradients"
 
 
 class Replay(ABC):
-    """Holds a cluster to its source, window by window: `begin` looks at all machines, `hold` at what has become of it.
+    """Compares a cluster with its source step by step: `begin` takes the values of all machines, `hold` compares.
 
-    `problems` says what does not fit, in words.
+    `problems` describes the differences.
     """
 
     waits = True
@@ -60,7 +60,7 @@ class Replay(ABC):
         self.halves: dict[str, Halves] = halves_of(self.made, self.workload)
         self.problems: list[str] = []
         self.shown: dict[str, str] = {}
-        """Parameters whose updates on servers are others than the source's, and why: so they fit."""
+        """The parameters whose updates on servers differ from the source by design, and why."""
         self.updates = {name: SliceUpdates(h, self.layout, self.seed) for name, h in self.halves.items() if h.facts}
         self.scopes = scopes_of(cluster)
         self.feeds = [trainer.feed for trainer in cluster.trainers]
@@ -75,25 +75,24 @@ class Replay(ABC):
     # what machines hold
 
     def live(self) -> dict[Place, Value]:
-        """What every machine keeps from step to step, as it is now; of large tables all rows."""
+        """The persistable values of every machine now; of large tables all rows."""
         scopes = self.scopes
         held = {place: whole_in(scopes[place[0]].get(place[1]), scopes[place[0]]) for place in self.origin}
         return {place: value for place, value in held.items() if value is not None}
 
     def look(self, wanted: MachineValues) -> None:
-        """Keeps what every machine has from step to step for the next one; what is as `wanted` or before is not copied.
-
-        Nothing is left of these.
+        """Takes the persistable values of every machine for the next step. Values that equal those in `wanted` or those
+        before are moved from there instead of copied, so both are empty afterwards.
         """
         self.before = values_kept(self.layout, self.origin, self.live(), [wanted, self.before], self.start)
 
     def begin(self, start: Snapshot) -> None:
-        """Before the first step: every machine must hold what a single machine starts with."""
+        """Checks before the first step that every machine has the initial values of a single machine."""
         self.start = start
         self.look(MachineValues(self.origin, {n: v for n, v in start.items() if self._sized(n, v)}))
         counters = {name for plan in self.plans for counter in plan.counters for name in (counter.name, *counter.own)}
         self.shown.update((counter.name, COUNTS) for plan in self.plans for counter in plan.counters)
-        for updates in () if self.waits else self.updates.values():  # servers work rates out before they are asked
+        for updates in () if self.waits else self.updates.values():  # servers compute rates before the first gradient
             ops = updates.half.program.main_block.ops
             counters.update(name for i in updates.rate_ops() for name in ops[i].output_names)
         own = {name for plan in self.plans for counter in plan.counters for name in counter.own}
@@ -101,16 +100,16 @@ class Replay(ABC):
             placed, part = self.origin[place]
             wanted = start.get(placed.name)
             if placed.name in own and not close(value, np.ones_like(value)):
-                self.tell(0, place, "does not start to count with 1")
+                self.note(0, place, "does not start to count with 1")
             numbers = plain(value) if placed.name in counters else None  # scopes of a block have none
             if numbers is not None and numbers.dtype != NUMPY_TYPES[placed.dtype]:
-                self.tell(0, place, f"is {numbers.dtype}, not {placed.dtype.text}")
+                self.note(0, place, f"is {numbers.dtype}, not {placed.dtype.text}")
             if wanted is None or placed.table or placed.name in counters:
                 continue
             started = part.shape == placed.shape and wanted.shape == placed.started
             sized = started or self._sized(placed.name, wanted)
             if not sized or not close(value, part_of(placed, part, wanted)):
-                self.tell(0, place, "does not start as on a single machine")
+                self.note(0, place, "does not start as on a single machine")
 
     def _sized(self, name: str, value: Any) -> bool:
         """Whether a value has as many elements as a variable of the job."""
@@ -123,13 +122,13 @@ class Replay(ABC):
         return [half.plan for half in self.halves.values() if half.plan is not None] or [self.made.plan]
 
     def values_of(self, machine: str, names: Iterable[str]) -> dict[str, Value]:
-        """What a machine held of variables before the step, under the names of the source."""
+        """The values of variables on a machine before the step, under the names of the source."""
         held = {name: self.origin.get((machine, name)) for name in names}
         own = [name for name, result in held.items() if result is not None and result[0].name == name]
         return {name: value for name in own if (value := self.before.get((machine, name))) is not None}
 
     def whole(self, names: Iterable[str]) -> dict[str, Value]:
-        """What the servers held of variables before the step, put together."""
+        """The whole values of variables on the servers before the step."""
         result: dict[str, Value] = {}
         for name in names:
             placed = self.layout.variables.get(name)
@@ -145,13 +144,13 @@ class Replay(ABC):
     # one step
 
     def hold(self, step: int) -> None:
-        """Compares every machine with what the source program makes of the step (counted from 0)."""
+        """Compares every machine with the source program after the step (counted from 0)."""
         now = self.live()
         name = self.workload.turns.program(step)
         wanted = self.expected(self.halves[name], step)
         wrong = self._misfits(now, wanted)
         for place in self.unexplained(wrong, now, wanted, step) if wrong else ():
-            self.tell(step + 1, place, "is not what the source program makes of the values before the step")
+            self.note(step + 1, place, "is not what the source program makes of the values before the step")
         self.look(wanted)
 
     def _misfits(self, now: Mapping[Place, Value], wanted: Mapping[Place, Value]) -> list[Place]:
@@ -165,27 +164,27 @@ class Replay(ABC):
         return [p for p in places if not self.fits(p, now[p], wanted[p], floors.get(p[0], 0.0))]
 
     def _by_row(self, place: Place) -> bool:
-        """Whether a machine keeps something for each row that exists of a large table, which no ops of the source say:
-        it is compared with the single machine's alone.
+        """Whether a value is kept for each existing row of a large table. The source has no ops for it, so it is only
+        compared with the single machine.
         """
         return isinstance(self.scopes[place[0]].get(place[1]), LargeTable | TableState)
 
     def fits(self, place: Place, value: Value, wanted: Value, floor: float = 0.0) -> bool:
-        """Whether a machine's value is what is wanted."""
+        """Whether a machine's value is the expected one."""
         return same_arrays(value, wanted) or close(value, wanted, self.before.get(place), floor)
 
     @abstractmethod
     def end(self) -> None:
-        """After the last step, when all trainers have left."""
+        """Checks after the last step, when all trainers have left."""
 
     @abstractmethod
     def expected(self, half: Halves, step: int) -> MachineValues:
-        """What every machine must hold after a step."""
+        """The expected values of every machine after a step."""
 
     def unexplained(
         self, wrong: list[Place], now: Mapping[Place, Value], wanted: MachineValues, step: int
     ) -> list[Place]:
-        """What is still wrong when what the mode does otherwise by its meaning is taken away."""
+        """The differences that are not by design of the mode."""
         return wrong
 
     def share(
@@ -196,8 +195,8 @@ class Replay(ABC):
         remote: Mapping[str, Value] | None = None,
         given: Mapping[int, Mapping[str, Value]] = EMPTY,
     ) -> Evaluation:
-        """The first half on a trainer's share, with the values that it holds, and those on servers that it does not.
-        Before some ops (by index) it is `given` others.
+        """The first half on a trainer's share, with the trainer's values, and those of servers that it lacks. Before
+        some ops (by index) variables get the `given` values.
         """
         names = kept_of(half, (*half.first, *half.second))
         own = self.values_of(f"trainer_{trainer}", names)
@@ -209,35 +208,35 @@ class Replay(ABC):
         return run.without(half.first) if self.waits else run
 
     def _needed(self, half: Halves, trainer: int, step: int) -> set[str]:
-        """What is asked of a trainer's share after the first half."""
+        """The variables that are needed after the first half on a trainer's share."""
         held = {name for machine, name in self.origin if machine == f"trainer_{trainer}"}
         return {*kept_after_first(half), *held, *self.cluster.trainers[trainer].results[step].values}
 
     def results(self, run: Evaluation, trainer: int, step: int) -> None:
-        """Compares what a trainer has fetched in a step."""
+        """Compares the values that a trainer has fetched in a step."""
         for name, value in self.cluster.trainers[trainer].results[step].values.items():
             wanted = run[name]
             if wanted is not None and not close(value, wanted):
-                self.tell(step + 1, (f"trainer_{trainer}", name), "is fetched with another value than the source makes")
+                self.note(step + 1, (f"trainer_{trainer}", name), "is fetched with another value than the source makes")
 
     def kept(self, result: MutableMapping[Place, Value], run: Evaluation, machine: str) -> None:
-        """Notes what a run has made of the variables of a trainer."""
+        """Takes the values of a trainer's variables from a run."""
         for place in [place for place in result if place[0] == machine]:
             value = run[place[1]]
             if value is not None and value is not run.lent.get(place[1]):
                 owner = isinstance(value, np.ndarray) and value.flags.owndata
                 result[place] = value if owner else own_copy(value)
 
-    def tell(self, step: int, place: Place, what: str) -> None:
+    def note(self, step: int, place: Place, what: str) -> None:
         """Notes a difference."""
         self.problems.append(f"step {step}: %{place[1]} on {place[0]} {what}")
 
 
-def close(ours: Value, theirs: Value, before: Value = None, floor: float = 0.0) -> bool:
-    """Whether a value is another one, up to rounding of itself and of its largest change, and to `floor`."""
-    if isinstance(ours, LoDTensor) and isinstance(theirs, LoDTensor) and ours.lod != theirs.lod:
+def close(value: Value, wanted: Value, before: Value = None, floor: float = 0.0) -> bool:
+    """Whether a value is the wanted one, up to rounding of the value and of its largest change, and to `floor`."""
+    if isinstance(value, LoDTensor) and isinstance(wanted, LoDTensor) and value.lod != wanted.lod:
         return False
-    a, b, c = (plain(value) for value in (ours, theirs, before))
+    a, b, c = map(plain, (value, wanted, before))
     if a is None or b is None or a.shape != b.shape:
         return a is None and b is None
     if a.dtype != b.dtype:

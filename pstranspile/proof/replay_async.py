@@ -14,7 +14,7 @@ from pstranspile.plan.plan import Plan
 from pstranspile.proof.given import Given
 from pstranspile.proof.halves import Evaluation, Halves
 from pstranspile.proof.machine_values import MachineValues, Place
-from pstranspile.proof.replay import BY_ID, LEFT_ALONE, OWN_NORM, close
+from pstranspile.proof.replay import BY_ID, NO_ROWS, OWN_NORM, close
 from pstranspile.proof.replay_events import ANSWERED, Event, EventReplay
 from pstranspile.proof.slices import Owned, SliceUpdates, owned_slices, piece_of
 from pstranspile.run.cluster.cluster import Cluster
@@ -76,7 +76,7 @@ class AsyncReplay(EventReplay):
         run = updates.apply_whole(self.before, owned, whole, gradient, step, counters)
         for source, place in updates.written(owned).items():
             if not close(changed[place], part_of(*self.origin[place], run[source]), self.before[place]):
-                self.shown[name] = LEFT_ALONE if left else OWN_NORM
+                self.shown[name] = NO_ROWS if left else OWN_NORM
 
     def counted(self, server: str, by_step: Mapping[str, Value]) -> dict[str, Value]:
         """What schedules begin with on a server: the steps of all trainers so far, from 0."""
@@ -267,24 +267,26 @@ class _Window:
         """Everything must have been sent, and fetched anew, once; a trainer without rows makes no step."""
         if self.run(trainer).idle:
             return
-        told = self.replay.problems
+        problems = self.replay.problems
         who = f"step {self.step + 1}: trainer_{trainer}"
         for owned in owned_slices(_plan(self.half)) if self.half.facts is not None else ():
             sent = owned.server, _plan(self.half).sent_name(owned.slice, trainer)
             count = self.applied[trainer, sent]
             if count != 1:
-                told.append(f"{who}'s gradient %{sent[1]} came to {owned.server} {count} times")
+                problems.append(f"{who}'s gradient %{sent[1]} came to {owned.server} {count} times")
             fetched = self.fetched.get(trainer, {})
             home = owned.server, owned.slice.name
             if not owned.parameter.prefetched and home not in fetched:
-                told.append(f"{who} did not fetch %{owned.slice.name} from {owned.server}")
+                problems.append(f"{who} did not fetch %{owned.slice.name} from {owned.server}")
             elif not owned.parameter.prefetched and not self.applied_before[trainer, home]:
-                told.append(f"{who} fetched %{owned.slice.name} from {owned.server} before its own gradient was in it")
+                problems.append(
+                    f"{who} fetched %{owned.slice.name} from {owned.server} before its own gradient was in it"
+                )
         if self.half.facts is not None:
             for counter in _plan(self.half).counters:
                 for server in self.replay.servers:
                     if self.noticed[trainer, (server, counter.own[trainer])] != 1:
-                        told.append(f"{who} did not tell {server} of its step once in %{counter.own[trainer]}")
+                        problems.append(f"{who} did not tell {server} of its step once in %{counter.own[trainer]}")
 
     def _count(self, result: dict[Place, Value]) -> None:
         """The counters of schedules, and those of every trainer on a server."""

@@ -1,4 +1,4 @@
-"""Runs held to the source in the order in which servers took messages."""
+"""Replays of runs in the order in which servers took messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ANSWERED = (GET, GET_NOW, GET_ROWS)
 
 
 class Event(NamedTuple):
-    """A message that a server took: its kind, the server, the variable, and for which trainer it came."""
+    """A message that a server took: its kind, the server, the variable, and the trainer."""
 
     kind: str
     server: str
@@ -43,6 +43,6 @@ class EventReplay(Replay):
             self.events.append(Event(message.kind, message.target, message.variable, message.trainer, payload))
 
     def taken(self) -> list[Event]:
-        """The events since it was asked for last."""
+        """The events since the last call."""
         events, self.events = self.events, []
         return events

@@ -1,4 +1,4 @@
-"""Geo-SGD held to the source: steps of trainers on their own, and what they exchange, in the order it was delivered."""
+"""Replays of geo-SGD: local steps of trainers, and their exchanges in the order of delivery."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from pstranspile.values import SelectedRows
 
 
 class GeoReplay(EventReplay):
-    """Trainers that learn on their own, and servers that add up what they have learnt."""
+    """A replay of trainers that train locally, and servers that add up their changes."""
 
     def begin(self, start: Mapping[str, Value]) -> None:
-        """Before the first step: what trainers have counts as exchanged."""
+        """Checks before the first step. The initial values of trainers count as exchanged."""
         super().begin(start)
         self.taken()
         names = {owned.parameter.name for owned in self.slices.values()}
@@ -37,7 +37,7 @@ class GeoReplay(EventReplay):
         self.deltas = {(owned.server, delta_name(owned.slice.name)): owned for owned in self.slices.values()}
 
     def expected(self, half: Halves, step: int) -> MachineValues:
-        """What every machine must hold after the step."""
+        """The expected values of every machine after the step."""
         result = dict(self.before)
         for trainer in self.trainers:
             run = self.share(half, trainer, step)
@@ -55,13 +55,13 @@ class GeoReplay(EventReplay):
         return MachineValues(self.origin, own=result)
 
     def end(self) -> None:
-        """When trainers leave, they send what they have learnt since the last exchange."""
+        """Checks the exchange at the end: trainers that leave send their changes since the last exchange."""
         result = dict(self.before)
         self._exchange(result, due=self.since > 0, step=self.workload.steps)
         now = self.live()
         for place, value in result.items():
             if place in now and not self.fits(place, now[place], value):
-                self.tell(self.workload.steps, place, "does not end as what trainers have learnt comes to")
+                self.note(self.workload.steps, place, "does not end as what trainers have learnt comes to")
 
     def _exchange(self, result: dict[Place, Value], *, due: bool, step: int) -> None:
         sent: Counter[tuple[int, Place]] = Counter()
@@ -85,7 +85,7 @@ class GeoReplay(EventReplay):
             self.since = 0
 
     def _delta(self, result: Mapping[Place, Value], deltas: dict[Any, Value], trainer: int, name: str) -> Any:
-        """What a trainer has learnt of a parameter since the last exchange, its share of it; noted as exchanged."""
+        """A trainer's share of the change of a parameter since the last exchange; it counts as exchanged then."""
         if (trainer, name) not in deltas:
             old = self.old[trainer, name]
             delta = (result[f"trainer_{trainer}", name] - old) / old.dtype.type(len(self.trainers))
@@ -99,7 +99,7 @@ class GeoReplay(EventReplay):
         return deltas[trainer, name]
 
     def _take_over(self, result: dict[Place, Value], trainer: int, owned: Owned, value: Value) -> None:
-        """A trainer adds what others have changed."""
+        """Adds the changes of other trainers to a trainer's value."""
         place = f"trainer_{trainer}", owned.parameter.name
         train = own_copy(result[place])
         here = slice(owned.slice.start, owned.slice.stop)
@@ -115,5 +115,5 @@ class GeoReplay(EventReplay):
                 count = sent[trainer, place]
                 fetched = place in got.get(trainer, {})
                 if count != wanted or (fetched != due and step < self.workload.steps):  # at the end nobody needs it
-                    told = f"{owned.slice.name} {count} times" + ("" if fetched else ", and did not fetch it")
-                    self.problems.append(f"step {step}: trainer_{trainer} sent what it learnt of %{told}")
+                    what = f"{owned.slice.name} {count} times" + ("" if fetched else ", and did not fetch it")
+                    self.problems.append(f"step {step}: trainer_{trainer} sent what it learnt of %{what}")

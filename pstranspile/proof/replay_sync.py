@@ -1,4 +1,4 @@
-"""Steps in which machines wait for each other, held to the source: gradients are combined before the second half."""
+"""Replays of synchronous steps, in which gradients are combined before the second half."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pstranspile.plan.plan import PlannedParameter
 from pstranspile.proof.given import Given
 from pstranspile.proof.halves import Evaluation, Halves, combined, kept_of
 from pstranspile.proof.machine_values import MachineValues, Place
-from pstranspile.proof.replay import BY_ID, LEFT_ALONE, OWN_NORM, Replay
+from pstranspile.proof.replay import BY_ID, NO_ROWS, OWN_NORM, Replay
 from pstranspile.proof.slices import SliceUpdates, owned_slices, piece_of
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.seeds import nothing_of
@@ -19,7 +19,7 @@ from pstranspile.values import SelectedRows
 
 
 class SyncReplay(Replay):
-    """Trainers that combine their gradients, through servers or among themselves, or average their parameters."""
+    """A replay of trainers that combine gradients, through servers or rings, or average their parameters."""
 
     def __init__(self, given: Given, cluster: Cluster):
         super().__init__(given, cluster)
@@ -30,7 +30,7 @@ class SyncReplay(Replay):
         """The parameters that trainers average instead of gradients."""
 
     def expected(self, half: Halves, step: int) -> MachineValues:
-        """What every machine must hold after a step."""
+        """The expected values of every machine after a step."""
         result = self.before.copy()
         runs = self._runs(half, step)
         for trainer, run in enumerate(runs):
@@ -43,13 +43,13 @@ class SyncReplay(Replay):
         return result
 
     def end(self) -> None:
-        """Machines that wait for each other have nothing left to do."""
+        """Checks nothing: synchronous machines have nothing left to do."""
 
     def _runs(self, half: Halves, step: int) -> list[Evaluation]:
         return [self.share(half, trainer, step) for trainer in range(len(self.feeds))]
 
     def _on_trainers(self, result: MachineValues, half: Halves, runs: list[Evaluation]) -> None:
-        """The second half on every trainer: of the mean gradients, or, where parameters are averaged, of its own."""
+        """The second half on every trainer: with the mean gradients, or, where parameters are averaged, its own."""
         gradients = {} if self.averages else _means(half, runs)
         for trainer, run in enumerate(runs):
             self.kept(result, _finished(half, run, gradients), f"trainer_{trainer}")
@@ -64,7 +64,7 @@ class SyncReplay(Replay):
                     result[snapshot] = mean
 
     def _on_servers(self, result: MachineValues, half: Halves, runs: list[Evaluation], step: int) -> None:
-        """The second half on the whole of what the servers hold."""
+        """The second half on the whole variables of the servers."""
         gradients = _means(half, runs)
         self.rows = {name: value for name, value in gradients.items() if isinstance(value, SelectedRows)}
         values = self.whole(kept_of(half, half.second))
@@ -93,13 +93,14 @@ class SyncReplay(Replay):
                 rate, updates = run[table.learning_rate], self.updates[self.workload.turns.program(step)]
                 result[place] = updates.update_table(self.before[place], total, rate, number)
 
-    # what servers do otherwise
+    # differences by design
 
     def unexplained(
         self, wrong: list[Place], now: Mapping[Place, Value], wanted: MachineValues, step: int
     ) -> list[Place]:
-        """What is still wrong when servers update the slices of a parameter one by one, as if each were the whole, and
-        leave alone those that a step brings no rows of. Notes for which parameters that is the reason.
+        """The differences that remain if servers update the slices of a parameter separately, as if each were a whole
+        parameter, and do not update slices without rows in the step. Records the parameters for which that is the
+        reason.
         """
         updates = self.updates.get(self.workload.turns.program(step))
         if updates is None or updates.half.plan is None or not self.made.plan.pservers:
@@ -113,12 +114,12 @@ class SyncReplay(Replay):
                 gradients = _means(updates.half, self._runs(updates.half, step))
             other, left = self._sliced(parameter, gradients[parameter.gradient], updates, step)
             if all(self.fits(place, now[place], value) for place, value in other.items() if place in now):
-                self.shown[parameter.name] = LEFT_ALONE if left else OWN_NORM
+                self.shown[parameter.name] = NO_ROWS if left else OWN_NORM
                 bad -= places
         return [place for place in wrong if place in bad]
 
     def _places(self, parameter: PlannedParameter, updates: SliceUpdates) -> set[Place]:
-        """Where the update of a parameter shows."""
+        """The places that the update of a parameter changes."""
         assert updates.half.plan is not None
         owned = [part for part in owned_slices(updates.half.plan) if part.parameter is parameter]
         trainers = {(f"trainer_{i}", parameter.name) for i in range(len(self.feeds))}
@@ -127,7 +128,7 @@ class SyncReplay(Replay):
     def _sliced(
         self, parameter: PlannedParameter, gradient: Value, updates: SliceUpdates, step: int
     ) -> tuple[dict[Place, Value], bool]:
-        """What machines hold when slices are updated one by one, and whether some are left alone."""
+        """The values of machines when slices are updated separately, and whether slices without rows are left out."""
         assert updates.half.plan is not None
         result: dict[Place, Value] = {}
         parts: list[Value] = []
@@ -143,7 +144,7 @@ class SyncReplay(Replay):
 
 
 def _means(half: Halves, runs: list[Evaluation]) -> dict[str, Value]:
-    """The mean of the trainers' gradients, by name, which take them with it; those without rows have zeros."""
+    """The mean of the trainers' gradients by name. It takes them out of the runs; trainers without rows have zeros."""
     result: dict[str, Value] = {}
     for gradient in dict.fromkeys(half.sent.values()):
         values = [value for run in runs if (value := run.take(gradient)) is not None]

@@ -1,4 +1,4 @@
-"""Which replay a mode needs, and a whole run held to the source by it."""
+"""The replay of each mode, and a run of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pstranspile.run.cluster.faults.scenario import Scenario
 
 
 def replay_of(given: Given, cluster: Cluster) -> Replay:
-    """What holds the steps of a job's machines to the source; to be made before the cluster starts."""
+    """The replay for a job's mode. It must be made before the cluster starts."""
     plan = given.made.plan
     if plan.geo is not None:
         return GeoReplay(given, cluster)
@@ -28,8 +28,8 @@ def replay_of(given: Given, cluster: Cluster) -> Replay:
 
 
 class ReplayResult(NamedTuple):
-    """What came of holding a cluster's steps to the source: `problems` in words, and what servers do otherwise by their
-    meaning, as it was `shown`. The `verdicts` are on both sides as they are in this precision.
+    """The result of a replay: `problems` in words, and the differences by design that were `shown`. The `verdicts` are
+    those of this precision.
     """
 
     problems: Sequence[str]
@@ -38,7 +38,7 @@ class ReplayResult(NamedTuple):
 
 
 def held_to_source(given: Given, verdicts: Sequence[Verdict] | None, faults: Scenario | None = None) -> ReplayResult:
-    """Holds every step of a cluster to the source, and settles `verdicts` on both sides, if there are any to settle."""
+    """Replays every step of a cluster against the source, and settles `verdicts` on both sides, if there are any."""
     single, cluster = SingleMachine(given), start_cluster(given, faults=faults)
     replay, precise = replay_of(given, cluster), PreciseComparison(given.workload, single.start, verdicts or ())
     values = ClusterValues(given.made, cluster, single.start)

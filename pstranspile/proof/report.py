@@ -68,7 +68,7 @@ class Away(NamedTuple):
 
 
 class Faulty(NamedTuple):
-    """What came of a run with faults.
+    """The outcome of a run with faults.
 
     `told` says what happened, `stuck` what each machine waited for if the cluster could not go on, `wrong` which
     gradients were lost, doubled, or applied in another step. `equality` is how the parameters at the end compare with
@@ -77,7 +77,7 @@ class Faulty(NamedTuple):
     """
 
     scenario: str
-    told: tuple[str, ...]
+    named: tuple[str, ...]
     stuck: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
     away: tuple[Away, ...] = ()
@@ -125,7 +125,7 @@ class Report(NamedTuple):
     not_run: tuple[str, ...] = ()
     """The programs of the module that no step ran."""
     faulty: Faulty | None = None
-    """What came of a run with faults, if one was asked for."""
+    """The outcome of a run with faults, if one was asked for."""
     learnt: tuple[Learnt, ...] = ()
     """What a single machine has changed, of every parameter that the programs update: nothing is shown of the rest."""
     single_precision: str = ""
@@ -133,10 +133,10 @@ class Report(NamedTuple):
     wrong: tuple[str, ...] = ()
     """Where a step of a machine is not what the source program makes of the values that the machines had before it."""
     shares: str = ""
-    """What is to be told of trainers whose losses are means over different numbers of rows."""
+    """A sentence about trainers whose losses are means over different numbers of rows."""
 
     no_numbers: tuple[str, ...] = ()
-    """What is NaN on the single machine, so that it says nothing whether the cluster has the same."""
+    """Variables that are NaN on the single machine, so that they show nothing about the cluster."""
     whole: tuple[str, ...] = ()
     """The inputs, if all declare their batch size, so that every trainer was given the same data."""
 
@@ -204,9 +204,9 @@ def _conclusion(report: Report) -> list[str]:
     if len(report.wrong) > SHOWN:
         lines.append(f"WRONG: and {len(report.wrong) - SHOWN} more")
     if report.whole:
-        told = ", ".join(f"%{name}" for name in report.whole[:SHOWN]) + (", ..." if len(report.whole) > SHOWN else "")
+        named = ", ".join(f"%{name}" for name in report.whole[:SHOWN]) + (", ..." if len(report.whole) > SHOWN else "")
         lines.append(
-            f"every trainer was given the same data: {told} declare{'s' * (len(report.whole) == 1)} the batch size"
+            f"every trainer was given the same data: {named} declare{'s' * (len(report.whole) == 1)} the batch size"
         )
     if report.no_numbers:
         more = f" and {len(report.no_numbers) - SHOWN} more" if len(report.no_numbers) > SHOWN else ""
@@ -230,7 +230,7 @@ def _conclusion(report: Report) -> list[str]:
     for cause in report.causes:
         where = f"{cause.location}: " if cause.location else ""
         lines.append(f"{where}{cause.op_type} makes %{cause.variable} differ: {cause.why}")
-    lines += _faults_told(report.faulty) if report.faulty is not None else ()
+    lines += _fault_lines(report.faulty) if report.faulty is not None else ()
     return [*lines, _last_line(report)]
 
 
@@ -268,9 +268,9 @@ def _not_learnt(learnt: Sequence[Learnt]) -> Iterator[str]:
             yield f"{item.changed} of {item.rows} rows of %{item.parameter} changed; nothing is shown of the others"
 
 
-def _faults_told(result: Faulty) -> list[str]:
-    """What happened with faults, and what came of it."""
-    lines = ["with faults:", *(f"  {line}" for line in result.told)]
+def _fault_lines(result: Faulty) -> list[str]:
+    """The lines about a run with faults."""
+    lines = ["with faults:", *(f"  {line}" for line in result.named)]
     if result.stuck:
         return [*lines, "  STUCK: no machine can go on", *(f"  {line}" for line in result.stuck)]
     lines += [f"  WRONG: {line}" for line in result.wrong[:SHOWN]]

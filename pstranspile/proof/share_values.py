@@ -92,7 +92,7 @@ def same_rows(whole: Any, shares: Sequence[Any], *, gradient: bool) -> bool:
 
 
 def forced_parts(whole: Any, shares: Sequence[Any], *, gradient: bool) -> list[Value] | None:
-    """What shares must have so that they fit a value on the whole; None if that can't be said."""
+    """The dims of shares that fit a value on the whole; None if they are not known."""
     if isinstance(whole, SelectedRows):
         return [whole for _ in shares]
     value, parts = plain(whole), [plain(share) for share in shares]

@@ -1,4 +1,4 @@
-"""The update of one slice of a parameter on its server, as the source program's optimizer says."""
+"""The update of one slice of a parameter on its server, by the optimizer of the source program."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def train_both(
     cluster.start()
     if replay is not None:
         replay.begin(single.start)
-    for step in workload.each_step("both sides: step" if replay is None else "held to the source: step"):
+    for step in workload.steps_of_run("both sides: step" if replay is None else "held to the source: step"):
         fed = [trainer.feed(step) for trainer in cluster.trainers]
         wanted = single.train(step) if look is not None else {}
         give_back_freed_memory()

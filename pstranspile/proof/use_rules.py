@@ -115,7 +115,7 @@ _END = 1 << 20
 
 
 def _limits(uses: Uses, op: Op, which: str, dims: Sequence[Term]) -> list[int | None]:
-    """Where a slice starts or ends in each of its dims, from the end if below 0; None where that can't be told."""
+    """Where a slice starts or ends in each of its dims, from the end if below 0; None where that is not known."""
     names = op.inputs.get(f"{which}sTensorList", ())
     if op.input(f"{which}sTensor"):
         return [None] * len(dims)

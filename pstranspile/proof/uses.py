@@ -39,7 +39,7 @@ _OWN_ROWS = frozenset(
 
 
 Made: TypeAlias = "Mapping[str, Known] | None"
-"""What is known of the outputs of an op; of the others, its shape rule or what they declare says enough."""
+"""Facts about the outputs of an op; for other outputs, shape rules and declarations suffice."""
 
 Rule: TypeAlias = "Callable[[Uses, Op], Made]"
 
@@ -138,16 +138,16 @@ class Uses:
                     self.known[name] = made
 
     def _ruled(self, op: Op) -> dict[str, Known]:
-        """What the rule of an op says of its outputs."""
+        """The facts that the rule of an op gives about its outputs."""
         try:
             return dict(self.rules_of[op.type](self, op) or {})
-        except (IndexError, ZeroDivisionError):  # an attribute names a dim that there is not; the run will tell
+        except (IndexError, ZeroDivisionError):  # an attribute names a missing dim; the run will report it
             return {}
 
     # what rules use
 
     def of(self, name: str | None) -> Known | None:
-        """What is known of a variable; parameters and what is made of numbers alone have their declared dims."""
+        """Facts about a variable; parameters and results of constants have their declared dims."""
         if not name:
             return None
         known = self.known.get(name)
@@ -177,7 +177,7 @@ class Uses:
             first = first or known
 
     def _inferred(self, op: Op, block: int) -> dict[str, Known]:
-        """What the shape rule of an op says of its outputs, tried with a prime number in the place of each open dim."""
+        """Facts from the shape rule of an op about its outputs, tried with a prime number for each open dim."""
         given = list(self._given(op))
         like = next((known for known in given if known.lod), given[0] if given else None)
         terms = {self.equations.resolved(dim) for known in given for dim in known.dims}
@@ -214,7 +214,7 @@ class Uses:
         return self._primes[term]
 
     def _named(self, number: int, primes: Mapping[int, Term]) -> Term:
-        """The term that a number stands for, something new where that can't be told."""
+        """The term that a number stands for; a new one where that is not known."""
         result = constant(1)
         for prime, term in primes.items():
             while number > 0 and number % prime == 0:

@@ -1,4 +1,4 @@
-"""What both sides of a check run: which programs, in which steps, on what data, and what is looked at."""
+"""The workload of a check: the program of each step, the data, and the variables that are compared."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FLOATS = ("f16", "f32", "f64")
 
 
 def loss_of(main: Program) -> str | None:
-    """The variable that the program trains on: what its op with the role of the loss makes."""
+    """The loss of a program: the output of its op with the role of the loss."""
     for op in main.main_block.ops:
         if op.role is not None and op.role == OpRole.FORWARD | OpRole.LOSS:
             return next(iter(op.output_names), None)
@@ -28,7 +28,7 @@ def loss_of(main: Program) -> str | None:
 
 
 def results_of(program: Program) -> tuple[str, ...]:
-    """The numbers that a program without a loss makes and does not use itself."""
+    """The outputs of a program without a loss: numbers that no op of it reads."""
     block = program.main_block
     read = {name for op in block.ops for name in op.input_names}
     made = dict.fromkeys(name for op in block.ops for name in op.output_names if name not in read)
@@ -41,10 +41,10 @@ def results_of(program: Program) -> tuple[str, ...]:
 
 
 def metrics_of(program: Program) -> frozenset[str]:
-    """What a program keeps, or makes, for metrics only: nothing that is trained, and no loss, comes of it.
+    """The variables that a program keeps or computes for metrics only.
 
-    These are the variables kept from step to step that no parameter, learning rate, state of an optimizer or loss is
-    made of, and what the ops that write them make besides.
+    These are the persistable variables on which no parameter, learning rate, optimizer state or loss depends, and the
+    other outputs of the ops that write them.
     """
     block = program.main_block
     matters = {var.name for var in program.parameters()} | {name for b in program.blocks[1:] for name in _named(b)}
@@ -69,16 +69,16 @@ def _named(block: Block) -> Iterator[str]:
         yield from op.output_names
 
 
-Tell: TypeAlias = "Callable[[str, int, int], object]"
-"""Is told what is being done, how much of it is done, and of how much."""
+OnProgress: TypeAlias = "Callable[[str, int, int], object]"
+"""Called with the progress: what is being done, how much of it is done, and of how much."""
 
 
 Watch: TypeAlias = "Callable[[Cluster], object]"
-"""Is given each cluster that is run, before it starts."""
+"""Called with each cluster before it starts."""
 
 
 class Workload:
-    """The steps of a check. `text` says which program each runs (`main*5,generator`), None for always @main.
+    """The steps of a check. `text` selects their programs (`main*5,generator`); None: always @main.
 
     Raises DiagnosticError.
     """
@@ -88,12 +88,12 @@ class Workload:
         module: Module,
         text: str | None,
         steps: int,
-        tell: Tell | None = None,
+        progress: OnProgress | None = None,
         shares: Weighing = "equal",
         watch: Watch | None = None,
     ):
         self.text = text or ""
-        self.tell: Tell = tell or (lambda _what, _done, _of: None)
+        self.progress: OnProgress = progress or (lambda _what, _done, _of: None)
         self.watch: Watch = watch or (lambda _cluster: None)
         self.steps = steps
         self.shares: Weighing = shares
@@ -103,24 +103,24 @@ class Workload:
         self.known = known
         self.programs: dict[str, Program] = {name: known[name] for name in self.turns.names}
 
-    def each_step(self, what: str) -> Iterator[int]:
-        """The steps, as indices from 0; whoever wants to know is told of each that `what` has done."""
+    def steps_of_run(self, what: str) -> Iterator[int]:
+        """The steps, as indices from 0. Reports each one as progress of `what`."""
         for step in range(self.steps):
             yield step
-            self.tell(what, step + 1, self.steps)
+            self.progress(what, step + 1, self.steps)
 
     @property
     def given_turns(self) -> Turns | None:
-        """What a cluster is told."""
+        """The turns for a cluster; None if it always runs @main."""
         return self.turns if self.text else None
 
     @cached_property
     def whole(self) -> Program:
-        """What all programs declare and do, to look at."""
+        """One program with all variables and ops of the programs, for analysis."""
         return union_of(self.programs.values())
 
     def label(self, program: str, name: str) -> str:
-        """How a variable of a program is called: `PROGRAM/NAME` where there are several."""
+        """The name of a program's variable in reports: `PROGRAM/NAME` where there are several programs."""
         return f"{program}/{name}" if self.text else name
 
     def steps_of(self, program: str) -> list[int]:
@@ -139,7 +139,7 @@ class Workload:
 
     @cached_property
     def metrics(self) -> frozenset[str]:
-        """What is kept or made for metrics only, in any program (`metrics_of`)."""
+        """The variables for metrics only, in any program (`metrics_of`)."""
         return metrics_of(self.whole)
 
     @cached_property

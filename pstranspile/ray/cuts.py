@@ -67,7 +67,7 @@ class Cuts:
         assert self._kept is not None
         part_file(self.work, role, step).write_bytes(part)
         self._fetched.setdefault(role, []).extend(results)
-        if self._kept.told(seed, role, step):
+        if self._kept.part_saved(seed, role, step):
             self.source = self.target
             self._keep(step)
 

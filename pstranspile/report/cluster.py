@@ -57,7 +57,7 @@ def size_of(var: Var | None) -> int:
 
 
 def pairs_data(job: ExplainedJob) -> list[list[Any]]:
-    """What each pair of machines says to the other in a step, from the programs.
+    """The messages of each pair of machines in a step, from the programs.
 
     Rows: who, to whom, messages, bytes of declared dims, and messages whose bytes depend on the data.
     """
@@ -72,7 +72,7 @@ def pairs_data(job: ExplainedJob) -> list[list[Any]]:
 
 
 def _messages(job: ExplainedJob) -> Iterator[tuple[str, str, int]]:
-    """Every message of a step: who, to whom, and its bytes (-1: the data tell)."""
+    """Every message of a step: source, target, and its bytes (-1: they depend on the data)."""
     messages, servers = job.messages, job.servers
     for (endpoint, name), places in messages.sent.items():
         for place in places:

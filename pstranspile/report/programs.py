@@ -24,7 +24,7 @@ from pstranspile.ops.textual import LANGUAGE
 from pstranspile.report.texts import Texts
 
 MOST_PEERS = 30
-"""Peers of an op that a page holds; of more it says that there are more."""
+"""The most peers of an op on a page; beyond that the page shows that there are more."""
 
 Programs = Mapping[str, Program]
 

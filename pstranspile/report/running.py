@@ -9,7 +9,7 @@ import numpy as np
 
 from pstranspile.compile import Compiled
 from pstranspile.ir.model import Module
-from pstranspile.proof.check import ROWS_EACH, STEPS
+from pstranspile.proof.check import ROWS_PER_TRAINER, STEPS
 from pstranspile.proof.made import made_feeds, naming_inputs, unstarted
 from pstranspile.proof.report import Report, report_text
 from pstranspile.proof.workload import Workload
@@ -40,7 +40,7 @@ class RunOptions(NamedTuple):
 
 
 def run_data(compiled: Compiled, module: Module, options: RunOptions) -> dict[str, Any]:
-    """Runs a job, and tells what was seen. Raises DiagnosticError."""
+    """Runs a job and gives its observations. Raises DiagnosticError."""
     record = options.record
     steps = record.steps if record else options.steps or STEPS
     workload = Workload(module, options.programs, steps)
@@ -48,7 +48,7 @@ def run_data(compiled: Compiled, module: Module, options: RunOptions) -> dict[st
     feeds = options.feeds
     if feeds is None:
         trainers = compiled.plan.trainers
-        feeds = made_feeds(workload, ROWS_EACH * trainers, seed or 1, trainers)
+        feeds = made_feeds(workload, ROWS_PER_TRAINER * trainers, seed or 1, trainers)
     recorders: list[Recorder] = []
 
     def run(cluster: Cluster, count: int) -> None:
@@ -99,7 +99,7 @@ def recorded(recorder: Recorder, cluster: Cluster) -> dict[str, Any]:
 
 
 def exchanged(events: Iterable[Event]) -> list[list[Any]]:
-    """What machines told each other in steps: who, whom, messages, and the bytes of the values in them."""
+    """Messages between machines in steps: source, target, messages, and the bytes of the values in them."""
     totals: dict[tuple[str, str], list[int]] = {}
     for event in events:
         if event.what == POST and 0 <= event.step != END:

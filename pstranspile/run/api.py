@@ -49,7 +49,7 @@ def run(
     scope there were before). `stream` tells apart machines that run the same program. They draw the same numbers, but
     for rows of the batch: these go by the rows' places in the whole batch, which a `Batch` has. Fed with anything else,
     each machine has numbers of its own. Files that ops name lie in `folder`. `check_nan` stops at the first op that
-    makes NaN or infinity; `watchers` are told of every op. Raises DiagnosticError.
+    makes NaN or infinity; `watchers` are called after every op. Raises DiagnosticError.
 
     A program that is run again in the same scope with the same feeds and fetches is prepared, and then runs faster.
     """

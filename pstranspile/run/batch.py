@@ -63,7 +63,7 @@ def sequence_starts(lod: Sequence[Sequence[int]]) -> Array:
 
 
 def part_of(feed: Mapping[str, Any], name: str) -> Part | None:
-    """Which rows of the whole batch the value of an input is; all, unless the feed tells otherwise."""
+    """The rows of the whole batch that the value of an input has; all, unless the feed is a part of a batch."""
     if isinstance(feed, Batch) and name in feed.parts:
         return feed.parts[name]
     return _whole(feed[name])

@@ -1,4 +1,4 @@
-"""Where the rows of the batch lie in each variable of a program, told from what is declared.
+"""The place of the batch's rows in each variable of a program, from its declarations.
 
 Random numbers of an op go by the rows of the whole batch (`pstranspile.kernels.random.row_numbers`), so it must be
 known which axis counts these rows, also behind transpositions and reshapes, and in the steps of a loop. Element order
@@ -34,7 +34,7 @@ class Axis(NamedTuple):
 
 
 UNKNOWN = Axis("", (-2,))
-"""Rows lie where nothing can tell: those that an op has picked by their content."""
+"""The place of the rows is unknown: an op has picked them by their content."""
 
 _KEEP_ORDER = frozenset(
     {
@@ -114,7 +114,7 @@ class BatchAxes:
                 self._op(op, index)
 
     def _enter(self, op: Op, outside: int, block: int) -> None:
-        """What a block's steps are handed: parts of inputs without their first dim, and states."""
+        """The variables that a block's steps get: parts of inputs without their first dim, and states."""
         if op.type != "recurrent":
             return
         for name in op.inputs.get("inputs", ()):

@@ -25,7 +25,7 @@ def find_rows(
 ) -> Rows | None:
     """The rows of a value of these dims. `axis` is where they lie, `lod` its LoD, if it has one.
 
-    What has no axis is one row, the same on every machine. None if the rows can't be told.
+    What has no axis is one row, the same on every machine. None if the rows are not known.
     """
     count = prod(dims)
     if axis is None:

@@ -269,7 +269,7 @@ def _wrapper(
                 lines.append(f"    if r{place} is not None and (lod := {result}):")
                 lines.append(f"        r{place} = [with_lod(each, lod) for each in r{place}]")
             else:
-                fits = f"r{place}.ndim and len(r{place}) == lod[-1][-1]"  # as with_lod says, without the call
+                fits = f"r{place}.ndim and len(r{place}) == lod[-1][-1]"  # as in with_lod, without the call
                 lines.append(f"    if r{place}.__class__ is ndarray and (lod := {result}) and {fits}:")
                 lines.append(f"        r{place} = new(LoDTensor, (r{place}, lod))")
     text = "\n".join([*lines, f"    return {made or '()'}"])

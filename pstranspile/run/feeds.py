@@ -73,7 +73,7 @@ def check_feeds(program: Program, feed: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def as_value(var: Var, value: Any) -> Value:
-    """Plain Python numbers and lists as an array of the declared element type, everything else as it is."""
+    """Plain Python numbers and lists as an array of the declared element type; other values as they are."""
     if isinstance(value, int | float | list | tuple) and not isinstance(value, LoDTensor | SelectedRows):
         return np.array(value, dtype=NUMPY_TYPES[var.dtype] if var.dtype else None)
     return value

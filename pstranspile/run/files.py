@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Location, Program, Var
 from pstranspile.ir.reading import open_regular
@@ -104,7 +104,7 @@ def _require_sizes(file: str, archive: zipfile.ZipFile) -> None:
                 )
                 shape, _, dtype = reader(stream)
             except _DAMAGE:
-                continue  # told when it is read
+                continue  # the reader reports it
         claimed = prod(shape) * dtype.itemsize
         if claimed > member.file_size and not dtype.hasobject:
             name = member.filename.removesuffix(".npy")
@@ -133,8 +133,7 @@ def initial_values(path: str | None, program: Program, startup: Program | None =
             reason = problem.replace("is fed", "the file holds")
             message = f"{name} is declared {declared(variables[name])}, but {reason}"
         findings += [_problem(path or "", message)] if message else []
-    if findings:
-        raise DiagnosticError(findings)
+    raise_errors(findings)
     return arrays
 
 
@@ -171,8 +170,7 @@ def read_initial(path: str | os.PathLike[str], program: Program) -> dict[str, An
             values[os.path.relpath(file, path).replace(os.sep, "/")] = read_tensor(file)
         except DiagnosticError as problem:
             findings += problem.diagnostics
-    if findings:
-        raise DiagnosticError(findings)
+    raise_errors(findings)
     return values
 
 

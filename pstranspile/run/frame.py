@@ -29,7 +29,7 @@ from pstranspile.run.terms import without_unmade_terms
 from pstranspile.run.together import Group
 
 Watcher: TypeAlias = Callable[[BoundOp, "list[tuple[str, Value]]", float], object]
-"""Is told of every op that ran: the op, its outputs by name, and the seconds it took."""
+"""Called after every op with the op, its outputs by name, and the seconds it took."""
 
 Slices: TypeAlias = Mapping[str, tuple[str, int]]
 """Variable -> the variable it is a slice of, and the element it starts at."""
@@ -44,7 +44,7 @@ class RunsBlocks(Protocol):
 
 
 class Execution:
-    """What the blocks of one run of a program share. `seed`: see `run.run`; `stream` tells machines apart."""
+    """The state that the blocks of one run of a program share. `seed`: see `run.run`; `stream` numbers the machine."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Execution:
         self.blocks: RunsBlocks | None = None
         """What runs sub-blocks; without it their ops run one by one."""
         self.feed: Mapping[str, Value] = {}
-        """What is fed in this run (a `Batch` tells which rows of the whole batch)."""
+        """The feed of this run (a `Batch` names the rows of the whole batch that it has)."""
         self._fresh = 0
         self._draws: dict[str, int] = {}
         self._bound: dict[int, list[BoundOp]] = {}
@@ -90,7 +90,7 @@ class Execution:
         return result
 
     def ops_with_copies(self) -> list[list[BoundOp]]:
-        """The ops of block 0, each with those beside it that keep or add up values for others."""
+        """The ops of block 0, each with the ops that keep or add up values for it."""
         groups: list[list[BoundOp]] = []
         waiting: list[BoundOp] = []
         for bound in self.ops_of(0):
@@ -220,11 +220,11 @@ class Frame:
         return self.execution.folder / file_path
 
     def own(self, name: str) -> Value | None:
-        """The value of a variable in this execution of the block alone."""
+        """The value of a variable that belongs to this execution of the block."""
         return self.local.get(name)
 
     def keep(self, name: str, value: Value) -> None:
-        """Sets a variable in this execution of the block alone."""
+        """Sets a variable that belongs to this execution of the block."""
         self.local[name] = value
 
     def enter(self, block: int) -> Frame:

@@ -31,7 +31,7 @@ class LocalValues(ABC):
         self.locals: dict[str, str] = {}
         self.kinds: dict[str, ValueKind] = {}
         self.apart: set[str] = set()
-        """Variables whose local holds the data alone (of which `kinds` tells); the LoD has a local of its own."""
+        """Variables whose local holds only the data (see `kinds`); the LoD has a local of its own."""
         self.unsure: set[str] = set()
         """Variables whose local may be None: not written after all."""
 

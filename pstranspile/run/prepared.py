@@ -78,8 +78,8 @@ class Prepared:
         execution.blocks = self._blocks
         frame = Frame(execution)
         scope = execution.scope
-        alone = scope.parent is None
-        find, held = (scope.values_here.get, scope.values_here) if alone else (scope.get, Home(scope))
+        top_level = scope.parent is None
+        find, held = (scope.values_here.get, scope.values_here) if top_level else (scope.get, Home(scope))
         if self._step is None:
             self._compile(self._not_plain())
         step: Any = self._step
@@ -94,8 +94,8 @@ class Prepared:
             self._explain(frame, problem)
             raise
 
-    def told_op(self, index: int, name: str) -> Op:
-        """The op that an error about one of the ops run, which reads a variable, is told of."""
+    def reported_op(self, index: int, name: str) -> Op:
+        """The op that an error names, where the op that has run reads a variable."""
         assert self.source is not None
         return self.source.bound[index].op
 
@@ -129,7 +129,7 @@ class Prepared:
                 value = True if name in self.feeds else values.get(name)
                 return frame.find(name) if value is None else value
 
-            op = self.told_op(index, problem.name)
+            op = self.reported_op(index, problem.name)
             raise missing(self.execution.program, op, slot_of(bound, problem.name), problem.name, given) from None
         fail(bound, arguments_of(bound, values), problem)
 

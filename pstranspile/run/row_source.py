@@ -51,7 +51,7 @@ class RowSource(Protocol):
         ...
 
     def warnings(self) -> list[Diagnostic]:
-        """What is to be told of rows that could not be fed."""
+        """Warnings about rows that could not be fed."""
         ...
 
 
@@ -62,7 +62,7 @@ def refuse_turns(turns: object) -> None:
 
 
 class RowFeeds:
-    """What one machine alone is fed."""
+    """The feed of a single machine."""
 
     def __init__(self, program: Program, source: RowSource):
         given, self.steps = source.feeds([program])
@@ -80,7 +80,7 @@ class RowFeeds:
 
 
 def require_steps(there: int, wanted: int) -> None:
-    """Raises DiagnosticError if data is there for fewer steps than are wanted."""
+    """Raises DiagnosticError if there are data for fewer steps than wanted."""
     if there < wanted:
         message = f"the rows are enough for {there} steps, {wanted} are asked for; --epochs has them fed again"
         raise DiagnosticError([error("run-file-unusable", message)])

@@ -52,7 +52,7 @@ class Missing(Exception):
 
 
 def deep_ops(program: Program, op: Op) -> Iterator[Op]:
-    """The op and all ops of its sub-blocks, of theirs, and so on."""
+    """The op and the ops of its sub-blocks, recursively."""
     todo, seen = [op], set[int]()
     while todo:
         inner = todo.pop()

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
 from pstranspile.ir.expect import expect
 from pstranspile.ir.model import Program, Var
 from pstranspile.ir.types import VarKind
@@ -74,8 +74,7 @@ class Feeds:
         if len(set(counts.values())) > 1:
             listed = ", ".join(f"{name} {count}" for name, count in counts.items())
             findings.append(self._problem(f"the inputs have different numbers of steps: {listed}"))
-        if findings:
-            raise DiagnosticError(findings)
+        raise_errors(findings)
         self.steps = next(iter(counts.values()), None)
 
     def _problem(self, message: str) -> Diagnostic:

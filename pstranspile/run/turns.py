@@ -21,7 +21,7 @@ _ITEM = re.compile(r"@?(?P<name>[^*/,@\s]+)(?:(?P<how>[*/])(?P<number>[1-9][0-9]
 
 
 class Turns:
-    """The program of every step, counted from 0. `names` are those that may come, `text` says it for a reader."""
+    """The program of every step, counted from 0. `names` are the possible ones, `text` describes the turns."""
 
     def __init__(self, order: Iterable[str], names: Iterable[str], text: str = ""):
         self.names = tuple(names)

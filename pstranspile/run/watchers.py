@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TextIO
+from typing import NamedTuple, TextIO
 
 import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.kernels.context import Value
 from pstranspile.run.bound import BoundOp
-from pstranspile.run.describe import described, size_in_bytes
-from pstranspile.values import LoDTensor, SelectedRows
-
-
-def _numbers(value: Value) -> Any:
-    if isinstance(value, LoDTensor):
-        return value.data
-    return value.value if isinstance(value, SelectedRows) else value
+from pstranspile.run.describe import described, numbers_of, size_in_bytes
 
 
 class NotFinite:
@@ -25,8 +18,8 @@ class NotFinite:
     def __call__(self, bound: BoundOp, made: list[tuple[str, Value]], seconds: float) -> None:
         """Looks at the outputs of one op."""
         for name, value in made:
-            data = _numbers(value)
-            if isinstance(data, np.ndarray) and data.dtype.kind == "f" and not np.isfinite(data).all():
+            data = numbers_of(value)
+            if data is not None and data.dtype.kind == "f" and not np.isfinite(data).all():
                 wrong = int(data.size - np.count_nonzero(np.isfinite(data)))
                 what = "NaN" if np.isnan(data).any() else "infinite"
                 message = f"{name} is not finite: {wrong} of {data.size} numbers, {what} among them"

@@ -54,7 +54,7 @@ def reliable(var: Var) -> TensorType | None:
 
 
 class TypeTable:
-    """Types under numbers, equal ones under the same: 0 says that nothing is known."""
+    """Types as numbers, equal ones as equal numbers: 0 stands for an unknown type."""
 
     def __init__(self) -> None:
         self._numbers: dict[VarType, int] = {VarType(None, None): 0}

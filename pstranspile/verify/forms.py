@@ -161,7 +161,7 @@ def report_unknown_op(op: Op, count: int, place: tuple[int, int], findings: Find
 
 
 def unwritten(op: Op, name: str, writer: Op | None) -> tuple[str, tuple[Note, ...]]:
-    """What is said of a variable that an op reads, but that only `writer` writes, later or at once."""
+    """The message about a variable that an op reads, but that only `writer` writes, later or at once."""
     what, notes = "nothing has written it before, and nothing brings it into this block", ()
     if writer is op:
         what = "this op itself is the first to write it"

@@ -1,4 +1,4 @@
-"""Which variable a name means in a block, and who writes it."""
+"""The variable that a name refers to in a block, and the ops that write it."""
 
 from __future__ import annotations
 

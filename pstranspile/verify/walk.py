@@ -228,7 +228,11 @@ class Walk:
                     if self._does_without(op, slot, frame):
                         self._report_unwritten(op, name, owner, place, "it is left out")
                         continue
-                    fed = self._only_fed(op, name, owner, place)
+                    fed = (
+                        owner == place[0] == 0
+                        and name in op.output_names
+                        and self.names.first_writer(name, owner) is op
+                    )
                     self._report_unwritten(op, name, owner, place, "it has a value only if it is fed" if fed else "")
                 elif owner is None and not self._needs_no_declaration(op, slot, frame.index):
                     missing.add(name)
@@ -242,10 +246,6 @@ class Walk:
         """The type of what no op has written yet; an input that ops overwrite is declared as the last one leaves it."""
         overwritten = owner == 0 and name in self.names.written_globals and not self.blocks[0].vars[name].persistable
         return self.types.unsure(frame.type_of(name)) if overwritten else frame.type_of(name)
-
-    def _only_fed(self, op: Op, name: str, owner: int, place: tuple[int, int]) -> bool:
-        """Whether an op of block 0 works in place on what nothing else could have made: an input, if it is fed."""
-        return owner == place[0] == 0 and name in op.output_names and self.names.first_writer(name, owner) is op
 
     def _needs_no_declaration(self, op: Op, slot: str, block: int) -> bool:
         """Whether a variable of a slot counts as zero, or comes from outside, when it is not declared.
@@ -292,9 +292,9 @@ class Walk:
         severity = Severity.WARNING if runs else Severity.ERROR
         if self._is_reported(f"unwritten {severity.value}", owner, name):
             return
-        told, notes = forms.unwritten(op, name, self.names.first_writer(name, owner))
-        told += f"; {runs}" if runs else ""
-        self.findings.op("read-before-write", told, place, focus=var_text(name), severity=severity, notes=notes)
+        message, notes = forms.unwritten(op, name, self.names.first_writer(name, owner))
+        message += f"; {runs}" if runs else ""
+        self.findings.op("read-before-write", message, place, focus=var_text(name), severity=severity, notes=notes)
 
     def _is_reported(self, what: str, owner: int | None, name: str) -> bool:
         """Whether this has been reported before; from now on it has."""

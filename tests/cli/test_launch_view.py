@@ -14,7 +14,7 @@ from pstranspile.cli.live_board import Pace
 class Machine:
     def __init__(self, role: str):
         self.role, self.starts, self.ended = role, 1, None
-        self.told: dict[str, Any] = {}
+        self.reported: dict[str, Any] = {}
 
 
 class Table:
@@ -30,8 +30,8 @@ class Table:
 
     def told(self, role: str, now: float, **fields: Any) -> None:
         self.now = now
-        self.machines[role].told.update(fields)
-        self.view.told(self.machines[role], fields)
+        self.machines[role].reported.update(fields)
+        self.view.update(self.machines[role], fields)
 
     def shown(self) -> list[str]:
         self.view.look()

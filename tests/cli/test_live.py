@@ -47,9 +47,9 @@ def board_at_work() -> tuple[Board, Clock]:
         clock.now = float(step)
         for trainer in ("trainer_0", "trainer_1"):
             if (trainer, step) != ("trainer_1", 3):
-                board.told(trainer, {"state": "training", "step": step, "values": {"loss": ["", [1.0 / step]]}})
-        board.told("pserver_0", {"step": step, "messages": 40 * step})
-    board.told("pserver_0", {"waits": {"what": "send barriers of step 3", "missing": {"trainer_1": 0.8}}})
+                board.update(trainer, {"state": "training", "step": step, "values": {"loss": ["", [1.0 / step]]}})
+        board.update("pserver_0", {"step": step, "messages": 40 * step})
+    board.update("pserver_0", {"waits": {"what": "send barriers of step 3", "missing": {"trainer_1": 0.8}}})
     return board, clock
 
 
@@ -71,8 +71,8 @@ def test_a_board_knows_steps_messages_and_who_waits_for_whom():
 def test_a_machine_that_begins_anew_is_counted_anew_and_its_steps_are_drawn_once():
     board, clock = board_at_work()
     clock.now = 3.5
-    board.told("pserver_0", {"messages": 5})
-    board.told("trainer_0", {"step": 2, "values": {"loss": ["", [9.0]]}})
+    board.update("pserver_0", {"messages": 5})
+    board.update("trainer_0", {"step": 2, "values": {"loss": ["", [9.0]]}})
     rows, _ = board.rows(10)
     assert rows[2].messages == 0
     assert rows[0].curves[0][1] == (1.0, 0.5, 1 / 3)
@@ -127,15 +127,15 @@ def test_a_process_tells_for_whom_it_has_waited_and_for_which_share_of_the_time(
     site, tell = Site(), StatusPipe()
     Watching(site, tell)  # pyright: ignore[reportArgumentType]
     site.wait(0.1, "trainer_0", "trainer_1")
-    assert tell.told == {}
+    assert tell.reported == {}
     site.wait(0.1, "trainer_1")
     site.now.now += 0.1  # it computes
     site.wait(0.1, "trainer_1")
-    assert tell.told["waits"] == {"what": "send barriers", "missing": {"trainer_0": 0.25, "trainer_1": 0.75}}
-    assert tell.told["messages"] == 0
+    assert tell.reported["waits"] == {"what": "send barriers", "missing": {"trainer_0": 0.25, "trainer_1": 0.75}}
+    assert tell.reported["messages"] == 0
     site.now.now += 1
     site.wait(0.01, "trainer_0")
-    assert tell.told["waits"] == {}
+    assert tell.reported["waits"] == {}
 
 
 @needs_rich
@@ -178,7 +178,7 @@ def test_what_is_waited_for_is_cut_off_before_what_is_fetched():
     from rich.console import Console
 
     board, _ = board_at_work()
-    board.told(
+    board.update(
         "trainer_0", {"waits": {"what": "answers to recv: b, w", "missing": {"pserver_0": 0.4, "pserver_1": 0.3}}}
     )
     console = Console(width=90, height=20, file=io.StringIO())

@@ -74,12 +74,12 @@ class Campaign:
 
         self.step = -1
         """How many steps trainer_0 has done; below 0 before the first."""
-        supervisor = Supervisor(self.members, restarts=1, on_told=self._told, on_look=on_look)
+        supervisor = Supervisor(self.members, restarts=1, on_report=self._reported, on_look=on_look)
         self.done = supervisor.run()
         self.left_out = [member.role for member in supervisor.left_out]
         ports.close()
 
-    def _told(self, member: Member, fields: dict[str, Any]) -> None:
+    def _reported(self, member: Member, fields: dict[str, Any]) -> None:
         if member.role == "trainer_0":
             self.step = fields.get("step", self.step)
 
@@ -98,7 +98,7 @@ class Campaign:
 
     def told(self) -> str:
         """What the processes have told, for a person."""
-        return "\n".join(f"{m.role} {m.ended} {m.told}: {m.last_words(20)}" for m in self.members.values())
+        return "\n".join(f"{m.role} {m.ended} {m.reported}: {m.log_tail(20)}" for m in self.members.values())
 
     def outcome(self) -> Simulated:
         """What the processes have left."""

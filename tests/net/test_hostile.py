@@ -23,13 +23,13 @@ from pstranspile.net.fluid.calls import SERVICE
 from pstranspile.net.fluid.message import VariableMessage, write_value, write_variable
 from pstranspile.net.frames import (
     ALIVE,
+    ANSWER,
     ASK,
     BYE,
     HEADER_SIZE,
     HELLO,
     MAGIC,
     MESSAGES,
-    TELL,
     WELCOME,
     Header,
     check_sum,
@@ -74,7 +74,7 @@ def frames() -> list[bytes]:
     ]
     greetings = [whole(HELLO, 0, json_body(fields)) for fields in (hello, *wrong)]
     question = {"rejoin": 7, "number": 1}
-    others = [whole(kind, 0, json_body(question)) for kind in (ASK, TELL, BYE, WELCOME)]
+    others = [whole(kind, 0, json_body(question)) for kind in (ASK, ANSWER, BYE, WELCOME)]
     carried = [whole(MESSAGES, n + 1, messages_body([one], MACHINES)) for n, one in enumerate(said)]
     return [*greetings, *others, *carried, whole(ALIVE, 0, b"")]
 

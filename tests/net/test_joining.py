@@ -11,7 +11,7 @@ import pytest
 from pstranspile.cli import main
 from pstranspile.net.frames import Header, frame
 from pstranspile.net.job import JobFolder, load_job_folder
-from pstranspile.net.joining import Doorkeeper, rejoin
+from pstranspile.net.joining import Readmission, rejoin
 from pstranspile.net.loop import CLOSED, FRAME, Event
 from pstranspile.net.peer import Connection
 from pstranspile.net.site import Site
@@ -53,7 +53,7 @@ class World:
         """A process that knows nothing plays the server."""
         site = self.make(SERVER)
         self.server = site.cluster.servers[0]
-        self.door = Doorkeeper(site, self.server)
+        self.door = Readmission(site, self.server)
         site.cluster.begin([self.server], [])
         site.on_turn = lambda: durable(site)
 

@@ -47,7 +47,7 @@ def test_a_cut_is_what_the_run_goes_on_from(mode: str, program: str, trainers: i
     saved: list[int] = []
 
     def told(role: str, **fields: Any) -> None:
-        if "saved" in fields and kept.told(3, role, fields["saved"]):
+        if "saved" in fields and kept.part_saved(3, role, fields["saved"]):
             saved.append(fields["saved"])
 
     given: dict[str, Any] = {"fetch": [], "seed": 3}

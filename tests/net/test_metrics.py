@@ -23,7 +23,7 @@ PROGRAM = str(Path(__file__).parents[2] / "examples" / "regression.ir")
 
 def members() -> dict[str, Member]:
     trainer, server = (Member(role, ["true"], Path("log")) for role in ("trainer_0", "pserver_0"))
-    trainer.starts, trainer.told = (
+    trainer.starts, trainer.reported = (
         2,
         {"step": 7, "cpu": 1.5, "values": {"loss": [*Shown("", (0.25,))], "w": ["f32[9]", []]}},
     )

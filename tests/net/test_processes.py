@@ -54,10 +54,10 @@ class Run:
             for name, result in self.results.items()
         }
         self.victim, self.at, self.killed = victim, at, False
-        self.done = Supervisor(self.members, restarts=1, on_told=self.told).run()
+        self.done = Supervisor(self.members, restarts=1, on_report=self.reported).run()
         ports.close()
 
-    def told(self, member: Member, fields: dict[str, Any]) -> None:
+    def reported(self, member: Member, fields: dict[str, Any]) -> None:
         if self.victim and not self.killed and member.role == "trainer_0" and fields.get("step", 0) >= self.at:
             self.killed = True
             process = self.members[self.victim].process
@@ -65,7 +65,7 @@ class Run:
             process.send_signal(signal.SIGKILL)
 
     def logs(self) -> str:
-        return "\n".join(f"{m.role} {m.ended}: {m.last_words(20)}" for m in self.members.values())
+        return "\n".join(f"{m.role} {m.ended}: {m.log_tail(20)}" for m in self.members.values())
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -185,11 +185,11 @@ def test_the_end_of_a_log_begins_where_something_goes_wrong(tmp_path: Path) -> N
     member = Member("pserver_0", [], log)
     quoted = ["a.ir:3:5: error[cluster-op]: wrong", "    3 | send(", "      | ^^^^", "note: the message"]
     log.write_text("\n".join([*"abcdef", *quoted]))
-    assert member.last_words() == "\n".join(quoted)
+    assert member.log_tail() == "\n".join(quoted)
     log.write_text("\n".join(["error[a]: b", *"abcdefgh", "error[c]: one", "/x: error[c]: two"]))
-    assert member.last_words() == "error[c]: one\n/x: error[c]: two"
+    assert member.log_tail() == "error[c]: one\n/x: error[c]: two"
     log.write_text("\n".join("abcdef"))
-    assert member.last_words() == "d\ne\nf"
+    assert member.log_tail() == "d\ne\nf"
 
 
 @pytest.mark.parametrize(("victim", "at"), [("pserver_1", 15), ("pserver_0", 100)])

@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.checkpoint.api import newest, read_manifest
+from pstranspile.checkpoint.api import newest
 from pstranspile.checkpoint.running import CheckpointedRun
+from pstranspile.checkpoint.store import read_manifest
 from pstranspile.cli.live_board import BARS
 from pstranspile.ray import launch
 from pstranspile.ray.host import Host

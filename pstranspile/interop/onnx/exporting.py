@@ -8,7 +8,7 @@ from typing import Any
 
 from pstranspile.interop.onnx.graph import WRITERS, Graph, Refused, Writer
 from pstranspile.interop.onnx.library import ELEMENT_TYPES, IR_VERSION, OPSET, library
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error, first_findings
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error, first_findings, raise_errors
 from pstranspile.ir.model import Op, Program
 from pstranspile.values import Array
 
@@ -29,8 +29,7 @@ def onnx_bytes(
         except Refused as reason:
             var = program.find_var(variable)
             findings.append(error("onnx-op", str(reason), var.location if var else None, focus=f"%{variable}"))
-    if findings:
-        raise DiagnosticError(findings)
+    raise_errors(findings)
     for op in _needed(program.main_block.ops, feeds, targets):
         try:
             _write(op, graph)

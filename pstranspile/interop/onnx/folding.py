@@ -81,7 +81,7 @@ def _passes(node: Any, arrays: Mapping[str, Array]) -> bool:
 
 
 def _with_codes(node: Any, arrays: list[Array], reading: Reading) -> Array | None:
-    """What a node makes of whole numbers of which some are codes; None if it has to be computed when it runs."""
+    """The result of a node on whole numbers of which some are codes; None if it must be computed at run time."""
     if len(arrays) == 2 and all(array.dtype.kind == "i" for array in arrays):
         left, right = arrays
         return equal(left, right) if node.op_type == "Equal" else combined(node.op_type, left, right, reading.sizes)
@@ -123,7 +123,7 @@ def _is_small(node: Any, arrays: Mapping[str, Array]) -> bool:
 
 
 def _dims_made(node: Any, arrays: Mapping[str, Array]) -> list[int]:
-    """How many elements each result of a node has, as ONNX infers; of those that it can't tell, none."""
+    """The number of elements of each result of a node, as ONNX infers them; none for results that it can't infer."""
     onnx = library()
     types = {name: onnx.helper.make_tensor_type_proto(_number(array), array.shape) for name, array in arrays.items()}
     small = {
@@ -133,11 +133,11 @@ def _dims_made(node: Any, arrays: Mapping[str, Array]) -> list[int]:
     }
     try:
         schema = onnx.defs.get_schema(node.op_type, _VERSION)
-        found = onnx.shape_inference.infer_node_outputs(schema, node, types, small)
+        inferred = onnx.shape_inference.infer_node_outputs(schema, node, types, small)
     except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, RuntimeError):
         return []
     counts: list[int] = []
-    for made in found.values():
+    for made in inferred.values():
         dims = [dim.dim_value for dim in made.tensor_type.shape.dim]
         counts.append(int(np.prod([float(dim) for dim in dims], dtype="float64")) if dims else 1)
     return counts

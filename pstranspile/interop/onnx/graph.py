@@ -15,7 +15,7 @@ from pstranspile.values import NUMPY_TYPES, Array
 
 
 class Refused(Exception):
-    """Raised by writers for what ONNX can't express; says what, and which variable it is about ("": the op)."""
+    """Raised by writers for what ONNX can't express, with the reason and the variable ("": the op)."""
 
     def __init__(self, message: str, variable: str = ""):
         super().__init__(message)

@@ -12,7 +12,7 @@ from pstranspile.interop.onnx.graph import Refused
 from pstranspile.interop.onnx.models import opened, symbols_of, values_of, version_of, weights_of
 from pstranspile.interop.onnx.reading import READERS, Reader, Reading
 from pstranspile.interop.onnx.unread import reason_against
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, first_findings
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, first_findings, raise_errors
 from pstranspile.ir.model import Location, Module
 from pstranspile.ops.shapes import ShapeError
 from pstranspile.values import Array
@@ -60,8 +60,7 @@ def from_onnx(data: bytes, file: str = "<onnx>", folder: str = "") -> Imported:
             message = f"node {number} {node.op_type}{name}: {reason}"
             findings.append(error("onnx-op", message, Location(file), notes=notes))
             reading.lose(node)
-    if findings:
-        raise DiagnosticError(first_findings(findings))
+    raise_errors(first_findings(findings))
     try:
         outputs = tuple(reading.finish(value.name) for value in model.graph.output)
     except Refused as reason:

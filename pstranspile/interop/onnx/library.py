@@ -28,6 +28,23 @@ ELEMENT_TYPES: dict[DType, int] = {
 """ONNX's number of each element type (`TensorProto.DataType`)."""
 
 
+FUNCTIONS = {
+    "relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "abs": "Abs",
+    "ceil": "Ceil", "floor": "Floor", "cos": "Cos", "sin": "Sin", "acos": "Acos", "asin": "Asin", "atan": "Atan",
+    "erf": "Erf", "reciprocal": "Reciprocal", "sign": "Sign", "softplus": "Softplus", "softsign": "Softsign",
+    "logical_not": "Not",
+}  # fmt: skip
+"""Fluid's functions of one input X without attributes, with ONNX's names."""
+
+OPERATORS = {
+    "elementwise_add": "Add", "elementwise_sub": "Sub", "elementwise_mul": "Mul", "elementwise_div": "Div",
+    "elementwise_max": "Max", "elementwise_min": "Min", "elementwise_pow": "Pow", "equal": "Equal",
+    "less_than": "Less", "less_equal": "LessOrEqual", "greater_than": "Greater", "greater_equal": "GreaterOrEqual",
+    "logical_and": "And", "logical_or": "Or", "logical_xor": "Xor",
+}  # fmt: skip
+"""Fluid's functions of X and Y, and ONNX's names of them."""
+
+
 def library(part: str = "onnx") -> Any:
     """The package, or a part of it such as `onnx.helper`. Raises DiagnosticError if it is not installed."""
     try:

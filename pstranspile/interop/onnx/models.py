@@ -99,7 +99,7 @@ _NEVER = 1e30
 """No weight is as large as this; constants that hide elements from a softmax are."""
 
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
-"""Under this key torch says in the model what a value is to the module."""
+"""The key under which torch describes a value's place in the module."""
 
 
 def weights_of(model: Any, values: Mapping[str, Array]) -> set[str]:

@@ -96,7 +96,7 @@ def _product(first: _Term, second: _Term, wanted: str, reading: Reading) -> _Ter
     inner = "".join(summed)
     left = _matrices(_ordered(first, batch + rows + inner, reading), len(batch), len(rows), reading)
     right = _matrices(_ordered(second, batch + inner + columns, reading), len(batch), len(inner), reading)
-    reading.op("matmul", {"X": left, "Y": right}, {"Out": (product := reading.temp(left))})
+    product = reading.made("matmul", left, X=left, Y=right)
     sizes |= own
     made = _Term(reading.temp(product), batch + rows + columns)
     if len(rows) == len(columns) == 1:
@@ -134,5 +134,4 @@ def _spread(first: _Term, second: _Term, wanted: str, reading: Reading) -> _Term
             with_x_shape("unsqueeze2", value, made := reading.temp(value), reading, axes=axes)
             value = made
         values.append(value)
-    reading.op("elementwise_mul", {"X": values[0], "Y": values[1]}, {"Out": (made := reading.temp(first.value))})
-    return _Term(made, wanted)
+    return _Term(reading.made("elementwise_mul", first.value, X=values[0], Y=values[1]), wanted)

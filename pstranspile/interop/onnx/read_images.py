@@ -95,20 +95,17 @@ def _window(node: Any, dims: Dims, size: Sequence[int]) -> Window:
     return Window(size, attribute(node, "strides", ones), attribute(node, "dilations", ones))
 
 
+def _convolution(suffix: str, node: Any, reading: Reading, window: Window, spatial: int, **attrs: object) -> None:
+    attrs |= {"strides": _flat(window.strides, spatial), "dilations": _flat(window.dilations, spatial)}
+    attrs["groups"] = attribute(node, "group", 1)
+    _image_op(f"conv{spatial}d{suffix}", ("Input", "Output"), node, reading, **attrs)
+
+
 @onnx_reader("Conv")
 def _conv(node: Any, reading: Reading) -> None:
     dims = _image_dims(node, reading)
     window, spatial = _window(node, dims, reading.dims(node.input[1])[2:]), max(len(dims), 2)
-    _image_op(
-        f"conv{spatial}d",
-        ("Input", "Output"),
-        node,
-        reading,
-        strides=_flat(window.strides, spatial),
-        dilations=_flat(window.dilations, spatial),
-        groups=attribute(node, "group", 1),
-        **_padding(node, spatial, window, dims),
-    )
+    _convolution("", node, reading, window, spatial, **_padding(node, spatial, window, dims))
 
 
 @onnx_reader("ConvTranspose")
@@ -134,16 +131,7 @@ def _conv_transpose(node: Any, reading: Reading) -> None:
             (dim - 1) * step + (size - 1) * apart + 1 - before - end for dim, size, step, apart, before, end in reach
         ]
         attrs = {"paddings": _paddings(begin, [*flat, *pads[len(dims) :]]), "output_size": _flat(sizes, spatial)}
-    _image_op(
-        f"conv{spatial}d_transpose",
-        ("Input", "Output"),
-        node,
-        reading,
-        strides=_flat(window.strides, spatial),
-        dilations=_flat(window.dilations, spatial),
-        groups=attribute(node, "group", 1),
-        **attrs,
-    )
+    _convolution("_transpose", node, reading, window, spatial, **attrs)
 
 
 # Pooling

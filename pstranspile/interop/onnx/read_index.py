@@ -160,14 +160,11 @@ def _one_hot(node: Any, reading: Reading) -> None:
     axis = attribute(node, "axis", -1) % (rank + 1)
     if reading.is_scalar(index):
         raise Refused("its index is one number")
-    hot = reading.temp(out)
-    reading.op(
-        "one_hot_v2", {"X": reading.as_type(index, DType.INT64)}, {"Out": hot}, depth=count, allow_out_of_range=True
-    )
-    scaled = hot
+    attrs = {"depth": count, "allow_out_of_range": True}
+    scaled = reading.made("one_hot_v2", out, attrs, X=reading.as_type(index, DType.INT64))
     if (float(off), float(on)) != (0.0, 1.0):
-        scaled = reading.temp(out)
-        reading.op("scale", {"X": hot}, {"Out": scaled}, scale=float(on) - float(off), bias=float(off))
+        attrs = {"scale": float(on) - float(off), "bias": float(off)}
+        scaled = reading.made("scale", out, attrs, X=scaled)
     kind = reading.kind_of_array(reading.constant(values, "its values"))
     made = reading.as_type(scaled, kind)
     if axis == rank:
@@ -180,13 +177,8 @@ def _one_hot(node: Any, reading: Reading) -> None:
 def _cumsum(node: Any, reading: Reading) -> None:
     (axis,) = reading.ints(node.input[1], "its axis")
     attrs = {name: bool(attribute(node, name, 0)) for name in ("exclusive", "reverse")}
-    reading.op(
-        "cumsum",
-        {"X": node.input[0]},
-        {"Out": node.output[0]},
-        axis=axis % len(reading.dims(node.input[0])),
-        **attrs,
-    )
+    rank = len(reading.dims(node.input[0]))
+    reading.op("cumsum", {"X": node.input[0]}, {"Out": node.output[0]}, axis=axis % rank, **attrs)
 
 
 @onnx_reader("Trilu")

@@ -8,14 +8,14 @@ import numpy as np
 
 from pstranspile.interop.onnx.graph import Refused
 from pstranspile.interop.onnx.reading import Reading, attribute, onnx_reader
+from pstranspile.interop.onnx.reshaping import with_x_shape
 from pstranspile.ir.types import DType
 
 
 def _held(node: Any, name: str, out: str, reading: Reading, *, dims: tuple[int, ...] | None = None) -> str:
     """Numbers in an attribute as a parameter."""
     array = np.array(attribute(node, name, ()), "float32")
-    made = reading.weight(f"{out}.{name}", array if dims is None else array.reshape(dims))
-    return made
+    return reading.weight(f"{out}.{name}", array if dims is None else array.reshape(dims))
 
 
 def _as_floats(value: str, reading: Reading) -> str:
@@ -25,8 +25,7 @@ def _as_floats(value: str, reading: Reading) -> str:
 def _linear(node: Any, targets: int, out: str, reading: Reading) -> None:
     width = len(attribute(node, "coefficients")) // max(targets, 1)
     weight = _held(node, "coefficients", node.output[-1], reading, dims=(targets, width))
-    product = reading.temp(out)
-    reading.op("matmul", {"X": _as_floats(node.input[0], reading), "Y": weight}, {"Out": product}, transpose_Y=True)
+    product = reading.made("matmul", out, {"transpose_Y": True}, X=_as_floats(node.input[0], reading), Y=weight)
     if len(attribute(node, "intercepts", ())) == 0:
         reading.alias(out, product)
         return
@@ -67,8 +66,7 @@ def _classifier(node: Any, reading: Reading) -> None:
         reading.op("concat", {"X": [other, wide]}, {"Out": scores}, axis=1)
     else:
         reading.alias(scores, wide)
-    at = reading.temp(label)
-    reading.op("arg_max", {"X": scores}, {"Out": at}, axis=1, keepdims=False)
+    at = reading.made("arg_max", label, {"axis": 1, "keepdims": False}, X=scores)
     if labels == [*range(len(labels))]:
         reading.alias(label, at)
     else:
@@ -83,7 +81,7 @@ def _scaler(node: Any, reading: Reading) -> None:
     factor = np.array(attribute(node, "scale", (1,)), "float32")
     reading.known[offset := reading.temp(out)] = shift
     reading.known[scale := reading.temp(out)] = factor
-    reading.op("elementwise_sub", {"X": source, "Y": offset}, {"Out": (made := reading.temp(out))})
+    made = reading.made("elementwise_sub", out, X=source, Y=offset)
     reading.op("elementwise_mul", {"X": made, "Y": scale}, {"Out": out})
 
 
@@ -94,9 +92,8 @@ def _columns(node: Any, reading: Reading) -> None:
     flat = [int(number) for number in reading.constant(index, "its columns").reshape(-1)]
     reading.known[chosen := reading.temp(index)] = np.array(flat, "int64")
     if rank == 1:
-        reading.op("gather", {"X": source, "Index": chosen}, {"Out": (row := reading.temp(out))})
-        made = {"Out": out, "XShape": reading.temp(out)}
-        reading.op("unsqueeze2", {"X": row}, made, axes=[0])
+        row = reading.made("gather", out, X=source, Index=chosen)
+        with_x_shape("unsqueeze2", row, out, reading, axes=[0])
     else:
         reading.op("index_select", {"X": source, "Index": chosen}, {"Out": out}, dim=rank - 1)
 

@@ -7,34 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from pstranspile.interop.onnx.graph import Refused
-from pstranspile.interop.onnx.library import library
+from pstranspile.interop.onnx.library import FUNCTIONS, OPERATORS, library
 from pstranspile.interop.onnx.reading import Reading, attribute, onnx_reader
 from pstranspile.interop.onnx.reshaping import common, expand, reshape, sizes_of
 
-_SAME = {
-    "Relu": "relu",
-    "Sigmoid": "sigmoid",
-    "Tanh": "tanh",
-    "Exp": "exp",
-    "Log": "log",
-    "Sqrt": "sqrt",
-    "Abs": "abs",
-    "Ceil": "ceil",
-    "Floor": "floor",
-    "Cos": "cos",
-    "Sin": "sin",
-    "Acos": "acos",
-    "Asin": "asin",
-    "Atan": "atan",
-    "Erf": "erf",
-    "Reciprocal": "reciprocal",
-    "Sign": "sign",
-    "Softplus": "softplus",
-    "Softsign": "softsign",
-    "HardSwish": "hard_swish",
-    "Mish": "mish",
-    "Not": "logical_not",
-}
+_SAME = {kind: name for name, kind in FUNCTIONS.items()} | {"HardSwish": "hard_swish", "Mish": "mish"}
 
 
 @onnx_reader(*_SAME)
@@ -67,7 +44,7 @@ def _with_attributes(node: Any, reading: Reading) -> None:
 
 @onnx_reader("IsNaN")
 def _is_nan(node: Any, reading: Reading) -> None:
-    """What is not equal to itself; the isnan of Fluid tells whether any element is none."""
+    """True for elements that do not equal themselves; Fluid's isnan is about all elements together."""
     reading.op("not_equal", {"X": node.input[0], "Y": node.input[0]}, {"Out": node.output[0]})
 
 
@@ -75,14 +52,9 @@ def _is_nan(node: Any, reading: Reading) -> None:
 def _round(node: Any, reading: Reading) -> None:
     """Halves go to even numbers in ONNX, away from 0 in Fluid; that of a half of them, doubled, is even."""
     x, out = node.input[0], node.output[0]
-    away, half, rest, distance, is_half = (reading.temp(out) for _ in range(5))
-    reading.op("round", {"X": x}, {"Out": away})
-    reading.op("round", {"X": reading.scaled(x, 0.5)}, {"Out": half})
-    reading.op("elementwise_sub", {"X": x, "Y": away}, {"Out": rest})
-    reading.op("abs", {"X": rest}, {"Out": distance})
-    bound = reading.temp(out)
-    reading.op("fill_any_like", {"X": x}, {"Out": bound}, value=0.5)
-    reading.op("equal", {"X": distance, "Y": bound}, {"Out": is_half})
+    away, half = reading.made("round", out, X=x), reading.made("round", out, X=reading.scaled(x, 0.5))
+    distance = reading.made("abs", out, X=reading.made("elementwise_sub", out, X=x, Y=away))
+    is_half = reading.made("equal", out, X=distance, Y=reading.made("fill_any_like", out, {"value": 0.5}, X=x))
     reading.op("where", {"Condition": is_half, "X": reading.scaled(half, 2.0), "Y": away}, {"Out": out})
 
 
@@ -105,23 +77,7 @@ def _clip(node: Any, reading: Reading) -> None:
 
 # Of two and more
 
-_BINARY = {
-    "Add": "elementwise_add",
-    "Sub": "elementwise_sub",
-    "Mul": "elementwise_mul",
-    "Div": "elementwise_div",
-    "Max": "elementwise_max",
-    "Min": "elementwise_min",
-    "Pow": "elementwise_pow",
-    "Equal": "equal",
-    "Less": "less_than",
-    "LessOrEqual": "less_equal",
-    "Greater": "greater_than",
-    "GreaterOrEqual": "greater_equal",
-    "And": "logical_and",
-    "Or": "logical_or",
-    "Xor": "logical_xor",
-}
+_BINARY = {kind: name for name, kind in OPERATORS.items()}
 
 
 @onnx_reader(*_BINARY)
@@ -192,9 +148,7 @@ def _mod(node: Any, reading: Reading) -> None:
         return
     if not whole:
         raise Refused("it is a remainder of floats with the sign of the first; Fluid's has the sign of the second")
-    first, more = reading.temp(out), reading.temp(out)
-    reading.op("elementwise_mod", {"X": x, "Y": y}, {"Out": first})
-    reading.op("elementwise_add", {"X": first, "Y": y}, {"Out": more})
+    more = reading.made("elementwise_add", out, X=reading.made("elementwise_mod", out, X=x, Y=y), Y=y)
     reading.op("elementwise_mod", {"X": more, "Y": y}, {"Out": out})
 
 

@@ -106,8 +106,6 @@ def _prelu(node: Any, reading: Reading) -> None:
 def _sloped(node: Any, reading: Reading) -> None:
     """What is positive, and what is negative times slopes that are broadcast."""
     (x, slopes), out = node.input, node.output[0]
-    above, below, times = (reading.temp(out) for _ in range(3))
-    reading.op("relu", {"X": x}, {"Out": above})
-    reading.op("relu", {"X": reading.scaled(x, -1.0)}, {"Out": below})
-    reading.op("elementwise_mul", {"X": below, "Y": slopes}, {"Out": times})
+    above, below = reading.made("relu", out, X=x), reading.made("relu", out, X=reading.scaled(x, -1.0))
+    times = reading.made("elementwise_mul", out, X=below, Y=slopes)
     reading.op("elementwise_sub", {"X": above, "Y": times}, {"Out": out})

@@ -86,9 +86,7 @@ def _turned(
             starts[at] = size - 1 - chosen.start
             ends[at] = size - 1 - chosen.stop
         steps[at] = -steps[at]
-    turned = reading.temp(source)
-    reading.op("reverse", {"X": source}, {"Out": turned}, axis=[axes[at] for at in backwards])
-    return turned
+    return reading.made("reverse", source, {"axis": [axes[at] for at in backwards]}, X=source)
 
 
 def _cut(source: str, out: str, cut: Sequence[tuple[int, int, int, int]], reading: Reading) -> None:
@@ -111,9 +109,7 @@ def _cut(source: str, out: str, cut: Sequence[tuple[int, int, int, int]], readin
 
 def part(source: str, axis: int, start: int, end: int, reading: Reading) -> str:
     """The elements of a value from `start` to `end` along an axis."""
-    made = reading.temp(source)
-    reading.op("slice", {"Input": source}, {"Out": made}, axes=[axis], starts=[start], ends=[end])
-    return made
+    return reading.made("slice", source, {"axes": [axis], "starts": [start], "ends": [end]}, Input=source)
 
 
 # Padding
@@ -166,19 +162,16 @@ def _continued(source: str, axis: int, before: int, after: int, mode: str, readi
     if after:
         bounds = {"reflect": (-after - 1, -1), "edge": (-1, FAR), "wrap": (0, after)}[mode]
         parts.append(_end(part(source, axis, *bounds, reading), axis, after, mode, reading))
-    made = reading.temp(source)
-    reading.op("concat", {"X": parts}, {"Out": made}, axis=axis)
-    return made
+    return reading.made("concat", source, {"axis": axis}, X=parts)
 
 
 def _end(source: str, axis: int, size: int, mode: str, reading: Reading) -> str:
     if mode == "wrap":
         return source
-    made = reading.temp(source)
     if mode == "reflect":
-        reading.op("reverse", {"X": source}, {"Out": made}, axis=[axis])
-    else:
-        expand(source, made, [*sizes_of(source, reading)[:axis], size, *sizes_of(source, reading)[axis + 1 :]], reading)
+        return reading.made("reverse", source, {"axis": [axis]}, X=source)
+    made, sizes = reading.temp(source), sizes_of(source, reading)
+    expand(source, made, [*sizes[:axis], size, *sizes[axis + 1 :]], reading)
     return made
 
 

@@ -155,20 +155,16 @@ def _direction(net: _Net, at: int, *, backwards: bool) -> _Way:
 
 
 def _turned(value: str, reading: Reading) -> str:
-    reading.op("reverse", {"X": value}, {"Out": (made := reading.temp(value))}, axis=[0])
-    return made
+    return reading.made("reverse", value, {"axis": [0]}, X=value)
 
 
 def _last(value: str, reading: Reading) -> str:
-    made = reading.temp(value)
-    reading.op("slice", {"Input": value}, {"Out": made}, axes=[0], starts=[-1], ends=[FAR])
-    return made
+    return reading.made("slice", value, {"axes": [0], "starts": [-1], "ends": [FAR]}, Input=value)
 
 
 def _of_direction(value: str, at: int, reading: Reading) -> str:
-    made, attrs = reading.temp(value), {"starts": [at], "ends": [at + 1]}
-    reading.op("slice", {"Input": value}, {"Out": made}, axes=[0], decrease_axis=[0], **attrs)
-    return made
+    attrs = {"axes": [0], "decrease_axis": [0], "starts": [at], "ends": [at + 1]}
+    return reading.made("slice", value, attrs, Input=value)
 
 
 def _biases(net: _Net, at: int, gates: int) -> tuple[str, str] | None:
@@ -183,27 +179,23 @@ def _biases(net: _Net, at: int, gates: int) -> tuple[str, str] | None:
 
 def _projected(x: str, weight: str, biases: tuple[str, str] | None, inside: str | None, reading: Reading) -> str:
     transpose(weight, turned := reading.temp(weight), [1, 0], reading)
-    made = reading.temp(x)
-    reading.op("mul", {"X": x, "Y": turned}, {"Out": made}, x_num_col_dims=2, y_num_col_dims=1)
+    made = reading.made("mul", x, {"x_num_col_dims": 2, "y_num_col_dims": 1}, X=x, Y=turned)
     for bias in biases or ():
         if bias != inside:
-            reading.op("elementwise_add", {"X": made, "Y": bias}, {"Out": (more := reading.temp(x))})
-            made = more
+            made = reading.made("elementwise_add", x, X=made, Y=bias)
     return made
 
 
 def _mask(net: _Net, x: str, backwards: bool) -> str:
     """For each step and row 1.0 where the row still goes on: [steps, rows, 1]."""
     reading, kind = net.reading, net.reading.tensor(x).dtype
-    numbers = reading.temp(x)
-    bounds = [reading.measured(number) for number in (0, reading.size(x, 0), 1)]
-    reading.op("range", dict(zip(("Start", "End", "Step"), bounds, strict=True)), {"Out": numbers})
+    start, end, step = (reading.measured(number) for number in (0, reading.size(x, 0), 1))
+    numbers = reading.made("range", x, Start=start, End=end, Step=step)
     if backwards:
         numbers = _turned(numbers, reading)
     steps = _with_dim(numbers, 1, reading)
-    shorter, mask = reading.temp(x), reading.temp(x)
     lens = reading.as_type(net.given["lens"], DType.INT32)
-    reading.op("less_than", {"X": steps, "Y": _with_dim(lens, 0, reading)}, {"Out": shorter})
+    shorter, mask = reading.made("less_than", x, X=steps, Y=_with_dim(lens, 0, reading)), reading.temp(x)
     reading.cast(shorter, mask, kind)
     wide = _with_dim(mask, 2, reading)
     reading.draft.stop_gradient.update((shorter, mask, wide))
@@ -214,9 +206,9 @@ def _start(net: _Net, name: str, at: int, projected: str) -> Value:
     reading = net.reading
     if net.given[name]:
         return net.value(_of_direction(net.given[name], at, reading))
-    made = reading.temp(projected)
-    attrs = {"input_dim_idx": 1, "output_dim_idx": 0, "dtype": reading.tensor(projected).dtype.value, "value": 0.0}
-    reading.op("fill_constant_batch_size_like", {"Input": projected}, {"Out": made}, shape=[-1, net.hidden], **attrs)
+    kind = reading.tensor(projected).dtype.value
+    attrs = {"shape": [-1, net.hidden], "input_dim_idx": 1, "output_dim_idx": 0, "dtype": kind, "value": 0.0}
+    made = reading.made("fill_constant_batch_size_like", projected, attrs, Input=projected)
     reading.draft.stop_gradient.add(made)
     return net.value(made)
 

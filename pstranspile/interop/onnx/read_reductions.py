@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from pstranspile.interop.onnx.reading import Reading, attribute, axes_of, onnx_reader, positive
+from pstranspile.interop.onnx.reshaping import transpose
 
 _REDUCTIONS = {
     "ReduceSum": "reduce_sum",
@@ -50,8 +51,7 @@ def _reduce(node: Any, reading: Reading) -> None:
 def _function(op_type: str | None, value: str, reading: Reading) -> str:
     if op_type is None:
         return value
-    reading.op(op_type, {"X": value}, {"Out": (made := reading.temp(value))})
-    return made
+    return reading.made(op_type, value, X=value)
 
 
 def _reduced(op_type: str, source: str, out: str, axes: list[int], keep: bool, reading: Reading) -> None:
@@ -72,10 +72,8 @@ def _log_sum_exp(source: str, out: str, axes: list[int], keep: bool, reading: Re
 
 def _less_largest(source: str, axes: list[int], reading: Reading) -> tuple[str, str]:
     """The largest elements along axes, and what is left of all of them."""
-    largest, rest = reading.temp(source), reading.temp(source)
-    _reduced("reduce_max", source, largest, axes, True, reading)
-    reading.op("elementwise_sub", {"X": source, "Y": largest}, {"Out": rest})
-    return largest, rest
+    _reduced("reduce_max", source, largest := reading.temp(source), axes, True, reading)
+    return largest, reading.made("elementwise_sub", source, X=source, Y=largest)
 
 
 @onnx_reader("Softmax", "LogSoftmax")
@@ -95,10 +93,10 @@ def _lp_normalization(node: Any, reading: Reading) -> None:
     source, out = node.input[0], node.output[0]
     axes = positive([attribute(node, "axis", -1)], len(reading.dims(source)))
     first = attribute(node, "p", 2) == 1
-    norm, bound = reading.temp(out), reading.temp(out)
-    _reduced("reduce_sum", _function("abs" if first else "square", source, reading), norm, axes, True, reading)
+    powers = _function("abs" if first else "square", source, reading)
+    _reduced("reduce_sum", powers, norm := reading.temp(out), axes, True, reading)
     norm = norm if first else _function("sqrt", norm, reading)
-    reading.op("clip", {"X": norm}, {"Out": bound}, min=_TINY, max=math.inf)
+    bound = reading.made("clip", out, {"min": _TINY, "max": math.inf}, X=norm)
     reading.op("elementwise_div", {"X": source, "Y": bound}, {"Out": out})
 
 
@@ -112,11 +110,9 @@ def _hardmax(node: Any, reading: Reading) -> None:
     rank = len(reading.dims(source))
     axis: int = attribute(node, "axis", -1) % rank
     width = reading.dims(source)[axis]
-    at, hot = reading.temp(out), reading.temp(out)
-    reading.op("arg_max", {"X": source}, {"Out": at}, axis=axis, keepdims=False)
-    reading.op("one_hot_v2", {"X": at}, {"Out": hot}, depth=width)
+    at = reading.made("arg_max", out, {"axis": axis, "keepdims": False}, X=source)
+    hot = reading.made("one_hot_v2", out, {"depth": width}, X=at)
     if axis == rank - 1:
         reading.alias(out, hot)
     else:
-        made = {"Out": out, "XShape": reading.temp(out)}
-        reading.op("transpose2", {"X": hot}, made, axis=[*range(axis), rank - 1, *range(axis, rank - 1)])
+        transpose(hot, out, [*range(axis), rank - 1, *range(axis, rank - 1)], reading)

@@ -17,14 +17,12 @@ def _scatter_nd(node: Any, reading: Reading) -> None:
     if how not in ("none", "add"):
         raise Refused(f"its reduction is {how}; Fluid's scatter_nd_add adds")
     if how == "none":
-        zeros, ones, hits, above, cleared = (reading.temp(out) for _ in range(5))
-        reading.op("fill_zeros_like", {"X": data}, {"Out": zeros})
-        reading.op("fill_any_like", {"X": updates}, {"Out": ones}, value=1.0)
-        reading.op("scatter_nd_add", {"X": zeros, "Index": index, "Updates": ones}, {"Out": hits})
-        reading.op("greater_than", {"X": hits, "Y": zeros}, {"Out": above})
-        reading.op("where", {"Condition": above, "X": zeros, "Y": data}, {"Out": cleared})
+        zeros = reading.made("fill_zeros_like", out, X=data)
+        ones = reading.made("fill_any_like", out, {"value": 1.0}, X=updates)
+        hits = reading.made("scatter_nd_add", out, X=zeros, Index=index, Updates=ones)
+        above = reading.made("greater_than", out, X=hits, Y=zeros)
+        data = reading.made("where", out, Condition=above, X=zeros, Y=data)
         reading.draft.stop_gradient.update((zeros, ones, hits, above))
-        data = cleared
     reading.op("scatter_nd_add", {"X": data, "Index": index, "Updates": updates}, {"Out": out})
 
 

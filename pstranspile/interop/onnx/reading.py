@@ -10,6 +10,7 @@ import numpy as np
 from pstranspile.interop.onnx.graph import Refused
 from pstranspile.interop.onnx.library import ELEMENT_TYPES, library
 from pstranspile.interop.onnx.sizes import Dim, Pair, Sizes, has_codes, is_code
+from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Module, ParameterInfo, TensorType, Var
 from pstranspile.ir.types import DType
 from pstranspile.layers.draft import Draft
@@ -199,10 +200,10 @@ class Reading:
 
     def tensor(self, value: str) -> TensorType:
         """Element type and dims of a value. Raises Refused if they are not known."""
-        found = self.draft.type_of(self.name(value))
-        if found is None:
+        tensor = self.draft.type_of(self.name(value))
+        if tensor is None:
             raise Refused(f"the dims of {value} are not known before it runs")
-        return found
+        return tensor
 
     def dims(self, value: str) -> tuple[int, ...]:
         """Dims of a value, -1 where they are known at run time. Fluid has a scalar as one element along one dim."""
@@ -232,6 +233,12 @@ class Reading:
         given = {slot: self._given(names) for slot, names in inputs.items()}
         self.draft.op(op_type, given, made, attrs)
 
+    def made(self, op_type: str, of: str, attrs: Mapping[str, object] = EMPTY, **inputs: Any) -> str:
+        """The result `Out` of an op, as a value in between with a name like that of another one."""
+        out = self.temp(of)
+        self.op(op_type, inputs, {"Out": out}, **attrs)
+        return out
+
     def _given(self, names: Any) -> list[str]:
         return [self.name(name) for name in ([names] if isinstance(names, str) else names) if name]
 
@@ -249,8 +256,7 @@ class Reading:
 
     def scaled(self, value: str, factor: float, bias: float = 0.0) -> str:
         """A value that is another one times a number, plus a number."""
-        self.op("scale", {"X": value}, {"Out": (made := self.temp(value))}, scale=factor, bias=bias)
-        return made
+        return self.made("scale", value, {"scale": factor, "bias": bias}, X=value)
 
     def temp(self, of: str) -> str:
         """A name for a value in between."""

@@ -1,4 +1,4 @@
-"""Losses of classes in ONNX: what a model scores of each row, told by its label."""
+"""Losses of classes in ONNX, from scores and labels of rows."""
 
 from __future__ import annotations
 

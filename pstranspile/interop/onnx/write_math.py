@@ -6,32 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from pstranspile.interop.onnx.graph import Graph, Refused, onnx_writer, refuse_given
+from pstranspile.interop.onnx.library import FUNCTIONS, OPERATORS
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, real
 
-_SAME = {
-    "relu": "Relu",
-    "sigmoid": "Sigmoid",
-    "tanh": "Tanh",
-    "exp": "Exp",
-    "log": "Log",
-    "sqrt": "Sqrt",
-    "abs": "Abs",
-    "ceil": "Ceil",
-    "floor": "Floor",
-    "cos": "Cos",
-    "sin": "Sin",
-    "acos": "Acos",
-    "asin": "Asin",
-    "atan": "Atan",
-    "erf": "Erf",
-    "reciprocal": "Reciprocal",
-    "sign": "Sign",
-    "softplus": "Softplus",
-    "softsign": "Softsign",
-    "logical_not": "Not",
-    "assign": "Identity",
-}
+_SAME = {**FUNCTIONS, "assign": "Identity"}
 
 
 @onnx_writer(*_SAME)
@@ -155,28 +134,11 @@ def _scale(op: Op, graph: Graph) -> None:
 
 # Of two
 
-_BINARY = {
-    "elementwise_add": "Add",
-    "elementwise_sub": "Sub",
-    "elementwise_mul": "Mul",
-    "elementwise_div": "Div",
-    "elementwise_max": "Max",
-    "elementwise_min": "Min",
-    "elementwise_pow": "Pow",
-    "minus": "Sub",
-    "equal": "Equal",
-    "less_than": "Less",
-    "less_equal": "LessOrEqual",
-    "greater_than": "Greater",
-    "greater_equal": "GreaterOrEqual",
-    "logical_and": "And",
-    "logical_or": "Or",
-    "logical_xor": "Xor",
-}
+_BINARY = {**OPERATORS, "minus": "Sub"}
 
 
 def aligned(op: Op, graph: Graph) -> tuple[str, str]:
-    """X and Y with dims of size 1 put in, so that their last dims lie on each other as `axis` says."""
+    """X and Y with dims of size 1 inserted, so that the dims of the narrower one are aligned at `axis`."""
     names = op.inputs["X"][0], op.inputs["Y"][0]
     x, y = (graph.read(name) for name in names)
     wide, narrow = sorted(names, key=graph.rank, reverse=True)

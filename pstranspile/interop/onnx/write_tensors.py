@@ -40,7 +40,7 @@ def _squeeze(op: Op, graph: Graph) -> None:
 def _unsqueeze(op: Op, graph: Graph) -> None:
     refuse_given(op, "AxesTensor", "AxesTensorList")
     value, rank, axes = graph.input(op, "X"), graph.rank(op.inputs["X"][0]), ints_attr(op, "axes")
-    for number, axis in enumerate(axes):  # one after another: each counts the dims that are there by then
+    for number, axis in enumerate(axes):  # one after another: an axis counts the dims inserted before
         at = axis if axis >= 0 else axis + rank + number + 1
         to = op.outputs["Out"] if number == len(axes) - 1 else ()
         value = graph.node("Unsqueeze", [value, graph.constant([at])], to)

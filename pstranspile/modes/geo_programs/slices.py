@@ -1,4 +1,4 @@
-"""How mode geo cuts parameters: by their size alone, since no server updates them."""
+"""The slices of parameters in mode geo: by size only, since no server updates them."""
 
 from __future__ import annotations
 

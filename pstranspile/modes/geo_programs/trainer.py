@@ -1,11 +1,19 @@
-"""Mode geo on a trainer: it keeps its updates, and tells its communicator of every step."""
+"""Mode geo on a trainer: it keeps its updates, and reports every step to its communicator."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from pstranspile.analysis.facts import Facts
-from pstranspile.emit.rules import BEGIN_EXCHANGE, KEEP_CLIP, LOCAL_LOOKUP, TELL_ROWS, TELL_STEP, made, made_of_program
+from pstranspile.emit.rules import (
+    BEGIN_EXCHANGE,
+    KEEP_CLIP,
+    LOCAL_LOOKUP,
+    REPORT_ROWS,
+    REPORT_STEP,
+    made,
+    made_of_program,
+)
 from pstranspile.emit.trainer_startup import StartupTemplate, emit_trainer_startup
 from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.frozen import FrozenMap
@@ -52,7 +60,7 @@ def emit_geo_trainer(
             variables[change.name] = change
     clips = frozenset(facts.roles.trainer_clips)
     ops = [_on_trainer(op, is_clip=index in clips) for index, op in enumerate(block.ops)]
-    origin = made_of_program(program, TELL_ROWS if sent_rows else TELL_STEP)
+    origin = made_of_program(program, REPORT_ROWS if sent_rows else REPORT_STEP)
     trained = (*(update.parameter for update in facts.updates), *(p.name for p in parameters if p.name in block.vars))
     dense = () if sent_rows else trained[:1]
     if dense or any(rows.padded for rows in sent_rows):

@@ -91,7 +91,7 @@ class ServerMode(Timing, ABC):
     def _plan(
         self, facts: ServerFacts, job: Job, given: Plan | PlanFile | None, steps: Steps
     ) -> tuple[Plan, list[Diagnostic]]:
-        """The plan that was given or a new one, with what the mode says, and warnings."""
+        """The given plan or a new one, with the mode's fields, and warnings."""
         plan, warnings = given, list[Diagnostic]()
         if not isinstance(plan, Plan):
             pieces, warnings = _pieces(facts.parts.training.values(), facts.module, job, steps)

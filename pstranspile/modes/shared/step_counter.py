@@ -1,4 +1,4 @@
-"""The step counter of a learning-rate schedule when no barrier tells the servers that a step is over.
+"""The step counter of a learning-rate schedule in modes whose servers get no barriers.
 
 Every trainer keeps a counter of its own, sends it to all servers each step, and the schedule on a server runs on
 the sum of what came in.

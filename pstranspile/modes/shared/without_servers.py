@@ -93,7 +93,7 @@ class CollectiveJob:
         left_out = {v.name for p in (source, main) for v in p.parameters() if is_left_out(p, v.name)}
         left_out -= {
             v.name for v in main.parameters() if not is_left_out(main, v.name)
-        }  # where they differ, @main says
+        }  # where they differ, @main counts
         return StartupTemplate(
             source,
             self._rings,

@@ -12,20 +12,13 @@ from typing import Any, NamedTuple
 
 from pstranspile.ir.types import VarKind
 from pstranspile.net.calls import CallRefused
-from pstranspile.net.fluid.calls import (
-    BATCH_BARRIER_NAME,
-    COMPLETE_NAME,
-    FETCH_BARRIER_NAME,
-    INVALID,
-    LATER,
-    SAVE_NAME,
-)
+from pstranspile.net.fluid import calls
 from pstranspile.net.peer import Peer
 from pstranspile.run.cluster.programs import names_sent_to
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.trainer import Trainer
 
-ANONYMOUS = (BATCH_BARRIER_NAME, FETCH_BARRIER_NAME, SAVE_NAME)
+ANONYMOUS = (calls.BATCH_BARRIER_NAME, calls.FETCH_BARRIER_NAME, calls.SAVE_NAME)
 """What calls are about that don't bring the trainer's number."""
 
 PREFETCH = "PrefetchVariable"
@@ -48,9 +41,9 @@ class Callers:
         self._trainers = trainers
         self._by_address: dict[str, int] = {}
         self._aliases: dict[int, int] = {}
-        """The number here of each trainer that has told its own."""
+        """The number here of each trainer that has sent its own number."""
         self._nameless: set[int] = set()
-        """The numbers here that are taken by who has not told its own yet."""
+        """The numbers here of callers that have not sent their own numbers yet."""
         self.last: dict[int, LastCall] = {}
         self.sent: dict[int, set[str]] = {index: set() for index in trainers}
         """What each trainer has sent of its step."""
@@ -63,7 +56,7 @@ class Callers:
         """What of it are rows, of which there may be none in a step."""
 
     def state(self) -> dict[str, Any]:
-        """What has to be kept, so that trainers are told apart by a process that takes this one's place."""
+        """The state with which another process can take the place of this one."""
         last = {index: tuple(call) for index, call in self.last.items()}
         sent = {index: set(names) for index, names in self.sent.items()}
         return {"aliases": dict(self._aliases), "last": last, "sent": sent}
@@ -75,7 +68,7 @@ class Callers:
         self.sent = {index: set(names) for index, names in state["sent"].items()}
 
     def find(self, address: str, method: str, name: str, told: int) -> tuple[int, bool]:
-        """The number here of who calls, and whether the call is the first one on a connection. Raises CallRefused."""
+        """The number here of a caller, and whether the call is the first one on a connection. Raises CallRefused."""
         named = _is_named(method, name)
         known = self._by_address.get(address)
         if known is not None:
@@ -83,7 +76,7 @@ class Callers:
                 self._told(told, known)
             return known, False
         index = self._named(told) if named else self._unnamed(method, name)
-        if method != PREFETCH or len(self._trainers) == 1:  # a lookup tells too little to go by it later
+        if method != PREFETCH or len(self._trainers) == 1:  # a lookup does not identify its trainer
             self._by_address = {a: number for a, number in self._by_address.items() if number != index}
             self._by_address[address] = index
         if named:
@@ -96,7 +89,7 @@ class Callers:
             self._told(told, here)
 
     def _told(self, told: int, here: int) -> None:
-        """Who has a number here has told its own one."""
+        """A caller with a number here has sent its own number."""
         self._nameless.discard(here)
         before = self._aliases.get(told)
         if before == here:
@@ -111,7 +104,7 @@ class Callers:
     def _named(self, told: int) -> int:
         if told not in self._trainers:
             count = len(self._trainers)
-            raise CallRefused(INVALID, f"the job has {count} trainers, none of them has number {told}")
+            raise CallRefused(calls.INVALID, f"the job has {count} trainers, none of them has number {told}")
         if told in self._aliases:
             return self._aliases[told]
         taken = told in self._nameless or told in self._aliases.values()
@@ -124,7 +117,7 @@ class Callers:
         return index
 
     def _free(self) -> list[int]:
-        """Those who are on no connection now. Raises CallRefused if there are none."""
+        """The trainers without a connection. Raises CallRefused if there are none."""
         taken = set(self._by_address.values())
         free = [i for i, peer in self._trainers.items() if i not in taken and not peer.incarnation and not peer.left]
         if not free:
@@ -135,12 +128,12 @@ class Callers:
         """Whether a trainer is at a place where it makes such a call next."""
         last = self.last.get(index)
         before = "" if last is None else last.method if last.name not in ANONYMOUS else last.name
-        if name == BATCH_BARRIER_NAME:
-            return before != BATCH_BARRIER_NAME and self.sends[index] - self.rows[index] <= self.sent[index]
-        if name == FETCH_BARRIER_NAME:
-            return before in ("", BATCH_BARRIER_NAME, "GetVariable")
+        if name == calls.BATCH_BARRIER_NAME:
+            return before != calls.BATCH_BARRIER_NAME and self.sends[index] - self.rows[index] <= self.sent[index]
+        if name == calls.FETCH_BARRIER_NAME:
+            return before in ("", calls.BATCH_BARRIER_NAME, "GetVariable")
         if method == PREFETCH and self._server.mode == 0:
-            return before in ("", FETCH_BARRIER_NAME, PREFETCH)
+            return before in ("", calls.FETCH_BARRIER_NAME, PREFETCH)
         return True
 
 
@@ -151,7 +144,7 @@ def _is_named(method: str, name: str) -> bool:
 
 def require_part(peer: Peer, name: str) -> None:
     """Raises CallRefused if a trainer takes no part, or as a process of another kind. It may say so twice."""
-    if peer.left and name != COMPLETE_NAME:
-        raise CallRefused(LATER, f"{peer.role} has left, or was given up")
+    if peer.left and name != calls.COMPLETE_NAME:
+        raise CallRefused(calls.LATER, f"{peer.role} has left, or was given up")
     if peer.incarnation:
         raise CallRefused("ALREADY_EXISTS", f"{peer.role} is here already, as a process of its own")

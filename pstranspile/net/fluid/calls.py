@@ -21,7 +21,7 @@ from pstranspile.values import SelectedRows
 SERVICE = "sendrecv.SendRecvService"
 BATCH_BARRIER_NAME, FETCH_BARRIER_NAME, COMPLETE_NAME = "BATCH_BARRIER@RECV", "FETCH_BARRIER@RECV", "COMPLETE@RECV"
 NO_BARRIER, SAVE_NAME, PIECE = "@WITHOUT_BARRIER@RECV", "SAVE@CHECKPOINTNOTIFY", "@PIECE@"
-"""Names by which Fluid says what a call is about, and what it appends to names of variables."""
+"""Names by which Fluid distinguishes calls, and suffixes of names of variables."""
 
 INVALID, UNKNOWN, LATER = "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION"
 """Statuses of gRPC with which a call is refused."""

@@ -122,8 +122,8 @@ class ServerCheckpoints:
             with locked(self._work):
                 put_together(self._plan, self._work, self._site.cluster.seed)
         except DiagnosticError as problem:
-            told = f"its part of a checkpoint, or the checkpoint, is not kept: {problem}"
-            print(f"pstranspile start: {self._server.name}: {told}", file=sys.stderr)
+            text = f"its part of a checkpoint, or the checkpoint, is not kept: {problem}"
+            print(f"pstranspile start: {self._server.name}: {text}", file=sys.stderr)
 
 
 def put_together(plan: CheckpointPlan, work: Path, seed: int | None) -> None:

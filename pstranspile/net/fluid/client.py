@@ -16,38 +16,15 @@ import grpc  # pyright: ignore[reportMissingTypeStubs]
 import numpy as np
 
 from pstranspile.net.calls import CallRefused
-from pstranspile.net.fluid.calls import (
-    BATCH_BARRIER_NAME,
-    COMPLETE_NAME,
-    FETCH_BARRIER_NAME,
-    NO_BARRIER,
-    SAVE_NAME,
-    SERVICE,
-    output_of_prefetch,
-    require_gradient,
-    require_ids,
-    require_saving,
-)
+from pstranspile.net.fluid import calls
 from pstranspile.net.fluid.message import DTYPES, VariableMessage, read_variable, value_of, with_value, write_variable
 from pstranspile.net.loop import CALL, Event
 from pstranspile.net.peer import Peer
 from pstranspile.net.site import Site
 from pstranspile.net.terms import Refused
 from pstranspile.net.values import WireError
-from pstranspile.run.cluster.message import (
-    CHECKPOINT,
-    COMPLETE,
-    FETCH_BARRIER,
-    GET,
-    GET_NOW,
-    LOOKUP,
-    NOTIFY,
-    PREFETCH,
-    REPLY,
-    SEND,
-    SEND_BARRIER,
-    Message,
-)
+from pstranspile.run.cluster import message as kinds
+from pstranspile.run.cluster.message import Message
 from pstranspile.run.cluster.server import pairs
 from pstranspile.values import LoDTensor, SelectedRows
 
@@ -87,23 +64,27 @@ class FluidClient:
         self._channel: Any = library.insecure_channel(address, options=_OPTIONS)
         self._methods: dict[str, Any] = {}
         self._calls: dict[str, Callable[[Message], Any]] = {
-            SEND: self._send,
-            GET: lambda message: self._get(message, message.variable),
-            GET_NOW: lambda message: self._get(message, message.variable + NO_BARRIER, "GetVariableNoBarrier"),
-            LOOKUP: self._look_up,
-            PREFETCH: self._prefetch,
-            SEND_BARRIER: lambda _: self._tell("SendVariable", VariableMessage(BATCH_BARRIER_NAME)),
-            FETCH_BARRIER: lambda _: self._tell("GetVariable", VariableMessage(FETCH_BARRIER_NAME)),
-            NOTIFY: self._notify,
-            CHECKPOINT: self._checkpoint,
-            COMPLETE: lambda _: self._tell("SendVariable", VariableMessage(COMPLETE_NAME, trainer_id=self.trainer)),
+            kinds.SEND: self._send,
+            kinds.GET: lambda message: self._get(message, message.variable),
+            kinds.GET_NOW: lambda message: self._get(
+                message, message.variable + calls.NO_BARRIER, "GetVariableNoBarrier"
+            ),
+            kinds.LOOKUP: self._look_up,
+            kinds.PREFETCH: self._prefetch,
+            kinds.SEND_BARRIER: lambda _: self._tell("SendVariable", VariableMessage(calls.BATCH_BARRIER_NAME)),
+            kinds.FETCH_BARRIER: lambda _: self._tell("GetVariable", VariableMessage(calls.FETCH_BARRIER_NAME)),
+            kinds.NOTIFY: self._notify,
+            kinds.CHECKPOINT: self._checkpoint,
+            kinds.COMPLETE: lambda _: self._tell(
+                "SendVariable", VariableMessage(calls.COMPLETE_NAME, trainer_id=self.trainer)
+            ),
         }
         peer.takes = self._take
         Thread(target=self._work, daemon=True).start()
 
     @property
     def idle(self) -> bool:
-        """Whether everything that was posted has been answered."""
+        """Whether all posted messages have been answered."""
         return self._posted == self._made
 
     def close(self) -> None:
@@ -132,7 +113,7 @@ class FluidClient:
             self._made += 1
             if message.slot >= 0:
                 self._later(lambda message=message, value=value: self._reply(message, value))
-            elif message.kind == COMPLETE:
+            elif message.kind == kinds.COMPLETE:
                 self._later(lambda: None)
 
     def _later(self, action: Callable[[], object]) -> None:
@@ -151,7 +132,7 @@ class FluidClient:
     def _call(self, method: str, message: VariableMessage) -> bytes | None:
         call = self._methods.get(method)
         if call is None:
-            call = self._methods[method] = self._channel.unary_unary(f"/{SERVICE}/{method}")
+            call = self._methods[method] = self._channel.unary_unary(f"/{calls.SERVICE}/{method}")
         return call(write_variable(message), timeout=self.deadline, wait_for_ready=True)
 
     def _tell(self, method: str, message: VariableMessage) -> None:
@@ -174,7 +155,7 @@ class FluidClient:
         if isinstance(value, LoDTensor):
             value = value.data
         sent = with_value(VariableMessage(message.variable, trainer_id=self.trainer), value)
-        require_gradient(self.server, sent)
+        calls.require_gradient(self.server, sent)
         self._tell("SendVariable", sent)
 
     def _get(self, message: Message, name: str, method: str = "GetVariable") -> Any:
@@ -183,7 +164,7 @@ class FluidClient:
     def _look_up(self, message: Message) -> Any:
         """Rows of a slice of a table; a server wants every id once, in order."""
         table = self.server.main.main_block.vars[message.variable]
-        require_ids(self.server.name, message.variable, message.payload, table.shape[0])
+        calls.require_ids(self.server.name, message.variable, message.payload, table.shape[0])
         ids: Any
         places: Any
         ids, places = np.unique(message.payload, return_inverse=True)
@@ -194,7 +175,7 @@ class FluidClient:
     def _prefetch(self, message: Message) -> Any:
         """Rows of a distributed table, by the block that is registered for the name of the ids."""
         block = int(pairs(self.server.op, "prefetch_var_name_to_block_id")[message.variable])
-        got = output_of_prefetch(self.server.main, block)
+        got = calls.output_of_prefetch(self.server.main, block)
         return self._rows(VariableMessage(message.variable, out_varname=got), message.payload, got)
 
     def _rows(self, asked: VariableMessage, ids: Any, like: str) -> Any:
@@ -213,8 +194,8 @@ class FluidClient:
         self._tell("DistributeNotify", with_value(sent, np.asarray(message.payload)))
 
     def _checkpoint(self, message: Message) -> bool:
-        require_saving(self.server)
-        self._tell("CheckpointNotify", VariableMessage(SAVE_NAME, out_varname=str(message.payload)))
+        calls.require_saving(self.server)
+        self._tell("CheckpointNotify", VariableMessage(calls.SAVE_NAME, out_varname=str(message.payload)))
         return True
 
     # the thread of the machines
@@ -223,12 +204,12 @@ class FluidClient:
         cluster = self.site.cluster
         source = cluster.machines[message.source]
         link = cluster.network.link(self.server, source, message.trainer)
-        fields = REPLY, self.server.name, message.source, message.trainer, message.step
+        fields = kinds.REPLY, self.server.name, message.source, message.trainer, message.step
         self.site.part.deliver(self.peer, Message(*fields, link.expected, message.variable, value, message.slot))
 
 
 def _reason_of(problem: Any) -> str:
-    """Why a call was over, to tell a person."""
+    """The reason for the end of a call, for a person."""
     if not hasattr(problem, "code"):
         return "this side has ended it"
     return f"{problem.code().name.lower()}: {problem.details()}".removesuffix(": ")

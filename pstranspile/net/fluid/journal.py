@@ -50,7 +50,7 @@ class Journal:
         self.held = 0
         """Bytes of calls since the last file was begun."""
         self.problem = ""
-        """Why calls can't be written down; the state has to be kept anew then."""
+        """Why calls can't be written; the state must be kept anew then."""
         self._handle = -1
 
     def _file(self, number: int) -> Path:

@@ -204,7 +204,7 @@ def _rows_of(message: VariableMessage, array: Any) -> SelectedRows:
 
 
 def with_value(message: VariableMessage, value: Any) -> VariableMessage:
-    """The message with a value in place of what it says of one. Raises WireError if Fluid can't take the value."""
+    """The message with another value. Raises WireError if Fluid can't take the value."""
     rows: Any = None
     lod: tuple[tuple[int, ...], ...] = ()
     kind = height = 0

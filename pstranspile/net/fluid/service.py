@@ -17,40 +17,16 @@ import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.net.calls import Caller, CallRefused, CallService
+from pstranspile.net.fluid import calls
 from pstranspile.net.fluid.callers import Callers, LastCall, require_part
-from pstranspile.net.fluid.calls import (
-    BATCH_BARRIER_NAME,
-    COMPLETE_NAME,
-    FETCH_BARRIER_NAME,
-    INVALID,
-    NO_BARRIER,
-    PIECE,
-    SAVE_NAME,
-    SERVICE,
-    UNKNOWN,
-    require_gradient,
-    require_ids,
-    require_room,
-    require_saving,
-)
 from pstranspile.net.fluid.journal import GONE, Entry, Journal
 from pstranspile.net.fluid.message import DTYPES, VariableMessage, pieces_of, read_variable, value_of, with_value
 from pstranspile.net.loop import CALL, Event
 from pstranspile.net.peer import Peer
 from pstranspile.net.site import Site
 from pstranspile.net.values import Bytes, WireError
-from pstranspile.run.cluster.message import (
-    COMPLETE,
-    FETCH_BARRIER,
-    GET,
-    GET_NOW,
-    LOOKUP,
-    NOTIFY,
-    PREFETCH,
-    SEND,
-    SEND_BARRIER,
-    Message,
-)
+from pstranspile.run.cluster import message as kinds
+from pstranspile.run.cluster.message import Message
 from pstranspile.run.cluster.server import Server
 from pstranspile.values import SelectedRows
 
@@ -62,8 +38,8 @@ process has just taken the place of another one.
 _REPEATED = ("SendVariable", "DistributeNotify")
 """The methods whose calls must not be taken twice."""
 
-MOST_TOLD = 100
-"""Refused calls that are told on stderr; a stranger may make any number."""
+MOST_REPORTED = 100
+"""The number of refused calls that are reported on stderr; a stranger may make any number."""
 
 
 class _Nobody:
@@ -99,7 +75,7 @@ class _Call:
         self.data = data
         self.peer: Peer | None = None
         self.kept = False
-        """Whether it was taken already, as far as who makes the call needs to know."""
+        """Whether the call was taken already, and its caller need not repeat it."""
 
     def answer(self, value: Any = None) -> None:
         """Sends the answer; one without bytes where Fluid wants no value."""
@@ -107,7 +83,7 @@ class _Call:
         try:
             pieces = [] if value is None else pieces_of(with_value(VariableMessage(name), value))
         except WireError as problem:
-            self.refuse(CallRefused(INVALID, str(problem)))
+            self.refuse(CallRefused(calls.INVALID, str(problem)))
             return
         self.caller.answer(self.number, pieces)
 
@@ -147,10 +123,10 @@ class FluidService:
     def service(self) -> CallService:
         """The methods that trainers call."""
         methods = {name: partial(self._come, name) for name in self._handlers}
-        return CallService(SERVICE, methods, self._most, self._lost)
+        return CallService(calls.SERVICE, methods, self._most, self._lost)
 
     def state(self) -> dict[str, Any]:
-        """What has to be kept beside the server's state and the calls that come after it."""
+        """The state that must be kept with the server's state and the journal of later calls."""
         playing = sorted(index for index, peer in self.trainers.items() if peer.takes is not None)
         return {**self.callers.state(), "steps": dict(self._steps), "slots": self._slots, "playing": playing}
 
@@ -200,12 +176,12 @@ class FluidService:
         except _TakenBefore as taken:
             taken.call.answer()
         except (WireError, CallRefused) as problem:
-            refusal = problem if isinstance(problem, CallRefused) else CallRefused(INVALID, str(problem))
+            refusal = problem if isinstance(problem, CallRefused) else CallRefused(calls.INVALID, str(problem))
             caller.refuse(number, refusal)
             self._refused += 1
-            if self._refused <= MOST_TOLD:
-                told = f"{method} of {name} from {caller.address} is refused: {refusal}"
-                print(f"pstranspile start: {self.server.name}: {told}", file=sys.stderr)
+            if self._refused <= MOST_REPORTED:
+                text = f"{method} of {name} from {caller.address} is refused: {refusal}"
+                print(f"pstranspile start: {self.server.name}: {text}", file=sys.stderr)
 
     def _who_calls(self, call: _Call) -> Peer:
         """The trainer that makes a call, which is sound. Raises CallRefused; _TakenBefore."""
@@ -251,19 +227,19 @@ class FluidService:
 
     def _send(self, call: _Call) -> None:
         name = call.message.varname
-        if name == BATCH_BARRIER_NAME:
+        if name == calls.BATCH_BARRIER_NAME:
             self._send_no_rows(call)
-            self._post(call, SEND_BARRIER)
-        elif name == COMPLETE_NAME:
-            self._post(call, COMPLETE)
+            self._post(call, kinds.SEND_BARRIER)
+        elif name == calls.COMPLETE_NAME:
+            self._post(call, kinds.COMPLETE)
         else:
-            name = name.partition(PIECE)[0]
-            require_gradient(self.server, call.message._replace(varname=name))
+            name = name.partition(calls.PIECE)[0]
+            calls.require_gradient(self.server, call.message._replace(varname=name))
             sent = self.callers.sent[self._who_calls(call).index]
-            if self.server.mode and name in sent:  # nothing else tells that a step has begun
+            if self.server.mode and name in sent:  # the only sign that a step has begun
                 self._next_step(call)
                 sent.clear()
-            self._post(call, SEND, name, call.value)
+            self._post(call, kinds.SEND, name, call.value)
             sent.add(name)
         call.answer()
 
@@ -277,24 +253,24 @@ class FluidService:
             var = self.server.main.main_block.vars[name]
             assert var.dtype is not None
             none: Any = np.empty((0, *var.shape[1:]), DTYPES[var.dtype.value])
-            self._post(call, SEND, name, SelectedRows(np.empty(0, "int64"), none, var.shape[0]))
+            self._post(call, kinds.SEND, name, SelectedRows(np.empty(0, "int64"), none, var.shape[0]))
         callers.sent[index].clear()
 
     def _get(self, call: _Call) -> None:
         name = call.message.varname
-        if name == FETCH_BARRIER_NAME:
-            peer = self._post(call, FETCH_BARRIER)
+        if name == calls.FETCH_BARRIER_NAME:
+            peer = self._post(call, kinds.FETCH_BARRIER)
             if self.server.mode == 0 or self._steps[peer.index] < 0:
                 self._next_step(call)
             call.answer()
             return
         self._require_value(name)
-        self._post(call, GET, name, waits=True)
+        self._post(call, kinds.GET, name, waits=True)
 
     def _get_now(self, call: _Call) -> None:
-        name = call.message.varname.removesuffix(NO_BARRIER)
+        name = call.message.varname.removesuffix(calls.NO_BARRIER)
         self._require_value(name)
-        self._post(call, GET_NOW, name, waits=True)
+        self._post(call, kinds.GET_NOW, name, waits=True)
 
     def _prefetch(self, call: _Call) -> None:
         name, ids = call.message.table_name, call.value
@@ -304,24 +280,24 @@ class FluidService:
         table = self.server.scope.values_here.get(name)
         held: Any = table.value if isinstance(table, SelectedRows) else table
         if held is None or not held.ndim:
-            raise CallRefused(UNKNOWN, f"{self.server.name} has no table {name}")
-        require_ids(self.server.name, name, ids, len(held))
-        self._post(call, LOOKUP, name, ids.reshape(-1), waits=True)
+            raise CallRefused(calls.UNKNOWN, f"{self.server.name} has no table {name}")
+        calls.require_ids(self.server.name, name, ids, len(held))
+        self._post(call, kinds.LOOKUP, name, ids.reshape(-1), waits=True)
 
     def _prefetch_by_block(self, call: _Call) -> None:
         """Rows of a distributed table: a block is registered for the name of the ids."""
         name = call.message.varname
         block = self.server.prefetch_blocks.get(name)
         if block is None:
-            raise CallRefused(UNKNOWN, f"{self.server.name} has no block that looks up {name}")
+            raise CallRefused(calls.UNKNOWN, f"{self.server.name} has no block that looks up {name}")
         table = self.server.scope.values_here[block.execution.program.main_block.ops[-1].inputs["W"][0]]
-        require_room(self.server.name, name, call.value, table)
-        self._post(call, PREFETCH, name, call.value, waits=True)
+        calls.require_room(self.server.name, name, call.value, table)
+        self._post(call, kinds.PREFETCH, name, call.value, waits=True)
 
     def _checkpoint(self, call: _Call) -> None:
-        if call.message.varname != SAVE_NAME:
+        if call.message.varname != calls.SAVE_NAME:
             raise CallRefused("UNIMPLEMENTED", f"{call.message.varname} is nothing that trainers of Fluid ask for")
-        require_saving(self.server)
+        calls.require_saving(self.server)
         self._who_calls(call)
         try:
             self.server.save_to(call.message.out_varname)
@@ -333,8 +309,8 @@ class FluidService:
         self._require_value(call.message.varname)
         payload: Any = call.value
         if payload.__class__ is not np.ndarray:
-            raise CallRefused(INVALID, f"{call.message.varname} brings no number")
-        self._post(call, NOTIFY, call.message.varname, payload)
+            raise CallRefused(calls.INVALID, f"{call.message.varname} brings no number")
+        self._post(call, kinds.NOTIFY, call.message.varname, payload)
         call.answer()
 
     # messages
@@ -379,4 +355,4 @@ class FluidService:
 
     def _require_value(self, name: str) -> None:
         if self.server.scope.get(name) is None:
-            raise CallRefused(UNKNOWN, f"{self.server.name} has no variable {name}")
+            raise CallRefused(calls.UNKNOWN, f"{self.server.name} has no variable {name}")

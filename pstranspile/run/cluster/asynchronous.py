@@ -1,7 +1,7 @@
 """A server that applies every gradient as it comes.
 
-Other than in Fluid one message is taken after the other, so that updates of one parameter never interleave; and a
-schedule of the learning rate counts as `counters` says.
+Differences from Fluid: messages are taken one after the other, so that updates of one parameter never interleave; and a
+schedule of the learning rate counts steps as `counters` describes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pstranspile.run.cluster.server import Server, pairs
 from pstranspile.run.scope import own_copy
 
 TRAINER_ID = "@TRAINER_ID@"
-"""The variable that says whose gradient is being applied (DC-ASGD)."""
+"""The variable with the number of the trainer whose gradient is being applied (DC-ASGD)."""
 
 
 class AsynchronousServer(Server):
@@ -30,7 +30,7 @@ class AsynchronousServer(Server):
         """Runs the block of the learning rate, if there is one."""
         super().open(trainers)
         self.blocks: dict[str, Block] = {}
-        """What to run for a gradient, by the gradient's name."""
+        """The block of each gradient."""
         made: dict[int, Block] = {}
         served = {name: int(index) for name, index in pairs(self.op, "grad_to_block_id").items()}
         for name, index in served.items():
@@ -72,14 +72,14 @@ class AsynchronousServer(Server):
         """A gradient has been applied by a block."""
 
     def answer(self, message: Message) -> None:
-        """Sends a variable as it is now; with DC-ASGD, what the trainer now has is kept for it."""
+        """Sends a variable as it is now. With DC-ASGD the server keeps a copy for the trainer."""
         backups = self.backups.get(message.variable)
         if backups is not None and message.kind == GET:
             self.scope.put(backups[message.trainer], own_copy(self.scope.get(message.variable)))
         super().answer(message)
 
     def on_notify(self, message: Message) -> None:
-        """Adds what was sent to the server's own copy, and works the learning rate out anew."""
+        """Adds the value to the server's step counter, and computes the learning rate again."""
         value = self.scope.get(message.variable)
         if value is None:
             raise self.unknown(message, "is sent the step counter")
@@ -89,12 +89,12 @@ class AsynchronousServer(Server):
             self.forget_copies({message.variable, *self._rates.changes})
 
     def waiting(self) -> Waiting | None:
-        """Nothing: whatever comes is taken at once."""
+        """Nothing: an asynchronous server takes every message at once."""
         return None
 
 
 def backups_of(program: Program, blocks: Iterable[int]) -> dict[str, tuple[str, ...]]:
-    """Parameter -> the variables that hold what each trainer last got of it (DC-ASGD), from the ops that use them.
+    """Parameter -> the variables with each trainer's last copy of it (DC-ASGD), by trainer, from the ops that use them.
 
     `ref_by_trainer_id(X = copies) -> copy`, then `elementwise_sub(X = parameter, Y = copy)`.
     """

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from itertools import accumulate, pairwise
-from typing import Any, Protocol
+from typing import Any
 
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program, Var
@@ -29,51 +28,6 @@ def part_of(program: Program, ops: Iterable[Op], blocks: Iterable[int] = ()) -> 
 def block_program(program: Program, blocks: Sequence[int]) -> Program:
     """The program with the ops of these blocks, one after the other, in block 0."""
     return part_of(program, [op for index in blocks for op in program.blocks[index].ops], blocks)
-
-
-class Parts:
-    """Which ops of an update, which is several blocks one after the other, belong to what is sent.
-
-    `counters` are the sums of step counters among the ops.
-    """
-
-    def __init__(self, main: Program, blocks: Sequence[int], counters: Iterable[Counted]):
-        ends = list(accumulate((len(main.blocks[index].ops) for index in blocks), initial=0))
-        self._spans = list(pairwise(ends))
-        self._counters = {counter.place: frozenset(counter.own) for counter in counters}
-
-    def of(self, program: Program, idle: frozenset[str], wanted: frozenset[str]) -> Program:
-        """The program without the blocks that read nothing of `wanted` but what is `idle`, and without the counters
-        that are idle. Blocks that read nothing of it (of learning rates) stay.
-        """
-        ops = program.main_block.ops
-        if not idle:
-            return program
-        kept: list[Op] = []
-        for start, stop in self._spans:
-            read = wanted.intersection(read_first(ops[start:stop]))
-            if read and read <= idle:
-                continue
-            kept += (
-                ops[place]
-                for place in range(start, stop)
-                if place not in self._counters or not self._counters[place] <= idle
-            )
-        return part_of(program, kept)
-
-
-class Counted(Protocol):
-    """An op that adds up step counters: its place, and the trainers' own counters."""
-
-    @property
-    def place(self) -> int:
-        """The place of the op in the update."""
-        ...
-
-    @property
-    def own(self) -> tuple[str, ...]:
-        """The names of the trainers' counters."""
-        ...
 
 
 def with_temporaries(program: Program, names: Collection[str]) -> Program:

@@ -22,7 +22,7 @@ from pstranspile.ir.expect import wrong_type
 from pstranspile.ir.model import Op, Program, Role
 from pstranspile.run.cluster.addresses import link_to, text_list
 from pstranspile.run.cluster.asynchronous import AsynchronousServer
-from pstranspile.run.cluster.collectives.ring import Ring, sides_of
+from pstranspile.run.cluster.collectives.ring import Ring, make_rings
 from pstranspile.run.cluster.communicators.communicator import make_communicator
 from pstranspile.run.cluster.communicators.companion import Settings
 from pstranspile.run.cluster.deadlocks import require_barriers, require_collectives, require_servers
@@ -61,11 +61,11 @@ class Cluster:
     """A job's machines under one scheduler. `roles` maps names (`trainer_0`, `pserver_1`) to programs.
 
     A role whose main program has a `listen_and_serv` is a server; the others are trainers, in the order of the
-    numbers that end their names. `schedule` says the order of events, by a seed or a scheduler; None: machines in
-    turn. `seed` takes the place of the programs' own. `distributed_vars` is the table of variables on servers (a
-    compile's; else it is inferred). `init` gives whole variables, set after the servers' start-up programs.
-    `settings` are those of the trainers' communicators. `faults` are things that go wrong. `programs` says which
-    program each step runs where trainers have several (`main*5,generator`, or a function of trainer and step;
+    numbers that end their names. `schedule` sets the order of events: a seed or a scheduler; None: machines in turn.
+    `seed` replaces the seeds of the programs. `distributed_vars` is the table of variables on servers that a compile
+    makes; without it, it is inferred. `init` has whole variables, set after the servers' start-up programs.
+    `settings` are those of the trainers' communicators. `faults` is a scenario of faults. `programs` selects the
+    program of each step where trainers have several (`main*5,generator`, or a function of trainer and step;
     default: always @main); `fetch` then names variables of all programs, or of one as `PROGRAM/NAME`. Raises
     DiagnosticError.
     """
@@ -92,7 +92,9 @@ class Cluster:
         self.network = Network(self.scheduler)
         self.library = Library()
         serving, training = by_kind(roles)
-        self.seed = _seed_for([role.startup for role in roles.values()], seed)
+        self.seed = seed
+        if seed is None and not any(role.startup.random_seed for role in roles.values()):
+            self.seed = secrets.randbits(63) | 1  # one for all machines
         self.folder = folder
         self.servers: list[Server] = [_server(name, self.network, serving[name], self.seed, folder) for name in serving]
         self.trainers: list[Trainer] = [
@@ -102,7 +104,7 @@ class Cluster:
         give_turns(self.trainers, programs, fetch)
         self.weighing: Weighing = shares
         self.shares: Shares | None = None
-        """How much the trainers' shares count, once something is fed."""
+        """The weights of the trainers' shares of a batch, once something is fed."""
         self.by_endpoint: dict[str, Server] = {server.endpoint: server for server in self.servers}
         rows = self._written() if distributed_vars is None else list(distributed_vars)
         self.placement = Placement(rows)
@@ -118,11 +120,11 @@ class Cluster:
         """How many steps are fed; None if any number."""
         self.started = False
         self.source: RowSource | None = None
-        """What rows come from, if they are fed."""
+        """The source of rows, if rows are fed."""
         self.finishing = False
-        """Whether all trainers have been told to leave."""
+        """Whether all trainers are to leave."""
         self.injector: Injector | None = None
-        """What carries out the faults, if there are any."""
+        """Carries out the scenario of faults, if there is one."""
         if faults is not None:
             require_rounds(self.trainers, self.servers)
             self.injector = Injector(self, faults)
@@ -142,7 +144,7 @@ class Cluster:
         return self.trainers[0].role.programs.values()
 
     def _written(self) -> list[DistributedVar]:
-        """The table of variables on servers as the programs carry it, else as names tell it."""
+        """The table of variables on servers that the programs carry, else one that is inferred from names."""
         servers = {server.endpoint: server.main for server in self.servers}
         carried = [program.distribution.variables for program in servers.values() if program.distribution is not None]
         if servers and len(carried) == len(servers) and any(carried):
@@ -150,14 +152,14 @@ class Cluster:
         return infer_placement(servers, list(self._programs))
 
     def make_action(self, trainer: Trainer, exchange: Exchange, program: Program) -> Action:
-        """What a trainer does at an op that talks to other machines."""
+        """The action of a trainer at an exchange with other machines."""
         if exchange.kind in COLLECTIVES:
             return make_collective(trainer, exchange, self.rings)
         own = None if trainer.communicator is None else trainer.communicator.action(exchange, program)
         return own or make_rpc(trainer, exchange, program, self.by_endpoint)
 
     def _rings(self) -> dict[str, Ring]:
-        """The trainers' sides of the rings that their programs name."""
+        """The machines of the trainers in the rings that their programs name."""
         members: dict[str, dict[int, Machine]] = {}
         ops: dict[str, dict[str, Op]] = {}
         for trainer in self.trainers:
@@ -166,13 +168,13 @@ class Cluster:
                     if op.type in COLLECTIVES:
                         members.setdefault(ring_of(op), {})[trainer.index] = trainer
                         ops.setdefault(ring_of(op), {}).setdefault(op.inputs["X"][0], op)
-        sides = [side for name in sorted(members) for side in sides_of(name, self.network, members[name], ops[name])]
-        return {side.name: side for side in sides}
+        made = [ring for name in sorted(members) for ring in make_rings(name, self.network, members[name], ops[name])]
+        return {ring.name: ring for ring in made}
 
     # steps
 
     def feed(self, feeds: ClusterFeeds | None) -> None:
-        """Sets what is fed: arrays with a step axis, a mapping per step, a function of trainer and step, or rows."""
+        """Sets the feed: arrays with a step axis, a mapping per step, a function of trainer and step, or rows."""
         trainer_roles = [trainer.role for trainer in self.trainers]
         self.source = feeds if isinstance(feeds, RowSource) else None
         given, self.steps = feeds_of(feeds, trainer_roles)
@@ -181,7 +183,7 @@ class Cluster:
             trainer.feed = self.shares.of(trainer.index)
 
     def _averages_gradients(self) -> bool:
-        """Whether what trainers make of their shares is averaged in every step."""
+        """Whether the trainers' gradients are averaged in every step."""
         if self.servers:
             return all(server.mode == 0 for server in self.servers)
         main = self.trainers[0].role.main
@@ -204,7 +206,7 @@ class Cluster:
         self.initial.require_known(self._programs, self.servers)
 
     def begin(self, servers: Sequence[Server], trainers: Sequence[Trainer]) -> None:
-        """Makes machines ready to run: servers have run their start-up programs and listen, trainers come to theirs."""
+        """Runs the servers' start-up programs, has the servers listen, and wakes the trainers."""
         for server in servers:
             server.initialise(self.placement.slices(server.endpoint))
             self.placement.require_dims(server.endpoint, server.startup, server.scope)
@@ -222,7 +224,7 @@ class Cluster:
         self.started = True
 
     def _connect(self, trainer: Trainer) -> None:
-        """Links the trainer to every server that its programs name, so that it can tell them when it leaves."""
+        """Links the trainer to every server that its programs name. These links carry the message that it leaves."""
         ops = [op for program in trainer.role.all for op in program.main_block.ops]
         names = {e: op for op in ops for key in ("epmap", "endpoints") for e in text_list(op, key)}
         trainer.servers = [
@@ -231,8 +233,8 @@ class Cluster:
             if endpoint in self.by_endpoint
         ]
         rings = dict.fromkeys(ring_of(op) for op in ops if op.type in COLLECTIVES)
-        sides = [self.rings[f"{trainer.name}/{name}"] for name in rings]
-        trainer.servers += [self.network.link(trainer, side, trainer.index) for side in sides]
+        members = [self.rings[f"{trainer.name}/{name}"] for name in rings]
+        trainer.servers += [self.network.link(trainer, member, trainer.index) for member in members]
 
     def initialise(self, trainer: Trainer) -> None:
         """A trainer has run its start-up program for the first time."""
@@ -248,7 +250,7 @@ class Cluster:
         self._go_on()
 
     def run_once(self, trainer: int, program: Program) -> None:
-        """Has a trainer run a program besides, between steps: one that saves, say. Raises DiagnosticError."""
+        """Has a trainer run another program between steps, such as one that saves. Raises DiagnosticError."""
         self.trainers[trainer].run_once(program)
         self._go_on()
 
@@ -256,8 +258,7 @@ class Cluster:
         """All trainers leave, and the servers end. Raises DiagnosticError."""
         self.finishing = True
         for trainer in self.trainers:
-            trainer.feed = _no_more
-            trainer.limit = max(trainer.limit, trainer.step + 1)
+            trainer.end_feed()
             self.scheduler.wake(trainer)
         self._go_on()
 
@@ -274,15 +275,15 @@ class Cluster:
         up = [machine for machine in self.machines.values() if not machine.down]
         waiting = [result for machine in up if (result := machine.waiting()) is not None]
         if over:
-            told = {result.machine for result in waiting}
-            waiting += [s.waiting_for_end() for s in self.servers if s.down or (not s.ended and s.name not in told)]
+            reported = {result.machine for result in waiting}
+            waiting += [s.waiting_for_end() for s in self.servers if s.down or (not s.ended and s.name not in reported)]
         if halted or waiting:
             raise stuck(waiting, self.scheduler.now, self.injector.unresolved() if self.injector else ())
 
     # values
 
     def parameters(self) -> dict[str, Any]:
-        """Every parameter, whole: as the servers hold it, else as trainer 0 does."""
+        """Every whole parameter: from the servers, or from trainer 0 if no server holds it."""
         scopes = {server.endpoint: server.scope for server in self.servers}
         result = {name: own_copy(self.placement.whole(name, scopes)) for name in self.placement.origins()}
         result.update((t.name, whole) for t in self.tables if (whole := t.whole()) is not None)
@@ -292,17 +293,6 @@ class Cluster:
             if var.name not in result and isinstance(value, np.ndarray):
                 result[var.name] = own_copy(value)
         return result
-
-
-def _no_more(_step: int) -> None:
-    return None
-
-
-def _seed_for(startups: Sequence[Program], seed: int | None) -> int | None:
-    """One seed for all machines; a new one if neither the caller nor any program has one."""
-    if seed is None and not any(program.random_seed for program in startups):
-        return secrets.randbits(63) | 1
-    return seed
 
 
 def _server(name: str, network: Network, role: Role, seed: int | None, folder: str) -> Server:

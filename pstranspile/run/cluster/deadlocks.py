@@ -1,4 +1,4 @@
-"""Barriers that can never be met, found before the run."""
+"""Checks before the run for barriers that can never be met."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 from pstranspile.ir.diagnostics import Diagnostic, at_op, raise_errors
 from pstranspile.ir.model import MAIN, Op, Program
 from pstranspile.run.cluster.addresses import text_list
-from pstranspile.run.cluster.exchanges import COLLECTIVES, TALKING
+from pstranspile.run.cluster.exchanges import COLLECTIVES, COMMUNICATING
 from pstranspile.run.cluster.report import listed
 from pstranspile.run.cluster.ring_operations import kind_of, ring_of
 from pstranspile.run.cluster.server import Server
@@ -19,7 +19,7 @@ from pstranspile.run.cluster.trainer import Trainer
 def require_barriers(trainers: Sequence[Trainer], servers: Sequence[Server]) -> None:
     """Raises DiagnosticError for every barrier of a synchronous server that some trainer's programs never send.
 
-    Servers that wait for another number of trainers than there are (`Fanin`) are found as well: Fluid's would wait for
+    So are servers that wait for another number of trainers (`Fanin`) than there are: servers of Fluid would wait for
     ever, or go on too early.
     """
     raise_errors([*_numbers(trainers, servers), *_barriers(trainers, servers)])
@@ -53,8 +53,8 @@ def _barriers(trainers: Sequence[Trainer], servers: Sequence[Server]) -> Iterato
                 missed.setdefault(without, []).append(server)
         for names, waiting in missed.items():
             who = "no trainer sends" if len(names) == len(trainers) else f"{listed(names)} never sends"
-            servers_told = listed([server.name for server in waiting])
-            message = f"{servers_told} will wait for a {kind} which {who} in its {part} program"
+            names_of_servers = listed([server.name for server in waiting])
+            message = f"{names_of_servers} will wait for a {kind} which {who} in its {part} program"
             yield at_op("cluster-barrier", message, waiting[0].op)
 
 
@@ -64,7 +64,7 @@ def require_servers(trainers: Sequence[Trainer], servers: Mapping[str, Server]) 
     With geo-SGD a `send` goes to the trainer's own communicator, whatever endpoint it names.
     """
     geo = any(server.mode == 3 for server in servers.values())
-    talking = TALKING - {"send"} if geo else TALKING
+    talking = COMMUNICATING - {"send"} if geo else COMMUNICATING
     missing: dict[str, Op] = {}
     for trainer in trainers:
         for program in trainer.role.all:
@@ -83,7 +83,7 @@ def require_servers(trainers: Sequence[Trainer], servers: Mapping[str, Server]) 
 def require_collectives(trainers: Sequence[Trainer]) -> None:
     """Raises DiagnosticError where trainers of a ring do not name the same collective operations in the same order.
 
-    They would wait for each other for ever, or take each other's values. What sets rings up is compared likewise.
+    They would wait for each other for ever, or take each other's values. Ops that set up rings are compared likewise.
     """
     raise_errors(
         finding
@@ -93,11 +93,11 @@ def require_collectives(trainers: Sequence[Trainer]) -> None:
 
 
 SETTING_UP = ("gen_nccl_id", "c_gen_nccl_id", "c_comm_init", "c_comm_init_all")
-"""Ops that trainers must come to together before they can do anything on a ring. (Here they do nothing; on a real
-cluster, a trainer that lacks one leaves the others waiting.)"""
+"""Ops that set up a ring, in which all its trainers must take part. (Here they do nothing; on a real cluster, a trainer
+that lacks one leaves the others waiting.)"""
 
 Operations: TypeAlias = dict[str, list[tuple[str, Op]]]
-"""By ring, what a trainer does on it, in order; and what it does to set rings up."""
+"""By ring, the operations of a trainer in order; and those that set up rings."""
 
 
 def _collectives(trainer: Trainer, part: str) -> Operations:
@@ -113,7 +113,7 @@ def _collectives(trainer: Trainer, part: str) -> Operations:
 
 
 def _orders(operations: Mapping[str, Operations]) -> Iterator[Diagnostic]:
-    """For every ring the first place where a trainer does something else than the first one."""
+    """For every ring, the first place where a trainer has another operation than the first trainer."""
     (first, wanted), *others = operations.items()
     rings = dict.fromkeys(ring for of in operations.values() for ring in of)
     for ring in rings:
@@ -121,8 +121,8 @@ def _orders(operations: Mapping[str, Operations]) -> Iterator[Diagnostic]:
             pairs = zip_longest(wanted.get(ring, []), of.get(ring, []))
             for place, (a, b) in enumerate(pairs, start=1):
                 if (a and a[0]) != (b and b[0]):
-                    told = f"{first} has {_operation(a)}, {name} has {_operation(b)}"
-                    message = f"operation {place} of {ring} is not the same for all trainers: {told}"
+                    difference = f"{first} has {_operation(a)}, {name} has {_operation(b)}"
+                    message = f"operation {place} of {ring} is not the same for all trainers: {difference}"
                     yield at_op("cluster-collective-order", message, (a or b)[1])  # pyright: ignore[reportOptionalSubscript]
                     break
             else:

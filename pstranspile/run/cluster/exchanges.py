@@ -1,4 +1,4 @@
-"""The ops of a program that talk to other machines, and what they exchange."""
+"""The ops of a program that exchange messages with other machines, and the values that they exchange."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pstranspile.ir.model import Op, Program
 SILENT = frozenset(
     {"gen_nccl_id", "c_gen_nccl_id", "c_comm_init", "c_comm_init_all", "c_sync_calc_stream", "c_sync_comm_stream"}
 )
-"""Ops that set up or order what a simulated cluster need not: they compute and send nothing."""
+"""Ops that a cluster in one process does not need: they compute and send nothing."""
 
 COLLECTIVES = frozenset(
     {
@@ -19,28 +19,27 @@ COLLECTIVES = frozenset(
         "c_reducescatter", "allreduce", "broadcast", "average",
     }
 )  # fmt: skip
-"""Op types in which all trainers of a ring take part. (`average` is what the runtime puts in where Fluid's executor
-does it.)
+"""Op types in which all trainers of a ring take part. (The runtime inserts `average` where Fluid's executor averages.)
 """
 
-TALKING = COLLECTIVES | {
+COMMUNICATING = COLLECTIVES | {
     "send", "recv", "send_barrier", "fetch_barrier", "prefetch", "distributed_lookup_table", "checkpoint_notify",
     "recv_save",
 }  # fmt: skip
-"""Ops that talk to other machines."""
+"""Op types that exchange messages with other machines."""
 
 TOGETHER = ("recv", "distributed_lookup_table")
-"""Ops that may ask together with others of their type right before them."""
+"""Op types whose requests go out together with those of ops of the same type right before them."""
 
 PARAM_INIT = "param_init"
-"""What a geo-SGD trainer's start-up program sends: no variable, but a sign for its communicator."""
+"""The input of a `send` in a geo-SGD trainer's start-up program: no variable, but a sign for its communicator."""
 
 EXCHANGE = "exchange"
 """The op type that stands for an exchange in a rewritten program."""
 
 
 class Exchange(NamedTuple):
-    """An op that talks (or several in a row that ask together): what it reads, and what it gives."""
+    """An op that exchanges messages, or several in a row whose requests go out together, with its variables."""
 
     kind: str
     ops: tuple[Op, ...]
@@ -54,7 +53,7 @@ class Exchange(NamedTuple):
 
 
 def values_of(op: Op) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The variables whose values a talking op sends and receives; those that only order ops are left out."""
+    """The variables whose values an op sends and receives, without variables that only order ops."""
     if op.type == "send":
         names = op.inputs.get("X", ())
         return () if names == (PARAM_INIT,) else names, ()
@@ -68,26 +67,26 @@ def values_of(op: Op) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def find_exchanges(program: Program) -> tuple[Program, tuple[Exchange, ...]]:
-    """The program with an op `exchange` wherever block 0 talks, and what these stand for, in order.
+    """The program with an op `exchange` in place of each exchange of block 0, and the exchanges in order.
 
-    Several `recv` or lookups in a row are one exchange: all are asked for before any answer is waited for. So are
-    collective ops, which are put off until an op needs what they give.
+    Several `recv` or lookups in a row are one exchange: all requests are sent before the first answer is awaited.
+    Collective ops are deferred until an op needs their results, and are then one exchange, too.
     """
-    found = _Exchanges()
+    finder = _Exchanges()
     for op in program.main_block.ops:
-        found.add(op)
-    found.end()
-    block = program.main_block._replace(ops=tuple(found.ops))
-    return program._replace(blocks=(block, *program.blocks[1:])), tuple(found.exchanges)
+        finder.add(op)
+    finder.end()
+    block = program.main_block._replace(ops=tuple(finder.ops))
+    return program._replace(blocks=(block, *program.blocks[1:])), tuple(finder.exchanges)
 
 
 class _Exchanges:
     def __init__(self) -> None:
         self.exchanges: list[Exchange] = []
         self.ops: list[Op] = []
-        self._put_off: list[Op] = []
+        self._deferred: list[Op] = []
         self._touched: set[str] = set()
-        """What is read or written by the collective ops that are put off."""
+        """The variables that the deferred collective ops read or write."""
 
     def add(self, op: Op) -> None:
         """The next op."""
@@ -95,32 +94,32 @@ class _Exchanges:
             if op.input("X") != op.output("Out") and op.output("Out") and op.type.startswith("c_sync"):
                 self.add(Op("assign", op.inputs, op.outputs, role=op.role, origin=op.origin))
             return
-        if self._put_off and self._needed_by(op):
+        if self._deferred and self._needed_by(op):
             self.end()
         if op.type in COLLECTIVES:
-            self._put_off.append(op)
+            self._deferred.append(op)
             self._touched.update(op.input_names, op.output_names)
-        elif op.type not in TALKING:
+        elif op.type not in COMMUNICATING:
             self.ops.append(op)
         else:
-            self._talk(op)
+            self._add_exchange(op)
 
     def _needed_by(self, op: Op) -> bool:
-        """Whether an op must not come before those that are put off: it may name what they do, in blocks of its own."""
-        if op.type in TALKING and op.type not in COLLECTIVES:
+        """Whether an op must come after the deferred ones. Its own blocks may name their variables, too."""
+        if op.type in COMMUNICATING and op.type not in COLLECTIVES:
             return True
         if any(isinstance(value, BlockRef | BlockRefs) for value in op.attrs.values()):
             return True
         return not self._touched.isdisjoint((*op.input_names, *op.output_names))
 
     def end(self) -> None:
-        """The collective ops that are put off come here."""
-        ops, self._put_off, self._touched = tuple(self._put_off), [], set()
+        """Adds the deferred collective ops here."""
+        ops, self._deferred, self._touched = tuple(self._deferred), [], set()
         if ops:
             inputs, outputs = zip(*[(*op.inputs["X"], *op.outputs["Out"]) for op in ops], strict=True)
             self._append(Exchange(ops[0].type, ops, inputs, outputs))
 
-    def _talk(self, op: Op) -> None:
+    def _add_exchange(self, op: Op) -> None:
         inputs, outputs = values_of(op)
         last = self.exchanges[-1] if self.ops and self.ops[-1].type == EXCHANGE else None
         if last is not None and last.kind == op.type in TOGETHER and not {*inputs} & {*last.outputs}:
@@ -141,7 +140,7 @@ def changed_in_place(program: Program) -> frozenset[str]:
 
     A part that `split_byref` cuts off shares memory with its whole; so the parts of such variables are among them.
     """
-    ops = [op for block in program.blocks for op in block.ops if op.type not in TALKING and op.type not in SILENT]
+    ops = [op for block in program.blocks for op in block.ops if op.type not in COMMUNICATING and op.type not in SILENT]
     changed = {name for op in ops for name in {*op.input_names} & {*op.output_names}}
     for op in program.main_block.ops:
         if op.type == "split_byref" and changed.intersection(op.input_names):

@@ -1,4 +1,4 @@
-"""The servers of geo-SGD (see `geo_communicator`)."""
+"""The servers of geo-SGD (see `communicators/geo.py`)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pstranspile.values import SelectedRows
 
 
 class GeoServer(AsynchronousServer):
-    """A server with `distributed_mode` 3: adds differences, and keeps for every trainer which rows have changed."""
+    """A server with `distributed_mode` 3: adds differences, and records the changed rows for every trainer."""
 
     STATE = (*AsynchronousServer.STATE, "changed")
 
     def open(self, trainers: Mapping[int, str]) -> None:
-        """Begins to listen; no row has changed for anybody."""
+        """Begins to listen, with no changed rows."""
         super().open(trainers)
         self._handlers[GET_ROWS] = self.on_get_rows
         tables = dict.fromkeys(pairs(self.op, "sparse_grad_to_param").values())
         self.changed: dict[str, dict[int, set[int]]] = {table: {index: set() for index in trainers} for table in tables}
 
     def after_send(self, message: Message, block: Block) -> None:
-        """Notes rows that have changed, for all trainers; the sender itself is among them."""
+        """Records changed rows for all trainers, including the sender."""
         if message.payload.__class__ is not SelectedRows:
             return
         rows = message.payload.rows.tolist()
@@ -35,7 +35,7 @@ class GeoServer(AsynchronousServer):
                 seen.update(rows)
 
     def on_get_rows(self, message: Message) -> None:
-        """Answers with the rows that have changed since this trainer asked last."""
+        """Answers with the rows that have changed since the trainer's last request."""
         table = self.scope.get(message.variable)
         if table is None or message.variable not in self.changed:
             raise self.unknown(message, "is asked for the changed rows of")

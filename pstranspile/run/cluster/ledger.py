@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, cast
 
 from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.message import SEND, SEND_BARRIER, Message, step_told
+from pstranspile.run.cluster.message import SEND, SEND_BARRIER, Message, step_label
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.synchronous import SynchronousServer
 
@@ -31,7 +31,7 @@ class UpdateLedger:
 
     def __init__(self, cluster: Cluster | None = None):
         self.sent: dict[Entry, Any] = {}
-        """What was sent; the value tells it from all others, since it is kept."""
+        """The gradients sent. A value identifies its gradient, since it is kept."""
         self.reported: set[tuple[str, int, int]] = set()
         """Server, step and trainer of every send barrier sent."""
         self.applied: dict[tuple[str, int], list[tuple[str, int, Any]]] = {}
@@ -64,22 +64,22 @@ class UpdateLedger:
 
         `ended=False`: the run stopped half-way, so gradients may not have been applied yet.
         """
-        result = [f"{_told(entry)} was sent twice by the program" for entry in self.doubled]
+        result = [f"{_entry_label(entry)} was sent twice by the program" for entry in self.doubled]
         seen: dict[Entry, int] = {}
         for (server, step), values in self.applied.items():
             for variable, trainer, value in values:
                 entry = Entry(server, step, trainer, variable)
                 seen[entry] = seen.get(entry, 0) + 1
                 if entry not in self.sent:
-                    result.append(f"{_told(entry)} was applied, but never sent in this step")
+                    result.append(f"{_entry_label(entry)} was applied, but never sent in this step")
                 elif not _same(self.sent[entry], value):
-                    result.append(f"{_told(entry)} was applied with another value than was sent")
+                    result.append(f"{_entry_label(entry)} was applied with another value than was sent")
                 elif (server, step, trainer) not in self.reported:
-                    result.append(f"{_told(entry)} was applied, but its trainer did not report")
-        result += [f"{_told(entry)} was applied {count} times" for entry, count in seen.items() if count > 1]
+                    result.append(f"{_entry_label(entry)} was applied, but its trainer did not report")
+        result += [f"{_entry_label(entry)} was applied {count} times" for entry, count in seen.items() if count > 1]
         for entry in self.sent:
             if ended and entry not in seen and (entry.server, entry.step, entry.trainer) in self.reported:
-                result.append(f"{_told(entry)} was lost")
+                result.append(f"{_entry_label(entry)} was lost")
         return result
 
 
@@ -95,5 +95,5 @@ def _same(one: Any, other: Any) -> bool:
     return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
 
 
-def _told(entry: Entry) -> str:
-    return f"{entry.variable} of trainer {entry.trainer}, {step_told(entry.step)}, on {entry.server}"
+def _entry_label(entry: Entry) -> str:
+    return f"{entry.variable} of trainer {entry.trainer}, {step_label(entry.step)}, on {entry.server}"

@@ -1,4 +1,4 @@
-"""What machines tell each other."""
+"""The messages that machines of a cluster send each other."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ LOOKUP = "lookup"
 PREFETCH = "prefetch"
 """Asks a server to run the block registered for a variable."""
 SEND_BARRIER = "send_barrier"
-"""This trainer has sent everything of this step."""
+"""This trainer has sent all messages of this step."""
 FETCH_BARRIER = "fetch_barrier"
-"""This trainer has received everything of this step."""
+"""This trainer has received all answers of this step."""
 NOTIFY = "notify"
 """A step counter to be added to the server's."""
 CHECKPOINT = "checkpoint"
@@ -37,19 +37,22 @@ STATEMENT = "statement"
 REPLY = "reply"
 """The answer to a request."""
 
-KINDS = (
-    SEND, GET, GET_NOW, GET_ROWS, LOOKUP, PREFETCH, SEND_BARRIER, FETCH_BARRIER, NOTIFY, CHECKPOINT, COMPLETE,
-    COLLECTIVE, REPLY, PIECE, TOTAL, STATEMENT,
-)  # fmt: skip
-"""Every kind of message."""
+NOUNS = {
+    SEND: "values", GET: "variables", GET_NOW: "variables", GET_ROWS: "tables", LOOKUP: "tables", PREFETCH: "tables",
+    SEND_BARRIER: "times", FETCH_BARRIER: "times", NOTIFY: "counters", CHECKPOINT: "tables", COMPLETE: "times",
+    COLLECTIVE: "parts", REPLY: "values", PIECE: "parts", TOTAL: "sums", STATEMENT: "sums",
+}  # fmt: skip
+"""Every kind of message, with the noun for what several messages of the kind are about."""
 
+KINDS = tuple(NOUNS)
+"""Every kind of message. The place of a kind is its number on the wire."""
 
 END = 1 << 62
 """The step that charts and traces give to messages by which a trainer leaves: after all others."""
 
 
-def step_told(step: int) -> str:
-    """How a person is told of a trainer's step: numbered from 1, `start-up` before all of them."""
+def step_label(step: int) -> str:
+    """The name of a trainer's step in messages to a person: numbered from 1, `start-up` before all of them."""
     return f"step {step + 1}" if step >= 0 else "start-up"
 
 
@@ -57,8 +60,8 @@ class Message(NamedTuple):
     """One message. It never changes, and neither does what it carries.
 
     `trainer`, `step` (of the trainer, an index from 0; below 0 during start-up) and `sequence` (counted from 1 on each
-    link from `source` to `target`) tell it from every other, so that a retry or a duplicate is recognised. `slot` says
-    which of a trainer's outstanding requests a reply belongs to.
+    link from `source` to `target`) identify it, so that a retry or a duplicate is recognised. `slot` is the number of
+    the trainer's outstanding request that a reply belongs to.
     """
 
     kind: str
@@ -74,4 +77,4 @@ class Message(NamedTuple):
     def __str__(self) -> str:
         """`send fc_0.w_0@GRAD from trainer_0 to pserver_1, step 3`; steps are numbered from 1."""
         what = f"{self.kind} {self.variable}" if self.variable else self.kind
-        return f"{what} from {self.source} to {self.target}, {step_told(self.step)}"
+        return f"{what} from {self.source} to {self.target}, {step_label(self.step)}"

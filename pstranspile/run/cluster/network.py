@@ -24,8 +24,7 @@ RETRY_AFTER = 16
 """Ticks after which a sender repeats a message that was lost."""
 
 Observer: TypeAlias = Callable[[str, Message], object]
-"""Is told of `post`, `deliver`, `lost` and `duplicate`, each with the message."""
-
+"""Called with an event (`post`, `deliver`, `lost` or `duplicate`) and the message."""
 
 _made = cast("Any", tuple).__new__
 """Makes a Message of its fields, without the call of a Python function that `Message(...)` costs."""
@@ -66,7 +65,7 @@ class Link:
         self.queue: deque[Message] | None = None
         """Messages under way, under schedulers that choose which to deliver."""
         self.place = -1
-        """The link's place in the scheduler's list of choices, -1 if it is not there."""
+        """The link's index in the scheduler's list of choices, -1 if it is not in the list."""
 
     def post(self, kind: str, step: int, variable: str = "", payload: Any = None, slot: int = -1) -> None:
         """Sends a message. The payload must not change afterwards."""
@@ -83,19 +82,19 @@ class Link:
 
 
 class Network:
-    """All links, and what becomes of the messages on them."""
+    """All links, and the way of the messages on them."""
 
     def __init__(self, scheduler: Scheduler):
         self.scheduler = scheduler
         self.observers: list[Observer] = []
         self.dead: set[str] = set()
-        """Machines that have crashed: what they would send is not sent, but that their end is noticed (`complete`)."""
+        """Machines that have crashed: nothing of them is sent but `complete`, by which others notice their end."""
         self.carries = None if scheduler.plain else self.carry
-        """Where links hand their messages, None if they give them to their targets themselves."""
+        """Takes the messages of links; None if links put messages into the targets' inboxes themselves."""
         self.faults: Faults | None = None
 
     def observe(self, observer: Observer) -> None:
-        """From now on the observer is told what happens to every message."""
+        """From now on the observer is called for every event of a message."""
         self.observers.append(observer)
         self.carries = self.carry
 
@@ -112,18 +111,18 @@ class Network:
         return result
 
     def carry(self, link: Link, message: Message, attempt: int = 0) -> None:
-        """Takes a message to its target, or to what the faults make of it."""
+        """Takes a message to its target, unless faults delay, repeat or lose it."""
         if not attempt:
             if message.source in self.dead and message.kind != COMPLETE:
                 link.sequence -= 1
                 return
-            self.tell("post", message)
+            self.notify("post", message)
         if self.faults is None:
             self.scheduler.deliver(link, message)
             return
         delays = self.faults(message, attempt, self.scheduler.now)
         if not delays:
-            self.tell("lost", message)
+            self.notify("lost", message)
             if delays is None:
                 return
             self.scheduler.later(RETRY_AFTER, lambda: self.carry(link, message, attempt + 1))
@@ -134,9 +133,9 @@ class Network:
                 self.scheduler.later(delay, lambda: self._arrive(link, message))
 
     def _arrive(self, link: Link, message: Message) -> None:
-        """Hands on messages once and in order of their sequence numbers."""
+        """Delivers messages once and in order of their sequence numbers."""
         if message.sequence < link.expected or (link.held is not None and message.sequence in link.held):
-            self.tell("duplicate", message)
+            self.notify("duplicate", message)
             return
         if link.held is None:
             link.held = {}
@@ -145,8 +144,8 @@ class Network:
             self.scheduler.deliver(link, link.held.pop(link.expected))
             link.expected += 1
 
-    def tell(self, event: str, message: Message) -> None:
-        """Tells the observers."""
+    def notify(self, event: str, message: Message) -> None:
+        """Calls the observers."""
         for observer in self.observers:
             observer(event, message)
 
@@ -174,7 +173,7 @@ class Machine(ABC):
         self.listed = False
         """Whether the scheduler has the machine on its list already."""
         self.turn: Callable[[], object] = self.run
-        """What the scheduler calls: `run`, unless faults or another process stand before the machine."""
+        """What the scheduler calls: `run`, unless faults or another process replace it."""
 
     def run(self) -> None:
         """Takes every message that has come, and goes on as far as possible without others."""
@@ -185,7 +184,7 @@ class Machine(ABC):
         if self.network.observers:
             while inbox:
                 message = inbox.popleft()
-                self.network.tell("deliver", message)
+                self.network.notify("deliver", message)
                 self.receive(message)
         self.receive_all()
         self.advance()
@@ -201,7 +200,7 @@ class Machine(ABC):
             receive(inbox.popleft())
 
     def advance(self) -> None:
-        """Goes on as far as possible, after the messages that have come were taken."""
+        """Goes on as far as possible, after all messages in the inbox were taken."""
         return
 
     def crash(self) -> None:
@@ -240,7 +239,7 @@ class Scheduler:
 
     def later(self, ticks: int, action: Callable[[], object]) -> None:
         """Does something after so many ticks."""
-        self._counted += 1  # tells apart what is due at the same tick
+        self._counted += 1  # orders actions that are due at the same tick
         heapq.heappush(self._due, (self.now + max(ticks, 1), self._counted, action))
 
     def forget(self, link: Link) -> None:

@@ -59,7 +59,7 @@ def infer_placement(servers: Mapping[str, Program], known: Iterable[Program]) ->
 
 
 def _sent_to(program: Program) -> set[str]:
-    """The names under which a server takes gradients, as its `listen_and_serv` says; with those of single trainers."""
+    """The names under which a server takes gradients, from its `listen_and_serv`; with those of single trainers."""
     names: set[str] = set()
     for op in program.main_block.ops:
         if op.type == "listen_and_serv":

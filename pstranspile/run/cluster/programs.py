@@ -15,7 +15,7 @@ from pstranspile.run.turns import GivenTurns, fetches_by_program, turns_of
 
 
 def give_turns(trainers: Sequence[Trainer], given: GivenTurns | None, fetch: Sequence[str]) -> None:
-    """Tells trainers which program each of their steps runs, and what to fetch of it. Raises DiagnosticError."""
+    """Sets which program each step of each trainer runs, and what is fetched of it. Raises DiagnosticError."""
     names = list(dict.fromkeys(name for trainer in trainers for name in trainer.role.programs))
     turns = turns_of(given, names) if isinstance(given, str) else given
     for trainer in trainers:
@@ -58,22 +58,20 @@ def names_sent_to(program: Program, endpoint: str) -> Iterator[str]:
 
 
 def require_rounds(trainers: Sequence[Trainer], servers: Sequence[Server]) -> None:
-    """Raises DiagnosticError for programs among the steps that the synchronous servers have no part in.
+    """Raises DiagnosticError for programs of steps in which the synchronous servers make no update.
 
-    Scenarios of faults count the steps of trainers and the updates of servers alike.
+    Scenarios of faults count the steps of trainers and the updates of servers with the same numbers.
     """
-    raise_errors(_without_rounds(trainers, servers))
-
-
-def _without_rounds(trainers: Sequence[Trainer], servers: Sequence[Server]) -> Iterator[Diagnostic]:
     synchronous = next((server for server in servers if server.mode == 0), None)
-    names = dict.fromkeys(name for trainer in trainers for name in trainer.role.names)
-    for name in names if synchronous is not None else ():
+    if synchronous is None:
+        return
+    findings: list[Diagnostic] = []
+    for name in dict.fromkeys(name for trainer in trainers for name in trainer.role.names):
         programs = [trainer.role.programs[name] for trainer in trainers if name in trainer.role.programs]
         if not any(op.type == "send_barrier" for program in programs for op in program.main_block.ops):
             message = (
                 f"@{name} updates nothing, so its steps are none to the servers, and a scenario of faults could not "
                 "say in which step something happens; leave it out"
             )
-            assert synchronous is not None
-            yield at_op("cluster-scenario", message, synchronous.op)
+            findings.append(at_op("cluster-scenario", message, synchronous.op))
+    raise_errors(findings)

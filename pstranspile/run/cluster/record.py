@@ -1,7 +1,7 @@
-"""What the processes of a real run did, in order, and a scheduler that has the machines of a simulation do the same.
+"""A record of the turns of the processes of a real run, and a scheduler that repeats them in a simulation.
 
-A machine depends on nothing but the messages it takes and their order, and on the order of turns among the machines of
-its process. Both are recorded, so the simulation ends with the same bits, whatever the processes had to wait for.
+A machine depends only on the messages it takes and their order, and on the order of turns among the machines of its
+process. Both are recorded, so the simulation ends with the same bits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Taken(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A machine goes on, with these messages; None: its trainer is told that there is no more to do, and leaves."""
+    """A machine goes on, with these messages; None: the feed of its trainer has ended, and the trainer leaves."""
 
     machine: str
     taken: tuple[Taken, ...] | None
@@ -54,7 +54,7 @@ class Record(NamedTuple):
 
 
 def check_sum(value: Any) -> int:
-    """A number that tells what a message carries from other values, by their bits."""
+    """A check sum of the bits of what a message carries."""
     if isinstance(value, np.ndarray):
         array: Any = np.ascontiguousarray(value)
         return crc32(array.tobytes(), crc32(f"{array.dtype.str}{array.shape}".encode()))
@@ -68,7 +68,7 @@ def check_sum(value: Any) -> int:
 
 
 def taken_of(message: Message) -> Taken:
-    """What a record holds of a message."""
+    """The entry of a record for a message."""
     return Taken(message.source, message.sequence, check_sum(message.payload))
 
 
@@ -81,9 +81,9 @@ def line_of(turn: Turn) -> str:
 
 
 def write_record(path: str, seed: int | None, steps: int, files: Mapping[str, str]) -> None:
-    """Writes a record of the file that each process has written, if it has. Raises DiagnosticError.
+    """Writes a record made of the files of the processes, as far as they exist. Raises DiagnosticError.
 
-    The last line of a process that was killed may not be whole; it is left out.
+    The last line of a process that was killed may be incomplete; it is left out.
     """
     parts = [json.dumps({"form": FORM, "seed": seed, "steps": steps}) + "\n"]
     for process, file in files.items():
@@ -93,7 +93,7 @@ def write_record(path: str, seed: int | None, steps: int, files: Mapping[str, st
 
 
 def read_record(path: str) -> Record:
-    """Reads a record. Raises DiagnosticError (`cluster-record`) that says what is wrong with the file."""
+    """Reads a record. Raises DiagnosticError (`cluster-record`) if the file is none."""
     try:
         head, *lines = read_regular(Path(path), MOST).decode().splitlines()
         about = json.loads(head)
@@ -133,14 +133,14 @@ def _refused(message: str, path: str = "", notes: Sequence[Note] = ()) -> Diagno
 
 
 def replay(cluster: Cluster, steps: int) -> None:
-    """Has a cluster under a `RecordedScheduler` do all that is recorded. Raises DiagnosticError."""
+    """Runs a cluster that has a `RecordedScheduler` as far as the record goes. Raises DiagnosticError."""
     for trainer in cluster.trainers:
         trainer.limit = steps
     cluster.start()
 
 
 class RecordedScheduler(Scheduler):
-    """Has every machine take its turns as a record says."""
+    """Gives every machine its turns as they were recorded."""
 
     plain = False
 
@@ -168,15 +168,17 @@ class RecordedScheduler(Scheduler):
                 while turns and self._possible(turns[0]):
                     self._take(turns.popleft())
                     going = True
-        waiting = [Note(self._missing(turns[0])) for turns in self._left.values() if turns]
-        if waiting:
-            raise _refused("the machines do not go on as they did in the recorded run", notes=waiting)
+        following = [turns[0] for turns in self._left.values() if turns]
+        if following:
+            messages = {turn: [f"message {m.sequence} of {m.source}" for m in turn.taken or ()] for turn in following}
+            notes = [Note(f"{t.machine} should go on with {', '.join(m) or 'nothing'}") for t, m in messages.items()]
+            raise _refused("the machines do not go on as they did in the recorded run", notes=notes)
         trainers = [machine for machine in self._machines.values() if isinstance(machine, Trainer)]
         halted = [trainer for trainer in trainers if not trainer.left and trainer.step < trainer.limit]
         if halted:
-            told = [Note(f"{one.name} has done {max(one.step, 0)} of {one.limit} steps") for one in halted]
-            told += [Note(sentence(waiting)) for machine in self._machines.values() if (waiting := machine.waiting())]
-            raise _refused("the recorded run ended before all was done", notes=told)
+            done = [Note(f"{one.name} has done {max(one.step, 0)} of {one.limit} steps") for one in halted]
+            done += [Note(sentence(waiting)) for machine in self._machines.values() if (waiting := machine.waiting())]
+            raise _refused("the recorded run ended before all was done", notes=done)
 
     def _possible(self, turn: Turn) -> bool:
         """Whether all messages of a turn have been posted."""
@@ -193,8 +195,7 @@ class RecordedScheduler(Scheduler):
         if turn.taken is None:
             if not isinstance(machine, Trainer):
                 raise _refused(f"{machine.name} is no trainer, and can't be told that there is no more to do")
-            machine.feed = lambda _step: None
-            machine.limit = max(machine.limit, machine.step + 1)
+            machine.end_feed()
             return
         for taken in turn.taken:
             message = self._posted[taken.source, turn.machine].popleft()
@@ -202,7 +203,3 @@ class RecordedScheduler(Scheduler):
                 raise _refused(f"a message is not that of the recorded run: {message}")
             machine.inbox.append(message)
         machine.turn()
-
-    def _missing(self, turn: Turn) -> str:
-        told = ", ".join(f"message {taken.sequence} of {taken.source}" for taken in turn.taken or ())
-        return f"{turn.machine} should go on with {told or 'nothing'}"

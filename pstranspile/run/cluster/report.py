@@ -9,7 +9,7 @@ from pstranspile.run.cluster.network import Waiting
 
 
 def stuck(waiting: Sequence[Waiting], now: int, causes: Sequence[str] = ()) -> DiagnosticError:
-    """The error for machines that all wait: each with its op, what it waits for, and who has not come.
+    """The error for machines that all wait, with the op of each, what it waits for, and the absent machines.
 
     `causes`: what is known to have gone wrong.
     """
@@ -23,7 +23,7 @@ def stuck(waiting: Sequence[Waiting], now: int, causes: Sequence[str] = ()) -> D
 
 
 def sentence(waiting: Waiting) -> str:
-    """Who waits, at which op, for what, and who has not come."""
+    """A sentence for a waiting machine: its op, what it waits for, and the absent machines."""
     place = f" at {waiting.op.type}" if waiting.op else ""
     text = f"{waiting.machine} waits{place} for {waiting.what}"
     if waiting.missing:

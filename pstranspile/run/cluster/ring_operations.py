@@ -124,7 +124,7 @@ def with_broadcasts(startup: Program, main: Program) -> Program:
 
 
 def trainer_role(role: Role) -> TrainerRole:
-    """The programs of a trainer, with what Fluid's executor would do beside them."""
+    """The programs of a trainer, with the operations that Fluid's executor would add."""
     startup, main = role.startup, role.main
     others: Mapping[str, Program] = getattr(role, "others", EMPTY)  # roles of other origin may have none
     if plays_executor(startup):

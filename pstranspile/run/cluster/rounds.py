@@ -1,4 +1,4 @@
-"""What has come to a synchronous server since its last update."""
+"""The messages to a synchronous server since its last update."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class Round(NamedTuple):
     """The step under way, as a synchronous server sees it."""
 
     received: dict[str, Value]
-    """Gradients by name; of one that several trainers sent, that of one of them."""
+    """Gradients by name. If several trainers sent one, that of one trainer."""
     senders: dict[str, int]
-    """Whose these are."""
+    """The trainers of these gradients."""
     shared: dict[str, dict[int, Value]]
-    """What several trainers sent under one name, by trainer."""
+    """The values that several trainers sent under one name, by trainer."""
     reported: dict[int, tuple[str | None, int]]
-    """The trainers whose send barrier has come before its update, and what they say they have run: program (None:
-    there is one) and step. Whatever else they send waits for the update.
+    """The trainers whose send barrier has come, with the program that they ran (None: there is only one) and the step.
+    Their later messages wait for the update.
     """
     fetched: set[int]
     """The trainers whose fetch barrier has come."""
@@ -38,7 +38,7 @@ class Round(NamedTuple):
             parts[trainer] = message.payload
 
     def forget(self, trainer: int) -> None:
-        """Drops what a trainer has sent and reported of the step under way."""
+        """Drops the gradients and barriers of a trainer in the step under way."""
         self.reported.pop(trainer, None)
         self.fetched.discard(trainer)
         for name in [name for name, sender in self.senders.items() if sender == trainer and name in self.received]:
@@ -51,13 +51,13 @@ class Round(NamedTuple):
                 self.senders[name], self.received[name] = next(iter(parts.items()))
 
     def contributions(self) -> list[tuple[str, int, Value]]:
-        """What an update is made of: variable, trainer and value."""
+        """The contributions to an update: variable, trainer and value."""
         shared = self.shared
         single = [(name, self.senders[name], value) for name, value in self.received.items() if name not in shared]
         return single + [(name, trainer, value) for name, parts in shared.items() for trainer, value in parts.items()]
 
     def merged(self) -> dict[str, Value]:
-        """The gradients by name: what several trainers sent under one name is added up."""
+        """The gradients by name. Values that several trainers sent under one name are added up."""
         for name, parts in self.shared.items():
             self.received[name] = merged([parts[trainer] for trainer in sorted(parts)], adds=True)
         self.shared.clear()
@@ -71,5 +71,5 @@ class Round(NamedTuple):
 
 
 def new_round() -> Round:
-    """A round in which nothing has come yet."""
+    """A round without messages."""
     return Round({}, {}, {}, {}, set(), [])

@@ -11,20 +11,11 @@ import numpy as np
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.model import Op, Program
 from pstranspile.kernels.context import Value
+from pstranspile.run.cluster import message as kinds
 from pstranspile.run.cluster.addresses import Servers, link_to, number_list, text_list
 from pstranspile.run.cluster.cutting import cut, join
 from pstranspile.run.cluster.exchanges import Exchange
 from pstranspile.run.cluster.lookups import make_lookup
-from pstranspile.run.cluster.message import (
-    CHECKPOINT,
-    FETCH_BARRIER,
-    GET,
-    GET_NOW,
-    NOTIFY,
-    PREFETCH,
-    SEND,
-    SEND_BARRIER,
-)
 from pstranspile.run.cluster.network import Link
 from pstranspile.run.cluster.script import is_plain
 from pstranspile.run.cluster.trainer import Trainer
@@ -66,7 +57,7 @@ def _send(trainer: Trainer, exchange: Exchange, program: Program, servers: Serve
     op = exchange.op
     targets, sections = send_targets(trainer, op, servers), number_list(op, "sections")
     cuts = len(exchange.inputs) == 1 and bool(text_list(op, "send_varnames")) and not counts_steps(op)
-    kind = NOTIFY if counts_steps(op) else SEND
+    kind = kinds.NOTIFY if counts_steps(op) else kinds.SEND
     variables, changed = program.main_block.vars, trainer.role.changed
     copied = [name in changed or (name in variables and variables[name].persistable) for name in exchange.inputs]
     any_copied = any(copied)
@@ -117,7 +108,7 @@ def requests_of(trainer: Trainer, ops: Sequence[Op], servers: Servers) -> tuple[
         outputs = op.outputs.get("Out", ())
         slices = text_list(op, "recv_varnames")
         names = slices or text_list(op, "varnames") or outputs
-        kind = GET if op.attrs.get("with_barrier", True) else GET_NOW
+        kind = kinds.GET if op.attrs.get("with_barrier", True) else kinds.GET_NOW
         links = [link_to(trainer, servers, endpoint, op) for endpoint in text_list(op, "epmap")]
         requests += [(link, kind, name) for link, name in zip(links, names, strict=True)]
         counts += [len(slices)] if slices else [1] * len(outputs)
@@ -179,7 +170,9 @@ def checked(trainer: Trainer, exchange: Exchange, program: Program, counts: Sequ
 def _prefetch(trainer: Trainer, exchange: Exchange, program: Program, servers: Servers) -> Action:
     op = exchange.op
     links = [link_to(trainer, servers, endpoint, op) for endpoint in text_list(op, "epmap")]
-    return _ask(trainer, [(link, PREFETCH, name) for link, name in zip(links, exchange.inputs, strict=True)], None)
+    return _ask(
+        trainer, [(link, kinds.PREFETCH, name) for link, name in zip(links, exchange.inputs, strict=True)], None
+    )
 
 
 def _checkpoint(trainer: Trainer, exchange: Exchange, program: Program, servers: Servers) -> Action:
@@ -187,7 +180,7 @@ def _checkpoint(trainer: Trainer, exchange: Exchange, program: Program, servers:
     links = [link_to(trainer, servers, endpoint, op) for endpoint in text_list(op, "epmap")]
     folder, table = str(op.attrs.get("dir", "")), str(op.attrs.get("lookup_table", ""))
     paths = [f"{folder}/{table}_{number}" for number in range(len(links))]
-    return _ask(trainer, [(link, CHECKPOINT, table) for link in links], lambda _answers: (), paths)
+    return _ask(trainer, [(link, kinds.CHECKPOINT, table) for link in links], lambda _answers: (), paths)
 
 
 def _recv_save(trainer: Trainer, exchange: Exchange, program: Program, servers: Servers) -> Action:
@@ -198,14 +191,14 @@ def _recv_save(trainer: Trainer, exchange: Exchange, program: Program, servers: 
     names = text_list(op, "remote_varnames")
     links = [link_to(trainer, servers, endpoint, op) for endpoint in text_list(op, "endpoints")]
     join = write_whole(op, names, len(links), trainer.host.folder)
-    return _ask(trainer, [(link, GET_NOW, name) for link, name in zip(links, names, strict=True)], join)
+    return _ask(trainer, [(link, kinds.GET_NOW, name) for link, name in zip(links, names, strict=True)], join)
 
 
 _MAKERS: dict[str, Maker] = {
     "send": _send,
     "recv": _recv,
-    "send_barrier": _barrier(SEND_BARRIER),
-    "fetch_barrier": _barrier(FETCH_BARRIER),
+    "send_barrier": _barrier(kinds.SEND_BARRIER),
+    "fetch_barrier": _barrier(kinds.FETCH_BARRIER),
     "prefetch": _prefetch,
     "distributed_lookup_table": make_lookup,
     "checkpoint_notify": _checkpoint,

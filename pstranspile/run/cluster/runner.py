@@ -13,7 +13,7 @@ from pstranspile.run.cluster.waits import Action, Wait
 
 
 class Ended(NamedTuple):
-    """A program has ended, and gave these values."""
+    """A program has ended with these fetched values."""
 
     fetched: Sequence[Value]
 
@@ -29,9 +29,9 @@ class Runner:
         self._place = -1
         """The number of the exchange at which the program stands."""
 
-    def begin(self, feed: Mapping[str, Any], beside: Mapping[str, Any] = EMPTY) -> Ended | Wait:
+    def begin(self, feed: Mapping[str, Any], extra: Mapping[str, Any] = EMPTY) -> Ended | Wait:
         """Runs the program until it has ended or must wait. Raises DiagnosticError."""
-        self._coroutine, stop = self.script.begin(feed, beside, self._actions)
+        self._coroutine, stop = self.script.begin(feed, extra, self._actions)
         return Ended(self.script.ended) if stop is None else self._go_on(*stop)
 
     def resume(self, wait: Wait) -> Ended | Wait:
@@ -39,7 +39,7 @@ class Runner:
         return self._go_on(self._place, wait)
 
     def _go_on(self, place: int, received: Sequence[Value] | Wait | None) -> Ended | Wait:
-        """Goes on from an exchange with what its action gave, until the program must wait or has ended."""
+        """Goes on from an exchange with the result of its action, until the program must wait or has ended."""
         coroutine = self._coroutine
         assert coroutine is not None
         while True:
@@ -68,6 +68,6 @@ class Runner:
         return self.script.exchanges[self._place].op
 
     def awaited(self) -> str:
-        """What the exchange at which the program stands asks for, told to a person."""
+        """A phrase for what the program waits for at its exchange."""
         exchange = self.script.exchanges[self._place]
         return f"answers to {exchange.kind}: {', '.join(exchange.outputs) or exchange.kind}"

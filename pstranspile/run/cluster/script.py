@@ -1,9 +1,9 @@
 """A program of a machine as a coroutine: it stops where it must wait for other machines, and goes on with the answer.
 
-Block 0 becomes one generator function, as `pstranspile.run.source` makes an ordinary one of programs that talk to
-nobody. At an op that talks it calls an action with the values to send. What the action gives, unless that is None, it
-yields with the number of the exchange, and is sent the values received. Machines whose programs differ only in names
-and in whom they talk to share the function.
+Block 0 becomes one generator function, as `pstranspile.run.source` makes an ordinary function of programs without
+exchanges. At an exchange it calls an action with the values to send. Unless the action gives None, the coroutine yields
+that with the number of the exchange, and is sent the values received. Machines whose programs differ only in names and
+in the machines they exchange messages with share the function.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from pstranspile.run.source import GuardFailed, Missing, Source, ValueKind
 from pstranspile.values import SelectedRows
 
 Stop: TypeAlias = "tuple[int, Sequence[Value] | Wait]"
-"""Where a program stands: the number of an exchange, and what its action gave."""
+"""Where a program stopped: the number of an exchange, and the result of its action."""
 
 Coroutine: TypeAlias = "Generator[Stop, Sequence[Value] | None, Sequence[Value]]"
-"""A program under way: yields where it stops, is sent the values received, returns what is fetched."""
+"""A program under way: yields where it stops, is sent the values received, returns the fetched values."""
 
 REFUSALS = (ValueError, TypeError, IndexError, OverflowError)
-"""What an action or a join raises for values that it can't take."""
+"""The exceptions of actions and joins for values that they can't take."""
 
 
 def refused(op: Op, values: Sequence[Value], problem: Exception) -> DiagnosticError:
-    """The error for an op that talks and can't take the values."""
+    """The error for an exchange whose action can't take the values."""
     notes = [Note(f"it is given {', '.join(map(describe, values))}")]
     return DiagnosticError([at_op("run-op-failed", str(problem), op, notes=notes)])
 
@@ -67,7 +67,7 @@ class ScriptSource(Source):
         super().__init__(program, feeds, fetches, not_plain)
 
     def _load_from_scope(self) -> None:
-        """As for any program; sparse rows have no LoD, which is made sure of."""
+        """Loads variables as for any program, with a guard that values declared as sparse rows have no LoD."""
         super()._load_from_scope()
         for name in sorted(self._rows):
             if self.kinds.get(name) is ValueKind.ANYTHING:
@@ -103,7 +103,7 @@ class ScriptSource(Source):
             self._store(index, name, f"r[{place}]", ValueKind.ANYTHING if ragged else self._received(name))
 
     def _received(self, name: str) -> ValueKind:
-        """What a received variable holds; `check_received` makes sure of it."""
+        """The kind of a received variable's value, which `rpc.checked` guarantees."""
         return ValueKind.ARRAY if is_plain(self.program, name) else ValueKind.ANYTHING
 
 
@@ -119,14 +119,14 @@ def _is_array(value: Value) -> bool:
 
 @dataclass(frozen=True)
 class Code:
-    """A generator function, and what error messages need to know of it."""
+    """A generator function, and its source for error messages."""
 
     source: Source
     function: Any
 
 
 class Library:
-    """The functions made so far, for machines whose programs are alike."""
+    """The functions made so far, for machines whose programs are the same up to names."""
 
     def __init__(self) -> None:
         self._known: dict[object, list[tuple[Program, Code]]] = {}
@@ -144,7 +144,7 @@ class Library:
 
 
 def _same_in_context(one: Program, other: Program, bound: Sequence[BoundOp]) -> bool:
-    """Whether ops that look at names themselves (for random numbers, declarations) name the same variables."""
+    """Whether ops that use the names themselves (for random numbers, declarations) name the same variables."""
     pairs = zip(bound, one.main_block.ops, other.main_block.ops, strict=True)
     return all(
         a is b or (a.inputs == b.inputs and a.outputs == b.outputs)
@@ -186,19 +186,19 @@ class Script(Prepared):
         self.frame: Frame | None = None
 
     def begin(
-        self, feed: Mapping[str, Any], beside: Mapping[str, Any], actions: Sequence[Action]
+        self, feed: Mapping[str, Any], extra: Mapping[str, Any], actions: Sequence[Action]
     ) -> tuple[Coroutine, Stop | None]:
         """The program under way, and where it first stops; None if it has ended. Raises DiagnosticError.
 
-        What is given `beside` the feed is no part of the batch. `actions` are those of the exchanges. What ended has
-        left what is fetched in `ended`.
+        `extra` inputs are no part of the batch. `actions` are those of the exchanges. A program that has ended leaves
+        the fetched values in `ended`.
         """
-        values = self._values({**feed, **beside} if beside else feed)
+        values = self._values({**feed, **extra} if extra else feed)
         execution, scope = self.execution, self.execution.scope
         execution.begin(feed)
         frame = self.frame = Frame(execution)
-        alone = scope.parent is None
-        find, held = (scope.values_here.get, scope.values_here) if alone else (scope.get, Home(scope))
+        top_level = scope.parent is None
+        find, held = (scope.values_here.get, scope.values_here) if top_level else (scope.get, Home(scope))
         if self._step is None:
             self._compile(self._not_plain())
         while True:
@@ -230,13 +230,13 @@ class Script(Prepared):
             return
         self._explain(self.frame, problem)
 
-    def told_op(self, index: int, name: str) -> Op:
-        """The op itself, where one stands for exchanges."""
-        op = super().told_op(index, name)
+    def reported_op(self, index: int, name: str) -> Op:
+        """The op that an error names: of an exchange, the original op."""
+        op = super().reported_op(index, name)
         if op.type != EXCHANGE:
             return op
         exchange = self._exchange_of(index)
-        return next((each for each in exchange.ops if name in each.input_names), exchange.op)
+        return next((original for original in exchange.ops if name in original.input_names), exchange.op)
 
     def _exchange_of(self, index: int) -> Exchange:
         """The exchange that an op of the rewritten program stands for."""
@@ -244,7 +244,7 @@ class Script(Prepared):
         return self.exchanges[sum(bound.op.type == EXCHANGE for bound in self.source.bound[:index])]
 
     def _not_plain(self) -> frozenset[str]:
-        """What is read of the scope and holds no plain array there."""
+        """The variables that are read from the scope and hold no plain array there."""
         scope, written = self.execution.scope, set(self.feeds)
         not_plain: set[str] = set()
         for op in self.rewritten.main_block.ops:
@@ -260,7 +260,7 @@ class Script(Prepared):
         self.source, self._step = code.source, code.function
 
     def write(self, not_plain: frozenset[str], rows: frozenset[str]) -> Code:
-        """A function for this script alone. `not_plain` holds no plain arrays, `rows` of them hold sparse rows."""
+        """A new function for this script. `not_plain` holds no plain arrays, `rows` of them hold sparse rows."""
         keep_freed_memory()
         source = ScriptSource(self.rewritten, self.feeds, self.fetches, not_plain, rows)
         if not any(op.type == EXCHANGE for op in self.rewritten.main_block.ops):

@@ -91,9 +91,9 @@ def initial_table(table: Table) -> Array | None:
     tensor = TensorType(var.tensor.dtype, table.shape)
     dense = var._replace(kind=VarKind.LOD_TENSOR, tensor=tensor)
     whole: Op = op._replace(attrs=FrozenMap({**op.attrs, "shape": Longs(table.shape)}))
-    alone = block._replace(ops=(whole,), vars=FrozenMap({table.name: dense}))
+    single = block._replace(ops=(whole,), vars=FrozenMap({table.name: dense}))
     scope = Scope()
-    interpret(Execution(first.startup._replace(blocks=(alone,)), scope, seed=first.seed))
+    interpret(Execution(first.startup._replace(blocks=(single,)), scope, seed=first.seed))
     return scope.get(table.name)
 
 

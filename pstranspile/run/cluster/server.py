@@ -1,6 +1,6 @@
 """A server: its start-up program, then `listen_and_serv` until all trainers have left.
 
-What all kinds of servers share is here; `synchronous` and `asynchronous` say what a gradient does.
+This module has what all kinds of servers share. `synchronous` and `asynchronous` have the effect of a gradient.
 """
 
 from __future__ import annotations
@@ -17,24 +17,12 @@ from pstranspile.ir.model import Op, Program
 from pstranspile.kernels.context import Value
 from pstranspile.kernels.optimizer_steps import REPLACING
 from pstranspile.large.table import LargeTable
+from pstranspile.run.cluster import message as kinds
 from pstranspile.run.cluster.blocks import Block, block_program
-from pstranspile.run.cluster.message import (
-    CHECKPOINT,
-    COMPLETE,
-    FETCH_BARRIER,
-    GET,
-    GET_NOW,
-    LOOKUP,
-    NOTIFY,
-    PREFETCH,
-    REPLY,
-    SEND,
-    SEND_BARRIER,
-    Message,
-)
+from pstranspile.run.cluster.message import PREFETCH, REPLY, Message
 from pstranspile.run.cluster.network import Link, Machine, Network, Waiting
 from pstranspile.run.feeds import near
-from pstranspile.run.frame import Slices
+from pstranspile.run.frame import Execution, Slices
 from pstranspile.run.interpreter import interpret
 from pstranspile.run.scope import Scope, own_copy
 from pstranspile.run.together import LARGEST
@@ -59,10 +47,10 @@ def pairs(op: Op, name: str) -> dict[str, str]:
 
 
 class Server(Machine):
-    """A parameter server. `trainers` are those that may come, by number; `on_update` is told of every update."""
+    """A parameter server, `startup` and `main` being its programs."""
 
     STATE: ClassVar[tuple[str, ...]] = ("live", "updates", "admitted")
-    """What of a server, beside its variables, a snapshot must contain."""
+    """The attributes that a snapshot must contain besides the variables."""
 
     def __init__(
         self,
@@ -77,7 +65,7 @@ class Server(Machine):
     ):
         super().__init__(name, network, scope)
         self.is_initialised = False
-        """Whether the scope holds already what the start-up program would make."""
+        """Whether the scope already holds the variables of the start-up program."""
         self.startup = startup
         self.main = main
         self.seed = seed
@@ -91,26 +79,26 @@ class Server(Machine):
         """The trainers that have not left."""
         self.trainer_names: dict[int, str] = {}
         self.on_update: Callable[[Server, int], object] | None = None
-        """Told when an update was made, with how many there were before it."""
+        """Called after every update, with the number of updates before it."""
         self.updates = 0
         self.announced: list[tuple[int, int]] = []
-        """The trainers that come back, each with the first step in which it takes part."""
+        """The trainers that come back, and the first steps in which they take part."""
         self.admitted: set[int] = set()
-        """Which of the announced have been let in, by place."""
+        """The places in `announced` of the trainers that have been let in."""
         self.sent_by_program: Mapping[str, frozenset[str]] = {}
         """The names under which each program of the trainers sends; empty if they have one program."""
         self._copies: dict[str, Value] = {}
         self._handlers: dict[str, Callable[[Message], object]] = {
-            SEND: self.on_send,
-            GET: self.answer,
-            GET_NOW: self.answer,
-            LOOKUP: self.look_up,
-            PREFETCH: self.look_up,
-            SEND_BARRIER: self.on_send_barrier,
-            FETCH_BARRIER: self.on_fetch_barrier,
-            NOTIFY: self.on_notify,
-            CHECKPOINT: self.on_checkpoint,
-            COMPLETE: self.on_complete,
+            kinds.SEND: self.on_send,
+            kinds.GET: self.answer,
+            kinds.GET_NOW: self.answer,
+            kinds.LOOKUP: self.look_up,
+            kinds.PREFETCH: self.look_up,
+            kinds.SEND_BARRIER: self.on_send_barrier,
+            kinds.FETCH_BARRIER: self.on_fetch_barrier,
+            kinds.NOTIFY: self.on_notify,
+            kinds.CHECKPOINT: self.on_checkpoint,
+            kinds.COMPLETE: self.on_complete,
         }
 
     # life
@@ -118,10 +106,8 @@ class Server(Machine):
     def initialise(self, slices: Slices) -> None:
         """Runs the start-up program, unless it `is_initialised`.
 
-        `slices` says which variables are parts of which whole ones.
+        `slices` maps variables to the whole variables that they are parts of.
         """
-        from pstranspile.run.frame import Execution
-
         if self.is_initialised:
             return
         interpret(Execution(self.startup, self.scope, seed=self.seed, slices=slices, folder=self.folder))
@@ -136,8 +122,8 @@ class Server(Machine):
         """Whether all trainers have left."""
         return not self.live
 
-    def step_told(self) -> str:
-        """How a person is told what the server does next: its updates, numbered from 1."""
+    def step_label(self) -> str:
+        """The name of the server's next update in messages to a person, numbered from 1."""
         return f"update {self.updates + 1}"
 
     def receive(self, message: Message) -> None:
@@ -151,10 +137,10 @@ class Server(Machine):
         """A gradient has come."""
 
     def on_send_barrier(self, message: Message) -> None:
-        """A trainer has sent everything."""
+        """A trainer has sent all gradients of its step."""
 
     def on_fetch_barrier(self, message: Message) -> None:
-        """A trainer has received everything."""
+        """A trainer has received all parameters of its step."""
 
     def on_notify(self, message: Message) -> None:
         """A step counter has come."""
@@ -173,25 +159,25 @@ class Server(Machine):
     # trainers that come back
 
     def announce(self, trainer: int, step: int) -> None:
-        """A trainer that was here comes back, and takes part from a step that no server has begun to serve."""
+        """Announces a trainer that comes back, and takes part from a step that no server has begun to serve."""
         self.announced.append((trainer, step))
         self.admit()
 
     def withdraw(self, trainer: int) -> bool:
-        """A trainer that was announced does not come at that step; whether it had not been let in yet."""
+        """Withdraws the announcement of a trainer; gives whether it had not been let in yet."""
         pending = {p for p, (who, _) in enumerate(self.announced) if who == trainer and p not in self.admitted}
         self.admitted |= pending
         return bool(pending)
 
     def admit(self) -> None:
-        """Lets in the trainers that were announced, once they have left and it is time."""
+        """Lets in announced trainers, once they have left and their step may begin."""
         for place, (trainer, step) in enumerate(self.announced):
             if place not in self.admitted and trainer not in self.live and self.may_come(step):
                 self.admitted.add(place)
                 self.live.add(trainer)
 
     def restored(self) -> None:
-        """The server is back at a snapshot: those who were announced since then are let in if it is time."""
+        """The server is back at a snapshot: trainers that were announced since then are let in if they may come."""
         self.admit()
 
     def may_come(self, step: int) -> bool:
@@ -228,8 +214,8 @@ class Server(Machine):
         return {}
 
     def copy_of(self, name: str, message: Message) -> Value:
-        """A variable as it is now, safe from later updates: one copy for all who ask before it changes. A parameter
-        that the next update replaces is given away itself, and may not be written to any more.
+        """A variable as it is now, safe from later updates: one copy for all requests before it changes. An array that
+        the next update replaces is not copied but made read-only.
 
         Raises DiagnosticError if the server has no such variable.
         """
@@ -249,24 +235,24 @@ class Server(Machine):
 
     @cached_property
     def _replaced(self) -> frozenset[str]:
-        """The parameters that nothing writes but optimizer ops that replace what is read-only. (Small ones lie side by
-        side in one array, which is changed in place.)
+        """The variables that only optimizer ops write which replace read-only arrays. (Small ones are parts of one
+        array, which is changed in place.)
         """
         writers = [(name, op.type) for block in self.main.blocks for op in block.ops for name in op.output_names]
         changed = {name for name, kind in writers if kind not in REPLACING}
         return frozenset(name for name, _ in writers) - changed
 
     def forget_all_copies(self) -> None:
-        """Anything may have changed."""
+        """Drops all copies, as any variable may have changed."""
         self._copies.clear()
 
     def forget_copies(self, changed: Set[str]) -> None:
-        """These variables have changed."""
+        """Drops the copies of variables that have changed."""
         for name in self._copies.keys() & changed:
             del self._copies[name]
 
     def look_up(self, message: Message) -> None:
-        """Answers with rows: of a table of its own, or by running the block registered for the variable."""
+        """Answers with rows of one of the server's tables, or of the block that is registered for the variable."""
         if message.kind == PREFETCH:
             block = self.prefetch_blocks.get(message.variable)
             if block is None:
@@ -286,7 +272,7 @@ class Server(Machine):
 
     @cached_property
     def prefetch_blocks(self) -> dict[str, Block]:
-        """The blocks that look ids up, by the name of the variable that brings them."""
+        """The blocks that look up ids, by the name of the variable with the ids."""
         blocks: dict[str, Block] = {}
         for name, index in pairs(self.op, "prefetch_var_name_to_block_id").items():
             program = block_program(self.main, [int(index)])
@@ -295,7 +281,7 @@ class Server(Machine):
         return blocks
 
     def on_checkpoint(self, message: Message) -> None:
-        """Runs the save block, with the path that the message brings."""
+        """Runs the save block, with the path in the message."""
         if self.save_block < 0:
             raise self.unknown(message, "has no block that saves, but is told to save")
         self.save_to(str(message.payload))
@@ -307,7 +293,7 @@ class Server(Machine):
         return int(self.op.attrs.get("checkpint_block_id", -1))  # pyright: ignore[reportArgumentType]
 
     def save_to(self, path: str) -> None:
-        """Runs the save block, whose files go to a path. Raises DiagnosticError where they can't be written."""
+        """Runs the save block with a path for its files. Raises DiagnosticError where they can't be written."""
         program = block_program(self.main, [self.save_block])
         ops = [
             op._replace(attrs=type(op.attrs)({**op.attrs, "file_path": path})) if op.type == "save" else op
@@ -325,10 +311,9 @@ class Server(Machine):
         hint = "" if known else near(message.variable, [*self.scope, *declared])
         if known and "asked" in what and self.scope.get(message.variable) is None:
             hint = ", which its program declares, but never gives a value"
-        told = f"{self.name} ({self.endpoint}) {what} {message.variable}{hint}"
-        return DiagnosticError(
-            [at_op("cluster-unknown-variable", told, self.op, notes=[Note(f"the message: {message}")])]
-        )
+        text = f"{self.name} ({self.endpoint}) {what} {message.variable}{hint}"
+        notes = [Note(f"the message: {message}")]
+        return DiagnosticError([at_op("cluster-unknown-variable", text, self.op, notes=notes)])
 
     def names_of(self, trainers: Iterable[int]) -> tuple[str, ...]:
         """The names of trainers, in order."""

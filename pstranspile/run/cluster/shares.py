@@ -31,8 +31,8 @@ class Uneven(NamedTuple):
     rows: tuple[int | None, ...]
     steps: int
 
-    def told(self, weighing: Weighing) -> str:
-        """What it is and what comes of it."""
+    def describe(self, weighing: Weighing) -> str:
+        """A sentence with the consequence of the weights."""
         rows = ", ".join("left" if count is None else str(count) for count in self.rows)
         more = f" (and in {self.steps - 1} more)" if self.steps > 1 else ""
         shares = f"in step {self.step}{more} the trainers' losses are means over different numbers of rows: {rows}"
@@ -112,12 +112,12 @@ class Shares:
         return Uneven(step + 1, rows, len(self._uneven))
 
     def warnings(self) -> list[Diagnostic]:
-        """What is to be told of the steps so far."""
+        """Warnings about the steps so far."""
         result = self.uneven()
         return (
             []
             if result is None or self.weighing == "weighted"
-            else [warning("feed-shares", result.told(self.weighing))]
+            else [warning("feed-shares", result.describe(self.weighing))]
         )
 
 

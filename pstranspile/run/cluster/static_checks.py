@@ -1,12 +1,11 @@
-"""Programs that can't work in a cluster whatever happens, found before the run: lists of ops that do not match, servers
-of different modes, and what trainers do at a point where a synchronous server can't take it.
+"""Checks before the run for programs that can't work in a cluster: lists of ops that do not match, servers of different
+modes, and ops of trainers at a point where a synchronous server can't take their messages.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error, raise_errors
 from pstranspile.ir.model import Op, Program, Role
@@ -63,29 +62,24 @@ _KINDS = {0: "synchronous", 3: "for geo-SGD"}
 
 
 def require_lists(trainers: Sequence[Trainer], servers: Sequence[Server]) -> None:
-    """Raises DiagnosticError for every op that talks to servers and whose lists don't fit together.
+    """Raises DiagnosticError for every op that exchanges messages with servers and whose lists don't fit together.
 
-    With geo-SGD nothing that a `send` names is used.
+    With geo-SGD the lists of a `send` are not used.
     """
     geo = any(server.mode == 3 for server in servers)
     findings: dict[int, Diagnostic] = {}
     for program in {id(p): p for trainer in trainers for p in trainer.role.all}.values():
         for op in program.main_block.ops:
             if op.type in _LISTS and not (geo and op.type == "send"):
-                reason = next((reason for counts in _LISTS[op.type](op) if (reason := _unequal(counts))), "")
-                if reason:
-                    findings[id(op)] = at_op("cluster-op", reason, op)
+                unequal = next((counts for counts in _LISTS[op.type](op) if len(set(counts.values())) > 1), None)
+                if unequal is not None:
+                    counted = ", but ".join(f"{count} {what}" for what, count in unequal.items())
+                    findings[id(op)] = at_op("cluster-op", f"has {counted}", op)
     raise_errors(findings.values())
 
 
 Counts = dict[str, int]
-"""How many there are of several things, by what they are; all must be equal."""
-
-
-def _unequal(counts: Counts) -> str:
-    if len(set(counts.values())) <= 1:
-        return ""
-    return "has " + ", but ".join(f"{count} {what}" for what, count in counts.items())
+"""The lengths of an op's lists by name. All must be equal."""
 
 
 def _send(op: Op) -> Iterator[Counts]:
@@ -135,35 +129,28 @@ _LISTS = {"send": _send, "recv": _recv, "distributed_lookup_table": _lookup, "pr
 # Order
 
 
-class _Place(NamedTuple):
-    """A point of a program: the op, and what it is to a server (send, recv, or one of the barriers)."""
-
-    op: Op
-    kind: str
-
-
 def require_order(trainers: Sequence[Trainer], servers: Sequence[Server]) -> None:
-    """Raises DiagnosticError where a trainer's program talks to a synchronous server at a point where it must not.
+    """Raises DiagnosticError where a trainer's program has a message to a synchronous server in the wrong place.
 
-    A step is: gradients, `send_barrier`, parameters, `fetch_barrier`; the start-up program begins with parameters. A
-    `recv` in another place waits for an update that waits for this trainer, or happens before it, as the others' speed
-    will have it; a `send` after the barrier counts for the next step. Programs that report nothing may fetch anywhere.
+    A step is: gradients, `send_barrier`, parameters, `fetch_barrier`. The start-up program begins with parameters. A
+    `recv` in another place may wait for an update that waits for this trainer; a `send` after the barrier counts for
+    the next step. Programs without barriers may fetch anywhere.
     """
     endpoints = {server.endpoint: server.name for server in servers if server.mode == 0}
     findings: dict[int, Diagnostic] = {}
     for program, starting in {id(p): (p, p is t.role.startup) for t in trainers for p in t.role.all}.values():
         misplaced: dict[int, tuple[Op, str, list[str]]] = {}
-        for endpoint, places in _places(program).items():
-            for op, reason in _misplaced(places, starting) if endpoint in endpoints else ():
+        for endpoint, ops in _places(program).items():
+            for op, reason in _misplaced(ops, starting) if endpoint in endpoints else ():
                 misplaced.setdefault(id(op), (op, reason, []))[2].append(endpoints[endpoint])
         for key, (op, reason, names) in misplaced.items():
             findings[key] = at_op("cluster-order", reason.format(listed(names)), op)
     raise_errors(findings.values())
 
 
-def _places(program: Program) -> dict[str, list[_Place]]:
-    """By endpoint, where a program talks to a server in the order of a step."""
-    result: dict[str, list[_Place]] = {}
+def _places(program: Program) -> dict[str, list[Op]]:
+    """By endpoint, the ops of a program that exchange messages with a server in the order of a step."""
+    result: dict[str, list[Op]] = {}
     for op in program.main_block.ops:
         endpoints: Sequence[str] = ()
         if op.type in ("send_barrier", "fetch_barrier"):
@@ -173,18 +160,18 @@ def _places(program: Program) -> dict[str, list[_Place]]:
         ):
             endpoints = text_list(op, "epmap")
         for endpoint in dict.fromkeys(endpoints):
-            result.setdefault(endpoint, []).append(_Place(op, op.type))
+            result.setdefault(endpoint, []).append(op)
     return result
 
 
-def _misplaced(places: Sequence[_Place], starting: bool) -> Iterator[tuple[Op, str]]:
-    """The ops in wrong places, each with what happens, for a message about the servers `{}`."""
-    kinds = [place.kind for place in places]
+def _misplaced(ops: Sequence[Op], starting: bool) -> Iterator[tuple[Op, str]]:
+    """The misplaced ops, each with the consequence as a message about the servers `{}`."""
+    kinds = [op.type for op in ops]
     sent = kinds.index("send_barrier") if "send_barrier" in kinds else -1
-    fetched = kinds.index("fetch_barrier") if "fetch_barrier" in kinds else len(places)
+    fetched = kinds.index("fetch_barrier") if "fetch_barrier" in kinds else len(ops)
     if sent < 0 and not starting:
         return
-    for index, (op, kind) in enumerate(places):
+    for index, (op, kind) in enumerate(zip(ops, kinds, strict=True)):
         if kind == "recv" and not starting and index < sent:
             yield op, "stands before the send_barrier to {}: it may wait for an update that waits for this trainer"
         elif kind == "recv" and index > fetched:

@@ -1,15 +1,15 @@
-"""A synchronous server: every step one update, made of what all trainers sent.
+"""A synchronous server: one update in every step, of the gradients of all trainers.
 
 The loop of Fluid: serve variables until all trainers have reported their fetch barrier (the first is that of their
-start-up programs); then take gradients until all have reported their send barrier; update; and so on. What comes early
-waits. Other than in Fluid:
+start-up programs); then take gradients until all have reported their send barrier; update; and so on. Early messages
+wait. Differences from Fluid:
 
-* A trainer that has left is not waited for, and the average is over the trainers whose gradients came.
-* Rows of tables are looked up between updates only, as the trainer that asks would see them.
-* What several trainers send under one name is added up; the last one does not hide the others.
-* A gradient that no trainer sent, while all are there, is an error and not the one of the step before.
+* The server does not wait for a trainer that has left. The average is over the trainers whose gradients came.
+* Rows of tables are looked up only between updates, as the asking trainer would see them.
+* Values that several trainers send under one name are added up. In Fluid the last one replaces the others.
+* A gradient that no trainer sent, while all take part, is an error. Fluid takes the one of the step before.
 * Where trainers have several programs, an update is that of one program, which all trainers name with their send
-  barrier: the blocks of gradients that just other programs send are left out. Fluid runs all blocks in every round.
+  barrier: it omits the blocks of gradients that only other programs send. Fluid runs all blocks in every round.
 """
 
 from __future__ import annotations
@@ -22,48 +22,48 @@ from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.model import MAIN
 from pstranspile.kernels.context import Value
 from pstranspile.run.cluster.blocks import Block
-from pstranspile.run.cluster.message import GET, Message, step_told
+from pstranspile.run.cluster.message import GET, Message, step_label
 from pstranspile.run.cluster.network import Waiting
 from pstranspile.run.cluster.rounds import Round, new_round
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.update_blocks import UpdateBlocks
 
 Applied: TypeAlias = "Callable[[Server, list[tuple[str, int, Value]]], object]"
-"""Is told of what an update is made of."""
+"""Called with the contributions to an update: variable, trainer and value."""
 
 
 class SynchronousServer(Server):
     """A server with `distributed_mode` 0."""
 
     on_apply: Applied | None = None
-    """Told right before an update of what it is made of: variable, trainer and value."""
+    """Called right before an update."""
 
     STATE = (*Server.STATE, "sending", "round")
 
     def open(self, trainers: Mapping[int, str]) -> None:
-        """Begins with serving: the trainers' start-up programs fetch the parameters."""
+        """Begins to serve variables: the trainers' start-up programs fetch the parameters."""
         super().open(trainers)
         self.update_blocks = UpdateBlocks(self)
         self._declared = self.main.main_block.vars
         self.sending = False
-        """Whether gradients are taken now; else variables are served."""
+        """Whether the server takes gradients now; else it serves variables."""
         self.round: Round = new_round()
         self._again: deque[Message] = deque()
-        """Messages that have waited, and are taken before what comes later."""
+        """Messages that have waited, and are taken before later ones."""
 
     def receive(self, message: Message) -> None:
-        """Takes one message, and those that waited for what it brought about. Raises DiagnosticError."""
+        """Takes one message, and messages that waited for its effect. Raises DiagnosticError."""
         self._take(deque((message,)))
 
     def receive_all(self) -> None:
-        """Takes every message that has come, and those that waited for it. Raises DiagnosticError."""
+        """Takes every message in the inbox, and messages that waited for their effect. Raises DiagnosticError."""
         self._take(self.inbox)
 
     def _take(self, messages: deque[Message]) -> None:
-        """Takes messages, before each of them those that have waited.
+        """Takes messages, and before each of them the messages that have waited.
 
-        A message waits if its trainer has reported that it sent everything, if its trainer is not let in yet, and, if
-        it asks for a variable, while gradients are taken.
+        A message waits if its trainer has reported its send barrier, if its trainer is not let in yet, or if it asks
+        for a variable while the server takes gradients.
         """
         again, handlers = self._again, self._handlers
         while again or messages:
@@ -81,36 +81,36 @@ class SynchronousServer(Server):
         self.round.take(message)
 
     def on_send_barrier(self, message: Message) -> None:
-        """One more trainer has sent everything; the last one starts the update."""
+        """A trainer has sent all its gradients; the last one starts the update."""
         self.round.reported[message.trainer] = message.payload, message.step
         if len(self.round.reported) >= len(self.live):
             self._pass_barriers()
 
     def on_fetch_barrier(self, message: Message) -> None:
-        """One more trainer has received everything; the last one lets gradients in."""
+        """A trainer has received all parameters; the last one lets gradients in."""
         self.round.fetched.add(message.trainer)
         if len(self.round.fetched) >= len(self.live):
             self._pass_barriers()
 
     def on_complete(self, message: Message) -> None:
-        """Nobody waits for a trainer that has left. What it sent of a step that it did not finish does not count."""
+        """A trainer has left. Its gradients of a step that it did not finish do not count."""
         self.round.forget(message.trainer)
         super().on_complete(message)
         self._pass_barriers()
 
-    def step_told(self) -> str:
-        """Each step is one update."""
-        return step_told(self.updates)
+    def step_label(self) -> str:
+        """The name of the next update, which is a step."""
+        return step_label(self.updates)
 
     # trainers that come back
 
     def may_come(self, step: int) -> bool:
-        """While variables are served before this step."""
+        """Whether variables are served before this step."""
         return not self.sending and step <= self.updates
 
     def admit(self) -> None:
-        """Lets in the trainers that were announced, and takes what they have sent meanwhile; if nobody is there to make
-        the steps before, at once.
+        """Lets in announced trainers whose step comes next, and takes their messages. If no trainer is left for the
+        steps before, they come in at once.
         """
         steps = [step for place, (_, step) in enumerate(self.announced) if place not in self.admitted]
         if not steps:
@@ -124,7 +124,7 @@ class SynchronousServer(Server):
             self._stop_waiting()
 
     def announce(self, trainer: int, step: int) -> None:
-        """A trainer that was here comes back."""
+        """Announces a trainer that comes back."""
         super().announce(trainer, step)
         self._take(deque())
 
@@ -134,14 +134,14 @@ class SynchronousServer(Server):
         self._take(deque())
 
     def _stop_waiting(self) -> None:
-        """What waited is taken again, before what came later."""
+        """Has the waiting messages taken again, before later ones."""
         self._again.extendleft(reversed(self.round.waiting))
         self.round.waiting.clear()
 
     # updates
 
     def prepared(self) -> Iterable[Block]:
-        """The updates made ready so far."""
+        """The blocks of the updates made so far."""
         return self.update_blocks.prepared
 
     def _pass_barriers(self) -> None:
@@ -161,13 +161,13 @@ class SynchronousServer(Server):
             self._stop_waiting()
 
     def _program(self) -> str:
-        """The program that the trainers have run. Raises DiagnosticError if it is not one."""
+        """The program that the trainers have run. Raises DiagnosticError if they have run different ones."""
         reported = self.round.reported
         labels = {label for label, _ in reported.values()}
         if len(labels) == 1:
             return labels.pop() or MAIN
         runs = {trainer: (label or MAIN, step) for trainer, (label, step) in sorted(reported.items())}
-        notes = [Note(f"{self.names_of([t])[0]}: @{name}, {step_told(step)}") for t, (name, step) in runs.items()]
+        notes = [Note(f"{self.names_of([t])[0]}: @{name}, {step_label(step)}") for t, (name, step) in runs.items()]
         different = " and ".join(f"@{name}" for name in sorted({name for name, _ in runs.values()}))
         message = f"the trainers take part in update {self.updates + 1} of {self.name} with different programs, "
         raise DiagnosticError([at_op("cluster-programs", message + different, self.op, notes=notes)])
@@ -196,13 +196,13 @@ class SynchronousServer(Server):
         return DiagnosticError([at_op("cluster-not-sent", message, reader, focus=absent[0])])
 
     def waiting(self) -> Waiting | None:
-        """Which barrier has not been met, and who has not come."""
+        """The barrier that has not been met, and the trainers that have not come."""
         if self.ended:
             return None
         reported = self.round.reported
         if self.sending:
             runs = [f"{self.names_of([t])[0]} runs @{label}" for t, (label, _) in sorted(reported.items()) if label]
-            step = f" of {self.step_told()}" + (f" ({', '.join(runs)})" if runs else "")
+            step = f" of {self.step_label()}" + (f" ({', '.join(runs)})" if runs else "")
             return Waiting(self.name, self.op, "send barriers" + step, self.names_of(self.live - reported.keys()))
         what = "fetch barriers of " + (f"step {self.updates}" if self.updates else "the start-up programs")
         return Waiting(self.name, self.op, what, self.names_of(self.live - self.round.fetched))

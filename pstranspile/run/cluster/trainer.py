@@ -12,7 +12,7 @@ from pstranspile.ir.model import Op, Program
 from pstranspile.kernels.context import Value
 from pstranspile.run.cluster.exchanges import Exchange
 from pstranspile.run.cluster.forms import Forms
-from pstranspile.run.cluster.message import COMPLETE, Message, step_told
+from pstranspile.run.cluster.message import COMPLETE, Message, step_label
 from pstranspile.run.cluster.network import Link, Machine, Network, Waiting
 from pstranspile.run.cluster.runner import Ended, Runner
 from pstranspile.run.cluster.script import Library, Script
@@ -23,14 +23,17 @@ from pstranspile.run.frame import Execution
 
 Feed: TypeAlias = "Mapping[str, Any] | None"
 
+
+def no_more(_step: int) -> None:
+    """The feed of a trainer whose data have ended."""
+
+
 _MOST_READY = 64
 """Programs that a trainer keeps ready; a script that edits its program before every step makes ever new ones."""
 
 
 class StepResult(NamedTuple):
-    """What a step gave: its number, an index from 0, the program it ran, and what was fetched (None: there were no
-    rows).
-    """
+    """The result of a step: its index from 0, the program it ran, and the fetched values (None: there were no rows)."""
 
     step: int
     program: str
@@ -42,11 +45,11 @@ class Host(Protocol):
 
     seed: int | None
     folder: str
-    """Where files that ops name lie."""
+    """The folder of files that ops name."""
     library: Library
 
     def make_action(self, trainer: Trainer, exchange: Exchange, program: Program) -> Action:
-        """What a trainer does at an op that talks to other machines. Raises DiagnosticError."""
+        """The action of a trainer at an exchange with other machines. Raises DiagnosticError."""
         ...
 
     def initialise(self, trainer: Trainer) -> object:
@@ -55,19 +58,19 @@ class Host(Protocol):
 
 
 class Communicator(ABC):
-    """What carries a trainer's gradients to the servers where its ops leave that to it."""
+    """Sends a trainer's gradients to the servers where the trainer's ops do not."""
 
     @abstractmethod
     def action(self, exchange: Exchange, program: Program) -> Action | None:
-        """What the trainer does at an exchange; None: what it would do without a communicator."""
+        """The trainer's action at an exchange; None: the one of a trainer without a communicator."""
 
     def started(self) -> Wait | None:
-        """All initial values are set; gives what the trainer must wait for before its first step."""
+        """Called when all initial values are set; gives what the trainer must wait for before its first step."""
         return None
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing is under way."""
+        """Whether no message is under way or due."""
         return True
 
     def may_leave(self) -> bool:
@@ -78,8 +81,8 @@ class Communicator(ABC):
 class Trainer(Machine):
     """A trainer of a cluster.
 
-    `feed(step)` gives what is fed in a step, None when the trainer has run out of data and leaves. It may ask for a
-    program besides, with `run_once`, and is called again when that was run. The trainer pauses when it has done `limit`
+    `feed(step)` gives what is fed in a step, None when the trainer has run out of data and leaves. It may call
+    `run_once` to run another program first, and is called again after that. The trainer pauses when it has done `limit`
     steps.
     """
 
@@ -90,16 +93,16 @@ class Trainer(Machine):
         self.host = host
         self.communicator: Communicator | None = None
         self.servers: list[Link] = []
-        """Links to the servers, which are told when the trainer leaves."""
+        """Links to the servers and rings that receive COMPLETE when the trainer leaves."""
         self.feed: Callable[[int], Feed] = lambda step: {}
         self.on_step: Callable[[Trainer, int], object] | None = None
-        """Told of every step that was done."""
+        """Called after every step."""
         self.before_step: Callable[[int], Wait | None] | None = None
-        """Asked before every step whether something must come first."""
+        """Called before every step; gives what the trainer must wait for first."""
         self.forms = Forms()
-        """What is run of a program, by what is fed."""
+        """The form of a program for a feed."""
         self.step = -1
-        """The step under way or next, an index from 0 as that of what is fed; below 0 during start-up."""
+        """The step under way or next, an index from 0 as in the feed; below 0 during start-up."""
         self.limit = 0
         self.left = False
         self.results: list[StepResult] = []
@@ -118,14 +121,19 @@ class Trainer(Machine):
     # between steps
 
     def go_on_from(self, step: int) -> None:
-        """Makes `step` the next step, for what is fed and for random numbers; the trainer pauses before it."""
+        """Makes `step` the next step, for the feed and for random numbers; the trainer pauses before it."""
         self.step = self.limit = step
         self._ready.clear()
 
     def run_once(self, program: Program) -> None:
-        """Runs a program besides (one that saves), before the next step and without counting it as one."""
+        """Runs another program (such as one that saves) before the next step. It does not count as a step."""
         self._due.append(program)
         self.network.scheduler.wake(self)
+
+    def end_feed(self) -> None:
+        """Ends the trainer's data: instead of another step it leaves."""
+        self.feed = no_more
+        self.limit = max(self.limit, self.step + 1)
 
     @property
     def between_steps(self) -> bool:
@@ -134,7 +142,7 @@ class Trainer(Machine):
 
     @property
     def held(self) -> bool:
-        """Whether the trainer stands before a step, and something must come first."""
+        """Whether the trainer waits before a step for something that must come first."""
         return self._runner is None and self._wait is not None
 
     # stopping and coming back
@@ -150,9 +158,9 @@ class Trainer(Machine):
         return self._lives > 0 and self.step < 0
 
     def restart(self, step: int, lives: int | None = None) -> None:
-        """Begins anew with the start-up program, and goes on with this step. Its number during start-up is like no
-        other, so that answers to an earlier life are told apart. `lives`: how often the trainer was started again, if
-        that was in other processes.
+        """Begins anew with the start-up program, and goes on with this step. Its step number during start-up is unique,
+        so that answers to an earlier life are ignored. `lives`: how often the trainer was started again, if that was in
+        other processes.
         """
         self._lives = self._lives + 1 if lives is None else lives
         self.down = self.left = False
@@ -162,7 +170,7 @@ class Trainer(Machine):
         self._runner = self._wait = None
 
     def take_over(self, other: Trainer) -> None:
-        """Instead of the start-up program: begins with the variables of another trainer, which is between steps."""
+        """Begins with the variables of another trainer, which is between steps, instead of the start-up program."""
         for name, value in other.scope.items():
             var = self.role.variable(name)
             if var is not None and var.persistable:
@@ -173,7 +181,7 @@ class Trainer(Machine):
     # the machine
 
     def receive(self, message: Message) -> None:
-        """Takes a reply; nothing else comes to a trainer."""
+        """Takes a reply. A trainer gets no other messages."""
         if self._wait is not None:
             self._wait.take((message,))
 
@@ -218,7 +226,7 @@ class Trainer(Machine):
         if form is None:
             self._end_step(name, {})
             return None
-        feeds = (*form.feed, *form.beside)
+        feeds = (*form.feed, *form.extra)
         fetches = self.role.fetches.get(name, ()) if form.fetches else ()
         key = name, id(form.program), fetches
         runner = self._ready.get(key)
@@ -228,7 +236,7 @@ class Trainer(Machine):
             runner = self._ready[key] = self._prepare(program, name, feeds, fetches, form.program)
         runner.script.execution.step = self.step
         self._runner = runner
-        return runner.begin(form.feed, form.beside)
+        return runner.begin(form.feed, form.extra)
 
     def _begin_due(self) -> Ended | Wait:
         """Begins a program that is no step."""
@@ -243,7 +251,7 @@ class Trainer(Machine):
         fetches: Sequence[str] = (),
         form: Program | None = None,
     ) -> Runner:
-        """A program ready to run, in another form of it if there is one."""
+        """A program ready to run, in the given form if there is one."""
         host = self.host
         execution = Execution(form or program, self.scope, seed=host.seed, stream=self.index, folder=host.folder)
         execution.step = max(self.step, 0)
@@ -251,7 +259,7 @@ class Trainer(Machine):
         return Runner(script, name, [host.make_action(self, exchange, program) for exchange in script.exchanges])
 
     def _finish(self, values: Sequence[Value]) -> None:
-        """The start-up program, a step, or a program besides has ended."""
+        """The start-up program, a step, or another program has ended."""
         runner, self._runner = self._runner, None
         assert runner is not None
         script = runner.script
@@ -278,7 +286,7 @@ class Trainer(Machine):
         self.network.scheduler.wake(self)
 
     def leave(self) -> None:
-        """Tells all servers that the trainer has left, once nothing of it is under way."""
+        """Sends COMPLETE to all servers, once nothing of the trainer is under way."""
         if self.left or (self.communicator is not None and not self.communicator.may_leave()):
             return
         self.left = True
@@ -301,8 +309,8 @@ class Trainer(Machine):
         return Waiting(self.name, self.op, what, wait.silent())
 
     def _placed(self, problem: DiagnosticError) -> DiagnosticError:
-        """The error with a note that says on which machine, and in which step."""
-        where = f"on {self.name}, " + (step_told(self.step) if self.step >= 0 else "during start-up")
+        """The error with a note that names the machine and the step."""
+        where = f"on {self.name}, " + (step_label(self.step) if self.step >= 0 else "during start-up")
         if self.role.turns is not None and self._runner is not None and self._runner.name is not None:
             where += f" of @{self._runner.name}"
         note = Note(where)

@@ -30,7 +30,7 @@ class TrainerRole:
 
     @property
     def main(self) -> Program:
-        """The program that steps run where nothing else is said."""
+        """The program that steps run by default."""
         return self.programs[MAIN]
 
     @property
@@ -52,7 +52,7 @@ class TrainerRole:
         return next((name for name, known in self.programs.items() if known is program), None)
 
     def label(self, program: Program) -> str | None:
-        """The name of a program where several take turns, None where there is nothing to tell apart."""
+        """The name of a program where several take turns, None where there is only one."""
         return None if self.turns is None else self.name_of(program)
 
     def variable(self, name: str) -> Var | None:

@@ -1,14 +1,15 @@
-"""The updates of a synchronous server, made ready to run: by program of the trainers, and by what did not come."""
+"""The updates of a synchronous server, ready to run, by program of the trainers and by absent gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program
 from pstranspile.kernels.context import Value
-from pstranspile.run.cluster.blocks import Block, Parts, block_program, part_of, read_first, with_temporaries
+from pstranspile.run.cluster.blocks import Block, block_program, part_of, read_first, with_temporaries
 from pstranspile.run.cluster.counters import count_rounds, shared_counters
 from pstranspile.run.cluster.server import Server, pairs
 
@@ -33,7 +34,11 @@ class UpdateBlocks:
         numbers = [int(number) for number in blocks]
         source = block_program(server.main, numbers)
         self._scope, self._seed = server.scope, server.seed
-        self._parts = Parts(server.main, numbers, shared_counters(source, server.scope) if int(rates) >= 0 else ())
+        counters = shared_counters(source, server.scope) if int(rates) >= 0 else ()
+        self._counters = {counter.place: frozenset(counter.own) for counter in counters}
+        """By place among the ops: what a sum of step counters adds up."""
+        self._spans = list(pairwise(accumulate((len(server.main.blocks[n].ops) for n in numbers), initial=0)))
+        """Where each block of the update begins and ends among the ops."""
         program = count_rounds(source, int(rates), server.scope)
         declared = server.main.main_block.vars
         listed = set(server.op.inputs.get("X", ()))
@@ -43,11 +48,11 @@ class UpdateBlocks:
             if name in listed
             or (name in declared and (not declared[name].persistable or server.scope.get(name) is None))
         ]
-        """What the update needs of the trainers, in the order in which it is read."""
+        """The variables that the update needs from the trainers, in the order in which it reads them."""
         self.program: Program = with_temporaries(program, pairs(server.op, "grad_to_block_id"))
-        everything = frozenset[str]().union(*server.sent_by_program.values())
-        self._idle = {name: everything - sent for name, sent in server.sent_by_program.items()}
-        """By program of the trainers, what just other programs send."""
+        all_names = frozenset[str]().union(*server.sent_by_program.values())
+        self._idle = {name: all_names - sent for name, sent in server.sent_by_program.items()}
+        """For each program of the trainers, the variables that only other programs send."""
         self._wanted_by_program: dict[str, frozenset[str]] = {}
         self._made: dict[tuple[str, frozenset[str]], Update] = {}
 
@@ -57,7 +62,7 @@ class UpdateBlocks:
         return (update.block for update in self._made.values())
 
     def wanted(self, program: str) -> frozenset[str]:
-        """What the update of one program of the trainers needs of them."""
+        """The variables that the update of one program needs from the trainers."""
         names = self._wanted_by_program.get(program)
         if names is None:
             names = self._wanted_by_program[program] = frozenset(self._wanted) - self._idle.get(
@@ -66,7 +71,7 @@ class UpdateBlocks:
         return names
 
     def absent(self, program: str, received: Iterable[str]) -> frozenset[str]:
-        """What of that did not come."""
+        """The variables of these that did not come."""
         return self.wanted(program).difference(received)
 
     def update(self, program: str, absent: frozenset[str]) -> Update:
@@ -78,8 +83,9 @@ class UpdateBlocks:
 
     def _make(self, name: str, absent: frozenset[str]) -> Update:
         idle = self._idle.get(name, frozenset[str]())
-        program = self._parts.of(self.program, idle, frozenset(self._wanted))
+        program = self.program
         if idle:
+            program = self._without_blocks(idle)
             program = without(program, idle.intersection(self._wanted, read_first(program.main_block.ops)))
         if absent:
             program = without(program, absent)
@@ -88,12 +94,24 @@ class UpdateBlocks:
         names = [name for name in self._wanted if name in read and name in wanted]
         return Update(Block(program, self._scope, names, (), seed=self._seed), names)
 
+    def _without_blocks(self, idle: frozenset[str]) -> Program:
+        """The update without the blocks whose gradients are all `idle`, and without the sums of idle step counters.
+        Blocks that read no gradient (of learning rates) stay.
+        """
+        ops, kept = self.program.main_block.ops, list[Op]()
+        for start, stop in self._spans:
+            read = {*self._wanted}.intersection(read_first(ops[start:stop]))
+            if not read or not read <= idle:
+                counters = self._counters
+                kept += (ops[at] for at in range(start, stop) if at not in counters or not counters[at] <= idle)
+        return part_of(self.program, kept)
+
 
 def without(program: Program, absent: frozenset[str]) -> Program:
-    """The update without gradients that did not come: averages are over those that came.
+    """The update without the absent gradients: averages are over those that came.
 
-    A `sum` leaves the absent ones out; the `scale` that makes its average is adapted. Ops that are left without any
-    gradient are left out, and so are those that read what they would have made.
+    A `sum` omits absent gradients, and the `scale` that makes its average is adapted. Ops without any gradient are
+    removed, and so are the ops that read their outputs.
     """
     ops: list[Op] = []
     missing = set(absent)

@@ -15,7 +15,7 @@ Join: TypeAlias = "Callable[[list[Value]], Sequence[Value]]"
 
 
 class Wait(ABC):
-    """What a machine must wait for. `missing`: how many things have not come."""
+    """What a machine must wait for. `missing` counts the values that have not come."""
 
     __slots__ = ("missing", "values")
     missing: int
@@ -36,15 +36,15 @@ class Wait(ABC):
 
 
 Action: TypeAlias = "Callable[[tuple[Value, ...]], Sequence[Value] | Wait | None]"
-"""Carries out an exchange: gets the values to send, and gives what is received, None if that is nothing. If others must
-answer first, it gives what the trainer must wait for.
+"""Carries out an exchange: takes the values to send, and gives the values received (None: there are none), or a Wait if
+other machines must answer first.
 """
 
 
 class Replies(Wait):
-    """Replies that a machine waits for, each in a slot.
+    """Replies that a machine waits for, one in each slot.
 
-    Replies to what was asked in another step are none of them. `asked` tells whom, slot by slot, for reports.
+    Replies to requests of another step are ignored. `asked` has the link of each slot's request, for reports.
     """
 
     __slots__ = ("_asked", "_join", "_step", "_then")
@@ -67,7 +67,7 @@ class Replies(Wait):
         self.missing = missing
 
     def then(self, action: Callable[[], object]) -> Replies:
-        """Has something done once all replies have come; gives the replies themselves."""
+        """Sets an action to run once all replies have come; gives the replies themselves."""
         self._then = action
         return self
 
@@ -85,7 +85,7 @@ class Replies(Wait):
 
 
 class Blocked(Wait):
-    """A wait of a machine until somebody releases it; `what` says for a reader what it waits for, `silent` whom
+    """A wait of a machine until it is released. Reports show `what` it waits for, and `silent`: for which machines
     (default: the machine's communicator).
     """
 
@@ -107,7 +107,6 @@ class Blocked(Wait):
 
     def join(self, values: list[Value]) -> None:
         """A machine that was released has received nothing."""
-        return
 
     def silent(self) -> tuple[str, ...]:
         """Who is to release the machine."""

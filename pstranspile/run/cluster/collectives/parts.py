@@ -18,7 +18,7 @@ from pstranspile.kernels.rows import concat_rows
 from pstranspile.values import SelectedRows
 
 LEAST_SEGMENT = 1 << 14
-"""Bytes of a segment at least. A value of fewer bytes for each trainer is not cut: one trainer sums it alone."""
+"""The least bytes of a segment. A value of fewer bytes for each trainer is not cut: one trainer sums the whole."""
 
 Key: TypeAlias = "tuple[int, int]"
 """Which operation of a ring it is: a step, and how many operations of the ring came before in this step."""
@@ -109,10 +109,12 @@ def combine(ring: str, parts: Mapping[int, Part], count: int, op: Op) -> Value:
     first = next(iter(parts.values()))
     kinds = {part.kind for part in parts.values()}
     forms = {part.form for part in parts.values()}
-    if len(kinds) > 1 or (len(forms) > 1 and _must_agree(first)):
-        told = [f"trainer {index}: {part.kind} of {part.form}" for index, part in parts.items()]
+    if len(kinds) > 1 or (
+        len(forms) > 1 and (first.kind != "c_allgather" and not isinstance(first.value, SelectedRows))
+    ):
+        lines = [f"trainer {index}: {part.kind} of {part.form}" for index, part in parts.items()]
         message = f"the trainers of {ring} do not do the same"
-        raise DiagnosticError([at_op("cluster-collective", message, op, notes=[Note(line) for line in told])])
+        raise DiagnosticError([at_op("cluster-collective", message, op, notes=[Note(line) for line in lines])])
     values = [part.value for part in parts.values()]
     if first.kind == "c_broadcast":
         if first.root not in parts:
@@ -121,9 +123,9 @@ def combine(ring: str, parts: Mapping[int, Part], count: int, op: Op) -> Value:
         return _shared(parts[first.root].value)
     rows = {_row(value) for value in values} if first.kind in ("c_allgather", "c_reducescatter") else {""}
     if len(rows) > 1 or None in rows:
-        told = [f"trainer {index}: {part.form}" for index, part in parts.items()]
+        lines = [f"trainer {index}: {part.form}" for index, part in parts.items()]
         message = f"the values of {ring} have no rows that are alike"
-        raise DiagnosticError([at_op("cluster-collective", message, op, notes=[Note(line) for line in told])])
+        raise DiagnosticError([at_op("cluster-collective", message, op, notes=[Note(line) for line in lines])])
     total = np.concatenate(values) if first.kind == "c_allgather" else _REDUCE[first.kind](values)
     if first.kind == "average":
         total = _times(total, 1.0 / len(values))
@@ -146,10 +148,6 @@ def _shared(value: Value) -> Value:
         value = value.view()
         value.flags.writeable = False
     return value
-
-
-def _must_agree(part: Part) -> bool:
-    return part.kind != "c_allgather" and not isinstance(part.value, SelectedRows)
 
 
 def _sum(values: Sequence[Value]) -> Value:

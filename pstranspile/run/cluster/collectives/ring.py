@@ -75,7 +75,7 @@ class Ring(Machine):
     def _begin(self) -> None:
         members = self._members
         self._present = set(members)
-        """The trainers whose processes are there."""
+        """The trainers whose processes run."""
         self._lives = dict.fromkeys(members, 0)
         """How often each has come back."""
         self._sums = {segment: segment for segment in members}
@@ -104,7 +104,7 @@ class Ring(Machine):
         return all(each.variable in self._ops for each in totals)
 
     def receive(self, message: Message) -> None:
-        """Takes the trainer's part of an operation, or what another side says."""
+        """Takes the trainer's part of an operation, or a message of another member."""
         payload = message.payload
         if message.kind == COLLECTIVE:
             self._begin_operation(message)
@@ -120,9 +120,9 @@ class Ring(Machine):
         elif message.kind == COMPLETE:
             self._without(message.trainer, gone=payload is GONE)
             if message.source == self._trainers[self.index].name:
-                self.tell_left(message.step)
+                self.send_complete(message.step)
 
-    def tell_left(self, step: int, payload: bool | None = None) -> None:
+    def send_complete(self, step: int, payload: bool | None = None) -> None:
         """Tells the others that the trainer takes no part any more; `GONE`: that its process is gone, too."""
         for other in self.others.values():
             self.network.link(self, other, self.index).post(COMPLETE, step, "", payload)
@@ -210,7 +210,7 @@ class Ring(Machine):
         elif to in self._present:
             self._send(TOTAL, to, total)
 
-    # those who leave, and those who come back
+    # trainers that leave and come back
 
     def _without(self, trainer: int, *, gone: bool) -> None:
         """A trainer takes no part any more."""
@@ -243,7 +243,7 @@ class Ring(Machine):
             self._give(piece)
 
     def _take_over(self, segment: Segment) -> None:
-        """Begins to sum a segment in another trainer's place, once all have said which sums they have."""
+        """Begins to sum a segment in another trainer's place, once all have stated their sums."""
         for trainer, lacking in (segment.agreed() or {}).items():
             for total in lacking:
                 self._hand_out(trainer, total)
@@ -282,13 +282,13 @@ class Ring(Machine):
 
     def missing(self) -> tuple[str, ...]:
         """The trainers for which this one waits."""
-        found: set[int] = set()
+        awaited: set[int] = set()
         for number, pending in self._pending.items():
             if pending and (sums := self._sums[number]) != self.index:
-                found.add(sums)
+                awaited.add(sums)
             elif pending:
-                found.update(self._segment(number).missing(self.live, self._from))
-        return tuple(self._trainers[index].name for index in sorted(found))
+                awaited.update(self._segment(number).missing(self.live, self._from))
+        return tuple(self._trainers[index].name for index in sorted(awaited))
 
     def waiting(self) -> Waiting | None:
         """Which trainers have not come to a sum that is made here, if some have."""
@@ -304,23 +304,23 @@ class Ring(Machine):
         return None
 
 
-def sides_of(ring: str, network: Network, trainers: Mapping[int, Machine], ops: Mapping[str, Op]) -> list[Ring]:
+def make_rings(ring: str, network: Network, trainers: Mapping[int, Machine], ops: Mapping[str, Op]) -> list[Ring]:
     """The sides of all trainers of a ring, each of which knows the others."""
-    sides = {index: Ring(ring, network, index, trainers, ops) for index in sorted(trainers)}
-    for side in sides.values():
-        side.others = {index: other for index, other in sides.items() if other is not side}
-    return list(sides.values())
+    rings = {index: Ring(ring, network, index, trainers, ops) for index in sorted(trainers)}
+    for side in rings.values():
+        side.others = {index: other for index, other in rings.items() if other is not side}
+    return list(rings.values())
 
 
 class RingReplies(Replies):
     """Replies of a trainer's own sides of rings."""
 
-    __slots__ = ("_sides",)
+    __slots__ = ("_rings",)
 
-    def __init__(self, step: int, count: int, join: Join, sides: Iterable[Ring]):
+    def __init__(self, step: int, count: int, join: Join, rings: Iterable[Ring]):
         super().__init__(step, count, join)
-        self._sides = tuple(dict.fromkeys(sides))
+        self._rings = tuple(dict.fromkeys(rings))
 
     def silent(self) -> tuple[str, ...]:
         """The trainers that have not come, or whose sums have not."""
-        return tuple(dict.fromkeys(name for side in self._sides for name in side.missing()))
+        return tuple(dict.fromkeys(name for side in self._rings for name in side.missing()))

@@ -1,1 +1,1 @@
-"""The communicators of trainers: what sends and fetches beside the steps, in each mode."""
+"""The communicators of trainers, which send and fetch while the trainers run, one for each mode."""

@@ -1,4 +1,4 @@
-"""Communicators that are machines beside their trainers."""
+"""Communicators that are machines of their own in the processes of their trainers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Settings(NamedTuple):
 
 
 class Companion(Machine, Communicator):
-    """A communicator that sends and fetches beside its trainer, in rounds, and writes into the trainer's scope."""
+    """A communicator that sends and fetches while its trainer runs, in rounds, and writes into the trainer's scope."""
 
     def __init__(self, trainer: Trainer):
         super().__init__(f"{trainer.name}/communicator", trainer.network, trainer.scope)
@@ -66,7 +66,7 @@ class Companion(Machine, Communicator):
         self.replies = None
 
     def let_go(self) -> None:
-        """The trainer may leave: the servers are told on the links on which the last messages went."""
+        """Lets the trainer leave: COMPLETE goes out on the links that carried the last messages."""
         self.trainer.servers = [self.link(link.target) for link in self.trainer.servers]
 
     def waiting(self) -> Waiting | None:

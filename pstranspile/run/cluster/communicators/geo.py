@@ -63,7 +63,7 @@ class GeoParameter(NamedTuple):
 
 
 class GeoCommunicator(Companion):
-    """A machine beside the trainer that counts its steps and exchanges."""
+    """The machine that counts a trainer's steps and exchanges its changes."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class GeoCommunicator(Companion):
         return DiagnosticError([error("cluster-placement", message, var and var.location, focus=f"%{name}")])
 
     def own_memory(self) -> dict[str, Array]:
-        """What this machine keeps between steps beside the trainer's variables: arrays by name."""
+        """The state of this machine between steps, without the trainer's variables: arrays by name."""
         result: dict[str, Array] = {"since": np.array([self._since], "int64")}
         for parameter in self.parameters:
             result[f"old/{parameter.name}"] = np.array(self._old[parameter.name])

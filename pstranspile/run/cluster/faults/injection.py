@@ -1,4 +1,4 @@
-"""Things that go wrong: makes happen to a cluster what a scenario says (docs/reference/faults.md).
+"""Fault injection: carries out the faults of a scenario on a cluster (docs/reference/faults.md).
 
 A machine that crashes takes and sends nothing any more; what it had sent still arrives. The others learn of it at the
 end of what it sent, as of a broken connection: after the crash's `notice`, from a message COMPLETE on every link.
@@ -26,7 +26,7 @@ from pstranspile.run.feeds import near
 
 
 class Injector:
-    """Carries a scenario out on a cluster that has not started yet. `log` says what happened, in order.
+    """Carries out a scenario on a cluster that has not started yet. `log` records what happened, in order.
 
     Raises DiagnosticError (`cluster-scenario`) for machines that the cluster does not have.
     """
@@ -52,7 +52,7 @@ class Injector:
         self.network.fail(self)
 
     def _require(self) -> None:
-        """Raises DiagnosticError for machines that there are not, or that can't do what the scenario says."""
+        """Raises DiagnosticError for machines that do not exist, or that can't do what the scenario demands."""
         trainers = [trainer.name for trainer in self.cluster.trainers]
         machines = [*trainers, *(server.name for server in self.cluster.servers)]
         result: list[str] = []
@@ -149,8 +149,8 @@ class Injector:
         what they sent last may still be under way.
         """
         done = max(server.updates for server in self.cluster.servers)
-        alone = all(trainer.gone for trainer in self.cluster.trainers)
-        return max(done, *(fate.after() for fate in self.trainers.values())) if alone else done + 1
+        all_gone = all(trainer.gone for trainer in self.cluster.trainers)
+        return max(done, *(fate.after() for fate in self.trainers.values())) if all_gone else done + 1
 
 
 def process_of(machine: str) -> str:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 NOTICE = 50
-"""Ticks after which the others learn that a machine has crashed, if a scenario says nothing else."""
+"""The default number of ticks after which the others notice that a machine has crashed."""
 
 
 class Late(NamedTuple):

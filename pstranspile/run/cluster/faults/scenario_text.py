@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings
+from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings, raise_errors
 from pstranspile.ir.expect import expect
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_regular
@@ -61,8 +61,7 @@ def parse_scenario(text: str, path: str = "<scenario>") -> Scenario:
             fields.update(meaning)
         else:
             events.append(meaning)
-    if problems:
-        raise DiagnosticError(first_findings(problems))
+    raise_errors(first_findings(problems))
     return Scenario()._replace(**fields, events=tuple(events))
 
 

@@ -17,7 +17,7 @@ from pstranspile.run.cluster.server import Server
 class ServerFaults:
     """What the scenario does to a server, and what it needs to be started again.
 
-    `machines` are all of the cluster, by name; `note` is told what happens.
+    `machines` are all of the cluster, by name; `note` records what happens.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ServerFaults:
             self._keep()
         while inbox:
             message = inbox.popleft()
-            server.network.tell("deliver", message)
+            server.network.notify("deliver", message)
             self._taken[message.source] = message.sequence
             before, members = server.updates, len(server.live)
             server.receive(message)
@@ -100,10 +100,10 @@ class ServerFaults:
         server.crash()
         if self._file is not None:
             lose_state(server)
-        told = f"{server.name} crashed in {server.step_told()}"
-        self._note(told)
+        cause = f"{server.name} crashed in {server.step_label()}"
+        self._note(cause)
         if event.restart is None:
-            self._ended = f"{told}, and is not started again"
+            self._ended = f"{cause}, and is not started again"
         else:
             self.server.network.scheduler.later(event.restart, self._restart)
 
@@ -131,7 +131,7 @@ class ServerFaults:
             self.server.network.scheduler.forget(link)
             link.expected = snapshot.taken.get(link.source.name, 0) + 1
             link.held = None
-        self._note(f"{server.name} is started again, in {server.step_told()}")
+        self._note(f"{server.name} is started again, in {server.step_label()}")
         server.restored()
         for link in self._links():
             for message in list(self._messages.get(link.source.name, ())):

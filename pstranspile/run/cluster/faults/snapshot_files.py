@@ -99,7 +99,7 @@ def _write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
 
 
 def read_snapshot(path: Path, server: str) -> Snapshot:
-    """Reads the state of a server. Raises DiagnosticError (`cluster-kept`) that says what is wrong with the file."""
+    """Reads the state of a server. Raises DiagnosticError (`cluster-kept`) if the file is damaged or none of it."""
     try:
         data = _mapped(path)
     except OSError as problem:

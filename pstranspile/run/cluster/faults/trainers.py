@@ -7,14 +7,14 @@ from typing import Any, Protocol
 from pstranspile.run.cluster.collectives.ring import GONE, Ring
 from pstranspile.run.cluster.communicators.companion import Companion
 from pstranspile.run.cluster.faults.scenario import Crash, Late, Leave, Partition, Scenario, Slow
-from pstranspile.run.cluster.message import COMPLETE, step_told
+from pstranspile.run.cluster.message import COMPLETE, step_label
 from pstranspile.run.cluster.network import Link, Machine, Network
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.trainer import Trainer
 
 
 class Machines(Protocol):
-    """What faults need of a cluster; `finishing` says that all trainers have been told to leave."""
+    """What faults need of a cluster; `finishing`: all trainers are to leave."""
 
     network: Network
     machines: dict[str, Machine]
@@ -64,13 +64,13 @@ class TrainerFaults:
         self._count = 0
         self._unnoticed = ""
         self._stopped_in = -1
-        self._to_tell: list[Link] | None = None
+        self._open_links: list[Link] | None = None
         self._feed: Any = None
         """What the trainer was fed before it left."""
         self._results = 0
         self._companion = trainer.communicator if isinstance(trainer.communicator, Companion) else None
-        """The machine beside the trainer, which is part of its process."""
-        self._sides = [side for side in scene.cluster.rings.values() if side.index == trainer.index]
+        """The communicator's machine, which is part of the trainer's process."""
+        self._rings = [side for side in scene.cluster.rings.values() if side.index == trainer.index]
         """Its sides of rings, which are part of its process, too."""
         trainer.turn = self._turn
 
@@ -103,7 +103,7 @@ class TrainerFaults:
                 self._leaves.pop(0)
                 self._feed = trainer.feed
                 trainer.feed = _no_more
-                self._scene.note(f"{trainer.name} leaves before {step_told(step)}")
+                self._scene.note(f"{trainer.name} leaves before {step_label(step)}")
             elif not trainer.left and trainer.feed is not _no_more:
                 self._scene.begins(trainer)
         return True
@@ -134,9 +134,9 @@ class TrainerFaults:
         for machine in self._machines():
             machine.crash()
             self._network.dead.add(machine.name)
-        told = f"{trainer.name} crashed in {step_told(trainer.step)}"
+        told = f"{trainer.name} crashed in {step_label(trainer.step)}"
         self._scene.note(told)
-        self._to_tell = self._links()
+        self._open_links = self._links()
         if event.notice is None:
             self._unnoticed = f"{told}, and nobody noticed"
         else:
@@ -145,25 +145,25 @@ class TrainerFaults:
     def _machines(self) -> list[Machine]:
         """The machines of the trainer's process."""
         beside = [] if self._companion is None else [self._companion]
-        return [self.trainer, *beside, *self._sides]
+        return [self.trainer, *beside, *self._rings]
 
     def _links(self) -> list[Link]:
         """The links on which servers learn of the end: those that the last messages came on."""
         if self._companion is None:
-            return [link for link in self.trainer.servers if link.target not in self._sides]
+            return [link for link in self.trainer.servers if link.target not in self._rings]
         return [self._companion.link(link.target) for link in self.trainer.servers]
 
     def _notice(self) -> None:
         """The others learn of the crash."""
-        self._tell()
+        self._send_complete()
         self._scene.ends()
 
-    def _tell(self) -> None:
-        links, self._to_tell = self._to_tell, None
+    def _send_complete(self) -> None:
+        links, self._open_links = self._open_links, None
         for link in links or ():
             link.post(COMPLETE, self.trainer.step)
-        for side in self._sides if links is not None else ():
-            side.tell_left(self.trainer.step, GONE)
+        for side in self._rings if links is not None else ():
+            side.send_complete(self.trainer.step, GONE)
         self._unnoticed = ""
 
     def rejoin(self, other: Trainer | None) -> None:
@@ -171,13 +171,13 @@ class TrainerFaults:
         no other trainer.
         """
         scene, trainer, cluster = self._scene, self.trainer, self._scene.cluster
-        self._tell()
+        self._send_complete()
         if self._feed is not None:
             trainer.feed, self._feed = self._feed, None
         self._network.dead.difference_update(machine.name for machine in self._machines())
         if self._companion is not None:
             self._companion.restart()
-        for side in self._sides:
+        for side in self._rings:
             if side.down:
                 side.come_back()
         if any(server.mode == 0 for server in cluster.servers):
@@ -192,7 +192,7 @@ class TrainerFaults:
             trainer.take_over(other)
         for machine in (*cluster.servers, *cluster.rings.values()):
             machine.announce(trainer.index, step)
-        scene.note(f"{trainer.name} rejoins, from {step_told(step)}")
+        scene.note(f"{trainer.name} rejoins, from {step_label(step)}")
         self._network.scheduler.wake(trainer)
 
     def after(self) -> int:

@@ -1,7 +1,7 @@
-"""A message-sequence chart: machines side by side, and an arrow for all alike messages that went together.
+"""A message-sequence chart: a column for each machine, and an arrow for each group of similar messages.
 
-Arrows stand in the order in which messages were taken (or lost), each in a row of its own. What a machine sent another
-at one moment, of one kind and about one step, and the other took without doing anything in between, is one arrow.
+Arrows stand in the order in which messages were taken (or lost), in one row each. An arrow is a group of messages: one
+machine sent them at one moment, of one kind and about one step, and the other took them one right after the other.
 """
 
 from __future__ import annotations
@@ -9,52 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from pstranspile.run.cluster.message import (
-    CHECKPOINT,
-    COLLECTIVE,
-    COMPLETE,
-    FETCH_BARRIER,
-    GET,
-    GET_NOW,
-    GET_ROWS,
-    LOOKUP,
-    NOTIFY,
-    PIECE,
-    PREFETCH,
-    REPLY,
-    SEND,
-    SEND_BARRIER,
-    STATEMENT,
-    TOTAL,
-)
+from pstranspile.run.cluster.message import NOUNS, SEND
 from pstranspile.run.cluster.pictures.recorder import DELIVER, LOST, POST, Event, Recorder
 
 COLUMN = 18
 """Characters from one machine's line to the next in text."""
 
-_NOUNS = {
-    SEND: "values",
-    GET: "variables",
-    GET_NOW: "variables",
-    GET_ROWS: "tables",
-    LOOKUP: "tables",
-    PREFETCH: "tables",
-    REPLY: "values",
-    NOTIFY: "counters",
-    COLLECTIVE: "parts",
-    PIECE: "parts",
-    TOTAL: "sums",
-    STATEMENT: "sums",
-    CHECKPOINT: "tables",
-    SEND_BARRIER: "times",
-    FETCH_BARRIER: "times",
-    COMPLETE: "times",
-}
-"""What several messages of a kind are about."""
-
 
 class Arrow(NamedTuple):
-    """Alike messages that went together. `what` became of them, when they were `posted` and when that was (`tick`)."""
+    """Similar messages that went together. `what` happened to them at `tick`; they were sent at `posted`."""
 
     what: str
     kind: str
@@ -72,15 +35,15 @@ class Arrow(NamedTuple):
         what = self.kind
         if len(self.names) > 1:
             gradients = self.kind == SEND and all("@GRAD" in name for name in self.names)
-            what += f" {len(self.names)} {'gradients' if gradients else _NOUNS[self.kind]}"
+            what += f" {len(self.names)} {'gradients' if gradients else NOUNS[self.kind]}"
         else:
             what = " ".join(filter(None, (what, *self.names)))
-        size = f", {size_told(self.bytes)}" if self.bytes else ""
+        size = f", {size_label(self.bytes)}" if self.bytes else ""
         return what + size + ("" if self.what == DELIVER else f" ({self.what})")
 
 
 class Section(NamedTuple):
-    """The beginning of a step, by the name of it."""
+    """The beginning of a step."""
 
     name: str
 
@@ -88,7 +51,7 @@ class Section(NamedTuple):
 Row: TypeAlias = "Arrow | Section"
 
 
-def size_told(size: int) -> str:
+def size_label(size: int) -> str:
     """`512 B`, `40.0 kB`, `1.2 MB`."""
     if size < 10_000:
         return f"{size} B"
@@ -109,23 +72,19 @@ def arrows_of(events: Iterable[Event]) -> list[Arrow]:
             posted.get(event.message, event.tick), event.tick, (event.variable,), event.bytes,
         )  # fmt: skip
         before = last.get(event.target, -1)
-        if before >= 0 and _alike(result[before], arrow):
+        if before >= 0 and result[before][:7] == arrow[:7]:
             one = result[before]
             result[before] = one._replace(names=one.names + arrow.names, bytes=one.bytes + arrow.bytes)
             continue
         last[event.target] = len(result)
-        if event.what != LOST:  # a message that was lost is nothing to its target
+        if event.what != LOST:  # the target does not see a message that was lost
             last[event.source] = len(result)
         result.append(arrow)
     return result
 
 
-def _alike(one: Arrow, other: Arrow) -> bool:
-    return one[:7] == other[:7]
-
-
 def rows_of(recorder: Recorder, first: int, last: int) -> list[Row]:
-    """The rows of a chart of steps `first` to `last`. A step has its beginning where its first message is taken."""
+    """The rows of a chart of steps `first` to `last`. A step begins where its first message is taken."""
     inside = {event.message for event in recorder.events if first <= event.step <= last}
     rows: list[Row] = []
     at = None
@@ -138,14 +97,14 @@ def rows_of(recorder: Recorder, first: int, last: int) -> list[Row]:
 
 
 def machines_of(recorder: Recorder, rows: Sequence[Row]) -> list[str]:
-    """The machines that take part, in the order of the cluster, what is beside a trainer next to it."""
+    """The machines that take part, in the order of the cluster. A trainer's own machines come right after it."""
     used = {name for row in rows if isinstance(row, Arrow) for name in (row.source, row.target)}
     place = {name: number for number, name in enumerate(recorder.machines)}
     return sorted(used, key=lambda name: (place.get(name.partition("/")[0], 0), place[name]))
 
 
 def labels_of(recorder: Recorder, rows: Sequence[Row]) -> list[str]:
-    """What stands at each row; at an arrow also its step, where that is another than the last that has begun."""
+    """The label of each row. That of an arrow names its step if another step has begun last."""
     names: list[str] = []
     section = ""
     for row in rows:

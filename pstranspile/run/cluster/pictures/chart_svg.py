@@ -6,24 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-from pstranspile.run.cluster.message import (
-    CHECKPOINT,
-    COLLECTIVE,
-    COMPLETE,
-    FETCH_BARRIER,
-    GET,
-    GET_NOW,
-    GET_ROWS,
-    LOOKUP,
-    NOTIFY,
-    PIECE,
-    PREFETCH,
-    REPLY,
-    SEND,
-    SEND_BARRIER,
-    STATEMENT,
-    TOTAL,
-)
+from pstranspile.run.cluster import message as kinds
 from pstranspile.run.cluster.pictures.chart import Arrow, Row, Section, labels_of, machines_of, rows_of
 from pstranspile.run.cluster.pictures.recorder import DELIVER, Recorder
 
@@ -37,15 +20,15 @@ class Look(NamedTuple):
 
 
 LOOKS = (
-    Look("gradients and other values sent", "#0072b2", (SEND, NOTIFY)),
-    Look("collective operations", "#0072b2", (COLLECTIVE, PIECE, TOTAL, STATEMENT)),
-    Look("requests for variables", "#777777", (GET, GET_NOW, GET_ROWS)),
-    Look("lookups of rows", "#9440a0", (LOOKUP, PREFETCH)),
-    Look("answers", "#00855f", (REPLY,)),
-    Look("barriers", "#d07000", (SEND_BARRIER, FETCH_BARRIER)),
-    Look("leaving and saving", "#222222", (COMPLETE, CHECKPOINT)),
+    Look("gradients and other values sent", "#0072b2", (kinds.SEND, kinds.NOTIFY)),
+    Look("collective operations", "#0072b2", (kinds.COLLECTIVE, kinds.PIECE, kinds.TOTAL, kinds.STATEMENT)),
+    Look("requests for variables", "#777777", (kinds.GET, kinds.GET_NOW, kinds.GET_ROWS)),
+    Look("lookups of rows", "#9440a0", (kinds.LOOKUP, kinds.PREFETCH)),
+    Look("answers", "#00855f", (kinds.REPLY,)),
+    Look("barriers", "#d07000", (kinds.SEND_BARRIER, kinds.FETCH_BARRIER)),
+    Look("leaving and saving", "#222222", (kinds.COMPLETE, kinds.CHECKPOINT)),
 )
-"""The kinds of messages in colours that most of those who see few colours tell apart."""
+"""The kinds of messages, in colours that most people with a colour vision deficiency can distinguish."""
 
 TROUBLE = Look("lost, or come twice", "#cc0000", ())
 
@@ -68,11 +51,12 @@ class _Page:
 
 
 def chart_svg(recorder: Recorder, first: int, last: int) -> str:
-    """The messages of steps `first` to `last` as a picture. The mouse on an arrow tells what it stands for."""
+    """The messages of steps `first` to `last` as a picture. Each arrow has a tooltip."""
     rows = rows_of(recorder, first, last)
     labels = labels_of(recorder, rows)
     page = _Page(machines_of(recorder, rows), rows, labels)
-    looks = _looks(rows)
+    used = {_look(row) for row in rows if isinstance(row, Arrow)}
+    looks = [look for look in (*LOOKS, TROUBLE) if look in used]
     top, legend = _head(rows, looks, page)
     parts: list[str] = []
     bands: list[str] = []
@@ -98,12 +82,6 @@ def _look(arrow: Arrow) -> Look:
     return _OF_KIND[arrow.kind] if arrow.what == DELIVER else TROUBLE
 
 
-def _looks(rows: Sequence[Row]) -> list[Look]:
-    """The looks that occur, in the order of the legend."""
-    used = {_look(row) for row in rows if isinstance(row, Arrow)}
-    return [look for look in (*LOOKS, TROUBLE) if look in used]
-
-
 def _markers(looks: Sequence[Look]) -> Iterator[str]:
     """An arrowhead for each colour."""
     yield "<defs>"
@@ -118,9 +96,9 @@ def _markers(looks: Sequence[Look]) -> Iterator[str]:
 def _head(rows: Sequence[Row], looks: Sequence[Look], page: _Page) -> tuple[float, list[str]]:
     """Title and legend, and where the rows begin below them."""
     steps = [row.name for row in rows if isinstance(row, Section)]
-    told = "nothing" if not steps else steps[0] if len(steps) == 1 else f"{steps[0]} to {steps[-1]}"
+    steps_shown = "nothing" if not steps else steps[0] if len(steps) == 1 else f"{steps[0]} to {steps[-1]}"
     parts = [
-        f'<text x="12" y="24" font-size="15" font-weight="bold">Messages: {escape(told)}</text>',
+        f'<text x="12" y="24" font-size="15" font-weight="bold">Messages: {escape(steps_shown)}</text>',
         '<text x="12" y="41" fill="#666">from top to bottom in the order in which they are taken; the numbers are '
         "ticks of the virtual clock</text>",
     ]
@@ -153,7 +131,7 @@ def _arrow(arrow: Arrow, label: str, y: float, page: _Page) -> Iterator[str]:
     shown = label if len(label) <= page.letters else label[: page.letters - 1] + "…"
     taken = arrow.what == DELIVER
     yield "<g>"
-    yield f"<title>{escape(_told(arrow, label))}</title>"
+    yield f"<title>{escape(_tooltip(arrow, label))}</title>"
     yield f'<text x="12" y="{y:g}" fill="#999" font-size="9">{arrow.tick}</text>'
     anchor = "start" if way > 0 else "end"
     yield f'<text x="{x1 + 9 * way:g}" y="{y - 4:g}" text-anchor="{anchor}" fill="{colour}">{escape(shown)}</text>'
@@ -168,7 +146,7 @@ def _arrow(arrow: Arrow, label: str, y: float, page: _Page) -> Iterator[str]:
     yield "</g>"
 
 
-def _told(arrow: Arrow, label: str) -> str:
-    """All about an arrow, for whoever asks."""
+def _tooltip(arrow: Arrow, label: str) -> str:
+    """The whole label of an arrow, when and between which machines it went, and the variables."""
     when = f"{arrow.source} to {arrow.target}, sent at tick {arrow.posted}, {arrow.what} at tick {arrow.tick}"
     return "\n".join([label, when, *(name for name in arrow.names if name and len(arrow.names) > 1)])

@@ -1,37 +1,22 @@
-"""Everything that machines tell each other, written down as it happens."""
+"""A recorder of every message of a cluster."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple, cast
 
+from pstranspile.run.cluster import message as kinds
 from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.message import (
-    COLLECTIVE,
-    COMPLETE,
-    END,
-    GET,
-    GET_NOW,
-    GET_ROWS,
-    LOOKUP,
-    PIECE,
-    PREFETCH,
-    REPLY,
-    SEND,
-    STATEMENT,
-    TOTAL,
-    Message,
-    step_told,
-)
+from pstranspile.run.cluster.message import COMPLETE, END, Message, step_label
 from pstranspile.run.describe import size_in_bytes
 from pstranspile.values import LoDTensor, SelectedRows
 
 POST, DELIVER, LOST, DUPLICATE = "post", "deliver", "lost", "duplicate"
 """What happens to a message."""
 
-DATA = (SEND, REPLY, COLLECTIVE, PIECE, TOTAL, STATEMENT)
+DATA = (kinds.SEND, kinds.REPLY, kinds.COLLECTIVE, kinds.PIECE, kinds.TOTAL, kinds.STATEMENT)
 """Kinds of messages that carry values of variables."""
 
-ASKING = (GET, GET_NOW, GET_ROWS, LOOKUP, PREFETCH)
+ASKING = (kinds.GET, kinds.GET_NOW, kinds.GET_ROWS, kinds.LOOKUP, kinds.PREFETCH)
 """Kinds of messages that are answered with values."""
 
 
@@ -55,28 +40,19 @@ class Event(NamedTuple):
 
     @property
     def message(self) -> tuple[str, str, int]:
-        """What tells the message from all others."""
+        """What identifies the message."""
         return self.source, self.target, self.sequence
 
 
 def event_of(tick: int, what: str, message: Message) -> Event:
-    """What happened to a message."""
-    return Event(
-        tick,
-        what,
-        message.kind,
-        message.source,
-        message.target,
-        message.trainer,
-        END if message.kind == COMPLETE else message.step,
-        message.sequence,
-        message.variable,
-        _size(message.payload),
-    )
+    """The event for a message to which `what` happened."""
+    kind, source, target, trainer, step, sequence, variable, payload, _ = message
+    step = END if kind == COMPLETE else step
+    return Event(tick, what, kind, source, target, trainer, step, sequence, variable, _size(payload))
 
 
 class Recorder:
-    """Writes down what happens to every message of a cluster; to be made before the cluster starts."""
+    """Records what happens to every message of a cluster. It must be made before the cluster starts."""
 
     def __init__(self, cluster: Cluster):
         self.machines = [machine.name for machine in cluster.machines.values()]
@@ -87,7 +63,7 @@ class Recorder:
         cluster.network.observe(self)
 
     def __call__(self, event: str, message: Message) -> None:
-        """Told by the network."""
+        """Records an event of the network."""
         self.events.append(event_of(self._clock.now, event, message))
 
     def step_name(self, trainer: int, step: int) -> str:
@@ -96,8 +72,8 @@ class Recorder:
             return "end"
         known = self._trainers.get(trainer)
         if step < 0 or known is None or known.role.turns is None:
-            return step_told(step)
-        return f"{step_told(step)} of @{known.role.program_of(step)}"
+            return step_label(step)
+        return f"{step_label(step)} of @{known.role.program_of(step)}"
 
 
 def _size(payload: Any) -> int:

@@ -1,9 +1,8 @@
 """A run as a trace that Chrome's `about:tracing` and Perfetto show (the JSON Trace Event Format).
 
-One millisecond of the trace is one tick of the virtual clock. Every machine is a thread; a message is a slice where it
-was posted, one where it was taken, and an arrow between them. What a machine does in one tick shares the tick, one
-after the other, so that slices of a thread lie side by side or one within the other. A trainer's step is a slice around
-its messages.
+One millisecond of the trace is one tick of the virtual clock. Every machine is a thread. A message is a slice where it
+was posted, a slice where it was taken, and an arrow between them. The slices of one machine in one tick divide the tick
+evenly, so slices of a thread are disjoint or nested. A trainer's step is a slice around its messages.
 """
 
 from __future__ import annotations
@@ -107,8 +106,8 @@ def _message(recorder: Recorder, item: _Placed, flows: dict[tuple[str, str, int]
     if event.what in (LOST, DUPLICATE):
         return [{**common, "name": f"{event.what}: {name}", "ph": "i", "s": "t"}]
     step = recorder.step_name(event.trainer, event.step)
-    told = {"from": event.source, "to": event.target, "step": step, "tick": event.tick, "bytes": event.bytes}
-    shown = {**common, "name": name, "ph": "X", "dur": item.duration, "args": told}
+    args = {"from": event.source, "to": event.target, "step": step, "tick": event.tick, "bytes": event.bytes}
+    shown = {**common, "name": name, "ph": "X", "dur": item.duration, "args": args}
     if event.what == POST:
         flows[event.message] = len(flows) + 1
         return [shown, {**common, "name": name, "ph": "s", "id": flows[event.message]}]

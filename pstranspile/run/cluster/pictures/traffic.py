@@ -9,7 +9,7 @@ from pstranspile.run.cluster.pictures.recorder import DELIVER, LOST, POST, Event
 
 
 class Traffic(NamedTuple):
-    """What a server and the trainers told each other about one variable ("" for messages that are about none).
+    """The messages between a server and the trainers about one variable ("" for messages that are about none).
 
     `stalest` is the largest number of gradients of any trainer that the server took for a variable between two moments:
     when a trainer was last answered by this server, and when the server took the trainer's next gradient. -1 where the
