@@ -23,6 +23,7 @@ from pstranspile.gradients.versions import (
     fits,
     inner_block,
     is_forward,
+    keeps_value,
     placed,
     signature,
 )
@@ -188,7 +189,7 @@ class Audit:
     def _plain(self, here: Pass, op: Op, expected: Expected) -> None:
         forward, index = here.forward, expected.number
         source = forward.ops[index]
-        if source.type == "assign" and source.inputs.get("X") == source.outputs.get("Out"):
+        if keeps_value(source):
             return
         if source.type == "increment":  # what counts steps is counted back
             for name in source.output_names:

@@ -145,3 +145,31 @@ def test_an_array_is_declared_like_what_was_written_last() -> None:
         assert (array.shape, array.dtype) == ((-1, 3), fluid.core.VarDesc.VarType.FP32)
         fluid.layers.array_write(number, fluid.layers.increment(index), array)
         assert (array.shape, array.dtype) == ((-1, 1), fluid.core.VarDesc.VarType.INT64)
+
+
+def test_a_variable_that_nested_loops_hand_on_unchanged_has_its_gradient() -> None:
+    with fresh():
+        x, count, steps = fluid.data("x", [3]), _number(0), _number(2)
+        x.stop_gradient = False
+        total = layers.array_write(layers.zeros([3], "float32"), count)
+
+        def more(number: Any, *_: Any) -> Any:
+            return layers.less_than(number, steps)
+
+        def add(number: Any, taken: Any, array: Any) -> Any:
+            both = taken + layers.array_read(array, number)
+            number = layers.increment(number)
+            layers.array_write(both, number, array)
+            return [number, taken, array]
+
+        def outer(number: Any, inner: Any, taken: Any, array: Any) -> Any:
+            number, taken, array = add(number, taken, array)
+            return [number, *layers.while_loop(more, add, [inner, taken, array])]
+
+        inner = _number(1)
+        once = _number(1)
+        layers.while_loop(lambda number, *_: layers.less_than(number, once), outer, [count, inner, x, total])
+        last = layers.array_read(total, inner)
+        fluid.backward.append_backward(layers.reduce_sum(last))
+        made, gradient = _fetched(last, "x@GRAD", feed={"x": np.full(3, 0.5, "float32")})
+        assert (np.array(made).tolist(), np.array(gradient).tolist()) == ([1.0] * 3, [2.0] * 3)
