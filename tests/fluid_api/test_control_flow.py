@@ -173,3 +173,20 @@ def test_a_variable_that_nested_loops_hand_on_unchanged_has_its_gradient() -> No
         fluid.backward.append_backward(layers.reduce_sum(last))
         made, gradient = _fetched(last, "x@GRAD", feed={"x": np.full(3, 0.5, "float32")})
         assert (np.array(made).tolist(), np.array(gradient).tolist()) == ([1.0] * 3, [2.0] * 3)
+
+
+@pytest.mark.parametrize("start", [0.0, 2.0])
+def test_a_parameter_that_is_not_trained_may_be_read_in_branches(start: float) -> None:
+    with fresh():
+        fixed, weight = (
+            layers.create_parameter([2], "float32", attr=name, default_initializer=fluid.initializer.Constant(3.0))
+            for name in ("fixed", "weight")
+        )
+        before = fixed + weight
+        fixed.stop_gradient = True
+        number = layers.assign(np.array([start], "float32"))
+        inside = layers.cond(number > 1.0, lambda: fixed * weight, lambda: fixed - weight)
+        fluid.optimizer.SGD(1.0).minimize(layers.reduce_sum(before + inside))
+        fluid.Executor(fluid.CPUPlace()).run(fluid.default_startup_program())
+        made = _fetched(fixed, weight)
+    assert [np.array(value).tolist() for value in made] == [[3.0, 3.0], [-1.0, -1.0] if start > 1.0 else [3.0, 3.0]]
