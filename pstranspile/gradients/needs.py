@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 
-from pstranspile.gradients.versions import Expected, Forward, Use, end_of, expected_of, inner_block, keeps_value, outside_names
+from pstranspile.gradients.versions import (
+    Expected,
+    Forward,
+    Use,
+    end_of,
+    expected_of,
+    inner_block,
+    keeps_value,
+    outside_names,
+)
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.ops.attributes import strings_attr

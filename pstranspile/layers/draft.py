@@ -199,6 +199,8 @@ class Draft:
         given = {slot: names_of(held) for slot, held in (inputs or {}).items()}
         written = {slot: names_of(held) for slot, held in outputs.items()}
         typed = attributes(op_type, {"op_namescope": self.scopes.path, **(attrs or {})})
+        if self.scopes.device is not None and "sub_block" not in typed:
+            typed["op_device"] = self.scopes.device
         made = make_op(op_type, given, written, typed, role=self.role, role_vars=self.role_vars, origin=self.origin)
         return made if inputs is not None else made._replace(inputs=EMPTY)
 

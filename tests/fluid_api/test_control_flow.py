@@ -190,3 +190,60 @@ def test_a_parameter_that_is_not_trained_may_be_read_in_branches(start: float) -
         fluid.Executor(fluid.CPUPlace()).run(fluid.default_startup_program())
         made = _fetched(fixed, weight)
     assert [np.array(value).tolist() for value in made] == [[3.0, 3.0], [-1.0, -1.0] if start > 1.0 else [3.0, 3.0]]
+
+
+def test_a_number_chooses_what_is_read_and_what_is_written() -> None:
+    with fresh():
+        mask, parts = _number(1, "int32"), [_number(value, "float32") for value in (3, 4)]
+        given = [_number(0, "float32") for _ in range(2)]
+        assert layers.control_flow.select_output(parts[0], given, mask) is given
+        chosen = layers.control_flow.select_input(parts, mask)
+        assert [np.array(value).item() for value in _fetched(chosen, *given)] == [4.0, 0.0, 3.0]
+        with pytest.raises(TypeError, match="select_input: mask must be of int32"):
+            layers.control_flow.select_input(parts, _number(1))
+
+
+def test_nested_sequences_are_put_into_the_order_of_a_rank_table() -> None:
+    with fresh():
+        x, like = (fluid.data(name, [None, 1], "float32", lod_level=level) for name, level in (("x", 2), ("like", 1)))
+        made = layers.reorder_lod_tensor_by_rank(x, layers.lod_rank_table(like))
+        rows = np.arange(6, dtype="float32").reshape(6, 1)
+        fed = fluid.create_lod_tensor(rows, [[1, 2], [1, 2, 3]], None)
+        (value,) = _fetched(made, feed={"x": fed, "like": fluid.create_lod_tensor(rows, [[2, 4]], None)})
+        assert np.array(value).ravel().tolist() == [1, 2, 3, 4, 5, 0]
+        assert value.recursive_sequence_lengths() == [[2, 1], [2, 3, 1]]
+        with pytest.raises(TypeError, match="like is no rank table"):
+            layers.reorder_lod_tensor_by_rank(x, like)
+
+
+def test_programs_read_the_arrays_that_scripts_fill() -> None:
+    with fresh():
+        array = layers.create_array("float32")
+        array.persistable = True
+        held = fluid.global_scope().var(array.name).get_lod_tensor_array()
+        for value in (1.0, 2.0):
+            tensor = fluid.LoDTensor()
+            tensor.set(np.array([value], "float32"))
+            held.append(tensor)
+        (last,) = _fetched(layers.array_read(array, _number(1)))
+        assert (np.array(last).item(), np.array(held[0]).item(), len(held)) == (2.0, 1.0, 2)
+
+
+def test_ops_carry_the_device_that_a_script_asks_for() -> None:
+    with fresh():
+        x = fluid.data("x", [4, 2])
+        with fluid.device_guard("gpu"):
+            hidden = layers.fc(x, 3)
+            with fluid.device_guard("cpu"):
+                loss = layers.mean(hidden)
+        fluid.optimizer.Momentum(0.1, 0.9).minimize(loss)
+        main, start = fluid.default_main_program(), fluid.default_startup_program()
+        devices = {op.type: op.attr("op_device") for op in main.global_block().ops}
+        assert [devices[name] for name in ("mul", "mean", "mul_grad", "mean_grad", "momentum")] == [
+            *("gpu", "cpu", "gpu", "cpu", "gpu")
+        ]
+        assert {op.attr("op_device") for op in start.global_block().ops if "velocity" in op.output_arg_names[0]} == {
+            "gpu"
+        }
+        with pytest.raises(ValueError, match="'cpu' or 'gpu'"), fluid.device_guard("tpu"):
+            pass

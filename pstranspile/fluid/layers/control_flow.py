@@ -17,6 +17,8 @@ from pstranspile.fluid.layers.branching import ConditionalBlock as ConditionalBl
 from pstranspile.fluid.layers.branching import IfElse as IfElse
 from pstranspile.fluid.layers.branching import case as case
 from pstranspile.fluid.layers.branching import cond as cond
+from pstranspile.fluid.layers.branching import select_input as select_input
+from pstranspile.fluid.layers.branching import select_output as select_output
 from pstranspile.fluid.layers.branching import switch_case as switch_case
 from pstranspile.fluid.layers.compare import equal as equal
 from pstranspile.fluid.layers.compare import greater_equal as greater_equal
