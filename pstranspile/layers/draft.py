@@ -219,7 +219,7 @@ class Draft:
         """
         for slot, types in infer_types(op, self.type_of).items():
             for name, inferred in zip(op.outputs.get(slot, ()), types, strict=False):
-                over = op.type in _REDECLARING and (op.type == "write_to_array" or name in op.input_names)
+                over = op.type in _REDECLARING or (op.type == "reshape2" and name in op.input_names)
                 at = self._home(name) if over else self.current
                 declared = self.blocks[at].vars.get(name)
                 if inferred is None or declared is None or declared.kind not in _TYPED:
@@ -237,8 +237,8 @@ class Draft:
         return self.current if at < 0 else at
 
 
-_REDECLARING = frozenset({"write_to_array", "reshape2"})
-"""Ops that give a variable other dims, which it then has for the ops after them."""
+_REDECLARING = frozenset({"write_to_array", "assign"})
+"""Ops that may give a variable other dims, which it then has for the ops after them."""
 
 
 def names_of(held: Names_) -> tuple[str, ...]:

@@ -247,3 +247,19 @@ def test_ops_carry_the_device_that_a_script_asks_for() -> None:
         }
         with pytest.raises(ValueError, match="'cpu' or 'gpu'"), fluid.device_guard("tpu"):
             pass
+
+
+def test_a_loop_gives_its_variables_the_dims_and_arrays_that_its_body_gives() -> None:
+    with fresh():
+        array = layers.array_write(_number(1, "float32"), _number(0))
+        flat = _number(0, dims=[1, 2])
+
+        def body(number: Any, held: Any, steps: Any) -> Any:
+            return [layers.increment(number), layers.reshape(held, [2, -1]) + 1, steps]
+
+        number = _number(0)
+        layers.while_loop(lambda n, *_: layers.less_than(n, _number(3)), body, [number, flat, array])
+        assert flat.shape == (2, 1)
+        block = fluid.default_main_program().block(1)
+        assert array.name in [op.output("Out")[0] for op in block.ops if op.type == "assign"]
+        assert np.array(_fetched(flat)[0]).tolist() == [[3], [3]]

@@ -140,8 +140,7 @@ def while_loop(
             raise ValueError(f"while_loop: the body must give what it takes, but {difference}") from None
         again = cond(*made)
         for value, target in zip(nest.flatten(made), nest.flatten(list(loop_vars)), strict=True):
-            if not isinstance(target, Variable) or target.var.kind is not VarKind.LOD_TENSOR_ARRAY:
-                assign(value, target)
+            assign(value, target)
         assign(again, holds)
     return list(loop_vars)
 
