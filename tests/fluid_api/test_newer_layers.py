@@ -356,3 +356,24 @@ def test_a_variable_takes_the_place_of_the_dims_that_a_reshape_names() -> None:
         fed = {"x": np.arange(8, dtype="float32").reshape(2, 4), "dims": np.array([8, 1], "int32")}
         got = fluid.Executor().run(feed=fed, fetch_list=[made, named])
         assert [value.shape for value in got] == [(8, 1), (8, 1)]
+
+
+def test_classes_are_sampled_as_often_as_a_script_says() -> None:
+    x, label = fluid.data("x", [2, 3]), fluid.data("label", [2, 1], "int64")
+    layers.nce(x, label, 4, num_neg_samples=50, sampler="custom_dist", custom_dist=[0.25, 0.0, 0.6, 0.15])
+    (op,) = [op for op in fluid.default_main_program().global_block().ops if op.type == "nce"]
+    names = [op.input(f"CustomDist{part}")[0] for part in ("Probs", "Alias", "AliasProbs")]
+    likely, alias, own, classes = run(*names, op.output("SampleLabels")[0], x=X, label=np.int64([[1], [3]]))
+    found = [(own[i] + sum((1 - own[j]) * (alias[j] == i) for j in range(4))) / 4 for i in range(4)]
+    np.testing.assert_allclose(found, likely, atol=1e-6)
+    assert set(classes[:, 1:].ravel().tolist()) == {0, 2, 3}
+    with pytest.raises(ValueError, match="how likely each class is"):
+        layers.nce(x, label, 4, sampler="custom_dist", custom_dist=[1.0])
+
+
+def test_samples_of_classes_have_weights() -> None:
+    x, label, weight = fluid.data("x", [2, 3]), fluid.data("label", [2, 1], "int64"), layers.full([5, 1], 3.0)
+    attrs = [fluid.ParamAttr(name) for name in ("w", "b")]
+    costs = [layers.nce(x, label, 4, given, *attrs, num_neg_samples=2, seed=5) for given in (None, weight)]
+    plain, weighted = run(*costs, x=X, label=np.int64([[1], [3]]))
+    np.testing.assert_allclose(weighted, 3 * plain, rtol=1e-6)

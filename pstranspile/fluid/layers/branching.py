@@ -73,7 +73,6 @@ def cond(pred: Any, true_fn: Branch | None = None, false_fn: Branch | None = Non
         raise ValueError(f"{problem}: {difference}") from None
     mask = basic.cast(condition, DType.INT32)
 
-
     def selected(no: Value, yes: Value) -> Any:
         return _selected([no, yes], mask)
 
