@@ -377,3 +377,42 @@ def test_samples_of_classes_have_weights() -> None:
     costs = [layers.nce(x, label, 4, given, *attrs, num_neg_samples=2, seed=5) for given in (None, weight)]
     plain, weighted = run(*costs, x=X, label=np.int64([[1], [3]]))
     np.testing.assert_allclose(weighted, 3 * plain, rtol=1e-6)
+
+
+def test_text_and_bytes_are_changed_where_they_are() -> None:
+    names, kinds, pairs = [b"a", "b"], {b"c"}, {b"d": 1}
+    assert compat.to_text(names, inplace=True) is names
+    assert compat.to_text(kinds, inplace=True) is kinds
+    assert compat.to_text(pairs, inplace=True) is pairs
+    assert (names, kinds, pairs) == (["a", "b"], {"c"}, {"d": 1})
+    assert (compat.to_bytes(names), names) == ([b"a", b"b"], ["a", "b"])
+    with pytest.raises(AssertionError):
+        compat.get_exception_message(None)
+
+
+def test_the_check_of_an_installation_trains(capsys: pytest.CaptureFixture[str]) -> None:
+    fluid.install_check.run_check()
+    assert capsys.readouterr().out.splitlines() == [
+        *("a program is trained on 1 device", "a program is trained on 2 devices")
+    ]
+
+
+def test_op_types_are_moved_between_the_lists_of_mixed_precision() -> None:
+    precision = fluid.contrib.mixed_precision
+    lists = precision.AutoMixedPrecisionLists({"tanh", "exp"}, {"conv2d", "lstm"}, ["x"])
+    assert {"tanh", "exp", "mul"} <= lists.white_list
+    assert {"conv2d", "lstm", "mean"} <= lists.black_list
+    assert not lists.gray_list & {"tanh", "conv2d"}
+    assert "conv2d" in precision.fp16_lists.white_list
+    with pytest.raises(ValueError, match="both have lstm"):
+        precision.AutoMixedPrecisionLists({"lstm"}, {"lstm"})
+
+
+def test_attention_takes_as_many_values_as_keys_of_one_element_type() -> None:
+    q, k, v = (fluid.data(name, [2, count, 4]) for name, count in (("q", 3), ("k", 5), ("v", 6)))
+    with pytest.raises(ValueError, match="as many keys as values"):
+        fluid.nets.scaled_dot_product_attention(q, k, v)
+    with pytest.raises(TypeError, match="not of one"):
+        fluid.nets.scaled_dot_product_attention(q, fluid.data("d", [2, 6, 4], "float64"), v)
+    with pytest.raises(TypeError, match="whole number 1"):
+        layers.Normal(1, 1.0)
