@@ -155,6 +155,7 @@ class _Updates:
         self.optimizer = optimizer
         self.rate = rate
         self.states: dict[str, dict[str, str]] = {}
+        self.devices = _devices(draft)
 
     def table(self, pair: ParamGrad) -> None:
         """The update of a distributed table."""
@@ -174,7 +175,8 @@ class _Updates:
                 continue
             with draft.roles(OpRole.OPTIMIZE, pair.param, pair.grad), draft.scope("optimizer"):
                 if pair in trained:
-                    self._op(self.optimizer.update(pair.param), pair, self.states[pair.param])
+                    with draft.scopes.on(self.devices.get(pair.param)):
+                        self._op(self.optimizer.update(pair.param), pair, self.states[pair.param])
         for pair in trained:
             finish = self.optimizer.update(pair.param).finish
             if finish and pair.grad is not None:
@@ -190,7 +192,8 @@ class _Updates:
         name = self.draft.names.mint(f"{param}_{prefix}{state.name}")
         like = Value(self.draft, param)
         tensor = TensorType(like.dtype, (1,) if state.scalar else like.shape)
-        basic.initialised(self.draft, name, tensor, state.start, device=state.device)
+        with self.draft.scopes.on(state.device or self.devices.get(param)):
+            basic.initialised(self.draft, name, tensor, state.start)
         return name
 
     def declared_rate(self) -> Value:
@@ -219,6 +222,15 @@ class _Updates:
             return rate
         with self.draft.roles(OpRole.OPTIMIZE | OpRole.LR_SCHED), self.draft.scope("scale_with_param_lr"):
             return rate * factor
+
+
+def _devices(draft: Draft) -> dict[str, str]:
+    """The device of the first op that reads each variable, where it has one."""
+    result: dict[str, str] = {}
+    for op in draft.block.all_ops():
+        for name in op.input_names:
+            result.setdefault(name, str(op.attrs.get("op_device", "")))
+    return result
 
 
 def _trainable(draft: Draft, param: str) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from pstranspile.gradients.versions import WITH_BLOCKS, Forward, inner_block
+from pstranspile.gradients.versions import WITH_BLOCKS, Forward, inner_block, keeps_value
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Slots
 from pstranspile.ir.roles import OpRole
@@ -66,7 +66,7 @@ class _Naming:
                 ops += self._inner(forward, index, names)
                 continue
             inputs = renamed(op.inputs, names.now)
-            if op.type != "assign" or op.inputs.get("X") != op.outputs.get("Out"):
+            if not keeps_value(op):
                 for name in forward.after[index]:
                     self._next(number, name, names)
             ops.append(op._replace(inputs=inputs, outputs=renamed(op.outputs, names.now)))

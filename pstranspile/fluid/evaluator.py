@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.fluid import layers, unique_name
+from pstranspile.fluid import layers, metrics, unique_name
 from pstranspile.fluid.framework import Program, program_guard
 from pstranspile.fluid.graph.block import Block
 from pstranspile.fluid.graph.variable import Variable
@@ -127,6 +127,9 @@ class EditDistance(Evaluator):
             shares = [L.elementwise_div(x=part, y=count) for part in (total, wrong)]
             fetched = executor.run(program, fetch_list=shares)
         return tuple(np.array(share) for share in fetched)
+
+
+DetectionMAP = metrics.DetectionMAP
 
 
 __getattr__ = names_of_fluid(__name__, globals())

@@ -18,6 +18,9 @@ from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.places import CPUPlace, CUDAPinnedPlace, CUDAPlace
 from pstranspile.fluid.running.flags import get_flags as get_flags
 from pstranspile.fluid.running.flags import set_flags as set_flags
+from pstranspile.ops.gradient import SUFFIX, gradient_name
+
+GRAD_VAR_SUFFIX, TEMP_VAR_NAME, ZERO_VAR_SUFFIX = SUFFIX, "@TEMP@", "@ZERO"
 
 
 def default_main_program() -> Program:
@@ -69,10 +72,11 @@ def name_scope(prefix: str | None = None) -> Generator[None]:
 
 @contextmanager
 def device_guard(device: str | None = None) -> Generator[None]:
-    """Ops made in the block would run on this device in Fluid; here all run on the CPU."""
-    if device not in (None, "cpu", "gpu"):
+    """Ops made in the block carry the device on which they run in Fluid; here all run on the CPU."""
+    if device not in (None, "", "cpu", "gpu"):
         raise ValueError(f"a device is 'cpu' or 'gpu', not {device!r}")
-    yield
+    with live.SCOPES[0].on(device):
+        yield
 
 
 def in_dygraph_mode() -> bool:
@@ -109,7 +113,7 @@ def convert_np_dtype_to_dtype_(np_dtype: Any) -> VarType:
 
 def grad_var_name(var_name: str) -> str:
     """The name of a variable's gradient."""
-    return f"{var_name}@GRAD"
+    return gradient_name(var_name)
 
 
 def _get_var(name: str, program: Program | None = None) -> Variable:

@@ -179,8 +179,25 @@ def from_dlpack(dlpack: Any) -> LoDTensor:
     return LoDTensor(np.array(np.from_dlpack(dlpack)))
 
 
-class LoDTensorArray(list[LoDTensor]):
-    """Several tensors in order."""
+class LoDTensorArray(Sequence[Any]):
+    """Several tensors in order: a view of the list that a run has of them."""
+
+    def __init__(self, values: list[Any] | None = None):
+        self.values = list[Any]() if values is None else values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, place: Any) -> Any:
+        """A tensor, or for a slice several in a new array."""
+        return from_core(self.values[place])
+
+    def __setitem__(self, place: int, value: LoDTensor) -> None:
+        self.values[place] = to_core(value)
+
+    def append(self, value: LoDTensor) -> None:
+        """Adds a tensor as the last one."""
+        self.values.append(to_core(value))
 
 
 def from_core(value: Any) -> Any:
@@ -188,12 +205,14 @@ def from_core(value: Any) -> Any:
     if isinstance(value, CoreLoDTensor):
         return LoDTensor(value.data, value.lod)
     if isinstance(value, list):
-        return LoDTensorArray(from_core(item) for item in value)  # pyright: ignore[reportUnknownVariableType]
+        return LoDTensorArray(value)  # pyright: ignore[reportUnknownArgumentType]
     return LoDTensor(value) if isinstance(value, np.ndarray) else value
 
 
 def to_core(value: Any) -> Any:
     """A value of a script as runs take it."""
+    if isinstance(value, LoDTensorArray):
+        return value.values
     return value.core() if isinstance(value, LoDTensor) else value
 
 

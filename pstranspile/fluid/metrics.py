@@ -6,7 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from pstranspile.fluid import layers, unique_name
+from pstranspile.fluid.framework import Program, program_guard
+from pstranspile.fluid.initializer import Constant
+from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.missing import names_of_fluid
+
+L: Any = layers
 
 
 class MetricBase:
@@ -185,6 +191,64 @@ class Auc(MetricBase):
             return 0.0
         above, right = np.concatenate([[0.0], positive]), np.concatenate([[0.0], negative])
         return float(np.sum((right[1:] - right[:-1]) * (above[1:] + above[:-1]) / 2.0) / positive[-1] / negative[-1])
+
+
+class DetectionMAP:
+    """The mean average precision of what is found in images, of a batch and of all batches since `reset`.
+
+    Both are variables of the program (`get_map_var`), to be fetched.
+    """
+
+    def __init__(
+        self,
+        input: Any,
+        gt_label: Any,
+        gt_box: Any,
+        gt_difficult: Any = None,
+        class_num: Any = None,
+        background_label: int = 0,
+        overlap_threshold: float = 0.5,
+        evaluate_difficult: bool = True,
+        ap_version: str = "integral",
+    ):
+        self.helper = LayerHelper("map_eval")
+        marks = [gt_label] if gt_difficult is None else [gt_label, gt_difficult]
+        label = L.concat([*(L.cast(x=mark, dtype=gt_box.dtype) for mark in marks), gt_box], axis=1)
+        taken = (input, label, class_num, background_label)
+        settings = {
+            "overlap_threshold": overlap_threshold,
+            "evaluate_difficult": evaluate_difficult,
+            "ap_version": ap_version,
+        }
+        self.cur_map = L.detection_map(*taken, **settings)
+        kinds = {"accum_pos_count": "int32", "accum_true_pos": "float32", "accum_false_pos": "float32"}
+        states = [self._state(kind, dtype) for kind, dtype in kinds.items()]
+        self.has_state = self._state("has_state", "int32", [1])
+        self.helper.set_variable_initializer(self.has_state, Constant(0))
+        held = {"has_state": self.has_state, "input_states": states, "out_states": states}
+        self.accum_map = L.detection_map(*taken, **held, **settings)
+        _fill(self.has_state, 1)
+
+    def _state(self, suffix: str, dtype: str, shape: Any = None) -> Any:
+        name = f"{unique_name.generate(self.helper.name)}_{suffix}"
+        return self.helper.create_variable(name=name, persistable=True, dtype=dtype, shape=shape)
+
+    def get_map_var(self) -> tuple[Any, Any]:
+        """The precision of the batch, and that of all batches."""
+        return self.cur_map, self.accum_map
+
+    def reset(self, executor: Any, reset_program: Any = None) -> None:
+        """Begins anew. `reset_program` (default: a new one) gets the op."""
+        program = Program() if reset_program is None else reset_program
+        state = self.has_state
+        with program_guard(main_program=program):
+            block = program.current_block()
+            _fill(block.create_var(name=state.name, shape=state.shape, dtype=state.dtype, persistable=True), 0)
+        executor.run(program)
+
+
+def _fill(state: Any, value: int) -> None:
+    L.fill_constant(shape=state.shape, value=value, dtype=state.dtype, out=state)
 
 
 __getattr__ = names_of_fluid(__name__, globals())

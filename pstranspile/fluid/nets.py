@@ -109,8 +109,12 @@ def scaled_dot_product_attention(
 ) -> Any:
     """What the queries [batch, n, d] find of the values by keys, with as many heads.
 
-    Raises ValueError when dims don't fit, or can't be divided over the heads.
+    Raises TypeError for several element types, ValueError when dims don't fit, or can't be divided over the heads.
     """
+    if not queries.dtype == keys.dtype == values.dtype:
+        raise TypeError(f"queries, keys and values are of {queries.dtype}, {keys.dtype} and {values.dtype}, not of one")
+    if keys.shape[-2:-1] != values.shape[-2:-1]:
+        raise ValueError("there are as many keys as values")
     if len(queries.shape) != 3 or queries.shape[-1] != keys.shape[-1]:
         raise ValueError("queries, keys and values have three dims, and queries as many columns as keys")
     if keys.shape[-1] % num_heads or values.shape[-1] % num_heads:

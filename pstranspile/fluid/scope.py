@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.fluid.lod_tensor import LoDTensor, LoDTensorArray, from_core
+from pstranspile.fluid.lod_tensor import LoDTensor, LoDTensorArray
 from pstranspile.kernels.sequences.arrays import RankTable
 from pstranspile.run.scope import Scope as CoreScope
 from pstranspile.values import LoDTensor as CoreLoDTensor
@@ -146,11 +146,11 @@ class ScopeVariable:
 
     def get_lod_tensor_array(self) -> LoDTensorArray:
         """The variable as an array of tensors."""
-        value = from_core(self._scope.get(self._name))
-        if not isinstance(value, LoDTensorArray):
-            value = LoDTensorArray()
+        value: Any = self._scope.get(self._name)
+        if not isinstance(value, list):
+            value = list[Any]()
             self._scope.put(self._name, value)
-        return value
+        return LoDTensorArray(value)  # pyright: ignore[reportUnknownArgumentType]
 
     def get_lod_rank_table(self) -> LoDRankTable:
         """The variable as sequences by length. Raises RuntimeError when it holds something else."""
@@ -180,11 +180,7 @@ class ScopeVariable:
 
     def get_fetch_list(self) -> LoDTensorArray:
         """The tensors of the variable, to which more can be added."""
-        value = self._scope.get(self._name)
-        if not isinstance(value, LoDTensorArray):
-            value = LoDTensorArray()
-            self._scope.put(self._name, value)
-        return value
+        return self.get_lod_tensor_array()
 
 
 class Scope:

@@ -24,6 +24,7 @@ from pstranspile.gradients.versions import (
     fits,
     inner_block,
     is_forward,
+    keeps_value,
     placed,
     signature,
 )
@@ -57,18 +58,23 @@ def wrong_gradients(program: Program, stopped: Callable[[str], bool] | None = No
             )
         ]
     loss = differentiated(next(iter(seeds[0].output_names), ""))
-    made = {
-        differentiated(name)
-        for block in program.blocks
-        for op in block.ops
-        if is_backward(op)
-        for name in op.output_names
-        if SUFFIX in name
-    }
+    made = _made(program)
     needs = Needs(program, loss, stopped or (lambda name: name not in made))
     audit = Audit(needs)
     audit.follow()
     return audit.findings
+
+
+def _made(program: Program) -> set[str]:
+    """The variables that get a gradient; one that a gradient block keeps for itself is none of a variable outside."""
+    result: set[str] = set()
+    for block in program.blocks:
+        own = program.blocks[block.forward_block].vars if block.forward_block >= 0 else None
+        for op in block.ops:
+            if is_backward(op):
+                of = {differentiated(name) for name in op.output_names if SUFFIX in name}
+                result |= of if own is None else of.intersection(own)
+    return result
 
 
 def _overwrites(program: Program) -> bool:
@@ -191,7 +197,7 @@ class Audit:
     def _plain(self, here: Pass, op: Op, expected: Expected) -> None:
         forward, index = here.forward, expected.number
         source = forward.ops[index]
-        if source.type == "assign" and source.inputs.get("X") == source.outputs.get("Out"):
+        if keeps_value(source):
             return
         if source.type == "increment":  # a step counter is counted back
             for name in source.output_names:

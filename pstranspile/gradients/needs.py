@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 
-from pstranspile.gradients.versions import Expected, Forward, Use, end_of, expected_of, inner_block, outside_names
+from pstranspile.gradients.versions import (
+    Expected,
+    Forward,
+    Use,
+    end_of,
+    expected_of,
+    inner_block,
+    keeps_value,
+    outside_names,
+)
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.ops.attributes import strings_attr
@@ -85,7 +94,7 @@ class Needs:
 
     def _of_plain(self, forward: Forward, index: int, active: set[str]) -> list[tuple[Use, str]]:
         op = forward.ops[index]
-        if op.type == "assign" and op.inputs.get("X") == op.outputs.get("Out"):
+        if keeps_value(op):
             return []
         result: list[tuple[Use, str]] = []
         for expected in self.expected(forward.number)[index]:

@@ -48,20 +48,28 @@ def inner_block(program: Program, op: Op) -> int:
 
 
 def outside_names(program: Program, op: Op) -> tuple[list[str], list[str]]:
-    """The variables of enclosing blocks that an op with a sub-block reads, and those it writes."""
+    """The variables of enclosing blocks that an op with a sub-block reads, and those to which it gives other values."""
     reads, writes = dict.fromkeys(op.input_names), dict.fromkeys(op.output_names)
     inner = inner_block(program, op)
     if inner:
-        block = program.blocks[inner]
+        block, given = program.blocks[inner], dict[str, None]()
         for inner_op in block.ops:
             read, written = outside_names(program, inner_op) if inner_block(program, inner_op) else _names(inner_op)
             reads.update((name, None) for name in read if name not in block.vars)
-            writes.update((name, None) for name in written if name not in block.vars)
+            if not keeps_value(inner_op):
+                given.update((name, None) for name in written if name not in block.vars)
+        kept = {name for inner_op in block.ops for name in inner_op.output_names}.difference(given, block.vars)
+        writes = {name: None for name in (*writes, *given) if name not in kept}
     return list(reads), list(writes)
 
 
 def _names(op: Op) -> tuple[list[str], list[str]]:
     return list(op.input_names), list(op.output_names)
+
+
+def keeps_value(op: Op) -> bool:
+    """Whether an op gives a variable its own value."""
+    return op.type == "assign" and op.inputs.get("X") == op.outputs.get("Out")
 
 
 class Forward:
@@ -84,10 +92,10 @@ class Forward:
         for op in self.ops:
             read, written = outside_names(program, op) if inner_block(program, op) else _names(op)
             self.before.append({name: self.last.get(name, 0) for name in dict.fromkeys([*read, *written])})
-            same = op.type == "assign" and op.inputs.get("X") == op.outputs.get("Out")
-            for name in dict.fromkeys(written):
+            new = set[str]() if keeps_value(op) else set(written)
+            for name in dict.fromkeys([*op.output_names, *written]):
                 writes[name] = writes.get(name, 0) + 1
-                if not same:
+                if name in new:
                     self.last[name] = self.last.get(name, 0) + 1
                 self._counted[name, writes[name]] = self.last.get(name, 0)
             self.after.append({name: self.last.get(name, 0) for name in written})

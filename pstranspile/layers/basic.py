@@ -52,9 +52,11 @@ def layer_outputs(
 
 
 def draft_of(inputs: Mapping[str, Value | Sequence[Value]]) -> Draft:
-    """The draft that the inputs belong to. Raises ValueError if there are none."""
+    """The draft that the inputs belong to. Raises ValueError if there are none, TypeError for other values."""
     for values in inputs.values():
         for value in (values,) if isinstance(values, Value) else values:
+            if not isinstance(value, Value):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"a layer takes variables, not a value of type {type(value).__name__}")
             return value.draft
     raise ValueError("a layer needs at least one input")
 
@@ -248,17 +250,13 @@ def global_var(
     return Value(draft, name)
 
 
-def initialised(
-    draft: Draft, name: str, tensor: TensorType, value: float, *, force_cpu: bool = False, device: str = ""
-) -> None:
+def initialised(draft: Draft, name: str, tensor: TensorType, value: float, *, force_cpu: bool = False) -> None:
     """Declares a persistable variable in both programs and fills it with `value` in the startup program."""
     var = Var(name, tensor=tensor, persistable=True)
     draft.declare(var, 0)
     draft.startup.vars[name] = var
     shape, dtype = tensor.shape, tensor.dtype
-    draft.startup_op(
-        "fill_constant", None, name, shape=shape, dtype=dtype, value=value, force_cpu=force_cpu, op_device=device
-    )
+    draft.startup_op("fill_constant", None, name, shape=shape, dtype=dtype, value=value, force_cpu=force_cpu)
 
 
 def step_counter(draft: Draft, name: str, begin: int = 1, step: int = 1) -> Value:

@@ -199,6 +199,8 @@ class Draft:
         given = {slot: names_of(held) for slot, held in (inputs or {}).items()}
         written = {slot: names_of(held) for slot, held in outputs.items()}
         typed = attributes(op_type, {"op_namescope": self.scopes.path, **(attrs or {})})
+        if self.scopes.device is not None and "sub_block" not in typed:
+            typed["op_device"] = self.scopes.device
         made = make_op(op_type, given, written, typed, role=self.role, role_vars=self.role_vars, origin=self.origin)
         return made if inputs is not None else made._replace(inputs=EMPTY)
 
@@ -217,7 +219,7 @@ class Draft:
         """
         for slot, types in infer_types(op, self.type_of).items():
             for name, inferred in zip(op.outputs.get(slot, ()), types, strict=False):
-                over = op.type in _REDECLARING and (op.type == "write_to_array" or name in op.input_names)
+                over = op.type in _REDECLARING or (op.type == "reshape2" and name in op.input_names)
                 at = self._home(name) if over else self.current
                 declared = self.blocks[at].vars.get(name)
                 if inferred is None or declared is None or declared.kind not in _TYPED:
@@ -235,8 +237,8 @@ class Draft:
         return self.current if at < 0 else at
 
 
-_REDECLARING = frozenset({"write_to_array", "reshape2"})
-"""Ops that change the declared dims of a variable for the ops after them."""
+_REDECLARING = frozenset({"write_to_array", "assign"})
+"""Ops that may change the declared dims of a variable for the ops after them."""
 
 
 def names_of(slot: Names_) -> tuple[str, ...]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pstranspile.ir.types import DType, element_type
 from pstranspile.layers.basic import layer, layer_outputs, reduce_mean
 from pstranspile.layers.draft import Value
+from pstranspile.layers.initializers import Array
 from pstranspile.layers.nn import name_layer
 from pstranspile.layers.norms import GENERATED
 from pstranspile.layers.parameters import Attr, Element, attr_of, create_parameter
@@ -76,18 +79,24 @@ def nce(
     label: Value,
     num_total_classes: int,
     *,
+    sample_weight: Value | None = None,
     num_neg_samples: int = 10,
     param_attr: Attr = None,
     bias_attr: Attr = None,
     sampler: str = "uniform",
+    alias_table: Sequence[Array] = (),
     seed: int = 0,
     is_sparse: bool = False,
     name: str | None = None,
 ) -> Value:
-    """Noise contrastive estimation of the label against sampled classes (`uniform` or `log_uniform`)."""
-    kinds = {"uniform": 0, "log_uniform": 1}
+    """Noise contrastive estimation of the label against sampled classes.
+
+    The sampler is `uniform`, `log_uniform`, or `custom_dist` with an `alias_table`: how likely each class is, its
+    alias, and how likely the class itself is where the table is asked for it.
+    """
+    kinds = {"uniform": 0, "log_uniform": 1, "custom_dist": 2}
     if sampler not in kinds:
-        raise ValueError(f"the sampler is {sampler!r}, it must be 'uniform' or 'log_uniform'")
+        raise ValueError(f"the sampler is {sampler!r}, it must be one of {', '.join(kinds)}")
     draft = x.draft
     layer_name = name_layer(draft, "nce", name)
     weight = create_parameter(draft, layer_name, param_attr, (num_total_classes, x.shape[1]), x.dtype)
@@ -95,6 +104,12 @@ def nce(
     if attr_of(bias_attr) is not None:
         shape = (num_total_classes, 1)
         inputs["Bias"] = create_parameter(draft, layer_name, bias_attr, shape, x.dtype, is_bias=True)
+    if sample_weight is not None:
+        inputs["SampleWeight"] = sample_weight
+    slots = {"CustomDistProbs": DType.FP32, "CustomDistAlias": DType.INT32, "CustomDistAliasProbs": DType.FP32}
+    for (slot, dtype), start in zip(slots.items(), alias_table, strict=bool(alias_table)):
+        shape = (num_total_classes,)
+        inputs[slot] = create_parameter(draft, layer_name, None, shape, dtype, default=start).stopped()
     attrs = {
         "num_total_classes": num_total_classes,
         "num_neg_samples": num_neg_samples,

@@ -51,6 +51,7 @@ class Scopes:
     def __init__(self) -> None:
         self._children: dict[str, int] = {}
         self.path = "/"
+        self.device: str | None = None
 
     @contextmanager
     def inside(self, name: str) -> Generator[None]:
@@ -63,6 +64,15 @@ class Scopes:
             yield
         finally:
             self.path = before
+
+    @contextmanager
+    def on(self, device: str | None) -> Generator[None]:
+        """Ops made in the block carry the device as `op_device`, those with a sub-block excepted; None: the default."""
+        before, self.device = self.device, device
+        try:
+            yield
+        finally:
+            self.device = before
 
     def skip(self, path: str) -> None:
         """Takes note of a scope's path that is in use."""

@@ -145,3 +145,121 @@ def test_an_array_is_declared_like_what_was_written_last() -> None:
         assert (array.shape, array.dtype) == ((-1, 3), fluid.core.VarDesc.VarType.FP32)
         fluid.layers.array_write(number, fluid.layers.increment(index), array)
         assert (array.shape, array.dtype) == ((-1, 1), fluid.core.VarDesc.VarType.INT64)
+
+
+def test_a_variable_that_nested_loops_hand_on_unchanged_has_its_gradient() -> None:
+    with fresh():
+        x, count, steps = fluid.data("x", [3]), _number(0), _number(2)
+        x.stop_gradient = False
+        total = layers.array_write(layers.zeros([3], "float32"), count)
+
+        def more(number: Any, *_: Any) -> Any:
+            return layers.less_than(number, steps)
+
+        def add(number: Any, taken: Any, array: Any) -> Any:
+            both = taken + layers.array_read(array, number)
+            number = layers.increment(number)
+            layers.array_write(both, number, array)
+            return [number, taken, array]
+
+        def outer(number: Any, inner: Any, taken: Any, array: Any) -> Any:
+            number, taken, array = add(number, taken, array)
+            return [number, *layers.while_loop(more, add, [inner, taken, array])]
+
+        inner = _number(1)
+        once = _number(1)
+        layers.while_loop(lambda number, *_: layers.less_than(number, once), outer, [count, inner, x, total])
+        last = layers.array_read(total, inner)
+        fluid.backward.append_backward(layers.reduce_sum(last))
+        made, gradient = _fetched(last, "x@GRAD", feed={"x": np.full(3, 0.5, "float32")})
+        assert (np.array(made).tolist(), np.array(gradient).tolist()) == ([1.0] * 3, [2.0] * 3)
+
+
+@pytest.mark.parametrize("start", [0.0, 2.0])
+def test_a_parameter_that_is_not_trained_may_be_read_in_branches(start: float) -> None:
+    with fresh():
+        fixed, weight = (
+            layers.create_parameter([2], "float32", attr=name, default_initializer=fluid.initializer.Constant(3.0))
+            for name in ("fixed", "weight")
+        )
+        before = fixed + weight
+        fixed.stop_gradient = True
+        number = layers.assign(np.array([start], "float32"))
+        inside = layers.cond(number > 1.0, lambda: fixed * weight, lambda: fixed - weight)
+        fluid.optimizer.SGD(1.0).minimize(layers.reduce_sum(before + inside))
+        fluid.Executor(fluid.CPUPlace()).run(fluid.default_startup_program())
+        made = _fetched(fixed, weight)
+    assert [np.array(value).tolist() for value in made] == [[3.0, 3.0], [-1.0, -1.0] if start > 1.0 else [3.0, 3.0]]
+
+
+def test_a_number_chooses_what_is_read_and_what_is_written() -> None:
+    with fresh():
+        mask, parts = _number(1, "int32"), [_number(value, "float32") for value in (3, 4)]
+        given = [_number(0, "float32") for _ in range(2)]
+        assert layers.control_flow.select_output(parts[0], given, mask) is given
+        chosen = layers.control_flow.select_input(parts, mask)
+        assert [np.array(value).item() for value in _fetched(chosen, *given)] == [4.0, 0.0, 3.0]
+        with pytest.raises(TypeError, match="select_input: mask must be of int32"):
+            layers.control_flow.select_input(parts, _number(1))
+
+
+def test_nested_sequences_are_put_into_the_order_of_a_rank_table() -> None:
+    with fresh():
+        x, like = (fluid.data(name, [None, 1], "float32", lod_level=level) for name, level in (("x", 2), ("like", 1)))
+        made = layers.reorder_lod_tensor_by_rank(x, layers.lod_rank_table(like))
+        rows = np.arange(6, dtype="float32").reshape(6, 1)
+        fed = fluid.create_lod_tensor(rows, [[1, 2], [1, 2, 3]], None)
+        (value,) = _fetched(made, feed={"x": fed, "like": fluid.create_lod_tensor(rows, [[2, 4]], None)})
+        assert np.array(value).ravel().tolist() == [1, 2, 3, 4, 5, 0]
+        assert value.recursive_sequence_lengths() == [[2, 1], [2, 3, 1]]
+        with pytest.raises(TypeError, match="like is no rank table"):
+            layers.reorder_lod_tensor_by_rank(x, like)
+
+
+def test_programs_read_the_arrays_that_scripts_fill() -> None:
+    with fresh():
+        array = layers.create_array("float32")
+        array.persistable = True
+        held = fluid.global_scope().var(array.name).get_lod_tensor_array()
+        for value in (1.0, 2.0):
+            tensor = fluid.LoDTensor()
+            tensor.set(np.array([value], "float32"))
+            held.append(tensor)
+        (last,) = _fetched(layers.array_read(array, _number(1)))
+        assert (np.array(last).item(), np.array(held[0]).item(), len(held)) == (2.0, 1.0, 2)
+
+
+def test_ops_carry_the_device_that_a_script_asks_for() -> None:
+    with fresh():
+        x = fluid.data("x", [4, 2])
+        with fluid.device_guard("gpu"):
+            hidden = layers.fc(x, 3)
+            with fluid.device_guard("cpu"):
+                loss = layers.mean(hidden)
+        fluid.optimizer.Momentum(0.1, 0.9).minimize(loss)
+        main, start = fluid.default_main_program(), fluid.default_startup_program()
+        devices = {op.type: op.attr("op_device") for op in main.global_block().ops}
+        assert [devices[name] for name in ("mul", "mean", "mul_grad", "mean_grad", "momentum")] == [
+            *("gpu", "cpu", "gpu", "cpu", "gpu")
+        ]
+        assert {op.attr("op_device") for op in start.global_block().ops if "velocity" in op.output_arg_names[0]} == {
+            "gpu"
+        }
+        with pytest.raises(ValueError, match="'cpu' or 'gpu'"), fluid.device_guard("tpu"):
+            pass
+
+
+def test_a_loop_gives_its_variables_the_dims_and_arrays_that_its_body_gives() -> None:
+    with fresh():
+        array = layers.array_write(_number(1, "float32"), _number(0))
+        flat = _number(0, dims=[1, 2])
+
+        def body(number: Any, held: Any, steps: Any) -> Any:
+            return [layers.increment(number), layers.reshape(held, [2, -1]) + 1, steps]
+
+        number = _number(0)
+        layers.while_loop(lambda n, *_: layers.less_than(n, _number(3)), body, [number, flat, array])
+        assert flat.shape == (2, 1)
+        block = fluid.default_main_program().block(1)
+        assert array.name in [op.output("Out")[0] for op in block.ops if op.type == "assign"]
+        assert np.array(_fetched(flat)[0]).tolist() == [[3], [3]]

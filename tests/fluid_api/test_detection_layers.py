@@ -7,6 +7,7 @@ import lzma
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pstranspile import fluid
@@ -59,3 +60,23 @@ def test_layers_make_what_fluid_makes(name: str) -> None:
             held = block.var(variable)
             assert right_dims(list(held.shape), dims), variable
             assert (held.dtype.name, held.lod_level, held.stop_gradient) == (dtype, lod_level, stopped), variable
+
+
+def test_the_precision_of_all_batches_is_counted_until_a_reset() -> None:
+    with fresh():
+        found, label, box = (
+            fluid.data(n, [None, w], "float32", lod_level=1) for n, w in (("f", 6), ("l", 1), ("b", 4))
+        )
+        metric = fluid.metrics.DetectionMAP(found, label, box, class_num=3)
+        executor = fluid.Executor(fluid.CPUPlace())
+        executor.run(fluid.default_startup_program())
+
+        def step(right: bool) -> list[float]:
+            at = [0.1, 0.1, 0.5, 0.5]
+            rows = {"f": [1, 0.9, *(at if right else [0.6, 0.6, 0.9, 0.9])], "l": [1], "b": at}
+            feed = {n: fluid.create_lod_tensor(np.float32([row]), [[1]], fluid.CPUPlace()) for n, row in rows.items()}
+            return [float(np.ravel(value)[0]) for value in executor.run(feed=feed, fetch_list=[*metric.get_map_var()])]
+
+        assert [step(True), step(False)] == [[1.0, 1.0], [0.0, 0.5]]
+        metric.reset(executor)
+        assert step(True) == [1.0, 1.0]

@@ -356,3 +356,63 @@ def test_a_variable_takes_the_place_of_the_dims_that_a_reshape_names() -> None:
         fed = {"x": np.arange(8, dtype="float32").reshape(2, 4), "dims": np.array([8, 1], "int32")}
         got = fluid.Executor().run(feed=fed, fetch_list=[made, named])
         assert [value.shape for value in got] == [(8, 1), (8, 1)]
+
+
+def test_classes_are_sampled_as_often_as_a_script_says() -> None:
+    x, label = fluid.data("x", [2, 3]), fluid.data("label", [2, 1], "int64")
+    layers.nce(x, label, 4, num_neg_samples=50, sampler="custom_dist", custom_dist=[0.25, 0.0, 0.6, 0.15])
+    (op,) = [op for op in fluid.default_main_program().global_block().ops if op.type == "nce"]
+    names = [op.input(f"CustomDist{part}")[0] for part in ("Probs", "Alias", "AliasProbs")]
+    likely, alias, own, classes = run(*names, op.output("SampleLabels")[0], x=X, label=np.int64([[1], [3]]))
+    found = [(own[i] + sum((1 - own[j]) * (alias[j] == i) for j in range(4))) / 4 for i in range(4)]
+    np.testing.assert_allclose(found, likely, atol=1e-6)
+    assert set(classes[:, 1:].ravel().tolist()) == {0, 2, 3}
+    with pytest.raises(ValueError, match="how likely each class is"):
+        layers.nce(x, label, 4, sampler="custom_dist", custom_dist=[1.0])
+
+
+def test_samples_of_classes_have_weights() -> None:
+    x, label, weight = fluid.data("x", [2, 3]), fluid.data("label", [2, 1], "int64"), layers.full([5, 1], 3.0)
+    attrs = [fluid.ParamAttr(name) for name in ("w", "b")]
+    costs = [layers.nce(x, label, 4, given, *attrs, num_neg_samples=2, seed=5) for given in (None, weight)]
+    plain, weighted = run(*costs, x=X, label=np.int64([[1], [3]]))
+    np.testing.assert_allclose(weighted, 3 * plain, rtol=1e-6)
+
+
+def test_text_and_bytes_are_changed_where_they_are() -> None:
+    names, kinds, pairs = [b"a", "b"], {b"c"}, {b"d": 1}
+    assert compat.to_text(names, inplace=True) is names
+    assert compat.to_text(kinds, inplace=True) is kinds
+    assert compat.to_text(pairs, inplace=True) is pairs
+    assert (names, kinds, pairs) == (["a", "b"], {"c"}, {"d": 1})
+    assert (compat.to_bytes(names), names) == ([b"a", b"b"], ["a", "b"])
+    with pytest.raises(AssertionError):
+        compat.get_exception_message(None)
+
+
+def test_the_check_of_an_installation_trains(capsys: pytest.CaptureFixture[str]) -> None:
+    fluid.install_check.run_check()
+    assert capsys.readouterr().out.splitlines() == [
+        *("a program is trained on 1 device", "a program is trained on 2 devices")
+    ]
+
+
+def test_op_types_are_moved_between_the_lists_of_mixed_precision() -> None:
+    precision = fluid.contrib.mixed_precision
+    lists = precision.AutoMixedPrecisionLists({"tanh", "exp"}, {"conv2d", "lstm"}, ["x"])
+    assert {"tanh", "exp", "mul"} <= lists.white_list
+    assert {"conv2d", "lstm", "mean"} <= lists.black_list
+    assert not lists.gray_list & {"tanh", "conv2d"}
+    assert "conv2d" in precision.fp16_lists.white_list
+    with pytest.raises(ValueError, match="both have lstm"):
+        precision.AutoMixedPrecisionLists({"lstm"}, {"lstm"})
+
+
+def test_attention_takes_as_many_values_as_keys_of_one_element_type() -> None:
+    q, k, v = (fluid.data(name, [2, count, 4]) for name, count in (("q", 3), ("k", 5), ("v", 6)))
+    with pytest.raises(ValueError, match="as many keys as values"):
+        fluid.nets.scaled_dot_product_attention(q, k, v)
+    with pytest.raises(TypeError, match="not of one"):
+        fluid.nets.scaled_dot_product_attention(q, fluid.data("d", [2, 6, 4], "float64"), v)
+    with pytest.raises(TypeError, match="whole number 1"):
+        layers.Normal(1, 1.0)

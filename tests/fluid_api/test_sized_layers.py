@@ -165,3 +165,10 @@ def test_a_step_of_a_search_names_its_scores_first() -> None:
     ids, scores = fluid.data("ids", [2, 1], "int64", lod_level=2), fluid.data("scores", [2, 1], "float32", lod_level=2)
     found = layers.beam_search(ids, scores, ids, scores, beam_size=2, end_id=0)
     assert [part.name for part in found] == ["beam_search_0.tmp_1", "beam_search_0.tmp_0"]
+
+
+def test_what_is_left_of_a_crop_is_declared_where_it_is_known() -> None:
+    with fresh():
+        x, number = fluid.data("x", [None, 5, 6]), fluid.data("n", [1], "int32")
+        assert layers.crop_tensor(x, [number, -1, 4], [0, 2, number]).shape == (-1, 3, 4)
+        assert layers.crop_tensor(x, [-1, -1, 4], number).shape == (-1, -1, 4)

@@ -74,13 +74,35 @@ def cond(pred: Any, true_fn: Branch | None = None, false_fn: Branch | None = Non
     mask = basic.cast(condition, DType.INT32)
 
     def selected(no: Value, yes: Value) -> Any:
-        draft = live()
-        draft.names.mint("select_input")
-        out = draft.declare(no.var._replace(name=draft.names.mint("_generated_var"), persistable=False))
-        draft.op("select_input", {"X": [no, yes], "Mask": mask}, {"Out": out})
-        return wrap(out)
+        return _selected([no, yes], mask)
 
     return map_structure(selected, other, made)
+
+
+def select_input(inputs: Sequence[Any], mask: Any) -> Any:
+    """The variable of `inputs` whose number `mask` (int32 [1]) is."""
+    check_kind("select_input", "inputs", inputs, ("list", "tuple"))
+    check_variable("select_input", "mask", mask, ("int32",))
+    return _selected(to_core(inputs), to_core(mask))
+
+
+def _selected(values: list[Value], mask: Value) -> Any:
+    draft = live()
+    draft.names.mint("select_input")
+    out = draft.declare(values[0].var._replace(name=draft.names.mint("_generated_var"), persistable=False))
+    draft.op("select_input", {"X": values, "Mask": mask}, {"Out": out})
+    return wrap(out)
+
+
+def select_output(input: Any, outputs: Sequence[Any], mask: Any) -> Any:
+    """Copies `input` to the variable of `outputs` whose number `mask` (int32 [1]) is; gives them all."""
+    check_kind("select_output", "input", input, ("Variable",))
+    check_variable("select_output", "mask", mask, ("int32",))
+    check_kind("select_output", "outputs", outputs, ("list", "tuple"))
+    draft = live()
+    draft.names.mint("select_output")
+    draft.op("select_output", {"X": to_core(input), "Mask": to_core(mask)}, {"Out": to_core(outputs)})
+    return outputs
 
 
 def case(pred_fn_pairs: Sequence[Any], default: Branch | None = None, name: str | None = None) -> Any:
@@ -166,6 +188,7 @@ class IfElse:
 
     def __init__(self, cond: Any, name: str | None = None):
         check_kind("IfElse", "cond", cond, ("Variable",))
+        check_kind("IfElse", "name", name, ("str", "NoneType"))
         self._draft = live()
         self._layer = name or self._draft.names.mint("ifelse")
         self._condition = to_core(cond)
@@ -214,6 +237,7 @@ class IfElse:
         if self._side is None:
             raise ValueError("output is called inside a block of an IfElse")
         for out in outs:
+            check_kind("IfElse", "an output", out, ("Variable",))
             value, draft = to_core(out), self._draft
             name = draft.names.mint(f"{self._layer}_output")
             draft.declare(Var(name, tensor=TensorType(value.dtype, value.shape)), self._outside)

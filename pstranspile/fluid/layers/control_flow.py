@@ -17,6 +17,8 @@ from pstranspile.fluid.layers.branching import ConditionalBlock as ConditionalBl
 from pstranspile.fluid.layers.branching import IfElse as IfElse
 from pstranspile.fluid.layers.branching import case as case
 from pstranspile.fluid.layers.branching import cond as cond
+from pstranspile.fluid.layers.branching import select_input as select_input
+from pstranspile.fluid.layers.branching import select_output as select_output
 from pstranspile.fluid.layers.branching import switch_case as switch_case
 from pstranspile.fluid.layers.compare import equal as equal
 from pstranspile.fluid.layers.compare import greater_equal as greater_equal
@@ -138,8 +140,7 @@ def while_loop(
             raise ValueError(f"while_loop: the body must give what it takes, but {difference}") from None
         again = cond(*made)
         for value, target in zip(nest.flatten(made), nest.flatten(list(loop_vars)), strict=True):
-            if not isinstance(target, Variable) or target.var.kind is not VarKind.LOD_TENSOR_ARRAY:
-                assign(value, target)
+            assign(value, target)
         assign(again, holds)
     return list(loop_vars)
 

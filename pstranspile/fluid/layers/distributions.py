@@ -22,6 +22,8 @@ def _parameters(name: str, given: dict[str, Any], kinds: tuple[str, ...]) -> tup
     """
     for parameter, value in given.items():
         check_kind(name, parameter, value, kinds)
+        if isinstance(value, int):
+            raise TypeError(f"{name}: {parameter} must be a float, not the whole number {value}")
     values = list(given.values())
     variables = [isinstance(value, Variable) for value in values]
     if all(variables):
@@ -63,7 +65,7 @@ class _OfTwo(Distribution):
     def __init__(self, **given: Any):
         kinds = ("float", "ndarray", "Variable", "list")
         (self._first, self._second), self.batch_size_unknown = _parameters(type(self).__name__, given, kinds)
-        self.all_arg_is_float = all(isinstance(value, float | int) for value in given.values())
+        self.all_arg_is_float = all(isinstance(value, float) for value in given.values())
 
     def _drawn(self, shape: list[int], seed: int) -> Any:
         """Numbers of the standard distribution, of these dims."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
+from operator import gt, lt
 from typing import Any
+
+import numpy as np
 
 from pstranspile.fluid.layers.accepted import checked_all
 from pstranspile.fluid.layers.adapt import adapt, renamed_all, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.layers import labelling, loss
+from pstranspile.layers.initializers import Array
 
 cross_entropy = adapt(loss.cross_entropy, "input, label, soft_label=False, ignore_index=-100", x="input")
 square_error_cost = adapt(loss.square_error_cost, "input, label", x="input")
@@ -21,10 +27,10 @@ warpctc = adapt(
     "input, label, blank=0, norm_by_times=False, input_length=None, label_length=None",
     x="input",
 )
-nce = adapt(
+_nce = adapt(
     loss.nce,
     "input, label, num_total_classes, sample_weight=None, param_attr=None, bias_attr=None, num_neg_samples=10, "
-    "name=None, sampler='uniform', custom_dist=None, seed=0, is_sparse=False",
+    "name=None, sampler='uniform', alias_table=(), seed=0, is_sparse=False",
     x="input",
 )
 hsigmoid = adapt(
@@ -52,6 +58,48 @@ huber_loss = adapt(loss.huber_loss, "input, label, delta", x="input")
 kldiv_loss = adapt(loss.kldiv_loss, "x, target, reduction='mean', name=None")
 bpr_loss = adapt(loss.bpr_loss, "input, label, name=None", x="input")
 mse_loss = adapt(loss.mse_loss, "input, label", x="input")
+
+
+def nce(
+    input: Any,
+    label: Any,
+    num_total_classes: int,
+    sample_weight: Any = None,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    num_neg_samples: int | None = None,
+    name: str | None = None,
+    sampler: str = "uniform",
+    custom_dist: Sequence[float] | None = None,
+    seed: int = 0,
+    is_sparse: bool = False,
+) -> Any:
+    """Noise contrastive estimation against classes that are sampled evenly, by rank, or as `custom_dist` says."""
+    table: tuple[Any, ...] = ()
+    if sampler == "custom_dist":
+        if custom_dist is None or len(custom_dist) != num_total_classes:
+            raise ValueError("nce: custom_dist must say how likely each class is")
+        table = tuple(map(Array, _alias_table(custom_dist)))
+    negatives = 10 if num_neg_samples is None else int(num_neg_samples)
+    attrs = param_attr, bias_attr
+    return _nce(
+        input, label, num_total_classes, sample_weight, *attrs, negatives, name, sampler, table, seed, is_sparse
+    )
+
+
+def _alias_table(likely: Sequence[float]) -> tuple[Any, Any, Any]:
+    """The table of A. J. Walker's alias method: probabilities, aliases (-1: none), and those of the class itself."""
+    count = len(likely)
+    own, alias = [1.0] * count, [-1] * count
+    shares = [(number, share * count) for number, share in enumerate(likely)]
+    above, below = (deque(pair for pair in shares if side(pair[1], 1)) for side in (gt, lt))
+    while above and below:
+        (high, share), (low, kept) = above.popleft(), below.popleft()
+        own[low], alias[low] = kept, high
+        left = share + kept - 1
+        if left != 1:
+            (above if left > 1 else below).append((high, left))
+    return np.array(likely, "float32"), np.array(alias, "int32"), np.array(own, "float32")
 
 
 def softmax_with_cross_entropy(

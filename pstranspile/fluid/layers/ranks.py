@@ -10,7 +10,14 @@ from pstranspile.ir.model import Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.layers import basic
 
-reorder_lod_tensor_by_rank = one_op("reorder_lod_tensor_by_rank", "x, rank_table", "X=x RankTable=rank_table")
+_reordered = one_op("reorder_lod_tensor_by_rank", "x, rank_table", "X=x RankTable=rank_table")
+
+
+def reorder_lod_tensor_by_rank(x: Any, rank_table: Any) -> Any:
+    """The sequences of x, or its rows, in the order of a rank table. Raises TypeError for what is no rank table."""
+    if to_core(rank_table).var.kind is not VarKind.LOD_RANK_TABLE:
+        raise TypeError(f"reorder_lod_tensor_by_rank: {rank_table.name} is no rank table")
+    return _reordered(x, rank_table)
 
 
 def lod_rank_table(x: Any, level: int = 0) -> Any:

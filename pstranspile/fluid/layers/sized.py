@@ -54,10 +54,9 @@ def _kind(layer: str, dtype: Any, *kinds: str) -> Any:
     return kind
 
 
-def _cut(helper: LayerHelper, x: Variable, *sizes: tuple[Any, str, str, str, int]) -> Any:
+def _cut(helper: LayerHelper, x: Variable, *sizes: tuple[Any, str, str, str, int], **attrs: Any) -> Any:
     out = helper.create_variable_for_type_inference(x.dtype)
     inputs: dict[str, Any] = {"X": x}
-    attrs: dict[str, Any] = {}
     for given, attr, one, many, unknown in sizes:
         read, known = _sized(helper, given, attr, one, many, unknown)
         inputs |= read
@@ -87,7 +86,8 @@ def crop_tensor(x: Any, shape: Any = None, offsets: Any = None, name: str | None
             if isinstance(number, int) and (number < least or (what == "shape" and number == 0)):
                 raise ValueError(f"crop_tensor: {what} has {number}")
     sizes = (shape, "shape", "Shape", "ShapeTensor", 0)
-    return _cut(helper, x, sizes, (start, "offsets", "Offsets", "OffsetsTensor", -1))
+    unknown = [-1] * len(x.shape)  # what a variable says in each run
+    return _cut(helper, x, (start, "offsets", "Offsets", "OffsetsTensor", -1), sizes, offsets=unknown)
 
 
 _BOUNDS = (("starts", "StartsTensor"), ("ends", "EndsTensor"), ("strides", "StridesTensor"))

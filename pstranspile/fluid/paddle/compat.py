@@ -3,35 +3,43 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
-long_type = int
+int_type = long_type = int
 
 
-def _each(value: Any, change: Any) -> Any:
-    if isinstance(value, list):
-        return [_each(item, change) for item in value]  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(value, set):
-        return {_each(item, change) for item in value}  # pyright: ignore[reportUnknownVariableType]
-    return change(value)
+def _each(value: Any, change: Callable[[Any], Any], inplace: bool) -> Any:
+    """What a function makes of a value, or of all that a list, a set or a dict holds; `inplace` in the same one."""
+    kind: Any = type(value)
+    if kind not in (list, set, dict):
+        return change(value)
+    pairs = kind is dict
+    items: list[Any] = list(value.items() if pairs else value)
+    made = kind([tuple(map(change, item)) if pairs else change(item) for item in items])
+    if not inplace:
+        return made
+    value.clear()
+    (value.extend if kind is list else value.update)(made)
+    return value
 
 
 def to_text(obj: Any, encoding: str = "utf-8", inplace: bool = False) -> Any:
-    """Bytes as text, also within lists and sets; everything else as it is."""
+    """Bytes as text, also within lists, sets and dicts (`inplace`: in the same ones); everything else as it is."""
 
     def change(item: Any) -> Any:
         return item.decode(encoding) if isinstance(item, bytes) else item
 
-    return _each(obj, change)
+    return _each(obj, change, inplace)
 
 
 def to_bytes(obj: Any, encoding: str = "utf-8", inplace: bool = False) -> Any:
-    """Text as bytes, also within lists and sets; everything else as it is."""
+    """Text as bytes, also within lists, sets and dicts (`inplace`: in the same ones); everything else as it is."""
 
     def change(item: Any) -> Any:
         return item.encode(encoding) if isinstance(item, str) else item
 
-    return _each(obj, change)
+    return _each(obj, change, inplace)
 
 
 def round(x: float, d: int = 0) -> float:
@@ -45,6 +53,7 @@ def floor_division(x: Any, y: Any) -> Any:
     return x // y
 
 
-def get_exception_message(exc: BaseException) -> str:
-    """What an exception says."""
+def get_exception_message(exc: BaseException | None) -> str:
+    """What an exception says. Raises AssertionError for None."""
+    assert exc is not None, "there is no exception"
     return str(exc)

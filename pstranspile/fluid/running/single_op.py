@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid.graph.vartype import dtype_of
-from pstranspile.fluid.lod_tensor import LoDTensorArray, to_core
 from pstranspile.fluid.proto import framework_pb2
 from pstranspile.fluid.scope import Scope
 from pstranspile.ir.frozen import FrozenMap
@@ -74,9 +73,6 @@ class Operator:
 
     def run(self, scope: Scope, _place: Any = None) -> None:
         """Runs the op once. Raises DiagnosticError for what can't be run."""
-        for name in self._op.input_names:
-            if isinstance(held := scope.core.get(name), LoDTensorArray):
-                scope.core.put(name, [to_core(item) for item in held])
         read = {name: declared(name, scope.core.get(name)) for name in self._op.input_names}
         key = tuple(read.items())
         program = self._programs.get(key)

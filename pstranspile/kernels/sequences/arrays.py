@@ -203,23 +203,31 @@ def _shrink_grad(op: Op) -> Run:
     return run
 
 
-def _by_sequence(x: Any) -> list[tuple[Array, int]]:
-    """The rows of every outermost sequence of x, and its number of sequences of the last level."""
+def _by_sequence(x: Any) -> list[tuple[Array, list[list[int]]]]:
+    """The rows of every outermost sequence of x, and for each level the lengths of its sequences."""
     data = plain(x)
     if not isinstance(x, LoDTensor):
-        return [(data[row : row + 1], 1) for row in range(len(data))]
-    if len(x.lod) != 1:
-        raise ValueError(f"X has {len(x.lod)} LoD levels, it can't have more than one")
-    return [(data[start:stop], stop - start) for start, stop in zip(x.lod[0], x.lod[0][1:], strict=False)]
+        return [(data[row : row + 1], []) for row in range(len(data))]
+    pieces: list[tuple[Array, list[list[int]]]] = []
+    for number in range(len(x.lod[0]) - 1):
+        start, stop, lengths = number, number + 1, list[list[int]]()
+        for level in x.lod:
+            lengths.append(np.diff(level[start : stop + 1]).tolist())
+            start, stop = level[start], level[stop]
+        pieces.append((data[start:stop], lengths))
+    return pieces
 
 
 def _reordered(x: Any, order: Any) -> Any:
     pieces = _by_sequence(x)
     if sorted(order) != list(range(len(pieces))):
         raise ValueError(f"X has {len(pieces)} sequences, RankTable ranks {len(order)}")
-    chosen: list[tuple[Array, int]] = [pieces[number] for number in order]
+    chosen: list[tuple[Array, list[list[int]]]] = [pieces[number] for number in order]
     out = np.concatenate([rows for rows, _ in chosen]) if chosen else plain(x).copy()
-    return LoDTensor(out, [[0, *np.cumsum([n for _, n in chosen]).tolist()]]) if isinstance(x, LoDTensor) else out
+    if not isinstance(x, LoDTensor):
+        return out
+    levels = [[n for _, lengths in chosen for n in lengths[level]] for level in range(len(x.lod))]
+    return LoDTensor(out, [[0, *np.cumsum(level).tolist()] for level in levels])
 
 
 @plain_kernel("reorder_lod_tensor_by_rank", lod="own")

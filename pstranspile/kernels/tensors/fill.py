@@ -108,7 +108,7 @@ def copied(value: Any) -> Any:
     if isinstance(value, LoDTensor):
         return LoDTensor(value.data.copy(), value.lod)
     if isinstance(value, list):
-        return [copied(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+        return [None if item is None else copied(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, np.ndarray):
         return value.copy()
     raise ValueError(f"a {type(value).__name__} can't be assigned")

@@ -161,7 +161,7 @@ def _nce_values(op: Op) -> Run:
         true = label.shape[1]
         cost = -np.log(np.concatenate([share[:, :true], noise[:, true:]], axis=1) / (share + noise))
         if SampleWeight is not None:
-            cost *= SampleWeight.reshape(-1, 1)
+            cost *= SampleWeight.reshape(-1, 1)[: len(cost)]
         return np.add.reduce(cost, axis=1, keepdims=True), share, classes.astype("int64")
 
     return run
@@ -191,7 +191,7 @@ def _nce_grad(
     gradient[:, :true] = noise[:, :true] * (share[:, :true] - 1) / both[:, :true]
     gradient *= Cost_GRAD.reshape(-1, 1)
     if SampleWeight is not None:
-        gradient *= SampleWeight.reshape(-1, 1)
+        gradient *= SampleWeight.reshape(-1, 1)[: len(gradient)]
     bias_grad = None
     if wants_Bias_GRAD and Bias is not None:
         bias_grad = _scattered((Bias.size,), classes, gradient.reshape(-1)).reshape(Bias.shape)

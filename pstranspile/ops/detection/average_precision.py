@@ -19,6 +19,7 @@ declare(
         "evaluate_difficult": True,
         "ap_type": "integral",
     },
+    may_lack="PosCount TruePos FalsePos",
     doc="MAP = the mean over classes of the average precision of what is found, DetectRes, against Label",
 )
 

@@ -31,8 +31,8 @@ declare_gradient("deformable_psroi_pooling", "Input ROIs Trans TopCount Output@G
 def _deformable_psroi_pooling(op: Op, types: Types) -> Types:
     x, count, size = regions_of(op, types, "Input")
     trans, channels = one(types, "Trans"), int_attr(op, "output_dim")
-    if len(trans.shape) != 4 or (trans.shape[1] % 2 and trans.shape[1] > 0):
-        raise ShapeError(f"Trans is {describe(trans)}, it must have 4 dims and an even number of channels", "Trans")
+    if len(trans.shape) != 4 or trans.shape[1] == 1:
+        raise ShapeError(f"Trans is {describe(trans)}, it must have 4 dims and two channels for each class", "Trans")
     groups, parts = ints_attr(op, "group_size"), ints_attr(op, "part_size")
     if len(groups) != 2 or len(parts) != 2 or min(*groups, *parts, channels, int_attr(op, "sample_per_part")) < 1:
         raise ShapeError("group_size and part_size must be two numbers, and no size below 1", "Input")

@@ -8,7 +8,6 @@ rows of label, score and box, with those of each image as a sequence.
 from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
-from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.detection.boxes import require_image_info
 from pstranspile.ops.schema import FLOAT, INT, declare
 from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, fits, one, several, shape_rule
@@ -115,5 +114,4 @@ def _retinanet_detection_output(op: Op, types: Types) -> Types:
             disagree("BBoxes", box, "Scores", score)
         if len(anchor.shape) != 2 or not fits(anchor.shape, box.shape[1:]) or anchor.shape[1] not in (4, -1):
             disagree("Anchors", anchor, "BBoxes", box)
-    # Fluid declares keep_top_k rows in all, whatever the number of images
-    return {"Out": (TensorType(boxes[0].dtype, (int_attr(op, "keep_top_k"), 6)),)}
+    return {"Out": (_found(boxes[0], scores[0], 0),)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pstranspile.ir.attributes import float32
 from pstranspile.ir.model import Op, TensorType
-from pstranspile.ops.attributes import int_attr, ints_attr, real, text
+from pstranspile.ops.attributes import int_attr, real, text
 from pstranspile.ops.schema import declare, declare_gradient, ints
 from pstranspile.ops.shapes import Dims, ShapeError, Types, describe, disagree, one, shape_rule
 
@@ -76,12 +76,11 @@ def _grid_sampler(_op: Op, types: Types) -> Types:
 
 
 @shape_rule("affine_grid")
-def _affine_grid(op: Op, types: Types) -> Types:
-    theta, shape = one(types, "Theta"), ints_attr(op, "output_shape")
+def _affine_grid(_op: Op, types: Types) -> Types:
+    theta = one(types, "Theta")
     if len(theta.shape) != 3 or theta.shape[1] not in (2, -1) or theta.shape[2] not in (3, -1):
         raise ShapeError(f"Theta is {describe(theta)}, not 2 rows of 3 for each image", "Theta")
-    dims = (-1, -1) if "OutputShape" in types or len(shape) != 4 else shape[2:]
-    return {"Output": (TensorType(theta.dtype, (theta.shape[0], *dims, 2)),)}
+    return {"Output": (TensorType(theta.dtype, (theta.shape[0], -1, -1, 2)),)}  # as Fluid declares it
 
 
 @shape_rule("affine_grid_grad")

@@ -11,10 +11,10 @@ from pstranspile.ops.shapes import ShapeError, Types, describe, one, shape_rule
 def _warpctc_types(_op: Op, types: Types) -> Types:
     x = one(types, "Logits")
     padded = bool(types.get("LogitsLength"))
-    if len(x.shape) != (3 if padded else 2):
+    if len(x.shape) < (3 if padded else 2):
         kind = "padded sequences must have 3" if padded else "ragged sequences must have 2"
         raise ShapeError(f"Logits is {describe(x)}, {kind} dims", "Logits")
-    return {"Loss": (TensorType(x.dtype, (x.shape[1] if padded else -1, 1)),)}
+    return {"Loss": (TensorType(x.dtype, (-1, 1)),)}
 
 
 declare(

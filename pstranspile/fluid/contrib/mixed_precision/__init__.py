@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from pstranspile.fluid.contrib.mixed_precision import fp16_lists as fp16_lists
+from pstranspile.fluid.contrib.mixed_precision.fp16_lists import AutoMixedPrecisionLists as AutoMixedPrecisionLists
 from pstranspile.fluid.missing import refused
 
 
