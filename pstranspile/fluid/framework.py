@@ -69,10 +69,14 @@ def name_scope(prefix: str | None = None) -> Generator[None]:
 
 @contextmanager
 def device_guard(device: str | None = None) -> Generator[None]:
-    """Ops made in the block would run on this device in Fluid; here all run on the CPU."""
-    if device not in (None, "cpu", "gpu"):
+    """Ops made in the block name this device, on which Fluid would run them; here all run on the CPU."""
+    if device not in (None, "", "cpu", "gpu"):
         raise ValueError(f"a device is 'cpu' or 'gpu', not {device!r}")
-    yield
+    before, live.DEVICES[0] = live.DEVICES[0], device
+    try:
+        yield
+    finally:
+        live.DEVICES[0] = before
 
 
 def in_dygraph_mode() -> bool:

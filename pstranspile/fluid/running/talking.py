@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.ir.attributes import Ints, Longs
@@ -77,6 +78,14 @@ def with_lookups(program: Program) -> Program:
     return program._replace(blocks=(block, *program.blocks[1:]))
 
 
+@cache
+def _channel_to(endpoint: str, _process: int) -> Any:
+    """The channel on which all programs of a process call a server, who tells trainers apart by it."""
+    from pstranspile.net.fluid.requests import channel_to
+
+    return channel_to(endpoint)
+
+
 class _Remote(Machine):
     """A server elsewhere. What is posted to it becomes a call, whose answer is there when the call is over."""
 
@@ -121,7 +130,7 @@ class _Client:
 
     def _remote(self, endpoint: str, ops: Sequence[Op]) -> _Remote:
         from pstranspile.fluid.machines import require_open
-        from pstranspile.net.fluid.requests import Requests, channel_of_process
+        from pstranspile.net.fluid.requests import Requests
         from pstranspile.net.missing import require_grpc
 
         require_grpc()
@@ -132,7 +141,7 @@ class _Client:
             if op.type == "prefetch":
                 rows |= zip(op.inputs["X"], op.outputs["Out"], strict=True)
             variables |= {name: var for at, name, var in _tables(op, declared) if at == endpoint}
-        channel = channel_of_process(endpoint, os.getpid())
+        channel = _channel_to(endpoint, os.getpid())
         requests = Requests(endpoint, "the server", self._trainer.index, variables, rows, channel)
         remote = _Remote(endpoint, self._network, requests)
         remote.asking[self._trainer.name] = self._trainer

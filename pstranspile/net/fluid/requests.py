@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any
 
 import grpc  # pyright: ignore[reportMissingTypeStubs]
@@ -55,12 +54,6 @@ def channel_to(address: str) -> Any:
     """A channel to a server, on which nothing has been called yet."""
     library: Any = grpc
     return library.insecure_channel(address, options=_OPTIONS)
-
-
-@cache
-def channel_of_process(address: str, process: int) -> Any:
-    """The channel on which all programs of a process call a server, who tells trainers apart by it."""
-    return channel_to(address)
 
 
 class Requests:
