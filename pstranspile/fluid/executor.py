@@ -33,6 +33,7 @@ from pstranspile.fluid.running.feeding import (
 )
 from pstranspile.fluid.running.feeding import check_feed_shape_type as check_feed_shape_type
 from pstranspile.fluid.running.hooks import tell_run, trains
+from pstranspile.fluid.running.talking import Talker
 from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
 from pstranspile.fluid.scope import Scope
 from pstranspile.ir.model import Program as FrozenProgram
@@ -83,6 +84,7 @@ class Executor:
         self.place = place
         self._closed = False
         self._machines: list[Any] = []
+        self._talker = Talker()
         self._facts: dict[int, Facts] = {}
         self._as_fed: Cache = {}
         self._wide: dict[object, tuple[FrozenProgram, FrozenProgram]] = {}
@@ -95,6 +97,7 @@ class Executor:
         for machine in self._machines:
             machine.leave()
         self._machines.clear()
+        self._talker.leave()
 
     def run(
         self,
@@ -195,6 +198,8 @@ class Executor:
             if program.machine not in self._machines:
                 self._machines.append(program.machine)
             return program.machine.run(frozen, program.part, values, names, scope.core), {}
+        if facts.talks:
+            return self._talker.run(frozen, values, names, scope.core), {}
         tell_run(program)
         played = declared_as_fed(frozen, values, self._as_fed)
         if devices == 1 or not names:

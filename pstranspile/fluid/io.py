@@ -36,8 +36,10 @@ from pstranspile.fluid.reader import PyReader as PyReader
 from pstranspile.fluid.reader import default_collate_fn as default_collate_fn
 from pstranspile.fluid.running.distributed_io import (
     added_variables,
+    held_by_servers,
     load_slices,
     loads_slices,
+    save_from_servers,
     save_with_servers,
     saves_with_servers,
     warn_of_filename,
@@ -123,6 +125,12 @@ def save_persistables(
         save_with_servers(program, dirname)
         added = [*filter(is_persistable, added_variables(program))]
         return save_vars(executor, dirname, program, added) if added else None
+    held = held_by_servers(program)
+    if dirname is not None and held:
+        warn_of_filename(filename)
+        save_from_servers(executor, program, dirname, held)
+        own = [var for var in program.list_vars() if is_persistable(var) and var.name not in held]
+        return save_vars(executor, dirname, program, own) if own else None
     return save_vars(executor, dirname, program, None, is_persistable, filename)
 
 

@@ -45,6 +45,12 @@ def _number(name: str, default: float) -> float:
     return float(text) if text else default
 
 
+def require_open(addresses: Mapping[str, str]) -> None:
+    """Raises DiagnosticError where machines would talk openly beyond this host, and nobody has allowed it."""
+    if not os.environ.get("PSTRANSPILE_INSECURE"):
+        require_guarded(addresses, addresses)
+
+
 class Machine:
     """What the machines of scripts share: the compiled job, which of its roles this is, and the terms of talking.
 
@@ -54,8 +60,10 @@ class Machine:
     trainer waits so long for a server).
     """
 
-    def __init__(self, compiled: Compiled, role: Role):
-        self.compiled, self.role = compiled, role
+    def __init__(self, compiled: Any, role: Role):
+        self.compiled: Any = compiled
+        """What was compiled; of a server that a script wrote, what is known in its place."""
+        self.role = role
         self._own: dict[int, tuple[Program, Program]] = {}
         """Programs that the script has run, by identity, each with the one that is run for it."""
         self.flags: Mapping[str, Any] = {}
@@ -112,8 +120,8 @@ class Machine:
         if not addresses and job is not None:
             addresses = {f"trainer_{index}": endpoint for index, endpoint in enumerate(job.trainer_endpoints)}
         folder, token = os.environ.get("PSTRANSPILE_TLS", ""), os.environ.get("PSTRANSPILE_TOKEN", "")
-        if not folder and not os.environ.get("PSTRANSPILE_INSECURE"):
-            require_guarded(addresses, addresses)
+        if not folder:
+            require_open(addresses)
         credentials = read_credentials(folder) if folder else None
         patience = _number("PSTRANSPILE_PATIENCE", 120.0)
         place = Place(addresses, patience=patience, fluid=not (token or folder), credentials=credentials)
@@ -123,17 +131,16 @@ class Machine:
 class PortFile(StatusPipe):
     """Writes the port of a server to a file once it serves: scripts wait for it as for that of Fluid's servers."""
 
-    def __init__(self, endpoint: str):
+    def __init__(self) -> None:
         super().__init__()
         self.path = Path("/tmp", f"paddle.{os.getpid()}.port")  # where Fluid writes it
-        self._port = endpoint.rpartition(":")[2]
 
     def __call__(self, **fields: Any) -> None:
         """Tells how it goes."""
         super().__call__(**fields)
         if fields.get("state") == SERVING:
             written = self.path.with_suffix(".part")
-            written.write_text(self._port + "\n")
+            written.write_text(f"{fields['port']}\n")
             written.replace(self.path)
 
 
@@ -185,7 +192,7 @@ class ServerMachine(Machine):
         server = self._server(cluster)
         server.is_initialised = any(scope.get(name) is not None for name in self.role.startup.main_block.vars)
         terms, place = self.terms(main=program)
-        flag = PortFile(server.endpoint)
+        flag = PortFile()
         try:
             with ended_by_signals():
                 play_server(cluster, self.role.name, terms, place, flag, lambda _server: None)

@@ -101,8 +101,8 @@ def play_server(
     if keeper is not None:
         keeper.begin()
         site.on_event, site.keeps = keeper.written, True
-    _listen(site, place, None if fluid is None else fluid.service())
-    report(state=SERVING)
+    listener = _listen(site, place, None if fluid is None else fluid.service())
+    report(state=SERVING, port=listener.port)
     site.show_signs_of_life()
     done = False
     try:

@@ -185,6 +185,11 @@ class Listener:
         self._sock.setblocking(False)
         events.watch(self._sock, self, READ)
 
+    @property
+    def port(self) -> int:
+        """The port; where the address has 0, the one that the system has chosen."""
+        return self._sock.getsockname()[1]
+
     def handle(self) -> None:
         """Somebody has come."""
         for _ in range(BACKLOG):

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pstranspile
 from pstranspile.fluid import unique_name
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Origin
+from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Op, Origin
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.roles import OpRole
-from pstranspile.layers.draft import Draft, Value
+from pstranspile.layers.draft import Draft, Names_, Value
 from pstranspile.layers.names import Scopes
 
 _HERE = str(Path(pstranspile.__file__).parent) + os.sep
@@ -28,6 +30,15 @@ def script_line() -> Location | None:
         frame = frame.f_back
     return Location(frame.f_code.co_filename, frame.f_lineno)
 
+
+_WITHOUT_DEVICE = frozenset(
+    {
+        *("feed", "fetch", "recurrent", "conditional_block", "while", "send", "recv", "listen_and_serv"),
+        *("fl_listen_and_serv", "checkpoint_notify", "gen_nccl_id", "c_gen_nccl_id", "c_comm_init"),
+        *("c_sync_calc_stream", "c_sync_comm_stream"),
+    }
+)
+"""Op types that are carried out by the executor's thread, wherever the others are."""
 
 SCOPES = [Scopes()]
 """The name scopes in use; there is one tree for all programs, as in Fluid."""
@@ -69,6 +80,24 @@ class LiveDraft(Draft):
     @current.setter
     def current(self, block: int) -> None:
         self.program.current_block_idx = block
+
+    def make(
+        self,
+        op_type: str,
+        inputs: Mapping[str, Names_] | None,
+        outputs: Mapping[str, Names_],
+        attrs: Mapping[str, object] | None = None,
+    ) -> Op:
+        """An op as in any draft. Warns where the device in use has no effect, or replaces `force_cpu`."""
+        given, device = attrs or {}, self.scopes.device
+        if device is not None and op_type in _WITHOUT_DEVICE:
+            warnings.warn(f"The Op({op_type}) is not support to set device.", stacklevel=2)  # scripts compare with it
+            with self.scopes.on(None):
+                return super().make(op_type, inputs, outputs, attrs)
+        if device is not None and (given.get("force_cpu") or (op_type == "less_than" and "force_cpu" in given)):
+            reason = f"'device_guard' has higher priority when they are used at the same time. ({op_type})"
+            warnings.warn(f"force_cpu is given inside of a device_guard: {reason}", stacklevel=2)  # as this one
+        return super().make(op_type, inputs, outputs, attrs)
 
     @property
     def gradient_calls(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

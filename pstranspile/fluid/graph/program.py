@@ -239,8 +239,11 @@ class Program(PartInCluster):
         self._copy_data_info_from(other)
 
     def _copy_data_info_from(self, other: Program, pruned_origin_block_id_map: Any = None) -> None:
-        """Marks what is fed as it is marked in another program."""
-        for block, mine in zip(_expected(other).blocks, self.blocks, strict=False):
+        """Marks what is fed as it is marked in another program. Raises ValueError for one with other blocks."""
+        if len(_expected(other).drafts) != len(self.drafts):
+            told = f"{len(self.drafts)} blocks, the other {len(other.drafts)}"
+            raise ValueError(f"what is fed can be marked as in a program with the same blocks; this one has {told}")
+        for block, mine in zip(other.blocks, self.blocks, strict=True):
             for var in block.vars.values():
                 if var.is_data and mine.has_var(var.name):
                     mine.var(var.name).is_data = True

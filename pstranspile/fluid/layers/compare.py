@@ -15,7 +15,8 @@ def _compared(op_type: str) -> Callable[..., Any]:
     def compare(x: Any, y: Any, force_cpu: bool | None = None, cond: Any = None) -> Any:
         """Element by element whether it holds, into `cond` if given."""
         out = DType.BOOL if cond is None else to_core(cond)
-        made = basic.layer_outputs(op_type, {"X": to_core(x), "Y": to_core(y)}, {"Out": out})[0]
+        attrs = None if force_cpu is None else {"force_cpu": bool(force_cpu)}
+        made = basic.layer_outputs(op_type, {"X": to_core(x), "Y": to_core(y)}, {"Out": out}, attrs)[0]
         return cond if cond is not None else wrap(made.stopped())
 
     compare.__name__ = op_type

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from pstranspile.fluid import unique_name
+from pstranspile.fluid.communicating import DistributedMode
+from pstranspile.fluid.framework import default_main_program
+from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import kind_of
 from pstranspile.fluid.graph.vartype import VarType, dtype_of, vartype_of
 from pstranspile.fluid.layers.adapt import live
@@ -14,6 +19,7 @@ from pstranspile.fluid.running.reading import PyReaderVariable, created
 from pstranspile.fluid.running.reading import double_buffer as double_buffer
 from pstranspile.fluid.running.reading import read_file as read_file
 from pstranspile.ir.model import TensorType, Var
+from pstranspile.ir.roles import OpRole
 
 
 def data(
@@ -104,6 +110,69 @@ def load(out: Any, file_path: str, load_as_fp16: bool | None = None) -> None:
     """The program fills `out` from a file."""
     draft = live()
     draft.op("load", None, {"Out": out.name}, {"file_path": file_path, "load_as_fp16": bool(load_as_fp16)})
+
+
+class ListenAndServ:
+    """A server: ops made in its block `do()` are run on what `fan_in` trainers send of `inputs` (variables, or names).
+
+    What the ops write is there for the trainers to fetch. The program that holds it serves when it is run.
+    """
+
+    def __init__(self, endpoint: str, inputs: Any, fan_in: int = 1, optimizer_mode: bool = True):
+        self.endpoint, self.inputs, self.fan_in = endpoint, inputs, fan_in
+
+    @contextmanager
+    def do(self) -> Generator[None]:
+        """The ops that are run once everything has come."""
+        program = default_main_program()
+        block = program._create_block()  # pyright: ignore[reportPrivateUsage]
+        try:
+            yield
+        finally:
+            program._rollback()  # pyright: ignore[reportPrivateUsage]
+        attrs = {
+            "endpoint": self.endpoint,
+            "Fanin": self.fan_in,
+            "optimize_blocks": [block],
+            "distributed_mode": DistributedMode.SYNC,
+            "grad_to_block_id": [""],
+        }
+        program.current_block().append_op("listen_and_serv", {"X": self.inputs}, {}, attrs)
+
+
+def Send(endpoints: str, send_vars: list[Any], dummy_output: Any = None, sync: bool = True) -> None:
+    """Sends each of the variables to a server: that at the same place of `endpoints`, addresses with commas between.
+
+    With `sync` the servers are told that this is all.
+    """
+    ordering = _several(dummy_output)
+    block, targets = default_main_program().current_block(), _targets(endpoints)
+    block.append_op("send", {"X": send_vars}, {"Out": ordering}, {**targets, "op_role": int(OpRole.RPC)})
+    if sync:
+        block.append_op("send_barrier", {"X": ordering}, {"Out": []}, {"endpoints": targets["endpoints"]})
+
+
+def Recv(endpoints: str, get_vars: list[Any], dummy_input: Any = None, sync: bool = True) -> list[Any]:
+    """Fetches each of the variables from a server, as `Send` sends them; gives the variables.
+
+    With `sync` the servers are told that this is all.
+    """
+    block, targets = default_main_program().current_block(), _targets(endpoints)
+    block.append_op("recv", {"X": _several(dummy_input)}, {"Out": get_vars}, targets)
+    if sync:
+        block.append_op("fetch_barrier", {}, {"Out": get_vars}, {"endpoints": targets["endpoints"]})
+    return get_vars
+
+
+def _targets(endpoints: str) -> dict[str, list[str]]:
+    """The attributes of an op that say whom it talks to."""
+    places = endpoints.split(",")
+    return {"endpoints": list(dict.fromkeys(places)), "epmap": places}
+
+
+def _several(variables: Any) -> list[Any]:
+    """One variable, several or none, as a list."""
+    return [] if variables is None else [*variables] if several(variables) else [variables]
 
 
 __getattr__ = names_of_fluid(__name__, globals())

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pstranspile import layers as L
 from pstranspile.fluid.layers.accepted import checked_all
 from pstranspile.fluid.layers.adapt import adapt, one_op, renamed_all
+from pstranspile.fluid.layers.layer_function_generator import generate_activation_fn as generate_activation_fn
+from pstranspile.fluid.layers.layer_function_generator import generate_layer_fn as generate_layer_fn
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.layers import activations, basic, indexing
 
@@ -39,6 +41,10 @@ for _name in ("logsigmoid", "atan", "tanh_shrink", "rsqrt", "reciprocal", "softp
     globals()[_name] = adapt(getattr(activations, _name), "x, name=None")
 for _name in ("acos", "asin"):
     globals()[_name] = one_op(_name, "x, name=None", "X=x")
+_scale, _elementwise_div = (
+    generate_layer_fn("scale"),
+    generate_layer_fn("elementwise_div"),
+)  # by which scripts know them
 
 
 __getattr__ = names_of_fluid(__name__, globals())

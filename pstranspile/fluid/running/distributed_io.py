@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pstranspile.checkpoint.layout import layout_of
 from pstranspile.checkpoint.programs import load_program, save_program
 from pstranspile.fluid.communicating import warn_unused
 from pstranspile.fluid.graph.in_cluster import TEST
+from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.machines import TrainerMachine
+from pstranspile.ir.attributes import Longs, Strings
+from pstranspile.ir.model import Block, Op, Program
+from pstranspile.ops.build import make_op
 from pstranspile.run import run
 from pstranspile.run.scope import Scope
 
@@ -48,6 +52,36 @@ def save_with_servers(program: Any, folder: str, names: Collection[str] | None =
     os.makedirs(folder, exist_ok=True)
     machine.run_besides(save_program(machine.compiled, folder, machine.index, names))
     return set(names or ()) - set(layout_of(machine.compiled).variables)
+
+
+def held_by_servers(program: Any) -> dict[str, list[Any]]:
+    """The variables that servers hold, each with its slices in order, as the overview says that a script has given to
+    the program of a trainer; empty for other programs.
+    """
+    overview = program._parameters_on_pservers if program.machine is None and program._is_distributed else None
+    if overview is None:
+        return {}
+    held: dict[str, list[Any]] = overview.get_distributed_vars_by_vtypes(("Optimizer", "RemotePrefetch"), groupby=True)
+    return {name: sorted(rows, key=lambda row: row.block_id if row.is_slice else 0) for name, rows in held.items()}
+
+
+def save_from_servers(executor: Any, program: Any, folder: str, held: Mapping[str, list[Any]]) -> None:
+    """Has a program of trainer 0 write the variables that servers hold."""
+    made: list[Op] = []
+    for name, rows in held.items():
+        attrs = {
+            "shape": Longs(rows[0].origin.shape),
+            "dtype": dtype_of(rows[0].origin.dtype).value,
+            "slice_shapes": Strings(",".join(map(str, row.slice.shape)) for row in rows),
+            "slice_varnames": Strings(f"{row.slice.name}.slice.{place}" for place, row in enumerate(rows)),
+            "remote_varnames": Strings(row.slice.name for row in rows),
+            "endpoints": Strings(row.endpoint for row in rows),
+            "file_path": posixpath.join(folder, name),
+        }
+        made.append(make_op("recv_save", {}, {}, attrs))
+    if program._is_chief:
+        os.makedirs(folder, exist_ok=True)
+        executor.run(Program((Block(ops=tuple(made)),)))
 
 
 def added_variables(program: Any) -> list[Any]:

@@ -17,6 +17,7 @@ from pstranspile.fluid.graph.vartype import numpy_name
 from pstranspile.fluid.lod_tensor import LoDTensor, from_core, to_core
 from pstranspile.fluid.running.devices import Fed, merged
 from pstranspile.fluid.running.drawn import drawn_as
+from pstranspile.fluid.running.talking import talks
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.model import Var
@@ -36,6 +37,8 @@ class Facts(NamedTuple):
     """Variables that are kept from run to run."""
     drawn: Mapping[str, tuple[str, int]]
     """The variables that draw another one's random numbers (see `drawn_as`)."""
+    talks: bool
+    """Whether ops of the script's own talk to other machines."""
 
 
 def facts_of(live: Program, program: FrozenProgram) -> Facts:
@@ -43,7 +46,7 @@ def facts_of(live: Program, program: FrozenProgram) -> Facts:
     ops = [op for block in program.blocks for op in block.ops]
     reads = (name for op in ops for name in (op.output_names if op.type in FEEDING else op.input_names))
     kept = (var.name for block in program.blocks for var in block.vars.values() if var.persistable)
-    return Facts(program, frozenset(reads), frozenset(kept), drawn_as(live, program))
+    return Facts(program, frozenset(reads), frozenset(kept), drawn_as(live, program), talks(program))
 
 
 def name_of(item: Any) -> str:

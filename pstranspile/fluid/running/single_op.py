@@ -9,6 +9,7 @@ import numpy as np
 
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.proto import framework_pb2
+from pstranspile.fluid.running.talking import Talker, talks
 from pstranspile.fluid.scope import Scope
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program, TensorType, Var
@@ -78,7 +79,10 @@ class Operator:
         program = self._programs.get(key)
         if program is None:
             program = self._programs[key] = self._program(read)
-        run(program, {}, (), scope.core)
+        if talks(program):
+            Talker().run(program, {}, (), scope.core)
+        else:
+            run(program, {}, (), scope.core)
 
     def _program(self, read: Mapping[str, Var]) -> Program:
         def type_of(name: str) -> TensorType | None:

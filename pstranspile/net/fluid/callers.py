@@ -118,7 +118,7 @@ class Callers:
 
     def _free(self) -> list[int]:
         """The trainers without a connection. Raises CallRefused if there are none."""
-        taken = set(self._by_address.values())
+        taken = set(self._by_address.values()) if len(self._trainers) > 1 else set[int]()
         free = [i for i, peer in self._trainers.items() if i not in taken and not peer.incarnation and not peer.left]
         if not free:
             raise CallRefused("UNAVAILABLE", "all trainers are here, and nothing tells which of them calls")

@@ -1,0 +1,1 @@
+"""Fluid's `incubate.fleet.utils`: what scripts of Fleet ask besides training."""

@@ -1,0 +1,214 @@
+"""Programs whose ops talk to other machines, as a script wrote them itself: no transpile has made a job of them.
+
+Such a program knows addresses and names, not the programs of the others. So its ops make the calls of Fluid's gRPC
+service, and its `listen_and_serv` takes them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from pstranspile.ir.attributes import Ints, Longs
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import MAIN, Op, Program, TensorType, Var
+from pstranspile.ir.types import DType
+from pstranspile.kernels.context import Value
+from pstranspile.ops.build import make_op
+from pstranspile.run.cluster.addresses import number_list, text_list
+from pstranspile.run.cluster.exchanges import COLLECTIVES, TALKING, Exchange
+from pstranspile.run.cluster.message import COMPLETE, REPLY, Message
+from pstranspile.run.cluster.network import Machine, Network, Scheduler
+from pstranspile.run.cluster.rpc import make_rpc
+from pstranspile.run.cluster.script import Library
+from pstranspile.run.cluster.server import listening_op
+from pstranspile.run.cluster.trainer import Trainer
+from pstranspile.run.cluster.trainer_role import TrainerRole
+from pstranspile.run.cluster.waits import Action
+from pstranspile.run.scope import Scope
+
+if TYPE_CHECKING:
+    from pstranspile.net.fluid.requests import Requests
+
+_TALKING = TALKING - COLLECTIVES | {"listen_and_serv"}
+_TABLES = {"lookup_table": "W", "lookup_table_v2": "W", "nce": "Weight", "hierarchical_sigmoid": "W"}
+"""Op types that may have their table on servers, and its slot."""
+_MOST_PROGRAMS = 16
+"""Programs that are kept ready to be run again."""
+
+
+def talks(program: Program) -> bool:
+    """Whether ops of block 0 talk to servers, or serve."""
+    return any(op.type in _TALKING or _looks_up(op) for op in program.main_block.ops)
+
+
+def _looks_up(op: Op) -> bool:
+    """Whether an op takes the rows of its table from servers."""
+    return op.type in _TABLES and bool(op.attrs.get("remote_prefetch")) and bool(text_list(op, "epmap"))
+
+
+def with_lookups(program: Program) -> Program:
+    """The program with `distributed_lookup_table` where ops take rows from servers.
+
+    Losses that draw the classes they look at have them drawn by the op itself; all rows are there for it.
+    """
+    ops: list[Op] = []
+    variables = dict(program.main_block.vars)
+    for op in program.main_block.ops:
+        if not _looks_up(op):
+            ops.append(op)
+            continue
+        (table,) = op.inputs[_TABLES[op.type]]
+        attrs = {name: op.attrs[name] for name in ("table_names", "height_sections", "trainer_id") if name in op.attrs}
+        attrs["endpoints"] = op.attrs["epmap"]
+        if "Ids" in op.inputs:
+            attrs |= {"lookup_table_version": op.type, "padding_idx": op.attrs.get("padding_idx", -1)}
+            slots = {"Ids": op.inputs["Ids"], "W": (table,)}, {"Outputs": op.outputs["Out"]}
+            ops.append(make_op("distributed_lookup_table", *slots, attrs, origin=op.origin))
+            continue
+        ids, rows = f"{table}@IDS", sum(number_list(op, "height_sections"))
+        variables[ids] = Var(ids, tensor=TensorType(DType.INT64, (rows, 1)))
+        numbers = {"shape": Ints((rows, 1)), "dtype": DType.INT64.value, "int64_values": Longs(range(rows))}
+        ops.append(make_op("assign_value", {}, {"Out": (ids,)}, numbers, origin=op.origin))
+        slots = {"Ids": (ids,), "W": (table,)}, {"Outputs": (table,)}
+        ops += (make_op("distributed_lookup_table", *slots, attrs, origin=op.origin), op)
+    block = program.main_block._replace(ops=tuple(ops), vars=FrozenMap(variables))
+    return program._replace(blocks=(block, *program.blocks[1:]))
+
+
+@cache
+def _channel_to(endpoint: str, _process: int) -> Any:
+    """The channel on which all programs of a process call a server, who tells trainers apart by it."""
+    from pstranspile.net.fluid.requests import channel_to
+
+    return channel_to(endpoint)
+
+
+class _Remote(Machine):
+    """A server elsewhere. What is posted to it becomes a call, whose answer is there when the call is over."""
+
+    def __init__(self, endpoint: str, network: Network, requests: Requests):
+        super().__init__(endpoint, network)
+        self.requests = requests
+        self.asking: dict[str, Trainer] = {}
+
+    def receive(self, message: Message) -> None:
+        """Makes the call of a message. Raises Refused."""
+        value = self.requests.make(message)
+        if message.slot >= 0:
+            link = self.network.link(self, self.asking[message.source], message.trainer)
+            link.post(REPLY, message.step, message.variable, value, message.slot)
+
+    def leave(self) -> None:
+        """Tells the server, if it is still there, that the trainer ends. Raises Refused."""
+        from pstranspile.net.transport import is_taken
+
+        if is_taken(self.name):
+            self.requests.make(Message(COMPLETE, "", self.name, 0, 0, 0, "", None, -1))
+
+    def waiting(self) -> None:
+        """Nothing: calls are waited for where they are made."""
+
+
+class _Client:
+    """The trainer that runs one program, and the servers that its ops name."""
+
+    seed: int | None = None
+    folder: str = "."
+
+    def __init__(self, program: Program):
+        self.library = Library()
+        self._network = Network(Scheduler())
+        self._program = with_lookups(program)
+        ops = [op for op in self._program.main_block.ops if op.type in TALKING]
+        number: Any = next((op.attrs["trainer_id"] for op in ops if "trainer_id" in op.attrs), 0)
+        role = TrainerRole(Program(), self._program)
+        self._trainer = Trainer(f"trainer_{number}", int(number), self._network, role, self)
+        self.remotes = {endpoint: self._remote(endpoint, ops) for op in ops for endpoint in endpoints_of(op)}
+
+    def _remote(self, endpoint: str, ops: Sequence[Op]) -> _Remote:
+        from pstranspile.fluid.machines import require_open
+        from pstranspile.net.fluid.requests import Requests
+        from pstranspile.net.missing import require_grpc
+
+        require_grpc()
+        require_open({"the server": endpoint})
+        declared = self._program.main_block.vars
+        variables, rows = dict(declared), dict[str, str]()
+        for op in ops:
+            if op.type == "prefetch":
+                rows |= zip(op.inputs["X"], op.outputs["Out"], strict=True)
+            variables |= {name: var for at, name, var in _tables(op, declared) if at == endpoint}
+        channel = _channel_to(endpoint, os.getpid())
+        requests = Requests(endpoint, "the server", self._trainer.index, variables, rows, channel)
+        remote = _Remote(endpoint, self._network, requests)
+        remote.asking[self._trainer.name] = self._trainer
+        return remote
+
+    def make_action(self, trainer: Trainer, exchange: Exchange, program: Program) -> Action:
+        """What the trainer does at an op that talks. Raises DiagnosticError."""
+        return make_rpc(trainer, exchange, program, self.remotes)
+
+    def initialise(self, trainer: Trainer) -> None:
+        """Nothing: the scope is the script's."""
+
+    def run(self, feed: Mapping[str, Any], fetch: Sequence[str], scope: Scope) -> Mapping[str, Value]:
+        """Runs the program once. Raises DiagnosticError, Refused."""
+        trainer = self._trainer
+        if trainer.scope is not scope:
+            trainer.scope = scope
+            trainer.go_on_from(max(trainer.step, 0))
+        trainer.role.fetches[MAIN] = tuple(fetch)
+        trainer.feed = lambda _step: feed
+        trainer.limit = max(trainer.step, 0) + 1
+        self._network.scheduler.wake(trainer)
+        self._network.scheduler.run()
+        return trainer.results.pop().values
+
+
+def endpoints_of(op: Op) -> Sequence[str]:
+    """The servers that an op names."""
+    return [*text_list(op, "epmap"), *text_list(op, "endpoints")]
+
+
+def _tables(op: Op, declared: Mapping[str, Var]) -> Iterator[tuple[str, str, Var]]:
+    """The parts of tables that a lookup names: endpoint, name, and what is there."""
+    if op.type != "distributed_lookup_table":
+        return
+    table = declared[op.inputs["W"][0]]
+    assert table.tensor is not None
+    parts = zip(
+        text_list(op, "endpoints"), text_list(op, "table_names"), number_list(op, "height_sections"), strict=True
+    )
+    for endpoint, name, height in parts:
+        dims = (height, *table.shape[1:])
+        yield endpoint, name, table._replace(name=name, tensor=table.tensor._replace(shape=dims))
+
+
+class Talker:
+    """Runs the programs of a process that talk."""
+
+    def __init__(self) -> None:
+        self._clients: dict[int, tuple[Program, _Client]] = {}
+
+    def run(self, program: Program, feed: Mapping[str, Any], fetch: Sequence[str], scope: Scope) -> Mapping[str, Value]:
+        """Runs a program once; one that serves, until all its trainers have left. Raises DiagnosticError, Refused."""
+        if listening_op(program) is not None:
+            from pstranspile.fluid.running.serving import WrittenServer
+
+            return WrittenServer(program).run(program, MAIN, feed, fetch, scope)
+        known = self._clients.get(id(program))
+        if known is None:
+            if len(self._clients) >= _MOST_PROGRAMS:
+                del self._clients[next(iter(self._clients))]
+            known = self._clients[id(program)] = program, _Client(program)
+        return known[1].run(feed, fetch, scope)
+
+    def leave(self) -> None:
+        """Tells the servers that were called, and are still there, that no more calls come."""
+        remotes = {name: remote for _, client in self._clients.values() for name, remote in client.remotes.items()}
+        self._clients.clear()
+        for remote in remotes.values():
+            remote.leave()
