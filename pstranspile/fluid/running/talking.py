@@ -18,7 +18,7 @@ from pstranspile.ir.types import DType
 from pstranspile.kernels.context import Value
 from pstranspile.ops.build import make_op
 from pstranspile.run.cluster.addresses import number_list, text_list
-from pstranspile.run.cluster.exchanges import COLLECTIVES, TALKING, Exchange
+from pstranspile.run.cluster.exchanges import COLLECTIVES, COMMUNICATING, Exchange
 from pstranspile.run.cluster.message import COMPLETE, REPLY, Message
 from pstranspile.run.cluster.network import Machine, Network, Scheduler
 from pstranspile.run.cluster.rpc import make_rpc
@@ -32,7 +32,7 @@ from pstranspile.run.scope import Scope
 if TYPE_CHECKING:
     from pstranspile.net.fluid.requests import Requests
 
-_TALKING = TALKING - COLLECTIVES | {"listen_and_serv"}
+_TALKING = COMMUNICATING - COLLECTIVES | {"listen_and_serv"}
 _TABLES = {"lookup_table": "W", "lookup_table_v2": "W", "nce": "Weight", "hierarchical_sigmoid": "W"}
 """Op types that may have their table on servers, and its slot."""
 _MOST_PROGRAMS = 16
@@ -122,7 +122,7 @@ class _Client:
         self.library = Library()
         self._network = Network(Scheduler())
         self._program = with_lookups(program)
-        ops = [op for op in self._program.main_block.ops if op.type in TALKING]
+        ops = [op for op in self._program.main_block.ops if op.type in COMMUNICATING]
         number: Any = next((op.attrs["trainer_id"] for op in ops if "trainer_id" in op.attrs), 0)
         role = TrainerRole(Program(), self._program)
         self._trainer = Trainer(f"trainer_{number}", int(number), self._network, role, self)

@@ -114,4 +114,4 @@ def _retinanet_detection_output(op: Op, types: Types) -> Types:
             disagree("BBoxes", box, "Scores", score)
         if len(anchor.shape) != 2 or not fits(anchor.shape, box.shape[1:]) or anchor.shape[1] not in (4, -1):
             disagree("Anchors", anchor, "BBoxes", box)
-    return {"Out": (_found(boxes[0], scores[0], 0),)}
+    return {"Out": (_detections(boxes[0], scores[0], 0),)}
