@@ -102,7 +102,7 @@ def _append(
     *,
     own_names: bool = False,
 ) -> tuple[ParamGrad, ...]:
-    """Appends the gradient ops. `own_names` maps the names that overwritten values were given to their variables."""
+    """Appends the gradient ops. `own_names` is true if overwritten values have names of their own."""
     at, block = draft.current, draft.block
     producer = _mark_loss(draft, loss)
     unwanted = unwanted_gradients(draft, floats=own_names)

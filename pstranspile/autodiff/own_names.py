@@ -56,7 +56,7 @@ class _Naming:
         )
         ops: list[Op] = []
         for name in [*changed, *names.left]:
-            if _is_found(forward, name, name in valued):
+            if _reads_initial(forward, name, name in valued):
                 called = names.now.get(name, name)
                 names.now[name] = self._new(number, name)
                 names.valued.add(name)
@@ -80,7 +80,7 @@ class _Naming:
             for name, writes in forward.last.items()
             if name in forward.block.vars
             and self._followed(forward, name)
-            and writes + _is_found(forward, name, False) > 1
+            and writes + _reads_initial(forward, name, False) > 1
         }
 
     def _followed(self, forward: Forward, name: str) -> bool:
@@ -144,7 +144,7 @@ class _Names(NamedTuple):
     changed: frozenset[str]
 
 
-def _is_found(forward: Forward, name: str, valued: bool) -> bool:
+def _reads_initial(forward: Forward, name: str, valued: bool) -> bool:
     """Whether an op reads the value that a variable has when the block starts."""
     for op, after in zip(forward.ops, forward.after, strict=True):
         if name in op.input_names:

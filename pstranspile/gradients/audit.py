@@ -208,12 +208,12 @@ class Audit:
                 if SUFFIX in name and OLD not in name:
                     self.complete(here, op, index, name)
                 elif here.forward.kind(name.partition(OLD)[0]) is VarKind.LOD_TENSOR:
-                    self._found(here, op, slot, name, index)
+                    self._check_version(here, op, slot, name, index)
         for use, name in placed(expected, op):
             if SUFFIX in name:
                 self.give(here, name, use, differentiated(name))
 
-    def _found(self, here: Pass, op: Op, slot: str, name: str, index: int) -> None:
+    def _check_version(self, here: Pass, op: Op, slot: str, name: str, index: int) -> None:
         """Checks that a gradient op reads the version that its forward op read or wrote."""
         source, base = here.forward.ops[index], name.partition(OLD)[0]
         made = slot in source.outputs if slot not in source.inputs else False

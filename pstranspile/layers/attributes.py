@@ -1,4 +1,4 @@
-"""Attributes of ops as a model's script writes them."""
+"""Conversion of attributes given as plain Python values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pstranspile.ops.schema import AttrSpec
 
 
 def attributes(op_type: str, attrs: Mapping[str, object]) -> dict[str, AttrValue]:
-    """Plain Python values as attributes of the kinds that the op type's schema declares.
+    """Plain Python values converted to the attribute kinds in the op type's schema.
 
     Raises KeyError for an attribute that is not declared, TypeError for a value of another kind.
     """

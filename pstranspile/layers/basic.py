@@ -26,7 +26,7 @@ def layer(
     key: str = "",
     name: str | None = None,
 ) -> Value:
-    """An op with one output, in the slot `out`; its layer is called as `layer_outputs` says."""
+    """An op with one output, in the slot `out`. Names are as in `layer_outputs`."""
     return layer_outputs(op_type, inputs, {out: dtype}, attrs, key=key, name=name)[0]
 
 
@@ -91,7 +91,7 @@ absolute = unary_layer("abs", "Element by element the absolute value (Fluid's `a
 
 
 def cast(x: Value, dtype: DType | str) -> Value:
-    """x converted to another element type. Raises ValueError for what is none."""
+    """x converted to another dtype. Raises ValueError for an unknown dtype."""
     kind = element_type(dtype)
     return layer("cast", {"X": x}, kind, {"in_dtype": x.dtype, "out_dtype": kind})
 
@@ -190,7 +190,7 @@ reduce_any = _reduction("reduce_any", "Whether any is true, over dims (None: all
 def fill_constant(
     draft: Draft, shape: Sequence[int], dtype: DType | str, value: float, *, force_cpu: bool = False
 ) -> Value:
-    """A tensor of dims `shape`, every element `value`. Raises ValueError for what is no element type."""
+    """A tensor of dims `shape`, every element `value`. Raises ValueError for an unknown dtype."""
     dtype = element_type(dtype)
     out = draft.temporary(draft.names.mint("fill_constant"), dtype, stop_gradient=True)
     text = str(int(value)) if dtype in (DType.INT32, DType.INT64) else str(float(value))
@@ -222,7 +222,7 @@ def clip_by_norm(x: Value, max_norm: float) -> Value:
 
 
 def _like(op_type: str, x: Value, **attrs: object) -> Value:
-    """An op whose output is the same kind of variable as x."""
+    """An op whose output has the kind of variable of x."""
     draft = x.draft
     out = draft.temporary(draft.names.mint(op_type), x.dtype)
     draft.declare(x.var._replace(name=out.name, persistable=False, parameter=None))

@@ -34,7 +34,7 @@ def logical_xor(x: Value, y: Value) -> Value:
 
 @contextmanager
 def when(*conditions: Value, scalar: bool = True) -> Generator[None]:
-    """Ops made in the block go into a sub-block that runs only if the one condition (bool[1]) is true.
+    """Ops created in the context go into a sub-block that runs only if the condition (bool[1]) is true.
 
     Without `scalar` it runs if every condition has elements.
     """
@@ -51,7 +51,7 @@ def when(*conditions: Value, scalar: bool = True) -> Generator[None]:
 
 
 def _through(draft: Draft, inner: BlockDraft) -> tuple[list[str], list[str]]:
-    """What a sub-block takes from outside and what it gives back, in order of appearance."""
+    """The variables that a sub-block reads from outside and those that it writes there, in order of appearance."""
     read: dict[str, None] = {}
     written: dict[str, None] = {}
     for op in inner.all_ops():
@@ -73,7 +73,7 @@ class Switch:
 
     @contextmanager
     def case(self, condition: Value) -> Generator[None]:
-        """Ops made in the block run if `condition` holds and none before it did."""
+        """Ops created in the context run if `condition` holds and no earlier one did."""
         otherwise = logical_not(condition)
         if self._not_yet is None:
             self._not_yet, chosen = otherwise, condition
@@ -86,7 +86,7 @@ class Switch:
 
     @contextmanager
     def default(self) -> Generator[None]:
-        """Ops made in the block run if no case did. Raises ValueError without a case before it."""
+        """Ops created in the context run if no case did. Raises ValueError without a case before it."""
         if self._not_yet is None:
             raise ValueError("a default comes after at least one case")
         with when(self._not_yet):

@@ -1,4 +1,4 @@
-"""Layers that pick, put, repeat and sort elements, and measure tensors."""
+"""Layers that gather, scatter, repeat and sort elements, and layers that give dims and sizes."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from pstranspile.layers.mixed import Numbers, constants_of, mixed
 
 
 def gather(x: Value, index: Value, *, overwrite: bool = True) -> Value:
-    """The rows of x at `index`. `overwrite`: how the gradient treats rows picked more than once."""
+    """The rows of x at `index`. Without `overwrite` the gradient adds up rows that occur more than once."""
     return layer("gather", {"X": x, "Index": index}, x.dtype, {"overwrite": overwrite})
 
 
 def gather_nd(x: Value, index: Value) -> Value:
-    """The parts of x at the positions that the last dim of `index` holds."""
+    """The slices of x at the positions in the last dim of `index`."""
     return layer("gather_nd", {"X": x, "Index": index}, x.dtype)
 
 
 def scatter(x: Value, index: Value, updates: Value, *, overwrite: bool = True) -> Value:
-    """x with the rows at `index` replaced by the updates, or (not `overwrite`) by their sums."""
+    """x with the rows at `index` replaced by the updates, or, without `overwrite`, by their sums."""
     return layer("scatter", {"X": x, "Ids": index, "Updates": updates}, x.dtype, {"overwrite": overwrite})
 
 
 def scatter_nd_add(x: Value, index: Value, updates: Value) -> Value:
-    """x with the updates added at the positions that the last dim of `index` holds."""
+    """x with the updates added at the positions in the last dim of `index`."""
     return layer("scatter_nd_add", {"X": x, "Index": index, "Updates": updates}, x.dtype)
 
 
 def expand(x: Value, times: Numbers) -> Value:
-    """x repeated along each dim; a value says how often at run time."""
+    """x repeated along each dim. `times` may be values that are known at run time."""
     minted = x.draft.names.mint("expand")
     often = mixed(times, constants_of(x.draft, minted))
     attrs: dict[str, object] = {} if often.known is None else {"expand_times": often.known}
@@ -40,8 +40,9 @@ def expand(x: Value, times: Numbers) -> Value:
 
 
 def expand_as(x: Value, target: Value) -> Value:
-    """x repeated to the dims of `target`. Fluid 1.8.5 declares it with dims of 0, so that layers with parameters can't
-    come right after it.
+    """x repeated to the dims of `target`.
+
+    Fluid 1.8.5 declares the result with dims of 0, so layers with parameters can't follow it directly.
     """
     return layer("expand_as", {"X": x, "target_tensor": target}, x.dtype).declared([0] * len(x.shape))
 
@@ -53,19 +54,19 @@ def one_hot_v2(ids: Value, depth: int, *, allow_out_of_range: bool = False) -> V
 
 
 def argsort(x: Value, *, axis: int = -1, descending: bool = False) -> tuple[Value, Value]:
-    """x sorted along `axis`, and where its elements were, i64."""
+    """x sorted along `axis`, and the indices of its elements, i64."""
     attrs = {"axis": axis, "descending": descending}
     out, indices = layer_outputs("argsort", {"X": x}, {"Out": x.dtype, "Indices": DType.INT64}, attrs)
     return out.stopped(), indices.stopped()
 
 
 def arg_min(x: Value, *, axis: int = 0) -> Value:
-    """Where the smallest element along `axis` is, i64."""
+    """The index of the smallest element along `axis`, i64."""
     return layer("arg_min", {"X": x}, DType.INT64, {"axis": axis}).stopped()
 
 
 def unstack(x: Value, *, axis: int = 0, num: int | None = None) -> list[Value]:
-    """The slices of x along `axis`, without that dim. Raises ValueError when their number is not known."""
+    """The slices of x along `axis`, without that dim. Raises ValueError if their number is not known."""
     count = x.shape[axis] if num is None else num
     if count <= 0:
         raise ValueError(f"unstack: the number of slices of %{x.name} along dim {axis} is not known")
@@ -82,17 +83,17 @@ def where(condition: Value) -> Value:
 
 
 def pad(x: Value, paddings: Sequence[int], *, pad_value: float = 0.0) -> Value:
-    """x with elements `pad_value` around it: before and after each dim, two numbers for each."""
+    """x padded with `pad_value`: two numbers for each dim, before and after."""
     return unary("pad", x, paddings=paddings, pad_value=pad_value)
 
 
 def reverse(x: Value, axis: int | Sequence[int]) -> Value:
-    """x from last to first along these dims."""
+    """x reversed along these dims."""
     return unary("reverse", x, axis=[axis] if isinstance(axis, int) else axis)
 
 
 def cumsum(x: Value, *, axis: int | None = None, exclusive: bool | None = None, reverse: bool | None = None) -> Value:
-    """Sums along `axis` up to each element, or (`exclusive`) to the one before; `reverse` adds from the end."""
+    """Running sums along `axis`, or, with `exclusive`, without the element itself; `reverse` sums from the end."""
     given = (("axis", axis), ("exclusive", exclusive), ("reverse", reverse))
     return unary("cumsum", x, **{name: value for name, value in given if value is not None})
 
@@ -108,10 +109,10 @@ def size(x: Value) -> Value:
 
 
 def zeros_like(x: Value) -> Value:
-    """Zeros, as many as x has elements."""
+    """Zeros with the dims of x."""
     return layer("fill_zeros_like", {"X": x}, x.dtype, key="zeros_like").stopped()
 
 
 def ones_like(x: Value) -> Value:
-    """Ones, as many as x has elements."""
+    """Ones with the dims of x."""
     return layer("fill_any_like", {"X": x}, x.dtype, {"value": 1.0}, key="ones_like")

@@ -1,4 +1,4 @@
-"""Layers that label sequences: chains of labels, and labels without alignment."""
+"""Layers for sequence labelling: conditional random fields, connectionist temporal classification, edit distance."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pstranspile.layers.parameters import Attr, attr_of, create_parameter
 
 
 def linear_chain_crf(x: Value, label: Value, *, param_attr: Attr = None, length: Value | None = None) -> Value:
-    """What a linear chain conditional random field costs the labels of each sequence, given the scores x.
+    """The negative log-likelihood of the labels of each sequence under a linear-chain CRF with the scores x.
 
-    Its parameter, two rows for the ends and one for each label, holds the scores of transitions. x and the label
-    are ragged, or padded, with the `length` of each sequence.
+    Its parameter holds the transition scores: two rows for the ends and one for each label. x and the label are ragged,
+    or padded, with the `length` of each sequence.
     """
     draft = x.draft
     minted = draft.names.mint("linear_chain_crf")
@@ -28,9 +28,9 @@ def linear_chain_crf(x: Value, label: Value, *, param_attr: Attr = None, length:
 
 
 def crf_decoding(x: Value, param_attr: Attr, *, label: Value | None = None, length: Value | None = None) -> Value:
-    """The most likely labels given the scores x and the transitions that `param_attr` names, i64.
+    """The most likely labels for the scores x and the transitions in the parameter that `param_attr` names, i64.
 
-    With a `label`, whether each of them is right. Raises ValueError when no parameter has that name.
+    With a `label`, whether each predicted label is right. Raises ValueError if no parameter has that name.
     """
     draft = x.draft
     attr = attr_of(param_attr)
@@ -52,7 +52,7 @@ def warpctc(
     input_length: Value | None = None,
     label_length: Value | None = None,
 ) -> Value:
-    """The loss of connectionist temporal classification: of labels that are not aligned with the rows of x.
+    """The loss of connectionist temporal classification, for labels without an alignment to the rows of x.
 
     Both are ragged, or padded, with both lengths.
     """
@@ -72,7 +72,7 @@ def edit_distance(
     input_length: Value | None = None,
     label_length: Value | None = None,
 ) -> tuple[Value, Value]:
-    """How many insertions, deletions and replacements lead from x to the label, and the number of sequences."""
+    """The number of insertions, deletions and replacements from x to the label, and the number of sequences."""
     name = x.draft.names.mint("edit_distance")
     if ignored_tokens:
         tokens = {"tokens": ignored_tokens}

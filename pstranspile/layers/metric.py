@@ -1,4 +1,4 @@
-"""Metrics: how good predictions are."""
+"""Layers that compute metrics of predictions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pstranspile.layers.draft import Value
 
 
 def top_k(x: Value, k: int) -> tuple[Value, Value]:
-    """The k largest elements of each row, and where they are."""
+    """The k largest elements of each row, and their indices."""
     values, indices = layer_outputs("top_k", {"X": x}, {"Out": x.dtype, "Indices": DType.INT64}, {"k": k})
     return values.stopped(), indices.stopped()
 
@@ -26,7 +26,7 @@ def accuracy(x: Value, label: Value, *, k: int = 1) -> Value:
 
 
 def arg_max(x: Value, *, axis: int = 0) -> Value:
-    """Where the largest element along `axis` is, i64."""
+    """The index of the largest element along `axis`, i64."""
     return layer("arg_max", {"X": x}, DType.INT64, {"axis": axis}).stopped()
 
 
@@ -38,7 +38,7 @@ class Auc(NamedTuple):
 
 
 def auc(x: Value, label: Value, *, curve: str = "ROC", num_thresholds: int = 2**12 - 1, slide_steps: int = 1) -> Auc:
-    """The area under the ROC curve of the last column of x, from counts kept in four persistable variables."""
+    """The area under the ROC curve of the last column of x, from counts in four persistable variables."""
     draft = x.draft
     minted = draft.names.mint("auc")
     total, batch = draft.temporary(minted, DType.FP64), draft.temporary(minted, DType.FP64)

@@ -1,4 +1,4 @@
-"""Lists of whole numbers of which some are known at run time only."""
+"""Lists of integers of which some are known only at run time."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pstranspile.ir.types import DType
 from pstranspile.layers.draft import Draft, Value
 
 Numbers: TypeAlias = Sequence["int | Value"] | Value
-"""Whole numbers, each known now or a value [1]; or one value that holds all of them."""
+"""Integers, each a number or a value [1]; or one value that holds all of them."""
 
 
 class Mixed(NamedTuple):
-    """Numbers as an op takes them."""
+    """Numbers in the form that an op takes."""
 
     known: list[int] | None
     """The attribute, -1 for what is known at run time only; None where one value holds all."""
@@ -23,18 +23,18 @@ class Mixed(NamedTuple):
     """A value for each number, if any of them is known at run time only."""
 
     def unknown(self, count: int) -> list[bool]:
-        """For each of `count` numbers whether it is known at run time only."""
+        """For each of `count` numbers whether it is known only at run time."""
         return [True] * count if self.known is None else [bool(self.elements) and number == -1 for number in self.known]
 
     def inputs(self, whole: str, elements: str) -> dict[str, Value | Sequence[Value]]:
-        """What is read at run time, in the slots of these names."""
+        """The inputs that are read at run time, in the slots of these names."""
         if self.whole is not None:
             return {whole: self.whole}
         return {elements: self.elements} if self.elements else {}
 
 
 def mixed(numbers: Numbers, constant: Callable[[int], Value]) -> Mixed:
-    """The numbers as an op takes them; values get no gradient. `constant` makes a value [1] of a number."""
+    """The numbers in the form that an op takes. Values get no gradient. `constant` converts a number to a value [1]."""
     if isinstance(numbers, Value):
         return Mixed(None, numbers.stopped(), [])
     known = [-1 if isinstance(number, Value) else int(number) for number in numbers]
@@ -44,7 +44,7 @@ def mixed(numbers: Numbers, constant: Callable[[int], Value]) -> Mixed:
 
 
 def constants_of(draft: Draft, layer: str = "", dtype: DType = DType.INT32) -> Callable[[int], Value]:
-    """Makes values [1], called after a layer, or after the op that fills them."""
+    """A function that creates values [1], named after a layer, or after the op that fills them."""
 
     def constant(number: int) -> Value:
         own = draft.names.mint("fill_constant")

@@ -1,4 +1,4 @@
-"""Names as Fluid mints them: counters for variables, a tree of scopes for ops."""
+"""Fluid's generated names: counters for variables, and a tree of scopes for ops."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Names:
         return f"{key}_{number}"
 
     def copy(self) -> dict[str, int]:
-        """The counters as they are now, for `restore`."""
+        """The state of the counters, for `restore`."""
         return dict(self._next)
 
     def restore(self, counters: dict[str, int]) -> None:
-        """Makes the counters again what they were."""
+        """Sets the counters back to an earlier state."""
         self._next = dict(counters)
 
     def skip(self, name: str) -> None:
-        """Takes note of a name that is in use, and of the layer's name in front of its first dot.
+        """Marks a name as used, and the layer's name before its first dot.
 
         `fc_0.w_1` uses up `fc_0` and `fc_0.w_0`, so that the next ones are `fc_1` and `fc_0.w_2`.
         """
@@ -55,7 +55,7 @@ class Scopes:
 
     @contextmanager
     def inside(self, name: str) -> Generator[None]:
-        """Enters a scope for the block; ops made in it carry `/name/` as `op_namescope`."""
+        """Enters a scope for the context; ops created in it have `/name/` as `op_namescope`."""
         before, key = self.path, self.path + name
         count = self._children.get(key, 0)
         self._children[key] = count + 1
@@ -75,7 +75,7 @@ class Scopes:
             self.device = before
 
     def skip(self, path: str) -> None:
-        """Takes note of a scope's path that is in use."""
+        """Marks a scope's path as used."""
         parts = path.strip("/").split("/")
         for depth, part in enumerate(parts):
             if not part:

@@ -14,15 +14,15 @@ from pstranspile.layers.initializers import Constant, Initializer, Xavier
 from pstranspile.layers.weight_norm import length_dims, normalised, start_length
 
 Element: TypeAlias = DType | str
-"""An element type, or its text: `f32`, `i64`, ..."""
+"""A dtype, or its text: `f32`, `i64`, ..."""
 
 
 @dataclass(frozen=True)
 class ParamAttr:
-    """What a layer's parameter shall be like; two layers with the same `name` share it.
+    """The attributes of a layer's parameter. Layers with the same `name` share it.
 
-    `regularizer` is one of `pstranspile.autodiff` (or its text), `learning_rate` a factor on the optimizer's; without
-    `averaged`, averages of parameters leave it out.
+    `regularizer` is one of `pstranspile.autodiff` (or its text), `learning_rate` a factor of the optimizer's rate.
+    Without `averaged`, averages of parameters leave it out.
     """
 
     name: str | None = None
@@ -35,17 +35,17 @@ class ParamAttr:
 
 @dataclass(frozen=True)
 class WeightNorm(ParamAttr):
-    """A parameter by its directions and its lengths along `dim` (None: one for all), `<name>_v` and `<name>_g`."""
+    """A parameter given by its direction and its length along `dim` (None: one for all), `<name>_v` and `<name>_g`."""
 
     dim: int | None = None
 
 
 Attr: TypeAlias = "ParamAttr | str | bool | None"
-"""A parameter's attributes, its name alone, None or True for the defaults, False for no parameter."""
+"""A parameter's attributes, only its name, None or True for the defaults, or False for no parameter."""
 
 
 def attr_of(given: Attr) -> ParamAttr | None:
-    """The attributes that `given` stands for, None for no parameter."""
+    """The attributes for `given`, None for no parameter."""
     if given is False:
         return None
     if isinstance(given, str):
@@ -63,9 +63,9 @@ def create_parameter(
     is_bias: bool = False,
     default: Initializer | None = None,
 ) -> Value:
-    """The parameter `<layer>.w_<n>` (`b` for a bias), or the one that `given` names.
+    """The parameter `<layer>.w_<n>` (`b` for a bias), or the one named by `given`.
 
-    It starts as its attributes say, else as `default`, else with zeros (bias) or Xavier. Raises ValueError when
+    It is initialised by its attributes, else by `default`, else with zeros (bias) or Xavier. Raises ValueError when
     `given` is False, or when a shared parameter has other dims.
     """
     attr = attr_of(given)
@@ -80,7 +80,7 @@ def create_parameter(
 
 
 def _normalised(draft: Draft, layer: str, attr: WeightNorm, tensor: TensorType) -> Value:
-    """The weight that its directions and lengths give; a shared one is computed anew from the same two."""
+    """The weight computed from its direction and length. A shared one is computed again from the same two."""
     dim = None if attr.dim is None else attr.dim % len(tensor.shape)
     lengths = tensor._replace(shape=length_dims(tensor.shape, dim))
     first = f"{attr.name}_g" not in draft.startup.vars
@@ -92,7 +92,7 @@ def _normalised(draft: Draft, layer: str, attr: WeightNorm, tensor: TensorType) 
 
 
 def _declared(draft: Draft, attr: ParamAttr, name: str, tensor: TensorType, start: Initializer | None) -> Value:
-    """The parameter in both programs, or the one that is there already. Raises ValueError if that has other dims."""
+    """The parameter in both programs, or an existing one. Raises ValueError if that has other dims."""
     known = draft.blocks[0].vars.get(name)
     if known is not None and known.tensor != tensor:
         raise ValueError(f"parameter %{name} is shared, with the dims {list(known.shape)} and {list(tensor.shape)}")
@@ -112,7 +112,7 @@ def _declared(draft: Draft, attr: ParamAttr, name: str, tensor: TensorType, star
 
 
 def create_global_var(draft: Draft, name: str, shape: Iterable[int], value: float, dtype: Element = "f32") -> Value:
-    """A persistable variable that is no parameter, filled with `value` by the startup program."""
+    """A persistable variable, not a parameter, that the startup program fills with `value`."""
 
     draft.names.mint("global_var")
     return global_var(draft, name, tuple(shape), element_type(dtype), value)
@@ -127,7 +127,7 @@ def data(
     lod_level: int = 0,
     check_feed: bool = False,
 ) -> Value:
-    """A variable that is fed, with these dims (-1: known at run time). It gets no gradient."""
+    """A variable that is fed, with these dims (-1: known only at run time). It gets no gradient."""
     draft.stop_gradient.add(name)
     tensor = TensorType(element_type(dtype), tuple(shape), lod_level)
     return draft.declare(Var(name, tensor=tensor, need_check_feed=check_feed), 0)

@@ -1,4 +1,4 @@
-"""Tensors of random numbers, drawn anew in every run."""
+"""Layers that give random tensors, drawn again in every run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pstranspile.layers.parameters import Element
 def uniform_random(
     draft: Draft, shape: Numbers, *, dtype: Element = "f32", low: float = -1.0, high: float = 1.0, seed: int = 0
 ) -> Value:
-    """A tensor of dims `shape`, uniform in [low, high). A seed of 0 takes the program's."""
+    """A tensor of dims `shape`, uniform in [low, high). A seed of 0 means the program's seed."""
     return _drawn(draft, "uniform_random", shape, {"min": low, "max": high, "seed": seed}, dtype)
 
 
@@ -26,7 +26,7 @@ def gaussian_random(
     seed: int = 0,
     dtype: Element = "f32",
 ) -> Value:
-    """A tensor of dims `shape`, normal with this mean and standard deviation. A seed of 0 takes the program's."""
+    """A tensor of dims `shape`, normal with this mean and standard deviation. A seed of 0 means the program's seed."""
     attrs = {"mean": mean, "std": std, "seed": seed, "dtype": element_type(dtype)}
     return _drawn(draft, "gaussian_random", shape, attrs, dtype)
 

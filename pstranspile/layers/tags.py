@@ -1,4 +1,4 @@
-"""Instances chosen by their tags."""
+"""Selection of instances by their tags."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pstranspile.layers.draft import Value
 
 
 class Tagged(NamedTuple):
-    """The instances that were kept, and a weight for the loss of each, f32[instances, 1]: 0 where none was."""
+    """The selected instances, and a weight of each for the loss, f32[instances, 1]: 0 if none was selected."""
 
     instances: Value
     loss_weight: Value

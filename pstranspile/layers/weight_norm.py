@@ -1,4 +1,4 @@
-"""Weight normalisation: a parameter as a direction and a length, each trained by itself."""
+"""Weight normalisation: a parameter given by a direction and a length, which are trained separately."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pstranspile.layers.draft import Draft, Value
 
 
 class _Norm:
-    """The ops of a norm, made in the main program or in the startup program."""
+    """Creates the ops of a norm, in the main program or in the startup program."""
 
     def __init__(self, draft: Draft, layer: str, of: Value, *, startup: bool):
         self.draft, self.layer, self.dtype, self.startup = draft, layer, of.dtype, startup
@@ -20,7 +20,7 @@ class _Norm:
         return self.draft.names.mint(f"{self.layer}.weight_norm_{what}")
 
     def op(self, op_type: str, x: str, out: str, dims: Sequence[int], **attrs: object) -> str:
-        """An op from x to `out`, which is declared with these dims if it is not yet."""
+        """Appends an op from x to `out`. `out` is declared with these dims if necessary."""
         block = self.draft.startup if self.startup else self.draft.block
         if out not in block.vars and (self.startup or self.draft.find(out) is None):
             block.vars[out] = Var(out, tensor=TensorType(self.dtype, tuple(dims)))
@@ -31,7 +31,7 @@ class _Norm:
         return out
 
     def whole(self, x: str, shape: Sequence[int], kept: Sequence[int], along: int | None, out: str = "") -> str:
-        """The norm over the dim `along` (None: over all), of dims `kept`."""
+        """The norm over the dim `along` (None: over all dims), with the dims `kept`."""
         out = out or self.name("norm")
         names = [self.name(what) for what in ("abs", "pow", "sum")]
         self.op("abs", x, names[0], shape)
@@ -41,7 +41,7 @@ class _Norm:
         return self.op("pow", names[2], out, kept, factor=0.5)
 
     def except_dim(self, x: str, shape: Sequence[int], dim: int | None, out: str = "") -> str:
-        """The norms of the slices of x along `dim`, with as many dims as x; None: the norm of x, [1]."""
+        """The norms of the slices of x along `dim`, with the rank of x; None: the norm of x, [1]."""
         out, rank = out or self.name("norm"), len(shape)
         if dim is None:
             return self.whole(x, shape, [1], None, out)
@@ -70,7 +70,9 @@ def length_dims(shape: Sequence[int], dim: int | None) -> tuple[int, ...]:
 
 
 def start_length(draft: Draft, layer: str, length: Value, direction: Value, dim: int | None) -> None:
-    """Has the startup program set the lengths to those of the directions, so that the weight starts as these do."""
+    """Initialises the lengths in the startup program with those of the directions. The weight then starts as the
+    direction.
+    """
     norm = _Norm(draft, layer, direction, startup=True)
     shape = length_dims(direction.shape, dim)
     norm.except_dim(direction.name, direction.shape, dim, length.name)

@@ -1,1 +1,1 @@
-"""Kernels of ops: control flow, files, and talking to other machines."""
+"""Kernels of ops: control flow, files, and communication."""

@@ -1,1 +1,1 @@
-"""Kernels of ops: other shapes of tensors, their parts, and new ones."""
+"""Kernels of ops: reshaping, slicing and creation of tensors."""

@@ -51,10 +51,10 @@ def _top_k_grad(X: Array, Indices: Array, Out_GRAD: Array) -> Array:
 
 @kernel("arg_max", lod="none")
 def _arg_max_values(op: Op) -> Run:
-    return places_found(op, np.argmax)
+    return places_along(op, np.argmax)
 
 
-def places_found(op: Op, find: Callable[..., Array]) -> Run:
+def places_along(op: Op, find: Callable[..., Array]) -> Run:
     """The indices along `axis` that `find` (numpy's argmax or argmin) gives, as the op's attributes ask."""
     axis, keep, number = int_attr(op, "axis"), flag(op, "keepdims"), int_attr(op, "dtype", -1)
     made = numpy_dtype(number) if number >= 0 else "int64"
@@ -68,7 +68,7 @@ def places_found(op: Op, find: Callable[..., Array]) -> Run:
 
 @kernel("arg_min", lod="none")
 def _arg_min_values(op: Op) -> Run:
-    return places_found(op, np.argmin)
+    return places_along(op, np.argmin)
 
 
 def sorting_order(x: Array, axis: int, descending: bool) -> Array:

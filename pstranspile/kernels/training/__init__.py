@@ -1,1 +1,1 @@
-"""Kernels of ops: losses, measures and updates of parameters."""
+"""Kernels of ops: losses, metrics and optimizers."""

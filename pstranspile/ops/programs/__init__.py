@@ -1,1 +1,1 @@
-"""Declarations of ops: control flow, files, and talking to other machines."""
+"""Declarations of ops: control flow, files, and communication."""

@@ -1,4 +1,4 @@
-"""Choices between branches, for a whole tensor or row by row."""
+"""Selection of branches, for a whole tensor or row by row."""
 
 from __future__ import annotations
 

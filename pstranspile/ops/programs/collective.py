@@ -1,4 +1,4 @@
-"""Talking to the other trainers."""
+"""Communication between trainers."""
 
 from __future__ import annotations
 

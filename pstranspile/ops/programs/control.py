@@ -1,4 +1,4 @@
-"""Ops that run a block, or run it again and again."""
+"""Ops that run a block once or in a loop."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ declare_gradient(
 
 
 def gradient_block(wanted: Wanted) -> GradientBlock:
-    """The gradient block, which must have come with what is wanted."""
+    """The gradient block in `wanted`, which must be set."""
     assert wanted.block is not None, "the gradient of an op with a sub-block needs its gradient block"
     return wanted.block
 
 
 def _outer_gradients(op: Op, block: GradientBlock) -> tuple[str, ...]:
-    """Gradients that the steps of a loop take from outside: those no step makes and no block declares."""
+    """The gradients that the steps of a loop read from outside: no step writes them and no block declares them."""
     known = {*op.inputs.get("X", ()), *op.outputs.get("Out", ())}
     result: dict[str, None] = {}
     for step in block.ops:

@@ -1,4 +1,4 @@
-"""Functions of the process that made a program, which a program does not hold."""
+"""Calls of Python functions of the process that made a program; the program does not contain them."""
 
 from __future__ import annotations
 

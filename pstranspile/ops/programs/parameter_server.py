@@ -1,4 +1,4 @@
-"""Talking to parameter servers."""
+"""Communication with parameter servers."""
 
 from __future__ import annotations
 

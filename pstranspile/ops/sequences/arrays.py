@@ -1,4 +1,4 @@
-"""Arrays of tensors, and recurrences over ragged sequences: longest first, one step of all at a time."""
+"""Tensor arrays, and recurrences over ragged sequences, one step of all sequences at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beam search: the best continuations of every prefix, step by step, and the sentences that come out of it."""
+"""Beam search: the best continuations of every prefix, step by step, and the resulting sentences."""
 
 from __future__ import annotations
 

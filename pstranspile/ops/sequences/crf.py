@@ -1,4 +1,4 @@
-"""Linear chains of labels (conditional random fields)."""
+"""Linear-chain conditional random fields."""
 
 from __future__ import annotations
 

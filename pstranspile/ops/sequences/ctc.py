@@ -1,4 +1,4 @@
-"""Connectionist temporal classification: the loss of label sequences that frames don't tell apart."""
+"""Connectionist temporal classification: the loss of label sequences without an alignment to frames."""
 
 from __future__ import annotations
 

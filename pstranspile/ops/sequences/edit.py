@@ -1,4 +1,4 @@
-"""Ragged sequences padded, cut, turned around and taken apart."""
+"""Ragged sequences padded, cut, reversed and enumerated."""
 
 from __future__ import annotations
 

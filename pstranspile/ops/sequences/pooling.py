@@ -1,4 +1,4 @@
-"""Ragged sequences whose rows are summed up: pooled, or made shares."""
+"""Pooling and softmax of ragged sequences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ragged sequences whose rows are repeated, joined, looked at in windows, or grouped anew."""
+"""Ragged sequences expanded, concatenated, convolved and encoded."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Click-through rates.
-
-Counts in front of embeddings, statistics that are trained, hashes, instances chosen by tags.
-"""
+"""Click-through models: counts of shows and clicks, data normalisation, hashes, and filtering by tags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lookups in tables."""
+"""Embedding lookups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large tables: what makes them in start-up programs, in place of the initialisers of a table and of its states."""
+"""Large tables: their creation in startup programs, in place of the initialisers of a table and its states."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pstranspile.ops.shapes import shape_rule
 from pstranspile.ops.tensors.fill import made
 
 INITIALISERS = ("uniform_random", "gaussian_random", "truncated_gaussian_random", "fill_constant")
-"""The op types that a row of a large table can begin with."""
+"""The op types that can initialise a row of a large table."""
 
 declare(
     "large_table",

@@ -1,4 +1,4 @@
-"""Classes sampled for a loss: logits of a few, and nodes of trees of items, level by level."""
+"""Sampled classes: logits of a few classes, and nodes of a tree of items, level by level."""
 
 from __future__ import annotations
 

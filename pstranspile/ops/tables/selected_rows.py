@@ -1,4 +1,4 @@
-"""SelectedRows and ids cut up for servers and put together again."""
+"""SelectedRows and ids split among servers and merged again."""
 
 from __future__ import annotations
 

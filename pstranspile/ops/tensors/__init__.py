@@ -1,1 +1,1 @@
-"""Declarations of ops: other shapes of tensors, their parts, and new ones."""
+"""Declarations of ops: reshaping, slicing and creation of tensors."""

@@ -1,4 +1,4 @@
-"""Tensors put together, and taken apart again."""
+"""Tensors concatenated, stacked and split."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ declare_gradient("stack", "Y@GRAD -> X@GRAD*")
 
 
 def axis_of(op: Op, tensor: TensorType, rank: int = 0) -> int:
-    """The attribute `axis` as a count from 0. Raises ShapeError when there is no such dim."""
+    """The attribute `axis` as a non-negative number. Raises ShapeError if X has no such dim."""
     axis, rank = int_attr(op, "axis"), rank or len(tensor.shape)
     if not -rank <= axis < rank:
         raise ShapeError(f"axis is {axis}, but X is {describe(tensor)}", "X")
@@ -123,7 +123,7 @@ def _unbind_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
 
 
 def _partial_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
-    """The gradient of a partial op, which carries the choice of columns and no other attribute."""
+    """The gradient of a partial op, which carries only the choice of columns."""
     inputs = {"X": op.inputs["X"], "Out@GRAD": output_gradients(op, "Out")}
     attrs = {name: op.attrs[name] for name in ("start_index", "length")}
     return (bare_op(f"{op.type}_grad", inputs, {"X@GRAD": wanted.placed(op, "X")}, attrs),)

@@ -1,4 +1,4 @@
-"""Values out of nothing, copies and conversions."""
+"""Constants, copies and conversions."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ shape_rule("fill_zeros_like", "assign")(outputs_like(Out="X"))
 
 @shape_rule("fill_constant", "assign_value")
 def made(op: Op, types: Types) -> Types:
-    """Tensors of dims `shape`, which says -1 of those that come as tensors; without it, one tensor holds them all."""
+    """Tensors of dims `shape`, with -1 for dims given as tensors. Without `shape` one tensor holds all dims."""
     dims = ints_attr(op, "shape")
     if not dims and "ShapeTensor" in types:
         dims = (-1,) * max(size(one(types, "ShapeTensor").shape), 0)
@@ -79,7 +79,7 @@ def made(op: Op, types: Types) -> Types:
 
 @shape_rule("fill_constant_batch_size_like")
 def made_like(op: Op, types: Types) -> Types:
-    """Tensors of dims `shape`, but for one dim that is that of Input (with LoD: the number of sequences)."""
+    """Tensors of dims `shape`, with one dim taken from Input (with LoD: the number of sequences)."""
     like = one(types, "Input")
     dims = list(ints_attr(op, "shape"))
     source, target = int_attr(op, "input_dim_idx"), int_attr(op, "output_dim_idx")

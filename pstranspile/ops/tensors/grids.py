@@ -66,7 +66,7 @@ def _diag(_op: Op, types: Types) -> Types:
 
 
 def diagonal_dims(op: Op, rank: int) -> tuple[int, int] | None:
-    """The dims of the matrices that diag_embed makes, counted from 0; None where there are no such two."""
+    """The dims of the matrices of diag_embed, as non-negative numbers; None if they are not two dims."""
     dims = int_attr(op, "dim1", -2), int_attr(op, "dim2", -1)
     if not all(-rank <= dim < rank for dim in dims) or dims[0] % rank == dims[1] % rank:
         return None
@@ -74,7 +74,7 @@ def diagonal_dims(op: Op, rank: int) -> tuple[int, int] | None:
 
 
 def no_diagonal_dims(op: Op, rank: int) -> str:
-    """What is wrong with the dims of an op of which `diagonal_dims` gives None."""
+    """The error message for an op for which `diagonal_dims` gives None."""
     return f"dim1 {int_attr(op, 'dim1', -2)} and dim2 {int_attr(op, 'dim2', -1)} are not two of {rank} dims"
 
 

@@ -1,4 +1,4 @@
-"""Elements and rows chosen by index, or put there."""
+"""Elements and rows gathered and scattered by index."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ declare(
 
 
 def _picked(x: TensorType, index: TensorType) -> tuple[int, ...]:
-    """The dims of what the positions in `index` pick from x. Raises ShapeError if they have too many numbers."""
+    """The dims of the slices of x at the positions in `index`. Raises ShapeError if a position has too many numbers."""
     depth = index.shape[-1]
     if len(index.shape) < 2:
         raise ShapeError(f"Index is {describe(index)}, it must have at least two dims", "Index")

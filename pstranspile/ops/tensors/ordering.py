@@ -1,4 +1,4 @@
-"""Elements in order: sorted, the largest, without repeats."""
+"""Sorting, top-k and unique elements."""
 
 from __future__ import annotations
 

@@ -10,14 +10,14 @@ from pstranspile.ops.schema import INTS, declare, declare_gradient, ints
 from pstranspile.ops.shapes import Dims, ShapeError, Types, describe, disagree, given, one, shape_rule
 
 Padding: TypeAlias = "list[tuple[int, int]]"
-"""How many elements to put before and after each dim."""
+"""The number of elements before and after each dim."""
 
 
 # Shape rules
 
 
 def pairs(paddings: Dims) -> Padding:
-    """How many elements to put before and after each dim, of numbers in a row."""
+    """A flat list of numbers as pairs, before and after each dim."""
     return list(zip(paddings[::2], paddings[1::2], strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Random numbers, and what is chosen by them."""
+"""Random tensors, dropout, shuffling and random crops."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ shape_rule("gaussian_random", "truncated_gaussian_random")(made)
 def _uniform_random(op: Op, types: Types) -> Types:
     if "ShapeTensorList" not in types:
         return made(op, types)
-    unknown = (-1,) * len(types["ShapeTensorList"])  # Fluid says of no dim what it is
+    unknown = (-1,) * len(types["ShapeTensorList"])  # Fluid declares no dims
     return {"Out": (TensorType(dtype_attr(op), unknown),)}
 
 

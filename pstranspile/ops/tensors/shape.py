@@ -1,4 +1,4 @@
-"""Other shapes of the same elements. XShape holds the shape of X after a leading 0, and no data."""
+"""Changes of shape. XShape holds the shape of X after a leading 0, and no data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pstranspile.ops.schema import INTS, declare, declare_gradient, ints
 from pstranspile.ops.shapes import ShapeError, Types, describe, given, one, shape_rule, size
 
 MOST_DIMS = 9
-"""Dims of a tensor of Fluid at most."""
+"""The largest rank of a tensor in Fluid."""
 
 declare(
     "reshape",
@@ -65,7 +65,7 @@ def _reshaped(x: TensorType, dims: tuple[int, ...]) -> Types:
 
 
 def _listed(types: Types) -> int:
-    """How many dims the variable in the slot Shape lists, 0 where that can't be told."""
+    """The number of dims in the variable of the slot Shape; 0 if it is not known."""
     shape = next((type_.shape for type_ in types.get("Shape", ()) if type_ is not None), ())
     return max(shape[0], 0) if len(shape) == 1 and shape[0] <= MOST_DIMS else 0
 

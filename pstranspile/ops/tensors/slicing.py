@@ -1,4 +1,4 @@
-"""Tensors cut along dims, repeated, turned around and shifted."""
+"""Tensors sliced, repeated, reversed and rolled."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _reverse_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
 # Shapes
 
 BOUNDS = (("starts", "StartsTensor"), ("ends", "EndsTensor"), ("strides", "StridesTensor"))
-"""The attributes that say what a strided_slice takes, and the slots that may give them as tensors."""
+"""The bounds of a strided_slice: attributes, and the slots that may give them as tensors."""
 
 
 def span(axis: int, dim: int, start: int, end: int, step: int) -> tuple[int, int]:

@@ -1,1 +1,1 @@
-"""Declarations of ops: losses, measures and updates of parameters."""
+"""Declarations of ops: losses, metrics and optimizers."""

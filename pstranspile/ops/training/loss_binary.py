@@ -1,4 +1,4 @@
-"""Losses of single elements: against a binary label, or of the order of two scores."""
+"""Losses of single elements: against a binary label, or by the order of two scores."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ shape_rule("margin_rank_loss_grad")(results_like("Label", "X1@GRAD X2@GRAD"))
 
 
 def _one_each(scores: Dims, labels: Dims) -> bool:
-    """Whether dims are alike, or both those of one number for each row: [rows] or [rows, 1]."""
+    """Whether dims are alike, or both are one number for each row: [rows] or [rows, 1]."""
     if len(scores) == len(labels):
         return fits(scores, labels)
     return {len(scores), len(labels)} == {1, 2} and fits((*scores, 1)[:2], (*labels, 1)[:2])

@@ -1,4 +1,4 @@
-"""Measures of how good predictions are."""
+"""Metrics of predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Updates of parameters."""
+"""Optimizers with one learning rate, and running sums of parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Updates of parameters with a rate for each element, from averages of its gradients."""
+"""Optimizers with a learning rate for each element, from averages of its gradients."""
 
 from __future__ import annotations
 

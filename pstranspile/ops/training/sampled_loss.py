@@ -1,4 +1,4 @@
-"""Losses that look at few classes of many."""
+"""Losses over a few of many classes."""
 
 from __future__ import annotations
 
