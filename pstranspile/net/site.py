@@ -1,8 +1,8 @@
 """One process's part of a cluster: its own machines, and stand-ins for all others whose inboxes go out as frames.
 
-The machines are those of the simulation, and so is the scheduler that runs them. A machine of another process is there
-as well, but when its turn comes, what others have posted to it is sent in one frame. A frame that comes in puts its
-messages into the inboxes of the process's own machines. So everything that a machine posts before it has to wait goes
+The machines are those of the simulation, and so is the scheduler that runs them. A machine of another process has a
+stand-in: on its turn, all messages that others have posted to it are sent in one frame. A frame that comes in puts its
+messages into the inboxes of the process's own machines. So all messages that a machine posts before it has to wait go
 out at once: one round trip per step and pair of processes.
 """
 

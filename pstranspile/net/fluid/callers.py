@@ -1,8 +1,8 @@
 """Which trainer of Fluid makes a call. Most calls bring its number; barriers and lookups of rows don't.
 
-A trainer makes all its calls on one connection, so the connection tells who it is. Where nothing has told that yet, it
-is one of those who may make such a call now. If several may, they are at the same place of their programs, and which of
-them is which does not matter: the numbers that they are told apart by here need not be their own.
+A trainer makes all its calls on one connection, so the connection identifies it. Before the first call with a number,
+the caller is one of the trainers that may make such a call now. If several may, they are at the same place of their
+programs, and it does not matter which is which: the numbers used for them here need not be their own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Checkpoints that servers of Fluid's trainers leave: every server writes its part, the last one puts them together.
 
-Fluid's trainers don't meet, and tell nobody what they keep. In synchronous training the parts are those of servers
-that have made as many updates. In other modes a server writes its part once all trainers have done so many steps: the
-gradients of those are in it, and more of trainers that are ahead.
+Fluid's trainers don't meet, and don't report what they keep. In synchronous training the parts are those of servers
+that have made as many updates. In other modes a server writes its part once all trainers have done so many steps: it
+contains the gradients of those, and some later ones of trainers that are ahead.
 
 The parts lie in a folder that all servers see, until a checkpoint has been made of them.
 """

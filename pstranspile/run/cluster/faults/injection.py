@@ -145,8 +145,8 @@ class Injector:
             return
 
     def next_step(self) -> int:
-        """The first step that no server has begun to serve. If no trainer is there, the first that none has begun:
-        what they sent last may still be under way.
+        """The first step that no server has begun to serve. If no trainer runs, the first step that none has begun:
+        messages of the last one may still be under way.
         """
         done = max(server.updates for server in self.cluster.servers)
         all_gone = all(trainer.gone for trainer in self.cluster.trainers)
