@@ -86,7 +86,7 @@ def _lines(ops: Sequence[Op]) -> list[str]:
 
 
 def programs_data(job: ExplainedJob, source: Module | None) -> dict[str, Any]:
-    """Texts, ops, and the machines; the first machine is the source, of which layers and places in files are told."""
+    """Texts, ops, and the machines; the first machine is the source, with its layers and places in files."""
     writer = _Writer()
     programs = source.programs if source else _reconstructed(job)
     sources = _numbered("", programs)
@@ -169,7 +169,7 @@ def _peers(
 
 
 def _reconstructed(job: ExplainedJob) -> dict[str, Program]:
-    """The source as far as the machines' ops tell of it: every op that one comes from, by its place.
+    """The source as far as it follows from the machines' ops: every op that one comes from, by its place.
 
     An op that a rule changed has the text that it had. Places from which no op comes are filled with an op `?`.
     """
