@@ -53,9 +53,9 @@ def _check_trainer(
         yield from _check_tick(trainer, op, held, pushed)
     for server in cluster.servers.values():
         for name in server.awaited:
-            mine, theirs = main.vars.get(name), server.vars.get(name)
-            if not same_type(mine, theirs):
-                message = f"%{name} is {described(mine)} here, {described(theirs)} on {server.role.name}"
+            own, other = main.vars.get(name), server.vars.get(name)
+            if not same_type(own, other):
+                message = f"%{name} is {described(own)} here, {described(other)} on {server.role.name}"
                 yield finding("link-geo", role, tick, message, name)
 
 

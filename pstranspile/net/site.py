@@ -114,7 +114,7 @@ class Site(Greeting):
     def waiting(self) -> list[Waiting]:
         """What the machines of this process wait for."""
         machines = [self.cluster.machines[name] for name in sorted(self.own)]
-        return [found for machine in machines if (found := machine.waiting()) is not None]
+        return [entry for machine in machines if (entry := machine.waiting()) is not None]
 
     def now(self) -> float:
         """The time, in seconds from some moment."""

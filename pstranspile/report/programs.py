@@ -160,12 +160,12 @@ def _peers(
     peers = peers_of(job)
     places = {name: number for number, name in enumerate(numbered, 1)}
     for number, (place, _) in enumerate(numbered[machine].ops):
-        found = dict.fromkeys(islice(peers.places(place), MOST_PEERS + 1))
+        shown = dict.fromkeys(islice(peers.places(place), MOST_PEERS + 1))
         flat: list[int] = []
-        for relation, there in list(found)[:MOST_PEERS]:
+        for relation, there in list(shown)[:MOST_PEERS]:
             flat += (texts.number(relation), places[there.machine], numbered[there.machine].of(there))
         if flat:
-            yield str(number), flat if len(found) <= MOST_PEERS else [*flat, -1]
+            yield str(number), flat if len(shown) <= MOST_PEERS else [*flat, -1]
 
 
 def _reconstructed(job: ExplainedJob) -> dict[str, Program]:

@@ -128,18 +128,18 @@ class ServerCheckpoints:
 
 def put_together(plan: CheckpointPlan, work: Path, seed: int | None) -> None:
     """Makes a checkpoint of the latest parts that all servers have written, if there is one. Raises DiagnosticError."""
-    found: dict[tuple[bool, int], dict[str, Path]] = {}
+    parts_of_step: dict[tuple[bool, int], dict[str, Path]] = {}
     step_of: dict[Path, int] = {}
     for name in sorted(os.listdir(work)):
         match = _PART.fullmatch(name)
         if match:
             path, step = work / name, int(match[3])
             step_of[path] = step
-            found.setdefault((bool(match[2]), 0 if match[2] else step), {})[match[1]] = path
-    whole = [key for key, files in found.items() if set(plan.layout.machines) <= files.keys()]
+            parts_of_step.setdefault((bool(match[2]), 0 if match[2] else step), {})[match[1]] = path
+    whole = [key for key, files in parts_of_step.items() if set(plan.layout.machines) <= files.keys()]
     if not whole:
         return
-    files = found[max(whole)]
+    files = parts_of_step[max(whole)]
     step = max(step_of[path] for path in files.values())
     parts = {role: read_part(path, role) for role, path in files.items()}
     _save(plan, parts, step, seed)
