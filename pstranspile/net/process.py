@@ -180,10 +180,7 @@ def play_trainer(
     report: StatusPipe,
     save: Callable[[Trainer], object],
 ) -> None:
-    """Runs a trainer for so many steps, or up to its `limit` if that is lowered, and calls `save`.
-
-    Raises DiagnosticError, Refused.
-    """
+    """Runs a trainer for `steps` steps, or up to its lowered `limit`; calls `save`. Raises DiagnosticError, Refused."""
     trainer = next(trainer for trainer in cluster.trainers if trainer.name == role)
     site = Site(cluster, role, terms)
     if report.watched:
