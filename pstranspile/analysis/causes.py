@@ -1,7 +1,7 @@
 """What in a program for one machine keeps the programs of a cluster from fitting together.
 
-Asked when the link check has failed, so that a mistake in the source is told as one, and not as a fault of the
-compiler; programs that link are never looked at.
+It runs when the link check has failed, so that a mistake in the source is reported as one, and not as a fault of the
+compiler. Programs that link are not examined.
 """
 
 from __future__ import annotations
@@ -380,7 +380,7 @@ def _gradients_of_nothing(main: Program) -> Iterator[Diagnostic]:
 
 
 def _mistaken_initial_values(main: Program, startup: Program) -> Iterator[Diagnostic]:
-    """Ops of @startup that give a persistable variable of @main other dims than it has, or is said to have there."""
+    """Ops of @startup that give a persistable variable of @main other dims than @main declares or writes."""
     for op in startup.main_block.ops:
         dims = op.attrs.get("shape")
         for name in op.output_names:

@@ -10,8 +10,8 @@ from pstranspile.ir.types import DType
 def declared_alike(module: Module) -> Module:
     """The module with the same element type for a persistable variable in all programs; itself where that is so.
 
-    What @main says counts, unless it is `bool`, with which Fluid declares what it knows nothing of: a variable holds
-    what is written to it, so programs with other declarations run, but programs made of several need one.
+    The declaration in @main counts, unless it is `bool`, which Fluid writes for an unknown type. A variable holds what
+    is written to it, so programs with other declarations run, but programs made of several need one.
     """
     main = module.programs[MAIN]
     known = main.main_block.vars if main.blocks else EMPTY

@@ -1,7 +1,7 @@
 """Large tables: a module whose tables, as the job names them, begin without rows.
 
-The initialiser of such a table becomes a `large_table` with the same numbers. Those of what its optimizer keeps for
-each row become `large_table_state`s beside it, and its lookups are marked to be made on the servers.
+The initialiser of such a table becomes a `large_table` with the same numbers. The initialisers of its optimizer's state
+become `large_table_state`s next to it, and its lookups are marked to be made on the servers.
 """
 
 from __future__ import annotations

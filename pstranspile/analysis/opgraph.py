@@ -20,7 +20,7 @@ else:
 def op_graph(program: Program, indices: Iterable[int]) -> OpGraph:
     """The graph of these ops of block 0 (indices ascending), sub-blocks included in the op that owns them.
 
-    An edge a -> b with attribute `var` says that b reads the value of `var` that a wrote, or overwrites it
+    An edge a -> b with attribute `var` means that b reads the value of `var` that a wrote, or overwrites it
     (`overwrites=True`). Only the latest writer before b counts, so in-place updates order correctly.
     Node attribute `inputs`: the variables that the op reads and no earlier op of the graph wrote.
     """

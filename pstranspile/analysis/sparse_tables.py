@@ -163,7 +163,7 @@ class _Places:
         """One table's lookups, as few as their kinds, their paddings and their order allow.
 
         As in the covering of intervals by points: a lookup joins the group whose first use is the last one before its
-        own, if its ids are there by then.
+        own, if its ids exist by then.
         """
         alike: dict[tuple[object, ...], list[_Window]] = {}
         for lookup in lookups:

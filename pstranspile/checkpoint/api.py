@@ -33,10 +33,10 @@ _STEP = re.compile(r"step_([0-9]{8,})")
 class Resumed(NamedTuple):
     """Where a job that was loaded goes on.
 
-    `step` steps were done; `steps` says how many each machine had run, which its random numbers depend on, and `seed`
-    what seed it was run with (None: the program's own). `kept` names variables that are not in the checkpoint and
-    keep the values they had: only such as the source program does not keep. `memory` is what machines kept beside their
-    variables, by role name. `dealing` says how rows of data were dealt until then, if any were.
+    `step` steps were done; `steps` is how many each machine had run, which its random numbers depend on, and `seed`
+    the seed it was run with (None: the program's own). `kept` names variables that are not in the checkpoint and keep
+    their values: only variables that the source program does not keep. `memory` is what machines kept outside of
+    variables, by role name. `dealing` is how rows of data were dealt until then, if any were.
     """
 
     step: int
@@ -184,7 +184,7 @@ def newest(folder: str | os.PathLike[str]) -> Path:
 def forget_older(folder: str | os.PathLike[str], keep: int) -> None:
     """Removes all but the `keep` latest numbered checkpoints of a folder. What is no checkpoint stays.
 
-    One that is removed loses its name first, so that none is there in part if the process is killed.
+    A checkpoint loses its name before it is removed, so that no partial one remains if the process is killed.
     """
     place = Path(folder)
     numbered = sorted((int(match[1]), name) for name in os.listdir(place) if (match := _STEP.fullmatch(name)))

@@ -49,7 +49,7 @@ def _refuse(folder: Path, reason: str) -> NoReturn:
 
 
 class NewFolder:
-    """A folder being written beside the one that it will be. Leaving the context without `publish` removes it.
+    """A folder being written next to its final place. Leaving the context without `publish` removes it.
 
     Every file and folder is on disk (fsync) before the folder gets its name.
     """

@@ -56,7 +56,7 @@ def memory_file(machine: str, name: str) -> str:
 
 
 def require_names(files: Iterable[str], variables: Iterable[str], place: str) -> None:
-    """Raises DiagnosticError unless all files can lie beside each other, and no variable's file is one of ours."""
+    """Raises DiagnosticError unless one folder can hold all files, and no variable's file has a reserved name."""
     findings: list[Diagnostic] = []
     taken: set[str] = set()
     folders: set[str] = set()

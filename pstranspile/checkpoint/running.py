@@ -37,7 +37,7 @@ from pstranspile.run.row_source import Dealing
 
 @runtime_checkable
 class Remembers(Protocol):
-    """A communicator that keeps something beside its trainer's variables (geo-SGD: what was exchanged last)."""
+    """A communicator that keeps values besides its trainer's variables (geo-SGD: the last exchanged ones)."""
 
     def memory(self) -> Mapping[str, Any]:
         """What it keeps, as arrays by name."""

@@ -1,6 +1,6 @@
-"""Checkpoints of the servers of a job alone: where trainers don't tell what they keep, or make it anew.
+"""Checkpoints of a job's servers only: where trainers don't report what they keep, or make it anew.
 
-They are those of whole jobs, without what nobody but trainers holds.
+They are like those of whole jobs, without the variables that only trainers hold.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def require_fits(layout: Layout, roles: Mapping[str, Role], folder: str) -> None
 def save_servers(layout: Layout, scopes: Scopes, folder: str | os.PathLike[str], at: Progress) -> Manifest:
     """Writes what the servers hold to a folder, which appears whole or not at all. Raises DiagnosticError.
 
-    `layout` is that of servers, `scopes` are theirs.
+    `layout` is that of the servers, `scopes` are the servers' scopes.
     """
     return write_checkpoint(folder, layout, gather(layout, scopes), "files", at)
 

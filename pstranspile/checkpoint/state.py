@@ -25,7 +25,7 @@ Scopes: TypeAlias = Mapping[str, MutableMapping[str, Value]]
 
 
 Memory: TypeAlias = Mapping[str, Mapping[str, Array]]
-"""What machines keep beside their variables: arrays by name, by role name."""
+"""What machines keep besides their variables: arrays by name, by role name."""
 
 
 class Copy(NamedTuple):
@@ -64,7 +64,7 @@ class State:
 
 
 def gather(layout: Layout, scopes: Scopes) -> State:
-    """The state of a running job. Raises DiagnosticError for every variable without a value or with one that is odd.
+    """The state of a running job. Raises DiagnosticError for every variable whose value is missing or does not fit.
 
     Nothing is shared with the scopes but large tables.
     """
@@ -90,7 +90,7 @@ def gather(layout: Layout, scopes: Scopes) -> State:
 
 
 def values_held(placed: Placed, scopes: Scopes) -> dict[Part, Value]:
-    """What the holders of a variable have of it, as it is there; of large tables all rows.
+    """The values that a variable's holders have of it, not copied; of large tables all rows.
 
     Raises DiagnosticError as `gather` does.
     """

@@ -50,7 +50,7 @@ LARGE = "large_table."
 """Stands before the name of a large table, where it takes the place of a machine that keeps arrays."""
 
 TENSOR, ROWS, MEMORY = "tensor", "rows", "memory"
-"""Kinds of values: a variable that is a tensor, sparse rows, and what a machine keeps beside its variables."""
+"""Kinds of values: a variable that is a tensor, sparse rows, and what a machine keeps besides its variables."""
 
 
 class Progress(NamedTuple):

@@ -291,7 +291,7 @@ def load_input(path: str, startup: str | None = None, meta: str | None = None, *
 def load_verified(options: argparse.Namespace, job: Job | None = None) -> Module:
     """The module of INPUT after the passes of `--pass`, verified before and after; its warnings are printed.
 
-    How strictly, the job says, or else the options. Raises DiagnosticError or Reported when it can't be read or has
+    The job, or else the options, set how strictly. Raises DiagnosticError or Reported when it can't be read or has
     errors.
     """
     return _verified(load_input(options.input, options.startup, options.meta), options, job)

@@ -1,4 +1,4 @@
-"""`pstranspile explain`: why an op or a variable of the compiled programs is there."""
+"""`pstranspile explain`: the origin and the reason of an op or a variable of the compiled programs."""
 
 from __future__ import annotations
 

@@ -271,12 +271,12 @@ def _supervised(
     from pstranspile.net.supervisor import Supervisor
 
     together = not any(name.startswith("pserver") for name in members)
-    alone, again = (0, restarts) if together else (restarts, 0)
+    restarts_of_one, again = (0, restarts) if together else (restarts, 0)
     while True:
         begin = kept.begin(seed) if kept is not None and kept.source else {}
         for name, member in members.items():
             member.begin = ["--begin", str(begin[name])] if begin else []
-        supervisor = Supervisor(members, restarts=alone, on_report=on_report, on_look=view.look)
+        supervisor = Supervisor(members, restarts=restarts_of_one, on_report=on_report, on_look=view.look)
         done = supervisor.run()
         if done or not again:
             return supervisor, done
@@ -321,9 +321,8 @@ def _show(
     if options.profile:
         from pstranspile.net.profile import table
 
-        profiles = {
-            role: member.reported["profile"] for role, member in members.items() if "profile" in member.reported
-        }
+        reports = {role: member.reported for role, member in members.items()}
+        profiles = {role: reported["profile"] for role, reported in reports.items() if "profile" in reported}
         print(table(profiles), end="", file=sys.stderr)
 
 
@@ -381,7 +380,6 @@ def _how(code: int) -> str:
 
 def _failed(supervisor: Supervisor) -> DiagnosticError:
     """The error of a job that did not come to its end: the machines that ended, and what the others waited for."""
-
     result: list[Diagnostic] = []
     for member, code in supervisor.failed:
         how = _how(code)

@@ -225,7 +225,7 @@ def _given(
 
 
 def _require_way(cluster: Cluster, addresses: Mapping[str, str]) -> None:
-    """Raises DiagnosticError if nothing says where trainers that talk among themselves find each other. (Nobody goes to
+    """Raises DiagnosticError if trainers that exchange values have no addresses of each other. (No trainer connects to
     the last one.)
     """
     missing = [trainer.name for trainer in cluster.trainers[:-1] if cluster.rings and trainer.name not in addresses]

@@ -69,7 +69,7 @@ class Keys:
     def __init__(self, generated: frozenset[str]) -> None:
         self._generated = generated
         self._attrs: dict[tuple[str, int], tuple[Any, ...]] = {}
-        self._kept: list[Attrs] = []  # keeps the attributes alive, so that their ids stay theirs
+        self._kept: list[Attrs] = []  # keeps the attributes alive, so that no other object gets their ids
 
     def op(self, op: Op) -> tuple[Any, ...]:
         """The key of an op."""

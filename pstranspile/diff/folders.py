@@ -43,7 +43,7 @@ def roles_in(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
 
 
 def load_role(paths: list[Path], report: Report | None = None) -> Module:
-    """The programs of one machine, with the metadata that lies beside them. Raises DiagnosticError."""
+    """The programs of one machine, with the metadata next to them. Raises DiagnosticError."""
     first, *others = paths
     meta = first.with_name("meta.json" if first.name == _EXPORTED[0] else first.name.removesuffix(_MAIN) + _META)
     module = load(first, others[0] if others else None, meta if meta.is_file() else None, report=report)

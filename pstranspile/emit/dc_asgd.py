@@ -58,7 +58,7 @@ class Compensation:
 def first_backups(backups: Iterable[tuple[str, str]], makers: Mapping[str, Origin | None]) -> list[Op]:
     """Start-up ops that fill every trainer's backup with the parameter as it is initialised.
 
-    `makers` says where the op comes from that initialises each parameter.
+    `makers` gives the source op that initialises each parameter.
     """
     return [
         make_op("assign", {"X": [parameter]}, {"Out": [copy]}, origin=made(makers.get(parameter), FILL_BACKUP))

@@ -36,7 +36,7 @@ class Distributions:
         return result
 
     def of_trainer(self, index: int) -> Distribution | None:
-        """What the main program of a trainer carries; None in the collective modes, where Fluid says nothing."""
+        """What the main program of a trainer carries; None in the collective modes, where Fluid writes nothing."""
         plan = self.plan
         if plan.pservers:
             return self._of(plan.pservers[0], index == 0, self.fetched)

@@ -50,7 +50,7 @@ class Initialisers:
         self._cut: dict[int, Op] = {}
 
     def to_cut(self, index: int) -> Op:
-        """A start-up op of which servers will run parts: it says so in its origin."""
+        """A start-up op of which servers will run parts, as its origin states."""
         op = self._cut.get(index)
         if op is None:
             source = self.startup.main_block.ops[index]
@@ -78,7 +78,7 @@ def emit_pserver_startup(server: ServerMain, initialisers: Initialisers) -> Prog
                 for needed in chain.from_iterable(inputs.values()) if inputs else ():
                     if needed not in targets and (needed not in held or needed in cuts):
                         todo.append(needed)
-                        if needed in source.vars:  # the queue of a reader is made by who feeds it
+                        if needed in source.vars:  # the process that feeds a reader makes its queue
                             variables.setdefault(needed, source.vars[needed]._replace(location=None))
     ops: list[Op] = []
     for index in sorted(chosen):

@@ -1,7 +1,7 @@
 """The emission rules: every way in which the compiler makes an op that the source does not have.
 
-An op that a rule made carries the rule's name in its origin, beside the source op it was made for. `explain` prints
-what stands here, and docs/reference/explain.md lists it.
+An op that a rule made carries the rule's name in its origin, along with the source op it was made for. `explain` prints
+the texts of this file, and docs/reference/explain.md lists them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def made(origin: Origin | None, rule: str) -> Origin:
 def made_of_program(program: Program, rule: str, name: str = "") -> Origin:
     """The origin of an op that `rule` made for a program as a whole: its main block, where the text has it.
 
-    `name` is what the program is called; if it is not given, the first op says where it comes from.
+    `name` is the program's name; if it is not given, the origin of the first op gives it.
     """
     block = program.main_block
     first = block.ops[0].origin if block.ops else None

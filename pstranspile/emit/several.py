@@ -1,7 +1,7 @@
 """Several programs on one cluster: training programs that share parameters, and programs that only read them.
 
-Every program of a module beside the start-up program is a part of the job. One that updates parameters is compiled
-like the main one, against the same placement; the servers hold the blocks of all. One that does not stays as it is,
+Every program of a module other than the start-up program is a part of the job. A program that updates parameters is
+compiled like the main one, against the same placement; the servers hold the blocks of all. Another one stays as it is,
 but for lookups in tables that the servers keep.
 """
 
@@ -38,7 +38,7 @@ def training_names(module: Module) -> list[str]:
 
 
 def separate(module: Module) -> Module:
-    """The module with temporaries that several training programs give to the servers told apart by name.
+    """The module with unique names for the temporaries that several training programs give to the servers.
 
     A server runs the updates of all programs in one scope. So a variable that is not persistable, in the moved ops of a
     later program, gets that program's name appended if an earlier program has a variable of its name.

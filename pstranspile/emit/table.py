@@ -81,7 +81,7 @@ def table_vars(plan: Plan, table: PlannedTable, trainer: int) -> dict[str, Var]:
 def serve_table(server: ServerProgram, plan: Plan, number: int, parent: int) -> dict[str, AttrValue]:
     """The table on server `number`: blocks that update it, look rows up and save it.
 
-    Returns what listen_and_serv is told of them; the update's block is the first of the three.
+    Returns the attributes of listen_and_serv for them; the update's block is the first of the three.
     """
     table = plan.table
     assert table is not None

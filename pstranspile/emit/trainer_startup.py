@@ -18,7 +18,7 @@ _AT_ONCE: Slots = FrozenMap({"X": ()})
 
 
 class StartupTemplate:
-    """What the start-up programs of all trainers of a job share: everything but the recvs and the closing barrier.
+    """The common part of the start-up programs of all trainers of a job: all but the recvs and the closing barrier.
 
     `kept` are the source's ops that stay, `last` those after the barrier, `variables` all that is declared.
     `received` has, for each parameter that is fetched, the servers, the outputs and the origin of its recv.

@@ -10,7 +10,7 @@ from pstranspile.explain.place import Place
 class Source(NamedTuple):
     """The source op behind an op: its name (`@main^0#17`), file and line (0: none), and text, where known.
 
-    `script` is the line of the Python script that made it (`train.py:20`), empty where the program does not tell.
+    `script` is the line of the Python script that made it (`train.py:20`), empty where the program does not state it.
     """
 
     op: str
@@ -41,7 +41,7 @@ class Noted(NamedTuple):
 
 
 class OpAnswer(NamedTuple):
-    """Why an op is there. `rule` is empty for an op of the source itself; `reason` explains its place."""
+    """The origin of an op. `rule` is empty for an op of the source itself; `reason` explains its place."""
 
     place: Place
     text: str
@@ -70,7 +70,7 @@ class HeldPart(NamedTuple):
 
 
 class VariableAnswer(NamedTuple):
-    """What a variable is, where it lies, and who uses it.
+    """A variable: its declaration, its places, and its users.
 
     `about` are sentences; `whole` is the source variable that `parts` are parts of, `why_cut` the formula with its
     numbers.

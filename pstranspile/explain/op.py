@@ -11,7 +11,7 @@ from pstranspile.ir.model import STARTUP, Origin
 
 
 def explain_op(job: ExplainedJob, machine: str, op: str) -> OpAnswer:
-    """Why an op of a machine is there: `17`, `^2#0` or `@startup^0#3` (block 0 of @main where not said).
+    """Explains an op of a machine: `17`, `^2#0` or `@startup^0#3` (block 0 of @main if not given).
 
     Raises Unknown when there is no such machine or op.
     """

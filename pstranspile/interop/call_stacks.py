@@ -55,7 +55,7 @@ def stack_of(script: Location) -> Strings:
 def with_short_scripts(module: Module) -> Module:
     """The module with the absolute names of scripts shortened: from the folder that all are in, or that of packages.
 
-    Only ops of serialized programs are looked at; what a text says stays.
+    Only ops of serialized programs are changed; places that a text states stay.
     """
     files = {s.file for s in _scripts(module)}
     absolute = sorted(file for file in files if PurePosixPath(file).is_absolute() or PureWindowsPath(file).drive)

@@ -65,8 +65,8 @@ class _Decoded(NamedTuple):
 class Decoder:
     """Decodes one ProgramDesc; keeps the caches that make equal parts one value.
 
-    `findings.left_out` holds a warning for everything the program model has no place for. Of the call stack of an op
-    its user's own frame is kept as the location's script; with `call_stacks` the whole is an attribute besides.
+    `findings.left_out` holds a warning for every part that the program model can't hold. Of the call stack of an op,
+    the user's own frame is kept as the location's script; with `call_stacks` the whole stack is an attribute as well.
     """
 
     def __init__(self, file: str, program: str, call_stacks: bool = False) -> None:

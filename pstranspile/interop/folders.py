@@ -23,10 +23,10 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 @contextlib.contextmanager
 def work_folder(parent: Path, prefix: str, suffix: str = "", mode: int = 0o777) -> Generator[Path]:
-    """A new folder `<prefix><process>-<number><suffix>` in `parent`, gone with all it holds at the end of the block.
+    """A new folder `<prefix><process>-<number><suffix>` in `parent`, removed with its files at the end of the block.
 
-    What processes that were killed have left there under such names is removed first: a folder whose lock is free
-    belongs to nobody. `mode` says who may look into it, as far as the process's mask allows it. Raises OSError.
+    Folders of such names that killed processes have left there are removed first: a folder whose lock is free belongs
+    to no process. `mode` sets who may read it, as far as the process's mask allows it. Raises OSError.
     """
     remove_abandoned(parent, prefix, suffix)
     number = 0

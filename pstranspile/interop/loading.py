@@ -39,7 +39,7 @@ def load(
     call_stacks: bool = False,
     report: Report | None = None,
 ) -> Module:
-    """The module in a file: `.ir` text or a serialized ProgramDesc, told apart by content; `-` is stdin.
+    """The module in a file: `.ir` text or a serialized ProgramDesc, recognized by its content; `-` is stdin.
 
     `startup` is the file of the startup program, for inputs that hold only the main program; `meta` is a JSON file with
     what a ProgramDesc does not carry (see `pstranspile.interop.meta`). For a ProgramDesc, parameters that no meta names

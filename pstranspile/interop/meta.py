@@ -57,7 +57,7 @@ def parse_meta(text: str, file: str) -> Meta:
 
 
 def apply_meta(module: Module, meta: Meta) -> tuple[Module, tuple[Diagnostic, ...]]:
-    """The module with what `meta` says of it, and a warning for each name no program declares or has.
+    """The module with the facts of `meta`, and a warning for each name no program declares or has.
 
     Parameters are set in block 0 of `@main` and `@startup`, the seed on both programs, and the parameters of
     `@startup` are declared in the order given, in the places that parameters have among the declarations.

@@ -81,7 +81,7 @@ def _with_lists(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_distributions(value: object, wrong: Wrong) -> FrozenMap[str, Distribution]:
-    """The distributions under the key `distribution`, by program; what is wrong is told to `wrong` and left out."""
+    """The distributions under the key `distribution`, by program; faulty ones are reported to `wrong` and left out."""
     if value is None:
         return FrozenMap()
     if not isinstance(value, dict):

@@ -51,12 +51,12 @@ def _write(path: Path, data: Content) -> None:
 def write_outputs(folder: str | os.PathLike[str], files: Mapping[str, Content]) -> None:
     """Writes `files` (name -> content) into `folder`, which is made if there is none.
 
-    All are first written beside it, into a folder that then takes its place at once, with everything else that it
-    holds. At any moment, also if this process is killed, it holds the old set or the new one. Where folders can't be
-    exchanged (it is the current folder, holds other folders, or the system can't) the files are renamed one by one. If
-    anything fails the folder is as it was before (and gone if it was made for this). When both the folder and `files`
-    have a plan, the files of roles that the earlier compile left and this one does not have are removed; everything
-    else in the folder stays. Raises DiagnosticError when a file can't be written.
+    They are first written into a second folder next to it, together with its other files; that folder then takes its
+    place at once. At any moment, also if this process is killed, it holds the old set or the new one. Where folders
+    can't be exchanged (it is the current folder, holds other folders, or the system can't) the files are renamed one by
+    one. If anything fails the folder is as it was before (and gone if it was made for this). When both the folder and
+    `files` have a plan, the files of roles that the earlier compile left and this one does not have are removed; all
+    other files of the folder stay. Raises DiagnosticError when a file can't be written.
     """
     _require_names(folder, files)
     with _told(Path(folder)), _folder_made(Path(folder).parent), locked(Path(folder).parent):

@@ -19,7 +19,7 @@ __all__ = ["program_from_bytes", "program_to_bytes", "read_program"]
 def read_program(
     data: bytes, file: str, program: str, call_stacks: bool = False
 ) -> tuple[Program, tuple[Diagnostic, ...]]:
-    """The program in a serialized ProgramDesc, and a warning for everything in it that is left out.
+    """The program in a serialized ProgramDesc, and a warning for every part of it that is left out.
 
     `file` is the name messages give the data, `program` the name the program will have in its module (it is
     part of the origin of each op). Of the call stack of an op, the place in the user's script is kept; the stack itself

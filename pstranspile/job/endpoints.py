@@ -25,7 +25,7 @@ _HOST = re.compile(r"[^\s:/,\[\]\"'%]+")
 def parse_endpoint(text: str) -> str:
     """One endpoint, trimmed and in canonical spelling (`10.0.0.1:6174`, `[::1]:6174`).
 
-    Raises ValueError with a sentence that says what is wrong: not `host:port`, a port outside 1..65535, an
+    Raises ValueError with a sentence on the mistake: not `host:port`, a port outside 1..65535, an
     IPv6 address without brackets.
     """
     trimmed = text.strip()

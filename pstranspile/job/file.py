@@ -29,7 +29,7 @@ def load_job(
 ) -> Job:
     """The job in a TOML or JSON file (None: no file), with the values of `overrides` in place of its own.
 
-    A `mode` among the overrides replaces everything that chooses a mode in the file; `trainers` replaces the
+    A `mode` among the overrides replaces all keys of the file that choose a mode; `trainers` replaces the
     file's `trainer_endpoints` as well. A file that names code (`split_method = "module:Class"`) is refused unless
     `trust_code`. Raises JobError, with the place in the file where there is one.
     """

@@ -192,7 +192,7 @@ def _meant_synchronous(mode: str, key: str, given: Mapping[str, object]) -> bool
 def resolved_flags(mode: str, given: Mapping[str, object]) -> dict[str, object]:
     """Every switch and `collective_mode`, as they are in a job of this mode.
 
-    A switch the mode leaves open keeps what was said. When nothing was, it has the mode's own value if the
+    A switch the mode leaves open keeps the job's value. If the job has none, it has the mode's own value if the
     mode was named, and Fluid's default (off) if the mode follows from the other switches.
     """
     settings = settings_of(mode)

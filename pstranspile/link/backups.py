@@ -56,5 +56,5 @@ def check_backups(server: Server, trainers: int) -> Iterator[Diagnostic]:
                 message = f"%{name} is not filled with %{parameter} at start-up"
                 yield finding("link-backup", server.role, ref or op, message, name)
             elif not same_type(server.vars.get(name), server.vars.get(parameter)):
-                mine, theirs = described(server.vars.get(name)), described(server.vars.get(parameter))
-                yield finding("link-backup", server.role, ref or op, f"%{name} is {mine}, %{parameter} {theirs}", name)
+                slot, backup = described(server.vars.get(name)), described(server.vars.get(parameter))
+                yield finding("link-backup", server.role, ref or op, f"%{name} is {slot}, %{parameter} {backup}", name)

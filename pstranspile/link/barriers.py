@@ -1,4 +1,4 @@
-"""Barriers and who is who: each server waits for what every trainer says, once per step, under one number.
+"""Barriers and numbers of trainers: each server waits for a barrier of every trainer, once per step, under one number.
 
 * synchronous servers (`distributed_mode` 0): one send_barrier after all sends, one fetch_barrier after all recvs
 * synchronous servers and trainers with a communicator: one local send_barrier (`half_async`), no fetch_barrier
@@ -57,7 +57,7 @@ def check_barriers(trainer: Trainer, servers: Mapping[str, Server]) -> Iterator[
 def _has_communicator(trainer: Trainer) -> bool:
     """Whether a communicator sends what the trainer computes: its sends name the pieces they are cut into.
 
-    Where nothing that was computed is sent but the rows of a table that is dealt out by id, only the barrier tells.
+    Where only rows of a table that is dealt out by id are sent, this follows from the barrier.
     """
     dealt = {name for _, op in trainer.main.of("split_ids") for name in op.output_names}
     handled = [op for _, op in trainer.main.of("send") if op.attrs.get("use_send_handler") is not False]

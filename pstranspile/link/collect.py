@@ -1,7 +1,7 @@
-"""Reading the programs: what each trainer says to the servers, what each server waits for and updates.
+"""Reads the programs: what each trainer sends to the servers, what each server waits for and updates.
 
-Every op is looked at once; what the checks need afterwards are tables by name, so that their cost is that of the
-messages between the machines.
+Every op is read once. The checks then need only tables by name, so that their cost is that of the messages between the
+machines.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _add_fetched(trainer: Trainer, fetched: set[str]) -> None:
 
 
 def _read_blocks(server: Server, fetched: set[str], owners: dict[str, list[str]]) -> None:
-    """Walks the blocks that the server runs; what the learning-rate block makes is there for the others."""
+    """Walks the blocks that the server runs; the others see the results of the learning-rate block."""
     program, known = server.role.main, server.initialised
     for index in server.blocks:
         made = _read_block(server, index, program.blocks[index], known)

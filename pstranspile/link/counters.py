@@ -1,4 +1,4 @@
-"""Step counters in asynchronous jobs: each trainer tells all servers its own, every server adds all of them up.
+"""Step counters in asynchronous jobs: each trainer sends its own to all servers, every server adds all of them up.
 
 A trainer sends its counter past the communicator (`use_send_handler` false, `merge_add`); a server's learning-rate
 block begins with a `sum` over the counters of all trainers.

@@ -1,8 +1,8 @@
-"""Mode geo: trainers update alone and push what changed; servers add it to the slices they hold.
+"""Mode geo: trainers update on their own and push what changed; servers add it to the slices they hold.
 
-The communicator of a trainer sends the change of a slice as `<slice>.delta`, for tables only the rows whose ids the
-closing `send` of each step tells it, after `param_init` told it at start-up that it may begin. The names are the
-protocol: no op of the trainer sends a change.
+The communicator of a trainer sends the change of a slice as `<slice>.delta`, and for tables only the changed rows. The
+closing `send` of each step gives it their ids; `param_init` has told it at start-up that it may begin. The names are
+the protocol: no op of the trainer sends a change.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ def _check_trainer(
         yield from _check_tick(trainer, op, held, pushed)
     for server in cluster.servers.values():
         for name in server.awaited:
-            mine, theirs = main.vars.get(name), server.vars.get(name)
-            if not same_type(mine, theirs):
-                message = f"%{name} is {described(mine)} here, {described(theirs)} on {server.role.name}"
+            own, other = main.vars.get(name), server.vars.get(name)
+            if not same_type(own, other):
+                message = f"%{name} is {described(own)} here, {described(other)} on {server.role.name}"
                 yield finding("link-geo", role, tick, message, name)
 
 
 def _check_tick(trainer: Trainer, op: Op, held: Mapping[str, Var | None], pushed: set[str]) -> Iterator[Diagnostic]:
     """As many tables as ids; the servers hold every table between them, and the ids are those of its lookups.
 
-    A parameter that is not sparse is exchanged whole, whatever is told of it.
+    A parameter that is not sparse is exchanged whole, whatever the communicator gets for it.
     """
     role, ids, tables = trainer.role, op.inputs.get("X", ()), strings_attr(op, "send_varnames")
     if not tables and any(name in trainer.main.vars for name in _slices_listed(trainer) or held):

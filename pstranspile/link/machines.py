@@ -64,7 +64,7 @@ class Trainer(NamedTuple):
 class Merged(NamedTuple):
     """A `sum` of received variables on a server: their names, and the op that follows if it scales the sum in place.
 
-    `factor` is what the sum is multiplied by, None if an op says no number.
+    `factor` is what the sum is multiplied by, None if no op states a number.
     """
 
     op: Op
@@ -116,7 +116,7 @@ class Server:
     fetched_ever: set[str] = field(default_factory=set[str])
 
     def end_part(self) -> None:
-        """Forgets who sent and fetched what in one part of the job, but not what was."""
+        """Forgets the senders and receivers in one part of the job, but not the variables."""
         self.sent.update(self.senders)
         self.fetched_ever.update(self.fetched)
         self.senders, self.fetched = {}, {}
@@ -126,8 +126,8 @@ class Server:
 class Cluster:
     """All machines. `owners`: every variable that trainers fetch -> the servers that write it, each once.
 
-    `trainers` run their main programs, and `parts` begins with them; each further part is the trainers with another
-    program of theirs, all under one name.
+    `trainers` run their main programs, and `parts` begins with them; each further part is the trainers with another of
+    their programs, all under one name.
     """
 
     trainers: list[Trainer]

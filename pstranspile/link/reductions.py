@@ -61,10 +61,10 @@ def _check_alike(
 ) -> Iterator[Diagnostic]:
     """The first difference is the finding: from there on every trainer would wait for another operation."""
     first, expected = model
-    for position, ((mine, op), (theirs, _)) in enumerate(zip(steps, expected, strict=False)):
-        if mine != theirs:
-            message = f"collective operation {position} is {_text(mine)}, in {first.role.name} {_text(theirs)}"
-            yield finding("link-collective", trainer.role, op, message, mine.name)
+    for position, ((own, op), (other, _)) in enumerate(zip(steps, expected, strict=False)):
+        if own != other:
+            message = f"collective operation {position} is {_text(own)}, in {first.role.name} {_text(other)}"
+            yield finding("link-collective", trainer.role, op, message, own.name)
             return
     if len(steps) != len(expected):
         longer = (steps if len(steps) > len(expected) else expected)[min(len(steps), len(expected))]

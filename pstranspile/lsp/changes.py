@@ -32,7 +32,7 @@ class Change(NamedTuple):
 
 
 def changes(new: Outline, old: Outline) -> list[Change] | None:
-    """The changes from an older text to a new one, from top to bottom; None where they are too many to be told apart.
+    """The changes from an older text to a new one, from top to bottom; None where they are too many to separate.
 
     Statements outside of them are the same in both texts, one by one. Takes time in proportion to the texts.
     """

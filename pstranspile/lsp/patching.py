@@ -27,8 +27,8 @@ def patched(
     """The module of a text, made of that of an older one.
 
     `values` are the ops and variables that new statements stand for, by line; `outline` is that of the new text. The
-    changes must leave heads and ends of programs and blocks as they are, and be in blocks. None where only reading the
-    whole text tells what it says: a variable is declared twice, or an op that refers to blocks came or went.
+    changes must leave heads and ends of programs and blocks as they are, and be in blocks. None where the whole text
+    must be read: a variable is declared twice, or an op that refers to blocks came or went.
     """
     if any(_refers(value) for value in values.values()):
         return None

@@ -1,8 +1,9 @@
 """Findings of a text as it is typed: what a keystroke changed is read anew, and the rest only where it must be.
 
 A text of 10,000 ops takes a few tenths of a second to read, and longer where a statement is wrong. An edit mostly
+A text of 10,000 ops takes a few tenths of a second to read, and longer where a statement is wrong. An edit mostly
 changes one statement. So the text is compared with the last one that could be read (`changes.py`). New statements are
-put into the module and old ones taken out (`patching.py`), and a wrong one is reported alone.
+put into the module and old ones taken out (`patching.py`); a wrong one is reported without reading the others again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _OPENS_OR_ENDS = re.compile(rf".*\{{[{BLANKS}]*(#.*)?$|[{BLANKS}]*\}}").match
 
 
 class Reading(NamedTuple):
-    """What a text says: its outline, findings, and the module if it can be read.
+    """The result of reading a text: its outline, findings, and the module if it can be read.
 
     `base` is the last module that could be read, `base_outline` the outline of its text: statements with mistakes are
     blank there.
@@ -114,7 +115,7 @@ def _is_plain(outline: Outline, start: int) -> bool:
 
 
 def _read_statement(outline: Outline, start: int, file: str) -> Value | Sequence[Diagnostic]:
-    """The op or variable of a statement, or what is wrong with it (nothing where only the whole text tells).
+    """The op or variable of a statement, or its finding (nothing where the whole text must be read for it).
 
     Where its brackets stay open, what follows it is read as well, because it may be refused there.
     """

@@ -1,4 +1,4 @@
-"""The modes of distribution, a file for each: what it says of jobs, finds in a program, plans and emits.
+"""The modes of distribution, a file for each: what it requires of jobs, finds in a program, plans and emits.
 
 Every file here is a mode, under its own name, and ends with `MODE = ...`. What several share is in `shared`.
 """

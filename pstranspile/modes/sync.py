@@ -43,7 +43,7 @@ class Sync(ServerMode):
     def per_trainer(self, job: Job) -> bool:
         """Only with several trainers; one trainer sends under the plain name.
 
-        (Fluid's server expects `.trainer_0` even of a single trainer, who never sends it.)
+        (Fluid's server expects `.trainer_0` even of a single trainer, which never sends it.)
         """
         return job.trainers > 1
 

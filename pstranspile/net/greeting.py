@@ -45,8 +45,8 @@ class Greeting:
         self._pause = LOOK
         """Seconds to wait for events: few while somebody is to be gone to again."""
         self.among_trainers = bool(cluster.rings)
-        """Whether trainers exchange values with each other: then all have to agree on who is gone, and nobody can take
-        part again.
+        """Whether trainers exchange values with each other: then all have to agree on which of them are gone, and a
+        trainer that is gone can't take part again.
         """
         self.part = Part(cluster, role, self._post)
         self.own, self.peers = self.part.own, self.part.peers

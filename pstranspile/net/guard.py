@@ -26,7 +26,7 @@ that the other side opens the first ones while this one seals the next.
 
 class Guard:
     """One side of a guarded connection on `sock`, which does not block. Its calls raise OSError where it is over, and
-    BlockingIOError or SSLWantReadError where the socket has to be waited for.
+    BlockingIOError or SSLWantReadError where the caller must wait for the socket.
     """
 
     def __init__(self, sock: Any, context: ssl.SSLContext, server: bool, name: str):

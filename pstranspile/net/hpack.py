@@ -1,6 +1,6 @@
-"""How HTTP/2 writes headers (RFC 7541): what a client has sent is read; what a server says needs no table.
+"""How HTTP/2 writes headers (RFC 7541): a client's headers are read; a server's answers need no table.
 
-A connection has one table of what came before, so every block has to be read, in order.
+A connection has one table of earlier headers, so every block must be read, in order.
 """
 
 from __future__ import annotations

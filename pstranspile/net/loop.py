@@ -19,8 +19,8 @@ from pstranspile.net.peer import Connection
 from pstranspile.net.values import Bytes
 
 FRAME, CLOSED, FOREIGN, WRITTEN, CALL = "frame", "closed", "foreign", "written", "call"
-"""What events are about: a frame has come; a connection is over; who was called speaks another protocol; a state has
-been written; something is to be done.
+"""The kinds of events: a frame has come; a connection is over; the called process speaks another protocol; a state has
+been written; a function is to be called.
 """
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE

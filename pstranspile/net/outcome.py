@@ -31,8 +31,8 @@ def write_trainer(path: str, trainer: Trainer) -> None:
 
 
 def trainer_arrays(trainer: Trainer) -> dict[str, Any]:
-    """What a trainer leaves alone: `step/<name>` of what it fetched, where several programs take turns
-    `<program>/step/<name>`, and `param/<name>` of the parameters that it holds whole. Raises DiagnosticError.
+    """The results of one trainer: `step/<name>` of what it fetched (`<program>/step/<name>` where several programs take
+    turns), and `param/<name>` of the parameters that it holds whole. Raises DiagnosticError.
     """
     arrays: dict[str, Any] = {}
     for key, values in results_of(trainer).items():

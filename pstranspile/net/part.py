@@ -39,8 +39,8 @@ class Part:
     def _sender(self, machine: Machine, peer: Peer, post: Post) -> Callable[[], None]:
         """What sends all that was posted to a machine of another process.
 
-        A trainer alone in its process goes on first, as far as it can: the barrier that ends a step then travels with
-        the gradients of the next one.
+        A trainer that has its process to itself goes on first, as far as it can: the barrier that ends a step then
+        travels with the gradients of the next one.
         """
         lone = self.cluster.machines[next(iter(self.own))] if len(self.own) == 1 else None
 

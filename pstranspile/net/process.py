@@ -66,7 +66,7 @@ def play_server(
 ) -> None:
     """Runs a server until all trainers have left, and then calls `save`. Raises DiagnosticError, Refused.
 
-    If the process ends before that, its last kept state is there; if it ends later, nothing is left to do.
+    If the process ends before that, its last kept state remains; if it ends later, nothing is left to do.
     """
     server = next(server for server in cluster.servers if server.name == role)
     site = Site(cluster, role, terms)
@@ -180,10 +180,7 @@ def play_trainer(
     report: StatusPipe,
     save: Callable[[Trainer], object],
 ) -> None:
-    """Runs a trainer for so many steps, or up to its `limit` if that is lowered, and calls `save`.
-
-    Raises DiagnosticError, Refused.
-    """
+    """Runs a trainer for `steps` steps, or up to its lowered `limit`; calls `save`. Raises DiagnosticError, Refused."""
     trainer = next(trainer for trainer in cluster.trainers if trainer.name == role)
     site = Site(cluster, role, terms)
     if report.watched:
@@ -286,8 +283,9 @@ def _why(site: Site, role: str) -> str:
 
 
 def _begin(site: Site, trainer: Trainer, place: Place, life: int, no_return: str) -> None:
-    """Starts the trainer: at the beginning, after a checkpoint, or at the step where it is let in again if a process
-    had its role before. `no_return` says why no process of the job could let it in again ("": one can). Raises Refused.
+    """Starts the trainer: at the beginning, after a checkpoint, or, if an earlier process had its role, at the step
+    where it is let in again. `no_return` is the reason why no process of the job could let it in again ("": one can).
+    Raises Refused.
     """
     cluster = site.cluster
     if life and no_return:

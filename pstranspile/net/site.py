@@ -1,8 +1,8 @@
 """One process's part of a cluster: its own machines, and stand-ins for all others whose inboxes go out as frames.
 
-The machines are those of the simulation, and so is the scheduler that runs them. A machine of another process is there
-as well, but when its turn comes, what others have posted to it is sent in one frame. A frame that comes in puts its
-messages into the inboxes of the process's own machines. So everything that a machine posts before it has to wait goes
+The machines are those of the simulation, and so is the scheduler that runs them. A machine of another process has a
+stand-in: on its turn, all messages that others have posted to it are sent in one frame. A frame that comes in puts its
+messages into the inboxes of the process's own machines. So all messages that a machine posts before it has to wait go
 out at once: one round trip per step and pair of processes.
 """
 
@@ -114,7 +114,7 @@ class Site(Greeting):
     def waiting(self) -> list[Waiting]:
         """What the machines of this process wait for."""
         machines = [self.cluster.machines[name] for name in sorted(self.own)]
-        return [found for machine in machines if (found := machine.waiting()) is not None]
+        return [entry for machine in machines if (entry := machine.waiting()) is not None]
 
     def now(self) -> float:
         """The time, in seconds from some moment."""

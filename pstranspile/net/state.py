@@ -26,8 +26,8 @@ from pstranspile.run.cluster.faults.snapshots import Snapshot, has_table, restor
 from pstranspile.run.cluster.server import Server
 
 _PEERS, _IN, _OUT, _ANNOUNCED, _CALLS = "@peers", "@in", "@out", "@announced", "@calls"
-"""What is kept beside the server's own state: peers, links to it and from it, trainers that are to come back; and of
-trainers of Fluid what is known of their calls, with the number of the file in which those are that come later.
+"""The parts of a saved state besides the server's own: peers, links to and from the server, trainers that are to come
+back; and for trainers of Fluid their calls, with the number of the file that holds the later ones.
 """
 
 _OF_PEERS = ("incarnation", "former", "life", "left", "given_up", "announced", "received", "last_step")

@@ -156,7 +156,7 @@ class Supervisor:
 
     def _too_late(self) -> list[Member]:
         """The trainers that come too late: the servers are done without them. Without servers, a trainer ends when all
-        trainers that are there have done their steps.
+        running trainers have done their steps.
         """
         servers = [member for member in self.members.values() if member.role.startswith("pserver")]
         ended = [member.ended == 0 for member in servers or self.members.values()]

@@ -98,8 +98,8 @@ class GeoPlan(NamedTuple):
     """Trainers exchange with the servers after so many steps each (Fluid's `geo_sgd_need_push_nums`).
 
     `step` and `begin` are the control variables of the sends that tell a communicator that a step is over and that
-    the parameters are there; `token` is what the former sends where no table is sparse. `row_names`: variables with
-    numbers of rows of which some are -1 -> what the same numbers are called without these.
+    the parameters are complete; `token` is the input of the former where no table is sparse. `row_names`: variables
+    with numbers of rows, some of them -1 -> the name of the same numbers without these.
     """
 
     need_push_nums: int

@@ -29,7 +29,7 @@ class Collective(NamedTuple):
 
 
 def collective_json(collective: Collective | None, endpoints: Sequence[str]) -> dict[str, Any]:
-    """What `plan.json` says of trainers without servers: who they are, how they meet, what they sum. Else nothing."""
+    """The part of `plan.json` on trainers without servers: their endpoints, how they meet, what they sum. Else {}."""
     if collective is None:
         return {}
     settings = {**collective._asdict(), "summed": [summed._asdict() for summed in collective.summed]}
@@ -37,9 +37,9 @@ def collective_json(collective: Collective | None, endpoints: Sequence[str]) -> 
 
 
 def collective_lines(collective: Collective | None, endpoints: Sequence[str]) -> list[str]:
-    """Lines of a plan for the reader: who the trainers are, and what they sum on which ring, in the order of the sums.
+    """Lines of a plan for the reader: the trainers, and what they sum on which ring, in the order of the sums.
 
-    Nothing of it can be edited: the job says who takes part, and the program what is summed.
+    None of them can be edited: the job states the trainers, and the program the sums.
     """
     if collective is None:
         return []

@@ -67,7 +67,7 @@ def _parameter_lines(parameter: PlannedParameter) -> list[str]:
 def plan_json(plan: Plan, source: str, distributed_vars: Iterable[DistributedVar]) -> dict[str, Any]:
     """The plan as `plan.json` holds it (version 1): the job, and every variable on every server.
 
-    `offset` counts elements. In mode geo, `geo` is what the trainers' communicators are told.
+    `offset` counts elements. In mode geo, `geo` is what the trainers' communicators get.
     `groups` are parameters that must stay together on one server. In modes without servers, `collective` is how the
     trainers at `trainer_endpoints` reach each other, and what they sum on which ring.
     """
@@ -90,7 +90,7 @@ def plan_json(plan: Plan, source: str, distributed_vars: Iterable[DistributedVar
 
 
 def vars_info(parameters: Sequence[PlannedParameter]) -> dict[str, dict[str, list[str]]]:
-    """Per parameter what Fluid's communicator is told of it, as `_get_vars_info` gives it: all values are texts.
+    """Per parameter the entries of Fluid's communicator, as `_get_vars_info` gives them: all values are texts.
 
     `var_names`: its slices; `sections`: the rows of each; `epmap`: the server of each; `is_sparse`: "True" or "False".
     """

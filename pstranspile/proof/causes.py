@@ -1,10 +1,10 @@
 """Which ops give something else on shares of a batch than on the whole, so that a cluster trains otherwise.
 
-One step is computed on the whole batch and, op by op beside it, on each share, from the same values. What an op makes
-fits if the whole is the shares one after the other, their mean, or each of them, up to rounding. Gradients of rows are
-larger on shares, by the number of these, as the mean of what shares give is taken. An op that makes something that does
-not fit of inputs that do is suspected, and the shares go on with parts of what it makes on the whole. So its difference
-is taken away. It is a cause if without that, gradients, losses or states differ that do not differ with it.
+One step is computed on the whole batch and, op by op in parallel, on each share, from the same values. An output of an
+op fits if the whole is the concatenated shares, their mean, or equal to each of them, up to rounding. Gradients of rows
+are larger on shares, by the number of these, because the cluster takes the mean of the shares. An op is a suspect if
+its inputs fit and an output does not. The shares then go on with parts of the whole output, so that its difference is
+taken away. The op is a cause if gradients, losses or states that differ otherwise do not differ then.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Suspicion:
         return result[:MOST]
 
     def _first_unfit(self, op: Op, differing: set[str]) -> str:
-        """What is told to differ: of what the op makes, else of what comes of it."""
+        """What is reported to differ: an output of the op, else a value that depends on one."""
         own = [name for name in op.output_names if name]
         return next((name for name in own if name in differing), own[0] if own else min(differing))
 
@@ -201,10 +201,10 @@ def _why(op: Op, main: Program) -> str:
 
 
 def server_causes(main: Program, shown: Mapping[str, str], different: Iterable[str]) -> list[Cause]:
-    """Updates that by their place on servers are others than on a single machine, where that was `shown` (by name of
-    the parameter or counter).
+    """Updates that differ from the single machine's by their place on servers, where a difference was `shown` (by name
+    of the parameter or counter).
 
-    Each is told of the first of the `different` variables that it writes, and left out if it writes none of them.
+    Each is listed with the first of the `different` variables that it writes, and left out if it writes none of them.
     """
     result: list[Cause] = []
     names = list(different)

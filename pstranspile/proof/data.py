@@ -113,7 +113,7 @@ class _Maker:
                 self.values[symbols[0]] *= math.ceil(least * shares / (self.number(dim) or least))
         padded = {equations.resolved(lod.rows): self.number(dim) for lod, dim in self.uses.padded.values()}
         self.longest = {rows: number for rows, number in padded.items() if number}
-        """Rows of sequences -> how long the longest one has to be."""
+        """Rows of sequences -> the least length that the longest sequence needs."""
 
     def _set(self, terms: Any, value: int) -> None:
         """Gives the symbols of terms a number, unless they have one: a multiple of what they must be divided by."""

@@ -132,7 +132,7 @@ def _fitting(wanted: Snapshot, start: Snapshot) -> Alike:
 
 
 def _compared(result: Faulty, ours: Snapshot, wanted: Snapshot, alike: Alike) -> Faulty:
-    """With the worst verdict on the parameters at the end; `alike` says which of those that differ are the same."""
+    """The verdict with the worst one on the final parameters; `alike` names the differing ones that are the same."""
     result = result._replace(equality=BITWISE)
     for name in sorted(set(ours) & set(wanted)):
         a, b = plain(ours[name]), plain(wanted[name])

@@ -1,7 +1,7 @@
 """What all machines of a cluster kept at one moment.
 
-Most of it is whole variables, of which machines hold parts; single machines have values of their own beside them. Of
-a large table that few steps have touched, just the rows are kept that differ from those at the start.
+Most of it is whole variables, of which machines hold parts; each machine also has values of its own. Of a large table
+that few steps have touched, only the rows that differ from those at the start are kept.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class MachineValues(MutableMapping[Place, Value]):
         return self._made[name]
 
     def release(self, name: str) -> bool:
-        """Forgets the array that was made for a variable, so that who has it may change it; False if none was."""
+        """Drops the array that was made for a variable, so that its holder may change it; False if none was made."""
         return self._made.pop(name, None) is not None
 
     def following(self, placed: Placed, whole: Value) -> None:

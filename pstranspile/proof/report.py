@@ -23,8 +23,9 @@ class Verdict(NamedTuple):
     """How a variable of the cluster compares with the single machine's over all steps.
 
     `kind` is one of "loss", "result" (of a program that trains nothing), "parameter", "state", and "metric": what is
-    kept or made for a metric only, of which nothing is promised, as no training comes of it. `worst` is the largest
-    relative difference and `worst_step` the step after which it was seen; `first` is the first step after which the two
+    kept or made for a metric only. No equality is promised for a metric, as no training depends on it. `worst` is the
+    largest relative difference and `worst_step` the step after which it was seen; `first` is the first step after which
+    the two were not equal within rounding, -1 for none. Steps count from 1.
     were not equal within rounding, -1 for none. Steps count from 1.
     """
 
@@ -70,10 +71,10 @@ class Away(NamedTuple):
 class Faulty(NamedTuple):
     """The outcome of a run with faults.
 
-    `told` says what happened, `stuck` what each machine waited for if the cluster could not go on, `wrong` which
-    gradients were lost, doubled, or applied in another step. `equality` is how the parameters at the end compare with
-    the run without faults, or, where trainers were `away`, with a single machine that is not fed their rows; it is
-    empty where nothing is promised, or for the reason `not_compared`.
+    `told` lists the faults that happened, `stuck` what each machine waited for if the cluster could not go on, `wrong`
+    the gradients that were lost, doubled, or applied in another step. `equality` is how the parameters at the end
+    compare with the run without faults, or, where trainers were `away`, with a single machine that is not fed their
+    rows; it is empty where nothing is promised, or for the reason `not_compared`.
     """
 
     scenario: str

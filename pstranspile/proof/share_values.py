@@ -25,11 +25,11 @@ def fits(
     gradient: bool = False,
     floor: float = 0.0,
 ) -> bool:
-    """Whether a value on the whole batch is what its values on the shares come to, but for less than `floor`.
+    """Whether a value on the whole batch equals the combination of its values on the shares, but for less than `floor`.
 
-    `gradient`: it is one of a loss. A mean is one of gradients, which are weighted already, or of other values, with
-    these `weights`.
-    Integers are positions, masks and the like, which nothing is said of, unless they are `state` that is kept.
+    `gradient`: it is the gradient of a loss. A mean is one of gradients, which are weighted already, or of other
+    values, with these `weights`. Integers are positions, masks and the like. They are not compared unless they are
+    `state` that is kept.
     """
     if isinstance(whole, SelectedRows) and all(isinstance(share, SelectedRows) for share in shares):
         rows = np.unique(np.concatenate([value.rows for value in (whole, *shares)]))

@@ -146,10 +146,10 @@ class ClusterValues:
 def train_both(
     single: SingleMachine, held: ClusterValues, look: Callable[[Seen], object] | None, replay: Replay | None = None
 ) -> None:
-    """Trains the single machine and the cluster of `held` step by step, and looks at both after every one.
+    """Trains the single machine and the cluster of `held` step by step, and observes both after every step.
 
-    So the values of one step are there at a time. With `replay` each step is held to the source. If nobody looks, the
-    single machine is not trained.
+    So only the values of one step exist at a time. With `replay` each step is compared with the source. Without
+    observers the single machine is not trained.
     """
     cluster, workload = held.cluster, single.workload
     cluster.start()

@@ -27,7 +27,7 @@ _LINEAR = frozenset(
 """Op types that make large and positive numbers of numbers that are."""
 
 _POSITIVE = frozenset({("elementwise_div", "Y"), ("log", "X"), ("sqrt", "X"), ("rsqrt", "X"), ("elementwise_pow", "X")})
-"""(Op type, slot) of what has to be above 0."""
+"""(Op type, slot) of inputs that must be above 0."""
 
 HUGE = 1000.0
 """A `scale` by so much makes a mask: what it reads is 0 or 1."""

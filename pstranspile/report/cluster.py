@@ -16,7 +16,7 @@ def machines_data(job: ExplainedJob) -> list[dict[str, Any]]:
     """The machines: name, kind, endpoint, and what each keeps from step to step, in bytes.
 
     `parameters` and `state` count bytes of declared dims, `rows` the rows of parameters and their slices. Parts of
-    tables that trainers only look up are not theirs.
+    tables that trainers only look up are not counted for them.
     """
     endpoints = {machine: endpoint for endpoint, machine in job.servers.items()}
     looked_up = {row["origin"] for row in job.plan["distributed_vars"] if row["vtype"] == "RemotePrefetch"}
@@ -59,7 +59,7 @@ def size_of(var: Var | None) -> int:
 def pairs_data(job: ExplainedJob) -> list[list[Any]]:
     """The messages of each pair of machines in a step, from the programs.
 
-    Rows: who, to whom, messages, bytes of declared dims, and messages whose bytes depend on the data.
+    Rows: sender, receiver, messages, bytes of declared dims, and messages whose bytes depend on the data.
     """
     totals: dict[tuple[str, str], list[int]] = {}
     for source, target, size in _messages(job):

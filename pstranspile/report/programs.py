@@ -86,7 +86,7 @@ def _lines(ops: Sequence[Op]) -> list[str]:
 
 
 def programs_data(job: ExplainedJob, source: Module | None) -> dict[str, Any]:
-    """Texts, ops, and the machines; the first machine is the source, of which layers and places in files are told."""
+    """Texts, ops, and the machines; the first machine is the source, with its layers and places in files."""
     writer = _Writer()
     programs = source.programs if source else _reconstructed(job)
     sources = _numbered("", programs)
@@ -160,16 +160,16 @@ def _peers(
     peers = peers_of(job)
     places = {name: number for number, name in enumerate(numbered, 1)}
     for number, (place, _) in enumerate(numbered[machine].ops):
-        found = dict.fromkeys(islice(peers.places(place), MOST_PEERS + 1))
+        shown = dict.fromkeys(islice(peers.places(place), MOST_PEERS + 1))
         flat: list[int] = []
-        for relation, there in list(found)[:MOST_PEERS]:
+        for relation, there in list(shown)[:MOST_PEERS]:
             flat += (texts.number(relation), places[there.machine], numbered[there.machine].of(there))
         if flat:
-            yield str(number), flat if len(found) <= MOST_PEERS else [*flat, -1]
+            yield str(number), flat if len(shown) <= MOST_PEERS else [*flat, -1]
 
 
 def _reconstructed(job: ExplainedJob) -> dict[str, Program]:
-    """The source as far as the machines' ops tell of it: every op that one comes from, by its place.
+    """The source as far as it follows from the machines' ops: every op that one comes from, by its place.
 
     An op that a rule changed has the text that it had. Places from which no op comes are filled with an op `?`.
     """

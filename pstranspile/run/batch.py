@@ -25,9 +25,9 @@ class Part(NamedTuple):
 
 
 class Batch(dict[str, Any]):
-    """What is fed in a step, by name. `parts` tells of an input which rows of the whole batch it is (default: all;
-    None: nobody knows). `rows` is how many rows the loss is a mean of (None: that isn't known), `weight` by how much
-    more than 1 they count.
+    """The feeds of a step, by name. `parts` gives for an input the rows of the whole batch that it holds (default: all;
+    None: unknown). `rows` is the number of rows that the loss is a mean of (None: unknown), `weight` the factor above 1
+    by which they count.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 Random numbers of an op go by the rows of the whole batch (`pstranspile.kernels.random.row_numbers`), so it must be
 known which axis counts these rows, also behind transpositions and reshapes, and in the steps of a loop. Element order
-tells: a tensor is some blocks (`before`), each holding a part of every row in order. A reshape changes nothing in it.
+shows it: a tensor is some blocks (`before`), each holding a part of every row in order. A reshape doesn't change this.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ EMPTY_NAME = "@EMPTY@"
 
 CONTEXT = "context"
 SURROUNDINGS = "surroundings"
-"""The parameters of a Run that take what it runs in, as an ExecutionContext and as Surroundings alone."""
+"""The parameters of a Run that get its environment: as an ExecutionContext, and as Surroundings only."""
 
 
 class Argument(NamedTuple):
@@ -46,8 +46,8 @@ class Argument(NamedTuple):
 class BoundOp(NamedTuple):
     """An op ready to run: `run(*arguments)` gives the values of `results`, one for each.
 
-    `run_any` is run for arguments that may have LoD, which it takes off and gives to the results as `lod` says; it is
-    run itself where that gets and gives LoDTensors (`sees_lod`).
+    `run_any` is called for arguments that may have LoD. It takes LoD off them and gives it to the results as `lod`
+    says. It is `run` itself where that takes and gives LoDTensors (`sees_lod`).
     """
 
     op: Op
@@ -118,7 +118,7 @@ def bind(op: Op) -> BoundOp:
 
 
 def _for_tables(run: Run, arguments: Sequence[Argument], results: Sequence[Argument]) -> Run:
-    """An optimizer's kernel as one that takes large tables, too; others stay, whatever slots an op adds to theirs."""
+    """An optimizer's kernel, extended to large tables. Other kernels stay as they are, whatever slots an op adds."""
     slots, names = [argument.slot for argument in arguments], [argument.names for argument in arguments]
     if not {"Param", "Grad"} <= set(slots):
         return run

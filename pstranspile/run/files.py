@@ -72,7 +72,7 @@ def read_arrays(path: str | os.PathLike[str]) -> ArrayFile:
     except OSError as problem:
         raise _refuse(file, f"the file can't be read: {problem.strerror or problem}") from None
     except _DAMAGE as problem:
-        # what is no archive numpy takes for a pickle, and tells how to load it: not a thing to tell here
+        # Numpy takes any file that is no archive for a pickle and explains how to load one. That would mislead.
         reason = "" if "pickle" in str(problem) else f": {problem}"
         raise _refuse(file, f"not an .npz file, or a damaged one{reason}") from None
 
@@ -112,7 +112,7 @@ def _require_sizes(file: str, archive: zipfile.ZipFile) -> None:
 
 
 def initial_values(path: str | None, program: Program, startup: Program | None = None) -> dict[str, Any]:
-    """The persistable variables that a run is told to start from; none without a path. Raises DiagnosticError for what
+    """The persistable variables that a run starts from; none without a path. Raises DiagnosticError for a file that
     can't be read, and for every variable that doesn't fit.
 
     One that `startup` declares with other dims (as Fluid does with counters of `auc`) may have those. Integers of fewer

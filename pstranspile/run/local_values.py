@@ -1,7 +1,7 @@
 """The local variables of generated code: what is known of their values, and where the LoD of a value is.
 
-A value that may have LoD is taken apart where an op gets none: its local then holds the data alone, and a local beside
-it (`lv2` beside `v2`) the LoD, None if there is none. A LoDTensor is made where somebody needs one.
+A value that may have LoD is split where an op takes none: one local then holds the data, another one (`lv2` for `v2`)
+the LoD, or None if there is none. A LoDTensor is made where an op needs one.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class LossRows:
     """Counts the rows that a program's loss is a mean of.
 
     These are the sequences of a ragged input where the loss has one number for each, and the rows of the sequences
-    where it has one for each of these. Where that can't be told, or there is no loss, they are the rows of the batch.
+    where it has one for each of these. If neither can be determined, or there is no loss, they are the batch's rows.
     """
 
     def __init__(self, program: Program):

@@ -27,8 +27,8 @@ def _drawing() -> tuple[Any, Any]:
 
 
 def require_plot(fetches: Sequence[str]) -> None:
-    """Raises DiagnosticError if a plot can't be drawn, to be told before a long run: nothing draws, or nothing is
-    fetched.
+    """Raises DiagnosticError if a plot can't be drawn, so that a long run fails at its start: no library draws it, or
+    nothing is fetched.
     """
     _drawing()
     if not fetches:

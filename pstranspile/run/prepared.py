@@ -149,8 +149,8 @@ def keep_freed_memory() -> None:
 
 
 def give_back_freed_memory() -> None:
-    """Has the C library give the pages of freed arrays back to the system, for who holds much that a step leaves no
-    room for. Elsewhere than with glibc it has no effect.
+    """Has the C library return the pages of freed arrays to the system, for a process whose data leaves little memory
+    for a step. Without glibc it has no effect.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
     if trim is not None:

@@ -1,7 +1,7 @@
 """Gradients of tables that stay the rows they have, where nothing would see the zeros of all other rows.
 
-An optimizer that leaves alone what has the gradient 0 gives bitwise the same from the rows, and a step then costs what
-the rows cost that it looked up. Another, which is told of it, saves making the zeros and reading them.
+An optimizer that changes nothing where the gradient is 0 gives bitwise the same from the rows. A step then costs as
+much as the rows that it looked up. Another one may take the rows, too: that saves making the zeros and reading them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pstranspile.run.together import LARGEST
 
 
 def gradients_as_rows(program: Program, fetches: Collection[str]) -> frozenset[str]:
-    """The gradients that may be rows: lookups make them, alone or added up, for an update of a large table."""
+    """The gradients that may be rows: made by lookups or as sums of these, for an update of a large table."""
     written: dict[str, list[Op]] = defaultdict(list)
     read: dict[str, list[Op]] = defaultdict(list)
     for block in program.blocks:

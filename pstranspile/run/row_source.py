@@ -14,8 +14,8 @@ FeedOf: TypeAlias = "Callable[[int], Mapping[str, Any] | None]"
 
 
 class Dealing(NamedTuple):
-    """How rows were dealt so far, for a run that goes on: `data` tells the data and its steps from any other, `dealt`
-    says since which step how many trainers there were: `((0, 2), (500, 4))`.
+    """How rows were dealt so far, for a run that goes on: `data` identifies the data and its steps, `dealt` lists how
+    many trainers there were from which step on: `((0, 2), (500, 4))`.
     """
 
     data: str
@@ -44,7 +44,7 @@ class RowSource(Protocol):
         ...
 
     def continued(self, before: Dealing, step: int, trainers: int) -> RowSource:
-        """The same rows for so many trainers from a step on; `before` says how they were dealt until then.
+        """The same rows for so many trainers from a step on; `before` is how they were dealt until then.
 
         Raises DiagnosticError if `before` is of other data.
         """

@@ -1,9 +1,9 @@
 """A program's block 0 as the source of one Python function, with a local variable for every variable.
 
 The function gives bitwise what the straightforward form gives. What it saves is looking up. Slots, variables,
-attributes and kernels are resolved once. Short kernels become expressions (`Kernel.inline`). LoD is looked for only
-where it can be: it has a local of its own beside the data (`lv2` beside `v2`, None if there is none), and a LoDTensor
-is made where one is needed.
+attributes and kernels are resolved once. Short kernels become expressions (`Kernel.inline`). LoD is read only where
+it may exist: it has a local of its own (`lv2` for `v2`, None if there is none), and a LoDTensor is made where an op
+needs one.
 
     def step(frame, find, held, feeds):
         v0, v1 = feeds

@@ -1,7 +1,7 @@
 """The values that a variable has in several steps, as arrays by name: what files of feeds and of results hold.
 
-Where all steps have the same shape, `x` is [steps, ...]. A ragged `x` is the concatenated rows of all steps, and beside
-it `x@LENS` the lengths of its sequences, [steps, batch].
+Where all steps have the same shape, `x` is [steps, ...]. A ragged `x` is the concatenated rows of all steps, and
+`x@LENS` holds the lengths of its sequences, [steps, batch].
 
 Where shapes change, or sequences are made of sequences, each step has arrays of its own. `3|x` is x in step 3; steps
 count from 1. Of a ragged one `3|x|0` are the lengths of the outermost sequences, [batch]; `3|x|1` those of the
@@ -41,7 +41,7 @@ class StepKey(NamedTuple):
 
 
 def step_key(key: str, names: Container[str]) -> StepKey | None:
-    """What the name of an array says, if it is of one step; `names` are those of variables."""
+    """The parts of an array's name, if the array is of one step; `names` are those of variables."""
     match = None if key in names else _OF_STEP.fullmatch(key)
     if match is None:
         return None

@@ -1,9 +1,9 @@
 """Optimizer ops that are alike, as one: small parameters side by side in one array, updated by one call of the kernel.
 
 An optimizer op treats every element alike, which is why a parameter may be cut into slices. So its kernel gives bitwise
-the same for parameters one after the other as for each alone. A step of many small ones then costs what one costs. The
-variables stay what they are: each is a view of its part. Wherever something is not as it must be (a variable of the
-scope was set anew, a gradient is sparse or missing), `step` does nothing and says so, and the ops run one by one.
+the same for concatenated parameters as for separate ones. A step of many small ones then costs as much as one. The
+variables stay what they are: each is a view of its part. Whenever a condition fails (a variable of the scope was set
+anew, a gradient is sparse or missing), `step` does nothing and returns False, and the ops run one by one.
 """
 
 from __future__ import annotations

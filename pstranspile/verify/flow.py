@@ -43,7 +43,7 @@ def reliable(var: Var) -> TensorType | None:
     """The type that a declaration states, None where it states none.
 
     A SelectedRows may hold any number of rows. Fluid declares variables without an element type as bool, and does so
-    with parameters, so a persistable bool says nothing.
+    with parameters, so a persistable bool has no meaning.
     """
     tensor = var.tensor
     if tensor is None or (tensor.dtype is DType.BOOL and var.persistable):

@@ -32,10 +32,10 @@ class Imported(NamedTuple):
 def from_onnx(data: bytes, file: str = "<onnx>", folder: str = "") -> Imported:
     """The network in an ONNX model. Variables have the names that values have there.
 
-    Weights become parameters, other constants variables that are kept (`weights_of` says which is which). The startup
-    program sets what is whole numbers; the rest is NaN there, so that nothing is computed without the values given here
-    (`--init`). Weights in files beside the model are read from `folder`. Raises DiagnosticError: `onnx-model` for a
-    damaged file, `onnx-op` for every node that Fluid's ops can't express.
+    Weights become parameters, other constants variables that are kept (`weights_of` gives the two). The startup program
+    sets whole numbers; all other values are NaN there, so that a result without the values given here (`--init`) shows.
+    Weights in separate files are read from `folder`. Raises DiagnosticError: `onnx-model` for a damaged file, `onnx-op`
+    for every node that Fluid's ops can't express.
     """
     model = opened(data, file, folder)
     findings: list[Diagnostic] = []

@@ -103,17 +103,17 @@ _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 
 
 def weights_of(model: Any, values: Mapping[str, Array]) -> set[str]:
-    """The values of a model that are trained: floats with dims, but for what the model says is no parameter.
+    """The values of a model that are trained: floats with dims, except those that the model excludes.
 
-    Numbers without dims are constants, such as the square root that attention divides by, and so is what is infinite.
+    Numbers without dims are constants, such as the square root that attention divides by, and so are infinite values.
     """
-    told = {held.name: {part.key: part.value for part in held.metadata_props} for held in model.graph.value_info}
+    properties = {held.name: {part.key: part.value for part in held.metadata_props} for held in model.graph.value_info}
     return {
         name
         for name, array in values.items()
         if array.dtype.kind == "f"
         and array.ndim
-        and told.get(name, {}).get(_KIND, "PARAMETER") == "PARAMETER"
+        and properties.get(name, {}).get(_KIND, "PARAMETER") == "PARAMETER"
         and not (array.size and np.abs(array).max() >= _NEVER)
     }
 

@@ -1,6 +1,6 @@
 """What mode geo needs to know of a training program: its parameters, and the ids of the table rows that a step changes.
 
-In geo every update stays on the trainers, so nothing has to be known of the optimizers but what they update.
+In geo every update stays on the trainers, so the compiler needs to know nothing of an optimizer but what it updates.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def _trained(program: Program, roles: Roles) -> tuple[Update, ...]:
 def find_sent_rows(facts: Facts) -> tuple[SentRows, ...]:
     """The ids of the rows of sparse tables that a step changes, in the order of the ops that use them.
 
-    As in Fluid, ids are told once more if another table is looked up at them in between. Raises DiagnosticError
-    (`geo-rows`) when an op changes rows of which no variable tells the numbers.
+    As in Fluid, ids are sent once more if another table is looked up at them in between. Raises DiagnosticError
+    (`geo-rows`) when an op changes rows whose numbers no variable holds.
     """
     sparse = {update.parameter: update for update in facts.updates if is_sparse(facts.program, update.gradient)}
     if not sparse:

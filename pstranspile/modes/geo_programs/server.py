@@ -26,8 +26,8 @@ def emit_geo_server(
 ) -> ServerMain:
     """The main program of the server at `endpoint`, which owns these slices: a block for each.
 
-    `source` declares the parameters; `updated_by` says which source op updates each. A server that owns nothing has one
-    empty block, without which Fluid's does not start.
+    `source` declares the parameters; `updated_by` gives the source op that updates each. A server that owns nothing has
+    one empty block, without which Fluid's does not start.
     """
     server = ServerProgram(source)
     blocks: list[int] = []

@@ -25,7 +25,7 @@ from pstranspile.ops.build import make_op
 from pstranspile.plan.plan import GeoPlan, Plan, PlannedParameter
 
 BEGIN = "param_init"
-"""The variable whose send tells Fluid's communicator that the parameters are there; it looks for this name."""
+"""The variable whose send starts Fluid's communicator: the parameters are complete. The communicator requires it."""
 
 
 def delta_name(variable: str) -> str:

@@ -1,8 +1,8 @@
 """Which trainer of Fluid makes a call. Most calls bring its number; barriers and lookups of rows don't.
 
-A trainer makes all its calls on one connection, so the connection tells who it is. Where nothing has told that yet, it
-is one of those who may make such a call now. If several may, they are at the same place of their programs, and which of
-them is which does not matter: the numbers that they are told apart by here need not be their own.
+A trainer makes all its calls on one connection, so the connection identifies it. Before the first call with a number,
+the caller is one of the trainers that may make such a call now. If several may, they are at the same place of their
+programs, and it does not matter which is which: the numbers used for them here need not be their own.
 """
 
 from __future__ import annotations
@@ -67,31 +67,31 @@ class Callers:
         self.last = {index: LastCall(*call) for index, call in state["last"].items()}
         self.sent = {index: set(names) for index, names in state["sent"].items()}
 
-    def find(self, address: str, method: str, name: str, told: int) -> tuple[int, bool]:
+    def find(self, address: str, method: str, name: str, own_number: int) -> tuple[int, bool]:
         """The number here of a caller, and whether the call is the first one on a connection. Raises CallRefused."""
         named = _is_named(method, name)
         known = self._by_address.get(address)
         if known is not None:
             if named:
-                self._told(told, known)
+                self._learn(own_number, known)
             return known, False
-        index = self._named(told) if named else self._unnamed(method, name)
+        index = self._named(own_number) if named else self._unnamed(method, name)
         if method != PREFETCH or len(self._trainers) == 1:  # a lookup does not identify its trainer
             self._by_address = {a: number for a, number in self._by_address.items() if number != index}
             self._by_address[address] = index
         if named:
-            self._told(told, index)
+            self._learn(own_number, index)
         return index, True
 
-    def replayed(self, method: str, name: str, told: int, here: int) -> None:
+    def replayed(self, method: str, name: str, own_number: int, here: int) -> None:
         """A call is taken again that another process took from the trainer with a number here."""
         if _is_named(method, name):
-            self._told(told, here)
+            self._learn(own_number, here)
 
-    def _told(self, told: int, here: int) -> None:
+    def _learn(self, own_number: int, here: int) -> None:
         """A caller with a number here has sent its own number."""
         self._nameless.discard(here)
-        before = self._aliases.get(told)
+        before = self._aliases.get(own_number)
         if before == here:
             return
         other = next((other for other, number in self._aliases.items() if number == here), None)
@@ -99,16 +99,16 @@ class Callers:
             self._aliases[other] = before
         elif other is not None:
             del self._aliases[other]
-        self._aliases[told] = here
+        self._aliases[own_number] = here
 
-    def _named(self, told: int) -> int:
-        if told not in self._trainers:
+    def _named(self, own_number: int) -> int:
+        if own_number not in self._trainers:
             count = len(self._trainers)
-            raise CallRefused(calls.INVALID, f"the job has {count} trainers, none of them has number {told}")
-        if told in self._aliases:
-            return self._aliases[told]
-        taken = told in self._nameless or told in self._aliases.values()
-        return self._free()[0] if taken else told
+            raise CallRefused(calls.INVALID, f"the job has {count} trainers, none of them has number {own_number}")
+        if own_number in self._aliases:
+            return self._aliases[own_number]
+        taken = own_number in self._nameless or own_number in self._aliases.values()
+        return self._free()[0] if taken else own_number
 
     def _unnamed(self, method: str, name: str) -> int:
         index = min(self._free(), key=lambda index: not self._may(index, method, name))

@@ -1,8 +1,8 @@
 """Checkpoints that servers of Fluid's trainers leave: every server writes its part, the last one puts them together.
 
-Fluid's trainers don't meet, and tell nobody what they keep. In synchronous training the parts are those of servers
-that have made as many updates. In other modes a server writes its part once all trainers have done so many steps: the
-gradients of those are in it, and more of trainers that are ahead.
+Fluid's trainers don't meet, and don't report what they keep. In synchronous training the parts are those of servers
+that have made as many updates. In other modes a server writes its part once all trainers have done so many steps: it
+contains the gradients of those, and some later ones of trainers that are ahead.
 
 The parts lie in a folder that all servers see, until a checkpoint has been made of them.
 """
@@ -128,18 +128,18 @@ class ServerCheckpoints:
 
 def put_together(plan: CheckpointPlan, work: Path, seed: int | None) -> None:
     """Makes a checkpoint of the latest parts that all servers have written, if there is one. Raises DiagnosticError."""
-    found: dict[tuple[bool, int], dict[str, Path]] = {}
+    parts_of_step: dict[tuple[bool, int], dict[str, Path]] = {}
     step_of: dict[Path, int] = {}
     for name in sorted(os.listdir(work)):
         match = _PART.fullmatch(name)
         if match:
             path, step = work / name, int(match[3])
             step_of[path] = step
-            found.setdefault((bool(match[2]), 0 if match[2] else step), {})[match[1]] = path
-    whole = [key for key, files in found.items() if set(plan.layout.machines) <= files.keys()]
+            parts_of_step.setdefault((bool(match[2]), 0 if match[2] else step), {})[match[1]] = path
+    whole = [key for key, files in parts_of_step.items() if set(plan.layout.machines) <= files.keys()]
     if not whole:
         return
-    files = found[max(whole)]
+    files = parts_of_step[max(whole)]
     step = max(step_of[path] for path in files.values())
     parts = {role: read_part(path, role) for role, path in files.items()}
     _save(plan, parts, step, seed)

@@ -1,7 +1,7 @@
 """A server for trainers of Fluid: the calls of Fluid's gRPC service become messages of the job's trainers.
 
-A gradient and a barrier are answered at once; a call that asks for something is answered when the server does. What a
-trainer does not say of itself, which one it is, the connection tells: a trainer makes all its calls on one, and most of
+A gradient and a barrier are answered at once; a call that asks for a value is answered when the server has it. A caller
+that does not send its trainer number is identified by its connection: a trainer makes all its calls on one, and most of
 them bring its number.
 """
 

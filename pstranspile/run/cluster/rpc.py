@@ -147,8 +147,8 @@ def _recv(trainer: Trainer, exchange: Exchange, program: Program, servers: Serve
 
 
 def checked(trainer: Trainer, exchange: Exchange, program: Program, counts: Sequence[int]) -> Join:
-    """Makes outputs of so many answers each, and sees to it that plain arrays come where they are declared, and copies
-    of what the trainer itself changes (answers are shared by all who asked).
+    """Makes outputs of so many answers each. Raises DiagnosticError where a declared tensor is no plain array. Copies
+    values that the trainer itself changes, because all trainers that asked share one answer.
     """
     changed, outputs, together = trainer.role.changed, exchange.outputs, _joined(counts)
     own = [place for place, name in enumerate(outputs) if name in changed and counts[place] == 1]

@@ -47,8 +47,8 @@ def results_of(trainer: Trainer) -> dict[str, list[Value]]:
 
 
 class Simulated(NamedTuple):
-    """What came of a run: `fetched[i][name]` holds what trainer i fetched, a value per step; `parameters` are whole, of
-    large tables the rows that exist, as SelectedRows.
+    """The results of a run: `fetched[i][name]` holds what trainer i fetched, a value per step; `parameters` are whole,
+    large tables as SelectedRows of the rows that exist.
 
     Where several programs take turns, the names are `PROGRAM/NAME`, with a value for every step of that program. A
     value is None where a trainer had no rows. `warnings` tell of shares that have different numbers of rows.

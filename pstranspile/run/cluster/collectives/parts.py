@@ -63,8 +63,8 @@ class Total(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """What a trainer has, told to the one that sums `segment` from now on: the last sum, and the sums that others may
-    lack.
+    """The state of a trainer, sent to the trainer that sums `segment` from now on: the last sum, and the sums that
+    others may lack.
     """
 
     segment: int

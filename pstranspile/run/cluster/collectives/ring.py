@@ -6,9 +6,10 @@ more than twice the value, however many trainers there are, and nothing is hande
 not cut; the trainers take turns in summing them.
 
 Other than in Fluid a trainer that has left is not waited for, and sums that make an average (of gradients, or of what
+Other than in Fluid a trainer that has left is not waited for, and sums that make an average (of gradients, or of what
 local SGD has learnt) stay averages over the trainers that are left. One that has left sums on for the others. If its
-process is gone, the next trainer sums in its place: all that are there tell it which sums they have, those that
-somebody lacks are sent again, and so are the parts that no sum came of.
+process is gone, the next trainer sums in its place. All remaining trainers report to it which sums they have. Sums that
+a trainer lacks are sent again, and so are the parts that were not summed.
 """
 
 from __future__ import annotations
@@ -227,7 +228,7 @@ class Ring(Machine):
             self._take_over(segment)
 
     def _move(self, number: int) -> None:
-        """Another trainer sums a segment: the next one that is there, if it can be one that has never been away."""
+        """Appoints another trainer to sum a segment: the next one running, if possible one that was never away."""
         order = self._members.index(number)
         places = {index: (place - order) % len(self._members) for place, index in enumerate(self._members)}
         to = self._sums[number] = min(self._present, key=lambda index: (self._lives[index], places[index]))
@@ -264,7 +265,7 @@ class Ring(Machine):
                 self._lives[index] += 1
 
     def come_back(self) -> None:
-        """The process is there again after a crash. It knows what the others know, and sums nothing at first."""
+        """The process runs again after a crash. It knows what the others know, and sums nothing at first."""
         self.down = False
         up = {index: side for index, side in self.others.items() if not side.down}
         self._begin()

@@ -9,9 +9,9 @@ from pstranspile.run.cluster.collectives.parts import NEVER, Piece, Statement, T
 
 
 class Segment:
-    """What has come of a segment. `number` is the trainer that sums it as long as that is there.
+    """The state of a segment. `number` is the trainer that sums it as long as that one runs.
 
-    A trainer that sums it in place of another first waits for the statements of all that are there: some may have sums
+    A trainer that sums it in place of another first waits for the reports of all running trainers: some may have sums
     that others lack, and nobody else knows which operation is next.
     """
 
@@ -64,8 +64,8 @@ class Segment:
         return pieces
 
     def agreed(self) -> dict[int, list[Total]] | None:
-        """The sums that each trainer lacks, once all have said what they have; then the operation after these is next.
-        None: somebody has not said it.
+        """The sums that each trainer lacks, once all have reported; then the operation after these is next.
+        None: a report is missing.
         """
         if not self.taking or self.wanted is None or self.wanted - set(self.statements):
             return None

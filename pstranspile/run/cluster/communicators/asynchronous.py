@@ -35,7 +35,7 @@ class _Queued(NamedTuple):
 
 
 class AsyncCommunicator(Companion):
-    """Sends and fetches beside the trainer, in rounds; the trainer waits only if a queue is full.
+    """Sends and fetches in rounds while the trainer computes. The trainer waits only if a queue is full.
 
     It writes what it fetches into the trainer's scope; a step computes with the parameters that it began with.
     """

@@ -5,7 +5,7 @@ it synchronous, a `send_barrier` of a trainer's own makes it half-asynchronous, 
 
 A trainer here is one training thread, so the synchronous and the half-asynchronous kind send every gradient as it is
 (the average of one) and the trainer waits meanwhile; they need no machine of their own. The asynchronous kind is a
-machine beside the trainer, with a queue for every gradient.
+machine that runs in parallel with the trainer, with a queue for every gradient.
 
 Other than in Fluid: what is in the queues when a trainer leaves is sent; step counters are sent, so that
 schedules go on; parameters are pulled after every round in which something was sent.

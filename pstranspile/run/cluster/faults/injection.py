@@ -108,13 +108,13 @@ class Injector:
         result = [
             f"{one} and {other} can't reach each other (since tick {tick})" for (one, other), tick in self._cut.items()
         ]
-        for fate in (*self.trainers.values(), *self.servers.values()):
-            result += fate.unresolved()
+        for faulty in (*self.trainers.values(), *self.servers.values()):
+            result += faulty.unresolved()
         return result
 
     def missing(self) -> list[str]:
         """The machines that are down for good, and those that can't be reached, as far as anybody tried."""
-        result = [name for name, fate in (*self.trainers.items(), *self.servers.items()) if fate.unresolved()]
+        result = [name for name, faulty in (*self.trainers.items(), *self.servers.items()) if faulty.unresolved()]
         return [*result, *(name for pair in self._cut for name in pair)]
 
     # coming back
@@ -125,11 +125,13 @@ class Injector:
             return
         ahead = 1 if self.cluster.servers else 0
         for event in [e for e in self._rejoins if trainer.step + 1 + ahead >= e.step]:
-            fate = self.trainers[event.machine]
-            again = not self.cluster.servers and trainer.step < fate.after()  # what it has sent of this step may count
-            if fate.trainer.gone and fate.trainer is not trainer and not again:
+            faulty = self.trainers[event.machine]
+            again = (
+                not self.cluster.servers and trainer.step < faulty.after()
+            )  # what it has sent of this step may count
+            if faulty.trainer.gone and faulty.trainer is not trainer and not again:
                 self._rejoins.remove(event)
-                fate.rejoin(trainer)
+                faulty.rejoin(trainer)
 
     def ends(self) -> None:
         """A trainer has gone: if it was the last one, the first that is to rejoin is started again now.
@@ -145,12 +147,12 @@ class Injector:
             return
 
     def next_step(self) -> int:
-        """The first step that no server has begun to serve. If no trainer is there, the first that none has begun:
-        what they sent last may still be under way.
+        """The first step that no server has begun to serve. If no trainer runs, the first step that none has begun:
+        messages of the last one may still be under way.
         """
         done = max(server.updates for server in self.cluster.servers)
         all_gone = all(trainer.gone for trainer in self.cluster.trainers)
-        return max(done, *(fate.after() for fate in self.trainers.values())) if all_gone else done + 1
+        return max(done, *(faulty.after() for faulty in self.trainers.values())) if all_gone else done + 1
 
 
 def process_of(machine: str) -> str:

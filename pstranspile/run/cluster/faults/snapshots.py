@@ -1,7 +1,7 @@
 """A server's state between two messages, to which it returns when it is started again.
 
-It is everything that the messages taken so far have brought about: variables, the gradients of the step under way, who
-has reported. With it goes how far each link had come. Messages that came later are taken again.
+The state is the effect of all messages taken so far: variables, the gradients of the step under way, and the list of
+trainers that reported. It includes the position of each link. Messages that came later are taken again.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Snapshot(NamedTuple):
 def take_snapshot(server: Server, taken: dict[str, int], *, tables: bool = True) -> Snapshot:
     """The server's state now. Nothing is shared with the server but values that never change.
 
-    Without `tables` large ones are shared as well, as a copy may not fit beside them: that state is written before the
-    server goes on.
+    Without `tables`, large tables are shared as well, because memory may not hold a copy: that state is written before
+    the server goes on.
     """
     values = server.scope.values_here
     return Snapshot(

@@ -134,18 +134,18 @@ class TrainerFaults:
         for machine in self._machines():
             machine.crash()
             self._network.dead.add(machine.name)
-        told = f"{trainer.name} crashed in {step_label(trainer.step)}"
-        self._scene.note(told)
+        report = f"{trainer.name} crashed in {step_label(trainer.step)}"
+        self._scene.note(report)
         self._open_links = self._links()
         if event.notice is None:
-            self._unnoticed = f"{told}, and nobody noticed"
+            self._unnoticed = f"{report}, and nobody noticed"
         else:
             self._network.scheduler.later(event.notice, self._notice)
 
     def _machines(self) -> list[Machine]:
         """The machines of the trainer's process."""
-        beside = [] if self._companion is None else [self._companion]
-        return [self.trainer, *beside, *self._rings]
+        companions = [] if self._companion is None else [self._companion]
+        return [self.trainer, *companions, *self._rings]
 
     def _links(self) -> list[Link]:
         """The links on which servers learn of the end: those that the last messages came on."""
