@@ -9,10 +9,11 @@ from pstranspile.autodiff.declare import declare_gradients
 from pstranspile.autodiff.own_names import renamed
 from pstranspile.autodiff.paths import ops_to
 from pstranspile.autodiff.second import require_second
+from pstranspile.ir.attributes import Longs
 from pstranspile.ir.model import Op
 from pstranspile.ir.roles import OpRole
 from pstranspile.layers.draft import Draft
-from pstranspile.ops.gradient import differentiated, gradient_name
+from pstranspile.ops.gradient import bare_op, differentiated, gradient_name
 
 
 def append_gradients(
@@ -68,6 +69,12 @@ def _ones(draft: Draft, target: str) -> None:
     var = draft.blocks[0].vars[target]
     dims = f"{target}_shape"
     draft.declare(var._replace(name=dims, tensor=None, persistable=False, parameter=None, need_check_feed=False), 0)
-    draft.op("shape", {"Input": target}, {"Out": dims})
-    attrs = {"shape": var.shape, "value": 1.0, "dtype": var.dtype}
-    draft.op("fill_constant", {"ShapeTensor": dims}, {"Out": gradient_name(target)}, attrs)
+    device = {"op_device": ""}
+    attrs = {**device, "shape": Longs(var.shape), "value": 1.0, "dtype": var.dtype.value if var.dtype else 5}
+    made = (
+        bare_op("shape", {"Input": (target,)}, {"Out": (dims,)}, device),
+        bare_op("fill_constant", {"ShapeTensor": (dims,)}, {"Out": (gradient_name(target),)}, attrs),
+    )
+    for op in made:
+        draft.block.ops.append(op._replace(role=OpRole.BACKWARD, origin=draft.origin))
+        draft.type_outputs(op)

@@ -34,7 +34,8 @@ declare_gradient("mean", "X Out@GRAD -> X@GRAD", UNSCOPED)
 
 @shape_rule("mean")
 def _mean(_op: Op, types: Types) -> Types:
-    return {"Out": (TensorType(one(types, "X").dtype, (1,)),)}
+    x = types["X"][0] if types.get("X") else None  # of any dims, known or not
+    return {} if x is None else {"Out": (TensorType(x.dtype, (1,)),)}
 
 
 _REDUCE = {"dim": ints(0), "keep_dim": False, "reduce_all": False, "in_dtype": -1, "out_dtype": -1}
