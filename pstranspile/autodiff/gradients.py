@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 from pstranspile.autodiff.backward import Backward, backward_parts, flush, mint_again, unwanted_gradients
 from pstranspile.autodiff.declare import declare_gradients
 from pstranspile.autodiff.own_names import renamed
-from pstranspile.autodiff.paths import ops_to
+from pstranspile.autodiff.paths import ops_from, ops_to
 from pstranspile.autodiff.second import require_second
 from pstranspile.ir.attributes import Longs
-from pstranspile.ir.model import Op
 from pstranspile.ir.roles import OpRole
 from pstranspile.layers.draft import Draft
 from pstranspile.ops.gradient import bare_op, differentiated, gradient_name
@@ -37,7 +36,7 @@ def append_gradients(
     unwanted = unwanted_gradients(draft, floats=False)
     unwanted[0] |= {gradient_name(name) for name in no_grad}
     names = {differentiated(name) for name in unwanted[0]}
-    path = _leading_from(ops_to(block.ops, set(targets), names), inputs)
+    path = ops_from(ops_to(block.ops, set(targets), names), inputs)
     unwanted[0] |= {gradient_name(name) for name in names - set(inputs)}
     start = len(block.ops)
     with draft.roles(OpRole.BACKWARD):
@@ -52,16 +51,6 @@ def append_gradients(
     mint_again(draft, start, made)
     grads = declare_gradients(draft, 0, start, made.variable_of)
     return tuple(grads.get(name) for name in inputs)
-
-
-def _leading_from(path: Sequence[Op], inputs: Iterable[str]) -> list[Op]:
-    """The ops of a path that the inputs lead to."""
-    reached, kept = set(inputs), list[Op]()
-    for op in path:
-        if not reached.isdisjoint(op.input_names):
-            reached.update(op.output_names)
-            kept.append(op)
-    return kept
 
 
 def _ones(draft: Draft, target: str) -> None:
