@@ -239,7 +239,9 @@ class Program(PartInCluster):
         self._copy_data_info_from(other)
 
     def _copy_data_info_from(self, other: Program, pruned_origin_block_id_map: Any = None) -> None:
-        """Marks what is fed as it is marked in another program."""
+        """Marks what is fed as it is marked in another program. Raises ValueError if that has other blocks."""
+        if pruned_origin_block_id_map is None and len(_expected(other).blocks) != len(self.blocks):
+            raise ValueError(f"the programs have {len(other.blocks)} and {len(self.blocks)} blocks")
         for block, mine in zip(_expected(other).blocks, self.blocks, strict=False):
             for var in block.vars.values():
                 if var.is_data and mine.has_var(var.name):
