@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from pstranspile.autodiff.backward import Backward, backward_parts, flush, mint_again, unwanted_gradients
 from pstranspile.autodiff.declare import declare_gradients
 from pstranspile.autodiff.own_names import renamed
-from pstranspile.autodiff.paths import ops_to
+from pstranspile.autodiff.paths import ops_from, ops_to
 from pstranspile.autodiff.second import require_second
-from pstranspile.ir.model import Op
+from pstranspile.ir.attributes import Longs
 from pstranspile.ir.roles import OpRole
 from pstranspile.layers.draft import Draft
-from pstranspile.ops.gradient import differentiated, gradient_name
+from pstranspile.ops.gradient import bare_op, differentiated, gradient_name
 
 
 def append_gradients(
@@ -36,7 +36,7 @@ def append_gradients(
     unwanted = unwanted_gradients(draft, floats=False)
     unwanted[0] |= {gradient_name(name) for name in no_grad}
     names = {differentiated(name) for name in unwanted[0]}
-    path = _leading_from(ops_to(block.ops, set(targets), names), inputs)
+    path = ops_from(ops_to(block.ops, set(targets), names), inputs)
     unwanted[0] |= {gradient_name(name) for name in names - set(inputs)}
     start = len(block.ops)
     with draft.roles(OpRole.BACKWARD):
@@ -53,21 +53,17 @@ def append_gradients(
     return tuple(grads.get(name) for name in inputs)
 
 
-def _leading_from(path: Sequence[Op], inputs: Iterable[str]) -> list[Op]:
-    """The ops of a path that depend on the inputs."""
-    reached, kept = set(inputs), list[Op]()
-    for op in path:
-        if not reached.isdisjoint(op.input_names):
-            reached.update(op.output_names)
-            kept.append(op)
-    return kept
-
-
 def _ones(draft: Draft, target: str) -> None:
     """The gradient of a target with respect to itself."""
     var = draft.blocks[0].vars[target]
     dims = f"{target}_shape"
     draft.declare(var._replace(name=dims, tensor=None, persistable=False, parameter=None, need_check_feed=False), 0)
-    draft.op("shape", {"Input": target}, {"Out": dims})
-    attrs = {"shape": var.shape, "value": 1.0, "dtype": var.dtype}
-    draft.op("fill_constant", {"ShapeTensor": dims}, {"Out": gradient_name(target)}, attrs)
+    device = {"op_device": ""}
+    attrs = {**device, "shape": Longs(var.shape), "value": 1.0, "dtype": var.dtype.value if var.dtype else 5}
+    made = (
+        bare_op("shape", {"Input": (target,)}, {"Out": (dims,)}, device),
+        bare_op("fill_constant", {"ShapeTensor": (dims,)}, {"Out": (gradient_name(target),)}, attrs),
+    )
+    for op in made:
+        draft.block.ops.append(op._replace(role=OpRole.BACKWARD, origin=draft.origin))
+        draft.type_outputs(op)

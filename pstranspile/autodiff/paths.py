@@ -59,6 +59,16 @@ def ops_to(ops: Sequence[Op], targets: Collection[str], stopped: AbstractSet[str
     return path
 
 
+def ops_from(path: Iterable[Op], inputs: Iterable[str]) -> list[Op]:
+    """The ops of a path that the inputs lead to."""
+    reached, kept = set(inputs), list[Op]()
+    for op in path:
+        if not reached.isdisjoint(op.input_names):
+            reached.update(op.output_names)
+            kept.append(op)
+    return kept
+
+
 def unread_outputs(
     path: Iterable[Op],
     targets: Collection[str],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile import autodiff
+from pstranspile.autodiff import paths
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.recomputing import Recomputing
 from pstranspile.fluid.graph.variable import Variable
@@ -130,7 +131,29 @@ def _listed(given: Any) -> list[Any]:
     return list(given) if several(given) else [given]
 
 
-_as_list, _append_grad_suffix_ = _listed, gradient_name
+_as_list, _append_grad_suffix_, _strip_grad_suffix_ = _listed, gradient_name, differentiated
+
+
+def _get_stop_gradients_(program: Any) -> dict[int, set[str]]:  # pyright: ignore[reportUnusedFunction]
+    """For each block the names of the gradients that its variables are not to get."""
+    return {
+        block.idx: {gradient_name(name) for name, var in block.vars.items() if var.stop_gradient}
+        for block in program.blocks
+    }
+
+
+def _find_op_path_(block: Any, outputs: Any, inputs: Any, no_grad_set: Any) -> list[Any]:  # pyright: ignore[reportUnusedFunction]
+    """The ops of a block that lead from the inputs (none: from anywhere) to the outputs."""
+    views = {id(view.frozen): view for view in block.ops}
+    path = paths.ops_to([view.frozen for view in block.ops], {var.name for var in outputs}, set(no_grad_set or ()))
+    return [views[id(op)] for op in (paths.ops_from(path, [var.name for var in inputs]) if inputs else path)]
+
+
+def _find_no_grad_vars(block: Any, op_path: Any, targets: Any, no_grad_set: Any) -> set[str]:  # pyright: ignore[reportUnusedFunction]
+    """What the ops of a path make and none of them reads, so that it has no gradient."""
+    stopped = {name for name, var in block.vars.items() if var.stop_gradient}
+    path = [view.frozen for view in op_path]
+    return paths.unread_outputs(path, {var.name for var in targets}, set(no_grad_set or ()), stopped)
 
 
 __getattr__ = names_of_fluid(__name__, globals())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableSequence, Sequence
 from itertools import accumulate, pairwise
 from math import prod
 from typing import Any
@@ -179,7 +179,7 @@ def from_dlpack(dlpack: Any) -> LoDTensor:
     return LoDTensor(np.array(np.from_dlpack(dlpack)))
 
 
-class LoDTensorArray(Sequence[Any]):
+class LoDTensorArray(MutableSequence[Any]):
     """Several tensors in order: a view of the list that a run has of them."""
 
     def __init__(self, values: list[Any] | None = None):
@@ -189,15 +189,23 @@ class LoDTensorArray(Sequence[Any]):
         return len(self.values)
 
     def __getitem__(self, place: Any) -> Any:
-        """A tensor, or for a slice several in a new array."""
-        return from_core(self.values[place])
+        """A tensor, one without elements for none, or for a slice several in a new array."""
+        value = self.values[place]
+        return LoDTensor() if value is None else from_core(value)
 
-    def __setitem__(self, place: int, value: LoDTensor) -> None:
-        self.values[place] = to_core(value)
+    def __setitem__(self, place: Any, value: Any) -> None:
+        self.values[place] = _kept(value)
 
-    def append(self, value: LoDTensor) -> None:
-        """Adds a tensor as the last one."""
-        self.values.append(to_core(value))
+    def __delitem__(self, place: Any) -> None:
+        del self.values[place]
+
+    def insert(self, index: int, value: LoDTensor) -> None:
+        """Puts a tensor before another."""
+        self.values.insert(index, _kept(value))
+
+
+def _kept(value: LoDTensor) -> Any:
+    return to_core(value) if value._is_initialized() else None  # pyright: ignore[reportPrivateUsage]
 
 
 def from_core(value: Any) -> Any:

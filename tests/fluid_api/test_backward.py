@@ -156,3 +156,19 @@ def test_a_loss_without_parameters_trains_nothing() -> None:
         loss = layers.mean(x)
         assert fluid.optimizer.Adam(0.1).minimize(loss) == ([], [])
         assert _run(loss, feed={"x": np.ones((2, 1), "float32")})[0].item() == 1
+
+
+def test_scripts_ask_which_ops_lead_to_a_loss() -> None:
+    with fresh():
+        x = fluid.data("x", [None, 2])
+        hidden, aside = layers.fc(x, 3), layers.fc(x, 4)
+        loss = layers.mean(layers.reshape(hidden, [-1, 1]))
+        block, tools = fluid.default_main_program().global_block(), fluid.backward
+        stopped = tools._get_stop_gradients_(fluid.default_main_program())
+        assert "x@GRAD" in stopped[0]
+        assert tools._strip_grad_suffix_("x@GRAD") == "x"
+        path = tools._find_op_path_(block, [loss], [], {"x"})
+        assert [op.type for op in path] == ["mul", "elementwise_add", "reshape2", "mean"]
+        assert [op.type for op in tools._find_op_path_(block, [loss], [hidden], set())] == ["reshape2", "mean"]
+        assert tools._find_no_grad_vars(block, path, [loss], {"x"}) == set(path[2].output("XShape"))
+        assert aside.name not in {name for op in path for name in op.output_arg_names}

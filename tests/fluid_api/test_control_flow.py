@@ -263,3 +263,38 @@ def test_a_loop_gives_its_variables_the_dims_and_arrays_that_its_body_gives() ->
         block = fluid.default_main_program().block(1)
         assert array.name in [op.output("Out")[0] for op in block.ops if op.type == "assign"]
         assert np.array(_fetched(flat)[0]).tolist() == [[3], [3]]
+
+
+def test_steps_of_sequences_are_declared_as_in_fluid() -> None:
+    with fresh():
+        x = fluid.data("x", [None, 2], lod_level=1)
+        x.stop_gradient = False
+        table = layers.lod_rank_table(x)
+        assert layers.max_sequence_len(table).shape == (1,)
+        joined = layers.array_to_lod_tensor(layers.lod_tensor_to_array(x, table), table)
+        fluid.backward.append_backward(layers.mean(joined))
+        assert fluid.default_main_program().global_block().var("x@GRAD").lod_level == 1
+        network = layers.StaticRNN()
+        with network.step():
+            part = network.step_input(fluid.data("steps", [5, 4, 2]))
+            memory = network.memory(shape=[3, 2], batch_ref=fluid.data("like", [4, 4, 2]))
+            network.update_memory(memory, part)
+            network.step_output(memory)
+        (start,) = [op for op in fluid.default_main_program().global_block().ops if op.type.endswith("size_like")]
+        assert (start.attr("shape"), memory.shape) == ([3, 2], (4, 2))
+
+
+def test_what_has_no_name_is_generated() -> None:
+    with fresh():
+        assert layers.create_global_var([1], 1.0, "float32").name == "_generated_var_0"
+        assert layers.mean(fluid.default_main_program().current_block().create_var(dtype="float32")).shape == (1,)
+
+
+def test_gradients_begin_with_ops_that_say_nothing_more_than_fluids() -> None:
+    with fresh():
+        x = fluid.data("x", [2, 2])
+        x.stop_gradient = False
+        fluid.gradients(layers.square(x), x)
+        ops = {op.type: op.attr_names for op in fluid.default_main_program().global_block().ops}
+        assert {"shape", "value", "dtype"} <= set(ops["fill_constant"])
+        assert not {"str_value", "force_cpu"} & set(ops["fill_constant"])

@@ -161,6 +161,18 @@ def test_ops_say_where_they_were_made_and_what_is_no_op() -> None:
         block.append_op()
 
 
+def test_what_is_fed_is_marked_as_in_a_program_of_as_many_blocks() -> None:
+    main, other = fluid.default_main_program(), fluid.Program()
+    fluid.data("x", [2])
+    with fluid.program_guard(other):
+        fluid.data("x", [2]).is_data = False
+    other._copy_data_info_from(main)
+    assert other.global_block().var("x").is_data
+    other._create_block()
+    with pytest.raises(ValueError, match="1 and 2 blocks"):
+        other._copy_data_info_from(main)
+
+
 def test_a_global_seed_is_that_of_later_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pstranspile.fluid.graph.program.GLOBAL_SEED", [0])
     first = fluid.Program()

@@ -33,7 +33,7 @@ WITHOUT_RULE = {
     *("listen_and_serv", "fl_listen_and_serv", "gen_nccl_id", "c_gen_nccl_id", "c_comm_init", "c_comm_init_all"),
     *("while", "while_grad", "conditional_block", "conditional_block_grad", "recurrent", "recurrent_grad"),
     *("feed", "fetch", "read", "create_py_reader", "create_double_buffer_reader", "delete_var"),
-    *("save", "load", "save_combine", "load_combine", "lod_tensor_to_array", "array_to_lod_tensor"),
+    *("save", "load", "save_combine", "load_combine", "lod_tensor_to_array"),
     *("split_ids", "merge_ids", "split_selected_rows", "lookup_sparse_table"),
     *("pull_sparse", "pull_sparse_v2", "push_dense"),
 }

@@ -203,10 +203,10 @@ class StaticRNN:
         draft, like = self._draft, to_core(batch_ref)
         with draft.inside(self._outside):
             name = draft.names.mint(f"{self._core.name}@memory_boot")
-            start = draft.declare(Var(name, tensor=TensorType(like.dtype, tuple(shape))))
+            start = draft.declare(Var(name, tensor=TensorType(like.dtype, ())))
             attrs = {
                 "value": init_value,
-                "shape": [-1 if at == init_batch_dim_idx else int(dim) for at, dim in enumerate(shape)],
+                "shape": [int(dim) for dim in shape],
                 "dtype": like.dtype,
                 "input_dim_idx": ref_batch_dim_idx,
                 "output_dim_idx": init_batch_dim_idx,

@@ -92,8 +92,8 @@ def create_global_var(
 ) -> Any:
     """A variable that the start-up program fills with `value`. Raises TypeError for dims that are no whole numbers."""
     dims, draft = _whole_dims(shape), live()
-    layer = draft.names.mint("global_var")
-    made = name or draft.names.mint(layer)
+    draft.names.mint("global_var")
+    made = name or draft.names.mint("_generated_var")
     kind = TensorType(dtype_of(dtype), tuple(dims))
     draft.stop_gradient.add(made)
     basic.initialised(draft, made, kind, value, force_cpu=force_cpu)

@@ -32,7 +32,10 @@ declare("mean", "X -> Out", doc="Out = the mean of all elements of X")
 declare_gradient("mean", "X Out@GRAD -> X@GRAD", UNSCOPED)
 
 
-shape_rule("mean")(number_like("X"))
+@shape_rule("mean")
+def _mean(_op: Op, types: Types) -> Types:
+    x = types["X"][0] if types.get("X") else None  # of any dims, known or not
+    return {} if x is None else {"Out": (TensorType(x.dtype, (1,)),)}
 
 
 _REDUCE = {"dim": ints(0), "keep_dim": False, "reduce_all": False, "in_dtype": -1, "out_dtype": -1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
+from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients
 from pstranspile.ops.schema import UNSCOPED, declare, declare_gradient
@@ -40,6 +41,17 @@ declare("read_from_array", "X I X_W? -> Out", may_lack="X X_W", doc="Out = X[I]"
 shape_rule("write_to_array", "read_from_array", "shrink_rnn_memory", "reorder_lod_tensor_by_rank")(
     outputs_like(Out="X")
 )
+
+
+@shape_rule("array_to_lod_tensor")
+def _joined(_op: Op, types: Types) -> Types:
+    steps = one(types, "X")
+    return {"Out": (steps._replace(lod_level=steps.lod_level + 1),)}
+
+
+@shape_rule("max_sequence_len", "lod_array_length")
+def _number(_op: Op, _types: Types) -> Types:
+    return {"Out": (TensorType(DType.INT64, (1,)),)}
 
 
 @shape_rule("tensor_array_to_tensor")

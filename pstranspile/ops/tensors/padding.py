@@ -69,7 +69,7 @@ def _crop(op: Op, types: Types) -> Types:
     if ("Shape" in types and "ShapeTensor" not in types) or not shape:
         shape = (-1,) * len(x.shape)
     elif op.type == "crop_tensor":  # 0 stands for a variable, -1 for what is left, where that is known
-        first = ints_attr(op, "offsets")
+        first = ints_attr(op, "offsets") or (-1,) * len(x.shape)
         left = [dim - at if at >= 0 and dim >= 0 else -1 for dim, at in zip(x.shape, first, strict=False)]
         shape = tuple(rest if size == -1 else size or -1 for size, rest in zip(shape, left, strict=False))
     if len(shape) != len(x.shape):
