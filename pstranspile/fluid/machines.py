@@ -18,6 +18,7 @@ from pstranspile.fluid.communicating import communicator_settings
 from pstranspile.fluid.graph.in_cluster import TEST
 from pstranspile.fluid.running.around import Around, held_in, quiet
 from pstranspile.interop.json_text import json_text
+from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import MAIN, STARTUP, Program, Role
 from pstranspile.net.missing import require_grpc
 from pstranspile.net.process import Place, play_server, play_trainer
@@ -49,6 +50,15 @@ def require_open(addresses: Mapping[str, str]) -> None:
     """Raises DiagnosticError where machines would talk openly beyond this host, and nobody has allowed it."""
     if not os.environ.get("PSTRANSPILE_INSECURE"):
         require_guarded(addresses, addresses)
+
+
+def require_callable(addresses: Mapping[str, str]) -> None:
+    """Raises DiagnosticError where Fluid's calls, which bring no token and no certificate, are not what is wanted."""
+    wanted = [name for name in ("PSTRANSPILE_TOKEN", "PSTRANSPILE_TLS") if os.environ.get(name)]
+    if wanted:
+        what = "machines whose ops a script wrote itself make Fluid's calls, which bring no token and no certificate"
+        raise DiagnosticError([error("start-tls", f"{wanted[0]} is set, but {what}; unset it")])
+    require_open(addresses)
 
 
 class Machine:

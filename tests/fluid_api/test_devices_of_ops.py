@@ -44,8 +44,12 @@ def test_a_comparison_keeps_where_it_is_made() -> None:
         assert fluid.default_main_program().global_block().ops[-1].attr("force_cpu") is True
 
 
-def test_what_is_fed_is_marked_in_programs_of_the_same_blocks_only() -> None:
-    one, other = fluid.Program(), fluid.Program()
-    other._create_block()
-    with pytest.raises(ValueError, match="1 blocks, the other 2"):
-        one._copy_data_info_from(other)
+def test_what_is_fed_is_marked_as_in_a_program_with_the_same_variables_only() -> None:
+    with fresh():
+        fluid.layers.data("x", [2])
+        whole = fluid.default_main_program()
+        copy = whole.clone()
+        copy._copy_data_info_from(whole)
+        assert copy.global_block().var("x").is_data
+        with pytest.raises(ValueError, match="no variable x"):
+            copy._copy_data_info_from(fluid.Program())

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pstranspile.fluid as fluid
+from pstranspile.fluid.layers.io import ListenAndServ
 from pstranspile.interop.tensor_files import read_tensor
 from pstranspile.ir.diagnostics import DiagnosticError
 from tests.fluid_api.running import SCRIPTS, fresh
@@ -48,6 +49,23 @@ def test_nobody_is_called_openly_on_another_host(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("PSTRANSPILE_INSECURE", raising=False)
     with fresh(), pytest.raises(DiagnosticError, match=r"192\.0\.2\.1:6174, which is not on this host"):
         fluid.Executor(fluid.CPUPlace()).run(talking("192.0.2.1:6174"))
+
+
+def test_calls_that_bring_no_token_are_not_made_where_one_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PSTRANSPILE_TOKEN", "secret")
+    main = fluid.Program()
+    with fluid.program_guard(main), ListenAndServ("127.0.0.1:0", [], optimizer_mode=False).do():
+        pass
+    for program in (talking("127.0.0.1:6174"), main):
+        with fresh(), pytest.raises(DiagnosticError, match="PSTRANSPILE_TOKEN is set"):
+            fluid.Executor(fluid.CPUPlace()).run(program)
+
+
+def test_a_server_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAGS_rpc_deadline", "100")
+    (port,) = free_ports(1)
+    with fresh(), pytest.raises(RuntimeError, match=f"the server at 127.0.0.1:{port}.*deadline"):
+        fluid.Executor(fluid.CPUPlace()).run(talking(f"127.0.0.1:{port}"))
 
 
 def test_ops_that_name_no_server_talk_to_nobody() -> None:

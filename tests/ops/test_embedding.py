@@ -140,3 +140,24 @@ def test_pooled_lookup_only_adds():
             {"Out": "o"},
             {"combiner": "mean"},
         )
+
+
+def test_rows_of_bytes_are_looked_up_as_numbers():
+    table = np.zeros((3, 4), "float32")
+    table[:, 0], table[:, 1] = [-1, 0, 2], [1, 256, 3]
+    levels = np.arange(24, dtype="uint8").reshape(3, 8) * 10
+    table[:, 2:] = levels.view("float32")
+    frame = compute(
+        "lookup_table_dequant",
+        {"W": table, "Ids": np.array([[2], [0], [1]])},
+        {"Out": "out"},
+        {"padding_idx": Long(1)},
+    )
+    wanted = table[:, :1] + levels * (table[:, 1:2] - table[:, :1]) / 256
+    wanted[1] = 0
+    assert np.allclose(frame.find("out"), wanted[[2, 0, 1]])
+
+
+def test_ids_of_rows_of_bytes_are_those_that_the_table_has():
+    with pytest.raises(DiagnosticError, match="Ids holds 3, but W has 3 rows"):
+        compute("lookup_table_dequant", {"W": np.zeros((3, 4), "float32"), "Ids": np.array([[3]])}, {"Out": "out"})

@@ -236,14 +236,19 @@ class Program(PartInCluster):
         self.readers = list(other.readers)
         self.gradient_calls, self.counted = other.gradient_calls, other.counted
         self.regularizers, self.clips = dict(other.regularizers), dict(other.clips)
-        self._copy_data_info_from(other)
+        self._mark_fed(_expected(other))
 
     def _copy_data_info_from(self, other: Program, pruned_origin_block_id_map: Any = None) -> None:
-        """Marks what is fed as it is marked in another program. Raises ValueError for one with other blocks."""
-        if len(_expected(other).drafts) != len(self.drafts):
-            told = f"{len(self.drafts)} blocks, the other {len(other.drafts)}"
-            raise ValueError(f"what is fed can be marked as in a program with the same blocks; this one has {told}")
-        for block, mine in zip(other.blocks, self.blocks, strict=True):
+        """Marks what is fed as it is marked in another program. Raises ValueError for variables it does not have."""
+        known = {name for draft in _expected(other).drafts for name in draft.vars}
+        missing = sorted({name for draft in self.drafts for name in draft.vars} - known)
+        if missing:
+            raise ValueError(f"the other program has no variable {missing[0]}")
+        self._mark_fed(other)
+
+    def _mark_fed(self, other: Program) -> None:
+        """Marks what is fed as it is marked in a program of which this one may be a part."""
+        for block, mine in zip(other.blocks, self.blocks, strict=False):
             for var in block.vars.values():
                 if var.is_data and mine.has_var(var.name):
                     mine.var(var.name).is_data = True

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pstranspile.fluid.machines import ServerMachine
+from pstranspile.fluid.machines import ServerMachine, require_callable
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Program, Role
 from pstranspile.job import Job
+from pstranspile.net.process import Place
+from pstranspile.net.terms import Terms
 from pstranspile.plan.text import fingerprint
 from pstranspile.run.cluster.server import listening_op
 
@@ -40,6 +42,13 @@ class WrittenServer(ServerMachine):
         role = Role(NAME, _keeping(program), Program())
         super().__init__(_WrittenJob(role), role)
         self._remember(program, role.main)
+
+    def terms(self, **edited: Program) -> tuple[Terms, Place]:
+        """What the processes agree on, and where this one is. Raises DiagnosticError."""
+        op = listening_op(self.role.main)
+        assert op is not None
+        require_callable({NAME: str(op.attrs["endpoint"])})
+        return super().terms(**edited)
 
     @property
     def hash(self) -> str:

@@ -129,12 +129,12 @@ class _Client:
         self.remotes = {endpoint: self._remote(endpoint, ops) for op in ops for endpoint in endpoints_of(op)}
 
     def _remote(self, endpoint: str, ops: Sequence[Op]) -> _Remote:
-        from pstranspile.fluid.machines import require_open
+        from pstranspile.fluid.machines import require_callable
         from pstranspile.net.fluid.requests import Requests
         from pstranspile.net.missing import require_grpc
 
         require_grpc()
-        require_open({"the server": endpoint})
+        require_callable({"the server": endpoint})
         declared = self._program.main_block.vars
         variables, rows = dict(declared), dict[str, str]()
         for op in ops:
@@ -194,7 +194,9 @@ class Talker:
         self._clients: dict[int, tuple[Program, _Client]] = {}
 
     def run(self, program: Program, feed: Mapping[str, Any], fetch: Sequence[str], scope: Scope) -> Mapping[str, Value]:
-        """Runs a program once; one that serves, until all its trainers have left. Raises DiagnosticError, Refused."""
+        """Runs a program once; one that serves, until all its trainers have left. Raises DiagnosticError, and
+        RuntimeError where a server does not answer.
+        """
         if listening_op(program) is not None:
             from pstranspile.fluid.running.serving import WrittenServer
 
@@ -204,7 +206,12 @@ class Talker:
             if len(self._clients) >= _MOST_PROGRAMS:
                 del self._clients[next(iter(self._clients))]
             known = self._clients[id(program)] = program, _Client(program)
-        return known[1].run(feed, fetch, scope)
+        from pstranspile.net.terms import Refused
+
+        try:
+            return known[1].run(feed, fetch, scope)
+        except Refused as problem:
+            raise RuntimeError(str(problem)) from None
 
     def leave(self) -> None:
         """Tells the servers that were called, and are still there, that no more calls come."""

@@ -54,6 +54,23 @@ def _lookup(op: Op) -> Run:
     return run
 
 
+@kernel("lookup_table_dequant")
+def _lookup_dequant(op: Op) -> Run:
+    padding = int_attr(op, "padding_idx", -1)
+
+    def run(W: Array, Ids: Array) -> Array:
+        ids = Ids.reshape(Ids.shape[:-1])
+        absent = ids == padding if padding >= 0 else np.zeros(ids.shape, "bool")
+        rows = _looked_up(W, np.where(absent, 0, ids))
+        least, greatest = rows[..., :1], rows[..., 1:2]
+        levels = np.ascontiguousarray(rows[..., 2:]).view("uint8")
+        out = levels * ((greatest - least) / rows.dtype.type(256)) + least
+        out[absent] = 0
+        return out.astype(rows.dtype, copy=False)
+
+    return run
+
+
 LOOKUP_GRADIENTS = ("lookup_table_grad", "lookup_table_v2_grad")
 
 

@@ -35,6 +35,12 @@ declare(
 )
 declare_gradient("lookup_table_v2", "W Ids Out@GRAD -> W@GRAD")
 declare(
+    "lookup_table_dequant",
+    "W Ids -> Out",
+    {"padding_idx": long(-1)},
+    doc="Out = the rows of W at Ids [..., 1]; a row of W is the least value, the greatest, and bytes between the two",
+)
+declare(
     "lookup_sparse_table",
     "W Ids -> Out",
     {"padding_idx": long(-1), "auto_grown_table": True, "is_test": False},
@@ -64,6 +70,16 @@ def _lookup_table(_op: Op, types: Types) -> Types:
     if ids.shape[-1] not in (1, -1):
         raise ShapeError(f"Ids is {describe(ids)}, its last dim must be 1", "Ids")
     return {"Out": (TensorType(table.dtype, (*ids.shape[:-1], width), ids.lod_level),)}
+
+
+@shape_rule("lookup_table_dequant")
+def _lookup_table_dequant(_op: Op, types: Types) -> Types:
+    table, ids = one(types, "W"), one(types, "Ids")
+    width = _table_width(table, ids)
+    if 0 <= width < 2:
+        raise ShapeError(f"W is {describe(table)}, its rows begin with two values", "W")
+    columns = width if width < 0 else (width - 2) * 4
+    return {"Out": (TensorType(table.dtype, (*ids.shape[:-1], columns), ids.lod_level),)}
 
 
 @shape_rule("lookup_table_v2")
