@@ -239,7 +239,12 @@ class Program(PartInCluster):
         self._mark_fed(_expected(other))
 
     def _copy_data_info_from(self, other: Program, pruned_origin_block_id_map: Any = None) -> None:
-        """Marks what is fed as it is marked in another program. Raises ValueError for variables it does not have."""
+        """Marks what is fed as it is marked in another program.
+
+        Raises ValueError if that has other blocks, or lacks a variable of this one.
+        """
+        if pruned_origin_block_id_map is None and len(_expected(other).blocks) != len(self.blocks):
+            raise ValueError(f"the programs have {len(other.blocks)} and {len(self.blocks)} blocks")
         known = {name for draft in _expected(other).drafts for name in draft.vars}
         missing = sorted({name for draft in self.drafts for name in draft.vars} - known)
         if missing:

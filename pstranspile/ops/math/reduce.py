@@ -7,7 +7,7 @@ from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import ints_attr
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients
 from pstranspile.ops.schema import UNSCOPED, declare, declare_gradient, ints
-from pstranspile.ops.shapes import ShapeError, Types, describe, dtype_attr, number_like, one, outputs_like, shape_rule
+from pstranspile.ops.shapes import ShapeError, Types, describe, dtype_attr, one, outputs_like, shape_rule
 
 declare(
     "cumsum",
