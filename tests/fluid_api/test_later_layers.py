@@ -159,3 +159,21 @@ def test_a_cluster_trains_and_tests_as_the_script_alone(tmp_path: Path) -> None:
     np.testing.assert_allclose(*values, rtol=1e-4)
     assert len(values[0]) == 8
     assert values[0][5] < values[0][0]
+
+
+class Counting(paddle.io.IterableDataset):
+    def __iter__(self) -> Any:
+        yield from ([np.full(2, number, "float32"), number] for number in range(5))
+
+
+def test_samples_in_a_row_come_in_batches() -> None:
+    loader = paddle.io.DataLoader(Counting(), batch_size=2)
+    batches = [[np.array(item).tolist() for item in batch] for batch in loader()]
+    assert batches == [[[[0, 0], [1, 1]], [0, 1]], [[[2, 2], [3, 3]], [2, 3]], [[[4, 4]], [4]]]
+    assert len(list(paddle.io.DataLoader(Counting(), places=paddle.CPUPlace(), batch_size=2, drop_last=True))) == 2
+    with pytest.raises(ValueError, match="leave out batch_sampler and shuffle"):
+        paddle.io.DataLoader(Counting(), shuffle=True)
+    with pytest.raises(TypeError, match="nobody knows how many"):
+        len(loader)
+    with pytest.raises(NotImplementedError, match="write __iter__"):
+        list(paddle.io.DataLoader(paddle.io.IterableDataset()))

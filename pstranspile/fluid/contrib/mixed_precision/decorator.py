@@ -25,3 +25,11 @@ class OptimizerWithMixedPrecision:
 def decorate(optimizer: Any, *_: Any, **__: Any) -> OptimizerWithMixedPrecision:
     """The optimizer, to be refused when it minimises; the settings of its scaling are taken as they come."""
     return OptimizerWithMixedPrecision(optimizer)
+
+
+class AutoMixedPrecisionLists:
+    """Which ops would compute in float16, for `decorate`."""
+
+    def __init__(self, custom_white_list: Any = None, custom_black_list: Any = None, custom_black_varnames: Any = None):
+        self.white_list, self.black_list = set(custom_white_list or ()), set(custom_black_list or ())
+        self.black_varnames = set(custom_black_varnames or ())
