@@ -46,6 +46,7 @@ def computed(make: Any, **feed: np.ndarray) -> Any:
         (lambda x: paddle.sort(x, axis=1, descending=True), -np.sort(-X, axis=1)),
         (lambda x: paddle.topk(x, 2)[0], -np.sort(-X, axis=1)[:, :2]),
         (lambda x: paddle.matmul(x, x, transpose_y=True), X @ X.T),
+        (lambda x: paddle.unbind(x, axis=1)[1], X[:, 1]),
         (lambda x: paddle.arange(3), [0, 1, 2]),
         (lambda x: paddle.full([2], 3, "int64"), [3, 3]),
         (lambda x: F.leaky_relu(x), np.where(X > 0, X, 0.01 * X)),
@@ -129,6 +130,11 @@ def test_names_that_are_not_there_are_told_with_the_nearest_one() -> None:
     assert paddle.framework.ParamAttr is paddle.ParamAttr is paddle.nn.ParamAttr
     assert paddle.common_ops_import.core.EOFException is fluid.core.EOFException
     assert paddle.set_device("cpu") == paddle.CPUPlace()
+    assert paddle.static.Scope is fluid.Scope
+    assert paddle.ParamAttr(name="w", need_clip=True).name == "w"
+    for attr in (paddle.ParamAttr, paddle.static.WeightNormParamAttr):
+        with pytest.raises(NotImplementedError, match="need_clip=False"):
+            attr(need_clip=False)
 
 
 def test_an_installation_is_checked(capsys: pytest.CaptureFixture[str]) -> None:

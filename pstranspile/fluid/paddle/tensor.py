@@ -45,6 +45,7 @@ _TABLE: dict[str, tuple[str, ...]] = {
     "concat": ("concat", "x, axis=0", "x=input"),
     "split": ("split", "x, num_or_sections, axis=0", "x=input axis=dim"),
     "unsqueeze": ("unsqueeze", "x, axis", "x=input axis=axes"),
+    "unbind": ("unstack", "input, axis=0", "input=x"),
     "stack": ("stack", "x, axis=0"),
     "tile": ("expand", "x, repeat_times", "repeat_times=expand_times"),
     "gather_nd": ("gather_nd", "x, index", "x=input"),
