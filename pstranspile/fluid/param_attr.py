@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.fluid.graph.plain import several
-from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.fluid.missing import names_of_fluid, refused
 from pstranspile.layers import parameters as core
 from pstranspile.layers.draft import Draft
 
@@ -21,7 +21,10 @@ class ParamAttr:
         regularizer: Any = None,
         trainable: bool = True,
         do_model_average: bool = True,
+        need_clip: bool = True,
     ):
+        if not need_clip:
+            raise refused("ParamAttr(need_clip=False)", "clip the gradients of a loss over the other parameters alone")
         self.name = name
         self.initializer = initializer
         self.learning_rate = learning_rate
@@ -54,8 +57,9 @@ class WeightNormParamAttr(ParamAttr):
         regularizer: Any = None,
         trainable: bool = True,
         do_model_average: bool = False,
+        need_clip: bool = True,
     ):
-        super().__init__(name, initializer, learning_rate, regularizer, trainable, do_model_average)
+        super().__init__(name, initializer, learning_rate, regularizer, trainable, do_model_average, need_clip)
         self.dim = dim
 
     def core(self, draft: Draft) -> core.WeightNorm:

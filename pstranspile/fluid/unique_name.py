@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.layers.names import Names
@@ -41,10 +42,21 @@ def generate_with_ignorable_key(key: str) -> str:
     return generate(key)
 
 
-def switch(new_generator: UniqueNameGenerator | None = None) -> UniqueNameGenerator:
-    """Goes on with other counters (default: fresh ones); gives those that were in use."""
-    before = _CURRENT[0]
-    _CURRENT[0] = new_generator or UniqueNameGenerator()
+class Switched(NamedTuple):
+    """The counters that were in use, and where Fluid has a checker of names of dygraph."""
+
+    generator: UniqueNameGenerator
+    para_name_checker: None = None
+
+
+def switch(new_generator: UniqueNameGenerator | Switched | None = None, new_para_name_checker: None = None) -> Switched:
+    """Goes on with other counters (default: fresh ones); gives those that were in use, as the first of two values.
+
+    It takes what it gives, also whole, as before Fluid 1.8, where it gave the counters alone.
+    """
+    before = Switched(_CURRENT[0])
+    chosen = new_generator.generator if isinstance(new_generator, Switched) else new_generator
+    _CURRENT[0] = chosen or UniqueNameGenerator()
     return before
 
 

@@ -138,3 +138,56 @@ def test_windows_stop_where_images_do(main: Any):
     exe = fluid.Executor(fluid.CPUPlace())
     feed = {"x": np.zeros((2, 1, 4, 4), "float32"), "size": np.array([[8, 8], [4, 8]], "float32")}
     assert exe.run(main, feed=feed, fetch_list=[rows], return_numpy=False)[0].lod() == [[0, 4, 6]]
+
+
+def test_a_unit_of_a_script_has_parameters_and_steps_of_its_own(main: Any):
+    class WithContext(fluid.contrib.BasicGRUUnit):
+        def _build_once(self, input: Any, pre_hidden: Any) -> None:
+            super()._build_once(input, pre_hidden)
+            self._candidate_weight = self.create_parameter([2, self._hiden_size])
+
+        def forward(self, input: Any, pre_hidden: Any) -> Any:
+            return self._activation(L.matmul(input, self._candidate_weight)) + pre_hidden
+
+    x, hidden = fluid.data("x", [-1, 2]), fluid.data("h", [-1, 3])
+    unit = WithContext("unit", 3)
+    first, second = unit(x, hidden), unit(x, hidden)
+    assert [op.type for op in first.block.ops] == 2 * ["matmul", "tanh", "elementwise_add"]
+    assert len(main.all_parameters()) == 5
+    assert (first.shape, second.shape) == ((-1, 3), (-1, 3))
+    with pytest.raises(ValueError, match="the last dim of y must be known"):
+        fluid.contrib.BasicGRUUnit("unit", 3)(fluid.data("y", [3, -1]), hidden)
+
+
+def test_names_lie_where_scripts_look_for_them():
+    from pstranspile.fluid.contrib.mixed_precision import decorator
+    from pstranspile.fluid.proto.framework_pb2 import VarType
+
+    assert decorator.decorate is fluid.contrib.mixed_precision.decorate
+    assert decorator.AutoMixedPrecisionLists(custom_black_list=["mean"]).black_list == {"mean"}
+    assert VarType.FP32 == fluid.core.VarDesc.VarType.FP32
+
+
+def test_names_are_switched_with_a_pair_or_with_what_was_given():
+    with fluid.unique_name.guard():
+        assert fluid.unique_name.generate("fc") == "fc_0"
+        generator, checker = before = fluid.unique_name.switch()
+        assert fluid.unique_name.generate("fc") == "fc_0"
+        fluid.unique_name.switch(generator, checker)
+        assert fluid.unique_name.generate("fc") == "fc_1"
+        fluid.unique_name.switch()
+        fluid.unique_name.switch(before)
+        assert fluid.unique_name.generate("fc") == "fc_2"
+
+
+def test_a_set_of_variables_is_fetched(main: Any):
+    x = fluid.data("x", [-1, 2])
+    made = L.scale(x, 2.0)
+    feed = {"x": np.ones((1, 2), "float32")}
+    (value,) = fluid.Executor(fluid.CPUPlace()).run(main, feed=feed, fetch_list={made})
+    assert value.tolist() == [[2.0, 2.0]]
+
+
+def test_states_of_cells_have_a_row_for_each_of_whole_numbers(main: Any):
+    states = L.GRUCell(hidden_size=3).get_initial_states(batch_ref=fluid.data("ids", [-1, 1], "int64"))
+    assert states.shape == (-1, 3)

@@ -48,7 +48,7 @@ class RNNCell:
     ) -> Any:
         """States of `shape` (by default the cell's) filled with a value, a row for each of `batch_ref`."""
         like = flatten(batch_ref)[0]
-        check_variable("RNNCell", "batch_ref", like, FLOATS)
+        check_variable("RNNCell", "batch_ref", like, (*FLOATS, "int32", "int64"))
         shapes = self.state_shape if shape is None else shape
         kinds = self._state_dtypes() if dtype is None else dtype
         if _is_dims(shapes):

@@ -10,6 +10,7 @@ from pstranspile.fluid import unique_name
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.layers import nn, ops, tensor
+from pstranspile.fluid.layers.objects import Layer
 from pstranspile.fluid.param_attr import attr_of
 
 Activation = Callable[[Any], Any]
@@ -29,30 +30,34 @@ def kept_where(new: Any, old: Any, mask: Any) -> Any:
     return nn.elementwise_mul(new, mask, axis=0) - nn.elementwise_mul(old, mask - 1, axis=0)
 
 
-class _Unit:
-    """What makes its parameters when the width of its input is first known."""
+class _Unit(Layer):
+    """What makes its parameters when the width of its input is first known. Attributes are called as in Fluid."""
 
-    def __init__(self, name_scope: str, hidden_size: int, param_attr: Any, bias_attr: Any, dtype: Any):
-        unique_name.generate(name_scope)  # as in Fluid, where the class below takes a name too
-        self._helper = LayerHelper("unit", name=unique_name.generate(f"{name_scope}/{type(self).__name__}"))
-        self._size, self._dtype = hidden_size, dtype
+    def __init__(
+        self,
+        name_scope: str,
+        hidden_size: int,
+        param_attr: Any,
+        bias_attr: Any,
+        activations: tuple[Activation | None, Activation | None],
+        dtype: Any,
+    ):
+        super().__init__(name_scope, dtype)
+        self._full_name = unique_name.generate(f"{name_scope}/{type(self).__name__}")
+        self._helper = LayerHelper("unit", name=self._full_name)
+        self._name, self._hiden_size = name_scope, hidden_size
         self._param_attr, self._bias_attr = param_attr, bias_attr
-        self._made: list[Any] = []
+        self._gate_activation: Activation = activations[0] or ops.sigmoid
+        self._activation: Activation = activations[1] or ops.tanh
 
-    def _shapes(self, width: int) -> list[tuple[Any, list[int], bool]]:
-        """The attributes, the dims, and whether it is a bias, of each parameter."""
-        raise NotImplementedError
+    def _build_once(self, input: Variable, *states: Any) -> None:
+        """Notes the width of the input. Raises ValueError where it is open."""
+        self._input_size = int(input.shape[-1])
+        if self._input_size <= 0:
+            raise ValueError(f"{self._full_name}: the last dim of {input.name} must be known")
 
-    def _parameters(self, input: Variable) -> list[Any]:
-        if not self._made:
-            width = int(input.shape[-1])
-            if width <= 0:
-                raise ValueError(f"{self._helper.name}: the last dim of {input.name} must be known")
-            self._made = [
-                self._helper.create_parameter(attr, shape, self._dtype, is_bias=is_bias)
-                for attr, shape, is_bias in self._shapes(width)
-            ]
-        return self._made
+    def _parameter(self, attr: Any, suffix: str, shape: list[int], is_bias: bool = False) -> Any:
+        return self.create_parameter(shape, renamed(attr, suffix), self._dtype, is_bias)
 
 
 class BasicGRUUnit(_Unit):
@@ -68,27 +73,25 @@ class BasicGRUUnit(_Unit):
         activation: Activation | None = None,
         dtype: Any = "float32",
     ):
-        super().__init__(name_scope, hidden_size, param_attr, bias_attr, dtype)
-        self._gate: Activation = gate_activation or ops.sigmoid
-        self._activation: Activation = activation or ops.tanh
+        super().__init__(name_scope, hidden_size, param_attr, bias_attr, (gate_activation, activation), dtype)
 
-    def _shapes(self, width: int) -> list[tuple[Any, list[int], bool]]:
-        size, weight, bias = self._size, self._param_attr, self._bias_attr
-        return [
-            (renamed(weight, "_gate"), [width + size, 2 * size], False),
-            (renamed(weight, "_candidate"), [width + size, size], False),
-            (renamed(bias, "_gate"), [2 * size], True),
-            (renamed(bias, "_candidate"), [size], True),
-        ]
+    def _build_once(self, input: Variable, *states: Any) -> None:
+        super()._build_once(input)
+        size, weight, bias = self._hiden_size, self._param_attr, self._bias_attr
+        both = self._input_size + size
+        self._gate_weight = self._parameter(weight, "_gate", [both, 2 * size])
+        self._candidate_weight = self._parameter(weight, "_candidate", [both, size])
+        self._gate_bias = self._parameter(bias, "_gate", [2 * size], True)
+        self._candidate_bias = self._parameter(bias, "_candidate", [size], True)
 
-    def __call__(self, input: Any, pre_hidden: Any) -> Any:
+    def forward(self, input: Any, pre_hidden: Any) -> Any:
         """The hidden state [batch, hidden] after an input [batch, width]."""
-        gates, candidate, gate_bias, candidate_bias = self._parameters(input)
-        both = nn.matmul(tensor.concat([input, pre_hidden], 1), gates)
-        reset, update = nn.split(self._gate(nn.elementwise_add(both, gate_bias)), num_or_sections=2, dim=1)
+        both = nn.matmul(tensor.concat([input, pre_hidden], 1), self._gate_weight)
+        gates = self._gate_activation(nn.elementwise_add(both, self._gate_bias))
+        reset, update = nn.split(gates, num_or_sections=2, dim=1)
         kept = reset * pre_hidden
-        proposed = nn.matmul(tensor.concat([input, kept], 1), candidate)
-        new = self._activation(nn.elementwise_add(proposed, candidate_bias))
+        proposed = nn.matmul(tensor.concat([input, kept], 1), self._candidate_weight)
+        new = self._activation(nn.elementwise_add(proposed, self._candidate_bias))
         return update * pre_hidden + (1 - update) * new
 
 
@@ -109,21 +112,20 @@ class BasicLSTMUnit(_Unit):
         forget_bias: float = 1.0,
         dtype: Any = "float32",
     ):
-        super().__init__(name_scope, hidden_size, param_attr, bias_attr, dtype)
+        super().__init__(name_scope, hidden_size, param_attr, bias_attr, (gate_activation, activation), dtype)
         self._forget_bias = tensor.fill_constant([1], dtype, forget_bias)
         self._forget_bias.stop_gradient = False
 
-    def _shapes(self, width: int) -> list[tuple[Any, list[int], bool]]:
-        size = self._size
-        return [
-            (self._param_attr, [width + size, 4 * size], False),
-            (self._bias_attr, [4 * size], True),
-        ]
+    def _build_once(self, input: Variable, *states: Any) -> None:
+        super()._build_once(input)
+        size = self._hiden_size
+        self._weight = self._parameter(self._param_attr, "", [self._input_size + size, 4 * size])
+        self._bias = self._parameter(self._bias_attr, "", [4 * size], True)
 
-    def __call__(self, input: Any, pre_hidden: Any, pre_cell: Any) -> Any:
+    def forward(self, input: Any, pre_hidden: Any, pre_cell: Any) -> Any:
         """The hidden state and the cell [batch, hidden] after an input [batch, width]."""
-        weight, bias = self._parameters(input)
-        gates = nn.elementwise_add(nn.matmul(tensor.concat([input, pre_hidden], 1), weight), bias)
+        both = nn.matmul(tensor.concat([input, pre_hidden], 1), self._weight)
+        gates = nn.elementwise_add(both, self._bias)
         enter, new, forget, leave = nn.split(gates, num_or_sections=4, dim=-1)
         kept = nn.elementwise_mul(pre_cell, ops.sigmoid(nn.elementwise_add(forget, self._forget_bias)))
         cell = nn.elementwise_add(kept, nn.elementwise_mul(ops.sigmoid(enter), ops.tanh(new)))

@@ -10,9 +10,20 @@ from pstranspile.fluid.paddle import reader as reader
 from pstranspile.fluid.paddle.batching import batch as batch
 
 __version__ = "1.8.5"
-_OF_FLUID = ("CPUPlace", "CUDAPlace", "CUDAPinnedPlace", "ParamAttr")
-_LAYERS = {"mean": "mean", "concat": "concat", "cast": "cast", "reshape": "reshape"}
-"""Names of the first 2.x versions that mean a layer of Fluid."""
+_OF_FLUID = ("CPUPlace", "CUDAPlace", "CUDAPinnedPlace", "ParamAttr", "core", "is_compiled_with_cuda")
+_MODULES = [
+    "distributed",
+    "framework",
+    "io",
+    "metric",
+    "nn",
+    "optimizer",
+    "regularizer",
+    "static",
+    "tensor",
+    "utils",
+    "version",
+]
 
 
 def enable_static() -> None:
@@ -31,15 +42,31 @@ def in_dynamic_mode() -> bool:
     return False
 
 
+def seed(value: int) -> None:
+    """Draws the random numbers of the programs in use from this number on."""
+    from pstranspile.fluid.framework import default_main_program, default_startup_program
+
+    for program in (default_main_program(), default_startup_program()):
+        program.random_seed = value
+
+
+def set_device(device: str) -> Any:
+    """The place that a text such as `cpu` or `gpu:0` names."""
+    from pstranspile.fluid.places import CPUPlace, CUDAPlace
+
+    kind, _, number = device.partition(":")
+    return CUDAPlace(int(number or 0)) if kind == "gpu" else CPUPlace()
+
+
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     if name == "fluid":
         return import_module(__name__.rpartition(".")[0])
-    if name in ("distributed", "io", "optimizer", "static", "utils", "version"):
+    if name in _MODULES:
         return import_module(f"{__name__}.{name}")
+    if name == "common_ops_import":
+        return import_module(f"{__name__}.framework")
     if name in _OF_FLUID:
         return getattr(import_module(__name__.rpartition(".")[0]), name)
-    if name in _LAYERS:
-        return getattr(import_module(f"{__name__.rpartition('.')[0]}.layers"), _LAYERS[name])
-    raise AttributeError(f"module paddle has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.tensor"), name)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from typing import Any
+
+from pstranspile.fluid import layers
+from pstranspile.fluid.layers.adapt import bound, signature_of
 
 
 def not_there(name: str, known: Iterable[str]) -> AttributeError:
@@ -11,3 +16,43 @@ def not_there(name: str, known: Iterable[str]) -> AttributeError:
     near = get_close_matches(name.rpartition(".")[2], [key for key in known if not key.startswith("_")], 1, 0.5)
     hint = f"; the nearest name that is there: {near[0]}" if near else ""
     return AttributeError(f"{name} is not part of pstranspile.fluid{hint}")
+
+
+def later(name: str, function: Callable[..., Any], arguments: str, renamed: str = "") -> Callable[..., Any]:
+    """Fluid's `function` with the arguments of 2.x, and `name=None` behind them.
+
+    `renamed` gives the arguments that have other names in Fluid (`"x=input axis=dim"`).
+    """
+    signature = signature_of(f"{arguments}, name=None")
+    names = dict(item.split("=") for item in renamed.split())
+    takes_name = "name" in inspect.signature(function).parameters
+
+    def call(*args: Any, **options: Any) -> Any:
+        given = bound(name, signature, args, options)
+        if not takes_name:
+            del given["name"]
+        return function(**{names.get(key, key): value for key, value in given.items()})
+
+    call.__name__, call.__doc__ = name, function.__doc__
+    return call
+
+
+def from_tables(
+    module: str, known: Mapping[str, Any], table: Mapping[str, tuple[str, ...]], same: str = ""
+) -> Callable[[str], Any]:
+    """A module's `__getattr__`: layers of Fluid under later names.
+
+    `table` gives for each name Fluid's layer, its arguments in 2.x, and those that are called otherwise in Fluid;
+    layers in `same` are Fluid's own.
+    """
+    own = frozenset(same.split())
+
+    def get(name: str) -> Any:
+        if name in own:
+            return getattr(layers, name)
+        if name in table:
+            fluid, *rest = table[name]
+            return later(name, getattr(layers, fluid), *rest)
+        raise not_there(f"{module}.{name}", [*known, *table, *own])
+
+    return get

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pstranspile.fluid.graph.vartype import VarType as VarType
 from pstranspile.interop.protobuf_schema import MESSAGES, Field, message_classes
 from pstranspile.ir.attributes import AttrKind
 

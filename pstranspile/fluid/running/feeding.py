@@ -65,7 +65,7 @@ def wanted(fetch_list: Any) -> tuple[list[str], list[Operator]]:
     """
     if fetch_list is None:
         return [], []
-    items = fetch_list if several(fetch_list) else [fetch_list]
+    items: list[Any] = [*fetch_list] if isinstance(fetch_list, list | tuple | set) else [fetch_list]  # pyright: ignore[reportUnknownVariableType]
     names: list[str] = []
     updates: list[Operator] = []
     for item in items:

@@ -1,4 +1,4 @@
-"""`python -m paddle.distributed.launch`: the trainers of a collective script as processes of this host."""
+"""`python -m paddle.distributed.launch`: the trainers of a script as processes of this host, with servers if asked."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from pstranspile.fluid.aliases import install_for_children
+from pstranspile.fluid.paddle.distributed.launch_ps import run_cluster
 from pstranspile.fluid.paddle.distributed.processes import start, wait
 
 
@@ -21,6 +22,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--log_dir", default=None, help="where logs go")
     made.add_argument("--log_level", default="20", help="accepted, as in Fluid")
     made.add_argument("--use_paddlecloud", action="store_true", help="accepted, as in Fluid")
+    made.add_argument("--server_num", type=int, default=0, help="how many servers there are beside the trainers")
+    made.add_argument("--worker_num", type=int, default=0, help="how many trainers, beside servers")
+    made.add_argument("--servers", default="", help="where the servers are, if not on ports in a row")
+    made.add_argument("--workers", default="", help="as many trainers as are listed here, beside servers")
     made.add_argument("--print_config", default="True", help="accepted, as in Fluid")
     made.add_argument("training_script", help="the script")
     made.add_argument("training_script_args", nargs=argparse.REMAINDER, help="its own arguments")
@@ -30,14 +35,16 @@ def parser() -> argparse.ArgumentParser:
 def launch(arguments: Sequence[str] | None = None) -> int:
     """Starts this host's trainers and waits for them; gives the exit status of the first that fails, or 0."""
     options = parser().parse_args(arguments)
-    hosts = [text.strip() for text in options.cluster_node_ips.split(",")]
+    script = [options.training_script, *options.training_script_args]
+    if options.server_num or options.servers:
+        return _with_servers(options, script)
+    hosts = _listed(options.cluster_node_ips)
     if options.node_ip not in hosts:
         parser().error(f"--node_ip {options.node_ip} is none of --cluster_node_ips")
     install_for_children()
-    count = options.nproc_per_node or len([gpu for gpu in options.selected_gpus.split(",") if gpu]) or 1
+    count = options.nproc_per_node or len(_listed(options.selected_gpus)) or 1
     endpoints = [f"{host}:{options.started_port + number}" for host in hosts for number in range(count)]
     first = hosts.index(options.node_ip) * count
-    script = [options.training_script, *options.training_script_args]
     workers = [
         start(
             f"workerlog.{number}",
@@ -53,6 +60,20 @@ def launch(arguments: Sequence[str] | None = None) -> int:
         for number in range(count)
     ]
     return wait(workers)
+
+
+def _listed(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def _with_servers(options: argparse.Namespace, script: Sequence[str]) -> int:
+    """The part of `launch` for scripts with parameter servers, as the launcher of 2.x takes it."""
+    ports = [f"{options.node_ip}:{options.started_port + number}" for number in range(options.server_num)]
+    servers, workers = _listed(options.servers) or ports, _listed(options.workers)
+    hosts = sorted({text.rpartition(":")[0] for text in (*servers, *workers)})
+    if len(hosts) > 1:
+        parser().error(f"only processes of this host are started, not those of {', '.join(hosts)}")
+    return run_cluster(servers, options.worker_num or len(workers) or 1, script, options.log_dir)
 
 
 if __name__ == "__main__":

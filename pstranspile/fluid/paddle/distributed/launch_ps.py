@@ -31,14 +31,16 @@ def launch(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     if options.cluster_node_ips != options.node_ip:
         parser().error("only processes of this host are started: start each host's by itself, with --endpoints")
-    install_for_children()
     ports = [f"{options.node_ip}:{options.start_port + number}" for number in range(options.server_num)]
     endpoints = [text for text in options.endpoints.split(",") if text] or ports
-    shared = {
-        "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(endpoints),
-        "PADDLE_TRAINERS_NUM": str(options.worker_num),
-    }
     script = [options.training_script, *options.training_script_args]
+    return run_cluster(endpoints, options.worker_num, script, options.log_dir)
+
+
+def run_cluster(endpoints: Sequence[str], worker_num: int, script: Sequence[str], log_dir: str | None) -> int:
+    """Starts servers and trainers of a script on this host and waits for them; gives the first status that is not 0."""
+    install_for_children()
+    shared = {"PADDLE_PSERVERS_IP_PORT_LIST": ",".join(endpoints), "PADDLE_TRAINERS_NUM": str(worker_num)}
     servers = [
         start(
             f"serverlog.{number}",
@@ -49,7 +51,7 @@ def launch(arguments: Sequence[str] | None = None) -> int:
                 "POD_IP": endpoint.rpartition(":")[0],
                 "PADDLE_PORT": endpoint.rpartition(":")[2],
             },
-            options.log_dir,
+            log_dir,
         )
         for number, endpoint in enumerate(endpoints)
     ]
@@ -58,9 +60,9 @@ def launch(arguments: Sequence[str] | None = None) -> int:
             f"workerlog.{number}",
             script,
             {**shared, "TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": str(number)},
-            options.log_dir,
+            log_dir,
         )
-        for number in range(options.worker_num)
+        for number in range(worker_num)
     ]
     return wait(workers, servers)
 

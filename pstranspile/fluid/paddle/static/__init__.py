@@ -33,11 +33,13 @@ from pstranspile.fluid.layers import accuracy as accuracy
 from pstranspile.fluid.layers import auc as auc
 from pstranspile.fluid.layers import create_global_var as create_global_var
 from pstranspile.fluid.layers import create_parameter as create_parameter
+from pstranspile.fluid.layers import py_func as py_func
 from pstranspile.fluid.paddle.static import files, nn
 from pstranspile.fluid.paddle.static.files import load_inference_model as load_inference_model
 from pstranspile.fluid.paddle.static.files import save_inference_model as save_inference_model
 from pstranspile.fluid.parallel_executor import ParallelExecutor as ParallelExecutor
 from pstranspile.fluid.param_attr import WeightNormParamAttr as WeightNormParamAttr
+from pstranspile.fluid.scope import Scope as Scope
 
 _ = files, nn
 

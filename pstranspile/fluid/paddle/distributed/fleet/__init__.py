@@ -6,15 +6,15 @@ from typing import Any
 
 from pstranspile.fluid.incubate.data_generator import MultiSlotDataGenerator as MultiSlotDataGenerator
 from pstranspile.fluid.incubate.data_generator import MultiSlotStringDataGenerator as MultiSlotStringDataGenerator
+from pstranspile.fluid.paddle.distributed.fleet import metrics as metrics
+from pstranspile.fluid.paddle.distributed.fleet import utils as utils
 from pstranspile.fluid.paddle.distributed.fleet.base.role_maker import PaddleCloudRoleMaker as PaddleCloudRoleMaker
 from pstranspile.fluid.paddle.distributed.fleet.base.role_maker import Role as Role
 from pstranspile.fluid.paddle.distributed.fleet.base.role_maker import UserDefinedRoleMaker as UserDefinedRoleMaker
 from pstranspile.fluid.paddle.distributed.fleet.one_fleet import Fleet as Fleet
 from pstranspile.fluid.paddle.distributed.fleet.one_fleet import UtilBase as UtilBase
+from pstranspile.fluid.paddle.distributed.fleet.one_fleet import fleet as fleet
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy as DistributedStrategy
-
-fleet = Fleet()
-"""The one of this process, whose methods are functions of this module."""
 
 util = fleet.util
 

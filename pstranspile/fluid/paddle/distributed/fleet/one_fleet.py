@@ -30,23 +30,23 @@ class UtilBase:
         if self._fleet.worker_index() == rank_id:
             print(message)
 
-    def _alone(self, name: str) -> None:
-        role = self._fleet.inner.role
-        if self._fleet.worker_num() != 1 or role.get_pserver_endpoints():
+    def _alone(self, name: str, comm_world: str) -> None:
+        servers = comm_world != "worker" and self._fleet.inner.role.get_pserver_endpoints()
+        if self._fleet.worker_num() != 1 or servers:
             raise refused(f"fleet.util.{name}", "sum what the trainers print, or have a program's collective ops do it")
 
     def barrier(self, comm_world: str = "worker") -> None:
         """Returns when all have come; refused where there are others."""
-        self._alone("barrier")
+        self._alone("barrier", comm_world)
 
     def all_reduce(self, input: Any, mode: str = "sum", comm_world: str = "worker") -> Any:
         """The sum, the largest or the smallest over all; refused where there are others."""
-        self._alone("all_reduce")
+        self._alone("all_reduce", comm_world)
         return input
 
     def all_gather(self, input: Any, comm_world: str = "worker") -> list[Any]:
         """What all give, as a list; refused where there are others."""
-        self._alone("all_gather")
+        self._alone("all_gather", comm_world)
         return [input]
 
 
@@ -188,3 +188,7 @@ class Fleet:
             return
         inner: Any = self.inner
         inner.save_persistables(executor, dirname, main_program)
+
+
+fleet = Fleet()
+"""The one of this process, whose methods are functions of `paddle.distributed.fleet`."""

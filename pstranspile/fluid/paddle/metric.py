@@ -1,0 +1,3 @@
+"""`paddle.metric`: the share of predictions that are right."""
+
+from pstranspile.fluid.layers import accuracy as accuracy
