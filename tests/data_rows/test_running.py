@@ -117,6 +117,10 @@ def test_rows_that_are_left_out_are_told(job: list[str], verb: str, tmp_path: Pa
         (["--feed", "x.npz", "--batch", "4"], "--batch is about rows; x.npz holds arrays"),
         (["--epochs", "2"], "--epochs is about rows, and --feed names none"),
         (["--feed", "x.csv", "--batch", "4", "--columns", "x"], "--columns x: give it as INPUT=COLUMN,COLUMN"),
+        (
+            ["--feed", "x.csv", "--batch", "4", "--columns", "x=a", "--columns", "x=b"],
+            "--columns x=a: the columns of x are given twice",
+        ),
     ],
 )
 @pytest.mark.parametrize("verb", ["run", "launch"])
