@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,19 @@ def test_rows_that_are_left_out_are_told(job: list[str], verb: str, tmp_path: Pa
     job[job.index("--feed") + 1] = path
     assert main([verb, *job, "--pservers", "1", "--trainers", "2", "--bad-rows", "skip"]) == 0
     assert f"{path}: warning[data-row]: row 5 is left out: b has no value" in capsys.readouterr().err
+
+
+def test_data_is_for_processes_with_other_working_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    sent = pickle.dumps(data(write(Path("x.jsonl"), rows(16))))
+    monkeypatch.chdir("/")
+    assert clicks(pickle.loads(sent)) == [[[*map(float, range(8))]], [[*map(float, range(8, 16))]]]
+
+
+def test_rows_that_come_once_stay_in_their_process():
+    assert pickle.loads(pickle.dumps(ps.Rows(rows(4), batch=2))).batch == 2
+    with pytest.raises(ps.DiagnosticError, match="only once stay in their process; give a function that returns them"):
+        pickle.dumps(ps.Rows(iter(rows(4)), batch=2))
 
 
 @pytest.mark.parametrize(
