@@ -146,7 +146,9 @@ def test_options_that_do_not_go_together(verb: str, options: list[str], told: st
 def test_more_steps_than_rows(job: list[str], capsys: pytest.CaptureFixture[str]):
     assert main(["run", *job, "--steps", "9"]) == 1
     assert main(["run", *job, "--steps", "9", "--trainers", "2", "--pservers", "1"]) == 1
-    assert capsys.readouterr().err.count("the rows are enough for 8 steps, 9 are asked for") == 2
+    for on in (["local"], ["ray", "--cpus", "0.5"]):
+        assert main(["launch", *job, "--steps", "9", "--trainers", "2", "--pservers", "1", "--on", *on]) == 1
+    assert capsys.readouterr().err.count("the rows are enough for 8 steps, 9 are asked for") == 4
 
 
 def test_programs_that_take_turns_are_not_fed_rows(job: list[str], capsys: pytest.CaptureFixture[str]):
