@@ -24,6 +24,9 @@ def job(trainers: int = 2, servers: int = 2) -> ps.Compiled:
 
 LOSS = ["mean_0.tmp_0"]
 
+PATIENCE = 240.0
+"""Seconds that all machines may take to start again, on a host at work."""
+
 
 def require_equal(made: Any, expected: Any) -> None:
     assert made.arrays().keys() == expected.arrays().keys()

@@ -13,7 +13,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.ray import launch
 from pstranspile.ray.host import Host
-from tests.ray_cluster.jobs import LOSS, job, machines_of, require_equal, require_nodes
+from tests.ray_cluster.jobs import LOSS, PATIENCE, job, machines_of, require_equal, require_nodes
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 pytest.importorskip("pyarrow", reason="files of columns are read by pyarrow")
@@ -74,7 +74,7 @@ def test_a_job_does_what_the_simulation_does_though_nodes_are_gone(
             watching.append(Thread(target=remove_at_last_step, args=(session,)))
             watching[0].start()
 
-    made = launch(job(), data, fetch=LOSS, checkpoint_every=5, cpus=0.5, prepare=prepare)
+    made = launch(job(), data, fetch=LOSS, checkpoint_every=5, cpus=0.5, patience=PATIENCE, prepare=prepare)
     for thread in watching:
         thread.join()
     assert len(gone) == (2 if moment in ("two at once", "again") else 1)

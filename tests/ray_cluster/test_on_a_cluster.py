@@ -21,7 +21,7 @@ from pstranspile.ray import launch
 from pstranspile.ray.host import Host
 from tests.data_rows.tables import module, rows, write
 from tests.ray_cluster.books import Books
-from tests.ray_cluster.jobs import LOSS, job, machines_of, require_equal, require_nodes, small
+from tests.ray_cluster.jobs import LOSS, PATIENCE, job, machines_of, require_equal, require_nodes, small
 from tests.terminal import on_terminal
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
@@ -59,7 +59,7 @@ def test_it_does_what_the_simulation_does_though_a_node_dies(
         session.hosts._class = ray.remote(books.host())
 
     # of four nodes' places that two servers leave, a node without any has three: one trainer is beside a server
-    made = launch(job(4), data, fetch=LOSS, checkpoint_every=5, cpus=0.6, prepare=prepare)
+    made = launch(job(4), data, fetch=LOSS, checkpoint_every=5, cpus=0.6, patience=PATIENCE, prepare=prepare)
     assert len(killed) == 1
     assert len(books.begun) == 2
     told = capfd.readouterr()
