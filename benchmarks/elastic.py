@@ -93,7 +93,7 @@ class Watched:
             self.begun.append((self.at, sum(role.startswith("trainer") for role in roles)))
 
         self.at = 0
-        session.on_begin, session.on_told = begin, told
+        session.on_start, session.on_report = begin, told
 
     def numbers(self) -> Any:
         """The numbers of all rows that were fed."""

@@ -4,6 +4,7 @@
     save_rows(cluster, job, "words", "words.more", rows="changed")      # what has changed since rows were saved last
     save_rows(cluster, job, "words", "words.serving", rows="serving")   # values alone
     load_rows(other, job, "words", "words.rows")                        # into any number of servers
+    export_rows("kept", "words", "words.serving", rows="serving")       # of a checkpoint
 
 A folder holds `ids.npy` int64 [n], in ascending order, and `numbers.npy` [n, 1 + states, width] with `seen.npy`, or
 `values.npy` [n, width] for serving; of changed rows also `left.npy`, the ids of rows that left. They are written and
@@ -13,21 +14,24 @@ read in pieces, so no more memory is needed than for the order of the ids.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from pstranspile.checkpoint.api import scopes_of
+from pstranspile.checkpoint.api import newest, scopes_of
 from pstranspile.checkpoint.folder import write_folder
 from pstranspile.checkpoint.layout import layout_of
+from pstranspile.checkpoint.store import read_checkpoint
 from pstranspile.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location, Module
-from pstranspile.large.streams import AT_ONCE
+from pstranspile.large.rows import TableRows
+from pstranspile.large.streams import AT_ONCE, together
 from pstranspile.large.table import LargeTable
+from pstranspile.run.cluster.report import listed
 from pstranspile.values import Array
 
 Rows: TypeAlias = Literal["all", "changed", "serving"]
@@ -50,24 +54,68 @@ def save_rows(
     parts = tables_of(machines, job, table)
     orders = [part.changed() if rows == "changed" else part.order() for _, part in parts]
     count = sum(map(len, orders))
-    first = parts[0][1]
-    files = {"ids.npy": _file(np.dtype(np.int64), (count,), _pieces(parts, orders, "ids"))}
-    if rows == "serving":
-        values = (numbers[:, 0] for numbers in _pieces(parts, orders, "numbers"))
-        files["values.npy"] = _file(first.dtype, (count, first.width), values)
-    else:
-        files["numbers.npy"] = _file(first.dtype, (count, *first.dims), _pieces(parts, orders, "numbers"))
-        files["seen.npy"] = _file(np.dtype(np.uint32), (count,), _pieces(parts, orders, "seen"))
-    if rows == "changed":
-        left = np.concatenate([start + part.left() for start, part in parts])
-        files["left.npy"] = _file(left.dtype, left.shape, [left])
-    try:
-        write_folder(Path(folder), files)
-    except OSError as problem:
-        raise _refused(Path(folder), f"can't be written: {problem.strerror}") from None
+    left = np.concatenate([start + part.left() for start, part in parts])
+    like = parts[0][1].without_rows().numbers
+    _write(Path(folder), rows, like, count, lambda name: _pieces(parts, orders, name), left)
     for _, part in parts if rows != "serving" else ():
         part.mark_saved()
     return count
+
+
+def export_rows(
+    checkpoint: str | os.PathLike[str],
+    table: str,
+    folder: str | os.PathLike[str],
+    *,
+    rows: Rows = "all",
+    since: str | os.PathLike[str] | None = None,
+) -> int:
+    """Writes rows of a large table in a checkpoint, the newest of its folder, to a new folder; gives how many.
+
+    "changed" are those that differ from the earlier checkpoint `since`. Raises DiagnosticError; ValueError if only one
+    of these two is given.
+    """
+    if (rows == "changed") != (since is not None):
+        raise ValueError("rows are 'changed' since a checkpoint")
+    held = _rows_in(checkpoint, table)
+    chosen, left = np.arange(len(held.ids)), held.dropped
+    if since is not None:
+        earlier = _rows_in(since, table)
+        _, known, before = np.intersect1d(held.ids, earlier.ids, assume_unique=True, return_indices=True)
+        chosen = np.delete(chosen, known[held.seen[known] == earlier.seen[before]])
+        left = np.setdiff1d(earlier.ids, held.ids, assume_unique=True)
+    pieces = [chosen[at : at + AT_ONCE] for at in range(0, len(chosen), AT_ONCE)]
+    _write(Path(folder), rows, held.numbers, len(chosen), lambda name: (getattr(held, name)[p] for p in pieces), left)
+    return len(chosen)
+
+
+def _rows_in(checkpoint: str | os.PathLike[str], table: str) -> TableRows:
+    """What a large table holds in a checkpoint. Raises DiagnosticError."""
+    folder = newest(checkpoint)
+    _, state = read_checkpoint(folder)
+    if table not in state.large:
+        tables = listed(sorted(state.large), 8) or "none"
+        raise _refused(Path(folder), f"it has no large table {table}; its large tables: {tables}")
+    return together(state.large[table])
+
+
+def _write(
+    folder: Path, rows: Rows, like: Array, count: int, pieces: Callable[[str], Iterable[Array]], left: Array
+) -> None:
+    """Writes so many rows, whose fields come in pieces; numbers are as those of `like`. Raises DiagnosticError."""
+    files = {"ids.npy": _file(np.dtype(np.int64), (count,), pieces("ids"))}
+    if rows == "serving":
+        values = (numbers[:, 0] for numbers in pieces("numbers"))
+        files["values.npy"] = _file(like.dtype, (count, *like.shape[2:]), values)
+    else:
+        files["numbers.npy"] = _file(like.dtype, (count, *like.shape[1:]), pieces("numbers"))
+        files["seen.npy"] = _file(np.dtype(np.uint32), (count,), pieces("seen"))
+    if rows == "changed":
+        files["left.npy"] = _file(left.dtype, left.shape, [left])
+    try:
+        write_folder(folder, files)
+    except OSError as problem:
+        raise _refused(folder, f"can't be written: {problem.strerror}") from None
 
 
 def load_rows(machines: Any, job: Compiled | Module, table: str, folder: str | os.PathLike[str]) -> int:

@@ -60,8 +60,11 @@ def check_feed(parser: argparse.ArgumentParser, options: argparse.Namespace) -> 
     if options.feed and is_rows(options) and not options.batch:
         parser.error(f"{options.feed} holds rows; --batch N says how many of them a step takes")
     for text in options.columns:
-        if not all(text.partition("=")):
+        name, _, columns = text.partition("=")
+        if not (name and columns):
             parser.error(f"--columns {text}: give it as INPUT=COLUMN,COLUMN")
+        if sum(other.startswith(f"{name}=") for other in options.columns) > 1:
+            parser.error(f"--columns {text}: the columns of {name} are given twice")
 
 
 def read_feed(options: argparse.Namespace) -> ArrayFile | Data | None:

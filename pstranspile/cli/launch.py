@@ -30,9 +30,10 @@ from pstranspile.cli.common import (
     refuse_empty,
 )
 from pstranspile.cli.feed import check_feed, dealt_text, forwarded, read_feed
+from pstranspile.cli.launch_ray import add_ray, check_local, launch_on_ray
 from pstranspile.cli.launch_view import View
 from pstranspile.cli.live_screen import add_live, check_live
-from pstranspile.cli.numbers import seconds, whole
+from pstranspile.cli.numbers import whole
 from pstranspile.cli.progress import status
 from pstranspile.cli.report import report
 from pstranspile.cli.start import add_patience, add_run, fetches_of
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from pstranspile.net.checkpoints import Checkpoints
     from pstranspile.net.job import JobFolder
     from pstranspile.net.supervisor import Member, Supervisor
+    from pstranspile.run.cluster.cluster import Cluster
     from pstranspile.run.row_source import RowSource
 
 DESCRIPTION = """\
@@ -57,7 +59,7 @@ that the others are ended too, and what they waited for is reported. An interrup
 
 _NAMING = (
     "feed", "init", "save", "record", "metrics", "logs", "state", "trace", "chart", "checkpoint", "resume",
-    "table_folder",
+    "table_folder", "tls",
 )  # fmt: skip
 """Options whose value is never empty."""
 
@@ -72,12 +74,9 @@ def run(arguments: Sequence[str]) -> int:
     if options.on == "local":
         options.restarts = options.restarts or 0
     if options.on != "local":
-        from pstranspile.cli.launch_ray import launch_on_ray
-
         return launch_on_ray(parser, options)
+    check_local(parser, options)
     check_pictures(parser, options)
-    if options.cpus is not None:
-        parser.error("--cpus is for machines on Ray; give --on ray")
     if options.record and options.restarts:
         parser.error("--record can't be combined with --restarts: a process that is started again begins anew")
     from pstranspile.interop.folders import work_folder
@@ -111,7 +110,7 @@ def run(arguments: Sequence[str]) -> int:
             feeds = kept.deal(feeds, len(cluster.trainers))
             options.dealt = dealt_text(kept.dealing)
         cluster.feed(feeds)
-        steps = options.steps or cluster.steps or 1
+        steps = _steps(options, cluster)
         if options.checkpoint and are_needed(cluster):  # so that the end is a meeting, before trainers leave
             options.checkpoint_every = options.checkpoint_every or steps
         require_chart_steps(options, kept.first if kept else 0, steps)
@@ -133,14 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     add_input(parser, "DIR|INPUT", "what `compile -o` wrote, or a training program to compile")
     add_job(parser)
     add_run(parser)
-    parser.add_argument(
-        "--on",
-        default="local",
-        metavar="local|ray[://ADDRESS]",
-        help="where: processes on this host (default), or actors on a cluster of Ray's, at ADDRESS or the one that "
-        "RAY_ADDRESS or this host has",
-    )
-    parser.add_argument("--cpus", type=seconds, metavar="N", help="on Ray: the CPUs of each machine (default: 1)")
+    add_ray(parser)
     parser.add_argument("--save", metavar="FILE.npz", help="write what was fetched and all parameters, as `run --save`")
     parser.add_argument(
         "--record", metavar="FILE", help="write every message and the order of all that happens, for `run --replay`"
@@ -184,6 +176,15 @@ def _checkpoints(
     from pstranspile.net.checkpoints import Checkpoints
 
     return Checkpoints(compiled, options.resume, options.checkpoint, options.checkpoint_every, work)
+
+
+def _steps(options: argparse.Namespace, cluster: Cluster) -> int:
+    """How many steps are asked for, or else fed; 1 if nothing is. Raises DiagnosticError if there are fewer rows."""
+    from pstranspile.run.row_source import require_steps
+
+    if cluster.source is not None:
+        require_steps(cluster.steps or 0, options.steps or 0)
+    return options.steps or cluster.steps or 1
 
 
 def _compiled(options: argparse.Namespace, target: Path) -> Compiled:

@@ -6,12 +6,14 @@ import argparse
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.blas import VARIABLES
 from pstranspile.cli.common import check_checkpoints, load_compiled, uses_fluid_arithmetic
 from pstranspile.cli.feed import read_feed
 from pstranspile.cli.launch_view import View
+from pstranspile.cli.numbers import cpus
 from pstranspile.cli.report import report
 from pstranspile.net.status import WATCHED
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 _OF_PROCESSES = {
     "record": None, "logs": None, "push_every": None, "state": None, "state_every": 20, "lease": 30.0, "trace": None,
-    "chart": None, "traffic": False, "profile": False, "table_folder": None,
+    "chart": None, "traffic": False, "profile": False,
 }  # fmt: skip
 """Options that only processes on this host have, and what they are where they are not given."""
 
@@ -39,31 +41,61 @@ class _Machine:
         self.ended: int | None = None
 
 
+def add_ray(parser: argparse.ArgumentParser) -> None:
+    """`--on`, and the options of machines on Ray."""
+    parser.add_argument(
+        "--on",
+        default="local",
+        metavar="local|ray[://ADDRESS]",
+        help="where: processes on this host (default), or actors on a cluster of Ray's, at ADDRESS or the one that "
+        "RAY_ADDRESS or this host has; there --trainers 2..8 has as many take part as the cluster has room for, and "
+        "--pservers 1..4 has servers grow and shrink with them",
+    )
+    parser.add_argument("--cpus", type=cpus, metavar="N", help="on Ray: the CPUs of each machine (default: 1)")
+    parser.add_argument(
+        "--tls",
+        metavar="DIR",
+        help="on Ray: machines talk with certificates, which DIR holds on every node: ca.crt, tls.crt and tls.key",
+    )
+
+
+def check_local(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Ends the command for options of machines on Ray where processes are to run on this host."""
+    for name in ("cpus", "tls"):
+        if getattr(options, name) is not None:
+            parser.error(f"--{name} is for machines on Ray; give --on ray")
+    for name in ("pservers", "trainers"):
+        if ".." in (getattr(options, name) or ""):
+            parser.error(f"--{name} {getattr(options, name)}: jobs that grow and shrink run on Ray; give --on ray")
+
+
 def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     """Runs the job. Raises DiagnosticError."""
     from pstranspile.interop.outputs import require_writable
     from pstranspile.ray.missing import require_ray
 
     address = _address(parser, options.on)
-    for name, usual in _OF_PROCESSES.items():
-        if getattr(options, name) != usual:
-            parser.error(f"--{name.replace('_', '-')} is for processes on this host, not for machines on Ray")
-    check_checkpoints(parser, options)
-    if os.path.isdir(options.input):
-        parser.error("machines on Ray need the program and the job's options in place of a folder")
-    trainers = _range(parser, options)
+    trainers, servers = _checked(parser, options)
     require_ray()
     if options.save:
         require_writable(options.save)
     as_fluid = uses_fluid_arithmetic(options)
     compiled = load_compiled(options)
     feeds = read_feed(options)
-    view = _view(options)
+    view, machines, at_end = _view(options), dict[str, _Machine](), ExitStack()
     from pstranspile.data.source import Data
     from pstranspile.ray import launch
     from pstranspile.run.files import initial_values
 
     try:
+        _require_steps(options, compiled, feeds)
+        if options.metrics:
+            from pstranspile.net.metrics import Known, Metrics
+
+            metrics = Metrics(
+                options.metrics, lambda: [Known(m.role, True, m.starts, m.reported) for m in [*machines.values()]]
+            )
+            at_end.callback(metrics.close)
         done = launch(
             compiled,
             feeds,
@@ -74,16 +106,20 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) 
             address=address,
             cpus=options.cpus or 1.0,
             trainers=trainers,
+            servers=servers,
             restarts=10 if options.restarts is None else options.restarts,
             checkpoint=options.checkpoint,
             checkpoint_every=options.checkpoint_every,
             resume=options.resume,
             patience=options.patience,
             as_fluid=as_fluid,
+            tls=options.tls or "",
+            table_folder=options.table_folder,
             environment=_environment(options),
-            prepare=lambda session: _watch(session, view),
+            prepare=lambda session: _watch(session, view, machines),
         )
     finally:
+        at_end.close()
         view.end()
         report(feeds.warnings() if isinstance(feeds, Data) else ())
     if options.save:
@@ -91,6 +127,22 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) 
 
         write_arrays(options.save, done.arrays())
     return 0
+
+
+def _checked(
+    parser: argparse.ArgumentParser, options: argparse.Namespace
+) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+    """The ranges of trainers and servers. Ends the command for options that don't go together."""
+    for name, usual in _OF_PROCESSES.items():
+        if getattr(options, name) != usual:
+            parser.error(f"--{name.replace('_', '-')} is for processes on this host, not for machines on Ray")
+    check_checkpoints(parser, options)
+    if os.path.isdir(options.input):
+        parser.error("machines on Ray need the program and the job's options in place of a folder")
+    trainers, servers = _range(parser, options, "trainers"), _range(parser, options, "pservers")
+    if servers and not trainers:
+        parser.error("--pservers FEWEST..MOST needs --trainers FEWEST..MOST, since servers grow with trainers")
+    return trainers, servers
 
 
 def _address(parser: argparse.ArgumentParser, given: str) -> str | None:
@@ -102,15 +154,18 @@ def _address(parser: argparse.ArgumentParser, given: str) -> str | None:
     return given
 
 
-def _range(parser: argparse.ArgumentParser, options: argparse.Namespace) -> tuple[int, int] | None:
-    """The fewest and the most trainers of `--trainers 2..8`, which then begin as the fewest; None for one number."""
-    match = _RANGE.fullmatch(options.trainers or "")
-    if match is None:
+def _range(parser: argparse.ArgumentParser, options: argparse.Namespace, name: str) -> tuple[int, int] | None:
+    """The fewest and the most of `--trainers 2..8`, of which the job begins with the fewest; None for one number."""
+    given: str = getattr(options, name) or ""
+    if ".." not in given:
         return None
+    match = _RANGE.fullmatch(given)
+    if match is None:
+        parser.error(f"--{name} {given}: give the fewest and the most as 2..8, from 1 on")
     least, most = int(match[1]), int(match[2])
     if least > most:
-        parser.error(f"--trainers {options.trainers}: the first number is the larger one")
-    options.trainers = str(least)
+        parser.error(f"--{name} {given}: the first number is the larger one")
+    setattr(options, name, match[1])
     return least, most
 
 
@@ -118,6 +173,15 @@ def _fetches(options: argparse.Namespace, job: Compiled) -> Sequence[str]:
     from pstranspile.cli.turns import loss_names
 
     return options.fetch or list(loss_names(job.trainer(0).main))
+
+
+def _require_steps(options: argparse.Namespace, job: Compiled, feeds: object) -> None:
+    """Raises DiagnosticError if there are rows for fewer steps than are asked for."""
+    from pstranspile.data.source import Data
+    from pstranspile.run.row_source import require_steps
+
+    if options.steps and isinstance(feeds, Data):
+        require_steps(feeds.feeds([job.trainer(0).main] * job.plan.trainers)[1], options.steps)
 
 
 def _seed(options: argparse.Namespace) -> int | None:
@@ -148,11 +212,10 @@ def _view(options: argparse.Namespace) -> View | LiveView:
     return LiveView({}, options.steps or 1)
 
 
-def _watch(session: Session, view: View | LiveView) -> None:
+def _watch(session: Session, view: View | LiveView, machines: dict[str, _Machine]) -> None:
     """Shows the reports of the machines of a session."""
-    machines: dict[str, _Machine] = {}
 
-    def begin(roles: Sequence[str]) -> None:
+    def start(roles: Sequence[str]) -> None:
         for role in [known for known in machines if known not in roles]:
             del machines[role]
         for role in sorted(roles):
@@ -165,4 +228,4 @@ def _watch(session: Session, view: View | LiveView) -> None:
         view.update(machines[role], fields)
         view.look()
 
-    session.on_begin, session.on_told = begin, update
+    session.on_start, session.on_report = start, update

@@ -33,12 +33,23 @@ def whole(text: str) -> int:
     return int(text)
 
 
-def seconds(text: str) -> float:
-    """The type of options that take a time, above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
-    return value
+def above_zero(what: str) -> Callable[[str], float]:
+    """The type of options that take a number above 0 of something."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = 0.0
+        if not 0 < value < float("inf"):
+            raise argparse.ArgumentTypeError(f"{text!r} is no number of {what} above 0")
+        return value
+
+    return read
+
+
+seconds = above_zero("seconds")
+"""The type of options that take a time."""
+
+cpus = above_zero("CPUs")
+"""The type of options that take an amount of CPUs, such as a half."""

@@ -64,6 +64,15 @@ class Rows:
             raise DiagnosticError([error("data-source", f"the run that goes on was fed others before step {step + 1}")])
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The rows for another process. Raises DiagnosticError for what can be iterated over only once."""
+        if isinstance(self._rows, Iterator):
+            message = (
+                "rows that can be iterated over only once stay in their process; give a function that returns them"
+            )
+            raise DiagnosticError([error("data-source", message)])
+        return self.__dict__
+
     def warnings(self) -> list[Diagnostic]:
         """Nothing: rows that can't be fed are refused."""
         return []

@@ -64,6 +64,11 @@ def map_columns(
         for name in given.get(one.name, (one.name,)):
             matching = [name] if name in there else [other for other in there if fnmatchcase(other, name)]
             columns += matching
+            findings += [
+                error("data-column", f"{one.name} takes the column {taken}, which is there several times", place)
+                for taken in matching
+                if there.count(taken) > 1
+            ]
             if not matching:
                 shown = ", ".join(there[:12]) + (", ..." if len(there) > 12 else "")
                 message = f"{one.name} takes the column {name}, which is not among {shown}{near(name, there)}"

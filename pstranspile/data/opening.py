@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pstranspile.data.files import format_of
+from pstranspile.data.files import format_of, refused
 from pstranspile.data.multislot import MultiSlotReader
 from pstranspile.data.reader import Reader, Wanted
 from pstranspile.data.records import csv_reader, json_reader
@@ -20,6 +20,13 @@ _READERS: dict[str, Callable[[str, Wanted], Reader]] = {
 }
 
 
+_NAMELESS = ("csv", "tsv", "multislot")
+"""Formats whose files may lack the names of their columns."""
+
+
 def open_rows(file: str, wanted: Wanted, format: str = "") -> Reader:
     """The reader of a file. Raises DiagnosticError."""
-    return _READERS[format_of(file, format)](file, wanted)
+    found = format_of(file, format)
+    if wanted.names and found not in _NAMELESS:
+        raise refused(file, f"its columns have names; others (--names) are for {', '.join(_NAMELESS)}")
+    return _READERS[found](file, wanted)

@@ -137,8 +137,8 @@ def json_reader(file: str, wanted: Wanted) -> LineReader:
     from pyarrow import json
 
     example = _first_object(file)
-    mapped = map_columns(wanted.inputs, wanted.columns, list(example), file)
-    fields = {name: _json_type(one, example[name]) for one, names in mapped for name in names}
+    mapped = map_columns(wanted.inputs, wanted.columns, list(example), file) if example is not None else []
+    fields = {name: _json_type(one, (example or {})[name]) for one, names in mapped for name in names}
     options = json.ParseOptions(
         explicit_schema=pyarrow.schema(list(fields.items())), unexpected_field_behavior="ignore"
     )
@@ -151,12 +151,17 @@ def json_reader(file: str, wanted: Wanted) -> LineReader:
     return LineReader(file, mapped, 0, parse)
 
 
-def _first_object(file: str) -> dict[str, Any]:
-    """The object on the first line: its names are those of the columns. Raises DiagnosticError."""
+def _first_object(file: str) -> dict[str, Any] | None:
+    """The object on the first line: its names are those of the columns. None for a file without rows.
+
+    Raises DiagnosticError.
+    """
     import json
 
     with open_file(file) as stream:
-        first = next((line for line in iter(stream.readline, b"") if line.strip()), b"{}")
+        first = next((line for line in iter(stream.readline, b"") if line.strip()), b"")
+    if not first:
+        return None
     try:
         result = json.loads(first)
     except (ValueError, RecursionError):

@@ -99,8 +99,9 @@ class Data:
         return {file: open_rows(file, wanted, self._format) for file in self.files}
 
     def __getstate__(self) -> dict[str, Any]:
-        """The data for another process, which opens the files itself."""
-        return {**self.__dict__, "_rows": None, "on_bad": None}
+        """The data for another process, which opens the files itself, and may have another working folder."""
+        files = [os.path.abspath(file) if os.path.exists(file) else file for file in self.files]
+        return {**self.__dict__, "files": files, "_rows": None, "on_bad": None}
 
     def dealing(self, trainers: int) -> Dealing:
         """How the rows are dealt where there are so many trainers."""

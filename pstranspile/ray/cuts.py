@@ -63,7 +63,7 @@ class Cuts:
         self._left = None
 
     def saved(self, seed: int | None, role: str, step: int, part: bytes, results: list[Any]) -> None:
-        """A machine has handed over its part of a step; the last one makes it a cut. Raises DiagnosticError."""
+        """Takes a machine's part of a step; the last part makes a cut. Raises DiagnosticError."""
         assert self._kept is not None
         part_file(self.work, role, step).write_bytes(part)
         self._fetched.setdefault(role, []).extend(results)

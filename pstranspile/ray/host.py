@@ -1,4 +1,4 @@
-"""The actor that hosts one machine of a job: it plays it, tells how it goes, and hands over what the machine leaves."""
+"""The actor that hosts one machine of a job: it plays the machine, reports on it, and gives what the machine leaves."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from pstranspile.arithmetic import fluid_arithmetic
 from pstranspile.data.source import Data
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
+from pstranspile.large.folder import rows_on_disk
 from pstranspile.net.job import load_job_folder
 from pstranspile.net.parts import part_file, read_part, write_part
 from pstranspile.net.play import is_server, play
@@ -19,6 +20,7 @@ from pstranspile.net.process import Place
 from pstranspile.net.status import StatusPipe
 from pstranspile.net.supervisor import Ports
 from pstranspile.net.terms import Refused, Terms
+from pstranspile.net.tls import read_credentials
 from pstranspile.ray.moves import Kept, together
 from pstranspile.run.cluster.faults.snapshot_files import read_snapshot
 from pstranspile.run.cluster.trainer import Trainer
@@ -42,42 +44,47 @@ class Part(NamedTuple):
     as_fluid: bool
     begin: bytes
     keeps: Mapping[str, Kept] = {}
+    tls: str = ""
+    table_folder: str | None = None
 
 
 class Left(NamedTuple):
-    """What a machine leaves: its file, or the findings that ended it, or why another did not let it take part."""
+    """What a machine leaves: its file, or the findings that ended it and its node, or why another did not let it take
+    part.
+    """
 
     file: bytes = b""
     problems: tuple[Diagnostic, ...] = ()
+    node: str = ""
     refused: str = ""
 
 
-class Told(StatusPipe):
-    """Keeps what a machine tells, until it is asked for.
+class Reports(StatusPipe):
+    """Keeps the reports of a machine until somebody asks for them.
 
     Steps are no reason to answer who asks: an answer for each would cost more than the steps.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._news: list[dict[str, Any]] = []
+        self._reports: list[dict[str, Any]] = []
         self._urgent = False
         self._some = threading.Condition()
 
     def __call__(self, **fields: Any) -> None:
         """Keeps one message, from any thread."""
         with self._some:
-            self._news.append(fields)
+            self._reports.append(fields)
             if "step" not in fields:
                 self._urgent = True
                 self._some.notify()
 
     def take(self, timeout: float) -> list[dict[str, Any]]:
-        """What was told since; waits for more than steps."""
+        """The reports since the last call; waits for one that is no step."""
         with self._some:
             self._some.wait_for(lambda: self._urgent, timeout)
-            news, self._news, self._urgent = self._news, [], False
-        return news
+            reports, self._reports, self._urgent = self._reports, [], False
+        return reports
 
 
 class Host:
@@ -85,7 +92,7 @@ class Host:
 
     def __init__(self) -> None:
         self._work = tempfile.TemporaryDirectory(prefix="pstranspile-host-")
-        self._told = Told()
+        self._report = Reports()
         self._ports: Ports | None = None
         self._lock = threading.Lock()
         self._done = 0
@@ -97,11 +104,14 @@ class Host:
 
     def address(self) -> str:
         """Where the next machine of this host will listen: the node's address, and a port that is free."""
+        self._forget_port()
+        self._ports = Ports(1, self._node())
+        return self._ports.addresses[0]
+
+    def _node(self) -> str:
         import ray.util
 
-        self._forget_port()
-        self._ports = Ports(1, ray.util.get_node_ip_address())
-        return self._ports.addresses[0]
+        return ray.util.get_node_ip_address()
 
     def _forget_port(self) -> None:
         if self._ports is not None:
@@ -112,7 +122,7 @@ class Host:
         try:
             return Left(self._play(part, programs, feeds, init))
         except DiagnosticError as problem:
-            return Left(problems=tuple(problem.diagnostics))
+            return Left(problems=tuple(problem.diagnostics), node=f"the node {self._node()}")
         except Refused as problem:
             return Left(refused=f"{part.role}: {problem}")
 
@@ -130,20 +140,26 @@ class Host:
         self._left = None
         with self._lock:
             self._done, self._until, self._results = 0, None, []
-        with fluid_arithmetic(part.as_fluid):
+        credentials = read_credentials(part.tls) if part.tls else None
+        with fluid_arithmetic(part.as_fluid), rows_on_disk(part.table_folder):
             cluster = job.cluster(fetch=part.fetch, seed=part.seed, init=init)
             if not is_server(cluster, part.role):
                 cluster.feed(feeds)
             if isinstance(cluster.source, Data):
-                cluster.source.on_bad = lambda row: self._told(left_out=row)
+                cluster.source.on_bad = lambda row: self._report(left_out=row)
             place = Place(
-                part.addresses, patience=part.patience, begin=begin, parts=str(folder), parts_every=part.parts_every
+                part.addresses,
+                patience=part.patience,
+                credentials=credentials,
+                begin=begin,
+                parts=str(folder),
+                parts_every=part.parts_every,
             )
             self._parts = folder
             terms = Terms(job.hash, part.token, part.lease)
             result = str(folder / "result")
             print(f"{part.role} is at {part.addresses[part.role]}, process {os.getpid()}", flush=True)
-            play(cluster, part.role, terms, place, part.steps, self._told, result, self._stepped)
+            play(cluster, part.role, terms, place, part.steps, self._report, result, self._stepped)
         self._forget_port()
         self._left = Path(result)
         return self._left.read_bytes()
@@ -181,12 +197,12 @@ class Host:
             self._until = step
             return True
 
-    def news(self, timeout: float) -> list[dict[str, Any]]:
-        """What the machine has told since."""
-        return self._told.take(timeout)
+    def reports(self, timeout: float) -> list[dict[str, Any]]:
+        """What the machine has reported since the last call."""
+        return self._report.take(timeout)
 
     def part(self, role: str, step: int) -> bytes:
-        """The machine's part of a checkpoint, which it has told of."""
+        """The machine's part of a checkpoint, which it has reported as saved."""
         file = part_file(self._parts, role, step)
         data = file.read_bytes()
         file.unlink()

@@ -3,28 +3,45 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping, Sequence
-from time import monotonic
+import sys
+from collections.abc import Mapping, Sequence
+from time import monotonic, sleep
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 from pstranspile.ray.host import Host
 
-HEAD, LOOK = 5.0, 1.0
-"""Seconds in which Ray's head must take a connection, and between two looks at it while machines are waited for."""
+HEAD, LOOK, RETRY = 5.0, 1.0, 0.1
+"""Seconds in which Ray's head must take a connection, between two looks at it while actors have not answered, and until
+an actor that starts again is asked again.
+"""
 
 
 class Lost(Exception):
     """A machine of the job is gone; the message says which, and why."""
 
 
+class LeftAlone(Lost):
+    """A machine has ended because others did not answer, or did not let it take part."""
+
+
+class Late(Lost):
+    """A trainer had passed the step after which all were to end, so that the job goes back although nobody is gone."""
+
+
 class HeadGone(Exception):
     """Ray's head is gone, and nothing goes on without it; the message says so."""
+
+
+class NotPlaced(DiagnosticError):
+    """Some machines have found no place; `placed` says how many have."""
+
+    placed = 0
 
 
 class Hosts:
@@ -38,6 +55,10 @@ class Hosts:
         self.cpus = cpus
         self.patience = patience
         self.actors: dict[str, Any] = {}
+        self._spares: list[_Asked] = []
+        """Actors without a machine, which answer when Ray has room for them and has started them."""
+        self._unfit = False
+        """Whether a spare actor could not be made, so that no others are asked for."""
         self._groups: list[Any] = []
         self._options: dict[str, Any] = {
             "num_cpus": cpus, "max_restarts": -1, "max_task_retries": 0, "max_concurrency": 4,
@@ -49,11 +70,15 @@ class Hosts:
     def require(self, roles: Sequence[str]) -> dict[str, str]:
         """Has a host for each of these machines, and none besides; gives where the machines will listen.
 
-        Raises DiagnosticError if they can't all be placed, HeadGone.
+        Raises NotPlaced, DiagnosticError, HeadGone.
         """
         for role in [known for known in self.actors if known not in roles]:
             ray.kill(self.actors.pop(role))
         new = [role for role in roles if role not in self.actors]
+        arrived = self._arrived()[: len(new)]
+        self._spares = [spare for spare in self._spares if spare not in arrived]
+        self.actors.update((role, spare.actor) for role, spare in zip(new, arrived, strict=False))
+        new = [role for role in new if role not in self.actors]
         servers = [role for role in new if role.startswith("pserver")]
         if servers:
             group = placement_group([{"CPU": self.cpus}] * len(servers), strategy="SPREAD")
@@ -63,19 +88,45 @@ class Hosts:
                 self.actors[role] = self._class.options(scheduling_strategy=strategy, **self._options).remote()
         for role in new:
             if role not in servers:
-                self.actors[role] = self._class.options(scheduling_strategy="SPREAD", **self._options).remote()
+                self.actors[role] = self._anywhere()
         return self._addresses(roles)
 
+    def _anywhere(self) -> Any:
+        return self._class.options(scheduling_strategy="SPREAD", **self._options).remote()
+
     def _addresses(self, roles: Sequence[str]) -> dict[str, str]:
-        asked = {role: self.actors[role].address.options(max_task_retries=-1).remote() for role in roles}
-        missing, end = list(asked.values()), monotonic() + self.patience
-        while missing:
+        asked = [_Asked(self.actors[role], role) for role in roles]
+        end = monotonic() + self.patience
+        while _waiting(asked, LOOK):
             if monotonic() > end:
-                raise self._not_placed(roles)
-            _, missing = ray.wait(missing, num_returns=len(missing), timeout=LOOK)
-            if missing:
-                require_head()
-        return {role: got(role, ref) for role, ref in asked.items()}
+                raise self._not_placed(asked)
+            require_head()
+        return {one.role: one.address for one in asked}
+
+    def spare(self, count: int) -> int:
+        """Asks Ray for so many actors that have no machine yet, and gives how many of them are there."""
+        arrived = self._arrived()
+        keep = [*arrived, *(spare for spare in self._spares if spare not in arrived)]
+        self._drop(keep[count:])
+        while len(self._spares) < count and not self._unfit:
+            self._spares.append(_Asked(self._anywhere(), "a spare machine"))
+        return min(len(arrived), count)
+
+    def _arrived(self) -> list[_Asked]:
+        """The spare actors that are there."""
+        try:
+            waiting = _waiting(self._spares)
+        except DiagnosticError as problem:
+            self._unfit = True
+            self._drop(self._spares)
+            print(f"pstranspile launch: no more machines take part: {problem}", file=sys.stderr)
+            return []
+        return [spare for spare in self._spares if spare not in waiting]
+
+    def _drop(self, spares: Sequence[_Asked]) -> None:
+        for spare in spares:
+            ray.kill(spare.actor)
+        self._spares = [spare for spare in self._spares if spare not in spares]
 
     def restart(self) -> None:
         """Has Ray start all of them again, each as a new process. Raises HeadGone."""
@@ -84,28 +135,25 @@ class Hosts:
             ray.kill(actor, no_restart=False)
 
     def forget(self) -> None:
-        """They are gone with the head: nobody is left to be told to end."""
+        """They are gone with the head: nobody is left to end."""
         self.actors.clear()
+        self._spares.clear()
         self._groups.clear()
 
     def close(self) -> None:
         """Ends all of them."""
-        for actor in self.actors.values():
+        for actor in (*self.actors.values(), *(spare.actor for spare in self._spares)):
             ray.kill(actor)
         for group in self._groups:
             remove_placement_group(group)
-
-    def room(self) -> int:
-        """How many more machines the cluster has CPUs for, now."""
-        return int(ray.available_resources().get("CPU", 0.0) / self.cpus)
 
     def most(self) -> int:
         """How many machines the whole cluster has CPUs for."""
         return sum(int(cpus / self.cpus) for cpus in _nodes().values())
 
-    def _not_placed(self, roles: Iterable[str]) -> DiagnosticError:
-        """Why the machines are not all there: what is asked for, and what is there."""
-        counts = [sum(role.startswith(kind) for role in roles) for kind in ("pserver", "trainer")]
+    def _not_placed(self, asked: Sequence[_Asked]) -> NotPlaced:
+        """Why the machines are not all there: what is asked for, and what is there. Those that are become spare."""
+        counts = [sum(one.role.startswith(kind) for one in asked) for kind in ("pserver", "trainer")]
         nodes = _nodes()
         free = ray.available_resources().get("CPU", 0.0)
         message = (
@@ -114,11 +162,52 @@ class Hosts:
             f"{sum(nodes.values()):g}, of which {free:g} are free"
         )
         notes = [Note(f"{name} has {cpus:g} CPUs") for name, cpus in nodes.items()]
-        return DiagnosticError([error("ray-resources", message, notes=notes)])
+        if sum(nodes.values()) >= self.cpus * len(asked):
+            notes.append(Note("others have taken CPUs, or processes start slowly there; --patience waits longer"))
+        result = NotPlaced([error("ray-resources", message, notes=notes)])
+        placed = [one for one in asked if one.address]
+        result.placed = len(placed)
+        self._drop([one for one in asked if not one.address])
+        self._spares += placed
+        self.actors.clear()
+        return result
+
+
+class _Asked:
+    """An actor that was asked where the machine of a role will listen; `address` is empty until it answers."""
+
+    def __init__(self, actor: Any, role: str):
+        self.actor, self.role, self.address = actor, role, ""
+        self.answer = actor.address.remote()
+
+    def take(self) -> None:
+        """Takes the answer; asks again if there is none, since Ray starts the actor again. Raises DiagnosticError."""
+        try:
+            self.address = got(self.role, self.answer)
+        except Lost:
+            self.answer = self.actor.address.remote()
+
+
+def _waiting(asked: Sequence[_Asked], seconds: float = 0.0) -> list[_Asked]:
+    """Those that have not answered, after so many seconds at most. Raises DiagnosticError."""
+    answers = [one.answer for one in asked if not one.address]
+    if not answers:
+        return []
+    ready = set(ray.wait(answers, num_returns=len(answers), timeout=seconds)[0])
+    for one in asked:
+        if one.answer in ready:
+            one.take()
+    missing = [one for one in asked if not one.address]
+    if missing and seconds:
+        sleep(RETRY)
+    return missing
 
 
 def got(role: str, ref: Any) -> Any:
-    """What a call of a machine's host gives. Raises Lost if it is gone, DiagnosticError if it can't be made at all."""
+    """What a call of a machine's host gives, or raises there, such as an exception of the user's own rows.
+
+    Raises Lost if it is gone, DiagnosticError if it can't be made at all.
+    """
     try:
         return ray.get(ref)
     except RayActorError as problem:
@@ -127,6 +216,11 @@ def got(role: str, ref: Any) -> Any:
             raise DiagnosticError([error("ray-lost", message)]) from None
         what = "can't be reached" if "unavailable" in str(problem) else "is gone"
         raise Lost(f"{role} {what}") from None
+    except RayError as problem:
+        cause: Any = getattr(problem, "cause", None)
+        if isinstance(cause, Exception):
+            raise cause from problem
+        raise
 
 
 def require_head() -> None:

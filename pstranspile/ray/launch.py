@@ -33,28 +33,31 @@ def launch(
     address: str | None = None,
     cpus: float = 1.0,
     trainers: tuple[int, int] | None = None,
+    servers: tuple[int, int] | None = None,
     restarts: int = 10,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int | None = None,
     resume: str | os.PathLike[str] | None = None,
     patience: float = 60.0,
     as_fluid: bool = False,
+    tls: str | os.PathLike[str] = "",
+    table_folder: str | os.PathLike[str] | None = None,
     environment: Mapping[str, str] | None = None,
     prepare: Callable[[Session], object] | None = None,
 ) -> Simulated:
-    """Runs a compiled job on Ray's cluster: an actor for each machine, which talk on their own wire.
+    """Runs a compiled job on a cluster of Ray's: an actor for each machine. The machines talk on their own wire.
 
-    `feeds` are arrays with a leading step axis or rows (`Data`, `Rows`, `DatasetRows`), which all
-    nodes must be able to read; `steps`, `fetch`, `init` and `seed` are those of `simulate`. `address` is the cluster's,
-    as `ray.init` takes it (None: that of this process or of RAY_ADDRESS, or the one that `ray start` has begun or
-    joined on this host, else one is started here); each machine is given `cpus`. When a machine is gone, Ray starts
-    it elsewhere, and the job goes back to its last cut, at most `restarts` times. Cuts are taken every
-    `checkpoint_every` steps (20) and kept in `checkpoint`; `resume` is one to begin with. Trainers of asynchronous
-    and geo jobs meet for a cut: who is ahead waits for who is behind. With `trainers` (fewest, most), as many take
-    part as there is room for; they join and leave between steps. Machines that can't be placed in `patience`
-    seconds end the job. `environment` are variables of the actors' processes. `prepare` is handed the session
-    before it runs: its `on_told` hears of steps, `resize` changes how many machines there are.
-    Raises DiagnosticError.
+    `feeds` are arrays with a leading step axis, or rows (`Data`, `Rows`, `DatasetRows`) that every node can read.
+    `steps`, `fetch`, `init` and `seed` are those of `simulate`. `address` is the cluster's, as `ray.init` takes it
+    (None: this process's, that of RAY_ADDRESS, this host's, or else one that starts here). Each machine has `cpus`. If
+    they have no place within `patience` seconds, the job ends. When a machine is gone, Ray starts it elsewhere, and the
+    job goes back to its last cut, at most `restarts` times. Cuts are taken every `checkpoint_every` steps (20) and kept
+    in `checkpoint`; `resume` is one to start from. Trainers of asynchronous and geo jobs meet for a cut. With
+    `trainers` (fewest, most), as many take part as have a place; with `servers` (fewest, most), servers grow and shrink
+    with them. `tls` and `table_folder` are folders on every node: of certificates, and for rows of large tables.
+    `environment` are variables of the actors' processes. `prepare` is called with the session before it runs, which
+    then calls `on_report` after steps; its method `resize` changes the numbers of machines.
+    Raises DiagnosticError; ValueError for wrong ranges.
     """
     require_ray()
     if not isinstance(job, Compiled):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -63,7 +66,12 @@ def launch(
     from pstranspile.ray.hosts import Hosts
     from pstranspile.ray.session import Session, Settings
 
-    settings = Settings(steps, names_of(fetch, "launch"), seed, restarts, patience, as_fluid, trainers)
+    _require_ranges(job, trainers, servers)
+    certificates = os.path.abspath(tls) if tls else ""
+    rows = os.path.abspath(table_folder) if table_folder else None
+    settings = Settings(
+        steps, names_of(fetch, "launch"), seed, restarts, patience, as_fluid, trainers, servers, certificates, rows
+    )
     with _connected(address), tempfile.TemporaryDirectory(prefix="pstranspile-") as folder:
         target = os.fspath(checkpoint) if checkpoint is not None else str(Path(folder, "cuts"))
         every = checkpoint_every or (EVERY if restarts else None)
@@ -74,6 +82,19 @@ def launch(
         if prepare is not None:
             prepare(session)
         return session.run()
+
+
+def _require_ranges(job: Compiled, trainers: tuple[int, int] | None, servers: tuple[int, int] | None) -> None:
+    """Raises ValueError for what are no ranges of numbers, DiagnosticError if the job can't have other numbers."""
+    from pstranspile.ray.programs import resized
+
+    for name, given in (("trainers", trainers), ("servers", servers)):
+        if given is not None and not 1 <= given[0] <= given[1]:
+            raise ValueError(f"{name} is {given!r}; it must be (fewest, most), from 1 on")
+    if servers is not None and trainers is None:
+        raise ValueError("servers grow and shrink with trainers, which have no range")
+    if trainers is not None:
+        resized(job, trainers[1], servers[1] if servers is not None else len(job.plan.pservers))
 
 
 @contextmanager

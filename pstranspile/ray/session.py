@@ -15,31 +15,35 @@ from ray.exceptions import RayError
 
 from pstranspile.compile import Compiled, compile
 from pstranspile.data.source import Data
-from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
 from pstranspile.net.job import JobFolder, load_job_folder
 from pstranspile.net.outcome import gather
 from pstranspile.ray.cuts import Cuts
 from pstranspile.ray.host import Left, Part
-from pstranspile.ray.hosts import HeadGone, Hosts, Lost, first_line, got
+from pstranspile.ray.hosts import HeadGone, Hosts, Late, LeftAlone, Lost, NotPlaced, first_line, got
 from pstranspile.ray.programs import programs_of, resized
 from pstranspile.run.cluster.simulate import Simulated, results_of
 from pstranspile.run.row_source import LeftOut
 
-NEWS = 0.25
-"""Seconds between two questions of how a machine goes."""
+POLL = 0.25
+"""Seconds that a machine without a report lets a question wait."""
 
 LEASE = 3600.0
 """Seconds after which machines give each other up: longer than Ray takes to notice that one is gone."""
 
 AHEAD = 1.0
-"""Seconds before it ends that a trainer is told that it will."""
+"""Seconds from the message that a trainer is to end until it ends."""
+
+LOOK = 1.0
+"""Seconds between two looks at whether more machines have a place."""
 
 
 class Settings(NamedTuple):
     """How a job is run.
 
     `steps` None: as many as are fed. `trainers` are the fewest and the most of a job that grows and shrinks (None: as
-    many as the job has). `restarts`: how often it begins again from its last cut when a machine is gone.
+    many as the job has), `servers` those that go with them. `restarts`: how often it goes back to its last cut when a
+    machine is gone. `tls` and `table_folder` name folders on every node ("" and None: none).
     """
 
     steps: int | None
@@ -49,34 +53,61 @@ class Settings(NamedTuple):
     patience: float
     as_fluid: bool
     trainers: tuple[int, int] | None = None
+    servers: tuple[int, int] | None = None
+    tls: str = ""
+    table_folder: str | None = None
+
+    def servers_of(self, trainers: int, now: int) -> int:
+        """How many servers go with so many trainers; `now` is how many there are."""
+        if self.servers is None or self.trainers is None:
+            return now
+        fewest, most = self.servers
+        return fewest + (trainers - self.trainers[0]) * (most - fewest) // max(self.trainers[1] - self.trainers[0], 1)
+
+    def fitting(self, machines: int, now: int) -> tuple[int, int]:
+        """The most trainers, and their servers, that are no more than so many machines; the fewest if none are."""
+        assert self.trainers is not None
+        least, most = self.trainers
+        pairs = [(trainers, self.servers_of(trainers, now)) for trainers in range(least, most + 1)]
+        return next((pair for pair in reversed(pairs) if sum(pair) <= machines), pairs[0])
 
 
 class Session:
-    """A job that runs. `on_told` is handed what machines tell, `on_begin` the roles whenever it begins."""
+    """A job that runs. It calls `on_start` with the roles of its machines whenever they start, and `on_report` with a
+    role and what this machine reports: the `step` that it has done, the `values` that it has fetched, its `state`.
+    """
 
     def __init__(
         self, job: Compiled, feeds: Any, init: Mapping[str, Any], settings: Settings, hosts: Hosts, cuts: Cuts
     ):
         self.job, self.feeds, self.init, self.settings = job, feeds, init, settings
         self.hosts, self.cuts = hosts, cuts
-        self.on_told: Callable[[str, Mapping[str, Any]], object] | None = None
-        self.on_begin: Callable[[Sequence[str]], object] | None = None
+        self.on_report: Callable[[str, Mapping[str, Any]], object] | None = None
+        self.on_start: Callable[[Sequence[str]], object] | None = None
         self.seed = settings.seed
         self.steps = 0
         self.failures = 0
         self._token = secrets.token_hex(16)
         self._at: dict[str, int] = {}
-        """How many steps each machine has told of."""
+        """How many steps each machine has reported."""
         self._first, self._begun = 0, 0.0
-        """The first step that was told of since the job began last, and when."""
+        """The first step that was reported since the job started last, and when."""
         self._wanted: tuple[int, int] | None = None
+        self._look, self._ahead = 0.0, AHEAD
+        self._unreached = False
+        """Whether the machines did not reach each other when the job started last: not by chance, if it is so again."""
         self._until: int | None = None
         """The step after which the trainers end, so that others take part."""
 
     def resize(self, trainers: int | None = None, servers: int | None = None) -> None:
-        """Has so many trainers and servers take part, as soon as can be: between two steps."""
+        """Has so many trainers and servers take part, between two steps, as soon as all of them have a place.
+
+        Raises DiagnosticError for a job that can't have other numbers.
+        """
         plan = self.job.plan
-        self._wanted = (trainers or plan.trainers, servers or len(plan.pservers))
+        wanted = trainers or plan.trainers, servers or len(plan.pservers)
+        resized(self.job, *wanted)
+        self._wanted = wanted
 
     def run(self) -> Simulated:
         """Runs the job to its end. Raises DiagnosticError."""
@@ -87,12 +118,17 @@ class Session:
                 except Lost as problem:
                     self._go_back(problem)
                     continue
+                except NotPlaced as problem:
+                    self._shrink(problem)
+                    continue
                 if self._until is None:
                     return self._ended(files)
                 self._change(files)
         except HeadGone as problem:
             self.hosts.forget()
-            raise self._gone(str(problem)) from None
+            raise self._ended_by(_lost(str(problem))) from None
+        except DiagnosticError as problem:
+            raise self._ended_by(problem.diagnostics) from None
         finally:
             self.hosts.close()
 
@@ -112,8 +148,8 @@ class Session:
         cluster.require_sound()
         cluster.feed(feeds)
         self.steps = self.settings.steps or cluster.steps or 1
-        if self.on_begin is not None:
-            self.on_begin(list(folder.roles))
+        if self.on_start is not None:
+            self.on_start(list(folder.roles))
         shared = [ray.put(value) for value in (programs, feeds, self.init)]
         playing: dict[Any, str] = {}
         for role in addresses:
@@ -136,39 +172,44 @@ class Session:
             settings.as_fluid,
             begin,
             self.cuts.keeps.get(role, {}),
+            settings.tls,
+            settings.table_folder,
         )
 
     def _listen(self, playing: dict[Any, str]) -> dict[str, bytes]:
         """Listens to the machines until all have ended. Raises Lost."""
         files: dict[str, bytes] = {}
-        news = {self.hosts.actors[role].news.remote(NEWS): role for role in playing.values()}
+        reports = {self.hosts.actors[role].reports.remote(POLL): role for role in playing.values()}
         try:
-            while playing or news:
-                done, _ = ray.wait([*playing, *news], timeout=1.0)
+            while playing or reports:
+                done, _ = ray.wait([*playing, *reports], timeout=1.0)
                 for ref in done:
                     if ref in playing:
                         role = playing.pop(ref)
-                        files[role] = _file_of(got(role, ref))
+                        files[role] = _file_of(role, got(role, ref))
                         continue
-                    role = news.pop(ref)
-                    told = got(role, ref)
-                    for fields in told:
-                        self._heard(role, fields)
-                    if told or role not in files:
-                        news[self.hosts.actors[role].news.remote(0.0 if role in files else NEWS)] = role
+                    role = reports.pop(ref)
+                    new = got(role, ref)
+                    for fields in new:
+                        self._reported(role, fields)
+                    if new or role not in files:
+                        reports[self.hosts.actors[role].reports.remote(0.0 if role in files else POLL)] = role
                 self._make_room(files)
         except RayError as problem:
-            raise self._gone(f"the cluster is gone: {first_line(problem)}") from None
+            raise DiagnosticError(_lost(f"the cluster is gone: {first_line(problem)}")) from None
         return files
 
-    def _gone(self, why: str) -> DiagnosticError:
-        """The job can't go on; what is kept of it is named."""
+    def _ended_by(self, problems: Sequence[Diagnostic]) -> DiagnosticError:
+        """The job can't go on; the last says what is kept of it."""
         source = self.cuts.source if self.cuts.at_end or self.cuts.source != self.cuts.target else None
-        left = f"; --resume {source} goes on from the last checkpoint" if source else ""
-        return DiagnosticError([error("ray-lost", why + left)])
+        if not source or not self.steps:
+            return DiagnosticError(problems)
+        last = problems[-1]
+        note = Note(f"--resume {source} goes on from the last checkpoint")
+        return DiagnosticError([*problems[:-1], last._replace(notes=(*last.notes, note))])
 
-    def _heard(self, role: str, fields: Mapping[str, Any]) -> None:
-        """A machine has told something."""
+    def _reported(self, role: str, fields: Mapping[str, Any]) -> None:
+        """A machine has reported something."""
         if "step" in fields:
             if not self._at:
                 self._first, self._begun = fields["step"], monotonic()
@@ -177,8 +218,8 @@ class Session:
             self._take_part(role, fields["saved"])
         if "left_out" in fields and isinstance(self.feeds, Data):
             self.feeds.left_out(LeftOut(*fields["left_out"]))
-        if self.on_told is not None:
-            self.on_told(role, fields)
+        if self.on_report is not None:
+            self.on_report(role, fields)
 
     def _take_part(self, role: str, step: int) -> None:
         """Takes over a machine's part of a cut."""
@@ -194,56 +235,79 @@ class Session:
         at = [self._at.get(role, 0) for role in trainers]
         if self._until is not None or ended or not all(at):
             return
-        if self._wanted is None and self.settings.trainers is not None:
-            self._grow(len(trainers))
-        plan = self.job.plan
-        if self._wanted in (None, (plan.trainers, len(plan.pservers))):
+        if not self._others_are_there(len(trainers)):
             return
         now = [got(role, self.hosts.actors[role].done.remote()) for role in trainers]
         rate = (max(now) - self._first) / max(monotonic() - self._begun, 1e-3)
-        until = max(now) + max(int(rate * AHEAD), 3)
+        until = max(now) + max(int(rate * self._ahead), 3)
         if until >= self.steps:
             return
         asked = {role: self.hosts.actors[role].hold.remote(until) for role in trainers}
         held = [got(role, ref) for role, ref in asked.items()]
         if not all(held):
-            raise Lost("a trainer went on past the step in which others were to take part")
+            self._ahead *= 2
+            raise Late("a trainer went on past the step in which others were to take part")
         self._until = until
 
-    def _grow(self, trainers: int) -> None:
-        """Asks for as many trainers as there is room for."""
-        assert self.settings.trainers is not None
-        more = min(self.settings.trainers[1] - trainers, self.hosts.room())
-        if more > 0:
-            self.resize(trainers + more)
+    def _others_are_there(self, trainers: int) -> bool:
+        """Whether other machines are wanted than there are, and have a place."""
+        machines = len(self.hosts.actors)
+        if self._wanted is None and self.settings.trainers is not None and monotonic() > self._look:
+            self._look = monotonic() + LOOK
+            now, most = machines - trainers, self.settings.trainers[1]
+            spare = self.hosts.spare(most + self.settings.servers_of(most, now) - machines)
+            fitting = self.settings.fitting(machines + spare, now)
+            if sum(fitting) > machines:
+                self._wanted = fitting
+        if self._wanted == (trainers, machines - trainers):
+            self._wanted = None
+        if self._wanted is None:
+            return False
+        more = max(sum(self._wanted) - machines, 0)
+        return self.hosts.spare(more) == more
 
     def _change(self, files: Mapping[str, bytes]) -> None:
         """Goes on with other machines, from where all have ended."""
         assert self._until is not None
-        assert self._wanted is not None
         self._remember(files)
         self.cuts.end(self.seed, self._paths(files), self._until)
-        self.job, self._wanted = compile(self.job.source, resized(self.job, *self._wanted)), None
+        self._recompile()
         plan = self.job.plan
         servers = f" and {len(plan.pservers)} servers" if plan.pservers else ""
         print(f"pstranspile launch: step {self._until}: {plan.trainers} trainers{servers} take part", file=sys.stderr)
 
+    def _recompile(self) -> None:
+        """Compiles the job for the machines that are wanted."""
+        assert self._wanted is not None
+        self.job, self._wanted = compile(self.job.source, resized(self.job, *self._wanted)), None
+
     def _go_back(self, problem: Lost) -> None:
         """Begins again from the last cut, in new processes. Raises DiagnosticError if it was often enough."""
-        self.failures += 1
-        if self.failures > self.settings.restarts:
-            raise self._gone(str(problem))
+        self.failures += not isinstance(problem, Late)
+        unreached, self._unreached = self._unreached, isinstance(problem, LeftAlone) and not self._at
+        if self.failures > self.settings.restarts or (unreached and self._unreached):
+            raise DiagnosticError(_lost(str(problem)))
         plan = self.job.plan
         if self.settings.trainers is not None:
-            least, most = self.settings.trainers
-            fitting = max(least, min(most, self.hosts.most() - len(plan.pservers)))
-            if fitting < plan.trainers:
-                self._wanted = (fitting, len(plan.pservers))
-        if self._wanted is not None:
-            self.job, self._wanted = compile(self.job.source, resized(self.job, *self._wanted)), None
+            fitting = self.settings.fitting(self.hosts.most(), len(plan.pservers))
+            if fitting[0] < plan.trainers:
+                self._wanted = fitting
+        if self._others_are_there(plan.trainers):
+            self._recompile()
         where = "its last cut" if self.cuts.source else "its beginning"
         print(f"pstranspile launch: {problem}; the job goes back to {where}", file=sys.stderr)
         self.hosts.restart()
+
+    def _shrink(self, problem: NotPlaced) -> None:
+        """Has as many trainers take part as have a place. Raises DiagnosticError if these are too few."""
+        plan = self.job.plan
+        now = plan.trainers, len(plan.pservers)
+        fitting = self.settings.fitting(problem.placed, now[1]) if self.settings.trainers is not None else now
+        if sum(fitting) > problem.placed:
+            raise problem
+        print(f"pstranspile launch: {fitting[0]} trainers and {fitting[1]} servers have a place", file=sys.stderr)
+        self._wanted = fitting
+        self._recompile()
 
     # the end
 
@@ -271,12 +335,17 @@ class Session:
         return done
 
 
-def _file_of(left: Left) -> bytes:
-    """The file that a machine has left. Raises DiagnosticError for what it was ended by, Lost if it was left alone."""
+def _lost(message: str) -> list[Diagnostic]:
+    return [error("ray-lost", message)]
+
+
+def _file_of(role: str, left: Left) -> bytes:
+    """The file that a machine has left. Raises DiagnosticError for what has ended it, LeftAlone."""
     if left.problems:
-        raise DiagnosticError(left.problems)
+        *others, last = left.problems
+        raise DiagnosticError([*others, last._replace(notes=(*last.notes, Note(f"{role} is on {left.node}")))])
     if left.refused:
-        raise Lost(left.refused)
+        raise LeftAlone(left.refused)
     return left.file
 
 

@@ -92,6 +92,12 @@ def table(path: Path, **columns: Any) -> Path:
     return path
 
 
+def test_an_empty_file_among_others_has_no_rows(tmp_path: Path):
+    write(tmp_path / "a.jsonl", rows(8))
+    (tmp_path / "b.jsonl").touch()
+    assert len(first(data(tmp_path))["click"]) == 8
+
+
 def test_columns_side_by_side_in_the_order_of_the_file(tmp_path: Path):
     path = table(tmp_path / "x.parquet", f1=[1.0, 2.0], f0=[3, 4])
     assert first(data(path, columns={"dense": "f*"}))["dense"].tolist() == [[1, 3], [2, 4]]
@@ -125,6 +131,7 @@ def test_ids_without_lists_are_sequences_of_one(tmp_path: Path):
             "columns are given for dens, which is no input; did you mean dense?",
         ),
         ({"ids": [[[1]]]}, {}, "ids is int64, the column ids is list"),
+        ({"a": [1.0]}, {"names": ["click", "ids"]}, "its columns have names; others (--names) are for csv, tsv"),
     ],
 )
 def test_columns_that_do_not_fit(tmp_path: Path, columns: Any, options: Any, told: str):
@@ -137,7 +144,9 @@ def test_columns_that_do_not_fit(tmp_path: Path, columns: Any, options: Any, tol
         ("x.parquet", b"PAR1", "error[data-source]: it can't be read"),
         ("x.arrow", b"", "error[data-source]: it can't be read"),
         ("x.jsonl", b"[1]\n", "its first line is no JSON object"),
+        ("x.jsonl", b"\n", "there are no rows in it"),
         ("x.csv", b"", "it has no first line"),
+        ("x.csv", b"click,ids,a,b,a\n", "dense takes the column a, which is there several times"),
         ("x.csv", b"click,ids,a,b\n", "there are no rows in it"),
         ("x.dat", b"", "its name does not say its format"),
     ],

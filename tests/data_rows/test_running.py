@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,19 @@ def test_rows_that_are_left_out_are_told(job: list[str], verb: str, tmp_path: Pa
     assert f"{path}: warning[data-row]: row 5 is left out: b has no value" in capsys.readouterr().err
 
 
+def test_data_is_for_processes_with_other_working_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    sent = pickle.dumps(data(write(Path("x.jsonl"), rows(16))))
+    monkeypatch.chdir("/")
+    assert clicks(pickle.loads(sent)) == [[[*map(float, range(8))]], [[*map(float, range(8, 16))]]]
+
+
+def test_rows_that_come_once_stay_in_their_process():
+    assert pickle.loads(pickle.dumps(ps.Rows(rows(4), batch=2))).batch == 2
+    with pytest.raises(ps.DiagnosticError, match="only once stay in their process; give a function that returns them"):
+        pickle.dumps(ps.Rows(iter(rows(4)), batch=2))
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -117,6 +131,10 @@ def test_rows_that_are_left_out_are_told(job: list[str], verb: str, tmp_path: Pa
         (["--feed", "x.npz", "--batch", "4"], "--batch is about rows; x.npz holds arrays"),
         (["--epochs", "2"], "--epochs is about rows, and --feed names none"),
         (["--feed", "x.csv", "--batch", "4", "--columns", "x"], "--columns x: give it as INPUT=COLUMN,COLUMN"),
+        (
+            ["--feed", "x.csv", "--batch", "4", "--columns", "x=a", "--columns", "x=b"],
+            "--columns x=a: the columns of x are given twice",
+        ),
     ],
 )
 @pytest.mark.parametrize("verb", ["run", "launch"])
@@ -128,7 +146,9 @@ def test_options_that_do_not_go_together(verb: str, options: list[str], told: st
 def test_more_steps_than_rows(job: list[str], capsys: pytest.CaptureFixture[str]):
     assert main(["run", *job, "--steps", "9"]) == 1
     assert main(["run", *job, "--steps", "9", "--trainers", "2", "--pservers", "1"]) == 1
-    assert capsys.readouterr().err.count("the rows are enough for 8 steps, 9 are asked for") == 2
+    for on in (["local"], ["ray", "--cpus", "0.5"]):
+        assert main(["launch", *job, "--steps", "9", "--trainers", "2", "--pservers", "1", "--on", *on]) == 1
+    assert capsys.readouterr().err.count("the rows are enough for 8 steps, 9 are asked for") == 4
 
 
 def test_programs_that_take_turns_are_not_fed_rows(job: list[str], capsys: pytest.CaptureFixture[str]):

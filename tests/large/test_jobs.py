@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,8 +26,9 @@ from pstranspile.autodiff import (
     RMSProp,
     minimize,
 )
-from pstranspile.checkpoint.row_files import load_rows, save_rows
+from pstranspile.checkpoint.row_files import export_rows, load_rows, save_rows
 from pstranspile.checkpoint.running import CheckpointedRun
+from pstranspile.cli import main
 from pstranspile.large.table import LargeTable
 from pstranspile.net import state
 from pstranspile.ops.textual import print_module
@@ -151,6 +153,45 @@ def test_rows_are_saved_and_loaded_by_themselves(tmp_path: Path):
     Path(more, "ids.npy").write_bytes(b"no file of numpy's")
     with pytest.raises(ps.DiagnosticError, match="checkpoint-table"):
         load_rows(machines, other, "words", more)
+
+
+def test_rows_of_a_checkpoint_are_those_of_its_machines(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    rules = "words shrink_every=3 drop_unseen=1"
+    result, fed, kept = ps.compile(module(), job(tables=rules)), feeds(), str(tmp_path / "kept")
+    run = CheckpointedRun(result, None, kept, 3).run
+    machines = ps.simulate(result, fed, 6, run=run).cluster
+    expected = str(tmp_path / "expected")
+    for rows, option in (("all", []), ("serving", ["--serving"])):
+        made = str(tmp_path / rows)
+        count = save_rows(machines, result, "words", expected, rows=rows)  # pyright: ignore[reportArgumentType]
+        assert main(["rows", kept, "words", *option, "-o", made]) == 0
+        assert capsys.readouterr().out == f"{count} rows of words\n"
+        assert {file.name: file.read_bytes() for file in Path(made).iterdir()} == {
+            file.name: file.read_bytes() for file in Path(expected).iterdir()
+        }
+        shutil.rmtree(expected)
+    before, changed = (str(tmp_path / name) for name in ("before", "changed"))
+    assert main(["rows", f"{kept}/step_00000003", "words", "-o", before]) == 0
+    assert main(["rows", kept, "words", "--since", f"{kept}/step_00000003", "-o", changed]) == 0
+    assert set(np.load(f"{changed}/ids.npy")) == {*np.unique(fed["word"][3:6])} & {*np.load(f"{tmp_path}/all/ids.npy")}
+    assert len(np.load(f"{changed}/left.npy"))
+    other = ps.compile(module(), job(3, tables=rules))
+    there = ps.simulate(other, fed, 1).cluster
+    for folder in (before, changed):
+        load_rows(there, other, "words", folder)
+    want, made = (of.parameters()["words"] for of in (machines, there))
+    old = ~np.isin(made.rows, want.rows)  # of its own first step
+    np.testing.assert_array_equal(made.value[~old], want.value)
+
+
+def test_rows_that_a_checkpoint_has_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    result, kept = ps.compile(module(), job()), str(tmp_path / "kept")
+    ps.simulate(result, feeds(), 1, run=CheckpointedRun(result, None, kept).run)
+    assert main(["rows", kept, "fc_0.w_0", "-o", str(tmp_path / "x")]) == 1
+    assert "it has no large table fc_0.w_0; its large tables: words" in capsys.readouterr().err
+    assert main(["rows", str(tmp_path / "none"), "words", "-o", str(tmp_path / "x")]) == 1
+    with pytest.raises(ValueError, match="'changed' since a checkpoint"):
+        export_rows(kept, "words", tmp_path / "x", rows="changed")
 
 
 def test_a_checkpoint_of_a_large_table_is_none_of_a_whole_one(tmp_path: Path):

@@ -29,7 +29,12 @@ def compiled(**options: Any) -> ps.Compiled:
         (["--on", "ray", "--record", "x"], "--record is for processes on this host"),
         (["--on", "ray", "--trainers", "4..2"], "--trainers 4..2: the first number is the larger one"),
         (["--on", "ray", "--checkpoint-every", "2"], "--checkpoint-every needs --checkpoint"),
+        (["--on", "ray", "--trainers", "0..2"], "--trainers 0..2: give the fewest and the most as 2..8, from 1 on"),
+        (["--on", "ray", "--pservers", "1..3"], "--pservers FEWEST..MOST needs --trainers FEWEST..MOST"),
+        (["--on", "ray", "--cpus", "0"], "'0' is no number of CPUs above 0"),
         (["--cpus", "2"], "--cpus is for machines on Ray"),
+        (["--tls", "certificates"], "--tls is for machines on Ray"),
+        (["--trainers", "2..8"], "--trainers 2..8: jobs that grow and shrink run on Ray; give --on ray"),
     ],
 )
 def test_options(options: list[str], told: str, capsys: pytest.CaptureFixture[str]):
@@ -77,6 +82,32 @@ def test_no_cluster(
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
     assert [call.kwargs["address"] for call in init.call_args_list] == asked  # never whatever runs on this host
+
+
+@pytest.mark.parametrize(
+    ("ranges", "told"),
+    [
+        ({"trainers": (8, 2)}, r"trainers is \(8, 2\); it must be \(fewest, most\), from 1 on"),
+        ({"trainers": (1, 2), "servers": (0, 2)}, r"servers is \(0, 2\)"),
+        ({"servers": (1, 2)}, "servers grow and shrink with trainers, which have no range"),
+    ],
+)
+def test_ranges_that_are_none(ranges: Any, told: str):
+    pytest.importorskip("ray", reason="Ray is not installed")
+    with pytest.raises(ValueError, match=told):
+        launch(compiled(), **ranges)
+
+
+def test_servers_go_with_trainers():
+    pytest.importorskip("ray", reason="Ray is not installed")
+    from pstranspile.ray.session import Settings
+
+    settings = Settings(None, (), None, 0, 1.0, False, (2, 8), (1, 4))
+    assert [settings.servers_of(trainers, 9) for trainers in range(2, 9)] == [1, 1, 2, 2, 3, 3, 4]
+    assert [settings.fitting(machines, 9) for machines in (1, 3, 6, 7, 12, 99)] == [
+        *((2, 1), (2, 1), (4, 2), (5, 2), (8, 4), (8, 4))
+    ]
+    assert settings._replace(servers=None).fitting(6, 2) == (4, 2)
 
 
 def test_a_job_for_other_numbers_of_machines():
