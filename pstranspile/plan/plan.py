@@ -56,9 +56,10 @@ class PlannedParameter(NamedTuple):
 class PlannedTable(NamedTuple):
     """The distributed lookup table: row i is on server i modulo the number of servers.
 
-    `rows_each` is the room a server gives it, `learning_rate` the variable that its update reads. `ids_sent` and
-    `rows_got` are the variables, one per server, that carry the ids of a trainer's lookups there and the rows back,
-    of types `ids` and `rows`. `updated_by` and `looked_up_by` say which source ops update it and look it up first.
+    `rows_per_server` is the number of rows that a server holds room for, `learning_rate` the variable that its update
+    reads. `ids_sent` and `rows_got` are the variables, one per server, that carry the ids of a trainer's lookups there
+    and the rows back, of types `ids` and `rows`. `updated_by` and `looked_up_by` are the source ops that update it and
+    look it up first.
     """
 
     name: str

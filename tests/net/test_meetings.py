@@ -85,7 +85,11 @@ class _Server:
     def __init__(self, trainers: int):
         self.peers = [
             SimpleNamespace(
-                role=f"trainer_{i}", index=i, incarnation=f"first of {i}", last_step=-1, tell=lambda _: None
+                role=f"trainer_{i}",
+                index=i,
+                incarnation=f"first of {i}",
+                last_step=-1,
+                send_answer=lambda _: None,
             )
             for i in range(trainers)
         ]
