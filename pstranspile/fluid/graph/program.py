@@ -236,7 +236,7 @@ class Program(PartInCluster):
         self.readers = list(other.readers)
         self.gradient_calls, self.counted = other.gradient_calls, other.counted
         self.regularizers, self.clips = dict(other.regularizers), dict(other.clips)
-        self._copy_data_info_from(other)
+        self._copy_data_info_from(other, {})  # which may have more blocks than what is left of it
 
     def _copy_data_info_from(self, other: Program, pruned_origin_block_id_map: Any = None) -> None:
         """Marks what is fed as it is marked in another program. Raises ValueError if that has other blocks."""
