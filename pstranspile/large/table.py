@@ -380,15 +380,8 @@ class LargeTable:
 
     def like(self) -> LargeTable:
         """A table of the same kind without rows."""
-        other = LargeTable(
-            self.height,
-            self.width,
-            self.initial,
-            chances=self.chances,
-            rules=self.rules,
-            dtype=self.dtype,
-            folder=self.folder,
-        )
+        more: Any = {"chances": self.chances, "rules": self.rules, "dtype": self.dtype, "folder": self.folder}
+        other = LargeTable(self.height, self.width, self.initial, **more)
         for value in self.states:
             other.add_state(value)
         return other

@@ -11,12 +11,12 @@ int_type = long_type = int
 
 def _each(value: Any, change: Callable[[Any], Any], inplace: bool) -> Any:
     """What a function makes of a value, or of all that a list, a set or a dict holds; `inplace` in the same one."""
-    kind: Any = type(value)
-    if kind not in (list, set, dict):
+    kind: Any = next((kind for kind in (list, set, dict) if value.__class__ is kind), None)
+    if kind is None:
         return change(value)
     pairs = kind is dict
     items: list[Any] = list(value.items() if pairs else value)
-    made = kind([tuple(map(change, item)) if pairs else change(item) for item in items])
+    made: Any = kind([tuple(map(change, item)) if pairs else change(item) for item in items])
     if not inplace:
         return made
     value.clear()
