@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 int_type = long_type = int
+_HOLDERS: Any = (list, set, dict)
 
 
 def _each(value: Any, change: Callable[[Any], Any], inplace: bool) -> Any:
     """What a function makes of a value, or of all that a list, a set or a dict holds; `inplace` in the same one."""
     kind: Any = type(value)
-    if kind not in (list, set, dict):
+    if kind not in _HOLDERS:
         return change(value)
     pairs = kind is dict
     items: list[Any] = list(value.items() if pairs else value)
