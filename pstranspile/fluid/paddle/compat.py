@@ -12,7 +12,7 @@ _HOLDERS: Any = (list, set, dict)
 
 def _each(value: Any, change: Callable[[Any], Any], inplace: bool) -> Any:
     """What a function makes of a value, or of all that a list, a set or a dict holds; `inplace` in the same one."""
-    kind: Any = type(value)
+    kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind not in _HOLDERS:
         return change(value)
     pairs = kind is dict
