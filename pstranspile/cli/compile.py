@@ -16,6 +16,7 @@ from pstranspile.ir.model import Location
 from pstranspile.ir.suggest import did_you_mean
 
 if TYPE_CHECKING:
+    from pstranspile.ir.model import Role
     from pstranspile.plan.edited import PlanFile
 
 DESCRIPTION = """\
@@ -45,10 +46,7 @@ def run(arguments: Sequence[str]) -> int:
     report(result.warnings, [module.source])
     code = 0
     if options.output is None and options.check is None:
-        from pstranspile.ops.textual import print_module
-
-        texts = [f"# {name}\n{print_module(role.module)}" for name, role in result.roles().items()]
-        sys.stdout.write("\n".join(texts))
+        _print_roles(result.roles())
     else:
         from pstranspile.explain.files import files_of
         from pstranspile.interop.outputs import write_outputs
@@ -153,3 +151,11 @@ def _read_plan(path: str) -> PlanFile:
     except UnicodeDecodeError as problem:
         message = f"not a plan: byte {problem.start} is not UTF-8"
         raise DiagnosticError([error("plan-syntax", message, Location(path))]) from None
+
+
+def _print_roles(roles: Mapping[str, Role]) -> None:
+    """Prints role by role, so that a reader sees the first one before the last one is made."""
+    from pstranspile.ops.textual import print_module
+
+    for index, (name, role) in enumerate(roles.items()):
+        sys.stdout.write(f"{'' if index == 0 else chr(10)}# {name}\n{print_module(role.module)}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pstranspile.fluid.communicating import DistributedMode, default_flags, mode_of
 from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.fluid.running.communicating import DistributedMode, default_flags, mode_of
 
 _MODES = {number: name for name, number in vars(DistributedMode).items() if name.isupper()}
 _OF_JOB = ("geo_trainer_nums", "geo_need_push_nums", "geo_send_varnames", "pserver_endpoints", "trainer_id")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
-from pstranspile.fluid.communicating import warn_unused
 from pstranspile.fluid.framework import cpu_places
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.missing import names_of_fluid, refused
+from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.fluid.running.passes import PassBuilder
 
 

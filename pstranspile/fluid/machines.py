@@ -14,9 +14,9 @@ from threading import Thread, current_thread, main_thread
 from typing import Any
 
 from pstranspile.compile import Compiled
-from pstranspile.fluid.communicating import communicator_settings
 from pstranspile.fluid.graph.in_cluster import TEST
 from pstranspile.fluid.running.around import Around, held_in, quiet
+from pstranspile.fluid.running.communicating import communicator_settings
 from pstranspile.interop.json_text import json_text
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import MAIN, STARTUP, Program, Role

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 import pstranspile.fluid as fluid
-from pstranspile.fluid import communicating
-from pstranspile.fluid.communicating import DistributedMode, communicator_settings, default_flags
 from pstranspile.fluid.communicator import Communicator
 from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy import (
     ServerRuntimeConfig,
     StrategyFactory,
 )
 from pstranspile.fluid.missing import NotHere
+from pstranspile.fluid.running import communicating
+from pstranspile.fluid.running.communicating import DistributedMode, communicator_settings, default_flags
 from pstranspile.job import Job
 from pstranspile.run.cluster.communicators.companion import Settings
 from tests.fluid_api.running import fresh

@@ -237,10 +237,8 @@ def test_names_that_are_not_there_are_told_with_the_nearest_one() -> None:
             attr(need_clip=False)
 
 
-def test_an_installation_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
-    paddle.utils.run_check()
-    assert fluid.install_check.run_check.__module__ == "pstranspile.fluid.paddle.utils.install_check"
-    assert capsys.readouterr().out == "A program trains on the CPU.\n"
+def test_the_check_of_an_installation_is_that_of_fluid() -> None:
+    assert paddle.utils.run_check is fluid.install_check.run_check
 
 
 def test_figures_over_all_trainers() -> None:

@@ -17,6 +17,13 @@ from tests.fluid_api.test_clusters import FLUID, free_ports, play
 SCRIPT = str(SCRIPTS / "written_by_hand.py")
 
 
+@pytest.fixture(autouse=True)
+def no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other tests of the process have set, these calls can't carry."""
+    for name in ("PSTRANSPILE_TOKEN", "PSTRANSPILE_TLS"):
+        monkeypatch.delenv(name, raising=False)
+
+
 def check(folder: Path, of_fluid: str = "") -> None:
     endpoints = [f"127.0.0.1:{port}" for port in free_ports(2)]
     servers = [[SCRIPT, "PSERVER", endpoint, str(4 * place)] for place, endpoint in enumerate(endpoints)]

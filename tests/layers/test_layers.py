@@ -126,7 +126,7 @@ def test_wrong_settings_of_layers():
         L.pool2d(image, 2, pool_type="sum")
     with pytest.raises(ValueError, match="needs a pool_size"):
         L.pool2d(image)
-    with pytest.raises(ValueError, match="must be 'uniform' or 'log_uniform'"):
+    with pytest.raises(ValueError, match="must be one of uniform, log_uniform, custom_dist"):
         L.nce(x, L.data(model, "label", [-1, 1], "i64"), 10, sampler="zipf")
     with pytest.raises(ValueError, match="a default comes after at least one case"), L.Switch().default():
         pass

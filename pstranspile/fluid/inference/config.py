@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any, NoReturn
 
-from pstranspile.fluid.communicating import warn_unused
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.places import CUDAPlace
+from pstranspile.fluid.running.communicating import warn_unused
 
 
 class NativeConfig:

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from pstranspile.fluid import unique_name
-from pstranspile.fluid.communicating import DistributedMode
 from pstranspile.fluid.framework import default_main_program
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import kind_of
@@ -15,6 +14,7 @@ from pstranspile.fluid.graph.vartype import VarType, dtype_of, vartype_of
 from pstranspile.fluid.layers.adapt import live
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.reader import GeneratorLoader
+from pstranspile.fluid.running.communicating import DistributedMode
 from pstranspile.fluid.running.reading import PyReaderVariable, created
 from pstranspile.fluid.running.reading import double_buffer as double_buffer
 from pstranspile.fluid.running.reading import read_file as read_file

@@ -9,10 +9,10 @@ from typing import Any
 
 from pstranspile.checkpoint.layout import layout_of
 from pstranspile.checkpoint.programs import load_program, save_program
-from pstranspile.fluid.communicating import warn_unused
 from pstranspile.fluid.graph.in_cluster import TEST
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.machines import TrainerMachine
+from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.model import Block, Op, Program
 from pstranspile.ops.build import make_op

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from pstranspile.fluid.communicating import warn_unused
+from pstranspile.fluid.running.communicating import warn_unused
 
 _EXCLUSIVE = {"sync_mode": "runtime_split_send_recv", "runtime_split_send_recv": "sync_mode"}
 

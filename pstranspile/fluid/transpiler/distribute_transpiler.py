@@ -8,11 +8,11 @@ from math import prod
 from typing import Any, cast
 
 from pstranspile.compile import Compiled, compile
-from pstranspile.fluid.communicating import DistributedMode as DistributedMode
 from pstranspile.fluid.graph.program import DEFAULTS
 from pstranspile.fluid.graph.program import Program as LiveProgram
 from pstranspile.fluid.machines import Machine, ServerMachine, TrainerMachine
 from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.fluid.running.communicating import DistributedMode as DistributedMode
 from pstranspile.fluid.running.hooks import tell_transpiled
 from pstranspile.fluid.transpiler.collective import check_rank
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig as DistributeTranspilerConfig

@@ -1,5 +1,5 @@
 """Fluid's `paddle.utils`."""
 
 from pstranspile.fluid import unique_name as unique_name
-from pstranspile.fluid.paddle.utils.install_check import run_check as run_check
+from pstranspile.fluid.install_check import run_check as run_check
 from pstranspile.fluid.paddle.utils.plot import Ploter as Ploter

@@ -5,12 +5,12 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
-from pstranspile.fluid.communicating import warn_unused
 from pstranspile.fluid.compiler import BuildStrategy, ExecutionStrategy
 from pstranspile.fluid.incubate.fleet import collective
 from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler import distributed_strategy as servers
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.optimizer import RecomputeOptimizer
+from pstranspile.fluid.running.communicating import warn_unused
 
 _A_SYNC = {
     "k_steps": -1,
