@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from typing import Any
 
 import numpy as np
@@ -32,3 +34,18 @@ class MemoryRows:
     def cut(self, length: int) -> None:
         """Gives back the room beyond so many rows."""
         self.array.resize((length, *self.array.shape[1:]), refcheck=False)
+
+
+_MMAP_THRESHOLD, _LARGEST_KEPT = -3, 4 << 20
+
+
+def return_freed_arrays() -> None:
+    """Makes the C library return freed arrays of 4 MiB and more to the system, for the rest of the process.
+
+    By default glibc keeps freed arrays of up to 32 MiB for later use. A server with a large table does not use them again:
+    updates of many rows allocate such arrays, later updates of fewer rows do not. Only glibc needs this.
+    """
+    if sys.platform == "linux":
+        library = ctypes.CDLL(None)
+        if hasattr(library, "gnu_get_libc_version"):
+            library.mallopt(_MMAP_THRESHOLD, _LARGEST_KEPT)

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from pstranspile.large.forms import is_table
+from pstranspile.large.memory import return_freed_arrays
 from pstranspile.net.calls import CallService
 from pstranspile.net.fluid.checkpoints import CheckpointPlan, ServerCheckpoints
 from pstranspile.net.fluid.journal import Journal
@@ -94,6 +96,8 @@ def play_server(
     if looking:
         site.on_turn = lambda: [look() for look in looking]
     cluster.begin([server], [])
+    if any(map(is_table, server.scope.values())):
+        return_freed_arrays()
     if place.begin:
         take_server(server, read_part(Path(place.begin), role))
     if kept is not None:

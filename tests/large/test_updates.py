@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -60,3 +63,30 @@ def test_an_update_of_many_rows_takes_little_memory():
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 1.5 * gradient.value.nbytes
+
+
+FREED = """
+import numpy as np
+from pathlib import Path
+from pstranspile.large.memory import return_freed_arrays
+
+
+def memory():
+    return int(Path("/proc/self/status").read_text().partition("RssAnon:")[2].split()[0]) / 1e3
+
+
+return_freed_arrays()
+before = memory()
+for _ in range(2):
+    arrays, kept = [np.ones(8 << 20, "uint8") for _ in range(8)], np.ones(1 << 16, "uint8")
+    del arrays
+print(memory() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_freed_arrays_are_returned_to_the_system():
+    command = [sys.executable, "-c", FREED]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root)
+    assert float(done.stdout) < 8
