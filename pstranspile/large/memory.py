@@ -42,7 +42,7 @@ _MMAP_THRESHOLD, _LARGEST_KEPT = -3, 4 << 20
 def return_freed_arrays() -> None:
     """Makes the C library return freed arrays of 4 MiB and more to the system, for the rest of the process.
 
-    By default glibc keeps freed arrays of up to 32 MiB for later use. A server with a large table does not use them again:
+    By default glibc keeps freed arrays of up to 32 MiB for later use. A server with a large table has no use for them:
     updates of many rows allocate such arrays, later updates of fewer rows do not. Only glibc needs this.
     """
     if sys.platform == "linux":
