@@ -33,12 +33,19 @@ product.
 
 For several rows the library first rearranges the matrix.
 """
+_SOME_ROWS = 48
+"""From `_FEW_ROWS` to this many rows of single precision, the product with a large transposed matrix is faster as that
+of the matrix as it lies in memory with the transposed rows, which is then transposed.
+"""
 
 
 def product(a: Array, b: Array) -> Array:
     """The product of two matrices."""
-    if 1 < len(a) < _FEW_ROWS and b.size >= _LARGE and a.strides[1] == a.itemsize:
-        return np.matmul(a[:, None], b)[:, 0]
+    if 1 < len(a) <= _SOME_ROWS and b.size >= _LARGE and a.strides[1] == a.itemsize:
+        if len(a) < _FEW_ROWS:
+            return np.matmul(a[:, None], b)[:, 0]
+        if b.strides[0] == a.itemsize == 4:
+            return np.ascontiguousarray(np.dot(b.T, a.T).T)
     return np.dot(a, b)
 
 

@@ -376,6 +376,15 @@ def test_roots_are_taken_in_eights():
     np.testing.assert_array_equal(of_slice, [*found[:8], *np.sqrt(x[8:11])])
 
 
+def test_some_rows_times_a_large_transposed_matrix():
+    random = np.random.RandomState(0)
+    rows = random.randn(20, 300).astype("float32")[:, 100:250]
+    matrix = np.asfortranarray(random.randn(150, 200).astype("float32"))
+    found = product(rows, matrix)
+    assert found.flags.c_contiguous
+    np.testing.assert_allclose(found, rows.astype("float64") @ matrix, rtol=1e-4, atol=1e-4)
+
+
 def test_few_rows_and_a_single_row_times_a_large_matrix_agree():
     random = np.random.RandomState(0)
     wide = random.randn(5, 300).astype("float32")[:, 100:250]  # rows lie apart

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -401,3 +404,41 @@ def test_counters_are_read_with_other_dims_than_declared_and_parameters_are_not(
     main.global_block().vars["w"].desc.set_shape([3, 2])
     with pytest.raises(DiagnosticError, match="w is float32"):
         fluid.io.load_persistables(executor, str(tmp_path), main)
+
+
+@pytest.mark.parametrize("chosen", [None, "2"])
+def test_products_use_one_thread_unless_the_environment_asks_for_more(chosen: str | None) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    if chosen:
+        environment["OMP_NUM_THREADS"] = chosen
+    code = (
+        "import pstranspile.fluid, threadpoolctl; print(*{p['num_threads'] for p in threadpoolctl.threadpool_info()})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.split() == [str(min(int(chosen or 1), os.cpu_count() or 1))]
+
+
+def test_a_feed_like_one_before_is_still_looked_at_where_it_differs() -> None:
+    """Feeds of one form are checked once; another form, another fetch, a changed program are looked at again."""
+    x = fluid.data("x", [None, 3])
+    ids = fluid.data("ids", [None, 1], dtype="int64", lod_level=1)
+    total = fluid.layers.reduce_sum(x)
+    rows = fluid.layers.sequence_pool(fluid.layers.cast(ids, "float32"), "sum")
+    executor = fluid.Executor(fluid.CPUPlace())
+
+    def run(count: int, lengths: list[int], *fetched: Any, width: int = 3) -> list[Any]:
+        sequences = fluid.create_lod_tensor(np.ones((sum(lengths), 1), "int64"), [lengths], fluid.CPUPlace())
+        return executor.run(feed={"x": np.ones((count, width), "float32"), "ids": sequences}, fetch_list=[*fetched])
+
+    for count, lengths in ((2, [1, 2]), (2, [2, 2, 1]), (2, [3]), (4, [1])):
+        made, sums = run(count, lengths, total, rows)
+        assert float(made) == 3 * count
+        assert sums.ravel().tolist() == lengths
+    with pytest.raises(ValueError, match="fed shape"):
+        run(4, [1], total, rows, width=2)
+    assert [value.shape for value in run(4, [1], rows)] == [(1, 1)]
+    twice = fluid.layers.scale(total, 2.0)
+    assert float(run(4, [1], twice)[0]) == 24
+    bad = fluid.LoDTensor(np.ones((2, 1), "int64"), [[0, 3]])
+    with pytest.raises(DiagnosticError, match="offsets"):
+        executor.run(feed={"x": np.ones((4, 3), "float32"), "ids": bad}, fetch_list=[twice])

@@ -50,7 +50,7 @@ class Program(PartInCluster):
         self.role_vars: tuple[str, ...] = ()
         self._version: int | None = FLUID_VERSION
         self._blocks: list[Block] = []
-        self._frozen: tuple[object, FrozenProgram] | None = None
+        self._frozen: FrozenProgram | None = None
 
     @property
     def random_seed(self) -> int:
@@ -72,12 +72,18 @@ class Program(PartInCluster):
 
     def freeze(self) -> FrozenProgram:
         """The program as a value; the same object as before if nothing has changed since."""
-        held = [(list(map(id, d.all_ops())), list(map(id, d.vars.values())), d.parent) for d in self.drafts]
-        key = (held, self.random_seed, self._version, self.distribution)
-        if self._frozen is None or self._frozen[0] != key:
-            blocks = tuple(draft.freeze() for draft in self.drafts)
-            self._frozen = key, FrozenProgram(blocks, self.random_seed, self._version, self.distribution)
-        return self._frozen[1]
+        known = self._frozen
+        if (
+            known is not None
+            and len(known.blocks) == len(self.drafts)
+            and (known.random_seed, known.version) == (self._seed, self._version)
+            and known.distribution == self.distribution
+            and all(draft.gives(block) for draft, block in zip(self.drafts, known.blocks, strict=True))
+        ):
+            return known
+        blocks = tuple(draft.freeze() for draft in self.drafts)
+        self._frozen = FrozenProgram(blocks, self._seed, self._version, self.distribution)
+        return self._frozen
 
     def take(self, frozen: FrozenProgram) -> Program:
         """Makes the program what the value is; gives it back."""

@@ -1,0 +1,51 @@
+"""Feeds that look like those of an earlier run, which need no second look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pstranspile.fluid.lod_tensor import LoDTensor
+from pstranspile.fluid.running.feeding import name_of
+from pstranspile.ir.model import Program
+
+
+class Alike(NamedTuple):
+    """A run that was checked, for those with the same program, fetched names and form of what is fed."""
+
+    program: Program
+    """The program as the executor has it; keeps its id its own."""
+    names: tuple[str, ...]
+    form: tuple[Any, ...]
+    played: Program
+    """The program that is run: with the declarations of what is fed."""
+
+
+def values_of(fed: Mapping[Any, Any]) -> dict[str, Any]:
+    """Arrays and tensors that are fed, as runs take them, by name."""
+    return {name_of(key): value if value.__class__ is np.ndarray else value.core() for key, value in fed.items()}
+
+
+def form_of(fed: Mapping[Any, Any]) -> tuple[Any, ...] | None:
+    """What checks of a feed look at: the names, element types and dims of arrays, all dims but the rows of sequences.
+
+    None if other values than arrays and tensors are fed, which are converted.
+    """
+    result: list[Any] = []
+    for key, value in fed.items():
+        if value.__class__ is np.ndarray:
+            result += name_of(key), value.dtype, value.shape
+        elif value.__class__ is LoDTensor and value.lod():
+            result += name_of(key), value.data.dtype, len(value.lod()), value.data.shape[1:]
+        else:
+            return None
+    return tuple(result)
+
+
+def of_any_rows(program: Program, fed: Mapping[Any, Any]) -> bool:
+    """Whether all variables that are fed sequences are declared for any number of rows."""
+    variables = program.main_block.vars
+    sequences = (name_of(key) for key, value in fed.items() if value.__class__ is not np.ndarray)
+    return all(name in variables and variables[name].shape[:1] == (-1,) for name in sequences)
