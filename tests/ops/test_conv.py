@@ -16,7 +16,7 @@ def convolutions(draw):
     size = [draw(st.integers(1, 3)) for _ in "hw"]
     dims = [draw(st.integers(3, 5)) for _ in "hw"]
     seed = draw(seeds)
-    x = values(seed, draw(st.integers(1, 2)), groups * channels, *dims)
+    x = values(seed, draw(st.sampled_from([1, 2, 8])), groups * channels, *dims)
     attrs = {
         "groups": groups,
         "strides": Ints(draw(st.integers(1, 2)) for _ in "hw"),
@@ -87,6 +87,13 @@ def test_gradients(op_type, data_format):
     x = np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if data_format == "NHWC" else x
     inputs = {"Input": x, "Filter": values(2, 4, 2 // groups, 3, 2)}
     check_gradients(op_type, inputs, ["Output"], attrs, of=("Input", "Filter"), through=["Output"])
+
+
+def test_gradients_of_many_small_images():
+    """From eight images on, small ones are computed with the images as the last dim."""
+    attrs = {"strides": Ints((1, 1)), "dilations": Ints((1, 2)), "paddings": Ints((1, 0, 2, 1))}
+    inputs = {"Input": values(1, 8, 2, 4, 3), "Filter": values(2, 3, 2, 3, 2)}
+    check_gradients("conv2d", inputs, ["Output"], attrs, of=("Input", "Filter"), through=["Output"])
 
 
 def test_channels_must_fit():

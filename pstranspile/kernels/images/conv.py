@@ -12,6 +12,7 @@ import numpy as np
 
 from pstranspile.arithmetic import either, matmul, sum_of_products
 from pstranspile.ir.model import Op
+from pstranspile.kernels import conv_images_last
 from pstranspile.kernels.conv_depthwise import depthwise_gradients
 from pstranspile.kernels.conv_windows import Windows
 from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
@@ -62,14 +63,25 @@ def conv_values(op: Op) -> Run:
 
     def run(Input: Array, Filter: Array) -> Array:
         x = channels_first(op, Input)
-        windows = _windows(op, x, Filter)
-        product = matmul(filter_matrices(Filter, windows.groups), windows.columns(x))
-        return as_asked(op, product.reshape(len(x), len(Filter), *windows.counts))
+        return as_asked(op, _values(_windows(op, x, Filter), x, Filter))
 
     return run
 
 
-def _gradients(
+def _values_by_image(windows: Windows, x: Array, filters: Array) -> Array:
+    product = matmul(filter_matrices(filters, windows.groups), windows.columns(x))
+    return product.reshape(len(x), len(filters), *windows.counts)
+
+
+def _fastest_values(windows: Windows, x: Array, filters: Array) -> Array:
+    way = conv_images_last.values if conv_images_last.is_faster(windows) else _values_by_image
+    return way(windows, x, filters)
+
+
+_values = either(_fastest_values, _values_by_image)
+
+
+def _gradients_by_image(
     windows: Windows, x: Array, filters: Array, gradient: Array, wants_input: bool, wants_filter: bool
 ) -> tuple[Array | None, Array | None]:
     """The gradients of images and filters, with channels before the spatial dims; None for one that is not wanted."""
@@ -80,7 +92,17 @@ def _gradients(
     return input_grad, filter_grad
 
 
-_gradients_of_channels = either(depthwise_gradients, _gradients)  # as Fluid computes it for single channels
+def _fastest_gradients(
+    windows: Windows, x: Array, filters: Array, gradient: Array, wants_input: bool, wants_filter: bool
+) -> tuple[Array | None, Array | None]:
+    if windows.groups == x.shape[1] == len(filters):
+        way = depthwise_gradients
+    else:
+        way = conv_images_last.gradients if conv_images_last.is_faster(windows) else _gradients_by_image
+    return way(windows, x, filters, gradient, wants_input, wants_filter)
+
+
+_gradients = either(_fastest_gradients, _gradients_by_image)
 
 
 @kernel("conv2d_grad depthwise_conv2d_grad conv3d_grad", "Input@GRAD Filter@GRAD", lod="none")
@@ -94,9 +116,7 @@ def conv_gradients(op: Op, wants_input: bool, wants_filter: bool) -> Run:
     def run(Input: Array, Filter: Array, Output_GRAD: Array) -> tuple[Array | None, Array | None]:
         x, gradient = channels_first(op, Input), channels_first(op, Output_GRAD)
         windows = _windows(op, x, Filter)
-        depthwise = windows.groups == x.shape[1] == len(Filter)
-        gradients = _gradients_of_channels if depthwise else _gradients
-        input_grad, filter_grad = gradients(windows, x, Filter, gradient, wants_input, wants_filter)
+        input_grad, filter_grad = _gradients(windows, x, Filter, gradient, wants_input, wants_filter)
         return None if input_grad is None else as_asked(op, input_grad), filter_grad
 
     return run
