@@ -26,7 +26,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+LONG = ("ray_cluster", "net", "checkpoint", "hostile", "fluid_api")
+"""Folders with few and long tests, which start processes and wait for them."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Runs long tests first, because the workers that have ended wait for a long one that another began last."""
+    places = {str(ROOT / "tests" / folder): place for place, folder in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(str(item.path.parent), len(places)))
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False  # xdist would begin with the files that have most tests
     if config.getoption("--bless") and os.environ.get("CI"):
         raise pytest.UsageError("--bless is for people who read what they bless; it is refused under CI")
 
