@@ -15,7 +15,7 @@ from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.places import Place
-from pstranspile.fluid.running.alike import Alike, form_of, of_any_rows, values_of
+from pstranspile.fluid.running.alike import Alike, form_of, of_any_rows
 from pstranspile.fluid.running.devices import Devices, Fed, apart, require_for_all, shares
 from pstranspile.fluid.running.feeding import (
     Facts,
@@ -193,7 +193,7 @@ class Executor:
         alike = self._alike.get(id(frozen))
         if alike is not None and (alike.form, alike.names) == (form, tuple(names)):
             tell_run(program)
-            return run(alike.played, values_of(fed.values), names, scope.core, slices=facts.drawn), {}
+            return run(alike.played, alike.values(fed.values), names, scope.core, slices=facts.drawn), {}
         values = fitting(facts, fed.values, names, devices)
         wide = tuple(of_other_rows(frozen, fed.values, values, devices))
         if wide:
@@ -209,9 +209,9 @@ class Executor:
             return self._talker.run(frozen, values, names, scope.core), {}
         tell_run(program)
         played = declared_as_fed(frozen, values, self._as_fed)
-        if form is not None and not wide and len(values) == len(fed.values) and of_any_rows(frozen, fed.values):
+        if form is not None and not wide and of_any_rows(frozen, fed.values):
             self._alike = dict([*self._alike.items()][1 - _MOST_PROGRAMS :])
-            self._alike[id(frozen)] = Alike(frozen, tuple(names), form, played)
+            self._alike[id(frozen)] = Alike(frozen, tuple(names), form, played, frozenset(values))
         if devices == 1 or not names:
             return run(played, values, names, scope.core, slices=facts.drawn), {}
         parts = shares(values, {name_of(key): counts for key, counts in fed.rows.items()}, devices)

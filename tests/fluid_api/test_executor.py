@@ -426,9 +426,10 @@ def test_a_feed_like_one_before_is_still_looked_at_where_it_differs() -> None:
     rows = fluid.layers.sequence_pool(fluid.layers.cast(ids, "float32"), "sum")
     executor = fluid.Executor(fluid.CPUPlace())
 
-    def run(count: int, lengths: list[int], *fetched: Any, width: int = 3) -> list[Any]:
+    def run(count: int, lengths: list[int], *fetched: Any, width: int = 3, **more: Any) -> list[Any]:
         sequences = fluid.create_lod_tensor(np.ones((sum(lengths), 1), "int64"), [lengths], fluid.CPUPlace())
-        return executor.run(feed={"x": np.ones((count, width), "float32"), "ids": sequences}, fetch_list=[*fetched])
+        feed = {"x": np.ones((count, width), "float32"), "ids": sequences, **more}
+        return executor.run(feed=feed, fetch_list=[*fetched])
 
     for count, lengths in ((2, [1, 2]), (2, [2, 2, 1]), (2, [3]), (4, [1])):
         made, sums = run(count, lengths, total, rows)
@@ -437,6 +438,9 @@ def test_a_feed_like_one_before_is_still_looked_at_where_it_differs() -> None:
     with pytest.raises(ValueError, match="fed shape"):
         run(4, [1], total, rows, width=2)
     assert [value.shape for value in run(4, [1], rows)] == [(1, 1)]
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="z is fed"):
+            run(4, [1], total, rows, z=np.ones(1, "float32"))
     twice = fluid.layers.scale(total, 2.0)
     assert float(run(4, [1], twice)[0]) == 24
     bad = fluid.LoDTensor(np.ones((2, 1), "int64"), [[0, 3]])

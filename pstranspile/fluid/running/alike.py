@@ -21,11 +21,17 @@ class Alike(NamedTuple):
     form: tuple[Any, ...]
     played: Program
     """The program that is run: with the declarations of what is fed."""
+    taken: frozenset[str]
+    """What the run takes of the feed."""
 
-
-def values_of(fed: Mapping[Any, Any]) -> dict[str, Any]:
-    """Arrays and tensors that are fed, as runs take them, by name."""
-    return {name_of(key): value if value.__class__ is np.ndarray else value.core() for key, value in fed.items()}
+    def values(self, fed: Mapping[Any, Any]) -> dict[str, Any]:
+        """Arrays and tensors that are fed, as the run takes them, by name."""
+        names = ((name_of(key), value) for key, value in fed.items())
+        return {
+            name: value if value.__class__ is np.ndarray else value.core()
+            for name, value in names
+            if name in self.taken
+        }
 
 
 def form_of(fed: Mapping[Any, Any]) -> tuple[Any, ...] | None:
@@ -45,7 +51,7 @@ def form_of(fed: Mapping[Any, Any]) -> tuple[Any, ...] | None:
 
 
 def of_any_rows(program: Program, fed: Mapping[Any, Any]) -> bool:
-    """Whether all variables that are fed sequences are declared for any number of rows."""
+    """Whether all that is fed is declared, what is fed as sequences for any number of rows."""
     variables = program.main_block.vars
-    sequences = (name_of(key) for key, value in fed.items() if value.__class__ is not np.ndarray)
-    return all(name in variables and variables[name].shape[:1] == (-1,) for name in sequences)
+    declared = ((variables.get(name_of(key)), value) for key, value in fed.items())
+    return all(var is not None and (value.__class__ is np.ndarray or var.shape[:1] == (-1,)) for var, value in declared)
