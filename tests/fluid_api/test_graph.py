@@ -10,6 +10,7 @@ import pytest
 
 import pstranspile.fluid as fluid
 from pstranspile.fluid.missing import Missing, NotHere
+from pstranspile.fluid.proto import framework_pb2
 from tests.fluid_api.running import fresh
 
 
@@ -56,7 +57,7 @@ def test_programs_can_be_written_as_descriptions_alone() -> None:
     assert (inner.parent, desc.num_blocks(), inner.has_var_recursive(b"x")) == (0, 2, True)
     copy = core.ProgramDesc(desc)
     assert copy.serialize_to_string() == desc.serialize_to_string()
-    message = fluid.proto.framework_pb2.BlockDesc.FromString(block.serialize_to_string())
+    message = framework_pb2.BlockDesc.FromString(block.serialize_to_string())
     assert message.ops[0].SerializeToString() == op.serialize_to_string()
     assert message.vars[0].SerializeToString() == block.var(b"x").serialize_to_string()
 
