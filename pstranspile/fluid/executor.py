@@ -33,6 +33,7 @@ from pstranspile.fluid.running.feeding import (
 )
 from pstranspile.fluid.running.feeding import check_feed_shape_type as check_feed_shape_type
 from pstranspile.fluid.running.hooks import tell_run, trains
+from pstranspile.fluid.running.replicas import Replicas, has_own_control
 from pstranspile.fluid.running.talking import Talker
 from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
 from pstranspile.fluid.scope import Scope
@@ -90,6 +91,7 @@ class Executor:
         self._wide: dict[object, tuple[FrozenProgram, FrozenProgram]] = {}
         self._pruned: dict[object, tuple[Any, ...]] = {}
         self._devices = Devices()
+        self._replicas = Replicas()
 
     def close(self) -> None:
         """Tells the servers of a cluster that this trainer ends. Programs can't be run any more."""
@@ -189,7 +191,8 @@ class Executor:
         scope.declare(facts.kept)
         values = fitting(facts, fed.values, names, devices)
         wide = tuple(of_other_rows(frozen, fed.values, values, devices))
-        if wide:
+        alone = devices > 1 and (bool(wide) or has_own_control(frozen))
+        if wide and not alone:
             key = id(frozen), wide
             if key not in self._wide:
                 self._wide[key] = frozen, widened(frozen, wide)
@@ -201,10 +204,14 @@ class Executor:
         if facts.talks:
             return self._talker.run(frozen, values, names, scope.core), {}
         tell_run(program)
+        rows = {name_of(key): counts for key, counts in fed.rows.items()}
+        if alone:
+            of_devices = self._replicas.run(frozen, names, shares(values, rows, devices), scope.core, facts.drawn)
+            return {name: made[0] for name, made in of_devices.items()}, of_devices
         played = declared_as_fed(frozen, values, self._as_fed)
         if devices == 1 or not names:
             return run(played, values, names, scope.core, slices=facts.drawn), {}
-        parts = shares(values, {name_of(key): counts for key, counts in fed.rows.items()}, devices)
+        parts = shares(values, rows, devices)
         of_devices = self._devices.values(played, names, parts, scope.core, facts.drawn)
         made = run(played, values, names, scope.core, slices=facts.drawn)
         return made, {name: of_devices.get(name) or apart(made[name], played.find_var(name), parts) for name in names}
