@@ -136,7 +136,7 @@ class Replicas:
     ) -> dict[str, list[Any]]:
         """Runs a program once on every device, fed with its share, and gives the fetched values of each.
 
-        Raises DiagnosticError. Of what is kept from run to run, what forward ops change stays as the first device has it.
+        Raises DiagnosticError. Kept variables that forward ops change stay as the first device has them.
         """
         parts, scopes = self._of(program, names, scope, len(fed))
         gradients = frozenset(grad for op in program.main_block.ops for _, grad in op.role_pairs)
