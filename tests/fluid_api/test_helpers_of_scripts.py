@@ -14,6 +14,7 @@ import pytest
 import pstranspile.fluid as fluid
 from pstranspile.fluid import data_feeder, layers, paddle
 from pstranspile.fluid.contrib import distributed_batch_reader
+from pstranspile.fluid.paddle.check_import_scipy import check_import_scipy
 from pstranspile.fluid.paddle.dataset import image
 from tests.fluid_api.running import fresh
 
@@ -105,3 +106,14 @@ def test_images_are_made_ready_for_networks(monkeypatch: pytest.MonkeyPatch) -> 
     np.testing.assert_array_equal(made, expected)
     assert image.simple_transform(pixels, 4, 3, is_train=True).shape == (3, 3, 3)
     np.testing.assert_array_equal(image.left_right_flip(pixels)[:, 0], pixels[:, -1])
+
+
+def test_scipy_is_looked_for_on_windows_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(*_: object, **__: object) -> None:
+        raise ImportError("DLL load failed while importing")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("builtins.__import__", without)
+        check_import_scipy("posix")
+        with pytest.raises(ImportError, match="Visual C"):
+            check_import_scipy("nt")
