@@ -32,6 +32,7 @@ from pstranspile.fluid.running.feeding import (
     widened,
 )
 from pstranspile.fluid.running.feeding import check_feed_shape_type as check_feed_shape_type
+from pstranspile.fluid.running.finite import watchers
 from pstranspile.fluid.running.hooks import tell_run, trains
 from pstranspile.fluid.running.replicas import Replicas, has_own_control
 from pstranspile.fluid.running.talking import Talker
@@ -173,7 +174,7 @@ class Executor:
         for reader in program.readers:
             if reader.started and not given_names.issuperset(reader.names):
                 more = together(reader.next(devices))
-                fed = Fed({**fed.values, **more.values}, {**fed.rows, **more.rows})
+                fed = Fed({**fed.values, **more.values}, {**fed.rows, **more.rows}, more.parts)
         if devices > 1 and trains(program):
             require_for_all(fed, devices, program.drafts[0].vars)
         return fed
@@ -191,7 +192,7 @@ class Executor:
         scope.declare(facts.kept)
         values = fitting(facts, fed.values, names, devices)
         wide = tuple(of_other_rows(frozen, fed.values, values, devices))
-        alone = devices > 1 and (bool(wide) or has_own_control(frozen))
+        alone = devices > 1 and (bool(wide) or bool(fed.parts) or has_own_control(frozen))
         if wide and not alone:
             key = id(frozen), wide
             if key not in self._wide:
@@ -206,14 +207,16 @@ class Executor:
         tell_run(program)
         rows = {name_of(key): counts for key, counts in fed.rows.items()}
         if alone:
-            of_devices = self._replicas.run(frozen, names, shares(values, rows, devices), scope.core, facts.drawn)
+            each = [fitting(facts, {**fed.values, **part}, names, 1) for part in fed.parts]
+            parts = each or shares(values, rows, devices)
+            of_devices = self._replicas.run(frozen, names, parts, scope.core, facts.drawn)
             return {name: made[0] for name, made in of_devices.items()}, of_devices
         played = declared_as_fed(frozen, values, self._as_fed)
         if devices == 1 or not names:
-            return run(played, values, names, scope.core, slices=facts.drawn), {}
+            return run(played, values, names, scope.core, slices=facts.drawn, watchers=watchers()), {}
         parts = shares(values, rows, devices)
         of_devices = self._devices.values(played, names, parts, scope.core, facts.drawn)
-        made = run(played, values, names, scope.core, slices=facts.drawn)
+        made = run(played, values, names, scope.core, slices=facts.drawn, watchers=watchers())
         return made, {name: of_devices.get(name) or apart(made[name], played.find_var(name), parts) for name in names}
 
     def train_from_dataset(

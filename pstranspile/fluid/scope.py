@@ -82,6 +82,10 @@ class SelectedRowsView:
     def sync_index(self) -> None:
         """Nothing: rows are found by their numbers as they stand."""
 
+    def numel(self) -> int:
+        """How many elements the rows have."""
+        return int(self.held().value.size)
+
     def height(self) -> int:
         """How many rows the whole has."""
         return int(self.held().height)

@@ -267,3 +267,14 @@ def test_a_global_seed_is_that_of_later_programs(monkeypatch: pytest.MonkeyPatch
     first = fluid.Program()
     first.global_seed(102)
     assert (first.random_seed, fluid.Program().random_seed) == (102, 102)
+
+
+def test_scripts_note_what_they_want_of_variables() -> None:
+    var = fluid.layers.create_global_var([1], 0.5, "float32")
+    var._set_info("kept", "here")
+    assert (var._get_info("kept"), var._get_info("other")) == ("here", None)
+    rows = fluid.core.SelectedRows([0, 4], 10)
+    rows.get_tensor().set(np.ones((2, 3), "float32"), fluid.CPUPlace())
+    assert (rows.rows(), rows.height(), rows.numel()) == ([0, 4], 10, 6)
+    assert fluid.core.get_op_attrs_default_value(b"mul")["x_num_col_dims"] == 1
+    assert fluid.core.size_of_dtype("float64") == 8

@@ -21,6 +21,8 @@ class Variable:
         self.name = name
         self.error_clip: Any = None
         self.is_data = False
+        self.notes: dict[str, Any] = {}
+        """What a script has noted of the variable."""
 
     def __repr__(self) -> str:
         return self.to_string(False)
@@ -105,6 +107,14 @@ class Variable:
     def op(self) -> Any:
         """The op of the block that wrote the variable last."""
         return next((op for op in reversed(self.block.ops) if self.name in op.output_arg_names), None)
+
+    def _set_info(self, key: str, value: Any) -> None:
+        """Notes something of the variable."""
+        self.notes[key] = value
+
+    def _get_info(self, key: str) -> Any:
+        """What was noted, None for nothing."""
+        return self.notes.get(key)
 
     def _set_error_clip(self, error_clip: Any) -> None:
         """Has the variable's gradient clipped by `append_backward(callbacks=[clip.error_clip_callback])`."""

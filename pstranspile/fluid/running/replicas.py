@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pstranspile.fluid.graph.pruning import blocks_of, deep
+from pstranspile.fluid.missing import refused
+from pstranspile.fluid.running.finite import watchers
 from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
 from pstranspile.ir.attributes import float32
 from pstranspile.ir.frozen import FrozenMap
@@ -65,9 +67,7 @@ def _groups(program: Program) -> list[_Group]:
         before = found[-1] if found else None
         if before is not None and before.once == once:
             found[-1] = _joined(before, made)
-        elif (
-            once and before is not None and not before.writes & (made.reads | made.writes) | before.reads & made.writes
-        ):
+        elif once and before is not None and not _meet(before, made):
             found.insert(-1, made)
         else:
             found.append(made)
@@ -125,6 +125,8 @@ class Replicas:
         key = id(program), tuple(names), id(scope), devices
         known = self._known.get(key)
         if known is None:
+            if any(_runs_once(op) for block in program.blocks[1:] for op in block.ops if block.parent >= 0):
+                raise refused("minimize in a branch, on several devices", "give the program one device")
             if len(self._known) >= _MOST_PROGRAMS:
                 del self._known[next(iter(self._known))]
             scopes = [scope.child() for _ in range(devices)]
@@ -144,6 +146,7 @@ class Replicas:
         for there in scopes:
             there.values_here.clear()
             there.update({name: value for name in sorted(changed) if (value := scope.get(name)) is not None})
+        looking = watchers()
         for part in parts:
             if part.once:
                 self._run_once(part, scopes, scope, gradients, slices)
@@ -151,7 +154,8 @@ class Replicas:
             for device, (there, share) in enumerate(zip(scopes, fed, strict=True)):
                 taken = {name: value for name, value in share.items() if name in part.reads or name in part.gives}
                 played = declared_as_fed(part.program, taken, self._as_fed)
-                there.values_here.update(run(played, taken, part.gives, there, slices=slices, stream=device))
+                made = run(played, taken, part.gives, there, slices=slices, stream=device, watchers=looking)
+                there.values_here.update(made)
         for name in sorted(changed):
             if name in scopes[0].values_here:
                 scope.put(name, scopes[0].values_here[name])
@@ -168,7 +172,7 @@ class Replicas:
                 total = _sum(values)
                 for each in scopes:
                     each.values_here[name] = total
-        made = run(part.program, {}, part.gives, there, slices=slices)
+        made = run(part.program, {}, part.gives, there, slices=slices, watchers=watchers())
         for name in sorted(part.changes):
             if name in there.values_here:
                 scope.put(name, there.values_here.pop(name))
