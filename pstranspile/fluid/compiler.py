@@ -108,7 +108,7 @@ class BuildStrategy(_Settings):
 
     def _finalize_strategy_and_create_passes(self) -> PassBuilder:
         """The passes, to be added to."""
-        return self.passes
+        return self.passes.ask(vars(self))
 
 
 class CompiledProgram:
@@ -178,6 +178,8 @@ class CompiledProgram:
         source = self._share_vars_from
         if source is not None and not (source._is_data_parallel and source._compiled):
             raise ValueError("share_vars_from takes a program that runs data-parallel, and was compiled")
+        if self._compiled is None and self._build_strategy is not None:
+            self._build_strategy.passes.draw(self.inner_program)
         self._compiled = scope, place
         if self._is_data_parallel and self._places is None:
             self._places = cpu_places(self.device_count)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import numpy as np
+
 from pstranspile.fluid.dataset import InMemoryDataset
 from pstranspile.fluid.executor import Scope as Scope
 from pstranspile.fluid.framework import is_compiled_with_cuda as is_compiled_with_cuda
 from pstranspile.fluid.graph.desc import AttrType as AttrType
+from pstranspile.fluid.graph.desc import BlockDesc as BlockDesc
+from pstranspile.fluid.graph.desc import OpDesc as OpDesc
 from pstranspile.fluid.graph.op_facts import get_all_op_protos as get_all_op_protos
 from pstranspile.fluid.graph.op_facts import get_grad_op_desc as get_grad_op_desc
 from pstranspile.fluid.graph.op_facts import has_grad_op_maker as has_grad_op_maker
@@ -16,7 +20,9 @@ from pstranspile.fluid.graph.op_facts import has_infer_inplace as has_infer_inpl
 from pstranspile.fluid.graph.op_facts import has_non_empty_grad_op_maker as has_non_empty_grad_op_maker
 from pstranspile.fluid.graph.op_facts import kernels_of_ops
 from pstranspile.fluid.graph.op_facts import op_support_gpu as op_support_gpu
-from pstranspile.fluid.graph.vartype import VarDesc as VarDesc
+from pstranspile.fluid.graph.program import ProgramDesc as ProgramDesc
+from pstranspile.fluid.graph.var_desc import VarDesc as VarDesc
+from pstranspile.fluid.graph.vartype import numpy_name
 from pstranspile.fluid.inference import AnalysisConfig as AnalysisConfig
 from pstranspile.fluid.inference import AnalysisPredictor as AnalysisPredictor
 from pstranspile.fluid.inference import NativeConfig as NativeConfig
@@ -37,11 +43,14 @@ from pstranspile.fluid.places import CUDAPlace as CUDAPlace
 from pstranspile.fluid.places import Place as Place
 from pstranspile.fluid.reader import EOFException as EOFException
 from pstranspile.fluid.running.flags import FLAGS, Flags
+from pstranspile.fluid.scope import ScopeVariable as Variable
+from pstranspile.fluid.scope import SelectedRows as SelectedRows
 from pstranspile.ir.diagnostics import DiagnosticError as EnforceNotMet
 from pstranspile.ir.roles import OpRole as _Role
+from pstranspile.ops import all_schemas
 
-_ = EnforceNotMet
-Tensor = LoDTensor
+_ = EnforceNotMet, Variable
+Tensor, _Scope = LoDTensor, Scope
 _get_all_register_op_kernels = kernels_of_ops
 
 
@@ -109,6 +118,43 @@ def _set_eager_deletion_mode(threshold: float, fraction: float, use_cuda: bool) 
     """Nothing: variables are let go when nothing reads them any more, whatever the threshold."""
 
 
+def _set_fuse_parameter_group_size(size: int) -> None:  # pyright: ignore[reportUnusedFunction]
+    """Nothing: updates are not fused."""
+
+
+def _set_fuse_parameter_memory_size(size: float) -> None:  # pyright: ignore[reportUnusedFunction]
+    """Nothing: updates are not fused."""
+
+
+def init_devices(init_p2p: bool = False) -> None:
+    """Nothing: there is one device, the CPU."""
+
+
+def init_glog(program: str) -> None:
+    """Nothing: findings are raised, not logged."""
+
+
+def set_num_threads(count: int) -> None:
+    """Nothing: `OMP_NUM_THREADS` says how many threads numpy takes."""
+
+
+def size_of_dtype(dtype: Any) -> int:
+    """The bytes of an element of a type."""
+    return np.dtype(numpy_name(dtype)).itemsize
+
+
+def get_op_attrs_default_value(op_type: str | bytes) -> dict[str, Any]:
+    """The attributes of an op type that have a default. Raises KeyError for one that there is not."""
+    name = op_type.decode() if isinstance(op_type, bytes) else op_type
+    schema = all_schemas()[name]
+    return {key: [*value] if isinstance(value, tuple) else value for key, value in schema.defaults.items()}  # pyright: ignore
+
+
+def get_variable_tensor(scope: Scope, name: str) -> LoDTensor:
+    """The tensor of a variable of a scope."""
+    return scope.var(name).get_tensor()
+
+
 def get_cuda_device_count() -> int:
     """0."""
     return 0
@@ -137,6 +183,31 @@ def kEmptyVarName() -> str:
 def kGradVarSuffix() -> str:
     """What ends the name of a gradient."""
     return "@GRAD"
+
+
+def kZeroVarSuffix() -> str:
+    """What ends the name of a gradient that is zero."""
+    return "@ZERO"
+
+
+def kTempVarName() -> str:
+    """The name of a variable that one op uses alone."""
+    return "@TEMP@"
+
+
+def kControlDepVarName() -> str:
+    """What begins the name of an edge between ops that share no variable."""
+    return "__control_var"
+
+
+def kNewGradSuffix() -> str:
+    """What ends the name of a gradient that is added to another one."""
+    return "@NEWGRAD@"
+
+
+def loaded_var_suffix() -> str:
+    """What ends the name of a variable that was read from a file."""
+    return "@LOADED"
 
 
 empty_var_name, grad_var_suffix = kEmptyVarName, kGradVarSuffix

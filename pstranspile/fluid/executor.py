@@ -33,7 +33,9 @@ from pstranspile.fluid.running.feeding import (
     widened,
 )
 from pstranspile.fluid.running.feeding import check_feed_shape_type as check_feed_shape_type
+from pstranspile.fluid.running.finite import watchers
 from pstranspile.fluid.running.hooks import tell_run, trains
+from pstranspile.fluid.running.replicas import Replicas, has_own_control
 from pstranspile.fluid.running.talking import Talker
 from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
 from pstranspile.fluid.scope import Scope
@@ -92,6 +94,7 @@ class Executor:
         self._wide: dict[object, tuple[FrozenProgram, FrozenProgram]] = {}
         self._pruned: dict[object, tuple[Any, ...]] = {}
         self._devices = Devices()
+        self._replicas = Replicas()
 
     def close(self) -> None:
         """Tells the servers of a cluster that this trainer ends. Programs can't be run any more."""
@@ -173,7 +176,7 @@ class Executor:
         for reader in program.readers:
             if reader.started and not given_names.issuperset(reader.names):
                 more = together(reader.next(devices))
-                fed = Fed({**fed.values, **more.values}, {**fed.rows, **more.rows})
+                fed = Fed({**fed.values, **more.values}, {**fed.rows, **more.rows}, more.parts)
         if devices > 1 and trains(program):
             require_for_all(fed, devices, program.drafts[0].vars)
         return fed
@@ -193,10 +196,12 @@ class Executor:
         alike = self._alike.get(id(frozen))
         if alike is not None and (alike.form, alike.names) == (form, tuple(names)):
             tell_run(program)
-            return run(alike.played, alike.values(fed.values), names, scope.core, slices=facts.drawn), {}
+            fed_values = alike.values(fed.values)
+            return run(alike.played, fed_values, names, scope.core, slices=facts.drawn, watchers=watchers()), {}
         values = fitting(facts, fed.values, names, devices)
         wide = tuple(of_other_rows(frozen, fed.values, values, devices))
-        if wide:
+        alone = devices > 1 and (bool(wide) or bool(fed.parts) or has_own_control(frozen))
+        if wide and not alone:
             key = id(frozen), wide
             if key not in self._wide:
                 self._wide[key] = frozen, widened(frozen, wide)
@@ -208,15 +213,21 @@ class Executor:
         if facts.talks:
             return self._talker.run(frozen, values, names, scope.core), {}
         tell_run(program)
+        rows = {name_of(key): counts for key, counts in fed.rows.items()}
+        if alone:
+            each = [fitting(facts, {**fed.values, **part}, names, 1) for part in fed.parts]
+            parts = each or shares(values, rows, devices)
+            of_devices = self._replicas.run(frozen, names, parts, scope.core, facts.drawn)
+            return {name: made[0] for name, made in of_devices.items()}, of_devices
         played = declared_as_fed(frozen, values, self._as_fed)
         if form is not None and not wide and of_any_rows(frozen, fed.values):
             self._alike = dict([*self._alike.items()][1 - _MOST_PROGRAMS :])
             self._alike[id(frozen)] = Alike(frozen, tuple(names), form, played, frozenset(values))
         if devices == 1 or not names:
-            return run(played, values, names, scope.core, slices=facts.drawn), {}
-        parts = shares(values, {name_of(key): counts for key, counts in fed.rows.items()}, devices)
+            return run(played, values, names, scope.core, slices=facts.drawn, watchers=watchers()), {}
+        parts = shares(values, rows, devices)
         of_devices = self._devices.values(played, names, parts, scope.core, facts.drawn)
-        made = run(played, values, names, scope.core, slices=facts.drawn)
+        made = run(played, values, names, scope.core, slices=facts.drawn, watchers=watchers())
         return made, {name: of_devices.get(name) or apart(made[name], played.find_var(name), parts) for name in names}
 
     def train_from_dataset(

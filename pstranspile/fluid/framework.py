@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
@@ -125,11 +127,30 @@ get_var = _get_var
 
 
 def require_version(min_version: str, max_version: str | None = None) -> None:
-    """Raises RuntimeError unless Fluid 1.8.5, whose interface this is, lies between the versions."""
-    here = (1, 8, 5)
-    least, most = (tuple(map(int, v.split(".")[:3])) if v else None for v in (min_version, max_version))
-    if (least is not None and here < least) or (most is not None and here > (*most, *here)[: len(most)]):
-        raise RuntimeError(f"the script needs Fluid {min_version} to {max_version or 'any'}; this is 1.8.5's interface")
+    """Raises RuntimeError unless `paddle.version` lies between two versions such as `1.8` or `1.8.5.0`.
+
+    Raises TypeError for what is no text, ValueError for what is no version.
+    """
+    from pstranspile.fluid.paddle import version
+
+    given = [min_version] if max_version is None else [min_version, max_version]
+    for wanted in given:
+        if not isinstance(wanted, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"a version is text, such as '1.8.5', not a value of type {type(wanted).__name__}")
+        if not re.fullmatch(r"\d+(\.\d+){0,3}", wanted):
+            raise ValueError(f"a version is up to four numbers with dots between them, not {wanted!r}")
+    here = _numbers(".".join((version.major, version.minor, version.patch, version.rc)))
+    limits = [_numbers(wanted) for wanted in given]
+    if here == (0, 0, 0, 0):
+        warnings.warn(f"the script needs Fluid {' to '.join(given)}; this is a version without a number", stacklevel=2)
+    elif here < limits[0] or (here > limits[-1] and max_version is not None):
+        wanted = f"Fluid {min_version} to {max_version or 'any'}"
+        raise RuntimeError(f"the script needs {wanted}; this is {version.full_version}'s interface")
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    numbers = [int(part) for part in text.split(".")]
+    return (*numbers, *[0] * (4 - len(numbers)))
 
 
 def load_op_library(lib_filename: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.fluid.graph.vartype import dtype_of, vartype_of
+from pstranspile.fluid.graph.vartype import dtype_of, numpy_name, vartype_of
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.values import LoDTensor as CoreLoDTensor
 
@@ -76,6 +76,13 @@ class LoDTensor:
     def _alloc_int(self, place: Any = None) -> None:
         """The same with integers of 32 bits."""
         self._allocate("int32", place)
+
+    def _mutable_data(self, place: Any, dtype: Any) -> int:
+        """Makes elements of a type with the dims that were set or are held; gives their address."""
+        kind = numpy_name(dtype)
+        if not self._is_initialized() or self.data.dtype != kind or self._wanted_dims:
+            self._allocate(kind, place)
+        return int(self.data.ctypes.data)
 
     def _clear(self) -> None:
         """Forgets the elements, but not the dims."""

@@ -29,6 +29,11 @@ class ScopeTensor(LoDTensor):
             raise RuntimeError(f"{self._name} holds nothing yet")
         return value.data if isinstance(value, CoreLoDTensor) else value
 
+    def _get_dims(self) -> list[int]:
+        """The dims; also those of a table that lies on servers."""
+        value = self._scope.get(self._name)
+        return _dims(value) if isinstance(value, CoreSelectedRows) else super()._get_dims()
+
     def lod(self) -> list[list[int]]:
         """The offsets of each level."""
         value = self._scope.get(self._name)
@@ -58,7 +63,8 @@ class SelectedRowsView:
     def __init__(self, scope: CoreScope, name: str):
         self._scope, self._name = scope, name
 
-    def _value(self) -> CoreSelectedRows:
+    def held(self) -> CoreSelectedRows:
+        """The value; sparse rows without any for another one."""
         value = self._scope.get(self._name)
         if isinstance(value, CoreSelectedRows):
             return value
@@ -67,22 +73,26 @@ class SelectedRowsView:
 
     def rows(self) -> list[int]:
         """The numbers of the rows."""
-        return list(map(int, self._value().rows))
+        return list(map(int, self.held().rows))
 
     def set_rows(self, rows: Sequence[int]) -> None:
         """Sets the numbers of the rows."""
-        self._scope.put(self._name, self._value()._replace(rows=np.asarray(rows, "int64")))
+        self._scope.put(self._name, self.held()._replace(rows=np.asarray(rows, "int64")))
 
     def sync_index(self) -> None:
         """Nothing: rows are found by their numbers as they stand."""
 
+    def numel(self) -> int:
+        """How many elements the rows have."""
+        return int(self.held().value.size)
+
     def height(self) -> int:
         """How many rows the whole has."""
-        return int(self._value().height)
+        return int(self.held().height)
 
     def set_height(self, height: int) -> None:
         """Sets how many rows the whole has."""
-        self._scope.put(self._name, self._value()._replace(height=int(height)))
+        self._scope.put(self._name, self.held()._replace(height=int(height)))
 
     def get_tensor(self) -> Any:
         """The rows' elements."""
@@ -90,12 +100,25 @@ class SelectedRowsView:
 
     def set_value(self, value: Any) -> None:
         """Sets the rows' elements."""
-        self._scope.put(self._name, self._value()._replace(value=np.array(value)))
+        self._scope.put(self._name, self.held()._replace(value=np.array(value)))
 
     @property
     def value(self) -> Any:
         """The rows' elements as an array."""
-        return self._value().value
+        return self.held().value
+
+
+def _dims(value: CoreSelectedRows) -> list[int]:
+    return [len(value.rows) or int(value.height), *value.value.shape[1:]]
+
+
+class SelectedRows(SelectedRowsView):
+    """Sparse rows that no scope holds: their numbers, and how many rows the whole has."""
+
+    def __init__(self, rows: Sequence[int] = (), height: int = 0):
+        super().__init__(CoreScope(), "rows")
+        self.set_rows(rows)
+        self.set_height(height)
 
 
 class _Rows(LoDTensor):
@@ -109,6 +132,10 @@ class _Rows(LoDTensor):
     def data(self) -> Any:
         """The elements."""
         return self._view.value
+
+    def _get_dims(self) -> list[int]:
+        """The dims of the elements; of the whole where there are no rows."""
+        return _dims(self._view.held())
 
     def set(self, data: Any, place: Any = None) -> None:
         """Sets the elements."""

@@ -4,10 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind, AttrValue, Ints, float32
+from pstranspile.ir.attributes import (
+    PYTHON_TYPES,
+    AttrKind,
+    AttrValue,
+    BlockRef,
+    BlockRefs,
+    Ints,
+    Long,
+    float32,
+    kind_of,
+)
 from pstranspile.ir.types import DType
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import AttrSpec
+
+_LISTS = {
+    AttrKind.BOOLEAN: AttrKind.BOOLEANS,
+    AttrKind.INT: AttrKind.INTS,
+    AttrKind.LONG: AttrKind.LONGS,
+    AttrKind.FLOAT: AttrKind.FLOATS,
+    AttrKind.STRING: AttrKind.STRINGS,
+}
 
 
 def attributes(op_type: str, attrs: Mapping[str, object]) -> dict[str, AttrValue]:
@@ -41,3 +59,21 @@ def _typed(op_type: str, name: str, value: object, spec: AttrSpec | None) -> Att
     if spec.kind is AttrKind.STRING and not isinstance(value, str):
         raise TypeError(f"{op_type}: attribute {name} is a string, got {value!r}")
     return python(value)
+
+
+def inferred(value: object) -> AttrValue:
+    """A plain Python value as an attribute that no schema declares. Raises TypeError for what no attribute holds."""
+    if isinstance(value, bool | str | BlockRef | BlockRefs):
+        return value
+    if isinstance(value, int):
+        return int(value) if -(2**31) <= value < 2**31 else Long(value)
+    if isinstance(value, float):
+        return float32(value)
+    if isinstance(value, Sequence):
+        items: list[AttrValue] = [inferred(item) for item in value]  # pyright: ignore
+        kind = kind_of(items[0]) if items else AttrKind.INT
+        if kind is AttrKind.INT and any(isinstance(item, Long) for item in items):
+            kind = AttrKind.LONG
+        if kind in _LISTS:
+            return PYTHON_TYPES[_LISTS[kind]](items)
+    raise TypeError(f"no attribute holds {value!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import pstranspile.fluid as fluid
 from pstranspile.compile import compile
 from pstranspile.fluid import (
     Collective,
@@ -102,3 +103,18 @@ def test_a_current_endpoint_of_another_trainer_is_refused() -> None:
     t = DistributeTranspiler(DistributeTranspilerConfig(mode="nccl2"))
     with pytest.raises(ValueError, match="trainer 0 is at 'a:1'"):
         t.transpile(0, MODULE.main, trainers="a:1,b:2", startup_program=STARTUP, current_endpoint="b:2")
+
+
+def test_layers_of_rings_declare_the_rows_of_all_trainers() -> None:
+    main, ring = fluid.Program(), fluid.layers.collective
+    with fluid.program_guard(main, fluid.Program()):
+        x = fluid.layers.fill_constant([4, 2], "float32", 1.0)
+        made = [ring._c_allreduce(x, reduce_type="max"), ring._c_allgather(x, 2), ring._c_reducescatter(x, 2)]
+        assert [var.shape for var in made] == [(4, 2), (8, 2), (2, 2)]
+        assert made[0].name == f"{x.name}.c_allreduce_max_0"
+        assert ring._broadcast(x, 1) is ring._c_broadcast(ring._c_sync_calc_stream(x)) is ring._c_sync_comm_stream(x, 0)
+        assert ring._allreduce(x, reduce_type="min").op.attr("reduce_type") == 3
+        with pytest.raises(TypeError, match="reduce_type is one of"):
+            ring._c_allreduce(x, reduce_type="mean")
+        with pytest.raises(ValueError, match="can't be cut evenly"):
+            ring._c_reducescatter(x, 3)

@@ -298,3 +298,49 @@ def test_gradients_begin_with_ops_that_say_nothing_more_than_fluids() -> None:
         ops = {op.type: op.attr_names for op in fluid.default_main_program().global_block().ops}
         assert {"shape", "value", "dtype"} <= set(ops["fill_constant"])
         assert not {"str_value", "force_cpu"} & set(ops["fill_constant"])
+
+
+def test_every_device_takes_its_own_branch() -> None:
+    """Figures of Fluid 1.8.5: one device takes each branch, the table is sparse, the rate decays, gradients are cut."""
+    with fresh():
+        x, ids, y = fluid.data("x", [None, 2]), fluid.data("ids", [None, 1], "int64"), fluid.data("y", [None, 1])
+        start = fluid.initializer.NumpyArrayInitializer(np.arange(8, dtype="float32").reshape(4, 2) / 8)
+        row = fluid.embedding(layers.reshape(ids, [-1]), [4, 2], True, param_attr=fluid.ParamAttr("t", start))
+        normed = layers.batch_norm(layers.concat([x, row], 1), moving_mean_name="mean", moving_variance_name="spread")
+        weights = [fluid.ParamAttr(name, fluid.initializer.Constant(value)) for name, value in (("a", 0.1), ("b", 0.3))]
+        branches = [lambda attr=attr: layers.fc(normed, 1, param_attr=attr, bias_attr=False) for attr in weights]
+        loss = layers.mean(layers.square_error_cost(layers.cond(layers.reduce_mean(x) > 0.0, *branches), y))
+        rate = layers.exponential_decay(0.1, 2, 0.5)
+        fluid.optimizer.SGD(rate, grad_clip=fluid.clip.GradientClipByGlobalNorm(0.5)).minimize(loss)
+        program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(
+            loss.name, places=fluid.cpu_places(2)
+        )
+        executor = fluid.Executor(fluid.CPUPlace())
+        executor.run(fluid.default_startup_program())
+        rows = np.float32([[1, 2], [3, 1], [-1, -3], [-2, 1]])
+        feed = {"x": rows, "ids": np.int64([[0], [2], [2], [3]]), "y": np.float32([[1], [0], [2], [1]])}
+        losses = [executor.run(program, feed, [loss])[0].tolist() for _ in range(2)]
+        held = {name: np.array(fluid.global_scope().find_var(name).get_tensor()) for name in ("a", "b", "t", "mean")}
+        got = [*np.ravel(losses), *(held[name].sum() for name in ("a", "b", "t", "mean"))]
+        wanted = [0.7399797, 3.4595909, 0.6704592, 3.2533293, 0.35850787, 1.1355622, 3.5, 0.78375167]
+        assert np.allclose(got, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("feeds", [1, 2])
+def test_dims_of_one_device_hold_for_each(feeds: int) -> None:
+    with fresh():
+        x = layers.data("x", [3], append_batch_size=False)
+        weight = layers.create_parameter([3], "float32", "w", default_initializer=fluid.initializer.Constant(2.0))
+        loss = layers.reduce_sum(layers.reshape(x, [3]) * weight)
+        fluid.optimizer.SGD(1.0).minimize(loss)
+        program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(
+            loss.name, places=fluid.cpu_places(2)
+        )
+        executor = fluid.Executor(fluid.CPUPlace())
+        executor.run(fluid.default_startup_program())
+        rows = np.float32([[1, 2, 3], [4, 5, 6]])
+        feed: Any = {"x": rows} if feeds == 1 else [{"x": row} for row in rows]
+        made, gradients, after = executor.run(program, feed, [loss, "w@GRAD", "w"], return_merged=False)
+        assert [value.item() for value in made] == [12, 30]
+        assert [value.tolist() for value in after] == [[-0.5, -1.5, -2.5]] * 2
+        assert [value.tolist() for value in gradients] == [[2.5, 3.5, 4.5]] * 2

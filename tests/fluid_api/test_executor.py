@@ -446,3 +446,46 @@ def test_a_feed_like_one_before_is_still_looked_at_where_it_differs() -> None:
     bad = fluid.LoDTensor(np.ones((2, 1), "int64"), [[0, 3]])
     with pytest.raises(DiagnosticError, match="offsets"):
         executor.run(feed={"x": np.ones((4, 3), "float32"), "ids": bad}, fetch_list=[twice])
+
+
+def test_a_flag_stops_runs_at_what_is_not_finite(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    made = fluid.layers.log(fluid.data("x", [None, 3]))
+    executor, feed = fluid.Executor(), {"x": np.zeros((1, 3), "float32")}
+    assert np.isinf(executor.run(feed=feed, fetch_list=[made])[0]).all()
+    fluid.set_flags({"FLAGS_check_nan_inf": True})
+    try:
+        with pytest.raises(DiagnosticError, match="is not finite: 3 of 3 numbers"):
+            executor.run(feed=feed, fetch_list=[made])
+        assert "log: find nan or inf" in capsys.readouterr().err
+        for kind, skipped in (("OP", "log"), ("ROLE", "loss,forward"), ("VAR", f"mul:x,log:{made.name}")):
+            with monkeypatch.context() as patched:
+                patched.setenv(f"PADDLE_INF_NAN_SKIP_{kind}", skipped)
+                executor.run(feed=feed, fetch_list=[made])
+    finally:
+        fluid.set_flags({"FLAGS_check_nan_inf": False})
+
+
+def test_optimizers_in_branches_have_one_device() -> None:
+    loss, _ = two_losses()
+    chosen, rates = fluid.layers.fill_constant([1], "bool", True), [fluid.optimizer.SGD(rate) for rate in (0.5, 0.1)]
+    fluid.layers.cond(chosen, *[lambda rate=rate: rate.minimize(loss) and None for rate in rates])
+    program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(places=[fluid.CPUPlace()] * 2)
+    with pytest.raises(NotImplementedError, match="minimize in a branch, on several devices"):
+        started().run(program, {"x": ROWS, "label": LABELS})
+
+
+def test_what_does_not_fit_is_a_finding_at_its_line() -> None:
+    label = fluid.data("label", [1], "int64")
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"one_hot: X is i64\[1\]: its last dim must be 1") as found:
+        fluid.layers.one_hot(label, 100)
+    assert isinstance(found.value, ValueError)
+    (diagnostic,) = found.value.diagnostics
+    assert (diagnostic.code, diagnostic.location.file) == ("type-mismatch", __file__)
+
+
+def test_devices_may_be_fed_rows_of_other_widths() -> None:
+    x = fluid.data("x", [None, None])
+    total = fluid.layers.reduce_sum(x)
+    program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(places=[fluid.CPUPlace()] * 2)
+    feeds = [{"x": np.ones((2, 3), "float32")}, {"x": np.ones((1, 4), "float32")}]
+    assert started().run(program, feeds, [total])[0].tolist() == [6, 4]

@@ -10,6 +10,7 @@ import pytest
 
 import pstranspile.fluid as fluid
 from pstranspile.fluid.missing import Missing, NotHere
+from pstranspile.fluid.proto import framework_pb2
 from tests.fluid_api.running import fresh
 
 
@@ -29,6 +30,94 @@ def test_names_of_modules_come_from_where_fluid_has_them_or_fail_at_their_use() 
         _ = fluid.executor.nothing
 
 
+def test_programs_can_be_written_as_descriptions_alone() -> None:
+    core = fluid.core
+    desc = core.ProgramDesc()
+    block = desc.block(0)
+    for name, dims in ((b"x", [-1, 4]), (b"w", [4, 2])):
+        block.var(name).set_shape(dims)
+        block.var(name).set_dtype(core.VarDesc.VarType.FP32)
+    op, first = block.append_op(), block._prepend_op()
+    op.set_type("mul")
+    op.set_input("X", ["x"])
+    op.set_input("Y", ["w"])
+    op.set_output("Out", ["y"])
+    op._set_attr("y_num_col_dims", 1)
+    op.check_attrs()
+    assert op.attr("x_num_col_dims") == 1
+    out = block.var(b"y")
+    op.infer_shape(block)
+    assert (out.shape(), out, [block.op(0), block.op(1)]) == ([-1, 2], block.find_var(b"y"), [first, op])
+    block._remove_op(0, 1)
+    feed = {"x": np.ones((3, 4), "float32"), "w": np.ones((4, 2), "float32")}
+    program = fluid.Program.parse_from_string(desc.serialize_to_string())
+    (made,) = fluid.Executor(fluid.CPUPlace()).run(program, feed=feed, fetch_list=["y"])
+    assert made.tolist() == [[4.0, 4.0]] * 3
+    inner = desc.append_block(block)
+    assert (inner.parent, desc.num_blocks(), inner.has_var_recursive(b"x")) == (0, 2, True)
+    copy = core.ProgramDesc(desc)
+    assert copy.serialize_to_string() == desc.serialize_to_string()
+    message = framework_pb2.BlockDesc.FromString(block.serialize_to_string())
+    assert message.ops[0].SerializeToString() == op.serialize_to_string()
+    assert message.vars[0].SerializeToString() == block.var(b"x").serialize_to_string()
+
+
+def test_ops_of_descriptions_take_any_attribute() -> None:
+    block = fluid.core.ProgramDesc().block(0)
+    op, kinds = block.append_op(), fluid.core.AttrType
+    op.set_type("of_mine")
+    given = {
+        "i": 1,
+        "l": 2**40,
+        "f": 0.5,
+        "b": False,
+        "s": "a",
+        "is": [1, 2],
+        "ls": [1, 2**40],
+        "fs": [0.5],
+        "bs": [True],
+    }
+    for name, value in given.items():
+        op._set_attr(name, value)
+    op.set_block_attr("block", block)
+    assert {name: op.attr(name) for name in op.attr_names()} == {**given, "block": 0}
+    wanted = [kinds.INT, kinds.LONG, kinds.FLOAT, kinds.BOOL, kinds.STRING, kinds.INTS, kinds.LONGS, kinds.FLOATS]
+    assert [op.attr_type(name) for name in op.attr_names()] == [*wanted, kinds.BOOLS, kinds.BLOCK]
+    with pytest.raises(TypeError, match="no attribute holds"):
+        op._set_attr("none", object())
+
+
+def test_descriptions_of_readers_say_what_they_yield() -> None:
+    kinds = fluid.core.VarDesc.VarType
+    reader = fluid.core.ProgramDesc().block(0).var(b"reader")
+    reader.set_type(kinds.READER)
+    reader.set_shapes([[2, 3], [4]])
+    reader.set_dtypes([kinds.INT64, kinds.FP64])
+    reader.set_lod_levels([1, 0])
+    made = reader.type(), reader.shapes(), reader.dtypes(), reader.lod_levels()
+    assert made == (kinds.READER, [[2, 3], [4]], [kinds.INT64, kinds.FP64], [1, 0])
+
+
+def test_a_variable_without_an_element_type_is_not_shown_as_if_it_had_one() -> None:
+    block = fluid.default_main_program().current_block()
+    block.create_var(name="t", shape=[0, 1])
+    with pytest.raises(ValueError, match="t is declared without an element type"):
+        fluid.default_main_program().to_string(True)
+    block.append_op(type="fill_constant", outputs={"Out": "t"}, attrs={"shape": [0, 1], "dtype": 5})
+    assert "t: LOD_TENSOR.float32[0, 1]" in fluid.default_main_program().to_string(True)
+
+
+def test_lists_of_places_and_tables_on_servers_have_their_kind_and_dims() -> None:
+    places = fluid.layers.get_places(device_count=3)
+    assert places.type is fluid.core.VarDesc.VarType.PLACE_LIST
+    fluid.Executor(fluid.CPUPlace()).run(fluid.default_main_program())
+    scope = fluid.core.Scope()
+    for tensor in (scope.var("a").get_tensor(), scope.var("b").get_selected_rows().get_tensor()):
+        fluid.op.Operator("fake_init", Out="a", shape=[4, 8]).run(scope, fluid.CPUPlace())
+        fluid.op.Operator("fake_init", Out="b", shape=[4, 8]).run(scope, fluid.CPUPlace())
+        assert tensor._get_dims() == [4, 8]
+
+
 def test_descriptions_have_the_methods_of_fluids() -> None:
     x = fluid.data("x", [None, 3])
     fluid.layers.fc(x, 2)
@@ -38,7 +127,7 @@ def test_descriptions_have_the_methods_of_fluids() -> None:
     assert op.attr_type("x_num_col_dims") is fluid.core.AttrType.INT
     op.remove_attr("x_num_col_dims")
     assert not op.has_attr("x_num_col_dims")
-    assert block.find_var(b"x").shape() == (-1, 3)
+    assert block.find_var(b"x").shape() == [-1, 3]
     assert block.find_var("nothing") is None
 
 
@@ -178,3 +267,14 @@ def test_a_global_seed_is_that_of_later_programs(monkeypatch: pytest.MonkeyPatch
     first = fluid.Program()
     first.global_seed(102)
     assert (first.random_seed, fluid.Program().random_seed) == (102, 102)
+
+
+def test_scripts_note_what_they_want_of_variables() -> None:
+    var = fluid.layers.create_global_var([1], 0.5, "float32")
+    var._set_info("kept", "here")
+    assert (var._get_info("kept"), var._get_info("other")) == ("here", None)
+    rows = fluid.core.SelectedRows([0, 4], 10)
+    rows.get_tensor().set(np.ones((2, 3), "float32"), fluid.CPUPlace())
+    assert (rows.rows(), rows.height(), rows.numel()) == ([0, 4], 10, 6)
+    assert fluid.core.get_op_attrs_default_value(b"mul")["x_num_col_dims"] == 1
+    assert fluid.core.size_of_dtype("float64") == 8

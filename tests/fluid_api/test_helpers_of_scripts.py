@@ -14,6 +14,7 @@ import pytest
 import pstranspile.fluid as fluid
 from pstranspile.fluid import data_feeder, layers, paddle
 from pstranspile.fluid.contrib import distributed_batch_reader
+from pstranspile.fluid.paddle.check_import_scipy import check_import_scipy
 from pstranspile.fluid.paddle.dataset import image
 from tests.fluid_api.running import fresh
 
@@ -105,3 +106,35 @@ def test_images_are_made_ready_for_networks(monkeypatch: pytest.MonkeyPatch) -> 
     np.testing.assert_array_equal(made, expected)
     assert image.simple_transform(pixels, 4, 3, is_train=True).shape == (3, 3, 3)
     np.testing.assert_array_equal(image.left_right_flip(pixels)[:, 0], pixels[:, -1])
+
+
+def test_scipy_is_looked_for_on_windows_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(*_: object, **__: object) -> None:
+        raise ImportError("DLL load failed while importing")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("builtins.__import__", without)
+        check_import_scipy("posix")
+        with pytest.raises(ImportError, match="Visual C"):
+            check_import_scipy("nt")
+
+
+def test_a_script_says_which_version_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for least, most in (("1", None), ("1.8.5", None), ("1.8", "1.8.5.0"), ("0.1.0", "10")):
+        fluid.require_version(least, most)
+    with pytest.raises(RuntimeError, match=r"needs Fluid 1\.9 to any; this is 1\.8\.5's interface"):
+        fluid.require_version("1.9")
+    with pytest.raises(RuntimeError, match=r"to 1\.8"):
+        fluid.require_version("1.5", "1.8")
+    with pytest.raises(TypeError, match="a version is text"):
+        fluid.require_version("1.8", 2)
+    with pytest.raises(ValueError, match=r"not '1\.5\.2a\.0'"):
+        fluid.require_version("1.5.2a.0")
+    for part in ("major", "minor", "patch", "rc"):
+        monkeypatch.setattr(paddle.version, part, "0")
+    with pytest.warns(UserWarning, match="a version without a number"):
+        fluid.require_version("1.8")
+
+
+def test_samples_shuffled_in_stretches_of_none_stay_as_they_are() -> None:
+    assert [*paddle.reader.shuffle(lambda: iter(range(4)), 0)()] == [0, 1, 2, 3]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,3 +55,18 @@ def test_other_passes_are_refused() -> None:
     assert passes.all_passes() == [merging]
     passes.remove_pass(0)
     assert passes.all_passes() == []
+
+
+def test_a_strategy_lists_what_it_fuses_and_draws_the_program(tmp_path: Path) -> None:
+    strategy = fluid.BuildStrategy()
+    setattr(strategy, "fuse_elewise_add_act_ops", True)  # noqa: B010
+    passes = strategy._finalize_strategy_and_create_passes()
+    drawing = passes.append_pass("graph_viz_pass")
+    drawing.set("graph_viz_path", str(tmp_path / "main.dot"))
+    assert strategy._finalize_strategy_and_create_passes() is passes
+    assert [each.type() for each in passes.all_passes()] == ["fuse_elewise_add_act_pass", "graph_viz_pass"]
+    with fresh():
+        loss = layers.mean(fluid.data("x", [-1, 2]))
+        compiled = fluid.CompiledProgram(fluid.default_main_program(), strategy).with_data_parallel(loss.name)
+        fluid.Executor().run(compiled, {"x": np.ones((2, 2), "float32")})
+    assert "mean" in (tmp_path / "main.dot").read_text()

@@ -97,3 +97,11 @@ def test_a_metric_of_a_script_counts_in_variables_of_its_own():
         for rows in (2, 4):
             share, counted = executor.run(main, feed=feed, fetch_list=[hits, count])
             assert (float(share[0]), float(counted[0])) == (0.5, rows)
+
+
+def test_elements_of_another_type_are_made_at_an_address() -> None:
+    tensor, kinds = fluid.core.Scope().var("x").get_tensor(), fluid.core.VarDesc.VarType
+    tensor._set_dims([2, 3])
+    address = tensor._mutable_data(fluid.CPUPlace(), kinds.FP64)
+    assert (tensor._dtype(), tensor.shape()) == (kinds.FP64, [2, 3])
+    assert address == tensor._mutable_data(fluid.CPUPlace(), kinds.FP64)

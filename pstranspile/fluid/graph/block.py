@@ -7,18 +7,15 @@ from difflib import get_close_matches
 from typing import Any
 
 from pstranspile.fluid.graph.desc import BlockDesc
-from pstranspile.fluid.graph.operator import Operator, names_in, plain
-from pstranspile.fluid.graph.variable import Parameter, Variable, kind_of
+from pstranspile.fluid.graph.operator import GENERIC, Operator, names_in, plain
+from pstranspile.fluid.graph.variable import Parameter, Variable
 from pstranspile.fluid.graph.vars import Vars
-from pstranspile.fluid.graph.vartype import dtype_of
-from pstranspile.ir.frozen import FrozenMap
+from pstranspile.fluid.graph.vartype import dtype_of, kind_of
 from pstranspile.ir.model import Op, ParameterInfo, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.layers.block_draft import BlockDraft
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import registered
-
-_GENERIC = ("op_namescope", "op_device")
 
 
 class Block:
@@ -42,7 +39,7 @@ class Block:
         return self.program.drafts[self.idx]
 
     def __repr__(self) -> str:
-        return self.to_string(True)
+        return self.to_string(False)
 
     def to_string(self, throw_on_error: bool, with_details: bool = False) -> str:
         """The block as text: its variables, then its ops."""
@@ -155,11 +152,14 @@ class Block:
         tensor = known.tensor if known is not None else None
         if shape is not None or dtype is not None or lod_level is not None:
             base = tensor or TensorType(dtype_of("float32"), ())
+            untyped = dtype is None and tensor is None
             tensor = TensorType(
                 dtype_of(dtype) if dtype is not None else base.dtype,
                 tuple(int(dim) for dim in shape) if shape is not None else base.shape,
                 lod_level if lod_level is not None else base.lod_level,
             )
+            if untyped:
+                self.program.untyped[name] = tensor
         _agree(known, tensor)
         var = (known or Var(name))._replace(tensor=tensor, need_check_feed=need_check_feed)
         if type is not None:
@@ -280,10 +280,10 @@ class Block:
         """Makes an op at the end of the block, and declares what it writes with dims that follow."""
         return self._made(type, inputs, outputs, attrs, front=False)
 
-    def append_blank_op(self) -> Operator:
-        """Makes an op at the end of the block that has no type yet (`op.desc.copy_from` gives it one)."""
-        made = Op("", FrozenMap(), FrozenMap())
-        self.draft.ops.append(made)
+    def insert_blank_op(self, index: int) -> Operator:
+        """Makes an op at a place of the block that has no type yet (`op.desc.copy_from` gives it one)."""
+        made = Op("", role=None, role_vars=None)
+        self._settle().insert(index, made)
         view = self._ops[id(made)] = Operator(self, made)
         return view
 
@@ -339,7 +339,7 @@ class Block:
             near = get_close_matches(type, registered(), 1)
             hint = f" Did you mean {near[0]}?" if near else ""
             raise ValueError(f'Operator "{type}" has not been registered.{hint}')
-        rest = {name: value for name, value in rest.items() if name in schema.attrs or name in _GENERIC}
+        rest = {name: value for name, value in rest.items() if name in schema.attrs or name in GENERIC}
         with (
             live.inside(self.idx),
             live.roles(
@@ -347,6 +347,8 @@ class Block:
             ),
         ):
             made = live.op(type, given, written, rest, front=front)
+        for name in made.output_names if self.program.untyped else ():
+            self.program.untyped.pop(name, None)
         view = self._ops[id(made)] = Operator(self, made)
         return view
 

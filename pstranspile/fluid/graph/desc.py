@@ -1,4 +1,4 @@
-"""Programs, blocks and ops under the names that Fluid's descriptions (`program.desc`, `op.desc`, ...) have."""
+"""Blocks and ops under the names that Fluid's descriptions (`block.desc`, `op.desc`) have."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
-from pstranspile.ir.attributes import kind_of
-from pstranspile.ir.model import Op
+from pstranspile.ir.attributes import BlockRef, BlockRefs, kind_of
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Block, Op, Program
+from pstranspile.ops import schema_of
 
 
 class AttrType(IntEnum):
@@ -27,28 +29,6 @@ class AttrType(IntEnum):
     LONGS = 11
 
 
-class ProgramDesc:
-    """What scripts ask of `program.desc`."""
-
-    def __init__(self, program: Any):
-        self._program = program
-
-    def block(self, index: int) -> BlockDesc:
-        """The block of an index."""
-        return BlockDesc(self._program.block(index))
-
-    def num_blocks(self) -> int:
-        """How many blocks there are."""
-        return self._program.num_blocks
-
-    def serialize_to_string(self) -> bytes:
-        """The program as the bytes of a ProgramDesc."""
-        return self._program.serialize_to_string()
-
-    def flush(self) -> None:
-        """Nothing: the program is what it is described as."""
-
-
 class BlockDesc:
     """What scripts ask of `block.desc`."""
 
@@ -63,9 +43,29 @@ class BlockDesc:
         with live.inside(self._block.idx):
             live.type_outputs(op)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BlockDesc) and other._block is self._block
+
+    def __hash__(self) -> int:
+        return id(self._block)
+
     def get_parent_idx(self) -> int:
         """The index of the block around this one, -1 for none."""
         return self._block.parent_idx
+
+    def get_forward_block_idx(self) -> int:
+        """The index of the block whose gradients this one computes, -1 for none."""
+        return self._block.forward_block_idx
+
+    def _set_forward_block_idx(self, index: int) -> None:
+        """Declares whose gradients the block computes."""
+        self._block.draft.forward_block = int(index)
+
+    def serialize_to_string(self) -> bytes:
+        """The block as the bytes of a message `BlockDesc`."""
+        message = message_of(self._block.draft.freeze())
+        message.idx = self.id
+        return message.SerializeToString()
 
     def op_size(self) -> int:
         """How many ops the block has."""
@@ -77,7 +77,15 @@ class BlockDesc:
 
     def append_op(self) -> OpDesc:
         """Makes an op at the end, which says nothing yet."""
-        return self._block.append_blank_op().desc
+        return self._insert_op(self.op_size())
+
+    def _prepend_op(self) -> OpDesc:
+        """Makes an op in front of all others, which says nothing yet."""
+        return self._insert_op(0)
+
+    def _insert_op(self, index: int) -> OpDesc:
+        """Makes an op at a place, which says nothing yet."""
+        return self._block.insert_blank_op(index).desc
 
     def all_vars(self) -> list[Any]:
         """The variables."""
@@ -86,6 +94,15 @@ class BlockDesc:
     def has_var(self, name: str | bytes) -> bool:
         """Whether the block itself has a variable of this name."""
         return self._block.has_var(_text(name))
+
+    def has_var_recursive(self, name: str | bytes) -> bool:
+        """Whether the block or one around it has a variable of this name."""
+        return self.find_var_recursive(name) is not None
+
+    def find_var_recursive(self, name: str | bytes) -> Any:
+        """The variable that a name means in this block, None if there is none."""
+        found = self._block.find_var_recursive(_text(name))
+        return None if found is None else found.desc
 
     def find_var(self, name: str | bytes) -> Any:
         """The variable of this name in the block itself, None if there is none."""
@@ -110,15 +127,29 @@ class BlockDesc:
 
 
 class OpDesc:
-    """What scripts ask of `op.desc`."""
+    """What scripts ask of `op.desc`. Two are equal that describe one op."""
 
     def __init__(self, op: Any):
         self._op = op
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OpDesc) and other._op is self._op
+
+    def __hash__(self) -> int:
+        return id(self._op)
 
     @property
     def frozen(self) -> Op:
         """The op as a value."""
         return self._op.frozen
+
+    def block(self) -> BlockDesc:
+        """The block that the op is in."""
+        return self._op.block.desc
+
+    def serialize_to_string(self) -> bytes:
+        """The op as the bytes of a message `OpDesc`."""
+        return message_of(Block(ops=(self.frozen,))).ops[0].SerializeToString()
 
     def type(self) -> str:
         """The op type."""
@@ -136,7 +167,10 @@ class OpDesc:
         """Nothing: what an op writes gets its kind when the op is made."""
 
     def check_attrs(self) -> None:
-        """Nothing: attributes are checked when they are set."""
+        """Gives the op the defaults of attributes that it does not carry."""
+        op, schema = self.frozen, schema_of(self.frozen.type)
+        if schema is not None:
+            self._op.become(op._replace(attrs=FrozenMap({**schema.defaults, **op.attrs})))
 
     def infer_shape(self, block: BlockDesc) -> None:
         """Gives what the op writes in a block the dims that follow, where none are declared. Raises ShapeError."""
@@ -219,6 +253,18 @@ class OpDesc:
 
     set_attr = _set_attr
 
+    def set_block_attr(self, name: str, block: BlockDesc) -> None:
+        """Has an attribute name a block."""
+        self._op.set_attr(name, BlockRef(block.id))
+
+    def set_blocks_attr(self, name: str, blocks: Sequence[BlockDesc]) -> None:
+        """Has an attribute name several blocks."""
+        self._op.set_attr(name, BlockRefs(block.id for block in blocks))
+
+    def set_is_target(self, is_target: bool) -> None:
+        """Declares whether pruning keeps the op and what it needs."""
+        self._op.become(self.frozen._replace(is_target=bool(is_target)))
+
     def remove_attr(self, name: str) -> None:
         """Takes an attribute off the op."""
         self._op._remove_attr(name)  # pyright: ignore[reportPrivateUsage]
@@ -230,6 +276,14 @@ class OpDesc:
     def _rename_output(self, old_name: str, new_name: str) -> None:
         """Writes another variable in place of one."""
         self._op._rename_output(old_name, new_name)  # pyright: ignore[reportPrivateUsage]
+
+
+def message_of(block: Block) -> Any:
+    """A block as a message `BlockDesc` of protobuf."""
+    from pstranspile.fluid.proto.framework_pb2 import ProgramDesc
+    from pstranspile.interop.program_desc import program_to_bytes
+
+    return ProgramDesc.FromString(program_to_bytes(Program((block,)))).blocks[0]
 
 
 def _text(name: str | bytes) -> str:

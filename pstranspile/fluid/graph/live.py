@@ -11,12 +11,14 @@ from typing import Any
 
 import pstranspile
 from pstranspile.fluid import unique_name
+from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Op, Origin
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.roles import OpRole
 from pstranspile.layers.draft import Draft, Names_, Value
 from pstranspile.layers.names import Scopes
+from pstranspile.ops.shapes import ShapeError
 
 _HERE = str(Path(pstranspile.__file__).parent) + os.sep
 
@@ -42,6 +44,15 @@ _WITHOUT_DEVICE = frozenset(
 
 SCOPES = [Scopes()]
 """The name scopes in use; there is one tree for all programs, as in Fluid."""
+
+
+class DoesNotFit(DiagnosticError, ShapeError):
+    """The inputs of an op that a script makes don't fit together: a finding at the script's line."""
+
+    def __init__(self, op: Op, problem: ShapeError):
+        ShapeError.__init__(self, problem.message, problem.slot, problem.gives)
+        focus = op.input(problem.slot) if problem.slot in op.inputs else None
+        DiagnosticError.__init__(self, [at_op("type-mismatch", problem.message, op, focus=focus or "")])
 
 
 class LiveDraft(Draft):
@@ -98,6 +109,13 @@ class LiveDraft(Draft):
             reason = f"'device_guard' has higher priority when they are used at the same time. ({op_type})"
             warnings.warn(f"force_cpu is given inside of a device_guard: {reason}", stacklevel=2)  # as this one
         return super().make(op_type, inputs, outputs, attrs)
+
+    def type_outputs(self, op: Op) -> None:
+        """Declares the dims of an op's outputs as in any draft. Raises DoesNotFit."""
+        try:
+            super().type_outputs(op)
+        except ShapeError as problem:
+            raise DoesNotFit(op, problem) from None
 
     @property
     def gradient_calls(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

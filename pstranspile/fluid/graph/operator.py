@@ -14,8 +14,11 @@ from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op
 from pstranspile.ir.roles import OpRole
+from pstranspile.ops import schema_of
 
 ROLE, ROLE_VARS, MADE_AT = "op_role", "op_role_var", "op_callstack"
+GENERIC = ("op_namescope", "op_device")
+"""Attributes that every op may carry."""
 
 
 class Operator:
@@ -94,7 +97,8 @@ class Operator:
     @property
     def attr_names(self) -> list[str]:
         """The attributes that the op carries."""
-        return [*self.frozen.attrs, *([ROLE] if self.frozen.role is not None else ()), ROLE_VARS, MADE_AT]
+        generic = {ROLE: self.frozen.role, ROLE_VARS: self.frozen.role_vars, MADE_AT: self.frozen.role}
+        return [*self.frozen.attrs, *(name for name, held in generic.items() if held is not None)]
 
     def has_attr(self, name: str) -> bool:
         """Whether the op carries an attribute."""
@@ -156,9 +160,11 @@ class Operator:
         elif name == ROLE_VARS:
             self._change(op._replace(role_vars=tuple(val)))
         else:
-            from pstranspile.layers.attributes import attributes
+            from pstranspile.layers.attributes import attributes, inferred
 
-            made = attributes(op.type, {name: plain(val)})
+            schema, given = schema_of(op.type), plain(val)
+            known = name in GENERIC or (schema is not None and name in schema.attrs)
+            made = attributes(op.type, {name: given}) if known else {name: inferred(given)}
             self._change(op._replace(attrs=FrozenMap({**op.attrs, **made})))
 
     set_attr = _set_attr

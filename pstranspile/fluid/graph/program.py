@@ -8,14 +8,14 @@ from typing import Any
 
 from pstranspile.fluid import unique_name
 from pstranspile.fluid.graph.block import Block
-from pstranspile.fluid.graph.desc import ProgramDesc
+from pstranspile.fluid.graph.desc import BlockDesc
 from pstranspile.fluid.graph.in_cluster import TEST, PartInCluster
 from pstranspile.fluid.graph.live import LiveDraft
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.pruning import places_of, pruned, with_used_variables, without_roles
 from pstranspile.fluid.graph.variable import Parameter, Variable
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN
+from pstranspile.ir.model import MAIN, TensorType
 from pstranspile.ir.model import Block as FrozenBlock
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.roles import OpRole
@@ -36,6 +36,8 @@ class Program(PartInCluster):
         """Variables that get no gradient."""
         self.clips: dict[str, object] = {}
         self.regularizers: dict[str, object] = {}
+        self.untyped: dict[str, TensorType] = {}
+        """Variables that a script has declared with dims and without an element type, as they were then."""
         self.unaveraged: set[str] = set()
         """Parameters that averages leave out."""
         self.readers: list[Any] = []
@@ -169,10 +171,13 @@ class Program(PartInCluster):
         return self.role
 
     def __repr__(self) -> str:
-        return self.to_string(True)
+        return self.to_string(False)
 
     def to_string(self, throw_on_error: bool, with_details: bool = False) -> str:
-        """The program as text, block by block; `with_details` also says what is known of parameters."""
+        """The program as text, block by block; `with_details` also says what is known of parameters.
+
+        Raises ValueError with `throw_on_error` for a variable that is declared without an element type.
+        """
         return "\n".join(block.to_string(throw_on_error, with_details) for block in self.blocks)
 
     def _to_readable_code(self, skip_op_callstack: bool = True) -> str:
@@ -304,6 +309,52 @@ class Program(PartInCluster):
     def _backward_role_guard(self) -> Any:
         """Ops made in the block compute gradients."""
         return self._roles(OpRole.BACKWARD, ())
+
+
+class ProgramDesc:
+    """What scripts ask of `program.desc`; that of a new program, or of a copy of another one."""
+
+    def __init__(self, program: Program | ProgramDesc | None = None):
+        held: Any = program._program.clone() if isinstance(program, ProgramDesc) else program or Program()
+        self._program: Program = held
+
+    def block(self, index: int) -> BlockDesc:
+        """The block of an index."""
+        return self._program.block(index).desc
+
+    def append_block(self, parent: BlockDesc) -> BlockDesc:
+        """Makes a block inside another one."""
+        before = self._program.current_block_idx
+        made = self._program.create_block(parent.id)
+        self._program.current_block_idx = before
+        return made.desc
+
+    def num_blocks(self) -> int:
+        """How many blocks there are."""
+        return self._program.num_blocks
+
+    def get_feed_target_names(self) -> list[str]:
+        """The variables that ops `feed` give."""
+        return [name for op in self._program.global_block().ops if op.type == "feed" for name in op.output("Out")]
+
+    def get_fetch_target_names(self) -> list[str]:
+        """The variables that ops `fetch` take."""
+        return [name for op in self._program.global_block().ops if op.type == "fetch" for name in op.input("X")]
+
+    def serialize_to_string(self) -> bytes:
+        """The program as the bytes of a ProgramDesc."""
+        return self._program.serialize_to_string()
+
+    def parse_from_string(self, binary_str: bytes) -> None:
+        """Becomes what the bytes of a ProgramDesc say. Raises DiagnosticError for others."""
+        self._program.take(Program.parse_from_string(binary_str).freeze())
+
+    def _version(self) -> int:
+        """The version of Fluid that made the program, as a number."""
+        return self._program.freeze().version or 0
+
+    def flush(self) -> None:
+        """Nothing: the program is what it is described as."""
 
 
 def _expected(other: Any) -> Program:

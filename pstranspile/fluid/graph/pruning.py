@@ -22,13 +22,13 @@ def blocks_of(op: Op) -> list[int]:
     return result
 
 
-def _deep(program: Program, op: Op) -> tuple[set[str], set[str]]:
+def deep(program: Program, op: Op) -> tuple[set[str], set[str]]:
     """What an op reads and writes, with its blocks."""
     reads, writes = set(op.input_names), set(op.output_names)
     for index in blocks_of(op):
         if 0 <= index < len(program.blocks):
             for inner in program.blocks[index].ops:
-                more = _deep(program, inner)
+                more = deep(program, inner)
                 reads |= more[0]
                 writes |= more[1]
     return reads, writes
@@ -61,7 +61,7 @@ def _less_handed(program: Program, op: Op) -> Op:
     if op.type not in _HANDED:
         return op
     (given, taken), bare = _HANDED[op.type], op._replace(inputs=FrozenMap(), outputs=FrozenMap())
-    reads, writes = _deep(program, bare)
+    reads, writes = deep(program, bare)
     inputs = {**op.inputs, given: tuple(name for name in op.inputs.get(given, ()) if name in reads)}
     outputs = {**op.outputs, taken: tuple(name for name in op.outputs.get(taken, ()) if name in writes)}
     return op._replace(inputs=FrozenMap(inputs), outputs=FrozenMap(outputs))
@@ -77,7 +77,7 @@ def pruned(program: Program, targets: Collection[int], feeds: Collection[str] = 
     kept: list[Op] = []
     for place in range(len(block.ops) - 1, -1, -1):
         op = block.ops[place]
-        reads, writes = _deep(program, op)
+        reads, writes = deep(program, op)
         updates = bool((op.role or OpRole.FORWARD) & OpRole.OPTIMIZE)
         if place in targets or op.is_target or (not updates and needed.intersection(writes)):
             kept.append(op)

@@ -2,67 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from pstranspile.fluid.graph.var_desc import VarDesc
 from pstranspile.fluid.graph.vartype import VarType, dtype_of, numpy_name, vartype_of
 from pstranspile.ir.model import ParameterInfo, TensorType, Var
-from pstranspile.ir.types import VarKind
 from pstranspile.layers.draft import Value
-
-
-class VariableDesc:
-    """What scripts ask of `variable.desc`."""
-
-    def __init__(self, variable: Variable):
-        self._variable = variable
-
-    def name(self) -> str:
-        """The variable's name."""
-        return self._variable.name
-
-    def shape(self) -> tuple[int, ...]:
-        """The declared dims."""
-        return self._variable.shape
-
-    def set_shape(self, shape: Sequence[int]) -> None:
-        """Declares other dims."""
-        self._variable.redeclare(shape=tuple(int(dim) for dim in shape))
-
-    def dtype(self) -> VarType:
-        """The element type."""
-        return self._variable.dtype
-
-    def set_dtype(self, dtype: Any) -> None:
-        """Declares another element type."""
-        self._variable.redeclare(dtype=dtype_of(dtype))
-
-    def set_lod_level(self, level: int) -> None:
-        """Declares another LoD level."""
-        self._variable.redeclare(lod_level=int(level))
-
-    def set_type(self, kind: Any) -> None:
-        """Declares another kind of variable."""
-        block = self._variable.block
-        block.draft.vars[self._variable.name] = self._variable.var._replace(kind=kind_of(kind))
-
-    def set_persistable(self, persistable: bool) -> None:
-        """Declares whether the variable is kept from run to run."""
-        self._variable.persistable = persistable
-
-    def type(self) -> VarType:
-        """The kind of variable."""
-        return self._variable.type
-
-    def persistable(self) -> bool:
-        """Whether the variable is kept from run to run."""
-        return self._variable.persistable
-
-    def lod_level(self) -> int:
-        """How deep the sequences nest."""
-        return self._variable.lod_level
 
 
 class Variable:
@@ -73,9 +21,11 @@ class Variable:
         self.name = name
         self.error_clip: Any = None
         self.is_data = False
+        self.notes: dict[str, Any] = {}
+        """What a script has noted of the variable."""
 
     def __repr__(self) -> str:
-        return self.to_string(True)
+        return self.to_string(False)
 
     __str__ = __repr__
     __hash__ = object.__hash__
@@ -94,9 +44,9 @@ class Variable:
         return self.block.program.live().value(self.name)
 
     @property
-    def desc(self) -> VariableDesc:
+    def desc(self) -> VarDesc:
         """The declaration under the names of Fluid's descriptions."""
-        return VariableDesc(self)
+        return VarDesc(self)
 
     def redeclare(self, **changes: Any) -> None:
         """Declares the variable with other fields of its `TensorType`."""
@@ -158,12 +108,23 @@ class Variable:
         """The op of the block that wrote the variable last."""
         return next((op for op in reversed(self.block.ops) if self.name in op.output_arg_names), None)
 
+    def _set_info(self, key: str, value: Any) -> None:
+        """Notes something of the variable."""
+        self.notes[key] = value
+
+    def _get_info(self, key: str) -> Any:
+        """What was noted, None for nothing."""
+        return self.notes.get(key)
+
     def _set_error_clip(self, error_clip: Any) -> None:
         """Has the variable's gradient clipped by `append_backward(callbacks=[clip.error_clip_callback])`."""
         self.error_clip = error_clip
 
     def to_string(self, throw_on_error: bool = True, with_details: bool = False) -> str:
-        """The declaration as text."""
+        """The declaration as text. Raises ValueError with `throw_on_error` for one without an element type."""
+        untyped = self.block.program.untyped.get(self.name)
+        if throw_on_error and untyped is not None and untyped is self.var.tensor:
+            raise ValueError(f"{self.name} is declared without an element type")
         kept = ", persistable" if self.persistable else ""
         if with_details:
             kept += f", stop_gradient={self.stop_gradient}, is_data={self.is_data}"
@@ -330,8 +291,3 @@ class Parameter(Variable):
         if decay is not None:
             kept[self.name] = decay.core()
         self._change(regularizer=None if decay is None else str(decay.core()))
-
-
-def kind_of(given: Any) -> VarKind:
-    """A kind of variable given as Fluid's scripts do."""
-    return VarKind(int(given)) if given is not None else VarKind.LOD_TENSOR

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.ir.types import DType, element_type
+from pstranspile.ir.types import DType, VarKind, element_type
 from pstranspile.values import NUMPY_TYPES
 
 
@@ -42,12 +42,6 @@ class VarType(IntEnum):
     __str__ = __repr__
 
 
-class VarDesc:
-    """Fluid's `core.VarDesc`, of which scripts take `VarType`."""
-
-    VarType = VarType
-
-
 class NoElementType(TypeError, ValueError):
     """What is given names no element type: a TypeError in some places of Fluid, a ValueError in others."""
 
@@ -78,3 +72,8 @@ def vartype_of(dtype: DType) -> VarType:
 def numpy_name(given: Any) -> str:
     """numpy's name of an element type given as `dtype_of` takes it."""
     return NUMPY_TYPES[dtype_of(given)]
+
+
+def kind_of(given: Any) -> VarKind:
+    """A kind of variable given as Fluid's scripts do."""
+    return VarKind(int(given)) if given is not None else VarKind.LOD_TENSOR

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.fluid.layers import (
+    collective,
     control_flow,
     deformable,
     detection,
@@ -43,6 +44,7 @@ _MODULES: tuple[Any, ...] = (
     deformable,
     newer,
     distributions,
+    collective,
 )
 
 

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from pstranspile.fluid import unique_name
 from pstranspile.fluid.framework import default_main_program
 from pstranspile.fluid.graph.plain import several
-from pstranspile.fluid.graph.variable import kind_of
-from pstranspile.fluid.graph.vartype import VarType, dtype_of, vartype_of
+from pstranspile.fluid.graph.vartype import VarType, dtype_of, kind_of, vartype_of
 from pstranspile.fluid.layers.adapt import live
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.reader import GeneratorLoader

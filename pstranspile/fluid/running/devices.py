@@ -33,6 +33,8 @@ class Fed(NamedTuple):
     values: dict[Any, Any]
     rows: dict[Any, list[int]]
     """How many rows each device has of what was given device by device."""
+    parts: Sequence[Mapping[Any, Any]] = ()
+    """What each device is fed, where that can't be put together; `values` is what the first one is fed then."""
 
 
 def shares(values: Mapping[str, Any], rows: Mapping[str, Sequence[int]], devices: int) -> list[dict[str, Any]]:

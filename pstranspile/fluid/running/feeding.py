@@ -104,7 +104,14 @@ def together(feeds: Sequence[Mapping[Any, Any]]) -> Fed:
     rows = {name: [rows_of(to_core(part[name])) for part in feeds] for name in names}
     if len(feeds) == 1:
         return Fed(dict(feeds[0]), rows)
+    if any(len({_dims(part[name])[1:] for part in feeds if name in part}) > 1 for name in names):
+        return Fed(dict(feeds[0]), rows, feeds)
     return Fed({name: rows_together([part[name] for part in feeds]) for name in names}, rows)
+
+
+def _dims(value: Any) -> tuple[int, ...]:
+    value = to_core(value)
+    return np.shape(getattr(value, "data", value))
 
 
 def fed_names(feed: Any) -> list[str]:
@@ -191,7 +198,7 @@ def of_other_rows(program: FrozenProgram, fed: Mapping[str, Any], values: Mappin
         var, made = variables.get(name), values.get(name)
         if var is None or made is None or not var.shape or var.shape[0] < 0:
             continue
-        rows = np.shape(getattr(made, "data", made))[:1]
+        rows = _dims(made)[:1]
         if rows != var.shape[:1] and (devices > 1 or (isinstance(value, LoDTensor) and value.lod())):
             result.append(name)
     return result

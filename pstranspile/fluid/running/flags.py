@@ -1,4 +1,4 @@
-"""Fluid's flags: remembered for who asks, since they steer a runtime that is not here."""
+"""Fluid's flags, remembered for who asks. But for `FLAGS_check_nan_inf` they steer a runtime that is not here."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ FLAGS = Flags()
 
 
 def set_flags(flags: dict[str, Any]) -> None:
-    """Sets flags, which steer nothing here. Raises TypeError for what is no dict, ValueError for private ones."""
+    """Sets flags. Raises TypeError for what is no dict, ValueError for private ones."""
     if not isinstance(flags, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError("set_flags takes a dict")
     for name, value in flags.items():

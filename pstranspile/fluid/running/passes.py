@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pstranspile.fluid.graph.program import Program
@@ -10,6 +12,17 @@ from pstranspile.fluid.missing import refused
 _REPEATS = "multi_batch_merge_pass"
 _DIFFERENT = ("batch_norm", "sync_batch_norm", "data_norm", "dropout", "seed", "sampling_id", "shuffle_batch", "nce")
 """Ops beside `*random*` that make something else of the same values when they are computed again."""
+
+
+_DRAWS = "graph_viz_pass"
+_SETTINGS = {_REPEATS: "num_repeats", _DRAWS: "graph_viz_path"}
+"""The setting of each pass that can be added."""
+_FUSING = {
+    "fuse_bn_act_ops": "fuse_bn_act_pass",
+    "fuse_elewise_add_act_ops": "fuse_elewise_add_act_pass",
+    "fuse_relu_depthwise_conv": "fuse_relu_depthwise_conv_pass",
+}
+"""Passes that a BuildStrategy asks for by these settings. They change no value, so nothing is done for them."""
 
 
 class Pass:
@@ -25,16 +38,23 @@ class Pass:
 
     def set(self, name: str, value: Any) -> None:
         """Gives a setting a value. Raises NotHere for one that the pass does not have."""
-        if name != "num_repeats":
-            raise refused(f"{self._name}.{name}", "it has num_repeats")
+        known = _SETTINGS.get(self._name, "no settings")
+        if name != known:
+            raise refused(f"{self._name}.{name}", f"it has {known}")
         self.settings[name] = value
 
 
 class PassBuilder:
-    """The passes of a BuildStrategy. `multi_batch_merge_pass` can be added, others are refused."""
+    """The passes of a BuildStrategy. Others than `multi_batch_merge_pass` and `graph_viz_pass` can't be added."""
 
     def __init__(self) -> None:
         self._passes: list[Pass] = []
+
+    def ask(self, settings: Mapping[str, Any]) -> PassBuilder:
+        """Puts the passes in front that a BuildStrategy asks for; gives itself."""
+        known = [each.type() for each in self._passes]
+        self._passes[:0] = [Pass(n) for key, n in _FUSING.items() if settings.get(key) and n not in known]
+        return self
 
     def all_passes(self) -> list[Pass]:
         """The passes, in order."""
@@ -42,7 +62,7 @@ class PassBuilder:
 
     def insert_pass(self, index: int, name: str) -> Pass:
         """Puts a pass at a place. Raises NotHere for one that is not there."""
-        if name != _REPEATS:
+        if name not in _SETTINGS:
             raise refused(f"the pass {name}", "ops are run as the program has them")
         self._passes.insert(index, Pass(name))
         return self._passes[index]
@@ -54,6 +74,14 @@ class PassBuilder:
     def remove_pass(self, index: int) -> None:
         """Takes a pass away."""
         del self._passes[index]
+
+    def draw(self, program: Program) -> None:
+        """Writes the program as a graph for Graphviz where a pass asks for it."""
+        from pstranspile.interop.drawing import dot_text
+
+        for each in self._passes:
+            if path := each.settings.get(_SETTINGS[_DRAWS]):
+                Path(path).write_bytes(dot_text(program.freeze(), "main").encode("utf-8", "backslashreplace"))
 
     def require_same(self, program: Program) -> None:
         """Raises NotHere where a step of this program would not be what the passes make of it.

@@ -6,8 +6,11 @@ A run is fed by variable name, so the ops that feed only check that the values a
 from __future__ import annotations
 
 from collections.abc import Iterable
+from os import cpu_count
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.ir.types import VarKind
@@ -94,6 +97,14 @@ def _load_combine(op: Op) -> Run:
         return loaded
 
     return run
+
+
+@kernel("get_places", "")
+def _get_places(op: Op) -> Run:
+    if text(op, "device_type") == "CUDA":
+        raise ValueError("there are no GPUs (device_type is CUDA)")
+    count = int_attr(op, "device_count") or cpu_count() or 1
+    return lambda: np.arange(count)
 
 
 class Reader(NamedTuple):

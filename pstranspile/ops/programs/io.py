@@ -9,6 +9,7 @@ from pstranspile.ops.schema import BOOL, INT, INTS, STRING, declare, long, longs
 from pstranspile.ops.shapes import outputs_like, shape_rule
 
 declare("delete_var", "X* ->", doc="frees X")
+declare("get_places", "-> Out", {"device_count": 0, "device_type": "AUTO"}, doc="Out = a list of devices; 0: of all")
 declare(
     "print",
     "In -> Out",

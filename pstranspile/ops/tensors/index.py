@@ -63,6 +63,8 @@ def _scatter_grad(_op: Op, types: Types) -> Types:
 @shape_rule("one_hot", "one_hot_v2")
 def _one_hot(op: Op, types: Types) -> Types:
     x = one(types, "X")
+    if op.type == "one_hot" and len(x.shape) < 2:
+        raise ShapeError(f"X is {describe(x)}: its last dim must be 1, after at least one other")
     leading = x.shape[:-1] if op.type == "one_hot" else x.shape
     depth = -1 if "depth_tensor" in types else int_attr(op, "depth")
     return {"Out": (TensorType(dtype_attr(op), (*leading, depth), x.lod_level),)}

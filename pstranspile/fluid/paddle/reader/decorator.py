@@ -39,7 +39,7 @@ def shuffle(reader: Reader, buf_size: int) -> Reader:
 
     def samples() -> Iterator[Any]:
         source: Iterator[Any] = iter(reader())
-        while held := list(islice(source, buf_size)):
+        while held := list(islice(source, max(buf_size, 1))):
             random.shuffle(held)
             yield from held
 
