@@ -292,11 +292,11 @@ def _agree(expected: TensorType, declared: TensorType) -> bool:
     return not expected.shape or not declared.shape or fits(expected.shape, declared.shape)
 
 
-def ragged(types: Types, slot: str) -> TensorType:
-    """The type of an input that must be ragged. Raises ShapeError if it is declared without LoD."""
+def ragged(types: Types, slot: str, gives: Types | None = None) -> TensorType:
+    """The type of an input that must be ragged. Raises ShapeError, with `gives`, if it is declared without LoD."""
     x = one(types, slot)
     if x.lod_level < 1:
-        raise ShapeError(f"{slot} is {describe(x)} without LoD, a ragged sequence is needed", slot)
+        raise ShapeError(f"{slot} is {describe(x)} without LoD, a ragged sequence is needed", slot, gives)
     return x
 
 

@@ -17,6 +17,7 @@ from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.roles import OpRole
 from pstranspile.layers.draft import Draft, Names_, Value
 from pstranspile.layers.names import Scopes
+from pstranspile.ops.shapes import ShapeError, Types
 
 _HERE = str(Path(pstranspile.__file__).parent) + os.sep
 
@@ -98,6 +99,18 @@ class LiveDraft(Draft):
             reason = f"'device_guard' has higher priority when they are used at the same time. ({op_type})"
             warnings.warn(f"force_cpu is given inside of a device_guard: {reason}", stacklevel=2)  # as this one
         return super().make(op_type, inputs, outputs, attrs)
+
+    def inferred(self, op: Op) -> Types:
+        """As in any draft; where Fluid makes an op of what does not fit, and refuses only to run it, what it declares.
+
+        Raises ShapeError where Fluid does not make the op.
+        """
+        try:
+            return super().inferred(op)
+        except ShapeError as problem:
+            if problem.gives is None:
+                raise
+            return problem.gives
 
     @property
     def gradient_calls(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
