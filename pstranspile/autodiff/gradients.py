@@ -61,9 +61,7 @@ def _ones(draft: Draft, target: str) -> None:
     dims = f"{target}_shape"
     untyped = TensorType(DType.BOOL, ())  # BOOL is what Fluid leaves of an element type that is not given
     draft.declare(
-        var._replace(
-            name=dims, tensor=untyped, persistable=False, parameter=None, need_check_feed=False
-        ),
+        var._replace(name=dims, tensor=untyped, persistable=False, parameter=None, need_check_feed=False),
         0,
     )
     device = {"op_device": ""}

@@ -52,7 +52,8 @@ def append_backward(
     asked = (
         sorted(wanted) if isinstance(parameter_list, set) and wanted else wanted
     )  # the same program in every process
-    pairs = autodiff.append_backward(program.live(), loss.name, asked, _no_grad_names(no_grad_set))
+    without = _no_grad_names(no_grad_set)
+    pairs = autodiff.append_backward(program.live(), loss.name, asked, without, placed=cut is None)
     if cut is not None:
         cut.insert()
     if asked is not wanted:

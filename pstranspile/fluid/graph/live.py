@@ -108,9 +108,9 @@ class LiveDraft(Draft):
         try:
             return super().inferred(op)
         except ShapeError as problem:
-            if problem.gives is None:
+            if problem.declares is None:
                 raise
-            return problem.gives
+            return problem.declares
 
     @property
     def gradient_calls(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -47,7 +47,7 @@ def broadcast(op: Op, types: Types, made: DType | None = None) -> TensorType:
     x, y = one(types, "X"), one(types, "Y")
     if x.dtype is not y.dtype:
         alike = {**types, "Y": (y._replace(dtype=x.dtype),)}
-        disagree("Y", y, "X", x, {"Out": (broadcast(op, alike, made),)})
+        disagree("Y", y, "X", x, declares={"Out": (broadcast(op, alike, made),)})
     dtype = made or x.dtype
     if x.shape == y.shape:
         return x._replace(dtype=dtype)

@@ -114,7 +114,7 @@ def _squeeze(op: Op, types: Types) -> Types:
         inside = -rank <= axis < rank
         if not inside or (x.shape[axis] != 1 and x.shape[axis] >= 0):
             message = f"axes has {axis}, which is not a dim of size 1 of X, {describe(x)}"
-            raise ShapeError(message, "X", made if inside else None)
+            raise ShapeError(message, "X", declares=made if inside else None)
     return made
 
 
