@@ -82,7 +82,8 @@ def _call_back(program: Any, before: list[int], callbacks: Any) -> None:
         program.current_block_idx = number
         for op in made:
             draft.ops.append(op)
-            context = {name: differentiated(name) for name in op.output_names if SUFFIX in name}
+            whole = {name: differentiated(name) for name in op.output_names if SUFFIX in name}
+            context = {name: var for name, var in whole.items() if name == gradient_name(var)}  # no terms of sums
             for callback in callbacks:
                 callback(block, context)
     program.current_block_idx = current
