@@ -93,6 +93,7 @@ _ARRAYS = ("write_to_array", "lod_tensor_to_array")
 _SAME_KIND: Mapping[tuple[str, str], str] = {
     ("while_grad", "X@GRAD"): "X",
     ("conditional_block_grad", "Input@GRAD"): "Input",
+    ("tensor_array_to_tensor_grad", "X@GRAD"): "X",
     ("scale", "Out"): "X",
     ("assign", "Out"): "X",
 }
