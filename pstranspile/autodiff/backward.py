@@ -48,14 +48,20 @@ class ParamGrad(NamedTuple):
 
 
 def append_backward(
-    draft: Draft, loss: str, parameters: Iterable[str] | None = None, no_grad: Iterable[str] = ()
+    draft: Draft,
+    loss: str,
+    parameters: Iterable[str] | None = None,
+    no_grad: Iterable[str] = (),
+    *,
+    placed: bool = True,
 ) -> tuple[ParamGrad, ...]:
     """Appends the ops that compute the gradients of `loss`, declares the gradients, and pairs them with parameters.
 
     `loss` is a variable with one element of the current block (block 0, or a branch that trains) or of an enclosing
     one. `parameters` defaults to all trainable ones in order of declaration; the result follows their order. Variables
-    in `no_grad` or in `draft.stop_gradient` get no gradient, nor do parameters that are not trainable. Raises
-    DiagnosticError when the loss can't be differentiated.
+    in `no_grad` or in `draft.stop_gradient` get no gradient, nor do parameters that are not trainable. Every gradient
+    op names the device of its op; if not `placed`, only one that has the attributes of its op. Raises DiagnosticError
+    when the loss can't be differentiated.
     """
     earlier = backward_parts(draft)
     flush(draft)
@@ -64,14 +70,14 @@ def append_backward(
         trained = {var.name for var in draft.parameters() if var.parameter and var.parameter.trainable}
         ops = [op for number in reversed(_blocks_around(draft)) for op in draft.blocks[number].ops]
         require_second(ops, trained, [loss], draft.stop_gradient.union(stopped))
-    result = _append(draft, loss, parameters, stopped, earlier)
+    result = _append(draft, loss, parameters, stopped, earlier, placed=placed)
     if not _wrong(draft, stopped):
         return result
     draft.restore(before)
     if not earlier:
         meant = give_own_names(draft)
         stopped += [name for name, variable in meant.items() if variable in stopped]
-        result = _append(draft, loss, parameters, stopped, earlier, own_names=True)
+        result = _append(draft, loss, parameters, stopped, earlier, own_names=True, placed=placed)
     raise_errors(_wrong(draft, stopped))
     return result
 
@@ -101,6 +107,7 @@ def _append(
     earlier: int,
     *,
     own_names: bool = False,
+    placed: bool = True,
 ) -> tuple[ParamGrad, ...]:
     """Appends the gradient ops. `own_names` is true if overwritten values have names of their own."""
     at, block = draft.current, draft.block
@@ -114,7 +121,7 @@ def _append(
     unwanted[at] |= {gradient_name(name) for name in names}
     start = len(block.ops)
     block.ops.append(_loss_gradient(draft, loss, producer))
-    made = Backward(draft, unwanted, earlier, own_names)
+    made = Backward(draft, unwanted, earlier, own_names, placed)
     made.append(at, path, {gradient_name(loss)} if earlier else None, into=at)
     mint_again(draft, start, made)
     grads = declare_gradients(draft, at, start, made.variable_of)
@@ -195,8 +202,9 @@ def _derived(origin: Origin | None) -> Origin | None:
 class Backward:
     """Appends the gradient ops of one call, block by block."""
 
-    def __init__(self, draft: Draft, unwanted: dict[int, set[str]], earlier: int, own_names: bool):
+    def __init__(self, draft: Draft, unwanted: dict[int, set[str]], earlier: int, own_names: bool, placed: bool = True):
         self.draft = draft
+        self.placed = placed
         self.own_names = own_names
         self.unwanted = unwanted
         self.earlier = earlier
@@ -230,11 +238,15 @@ class Backward:
             return ()
         sub_block = forward.attrs.get("sub_block")
         inner = self._sub_block(forward, int(sub_block)) if isinstance(sub_block, BlockRef) else None
-        made = rule(with_defaults(forward), Wanted(self.unwanted.setdefault(block, set()), inner))
+        whole = with_defaults(forward)
+        made = rule(whole, Wanted(self.unwanted.setdefault(block, set()), inner))
         device, origin = forward.attrs.get("op_device"), _derived(forward.origin)
         kept: list[Op] = []
         for op in made:
-            attrs = op.attrs if device is None else FrozenMap({**op.attrs, "op_device": device})
+            attrs = op.attrs if device is None or not self.placed else FrozenMap({**op.attrs, "op_device": device})
+            if not self.placed:  # attributes that an op has lost are not its gradient's either
+                lost = whole.attrs.keys() - forward.attrs.keys()
+                attrs = FrozenMap({name: value for name, value in attrs.items() if name not in lost})
             kept.append(self._apart(forward, op._replace(attrs=attrs, origin=origin), block))
         return tuple(kept)
 

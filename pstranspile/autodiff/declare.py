@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from pstranspile.gradients.versions import FLOATS
 from pstranspile.ir.attributes import BlockRef
 from pstranspile.ir.model import Op, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
@@ -92,6 +93,7 @@ _ARRAYS = ("write_to_array", "lod_tensor_to_array")
 _SAME_KIND: Mapping[tuple[str, str], str] = {
     ("while_grad", "X@GRAD"): "X",
     ("conditional_block_grad", "Input@GRAD"): "Input",
+    ("tensor_array_to_tensor_grad", "X@GRAD"): "X",
     ("scale", "Out"): "X",
     ("assign", "Out"): "X",
 }
@@ -159,7 +161,7 @@ def _declare_outputs(draft: Draft, block: int, op: Op) -> list[str]:
         if not new and not over:
             return []
         try:
-            inferred = infer_types(op, draft.type_of)
+            inferred = infer_types(op, lambda name: _of_one_float(draft.type_of(name)))
         except ShapeError:
             inferred = dict[str, tuple[TensorType | None, ...]]()
         types = {
@@ -174,6 +176,11 @@ def _declare_outputs(draft: Draft, block: int, op: Op) -> list[str]:
     for name in over:
         _redeclare(draft, block, name, types.get(name))
     return new
+
+
+def _of_one_float(type_: TensorType | None) -> TensorType | None:
+    """A type as dims are inferred from it: a gradient that Fluid declares f32 fits a variable of other floats."""
+    return type_._replace(dtype=DType.FP32) if type_ is not None and type_.dtype in FLOATS else type_
 
 
 def _redeclare(draft: Draft, block: int, name: str, made: TensorType | None) -> None:

@@ -10,7 +10,9 @@ from pstranspile.autodiff.own_names import renamed
 from pstranspile.autodiff.paths import ops_from, ops_to
 from pstranspile.autodiff.second import require_second
 from pstranspile.ir.attributes import Longs
+from pstranspile.ir.model import TensorType
 from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import DType
 from pstranspile.layers.draft import Draft
 from pstranspile.ops.gradient import bare_op, differentiated, gradient_name
 
@@ -57,7 +59,11 @@ def _ones(draft: Draft, target: str) -> None:
     """The gradient of a target with respect to itself."""
     var = draft.blocks[0].vars[target]
     dims = f"{target}_shape"
-    draft.declare(var._replace(name=dims, tensor=None, persistable=False, parameter=None, need_check_feed=False), 0)
+    untyped = TensorType(DType.BOOL, ())  # BOOL is what Fluid leaves of an element type that is not given
+    draft.declare(
+        var._replace(name=dims, tensor=untyped, persistable=False, parameter=None, need_check_feed=False),
+        0,
+    )
     device = {"op_device": ""}
     attrs = {**device, "shape": Longs(var.shape), "value": 1.0, "dtype": var.dtype.value if var.dtype else 5}
     made = (

@@ -101,7 +101,7 @@ def minimize(
         names = {var.name for var in draft.blocks[0].vars.values() if var.parameter}
         findings = unreached(draft, loss.name, names)
         raise DiagnosticError(findings or [_nothing_to_train(loss.name)])
-    return apply_gradients(draft, pairs, optimizer, rate).pairs
+    return apply_gradients(draft, pairs, optimizer, rate, loss.dtype).pairs
 
 
 def _nothing_to_train(loss: str) -> Diagnostic:
@@ -120,10 +120,19 @@ class Applied(NamedTuple):
     """The learning rate."""
 
 
-def apply_gradients(draft: Draft, pairs: Iterable[ParamGrad], optimizer: Optimizer, rate: float | Value) -> Applied:
-    """Appends clipping, regularisation and updates for these gradients, parameters in order of their names."""
+def apply_gradients(
+    draft: Draft,
+    pairs: Iterable[ParamGrad],
+    optimizer: Optimizer,
+    rate: float | Value,
+    of_loss: DType | None = None,
+) -> Applied:
+    """Appends clipping, regularisation and updates for these gradients, parameters in order of their names.
+
+    A learning rate that is a number becomes a variable of the loss's element type (default: f32).
+    """
     ordered = sorted(pairs, key=lambda pair: pair.param)
-    updates = _Updates(draft, optimizer, rate)
+    updates = _Updates(draft, optimizer, rate, of_loss or DType.FP32)
     table = distributed_table(draft)
     tables = [pair for pair in ordered if pair.param == table]
     ordered = [pair for pair in ordered if pair.param != table]
@@ -150,8 +159,9 @@ def distributed_table(draft: Draft) -> str | None:
 class _Updates:
     """The update ops of one `minimize`, and their learning rate."""
 
-    def __init__(self, draft: Draft, optimizer: Optimizer, rate: float | Value):
+    def __init__(self, draft: Draft, optimizer: Optimizer, rate: float | Value, of_rate: DType):
         self.draft = draft
+        self.of_rate = of_rate
         self.optimizer = optimizer
         self.rate = rate
         self.states: dict[str, dict[str, str]] = {}
@@ -200,7 +210,7 @@ class _Updates:
         """The learning rate as a variable, created for a number."""
         if not isinstance(self.rate, Value):
             name = self.draft.names.mint("learning_rate")
-            self.rate = basic.global_var(self.draft, name, (1,), DType.FP32, self.rate)
+            self.rate = basic.global_var(self.draft, name, (1,), self.of_rate, self.rate)
         return self.rate
 
     def _op(self, update: Update, pair: ParamGrad, states: dict[str, str]) -> None:

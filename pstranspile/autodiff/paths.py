@@ -46,12 +46,14 @@ CONSTANTS = frozenset(
 """Ops whose results Fluid's layers mark as having no gradient."""
 
 
-def ops_to(ops: Sequence[Op], targets: Collection[str], stopped: AbstractSet[str]) -> list[Op]:
-    """The differentiable ops on paths to the targets, in order. Paths end at variables in `stopped`."""
+def ops_to(
+    ops: Sequence[Op], targets: Collection[str], stopped: AbstractSet[str], *, differentiable: bool = True
+) -> list[Op]:
+    """The (differentiable) ops on paths to the targets, in order. Paths end at variables in `stopped`."""
     needed = set(targets)
     path: list[Op] = []
     for op in reversed(ops):
-        if needed.isdisjoint(op.output_names) or gradient_rule(op.type) is None:
+        if needed.isdisjoint(op.output_names) or (differentiable and gradient_rule(op.type) is None):
             continue
         path.append(op)
         needed.update(name for name in op.input_names if name not in stopped)

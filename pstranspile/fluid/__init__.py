@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from pstranspile.fluid import threads as threads  # isort: split
+from pstranspile.fluid.running import threads as threads  # isort: split
 
 from pstranspile.fluid import backward as backward
 from pstranspile.fluid import clip as clip

@@ -52,7 +52,8 @@ def append_backward(
     asked = (
         sorted(wanted) if isinstance(parameter_list, set) and wanted else wanted
     )  # the same program in every process
-    pairs = autodiff.append_backward(program.live(), loss.name, asked, _no_grad_names(no_grad_set))
+    without = _no_grad_names(no_grad_set)
+    pairs = autodiff.append_backward(program.live(), loss.name, asked, without, placed=cut is None)
     if cut is not None:
         cut.insert()
     if asked is not wanted:
@@ -81,7 +82,8 @@ def _call_back(program: Any, before: list[int], callbacks: Any) -> None:
         program.current_block_idx = number
         for op in made:
             draft.ops.append(op)
-            context = {name: differentiated(name) for name in op.output_names if SUFFIX in name}
+            whole = {name: differentiated(name) for name in op.output_names if SUFFIX in name}
+            context = {name: var for name, var in whole.items() if name == gradient_name(var)}  # no terms of sums
             for callback in callbacks:
                 callback(block, context)
     program.current_block_idx = current

@@ -9,7 +9,7 @@ from pstranspile.autodiff import ParamGrad
 from pstranspile.autodiff import clips as core
 from pstranspile.fluid.graph.live import LiveDraft
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.ir.roles import OpRole
+from pstranspile.ops.gradient import bare_op
 
 Pairs: TypeAlias = "list[tuple[Any, Any]]"
 """Parameters with their gradients."""
@@ -117,8 +117,9 @@ class ErrorClipByValue(BaseErrorClipAttr):
         return f"ByValue, min={self.min:f}, max={self.max:f}"
 
     def _append_clip_op(self, block: Any, grad_name: str) -> None:
-        attrs = {"min": self.min, "max": self.max, "op_role": int(OpRole.BACKWARD)}
-        block.append_op("clip", {"X": [grad_name]}, {"Out": [grad_name]}, attrs)
+        held, limits = (grad_name,), {"min": self.min, "max": self.max}
+        made = bare_op("clip", {"X": held}, {"Out": held}, limits)  # without a role, as in Fluid
+        block.append_blank_op().become(made._replace(role=None, role_vars=None))
 
 
 def error_clip_callback(block: Any, context: dict[str, str]) -> None:

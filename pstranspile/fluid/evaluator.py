@@ -11,7 +11,6 @@ from pstranspile.fluid import layers, metrics, unique_name
 from pstranspile.fluid.framework import Program, program_guard
 from pstranspile.fluid.graph.block import Block
 from pstranspile.fluid.graph.variable import Variable
-from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.missing import names_of_fluid
 
@@ -107,7 +106,6 @@ class EditDistance(Evaluator):
         self.seq_num = self._create_state("seq_num", "int64", [1])
         self.instance_error = self._create_state("instance_error", "int64", [1])
         distances, seq_num = L.edit_distance(input=input, label=label, ignored_tokens=ignored_tokens)
-        distances.redeclare(dtype=dtype_of("float32"))  # which the op gives, though the layer declares int64 as Fluid
         zero = L.fill_constant(shape=[1], value=0.0, dtype="float32")
         right = L.reduce_sum(L.cast(x=L.equal(distances, zero), dtype="int64"))
         wrong = L.elementwise_sub(x=seq_num, y=right)

@@ -105,7 +105,7 @@ class NumpyArrayInitializer(Initializer):
     def core(self) -> core.Initializer:
         """The array, as the f32 or i32 elements that programs hold."""
         kind = "float32" if self.value.dtype.kind == "f" else "int32"
-        return core.Array(self.value.astype(kind))
+        return core.Array(self.value.astype(kind), must_fit=False)
 
 
 class BilinearInitializer(Initializer):

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from pstranspile import autodiff
 from pstranspile.autodiff.minimize import apply_gradients
 from pstranspile.fluid.backward import append_backward
-from pstranspile.fluid.clip import GradientClipBase
+from pstranspile.fluid.clip import GradientClipBase, error_clip_callback
 from pstranspile.fluid.clip import append_gradient_clip_ops as append_gradient_clip_ops
 from pstranspile.fluid.framework import default_main_program, default_startup_program, program_guard
 from pstranspile.fluid.graph.variable import Variable
@@ -45,6 +45,7 @@ class Optimizer:
         self._learning_rate, self._name, self._parameters = learning_rate, name or "", parameter_list
         self.settings = settings
         self._rates: dict[int, tuple[Any, str]] = {}
+        self._of_loss: Any = None
         self._accumulators: dict[str, dict[str, Variable]] = defaultdict(dict)
 
     def core(self, program: Any, rate: Any) -> autodiff.Optimizer:
@@ -79,9 +80,14 @@ class Optimizer:
         no_grad_set: Any = None,
         callbacks: Any = None,
     ) -> Pairs:
-        """Appends the gradients of `loss`; gives parameters and gradients in pairs."""
+        """Appends the gradients of `loss`; gives parameters and gradients in pairs.
+
+        `callbacks` are those of `append_backward`; None is the one that clips where variables have an `error_clip`.
+        """
+        self._of_loss = loss.var.dtype
+        calls = [error_clip_callback] if callbacks is None else callbacks
         with program_guard(loss.block.program, startup_program or default_startup_program()):
-            return append_backward(loss, parameter_list or self._parameters, no_grad_set, callbacks)
+            return append_backward(loss, parameter_list or self._parameters, no_grad_set, calls)
 
     def apply_gradients(self, params_grads: Pairs) -> list[Any]:
         """Appends clipping, weight decay and updates for these pairs; gives the ops that update, and what these need.
@@ -92,7 +98,7 @@ class Optimizer:
         live = program.live()
         pairs = [autodiff.ParamGrad(p.name, None if g is None else g.name) for p, g in params_grads]
         rate = self._rate_for(program)
-        made = apply_gradients(live, pairs, self.core(program, rate), rate)
+        made = apply_gradients(live, pairs, self.core(program, rate), rate, self._of_loss)
         if not isinstance(rate, Value):
             self._rates[id(program)] = program, made.rate.name
         block = program.global_block()

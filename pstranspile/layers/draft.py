@@ -14,7 +14,8 @@ from pstranspile.layers.attributes import attributes
 from pstranspile.layers.block_draft import BlockDraft, DraftState
 from pstranspile.layers.names import Names, Scopes, names_in_use
 from pstranspile.ops.build import make_op
-from pstranspile.ops.shapes import infer_types
+from pstranspile.ops.dtypes import DTYPE_FOLLOWS
+from pstranspile.ops.shapes import Types, infer_types
 
 Names_: TypeAlias = "Value | str | Sequence[Value | str]"
 """The variables of a slot: one or several, as values or by name."""
@@ -213,21 +214,25 @@ class Draft:
             (self.startup.front if front else self.startup.ops).append(made)
 
     def type_outputs(self, op: Op) -> None:
-        """Declares the inferred dims of an op's outputs, where none are declared.
+        """Declares the inferred dims of an op's outputs, whatever was declared. An array has the dims of its tensors.
 
-        An array has the dims of the tensor written last. So has an output that the op also reads.
+        The element type is inferred where none is declared, and where Fluid infers it.
         """
-        for slot, types in infer_types(op, self.type_of).items():
+        followed = "Out" if op.type in _REDECLARING else DTYPE_FOLLOWS.get(op.type, ("", ""))[1]
+        for slot, types in self.inferred(op).items():
             for name, inferred in zip(op.outputs.get(slot, ()), types, strict=False):
-                over = op.type in _REDECLARING or (op.type == "reshape2" and name in op.input_names)
-                at = self._home(name) if over else self.current
+                at = self._home(name)
                 declared = self.blocks[at].vars.get(name)
                 if inferred is None or declared is None or declared.kind not in _TYPED:
                     continue
-                if declared.tensor is None or over:
+                if declared.tensor is None or slot == followed:
                     self.declare(declared._replace(tensor=inferred), at)
-                elif not declared.tensor.shape:
+                elif inferred.shape:
                     self.declare(declared._replace(tensor=inferred._replace(dtype=declared.tensor.dtype)), at)
+
+    def inferred(self, op: Op) -> Types:
+        """The types of an op's outputs by its shape rule. Raises ShapeError when inputs don't fit."""
+        return infer_types(op, self.type_of)
 
     def _home(self, name: str) -> int:
         """The block that declares the variable a name means in the current block; the current block if none does."""

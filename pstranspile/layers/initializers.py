@@ -185,15 +185,17 @@ class MSRA:
 class Array:
     """The elements of a numpy array (f32 or i32; f32 also for half precision), stored in the program.
 
-    `key` names the f32 variable for half precision. `front` puts the op in front of the other ones.
+    `key` names the f32 variable for half precision. `front` puts the op in front of the other ones. An array that need
+    not fit gives the variable its own dims in the startup program.
     """
 
     values: NDArray[Any]
     key: str = "numpy_array_init"
     front: bool = True
+    must_fit: bool = True
 
     def emit(self, draft: Draft, var: Var) -> None:
-        """One `assign_value`. Raises ValueError for other element types and for other dims than the variable's."""
+        """One `assign_value`. Raises ValueError for other element types, or an array that must fit and does not."""
         kinds = {
             DType.FP32: ("fp32_values", float),
             DType.FP16: ("fp32_values", float),
@@ -202,7 +204,10 @@ class Array:
         if var.dtype not in kinds:
             raise ValueError(f"%{var.name}: an array initialises f32, f16 and i32 variables only")
         if self.values.shape != var.shape:
-            raise ValueError(f"%{var.name} has the dims {list(var.shape)}, the array {list(self.values.shape)}")
+            if self.must_fit or not self.values.shape:
+                raise ValueError(f"%{var.name} has the dims {list(var.shape)}, the array {list(self.values.shape)}")
+            var = var._replace(tensor=TensorType(var.dtype, self.values.shape))
+            draft.startup.vars[var.name] = var
         slot, convert = kinds[var.dtype]
         flat: list[Any] = self.values.ravel().tolist()
         elements = [convert(value) for value in flat]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, element_type
 from pstranspile.layers.basic import activation, layer, layer_outputs, unary_layer
 from pstranspile.layers.draft import Draft, Value
@@ -209,11 +208,7 @@ def layer_norm(
         inputs["Scale"] = create_parameter(draft, minted, param_attr, shape, x.dtype, default=Constant(1.0))
     if shift:
         inputs["Bias"] = create_parameter(draft, minted, bias_attr, shape, x.dtype, is_bias=True)
-    # One statistic for each row; Fluid multiplies the dims even where one is unknown: -8 is 8 for each of a batch.
-    rows = (math.prod(x.shape[:begin_norm_axis]),)
-    mean, variance = (
-        draft.declare(Var(draft.names.mint(f"{minted}.tmp"), tensor=TensorType(x.dtype, rows))).stopped() for _ in "ab"
-    )
+    mean, variance = (draft.temporary(minted, x.dtype, stop_gradient=True) for _ in range(2))
     out = draft.temporary(minted, x.dtype)
     attrs = {"epsilon": epsilon, "begin_norm_axis": begin_norm_axis}
     draft.op("layer_norm", inputs, {"Y": out, "Mean": mean, "Variance": variance}, attrs)

@@ -55,9 +55,7 @@ def instance_norm(
     shape = (x.shape[1],)
     scale = create_parameter(draft, minted, param_attr, shape, x.dtype, default=Constant(1.0))
     shift = create_parameter(draft, minted, bias_attr, shape, x.dtype, is_bias=True)
-    # One statistic for each channel of each image; Fluid multiplies the dims even where one is unknown
-    statistics = (draft.temporary(minted, x.dtype, stop_gradient=True) for _ in range(2))
-    mean, variance = (value.declared([x.shape[0] * x.shape[1]]) for value in statistics)
+    mean, variance = (draft.temporary(minted, x.dtype, stop_gradient=True) for _ in range(2))
     out = draft.temporary(minted, x.dtype)
     outputs = {"Y": out, "SavedMean": mean, "SavedVariance": variance}
     draft.op("instance_norm", {"X": x, "Scale": scale, "Bias": shift}, outputs, {"epsilon": epsilon})

@@ -39,14 +39,16 @@ _RESOLVED: dict[str, ShapeRule | None] = {}
 class ShapeError(ValueError):
     """Raised by a shape rule when the inputs don't fit together. `slot` is the slot to point at.
 
-    `gives` are the output types if Fluid computes them nevertheless, None if it can't.
+    `gives` are the output types if Fluid computes them nevertheless, None if it can't. `declares` are those that Fluid
+    declares of an op that it refuses only to run; None if these are `gives`, or if it refuses to make the op.
     """
 
-    def __init__(self, message: str, slot: str = "", gives: Types | None = None):
+    def __init__(self, message: str, slot: str = "", gives: Types | None = None, *, declares: Types | None = None):
         super().__init__(message)
         self.message = message
         self.slot = slot
         self.gives = gives
+        self.declares = gives if declares is None else declares
 
 
 class Unknown(Exception):
@@ -147,9 +149,11 @@ def size(dims: tuple[int, ...]) -> int:
     return total
 
 
-def disagree(slot: str, a: TensorType, other: str, b: TensorType, gives: Types | None = None) -> NoReturn:
-    """Raises the ShapeError that names the types of two slots; `gives` as in ShapeError."""
-    raise ShapeError(f"{slot} is {describe(a)}, {other} is {describe(b)}", slot, gives)
+def disagree(
+    slot: str, a: TensorType, other: str, b: TensorType, gives: Types | None = None, *, declares: Types | None = None
+) -> NoReturn:
+    """Raises the ShapeError that names the types of two slots; `gives` and `declares` as there."""
+    raise ShapeError(f"{slot} is {describe(a)}, {other} is {describe(b)}", slot, gives, declares=declares)
 
 
 def require_alike(types: Types, slot: str, other: str) -> None:
@@ -292,11 +296,11 @@ def _agree(expected: TensorType, declared: TensorType) -> bool:
     return not expected.shape or not declared.shape or fits(expected.shape, declared.shape)
 
 
-def ragged(types: Types, slot: str) -> TensorType:
-    """The type of an input that must be ragged. Raises ShapeError if it is declared without LoD."""
+def ragged(types: Types, slot: str, declares: Types | None = None) -> TensorType:
+    """The type of an input that must be ragged. Raises ShapeError, with `declares`, if that is without LoD."""
     x = one(types, slot)
     if x.lod_level < 1:
-        raise ShapeError(f"{slot} is {describe(x)} without LoD, a ragged sequence is needed", slot)
+        raise ShapeError(f"{slot} is {describe(x)} without LoD, a ragged sequence is needed", slot, declares=declares)
     return x
 
 

@@ -18,7 +18,7 @@ from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.roles import OpRole
 from pstranspile.layers.draft import Draft, Names_, Value
 from pstranspile.layers.names import Scopes
-from pstranspile.ops.shapes import ShapeError
+from pstranspile.ops.shapes import ShapeError, Types
 
 _HERE = str(Path(pstranspile.__file__).parent) + os.sep
 
@@ -116,6 +116,18 @@ class LiveDraft(Draft):
             super().type_outputs(op)
         except ShapeError as problem:
             raise DoesNotFit(op, problem) from None
+
+    def inferred(self, op: Op) -> Types:
+        """As in any draft; where Fluid makes an op of what does not fit, and refuses only to run it, what it declares.
+
+        Raises ShapeError where Fluid does not make the op.
+        """
+        try:
+            return super().inferred(op)
+        except ShapeError as problem:
+            if problem.declares is None:
+                raise
+            return problem.declares
 
     @property
     def gradient_calls(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

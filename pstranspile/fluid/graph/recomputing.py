@@ -3,11 +3,14 @@
 Checkpoints cut the ops that lead to a loss into segments. What is written and read within a segment only is let go
 after it; before the gradients of the segment its ops run once more and write copies (`x.subprog_0`, the last segment
 first), which the gradient ops read. Copies of dropout draw what the first ones drew, by a seed that both read.
+
+Two blocks that nothing refers to stay in the program, as in Fluid: the first holds the gradient ops outside of segments
+and the ops of segments as they were, the second the copies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pstranspile.autodiff.backward import flush, unwanted_gradients
@@ -20,6 +23,7 @@ from pstranspile.ir.model import Op, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType
 from pstranspile.layers.draft import Draft
+from pstranspile.ops.dtypes import DTYPE_FOLLOWS
 from pstranspile.ops.gradient import SUFFIX, differentiated
 
 
@@ -42,7 +46,7 @@ class Recomputing:
         unwanted = unwanted_gradients(draft, floats=False)[draft.current]
         stopped = {differentiated(name) for name in unwanted}.union(no_grad)
         _give_seeds(draft, ops_to(draft.block.ops, {loss}, stopped))
-        self.path = ops_to(draft.block.ops, {loss}, stopped)
+        self.path = ops_to(draft.block.ops, {loss}, stopped, differentiable=False)
         for op in self.path:
             if isinstance(op.attrs.get("sub_block"), BlockRef):
                 raise refused(f"recomputing {op.type}", "take checkpoints only of nets without loops and branches")
@@ -89,26 +93,44 @@ class Recomputing:
 
     def insert(self) -> None:
         """Puts the copies between the gradient ops, which stand behind the forward ones."""
-        ops = self.draft.block.ops
+        ops, draft = self.draft.block.ops, self.draft
+        drafted = draft.blocks[draft.new_block()]
+        with draft.inside(len(draft.blocks) - 1):
+            copied = draft.blocks[draft.new_block()]
         backward, copies = ops[self._forward :], dict[str, str]()
+        done = 1  # the gradient of the loss itself
         for number, segment in enumerate(reversed(self.segments)):
             own = self.path[segment.start : segment.end]
             names = (name for op in own for name in (*op.input_names, *op.output_names) if name not in self.kept)
             copies |= {name: f"{name}.subprog_{number}" for name in names if name not in copies}
             again = [self._copy(op, copies) for op in own if not self.kept.issuperset(op.output_names)]
             at = self._first_gradient(backward, segment.end)
+            drafted.ops += map(_without_pairs, backward[done:at])
+            drafted.ops += [op._replace(role=OpRole.BACKWARD) for op in own]
+            copied.ops += again
             backward[at:at] = again
+            done = self._first_gradient(backward, segment.start)
+        if not self.segments:
+            drafted.ops += map(_without_pairs, backward[done:])
         ops[self._forward :] = [
             op if op.type == "fill_zeros_like" else op._replace(inputs=renamed(op.inputs, copies)) for op in backward
         ]
 
     def _copy(self, op: Op, copies: dict[str, str]) -> Op:
-        for name in op.output_names:
-            var = self.draft.find(name)
-            if name in copies and var is not None:
-                self.draft.declare(var._replace(name=copies[name]))
         inputs, outputs = renamed(op.inputs, copies), renamed(op.outputs, copies)
+        for slot, names in op.outputs.items():
+            for name in names:
+                var = self.draft.find(name)
+                if name in copies and var is not None and var.tensor is not None:
+                    made = var.tensor._replace(dtype=self._dtype(op, slot, inputs))
+                    self.draft.declare(var._replace(name=copies[name], tensor=made))
         return op._replace(inputs=inputs, outputs=outputs, role=OpRole.BACKWARD)
+
+    def _dtype(self, op: Op, slot: str, inputs: Mapping[str, tuple[str, ...]]) -> DType:
+        """The element type that Fluid declares of a copy: BOOL, which is none, unless the op infers it."""
+        source, result = DTYPE_FOLLOWS.get(op.type, ("", ""))
+        type_ = self.draft.type_of(inputs[source][0]) if slot == result else None
+        return DType.BOOL if type_ is None else type_.dtype
 
     def _first_gradient(self, backward: Sequence[Op], end: int) -> int:
         """Where the gradients of the ops before op `end` of the path begin."""
@@ -120,6 +142,11 @@ class Recomputing:
                     at -= 1
                 return at
         return len(backward)
+
+
+def _without_pairs(op: Op) -> Op:
+    """A gradient op before it is known of which parameter."""
+    return op._replace(role_vars=() if "op_device" in op.attrs else None)
 
 
 def _give_seeds(draft: Draft, path: Iterable[Op]) -> None:

@@ -33,11 +33,6 @@ class Decoder:
         """What is given of the outputs over all steps and the last states; need not be defined."""
         raise NotImplementedError(f"{type(self).__name__} doesn't define finalize")
 
-    @property
-    def tracks_own_finished(self) -> bool:
-        """Whether rows that are finished may go on, as beams that change places."""
-        return False
-
 
 class BeamOutputs(NamedTuple):
     """What a step of a beam search chose, each [batch, beams]."""
@@ -162,11 +157,6 @@ class BeamSearchDecoder(Decoder):
         """The sentences, read from their ends back to the first step, and the last states."""
         return nn.gather_tree(outputs.predicted_ids, outputs.parent_ids), final_states
 
-    @property
-    def tracks_own_finished(self) -> bool:
-        """Beams change places, so that a finished one says so itself."""
-        return True
-
 
 def _repeated(x: Any, beam_size: int) -> Any:
     """[batch, ...] as [batch, beams, ...]."""
@@ -241,8 +231,7 @@ def dynamic_decode(
     with loop.block():
         given, before = inputs.now(), states.now()
         outputs, after, next_inputs, done = decoder.step(time, given, before, **kwargs)
-        if not decoder.tracks_own_finished:
-            done = nn.logical_or(done, finished)
+        done = nn.logical_or(done, finished)
         longer = nn.elementwise_add(lengths, tensor.cast(nn.logical_not(finished), lengths.dtype))
         if impute_finished:
             after = pairwise(lambda old, new: _unless_finished(old, new, finished), before, after)

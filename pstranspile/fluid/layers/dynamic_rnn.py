@@ -148,6 +148,7 @@ class DynamicRNN:
         check_kind("DynamicRNN.memory", "shape", shape, ("list", "tuple", "NoneType"))
         step = self._known(self._step)
         with self._draft.inside(self._outside):
+            self._first_index()
             start = self._filled(shape, value, dtype_of(dtype)) if init is None else to_core(init)
             if init is not None and need_reorder:
                 table = self._known(self._table)

@@ -88,6 +88,8 @@ def beam_search(
     attrs = {"level": level, "beam_size": beam_size, "end_id": end_id, "is_accumulated": is_accumulated}
     with named(name):
         best, chosen, parents = wrap(basic.layer_outputs("beam_search", inputs, outputs, attrs))
+    for made in (best, chosen):
+        made.redeclare(lod_level=0)  # as in Fluid; the op gives two levels
     return (chosen, best, parents) if return_parent_idx else (chosen, best)
 
 

@@ -86,10 +86,13 @@ def _anchors(types: Types) -> TensorType:
 @shape_rule("rpn_target_assign", "retinanet_target_assign")
 def _target_assign(op: Op, types: Types) -> Types:
     anchors = _anchors(types)
-    boxes, labels = (TensorType(anchors.dtype, (-1, 4)),), (TensorType(DType.INT32, (-1, 1)),)
+    rows = -1
+    if op.type == "retinanet_target_assign":
+        rows = one(types, "GtLabels").shape[0]  # of which there are others than Fluid declares
+    boxes, labels = (TensorType(anchors.dtype, (rows, 4)),), (TensorType(DType.INT32, (rows, 1)),)
     result: dict[str, tuple[TensorType | None, ...]] = {
-        "LocationIndex": _index(),
-        "ScoreIndex": _index(),
+        "LocationIndex": _index(rows),
+        "ScoreIndex": _index(rows),
         "TargetBBox": boxes,
         "TargetLabel": labels,
         "BBoxInsideWeight": boxes,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.gradient import from_declaration, gradient
@@ -65,7 +67,7 @@ def _layer_norm(op: Op, types: Types) -> Types:
         tensor = given(types, slot)
         if tensor is not None and not fits(tensor.shape, (columns,)):
             disagree(slot, tensor, "X", x)
-    statistic = (TensorType(x.dtype, (size(x.shape[:axis]),)),)
+    statistic = (TensorType(x.dtype, (prod(x.shape[:axis]),)),)  # below 0 for unknown ones, as in Fluid
     return {"Y": (x,), "Mean": statistic, "Variance": statistic}
 
 

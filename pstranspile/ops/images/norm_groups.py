@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import int_attr, text
 from pstranspile.ops.schema import INT, declare, declare_gradient
@@ -15,7 +17,6 @@ from pstranspile.ops.shapes import (
     one,
     outputs_like,
     shape_rule,
-    size,
 )
 
 declare(
@@ -88,7 +89,7 @@ def _instance_norm(_op: Op, types: Types) -> Types:
     if len(x.shape) < 2:
         raise ShapeError(f"X is {describe(x)}, it must have images and channels", "X")
     require_vectors(types, ("Scale", "Bias"), x.shape[1], x)
-    statistic = (TensorType(x.dtype, (size(x.shape[:2]),)),)
+    statistic = (TensorType(x.dtype, (prod(x.shape[:2]),)),)  # below 0 for unknown ones, as in Fluid
     return {"Y": (x,), "SavedMean": statistic, "SavedVariance": statistic}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
+from pstranspile.ir.types import DType
 from pstranspile.ops.gradient import Wanted, gradient, output_gradients, scaled
 from pstranspile.ops.schema import declare, declare_gradient
 from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, one, outputs_like, shape_rule
@@ -36,16 +37,20 @@ _declare(
 _declare("elementwise_floordiv", "Out = X / Y, truncated toward zero", reads="")
 
 
-def broadcast(op: Op, types: Types) -> TensorType:
+def broadcast(op: Op, types: Types, made: DType | None = None) -> TensorType:
     """The type of X op Y: the dims of Y are aligned with those of X from `axis` on, and dims of size 1 are broadcast.
+
+    Its elements are of the type `made` (default: that of X).
 
     Raises ShapeError when dims or dtypes differ, Unknown when one is not known.
     """
     x, y = one(types, "X"), one(types, "Y")
     if x.dtype is not y.dtype:
-        disagree("Y", y, "X", x)
+        alike = {**types, "Y": (y._replace(dtype=x.dtype),)}
+        disagree("Y", y, "X", x, declares={"Out": (broadcast(op, alike, made),)})
+    dtype = made or x.dtype
     if x.shape == y.shape:
-        return x
+        return x._replace(dtype=dtype)
     wide, narrow = (x, y) if len(x.shape) >= len(y.shape) else (y, x)
     axis = op.attrs.get("axis", -1)
     start = axis if isinstance(axis, int) and axis >= 0 else len(wide.shape) - len(narrow.shape)
@@ -56,7 +61,7 @@ def broadcast(op: Op, types: Types) -> TensorType:
         if dim > 1 and dims[at] > 1 and dim != dims[at]:
             raise ShapeError(f"Y is {describe(y)}, which does not fit X, {describe(x)}, from dim {start} on", "Y")
         dims[at] = dims[at] if dim == 1 else dim if dims[at] == 1 else max(dim, dims[at])
-    return TensorType(x.dtype, tuple(dims), x.lod_level)
+    return TensorType(dtype, tuple(dims), x.lod_level)
 
 
 declare("minus", "X Y -> Out", row_wise=True, doc="Out = X - Y")

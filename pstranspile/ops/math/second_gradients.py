@@ -12,7 +12,7 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op
 from pstranspile.ops.gradient import GradientRule, Wanted, gradient, like_forward, output_gradients
 from pstranspile.ops.schema import declare, registered
-from pstranspile.ops.shapes import outputs_like, shape_rule
+from pstranspile.ops.shapes import ShapeRule, Types, outputs_like, shape_rule
 
 for _family in ("math.activation", "math.elementwise", "math.products", "math.unary", "images.conv", "tensors.shape"):
     import_module(f"pstranspile.ops.{_family}")  # which declare what is differentiated again
@@ -95,7 +95,7 @@ def _repeated(op_type: str, slot: str) -> GradientRule:
 
     def rule(op: Op, wanted: Wanted) -> tuple[Op, ...]:
         inputs = {slot: output_gradients(op, f"{slot}@GRAD")}
-        rest = {name: names for name, names in op.inputs.items() if name not in (slot, "Out@GRAD") and names}
+        rest = {name: names for name, names in op.inputs.items() if name not in (slot, "Out@GRAD")}
         made = like_forward(op, op_type, {**inputs, **rest}, {"Out": wanted.kept(op, "Out@GRAD")})
         known = registered()[op_type].attrs
         return (made._replace(attrs=FrozenMap({name: held for name, held in made.attrs.items() if name in known})),)
@@ -113,5 +113,20 @@ shape_rule("sqrt_grad_grad")(outputs_like(DOut="Out", DDOut="Out"))
 shape_rule("elementwise_add_grad_grad", "elementwise_sub_grad_grad", "reshape2_grad_grad")(outputs_like(DDOut="DOut"))
 shape_rule("elementwise_mul_grad_grad")(outputs_like(**{"DDOut": "DOut", "X@GRAD": "X", "Y@GRAD": "Y"}))
 shape_rule("elementwise_div_grad_grad")(outputs_like(**{"DDOut": "Out", "DOut": "Out", "Y@GRAD": "Y"}))
-shape_rule("mul_grad_grad")(outputs_like(DDOut="DOut", DX="X", DY="Y"))
-shape_rule("conv2d_grad_grad", "conv3d_grad_grad")(outputs_like(DDOutput="DOutput", DInput="Input", DFilter="Filter"))
+
+
+def _of_factors(out: str, x: str, y: str) -> ShapeRule:
+    """The rule of a product's second gradient: Fluid leaves out the dims of what adds up from nothing."""
+
+    def rule(_op: Op, types: Types) -> Types:
+        made = {f"DD{out}": types.get(f"D{out}", ())}
+        for factor, other in ((x, y), (y, x)):
+            if any(types.get(f"DD{other}", ())):
+                made[f"D{factor}"] = types.get(factor, ())
+        return made
+
+    return rule
+
+
+shape_rule("mul_grad_grad")(_of_factors("Out", "X", "Y"))
+shape_rule("conv2d_grad_grad", "conv3d_grad_grad")(_of_factors("Output", "Input", "Filter"))

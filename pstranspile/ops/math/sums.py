@@ -33,8 +33,9 @@ def _sum(_op: Op, types: Types) -> Types:
     terms = several(types, "X")
     first = terms[0]
     for term in terms:
-        if term.dtype is not first.dtype or not fits(term.shape, first.shape):
-            disagree("X", term, "the first term", first)
+        alike = fits(term.shape, first.shape)
+        if term.dtype is not first.dtype or not alike:
+            disagree("X", term, "the first term", first, declares={"Out": (first,)} if alike else None)
     return {"Out": (first,)}
 
 

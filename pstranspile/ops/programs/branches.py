@@ -5,6 +5,7 @@ from __future__ import annotations
 from pstranspile.ir.model import Op
 from pstranspile.ops.gradient import Wanted, gradient, like_forward, output_gradients
 from pstranspile.ops.schema import declare
+from pstranspile.ops.shapes import Types, one, outputs_like, shape_rule
 
 declare(
     "split_lod_tensor",
@@ -26,6 +27,15 @@ declare(
     may_lack="InTrue InFalse",
     doc="as merge_lod_tensor, where nothing is trained",
 )
+
+
+@shape_rule("split_lod_tensor")
+def _split_lod_tensor(_op: Op, types: Types) -> Types:
+    part = one(types, "X")._replace(lod_level=0)  # Fluid declares all rows for each of the parts
+    return {"OutTrue": (part,), "OutFalse": (part,)}
+
+
+shape_rule("merge_lod_tensor", "merge_lod_tensor_infer")(outputs_like(Out="InTrue"))
 
 
 @gradient("split_lod_tensor")

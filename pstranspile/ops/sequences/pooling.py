@@ -33,7 +33,7 @@ def _sequence_pool(_op: Op, types: Types) -> Types:
 
 @shape_rule("sequence_softmax")
 def _sequence_softmax(_op: Op, types: Types) -> Types:
-    return {"Out": (ragged(types, "X"),)}
+    return {"Out": (ragged(types, "X", {"Out": types.get("X", ())}),)}
 
 
 def _takes_maximum(op: Op) -> bool:

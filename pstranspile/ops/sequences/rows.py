@@ -61,8 +61,9 @@ declare_gradient("lod_reset", "X Out@GRAD -> X@GRAD")
 @shape_rule("sequence_expand")
 def _sequence_expand(_op: Op, types: Types) -> Types:
     x = one(types, "X")
-    ragged(types, "Y")
-    return {"Out": (TensorType(x.dtype, (-1, *x.shape[1:]), x.lod_level),)}
+    made: Types = {"Out": (TensorType(x.dtype, (-1, *x.shape[1:]), x.lod_level),)}
+    ragged(types, "Y", made)
+    return made
 
 
 @shape_rule("sequence_concat")
@@ -78,11 +79,13 @@ def _sequence_concat(_op: Op, types: Types) -> Types:
 
 @shape_rule("sequence_conv")
 def _sequence_conv(op: Op, types: Types) -> Types:
-    x, kernel = ragged(types, "X"), one(types, "Filter")
+    x, kernel = one(types, "X"), one(types, "Filter")
     rows = size(x.shape[1:]) * int_attr(op, "contextLength")
     if len(kernel.shape) != 2 or (rows >= 0 and kernel.shape[0] not in (rows, -1)):
         raise ShapeError(f"Filter is {describe(kernel)}, it needs {rows} rows for X, {describe(x)}", "Filter")
-    return {"Out": (TensorType(x.dtype, (x.shape[0], kernel.shape[1]), x.lod_level),)}
+    made: Types = {"Out": (TensorType(x.dtype, (x.shape[0], kernel.shape[1]), x.lod_level),)}
+    ragged(types, "X", made)
+    return made
 
 
 @shape_rule("lod_reset")

@@ -95,7 +95,7 @@ declare_gradient("filter_by_instag", "Ins LossWeight IndexMap Out@GRAD -> Ins@GR
 def _filter_by_instag(_op: Op, types: Types) -> Types:
     x = one(types, "Ins")
     return {
-        "Out": (TensorType(x.dtype, (-1, *x.shape[1:])),),
+        "Out": (TensorType(x.dtype, (-1, *x.shape[1:2])),),
         "LossWeight": (None,),  # f32[-1, 1]; Fluid's layer declares f64
         "IndexMap": (TensorType(DType.INT64, (-1, -1)),),  # Fluid declares one column too few
     }

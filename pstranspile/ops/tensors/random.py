@@ -150,4 +150,6 @@ def _random_crop(op: Op, types: Types) -> Types:
 @shape_rule("shuffle_batch")
 def _shuffle_batch(_op: Op, types: Types) -> Types:
     x = one(types, "X")
-    return {"Out": (x,), "ShuffleIdx": (TensorType(DType.INT64, (-1,)),), "SeedOut": types.get("Seed", ())}
+    seed = types.get("Seed", ())
+    made = tuple(type_ and type_._replace(shape=type_.shape or (0,)) for type_ in seed)  # Fluid's dims of an unknown
+    return {"Out": (x,), "ShuffleIdx": (TensorType(DType.INT64, (-1,)),), "SeedOut": made}

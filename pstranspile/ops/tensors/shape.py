@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
@@ -105,13 +106,16 @@ def _squeeze(op: Op, types: Types) -> Types:
     x = one(types, "X")
     axes = ints_attr(op, "axes")
     rank = len(x.shape)
-    for axis in axes:
-        if not -rank <= axis < rank or x.shape[axis] not in (1, -1):
-            raise ShapeError(f"axes has {axis}, which is not a dim of size 1 of X, {describe(x)}", "X")
-    if not axes and -1 in x.shape:
+    if not axes and min(x.shape) < 0:
         return {"XShape": _without_data(x)}  # an unknown dim may be of size 1
     gone = {axis % rank for axis in axes} or {at for at, dim in enumerate(x.shape) if dim == 1}
-    return _reshaped(x, tuple(dim for at, dim in enumerate(x.shape) if at not in gone))
+    made = _reshaped(x, tuple(dim for at, dim in enumerate(x.shape) if at not in gone))
+    for axis in axes:
+        inside = -rank <= axis < rank
+        if not inside or (x.shape[axis] != 1 and x.shape[axis] >= 0):
+            message = f"axes has {axis}, which is not a dim of size 1 of X, {describe(x)}"
+            raise ShapeError(message, "X", declares=made if inside else None)
+    return made
 
 
 @shape_rule("unsqueeze", "unsqueeze2")
@@ -132,7 +136,7 @@ def _unsqueeze(op: Op, types: Types) -> Types:
 def _flatten(op: Op, types: Types) -> Types:
     x = one(types, "X")
     axis = int_attr(op, "axis")
-    return _reshaped(x, (size(x.shape[:axis]), size(x.shape[axis:])))
+    return _reshaped(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))  # below 0 for unknown ones, as in Fluid
 
 
 @shape_rule("reshape2_grad", "transpose2_grad", "squeeze2_grad", "unsqueeze2_grad", "flatten2_grad")
