@@ -118,7 +118,7 @@ class LoDTensor:
     def has_valid_recursive_sequence_lengths(self) -> bool:
         """Whether the levels fit each other and the rows."""
         lengths = self.recursive_sequence_lengths()
-        counts = [len(level) for level in lengths[1:]] + [len(self.data)]
+        counts = [len(level) for level in lengths[1:]] + [self._get_dims()[0]][: len(lengths)]
         return all(sum(level) == count for level, count in zip(lengths, counts, strict=True))
 
     def shape(self) -> list[int]:
@@ -145,7 +145,12 @@ class LoDTensor:
     _get_double_element, _set_double_element = _get_float_element, _set_float_element
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        if not self._is_initialized():
+            return np.zeros(0, dtype)
         return np.asarray(self.data, dtype) if copy is False else np.array(self.data, dtype)
+
+    def __bool__(self) -> bool:
+        return True  # also without elements: scripts ask so whether a variable has a tensor
 
     def __len__(self) -> int:
         return len(self.data)

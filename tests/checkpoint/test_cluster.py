@@ -290,6 +290,17 @@ def test_recv_save_refuses(changed: dict, code: str, reason: str, tmp_path: Path
     assert (tmp_path / "w").read_text() == "mine"
 
 
+def test_recv_save_takes_a_rate_that_was_set_as_a_number(tmp_path: Path):
+    """Its array has no dims then; the file has those of the variable, as the trainers' programs say."""
+    cluster = begun(job(1, 1, "sgd"), feeds(0, STEPS), folder=str(tmp_path))
+    cluster.run_to(1)
+    cluster.servers[0].scope["learning_rate_0"] = np.array(0.25, "float32")
+    rate = {"shape": Longs((1,)), "slice_shapes": Strings(["1"]), "remote_varnames": Strings(["learning_rate_0"])}
+    op = make_op("recv_save", {}, {}, {**RECV_SAVE, **rate})
+    cluster.run_once(0, Program((Block(ops=(op,)),)))
+    assert read_tensor(tmp_path / "w").tolist() == [0.25]
+
+
 @pytest.mark.parametrize("servers", [1, 2, 3])
 def test_a_distributed_table(servers: int, tmp_path: Path):
     """Rows by id modulo the number of servers; each server saves its own part when a trainer tells it to."""

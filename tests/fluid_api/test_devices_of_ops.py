@@ -1,4 +1,4 @@
-"""Ops carry the device that a script asks for; all run on the CPU."""
+"""Ops carry the device that a script asks for, and programs run as if on several; all run on the CPU."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import pstranspile.fluid as fluid
+from pstranspile.run import api
 from tests.fluid_api.running import fresh
 
 
@@ -53,3 +54,23 @@ def test_what_is_fed_is_marked_as_in_a_program_with_the_same_variables_only() ->
         assert copy.global_block().var("x").is_data
         with pytest.raises(ValueError, match="no variable x"):
             copy._copy_data_info_from(fluid.Program())
+
+
+def test_the_part_of_each_device_is_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept from run to run is that of the whole program before each step, also where a device has its own."""
+    interpreted: list[object] = []
+    interpret = api.interpret
+    monkeypatch.setattr(api, "interpret", lambda *given: interpreted.append(given) or interpret(*given))
+    with fresh():
+        x = fluid.data("x", [None, 2])
+        count = fluid.layers.create_global_var([1], 0.0, "float32", persistable=True)
+        fluid.layers.increment(count)
+        total = fluid.layers.reduce_sum(fluid.layers.elementwise_mul(x, count))
+        program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(places=fluid.cpu_places(2))
+        exe = fluid.Executor(fluid.CPUPlace())
+        exe.run(fluid.default_startup_program())
+        interpreted.clear()
+        rows = np.array([[1, 2], [3, 4]], "float32")
+        got = [exe.run(program, {"x": rows}, [total])[0].tolist() for _ in range(4)]
+        assert got == [[3, 7], [6, 14], [9, 21], [12, 28]]
+        assert len(interpreted) == 3

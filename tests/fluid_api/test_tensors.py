@@ -32,6 +32,17 @@ def test_elements_are_made_with_the_dims_that_were_set(which: str):
 
 
 @pytest.mark.parametrize("which", ["alone", "in a scope"])
+def test_a_tensor_without_elements_is_there(which: str):
+    """Scripts ask `if tensor:` whether a variable has one, and take its array, as in Fluid."""
+    tensor = made(which)
+    assert bool(tensor)
+    assert tensor.has_valid_recursive_sequence_lengths()
+    assert (np.array(tensor).shape, np.array(tensor).dtype) == ((0,), "float64")
+    tensor.set(np.zeros((0, 3), "float32"), fluid.CPUPlace())
+    assert bool(tensor)
+
+
+@pytest.mark.parametrize("which", ["alone", "in a scope"])
 def test_a_tensor_that_is_cleared_keeps_its_dims(which: str):
     tensor = made(which)
     tensor.set(np.ones((2, 3), "float64"), fluid.CPUPlace())

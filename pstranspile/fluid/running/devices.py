@@ -76,35 +76,53 @@ def require_for_all(fed: Fed, devices: int, variables: Mapping[str, Var]) -> Non
             raise DiagnosticError([error("run-feed-mismatch", message)])
 
 
+class _Forward:
+    """The forward part of a program, and the scopes of the devices that it ran on."""
+
+    def __init__(self, program: Program):
+        self.whole = program  # keeps the program alive, so that its id stays its own
+        self.program = without_roles(program, TRAINING)
+        self.written = frozenset(written_names(self.program))
+        self.kept = [name for name in self.written if (var := program.find_var(name)) is not None and var.persistable]
+        self._scopes: list[Scope] = []
+
+    def scope_of(self, device: int, scope: Scope) -> Scope:
+        """The scope of a device below that of the run, the same in every run, so that the program is prepared once."""
+        if self._scopes and self._scopes[0].parent is not scope:
+            self._scopes = []
+        while device >= len(self._scopes):
+            self._scopes.append(scope.child())
+        return self._scopes[device]
+
+
 class Devices:
     """The devices of an executor, which remembers the forward parts of its programs."""
 
     def __init__(self) -> None:
-        self._forward: dict[int, tuple[Program, Program, frozenset[str]]] = {}
+        self._forward: dict[int, _Forward] = {}
 
-    def _forward_of(self, program: Program) -> tuple[Program, Program, frozenset[str]]:
+    def _forward_of(self, program: Program) -> _Forward:
         known = self._forward.get(id(program))
         if known is None:
             if len(self._forward) >= _MOST_PROGRAMS:
                 del self._forward[next(iter(self._forward))]
-            forward = without_roles(program, TRAINING)
-            known = self._forward[id(program)] = program, forward, frozenset(written_names(forward))
+            known = self._forward[id(program)] = _Forward(program)
         return known
 
     def values(
         self, program: Program, names: Collection[str], fed: Sequence[Mapping[str, Any]], scope: Scope, slices: Slices
     ) -> dict[str, list[Any]]:
         """What each device makes of its share, of those fetched variables that forward ops write."""
-        _, forward, written = self._forward_of(program)
-        kept = [name for name in written if (var := program.find_var(name)) is not None and var.persistable]
-        own = [name for name in names if name in written and name not in kept]
+        forward = self._forward_of(program)
+        own = [name for name in names if name in forward.written and name not in forward.kept]
         result: dict[str, list[Any]] = {name: [] for name in own}
-        for share in fed if own else ():
-            there = scope.child()
-            for name in kept:
+        for device, share in enumerate(fed if own else ()):
+            there = forward.scope_of(device, scope)
+            for name in forward.kept:
+                there.values_here.pop(name, None)
                 if (value := scope.get(name)) is not None:
                     there[name] = value
-            for name, value in run(forward, share, own, there, slices=slices).items():
+            for name, value in run(forward.program, share, own, there, slices=slices).items():
                 result[name].append(value)
         return result
 

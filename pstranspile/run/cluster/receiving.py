@@ -43,8 +43,9 @@ def write_whole(
         raise DiagnosticError([at_op("cluster-placement", message, op)])
 
     def finish(answers: list[Value]) -> Sequence[Value]:
+        # Scripts set numbers, such as a learning rate, to arrays without dims.
         for name, dims, answer in zip(names, slices, answers, strict=True):
-            if not isinstance(answer, np.ndarray) or answer.dtype.name != kind or answer.shape != dims:
+            if not isinstance(answer, np.ndarray) or answer.dtype.name != kind or (answer.shape or (1,)) != dims:
                 held = f"{answer.dtype.name}{list(answer.shape)}" if isinstance(answer, np.ndarray) else "no tensor"
                 message = f"{name} is {held} on its server, {kind}{list(dims)} is expected"
                 raise DiagnosticError([at_op("cluster-placement", message, op)])
