@@ -16,14 +16,20 @@ from pstranspile.fluid.contrib.layers import BasicLSTMUnit as BasicLSTMUnit
 from pstranspile.fluid.contrib.layers import basic_gru as basic_gru
 from pstranspile.fluid.contrib.layers import basic_lstm as basic_lstm
 from pstranspile.fluid.contrib.layers import ctr_metric_bundle as ctr_metric_bundle
+from pstranspile.fluid.contrib.layers import fused_elemwise_activation as fused_elemwise_activation
 from pstranspile.fluid.contrib.layers import fused_embedding_seq_pool as fused_embedding_seq_pool
+from pstranspile.fluid.contrib.layers import match_matrix_tensor as match_matrix_tensor
 from pstranspile.fluid.contrib.layers import multiclass_nms2 as multiclass_nms2
 from pstranspile.fluid.contrib.layers import partial_concat as partial_concat
 from pstranspile.fluid.contrib.layers import partial_sum as partial_sum
+from pstranspile.fluid.contrib.layers import rank_attention as rank_attention
+from pstranspile.fluid.contrib.layers import search_pyramid_hash as search_pyramid_hash
 from pstranspile.fluid.contrib.layers import sequence_topk_avg_pooling as sequence_topk_avg_pooling
 from pstranspile.fluid.contrib.layers import shuffle_batch as shuffle_batch
 from pstranspile.fluid.contrib.layers import tdm_child as tdm_child
 from pstranspile.fluid.contrib.layers import tdm_sampler as tdm_sampler
+from pstranspile.fluid.contrib.layers import tree_conv as tree_conv
+from pstranspile.fluid.contrib.layers import var_conv_2d as var_conv_2d
 from pstranspile.fluid.contrib.memory_usage_calc import memory_usage as memory_usage
 from pstranspile.fluid.contrib.reader import distributed_batch_reader as distributed_batch_reader
 from pstranspile.fluid.missing import names_of_fluid
