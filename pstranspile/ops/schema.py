@@ -83,7 +83,8 @@ class OpSchema(NamedTuple):
 
     `table_lookup`: the op looks up rows of the table W at Ids, and may do so on a server that has the table.
 
-    `may_lack` are input slots that may be empty, and whose variables need not have a value. `module` is the module that declares the op type.
+    `may_lack` are input slots that may be empty, and whose variables need not have a value. `module` is the module that
+    declares the op type.
     """
 
     type: str

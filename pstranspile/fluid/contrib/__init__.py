@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from pstranspile.fluid.contrib import decoder as decoder
 from pstranspile.fluid.contrib import extend_optimizer as extend_optimizer
 from pstranspile.fluid.contrib import layers as layers
 from pstranspile.fluid.contrib import mixed_precision as mixed_precision
 from pstranspile.fluid.contrib import reader as reader
+from pstranspile.fluid.contrib.decoder import BeamSearchDecoder as BeamSearchDecoder
+from pstranspile.fluid.contrib.decoder import InitState as InitState
+from pstranspile.fluid.contrib.decoder import StateCell as StateCell
+from pstranspile.fluid.contrib.decoder import TrainingDecoder as TrainingDecoder
 from pstranspile.fluid.contrib.extend_optimizer import (
     extend_with_decoupled_weight_decay as extend_with_decoupled_weight_decay,
 )
