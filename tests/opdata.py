@@ -31,6 +31,7 @@ ARCHIVES = {
     "index_ops": 520,
     "image_ops": 339,
     "detection_ops": 114,
+    "contributed_ops": 75,
 }
 """The archives, and how many recordings each holds."""
 DTYPES = {name: dtype for dtype, name in NUMPY_TYPES.items()}

@@ -157,4 +157,6 @@ def append_gradient_clip_ops(param_grads: Pairs) -> Pairs:
     return _given(param_grads, core.clip_as_set(draft, pairs))
 
 
+ClipByValue, ClipByNorm, ClipByGlobalNorm = GradientClipByValue, GradientClipByNorm, GradientClipByGlobalNorm
+
 __getattr__ = names_of_fluid(__name__, globals())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from pstranspile.ir.types import DType, element_type
 from pstranspile.layers.basic import activation, layer, layer_outputs, unary_layer
@@ -157,34 +158,82 @@ def batch_norm(
     `momentum`, a number or a value [1], is what the statistics keep of themselves in each step. Averages of parameters
     take them in with `do_model_average_for_mean_and_var`.
     """
+    minted = name_layer(x.draft, "batch_norm", name)
+    settings = {"epsilon": epsilon, "is_test": is_test, "data_layout": data_layout}
+    settings["use_global_stats"] = use_global_stats
+    averaged = do_model_average_for_mean_and_var
+    means = (moving_mean_name, moving_variance_name)
+    out = _normalised("batch_norm", minted, x, (param_attr, bias_attr), means, averaged, momentum, settings)
+    return activation(minted, out, act)
+
+
+def inplace_abn(
+    x: Value,
+    *,
+    act: str | None = None,
+    is_test: bool = False,
+    momentum: float | Value = 0.9,
+    epsilon: float = 1e-05,
+    param_attr: Attr = None,
+    bias_attr: Attr = None,
+    data_layout: str = "NCHW",
+    name: str | None = None,
+    moving_mean_name: str | None = None,
+    moving_variance_name: str | None = None,
+    do_model_average_for_mean_and_var: bool = True,
+    use_global_stats: bool = False,
+    act_alpha: float = 1.0,
+) -> Value:
+    """As batch_norm, with an activation `identity`, `leaky_relu` or `elu`, and in the place of x.
+
+    Raises ValueError for another layout, AssertionError for another activation or without a bias.
+    """
+    assert act in (None, "identity", "leaky_relu", "elu"), f"act is {act!r}, it must be identity, leaky_relu or elu"
+    assert bias_attr is not False, "inplace_abn has a bias, bias_attr can't be False"
+    if data_layout not in ("NCHW", "NHWC"):
+        raise ValueError(f"data_layout is {data_layout!r}, it must be 'NCHW' or 'NHWC'")
+    minted = name_layer(x.draft, "inplace_abn", name)
+    settings: dict[str, Any] = {"epsilon": epsilon, "is_test": is_test, "data_layout": data_layout}
+    settings |= {"use_global_stats": use_global_stats, "alpha": act_alpha}
+    if act is not None:
+        settings["activation"] = act
+    averaged = do_model_average_for_mean_and_var
+    means = (moving_mean_name, moving_variance_name)
+    return _normalised("inplace_abn", minted, x, (param_attr, bias_attr), means, averaged, momentum, settings)
+
+
+def _normalised(
+    op_type: str,
+    minted: str,
+    x: Value,
+    attrs: tuple[Attr, Attr],
+    means: tuple[str | None, str | None],
+    averaged: bool,
+    momentum: float | Value,
+    settings: dict[str, Any],
+) -> Value:
+    """The op of a layer that normalises batches, with its parameters; `averaged`: also averages take in the means."""
     draft = x.draft
-    minted = name_layer(draft, "batch_norm", name)
-    shape = (x.shape[1] if data_layout == "NCHW" else x.shape[-1],)
-    scale = create_parameter(draft, minted, param_attr, shape, x.dtype, default=Constant(1.0))
-    shift = create_parameter(draft, minted, bias_attr, shape, x.dtype, is_bias=True)
-    fixed = {"trainable": False, "averaged": do_model_average_for_mean_and_var}
+    shape = (x.shape[1] if settings["data_layout"] == "NCHW" else x.shape[-1],)
+    scale = create_parameter(draft, minted, attrs[0], shape, x.dtype, default=Constant(1.0))
+    shift = create_parameter(draft, minted, attrs[1], shape, x.dtype, is_bias=True)
+    fixed = {"trainable": False, "averaged": averaged}
     mean, variance = (
         create_parameter(draft, minted, ParamAttr(given, Constant(start), **fixed), shape, x.dtype)
-        for given, start in ((moving_mean_name, 0.0), (moving_variance_name, 1.0))
+        for given, start in zip(means, (0.0, 1.0), strict=True)
     )
     draft.stop_gradient.update((mean.name, variance.name))
     saved = [draft.temporary(minted, x.dtype, stop_gradient=True) for _ in range(2)]
-    out = draft.temporary(minted, x.dtype)
+    out = x if op_type == "inplace_abn" else draft.temporary(minted, x.dtype)
     known = not isinstance(momentum, Value)
-    inputs, attrs = ({}, {"momentum": momentum}) if known else ({"MomentumTensor": momentum}, {})
+    inputs, rate = ({}, {"momentum": momentum}) if known else ({"MomentumTensor": momentum}, {})
     draft.op(
-        "batch_norm",
+        op_type,
         {"X": x, "Scale": scale, "Bias": shift, "Mean": mean, "Variance": variance, **inputs},
         {"Y": out, "MeanOut": mean, "VarianceOut": variance, "SavedMean": saved[0], "SavedVariance": saved[1]},
-        {
-            **attrs,
-            "epsilon": epsilon,
-            "is_test": is_test,
-            "data_layout": data_layout,
-            "use_global_stats": use_global_stats,
-        },
+        {**rate, **settings},
     )
-    return activation(minted, out, act)
+    return out
 
 
 def layer_norm(

@@ -83,7 +83,8 @@ class OpSchema(NamedTuple):
 
     `table_lookup`: the op looks up rows of the table W at Ids, and may do so on a server that has the table.
 
-    `may_lack` are input slots whose variables need not have a value. `module` is the module that declares the op type.
+    `may_lack` are input slots that may be empty, and whose variables need not have a value. `module` is the module that
+    declares the op type.
     """
 
     type: str
@@ -218,7 +219,7 @@ def declare(
     """Declares an op type and returns its schema. Raises ValueError if the type is already declared.
 
     `follows` names the slots of an optimizer that are cut like the parameter; its other slots stay whole. `may_lack`
-    names input slots whose variables need not have a value.
+    names input slots that may be empty, and whose variables need not have a value.
     """
     if op_type in _REGISTRY:
         raise ValueError(f"op type {op_type} is declared twice")

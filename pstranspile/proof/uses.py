@@ -33,6 +33,7 @@ _OWN_ROWS = frozenset(
         *("yolo_box", "box_clip", "collect_fpn_proposals", "distribute_fpn_proposals", "range", "linspace", "eye"),
         *("uniform_random", "gaussian_random", "scatter", "scatter_nd", "scatter_nd_add", "tdm_child"),
         *("shrink_rnn_memory", "match_matrix_tensor", "var_conv_2d", "sequence_topk_avg_pooling", "sequence_scatter"),
+        *("roi_perspective_transform", "pyramid_hash", "fake_quantize_range_abs_max"),
     }
 )
 """Op types whose outputs have other rows than their inputs, or whose inputs need not agree."""

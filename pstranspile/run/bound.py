@@ -103,7 +103,8 @@ def bind(op: Op) -> BoundOp:
     arguments = tuple(_argument(op, slots, name, inputs, may_lack) for name in _parameters(run))
     for argument in arguments:
         slot = inputs.get(argument.slot)
-        if not argument.names and slot is not None and not slot.duplicable and not slot.dispensable:
+        required = slot is not None and not (slot.duplicable or slot.dispensable or argument.may_lack)
+        if required and not argument.names:
             raise DiagnosticError([at_op("run-op-failed", f"the input {argument.slot} is missing", op)])
     results = tuple(
         Argument(slot, op.outputs.get(slot, ()), outputs[slot].duplicable if slot in outputs else False)

@@ -13,6 +13,7 @@ from pstranspile.ir.types import DType, VarKind
 from pstranspile.kernels.kernel import kernel_of
 from pstranspile.ops.gradient import differentiable_types
 from tests.autodiff import (
+    cases_contributed,  # noqa: F401 - its cases register themselves
     cases_detection,  # noqa: F401 - its cases register themselves
     cases_encoded,  # noqa: F401 - its cases register themselves
     cases_image,  # noqa: F401 - its cases register themselves

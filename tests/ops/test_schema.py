@@ -38,6 +38,7 @@ EXTRA_SLOTS = {
     "sequence_pool_grad": {"MaxIndex": "given when pooltype is MAX"},
     "batch_norm_grad": {"Mean": "given with use_global_stats", "Variance": "given with use_global_stats"},
 }
+EXTRA_SLOTS["inplace_abn_grad"] = EXTRA_SLOTS["batch_norm_grad"]
 EXTRA_ATTRS = {
     "pool2d_grad": set(schema_of("pool2d").attrs) - {"ksize", "pooling_type"},  # its maker copies those set
     "concat": {"num", "sections"},  # as gradient of split it carries the attributes of split

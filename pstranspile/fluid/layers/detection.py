@@ -30,6 +30,7 @@ from pstranspile.fluid.layers.detection_rcnn import retinanet_target_assign as r
 from pstranspile.fluid.layers.detection_rcnn import rpn_target_assign as rpn_target_assign
 from pstranspile.fluid.layers.detection_ssd import multi_box_head as multi_box_head
 from pstranspile.fluid.layers.detection_ssd import ssd_loss as ssd_loss
+from pstranspile.fluid.layers.regions import roi_perspective_transform as roi_perspective_transform
 from pstranspile.fluid.missing import names_of_fluid
 
 __getattr__ = names_of_fluid(__name__, globals())

@@ -148,7 +148,7 @@ class DynamicRNN:
         check_kind("DynamicRNN.memory", "shape", shape, ("list", "tuple", "NoneType"))
         step = self._known(self._step)
         with self._draft.inside(self._outside):
-            self._first_index()
+            zero = self._first_index()
             start = self._filled(shape, value, dtype_of(dtype)) if init is None else to_core(init)
             if init is not None and need_reorder:
                 table = self._known(self._table)
@@ -158,7 +158,7 @@ class DynamicRNN:
                 self._draft.op("reorder_lod_tensor_by_rank", {"X": start, "RankTable": table}, {"Out": ordered})
                 start = ordered
             array = self._declared("dynamic_rnn_mem_array", VarKind.LOD_TENSOR_ARRAY, start.dtype, start.shape)
-            self._draft.op("write_to_array", {"X": start, "I": self._first_index()}, {"Out": array})
+            self._draft.op("write_to_array", {"X": start, "I": zero}, {"Out": array})
         made = self._shrunk(loops.array_read(array, step).declared(start.shape))
         self._memories[made.name] = array
         return wrap(made)

@@ -16,6 +16,7 @@ from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.ir.types import DType
 from pstranspile.layers import basic, conv, indexing, loss, metric, norms, random, resize, sequence, tensor
 from pstranspile.layers.draft import Value
+from pstranspile.layers.nn import inplace_abn as inplace
 from pstranspile.layers.norms import GENERATED
 from pstranspile.layers.parameters import create_parameter
 
@@ -65,6 +66,8 @@ batch_norm = adapt(
     f"input, act=None, is_test=False, {_NORM}, in_place=False, name=None, {_MEANS}, use_global_stats=False",
     x="input",
 )
+_ABN = f"input, act=None, is_test=False, {_NORM}, name=None, {_MEANS}, use_global_stats=False, act_alpha=1.0"
+inplace_abn = adapt(inplace, _ABN, x="input")
 layer_norm = adapt(
     L.layer_norm,
     f"input, scale=True, shift=True, begin_norm_axis=1, epsilon=1e-05, {_TAIL}",

@@ -87,4 +87,25 @@ def deformable_roi_pooling(
     return made_by("deformable_psroi_pooling", inputs, "Output TopCount:int32", attrs, name=name)[0]
 
 
+def roi_perspective_transform(
+    input: Any,
+    rois: Any,
+    transformed_height: int,
+    transformed_width: int,
+    spatial_scale: float = 1.0,
+    name: str | None = None,
+) -> Any:
+    """Quadrilaterals seen as rectangles [regions, channels, height, width], which places lie inside, and the matrices
+    that take places of results to places of `input`: [regions, 9].
+    """
+    attrs = {
+        "transformed_height": transformed_height,
+        "transformed_width": transformed_width,
+        "spatial_scale": spatial_scale,
+    }
+    slots = "Out Mask:int32 TransformMatrix Out2InIdx:int32 Out2InWeights"
+    made = made_by("roi_perspective_transform", {"X": input, "ROIs": rois}, slots, attrs, name=name)
+    return tuple(made[:3])
+
+
 checked_all(globals())

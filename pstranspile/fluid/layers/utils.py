@@ -42,6 +42,24 @@ def _packed(like: Any, leaves: Iterator[Any]) -> Any:
     return kind(*made) if hasattr(kind, "_fields") else kind(made)
 
 
+def is_sequence(seq: Any) -> bool:
+    """Whether a value has parts: a list, a tuple or a dict."""
+    return _parts(seq) is not None
+
+
+def convert_to_list(value: Any, n: int, name: str, dtype: Any = int) -> list[Any]:
+    """A setting for n dims: a number for all of them, or a list of n. Raises ValueError for anything else."""
+    if isinstance(value, dtype):
+        return [value] * n
+    try:
+        held = list(value)
+    except TypeError:
+        raise ValueError(f"{name} must be a number or {n} of them, not {value!r}") from None
+    if len(held) != n or not all(isinstance(item, dtype) for item in held):
+        raise ValueError(f"{name} must be a number or {n} of them, not {value!r}")
+    return held
+
+
 def map_structure(func: Callable[..., Any], *structure: Any) -> Any:
     """What `func` makes of the leaves in the same places, nested as the first of the structures."""
     leaves = zip(*(flatten(nest) for nest in structure), strict=False)

@@ -20,6 +20,7 @@ _MODULES = [
     "optimizer",
     "regularizer",
     "static",
+    "sysconfig",
     "tensor",
     "utils",
     "version",

@@ -9,6 +9,7 @@ import numpy as np
 
 from pstranspile.arithmetic import inverse_root, norm_grad_mean, norm_mean, number_of, over_root, root, sum_of_channels
 from pstranspile.ir.model import Op
+from pstranspile.kernels.context import ExecutionContext
 from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
 from pstranspile.kernels.numeric import as_matrix, first
 from pstranspile.ops.attributes import flag, int_attr, real, text
@@ -99,6 +100,67 @@ def _batch_norm_grad(op: Op) -> Run:
         gradient -= centred * scale_grad.reshape(dims) * inverse_of_channel
         gradient *= (factor / X.dtype.type(images * elements)).reshape(dims)
         return gradient, scale_grad, bias_grad
+
+    return run
+
+
+def _activation(op: Op) -> str:
+    name = text(op, "activation")
+    if name not in ("", "identity", "leaky_relu", "elu"):
+        raise ValueError(f"activation is {name}, it must be identity, leaky_relu or elu")
+    return name
+
+
+@kernel("inplace_abn", "Y MeanOut VarianceOut SavedMean SavedVariance", lod="Y")
+def _inplace_abn_values(op: Op) -> Run:
+    normalise, name, alpha = _batch_norm_values(op), _activation(op), real(op, "alpha")
+    takes = 5 if _fixed_statistics(op) else 6
+
+    def run(
+        X: Array, Scale: Array, Bias: Array, Mean: Array, Variance: Array, MomentumTensor: Array | None
+    ) -> BatchNormOutputs:
+        y, *others = normalise(*(X, Scale, Bias, Mean, Variance, MomentumTensor)[:takes])
+        if name == "leaky_relu":
+            y = np.maximum(y, y * alpha)
+        elif name == "elu":
+            y = np.where(y > 0, y, alpha * np.expm1(np.minimum(y, 0)))
+        return y.astype(X.dtype, copy=False), *others
+
+    return run
+
+
+@kernel("inplace_abn_grad", "X@GRAD Scale@GRAD Bias@GRAD", lod="none")
+def _inplace_abn_grad(op: Op) -> Run:
+    """Gives Y the values that X had, which ops before this one may read."""
+    slopes, name, alpha = _batch_norm_grad(op), _activation(op), real(op, "alpha")
+    channels, epsilon, fixed = _channels(op), real(op, "epsilon"), _fixed_statistics(op)
+
+    def run(
+        Y: Array,
+        Y_GRAD: Array,
+        Scale: Array,
+        Bias: Array,
+        SavedMean: Array,
+        SavedVariance: Array,
+        Mean: Array | None,
+        Variance: Array | None,
+        context: ExecutionContext,
+    ) -> tuple[Array, ...]:
+        low, x, gradient = Y < 0, Y, Y_GRAD
+        if name == "leaky_relu":
+            gradient, x = np.where(low, gradient * alpha, gradient), np.where(low, x / alpha, x)
+        elif name == "elu":
+            gradient = np.where(low, gradient * (x + alpha), gradient)
+            x = np.where(low, np.log(np.where(low, x, 0) / alpha + 1), x)
+        mean, inverse = SavedMean, SavedVariance
+        if fixed and Mean is not None and Variance is not None:
+            mean, inverse = Mean, 1 / root(Variance + epsilon)
+        if fixed or not _is_single(x, Scale.size):
+            dims = channels(x)[1]
+            x = (x - Bias.reshape(dims)) / (Scale * inverse).reshape(dims) + mean.reshape(dims)
+        x, gradient = (value.astype(Scale.dtype, copy=False) for value in (x, gradient))
+        context.write(op.inputs["Y"][0], x)
+        return slopes(x, Scale, SavedMean, SavedVariance, Mean, Variance, gradient)
 
     return run
 

@@ -113,3 +113,45 @@ def _conv(op: Op) -> Run:
         )
 
     return run
+
+
+@plain_kernel("instance_norm_grad_grad", "DX DScale DDY", lod="none")
+def _instance_norm_grad_grad(
+    X: Array,
+    Scale: Array,
+    SavedMean: Array,
+    SavedVariance: Array,
+    DY: Array,
+    DDX: Array | None,
+    DDScale: Array | None,
+    DDBias: Array | None,
+) -> Triple:
+    """With n = (X - mean) * inverse, the gradient op gives DX = Scale * inverse * (DY - mean DY - n * mean(DY * n)),
+    the sums of DY * n and of DY. What it gives for DDX in the place of DY is the first gradient of DDY, too.
+    """
+    inverse = SavedVariance.reshape(*X.shape[:2], 1)
+    x, dy = (value.reshape(*X.shape[:2], -1) for value in (X, DY))
+    normal = (x - SavedMean.reshape(inverse.shape)) * inverse
+    scale = Scale.reshape(-1, 1)
+
+    def mean(value: Array) -> Array:
+        return np.mean(value, axis=2, keepdims=True)
+
+    def centred(value: Array) -> Array:
+        return inverse * (value - mean(value) - normal * mean(value * normal))
+
+    dx, ddy, dscale = np.zeros_like(x), np.zeros_like(x), np.zeros_like(Scale)
+    if DDX is not None:
+        ddx = DDX.reshape(x.shape)
+        by_dy, by_ddx = mean(dy * normal), mean(ddx * normal)
+        dx += normal * (mean(ddx) * mean(dy) - mean(dy * ddx) + 3 * by_dy * by_ddx)
+        dx += by_ddx * (mean(dy) - dy) + by_dy * (mean(ddx) - ddx)
+        dx *= np.square(inverse) * scale
+        ddy += scale * centred(ddx)
+        dscale = np.add.reduce(centred(dy) * ddx, axis=(0, 2))
+    if DDScale is not None:
+        dx += centred(dy) * DDScale.reshape(-1, 1)
+        ddy += normal * DDScale.reshape(-1, 1)
+    if DDBias is not None:
+        ddy += DDBias.reshape(-1, 1)
+    return dx.reshape(X.shape), dscale, ddy.reshape(X.shape)

@@ -47,3 +47,32 @@ def row_hashes(rows: Array, seed: int) -> Array:
     result = (result ^ result >> np.uint64(33)) * np.uint64(_P2)
     result = (result ^ result >> np.uint64(29)) * np.uint64(_P3)
     return result ^ result >> np.uint64(32)
+
+
+def _turned_32(word: Array, bits: int) -> Array:
+    return word << np.uint32(bits) | word >> np.uint32(32 - bits)
+
+
+# the primes of xxHash32
+_Q1, _Q2, _Q3, _Q4, _Q5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
+
+
+def row_hashes_32(rows: Array, seed: int) -> Array:
+    """xxHash32 of the bytes of every row, as uint32 [n]. Rows are 32-bit words, uint32 [n, words]."""
+    count, words = rows.shape
+    stripes = words // 4 * 4
+    if stripes:
+        starts = (seed + _Q1 + _Q2, seed + _Q2, seed, seed - _Q1)
+        states = [np.full(count, start & 0xFFFFFFFF, "uint32") for start in starts]
+        for at in range(stripes):
+            states[at % 4] = _turned_32(states[at % 4] + rows[:, at] * np.uint32(_Q2), 13) * np.uint32(_Q1)
+        turned = [_turned_32(state, bits) for state, bits in zip(states, (1, 7, 12, 18), strict=True)]
+        result = turned[0] + turned[1] + turned[2] + turned[3]
+    else:
+        result = np.full(count, (seed + _Q5) & 0xFFFFFFFF, "uint32")
+    result += np.uint32(words * 4)
+    for at in range(stripes, words):
+        result = _turned_32(result + rows[:, at] * np.uint32(_Q3), 17) * np.uint32(_Q4)
+    result = (result ^ result >> np.uint32(15)) * np.uint32(_Q2)
+    result = (result ^ result >> np.uint32(13)) * np.uint32(_Q3)
+    return result ^ result >> np.uint32(16)

@@ -4,30 +4,43 @@ from __future__ import annotations
 
 from math import prod
 
+from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import int_attr
-from pstranspile.ops.gradient import from_declaration, gradient
+from pstranspile.ops.gradient import Wanted, from_declaration, gradient
 from pstranspile.ops.schema import declare, declare_gradient
 from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, fits, given, one, shape_rule, size
 
+_BATCH = "X Scale Bias Mean Variance MomentumTensor? -> Y MeanOut VarianceOut SavedMean~ SavedVariance~ ReserveSpace?"
+_BATCH_ATTRS = {
+    "is_test": False,
+    "momentum": 0.9,
+    "epsilon": 1e-05,
+    "data_layout": "NCHW",
+    "use_mkldnn": False,
+    "fuse_with_relu": False,
+    "use_global_stats": False,
+    "trainable_statistics": False,
+}
 declare(
     "batch_norm",
-    "X Scale Bias Mean Variance MomentumTensor? -> Y MeanOut VarianceOut SavedMean~ SavedVariance~ ReserveSpace?",
-    {
-        "is_test": False,
-        "momentum": 0.9,
-        "epsilon": 1e-05,
-        "data_layout": "NCHW",
-        "use_mkldnn": False,
-        "fuse_with_relu": False,
-        "use_global_stats": False,
-        "trainable_statistics": False,
-    },
+    _BATCH,
+    _BATCH_ATTRS,
     doc="Y = (X - mean) / std * Scale + Bias for each channel; MeanOut and VarianceOut are running statistics",
 )
 declare_gradient(
     "batch_norm",
     "X Scale Bias SavedMean SavedVariance ReserveSpace- Mean- Variance- Y@GRAD -> X@GRAD Scale@GRAD Bias@GRAD",
+)
+declare(
+    "inplace_abn",
+    _BATCH,
+    {**_BATCH_ATTRS, "activation": "", "alpha": 0.1, "use_sync_bn": False},
+    doc="Y = the activation of what batch_norm gives, in the memory of X (arXiv 1712.02616)",
+)
+declare_gradient(
+    "inplace_abn",
+    "Y Y@GRAD Scale Bias SavedMean SavedVariance Mean- Variance- -> X@GRAD Scale@GRAD Bias@GRAD",
 )
 declare(
     "layer_norm",
@@ -38,7 +51,7 @@ declare(
 declare_gradient("layer_norm", "X Scale? Bias? Mean Variance Y@GRAD -> X@GRAD Scale@GRAD? Bias@GRAD?")
 
 
-@shape_rule("batch_norm")
+@shape_rule("batch_norm", "inplace_abn")
 def _batch_norm(op: Op, types: Types) -> Types:
     x = one(types, "X")
     if len(x.shape) < 2:
@@ -82,3 +95,18 @@ def _reserved(op: Op) -> bool:
 gradient("batch_norm")(
     from_declaration("batch_norm_grad", ReserveSpace=_reserved, Mean=_global_statistics, Variance=_global_statistics)
 )
+
+
+@gradient("inplace_abn")
+def _inplace_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    """As declared, with the statistics that the op has written where they are those used."""
+    made = from_declaration("inplace_abn_grad")(op, wanted)[0]
+    if _global_statistics(op):
+        used = {"Mean": op.outputs["MeanOut"], "Variance": op.outputs["VarianceOut"]}
+        made = made._replace(inputs=FrozenMap({**made.inputs, **used}))
+    return (made,)
+
+
+@shape_rule("inplace_abn_grad")
+def _inplace_gradient_types(_op: Op, types: Types) -> Types:
+    return {"X@GRAD": types.get("Y", ()), **{f"{slot}@GRAD": types.get(slot, ()) for slot in ("Scale", "Bias")}}

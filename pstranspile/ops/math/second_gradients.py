@@ -14,7 +14,15 @@ from pstranspile.ops.gradient import GradientRule, Wanted, gradient, like_forwar
 from pstranspile.ops.schema import declare, registered
 from pstranspile.ops.shapes import ShapeRule, Types, outputs_like, shape_rule
 
-for _family in ("math.activation", "math.elementwise", "math.products", "math.unary", "images.conv", "tensors.shape"):
+for _family in (
+    "math.activation",
+    "math.elementwise",
+    "math.products",
+    "math.unary",
+    "images.conv",
+    "images.norm_groups",
+    "tensors.shape",
+):
     import_module(f"pstranspile.ops.{_family}")  # which declare what is differentiated again
 
 _FUNCTION = {"Out": "Out", "X": "X", "DOut": "Out@GRAD", "DX": "X@GRAD"}
@@ -88,6 +96,13 @@ for _forward in ("conv2d", "conv3d"):
         of=_CONV,
         may_lack="DDInput DDFilter",
     )
+_declare(
+    "instance_norm",
+    "X Scale SavedMean SavedVariance DY DDX DDScale DDBias -> DX DScale DDY",
+    "the gradients of the gradient op, DX that of its X",
+    of={"DY": "Y@GRAD", "DX": "X@GRAD", "DScale": "Scale@GRAD", "DBias": "Bias@GRAD"},
+    may_lack="DDX DDScale DDBias",
+)
 
 
 def _repeated(op_type: str, slot: str) -> GradientRule:
@@ -130,3 +145,4 @@ def _of_factors(out: str, x: str, y: str) -> ShapeRule:
 
 shape_rule("mul_grad_grad")(_of_factors("Out", "X", "Y"))
 shape_rule("conv2d_grad_grad", "conv3d_grad_grad")(_of_factors("Output", "Input", "Filter"))
+shape_rule("instance_norm_grad_grad")(outputs_like(DX="X", DScale="Scale", DDY="X"))

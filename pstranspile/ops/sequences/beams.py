@@ -28,7 +28,7 @@ shape_rule("gather_tree")(outputs_like(Out="Ids"))
 @shape_rule("beam_search")
 def _beam_search(_op: Op, types: Types) -> Types:
     ids, scores = one(types, "pre_ids"), given(types, "pre_scores")
-    result: dict[str, tuple[TensorType | None, ...]] = {"selected_ids": (TensorType(ids.dtype, (-1, 1), 2),)}
+    result: dict[str, tuple[TensorType | None, ...]] = {"selected_ids": (TensorType(ids.dtype, (-1, 1)),)}
     if scores is not None:
-        result["selected_scores"] = (TensorType(scores.dtype, (-1, 1), 2),)
+        result["selected_scores"] = (TensorType(scores.dtype, (-1, 1)),)
     return result | {"parent_idx": (TensorType(DType.INT32, (-1,)),)}

@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid import layers, unique_name
+from pstranspile.fluid.data_feeder import check_type
+from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.initializer import Constant
 from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.layers.adapt import live, one_op, to_core, wrap
 from pstranspile.fluid.layers.detection_found import multiclass_nms2 as multiclass_nms2
+from pstranspile.fluid.layers.utils import convert_to_list
 from pstranspile.fluid.missing import names_of_fluid
 
 partial_concat = one_op("partial_concat", "input, start_index=0, length=-1", "X=input", attrs="start_index length")
@@ -141,6 +145,191 @@ def sequence_topk_avg_pooling(input: Any, row: Any, col: Any, topks: Sequence[in
         type="sequence_topk_avg_pooling", inputs=inputs, outputs={"Out": pooled, "pos": places}, attrs=attrs
     )
     return pooled
+
+
+def match_matrix_tensor(
+    x: Any,
+    y: Any,
+    channel_num: int,
+    act: str | None = None,
+    param_attr: Any = None,
+    dtype: Any = "float32",
+    name: str | None = None,
+) -> tuple[Any, Any]:
+    """How well the words of each sequence of x match those of y: [channels, words, words] as one column; and x times
+    the parameter.
+    """
+    assert [len(x.shape), len(y.shape), x.shape[-1]] == [2, 2, y.shape[-1]], "x and y must be rows of one width"
+    helper = LayerHelper("match_matrix_tensor", param_attr=param_attr, act=act, name=name)
+    w = helper.create_parameter(attr=helper.param_attr, shape=[x.shape[1], channel_num, y.shape[1]], dtype=dtype)
+    out = helper.create_variable_for_type_inference(dtype)
+    moved = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
+    inputs = {"X": x, "Y": y, "W": w}
+    helper.append_op(
+        type="match_matrix_tensor", inputs=inputs, outputs={"Out": out, "Tmp": moved}, attrs={"dim_t": channel_num}
+    )
+    return helper.append_activation(out), moved
+
+
+def var_conv_2d(
+    input: Any,
+    row: Any,
+    col: Any,
+    input_channel: int,
+    output_channel: int,
+    filter_size: Any,
+    stride: Any = 1,
+    param_attr: Any = None,
+    act: str | None = None,
+    dtype: Any = "float32",
+    name: str | None = None,
+) -> Any:
+    """Pictures [channels * rows * columns] of any size, as columns, convolved: `row` and `col` have as many rows and
+    columns as the pictures.
+    """
+    assert len(input.shape) == 2, "input must have two dims"
+    helper = LayerHelper("var_conv_2d", param_attr=param_attr, act=act, name=name)
+    size, steps = convert_to_list(filter_size, 2, "filter_size"), convert_to_list(stride, 2, "stride")
+    shape = [int(output_channel), int(input_channel) * size[0] * size[1]]
+    w = helper.create_parameter(attr=helper.param_attr, shape=shape, dtype=dtype)
+    out = helper.create_variable_for_type_inference(dtype)
+    taken = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
+    attrs = {
+        "InputChannel": input_channel,
+        "OutputChannel": output_channel,
+        "StrideH": steps[0],
+        "StrideW": steps[1],
+        "KernelH": size[0],
+        "KernelW": size[1],
+    }
+    inputs = {"X": input, "ROW": row, "COLUMN": col, "W": w}
+    helper.append_op(type="var_conv_2d", inputs=inputs, outputs={"Out": out, "Col": taken}, attrs=attrs)
+    return helper.append_activation(out)
+
+
+def tree_conv(
+    nodes_vector: Any,
+    edge_set: Any,
+    output_size: int,
+    num_filters: int = 1,
+    max_depth: int = 2,
+    act: str | None = "tanh",
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    name: str | None = None,
+) -> Any:
+    """For each node of trees what its subtree gives: [trees, nodes, output_size, num_filters].
+
+    `nodes_vector` are rows for the nodes [trees, nodes, width], `edge_set` edges from parents to children, counted from
+    1 [trees, edges, 2].
+    """
+    check_type(nodes_vector, "nodes_vector", Variable, "tree_conv")
+    check_type(edge_set, "edge_set", Variable, "tree_conv")
+    helper = LayerHelper("tree_conv", param_attr=param_attr, bias_attr=bias_attr, act=act, name=name)
+    shape = [nodes_vector.shape[2], 3, output_size, num_filters]
+    w = helper.create_parameter(attr=helper.param_attr, shape=shape, dtype=nodes_vector.dtype)
+    out = helper.create_variable_for_type_inference(nodes_vector.dtype)
+    inputs = {"NodesVector": nodes_vector, "EdgeSet": edge_set, "Filter": w}
+    helper.append_op(type="tree_conv", inputs=inputs, outputs={"Out": out}, attrs={"max_depth": max_depth})
+    return helper.append_activation(helper.append_bias_op(out) if helper.bias_attr else out)
+
+
+def rank_attention(
+    input: Any, rank_offset: Any, rank_param_shape: Sequence[int], rank_param_attr: Any, max_rank: int = 3
+) -> Any:
+    """Rows times the blocks of a parameter that their ranks choose, summed over the others in `rank_offset`."""
+    assert input.shape[1] * max_rank * max_rank == rank_param_shape[0], "rank_param_shape must have a block per pair"
+    helper = LayerHelper("rank_attention")
+    param = helper.create_parameter(attr=rank_param_attr, shape=list(rank_param_shape), dtype=input.dtype)
+    param.stop_gradient = False
+    out = helper.create_variable_for_type_inference(input.dtype)
+    helper.create_variable_for_type_inference(input.dtype, stop_gradient=True)  # Fluid's layer makes one more
+    inputs = {"X": input, "RankOffset": rank_offset, "RankParam": param}
+    helper.append_op(type="rank_attention", inputs=inputs, outputs={"Out": out}, attrs={"MaxRank": max_rank})
+    return out
+
+
+def fused_elemwise_activation(
+    x: Any, y: Any, functor_list: Any, axis: int = -1, scale: float = 0.0, save_intermediate_out: bool = True
+) -> Any:
+    """An activation of a sum or product, for `["relu", "elementwise_add"]`, or a sum with an activation of y, for the
+    other order. Raises ValueError for another number of functors.
+    """
+    functors: Any = functor_list.split(",") if isinstance(functor_list, str) else functor_list
+    if not several(functors) or len(functors) != 2:
+        raise ValueError(f"functor_list must be two names, not {functor_list!r}")
+    helper = LayerHelper("fused_elemwise_activation")
+    out, inner = (helper.create_variable_for_type_inference(x.dtype) for _ in range(2))
+    attrs = {
+        "axis": axis,
+        "scale": scale,
+        "save_intermediate_out": save_intermediate_out,
+        "functor_list": functors,
+    }
+    outputs = {"Out": out, "IntermediateOut": inner}
+    helper.append_op(type="fused_elemwise_activation", inputs={"X": x, "Y": y}, outputs=outputs, attrs=attrs)
+    return out
+
+
+def search_pyramid_hash(
+    input: Any,
+    num_emb: int,
+    space_len: int,
+    pyramid_layer: int,
+    rand_len: int,
+    drop_out_percent: float,
+    is_training: Any,
+    use_filter: bool,
+    white_list_len: int,
+    black_list_len: int,
+    seed: int,
+    lr: float,
+    param_attr: Any = None,
+    param_attr_wl: Any = None,
+    param_attr_bl: Any = None,
+    name: str | None = None,
+    distribute_update_vars: list[str] | None = None,
+    dtype: Any = "float32",
+) -> Any:
+    """Embeddings of groups of words found by hashing, for each sequence of ids: [groups, num_emb].
+
+    Parameters `param_attr_wl` and `param_attr_bl` hold filters of groups that count and of those that don't. Raises
+    ValueError for an updated variable that is no parameter of the layer.
+    """
+    helper = LayerHelper("search_pyramid_hash", name=name)
+
+    def stopped(attr: Any, length: int) -> Any:
+        made = helper.create_parameter(attr=attr, shape=[length, 1], dtype=dtype)
+        made.stop_gradient = True
+        return made
+
+    inputs = {"X": input, "W": stopped(param_attr, space_len + rand_len)}
+    if white_list_len > 0:
+        inputs["WhiteList"] = stopped(param_attr_wl, white_list_len)
+    if black_list_len >= 0:
+        inputs["BlackList"] = stopped(param_attr_bl, black_list_len)
+    known = [attr.name for attr in (param_attr, param_attr_wl, param_attr_bl) if attr]
+    for updated in distribute_update_vars or ():
+        if updated not in known:
+            raise ValueError(f"search_pyramid_hash: {updated} is none of its parameters {known}")
+    out, kept, words = (helper.create_variable_for_type_inference(dtype) for _ in range(3))
+    attrs = {
+        "num_emb": num_emb,
+        "space_len": space_len,
+        "pyramid_layer": pyramid_layer,
+        "rand_len": rand_len,
+        "drop_out_percent": drop_out_percent,
+        "is_training": is_training,
+        "use_filter": use_filter,
+        "white_list_len": white_list_len,
+        "black_list_len": black_list_len,
+        "seed": seed,
+        "lr": lr,
+        "distribute_update_vars": ",".join(distribute_update_vars or ()),
+    }
+    outputs = {"Out": out, "X_Temp_Out": words, "DropPos": kept}
+    helper.append_op(type="pyramid_hash", inputs=inputs, outputs=outputs, attrs=attrs)
+    return out
 
 
 def _table(helper: LayerHelper, attr: Any, shape: list[int], dtype: Any) -> Any:
