@@ -33,6 +33,7 @@ from pstranspile.fluid.running.feeding import (
 )
 from pstranspile.fluid.running.feeding import check_feed_shape_type as check_feed_shape_type
 from pstranspile.fluid.running.hooks import tell_run, trains
+from pstranspile.fluid.running.rates import set_rate
 from pstranspile.fluid.running.talking import Talker
 from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
 from pstranspile.fluid.scope import Scope
@@ -187,6 +188,8 @@ class Executor:
                 del self._facts[next(iter(self._facts))]
             facts = self._facts[id(frozen)] = facts_of(program, frozen)
         scope.declare(facts.kept)
+        for name, scheduler in program.schedules.items():
+            set_rate(scheduler, name, scope.core)
         values = fitting(facts, fed.values, names, devices)
         wide = tuple(of_other_rows(frozen, fed.values, values, devices))
         if wide:
