@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,15 @@ class Variable:
         self.name = name
         self.error_clip: Any = None
         self.is_data = False
+
+    methods: Callable[[str], Any] | None = None
+    """Gives the function that a method of a later version stands for, or None."""
+
+    def __getattr__(self, name: str) -> Any:
+        function = Variable.methods(name) if Variable.methods and not name.startswith("_") else None
+        if function is None:
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self)
+        return partial(function, self)
 
     def __repr__(self) -> str:
         return self.to_string(True)
@@ -201,6 +211,9 @@ class Variable:
 
     def __bool__(self) -> bool:
         return True  # as every object in Fluid's static graph, whatever the variable holds at run time
+
+    def __matmul__(self, other: Any) -> Any:
+        return NotImplemented if Variable.methods is None else self.matmul(other)
 
     def __neg__(self) -> Variable:
         return self.block.program.wrap(-self.value)
