@@ -17,6 +17,7 @@ from pstranspile.fluid.missing import NotHere, names_of_fluid, refused
 from pstranspile.fluid.regularizer import append_regularization_ops as append_regularization_ops
 from pstranspile.fluid.running.averages import ExponentialMovingAverage as ExponentialMovingAverage
 from pstranspile.fluid.running.averages import ModelAverage as ModelAverage
+from pstranspile.fluid.running.large import make_states_large
 from pstranspile.fluid.running.rates import LRScheduler
 from pstranspile.ir.types import DType
 from pstranspile.layers import basic
@@ -124,6 +125,7 @@ class Optimizer:
         for param, states in made.states.items():
             for name, variable in states.items():
                 self._accumulators[self._state_name(name)][param] = block.var(variable)
+            make_states_large(live.startup_program, param, states.values())
         views = {id(op.frozen): op for op in program.current_block().ops}
         return [views[id(op)] for op in made.ops]
 

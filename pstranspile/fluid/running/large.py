@@ -1,0 +1,77 @@
+"""Tables of scripts that have a row for every id, of which those exist that are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pstranspile.analysis.large_tables import large_table, table_state
+from pstranspile.ir.attributes import Longs
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.job.table_rules import Rules
+from pstranspile.ops.tables.large import INITIALISERS
+
+NUMBERS = (1 << 63) - 1
+"""How many numbers such a table has at most."""
+
+
+class EntryAttr:
+    """The base of rules by which rows enter a table."""
+
+    rules = Rules()
+
+
+class CountFilterEntry(EntryAttr):
+    """A row enters with the gradient of a number. Raises ValueError unless that is a whole number from 0 on."""
+
+    def __init__(self, count_filter: int):
+        if not isinstance(count_filter, int) or count_filter < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"count_filter is a whole number from 0 on, not {count_filter!r}")
+        self.rules = Rules(enter_after=max(count_filter, 1))
+
+
+class ProbabilityEntry(EntryAttr):
+    """A row enters with a probability, at each gradient. Raises ValueError unless that is between 0 and 1."""
+
+    def __init__(self, probability: float):
+        if not isinstance(probability, float) or not 0 < probability < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"probability is a float between 0 and 1, not {probability!r}")
+        self.rules = Rules(enter_chance=probability)
+
+
+def make_large(table: Any, rules: Rules) -> None:
+    """Makes a parameter, whose initialiser the start-up program in use has, a table with a row for every id.
+
+    Raises DiagnosticError for an initialiser that is not the same for all rows.
+    """
+    startup: Any = table.block.program.live().startup_program
+    first, dims = startup.drafts[0], (NUMBERS // table.shape[1], table.shape[1])
+
+    def made(op: Any) -> Any:
+        if table.name not in op.output_names or op.type == "large_table":
+            return op
+        if op.type not in INITIALISERS:
+            message = f"%{table.name}: {op.type} does not begin all rows alike; take one of {', '.join(INITIALISERS)}"
+            raise DiagnosticError([error("table-large", message)])
+        high = large_table(op, rules)
+        return high._replace(attrs=FrozenMap({**high.attrs, "shape": Longs(dims)}))
+
+    for ops in (first.front, first.ops):
+        ops[:] = map(made, ops)
+    for draft in (first, table.block.draft):
+        var = draft.vars[table.name]
+        draft.vars[table.name] = var._replace(tensor=var.tensor._replace(shape=dims))
+
+
+def make_states_large(startup: Any, table: str, states: Iterable[str]) -> None:
+    """Makes what an optimizer keeps for each row of a table with a row for every id begin without rows."""
+    first = startup.drafts[0]
+    made = {name for op in first.all_ops() if op.type == "large_table" for name in op.output_names}
+    if table not in made:
+        return
+    high = {name for name in states if first.vars[name].shape == first.vars[table].shape}
+    kept = [op for op in first.all_ops() if high.intersection(op.output_names)]
+    for ops in (first.front, first.ops):
+        ops[:] = [op for op in ops if op not in kept]
+    first.ops += [table_state(op, table) for op in kept]  # after the table
