@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from pstranspile.analysis.large_tables import large_table, table_state
@@ -10,7 +11,12 @@ from pstranspile.ir.attributes import Longs
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.job.table_rules import Rules
+from pstranspile.large.forms import filled
+from pstranspile.large.table import LargeTable, TableState
 from pstranspile.ops.tables.large import INITIALISERS
+from pstranspile.run.scope import Scope
+from pstranspile.values import SelectedRows
+from pstranspile.values.reading import decode_selected_rows, opened
 
 NUMBERS = (1 << 63) - 1
 """How many numbers such a table has at most."""
@@ -75,3 +81,28 @@ def make_states_large(startup: Any, table: str, states: Iterable[str]) -> None:
     for ops in (first.front, first.ops):
         ops[:] = [op for op in ops if op not in kept]
     first.ops += [table_state(op, table) for op in kept]  # after the table
+
+
+def load_tables(scope: Scope, files: Mapping[str, tuple[Path, int]]) -> set[str]:
+    """Reads those of the variables that are large tables, or states of them; gives their names.
+
+    `files` has for each variable its file, and the number that its part begins with. Raises DiagnosticError for a file
+    that can't be read, or does not fit.
+    """
+    values = {name: scope.get(name) for name in files}
+    tables = {name: value for name, value in values.items() if isinstance(value, LargeTable)}
+    states = {name: value for name, value in values.items() if isinstance(value, TableState) and value.table in tables}
+    for name, table in tables.items():
+        own = sorted((value.number, key) for key, value in states.items() if value.table == name)
+        path, first = files[name]
+        try:
+            parts = [_rows_of(files[key][0]) for key in (name, *(key for _, key in own))]
+            scope.put(name, filled(table, parts, first // table.width))
+        except ValueError as problem:
+            raise DiagnosticError([error("values-shape", f"{path}: {problem}")]) from None
+    return {*tables, *states}
+
+
+def _rows_of(path: Path) -> SelectedRows:
+    with opened(path) as reader:
+        return decode_selected_rows(reader)
