@@ -49,6 +49,7 @@ class Optimizer:
         self.regularization, self._grad_clip = regularization, grad_clip
         self._learning_rate, self._name, self._parameters = learning_rate, name or "", parameter_list
         self.settings = settings
+        self._served: autodiff.Schedule | None = None
         self._rates: dict[int, tuple[Any, str]] = {}
         self._accumulators: dict[str, dict[str, Variable]] = defaultdict(dict)
 
@@ -65,8 +66,16 @@ class Optimizer:
     def _rate_for(self, program: Any) -> Any:
         if isinstance(self._learning_rate, Variable):
             return self._learning_rate.value
+        if self._served is not None:
+            self._learning_rate = program.wrap(self._served.emit(program.live()))
+            return self._learning_rate.value
         known = self._rates.get(id(program))
         return program.live().value(known[1]) if known is not None else self.get_lr()
+
+    def decay_on_servers(self, steps: int) -> None:
+        """Has servers follow a schedule of the script, of which an epoch is so many updates."""
+        if isinstance(self._learning_rate, LRScheduler):
+            self._served = self._learning_rate.on_servers(steps)
 
     def get_lr(self) -> Any:
         """The learning rate that holds now: a number, or the variable that was given."""

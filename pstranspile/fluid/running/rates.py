@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from pstranspile.autodiff import Schedule
+from pstranspile.fluid.missing import refused
 from pstranspile.run.scope import Scope
 
 
@@ -35,6 +37,16 @@ class LRScheduler:
     def get_lr(self) -> float:
         """The rate for `last_epoch`."""
         raise NotImplementedError(f"{type(self).__name__} does not say what its rates are: write get_lr")
+
+    def on_servers(self, steps: int) -> Schedule:
+        """The schedule that servers follow in place of `step`: an epoch ends every `steps` updates.
+
+        Raises NotHere for schedules that servers do not compute, as in 2.x.
+        """
+        raise refused(
+            f"{type(self).__name__} with parameter servers",
+            "take NoamDecay, ExponentialDecay, NaturalExpDecay or InverseTimeDecay",
+        )
 
     def step(self, epoch: int | None = None) -> None:
         """Goes on to the next epoch, or to one that is given."""

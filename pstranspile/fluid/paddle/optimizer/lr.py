@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from pstranspile.autodiff import Exponential, InverseTime, NaturalExp, Noam, Schedule
-from pstranspile.fluid.missing import refused
 from pstranspile.fluid.paddle.later import not_there
 from pstranspile.fluid.running.rates import LRScheduler as LRScheduler
 
@@ -34,6 +33,10 @@ class NoamDecay(LRScheduler):
         rising = self.last_epoch * self.warmup_steps**-1.5
         return self.base_lr * self.d_model**-0.5 * min(falling, rising)
 
+    def on_servers(self, steps: int) -> Schedule:
+        """The schedule that servers follow in place of `step`, an epoch for each update."""
+        return Noam(1, self.warmup_steps, self.base_lr * self.d_model**-0.5)
+
 
 class PiecewiseDecay(LRScheduler):
     """A constant between every two boundaries."""
@@ -57,9 +60,17 @@ class _Falling(LRScheduler):
         self.gamma = gamma
         super().__init__(learning_rate, last_epoch, verbose)
 
+    schedule: Callable[..., Schedule]
+
+    def on_servers(self, steps: int) -> Schedule:
+        """The schedule that servers follow in place of `step`: an epoch ends every `steps` updates."""
+        return type(self).schedule(self.base_lr, steps, self.gamma, True)
+
 
 class NaturalExpDecay(_Falling):
     """learning_rate * exp(-gamma * epoch)."""
+
+    schedule = NaturalExp
 
     def get_lr(self) -> float:
         """The rate for `last_epoch`."""
@@ -69,6 +80,8 @@ class NaturalExpDecay(_Falling):
 class InverseTimeDecay(_Falling):
     """learning_rate / (1 + gamma * epoch)."""
 
+    schedule = InverseTime
+
     def get_lr(self) -> float:
         """The rate for `last_epoch`."""
         return self.base_lr / (1 + self.gamma * self.last_epoch)
@@ -76,6 +89,8 @@ class InverseTimeDecay(_Falling):
 
 class ExponentialDecay(_Falling):
     """learning_rate * gamma ** epoch."""
+
+    schedule = Exponential
 
     def get_lr(self) -> float:
         """The rate for `last_epoch`."""
@@ -303,27 +318,6 @@ class ReduceOnPlateau(LRScheduler):
     def _is_better(self, figure: Any) -> bool:
         margin = self.threshold * (self.best if self.threshold_mode == "rel" else 1.0)
         return bool(figure < self.best - margin if self.mode == "min" else figure > self.best + margin)
-
-
-def on_servers(scheduler: LRScheduler, steps: int) -> Schedule:
-    """The schedule that servers follow in place of `step`: an epoch ends every `steps` updates.
-
-    Raises NotHere for schedules that servers do not compute, as in 2.x.
-    """
-    known: dict[type, Callable[..., Schedule]] = {
-        ExponentialDecay: Exponential,
-        NaturalExpDecay: NaturalExp,
-        InverseTimeDecay: InverseTime,
-    }
-    if isinstance(scheduler, NoamDecay):
-        return Noam(1, scheduler.warmup_steps, scheduler.base_lr * scheduler.d_model**-0.5)
-    made = known.get(type(scheduler))
-    if made is None or not isinstance(scheduler, _Falling):
-        raise refused(
-            f"{type(scheduler).__name__} with parameter servers",
-            "take NoamDecay, ExponentialDecay, NaturalExpDecay or InverseTimeDecay",
-        )
-    return made(scheduler.base_lr, steps, scheduler.gamma, True)
 
 
 def __getattr__(name: str) -> Any:

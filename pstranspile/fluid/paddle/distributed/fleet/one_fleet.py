@@ -148,8 +148,8 @@ class Fleet:
         self._strategy = strategy or self._strategy
         if not isinstance(self._strategy, DistributedStrategy):
             raise TypeError("a strategy is a fleet.DistributedStrategy")
-        optimizer = self._strategy.optimizer(optimizer)
         collectively = self.inner is collective
+        optimizer = self._strategy.optimizer(optimizer, not (collectively or self._is_alone))
         made = self._strategy.without_servers() if collectively else self._strategy.with_servers()
         self._optimizer = optimizer if self._is_alone else self.inner.distributed_optimizer(optimizer, made)
         return self
