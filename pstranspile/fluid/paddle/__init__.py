@@ -15,21 +15,8 @@ _OF_FLUID = ("CPUPlace", "CUDAPlace", "CUDAPinnedPlace", "ParamAttr", "core", "i
 _REFUSED = ("DataParallel", "Model", "XPUPlace", "amp", "callbacks", "flops", "grad", "jit", "onnx", "summary")
 """Names of 2.x for what there is only without static graphs, or with other devices."""
 _MODULES = [
-    "device",
-    "distributed",
-    "distribution",
-    "framework",
-    "io",
-    "metric",
-    "nn",
-    "optimizer",
-    "regularizer",
-    "static",
-    "tensor",
-    "text",
-    "utils",
-    "version",
-    "vision",
+    *("device", "distributed", "distribution", "framework", "io", "metric", "nn", "optimizer", "regularizer", "static"),
+    *("tensor", "text", "utils", "version", "vision"),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import Any
 
@@ -147,16 +148,18 @@ class DistributedStrategy:
         kept = {"parameter_list": given._parameters, "grad_clip": given._grad_clip, "name": given._name or None}
         if self.lars and isinstance(given, fluid.Momentum):
             configs = self.lars_configs
-            if configs["epsilon"] or configs["exclude_from_weight_decay"]:
-                raise refused("lars_configs with epsilon or exclude_from_weight_decay", "take LarsMomentum")
+            if configs["epsilon"]:
+                raise refused("lars_configs with epsilon", "leave it at 0")
             numbers = configs["lars_coeff"], configs["lars_weight_decay"]
             kept["regularization"] = given.regularization
-            return fluid.LarsMomentum(given._learning_rate, given.settings["momentum"], *numbers, **kept)
+            lars = fluid.LarsMomentum(given._learning_rate, given.settings["momentum"], *numbers, **kept)
+            lars.settings["exclude"] = _naming(configs["exclude_from_weight_decay"])
+            return lars
         if self.lamb and isinstance(given, fluid.Adam):
             configs, settings = self.lamb_configs, given.settings
-            left = tuple(configs["exclude_from_weight_decay"])
             numbers = configs["lamb_weight_decay"], settings["beta1"], settings["beta2"], settings["epsilon"]
-            kept["exclude_from_weight_decay_fn"] = lambda param: any(text in param.name for text in left)
+            left = _naming(configs["exclude_from_weight_decay"])
+            kept["exclude_from_weight_decay_fn"] = lambda param: left(param.name)
             kept["regularization"] = given.regularization
             return fluid.Lamb(given._learning_rate, *numbers, **kept)
         return given
@@ -179,3 +182,9 @@ class DistributedStrategy:
         made = collective.DistributedStrategy()
         vars(made).update(use_local_sgd=bool(self.localsgd), nccl_comm_num=self.nccl_comm_num)
         return made
+
+
+def _naming(texts: Iterable[str]) -> Callable[[str], bool]:
+    """Whether a name has one of these texts in it."""
+    kept = tuple(texts)
+    return lambda name: any(text in name for text in kept)
