@@ -109,7 +109,7 @@ def _with_tables(
                 findings.append(at_op("table-large", f"%{name} can't be a large table: {reason}", states[name][part]))
         if not findings:
             (own,) = makers[name]
-            made[name] = [_table(own, rule), *(_state(makers[n][0], name) for n in states[name] if n != name)]
+            made[name] = [large_table(own, rule), *(table_state(makers[n][0], name) for n in states[name] if n != name)]
     ops: list[Op] = []
     for op in startup.main_block.ops:
         names = [*op.output_names]
@@ -133,7 +133,7 @@ def _unfit(makers: Sequence[Op], *, is_table: bool) -> str:
     return ""
 
 
-def _table(op: Op, rules: Rules) -> Op:
+def large_table(op: Op, rules: Rules) -> Op:
     """The op that makes a table without rows, whose rows begin with the numbers of this initialiser."""
     own = {key: op.attrs[key] for key in ("min", "max", "mean", "std", "value", "seed", "dtype") if key in op.attrs}
     chosen = {key: float32(value) if isinstance(value, float) else value for key, value in rules._asdict().items()}
@@ -144,7 +144,8 @@ def _table(op: Op, rules: Rules) -> Op:
     return make_op(TABLE, {}, {"Out": op.outputs["Out"]}, attrs, role=op.role or OpRole.FORWARD, origin=op.origin)
 
 
-def _state(op: Op, table: str) -> Op:
+def table_state(op: Op, table: str) -> Op:
+    """The op that makes what an optimizer keeps for each row of a table, from that which makes the whole."""
     own = {key: op.attrs[key] for key in ("value", "dtype") if key in op.attrs}
     attrs = {"shape": Longs(ints_attr(op, "shape")), **own}
     return make_op(

@@ -97,10 +97,13 @@ class LarsMomentum(Optimizer):
     momentum: float = 0.9
     lars_coeff: float = 0.001
     lars_weight_decay: float = 0.0005
+    exclude: Callable[[str], bool] | None = None
+    """Which parameters, by name, have no weight decay."""
 
     def update(self, param: str) -> Update:
         """One `lars_momentum` op and a velocity."""
-        attrs = {"mu": self.momentum, "lars_coeff": self.lars_coeff, "lars_weight_decay": self.lars_weight_decay}
+        decay = 0.0 if self.exclude and self.exclude(param) else self.lars_weight_decay
+        attrs = {"mu": self.momentum, "lars_coeff": self.lars_coeff, "lars_weight_decay": decay}
         return Update("lars_momentum", (_VELOCITY,), attrs)
 
 

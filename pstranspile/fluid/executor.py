@@ -35,6 +35,7 @@ from pstranspile.fluid.running.feeding import (
 from pstranspile.fluid.running.feeding import check_feed_shape_type as check_feed_shape_type
 from pstranspile.fluid.running.finite import watchers
 from pstranspile.fluid.running.hooks import tell_run, trains
+from pstranspile.fluid.running.rates import set_rate
 from pstranspile.fluid.running.replicas import Replicas, has_own_control
 from pstranspile.fluid.running.talking import Talker
 from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
@@ -192,6 +193,8 @@ class Executor:
                 del self._facts[next(iter(self._facts))]
             facts = self._facts[id(frozen)] = facts_of(program, frozen)
         scope.declare(facts.kept)
+        for name, scheduler in program.schedules.items():
+            set_rate(scheduler, name, scope.core)
         form = form_of(fed.values) if devices == 1 else None
         alike = self._alike.get(id(frozen))
         if alike is not None and (alike.form, alike.names) == (form, tuple(names)):

@@ -44,6 +44,7 @@ from pstranspile.fluid.running.distributed_io import (
     saves_with_servers,
     warn_of_filename,
 )
+from pstranspile.fluid.running.large import load_tables
 from pstranspile.fluid.running.states import older_state, pickled, saved_state, without_ending
 from pstranspile.fluid.running.targets import scaled_targets
 from pstranspile.interop.variables import load_variables, save_variables
@@ -153,6 +154,8 @@ def _read(program: FrozenProgram, names: list[str], dirname: str | None, filenam
     scope, declared = global_scope().core, program.blocks[0].vars
     others = {name for name in names if name in declared and declared[name].parameter is None}
     if filename is None:
+        tables = load_tables(scope, {name: (Path(dirname or ".", name), 0) for name in names})
+        names = [name for name in names if name not in tables]
         load_variables(program, scope, dirname or ".", names=names, any_dims=others)
     else:
         source = Path(dirname or ".", filename)

@@ -17,6 +17,10 @@ from pstranspile.fluid.missing import NotHere, names_of_fluid, refused
 from pstranspile.fluid.regularizer import append_regularization_ops as append_regularization_ops
 from pstranspile.fluid.running.averages import ExponentialMovingAverage as ExponentialMovingAverage
 from pstranspile.fluid.running.averages import ModelAverage as ModelAverage
+from pstranspile.fluid.running.large import make_states_large
+from pstranspile.fluid.running.rates import LRScheduler
+from pstranspile.ir.types import DType
+from pstranspile.layers import basic
 from pstranspile.layers.draft import Value
 
 Pairs = list[tuple[Any, Any]]
@@ -37,13 +41,15 @@ class Optimizer:
         name: str | None = None,
         **settings: Any,
     ):
-        if not isinstance(learning_rate, int | float | Variable):
-            raise TypeError(f"a learning rate is a number or a variable, not a {type(learning_rate).__name__}")
+        if not isinstance(learning_rate, int | float | Variable | LRScheduler):
+            kind = type(learning_rate).__name__
+            raise TypeError(f"a learning rate is a number, a variable or a schedule, not a {kind}")
         if grad_clip is not None and not isinstance(grad_clip, GradientClipBase):
             raise TypeError(f"grad_clip is a GradientClipByNorm or one of its like, not a {type(grad_clip).__name__}")
         self.regularization, self._grad_clip = regularization, grad_clip
         self._learning_rate, self._name, self._parameters = learning_rate, name or "", parameter_list
         self.settings = settings
+        self._served: autodiff.Schedule | None = None
         self._rates: dict[int, tuple[Any, str]] = {}
         self._of_loss: Any = None
         self._accumulators: dict[str, dict[str, Variable]] = defaultdict(dict)
@@ -61,8 +67,37 @@ class Optimizer:
     def _rate_for(self, program: Any) -> Any:
         if isinstance(self._learning_rate, Variable):
             return self._learning_rate.value
+        if self._served is not None:
+            self._learning_rate = program.wrap(self._served.emit(program.live()))
+            return self._learning_rate.value
         known = self._rates.get(id(program))
-        return program.live().value(known[1]) if known is not None else float(self._learning_rate)
+        return program.live().value(known[1]) if known is not None else self.get_lr()
+
+    def decay_on_servers(self, steps: int) -> None:
+        """Has servers follow a schedule of the script, of which an epoch is so many updates."""
+        if isinstance(self._learning_rate, LRScheduler):
+            self._served = self._learning_rate.on_servers(steps)
+
+    def get_lr(self) -> Any:
+        """The learning rate that holds now: a number, or the variable that was given."""
+        given = self._learning_rate
+        return given if isinstance(given, Variable) else float(given() if isinstance(given, LRScheduler) else given)
+
+    def _take_rate(self, program: Any, name: str) -> None:
+        """Notes the variable of a program's learning rate, which runs set where it goes by a schedule."""
+        self._rates[id(program)] = program, name
+        if isinstance(self._learning_rate, LRScheduler):
+            self._learning_rate._var_name = name  # pyright: ignore[reportPrivateUsage]
+            program.schedules[name] = self._learning_rate
+
+    def _create_global_learning_rate(self) -> None:
+        """Makes the variable of the learning rate in the program in use, if there is none yet."""
+        program = default_main_program()
+        if self._global_learning_rate() is None:
+            live = program.live()
+            name = live.names.mint("learning_rate")
+            basic.global_var(live, name, (1,), DType.FP32, self.get_lr())
+            self._take_rate(program, name)
 
     def _global_learning_rate(self, program: Any = None) -> Any:
         """The variable of the learning rate, None before the first `minimize`."""
@@ -100,11 +135,12 @@ class Optimizer:
         rate = self._rate_for(program)
         made = apply_gradients(live, pairs, self.core(program, rate), rate, self._of_loss)
         if not isinstance(rate, Value):
-            self._rates[id(program)] = program, made.rate.name
+            self._take_rate(program, made.rate.name)
         block = program.global_block()
         for param, states in made.states.items():
             for name, variable in states.items():
                 self._accumulators[self._state_name(name)][param] = block.var(variable)
+            make_states_large(live.startup_program, param, states.values())
         views = {id(op.frozen): op for op in program.current_block().ops}
         return [views[id(op)] for op in made.ops]
 

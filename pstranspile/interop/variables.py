@@ -25,6 +25,7 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise
 from pstranspile.ir.expect import expect, expect_program, names_of, path_of
 from pstranspile.ir.model import Location, Program, Var
 from pstranspile.ir.types import VarKind
+from pstranspile.large.forms import rows_alone
 from pstranspile.values import NUMPY_TYPES, Array, LoDTensor, SelectedRows
 from pstranspile.values.writing import encode, require_encodable
 
@@ -63,7 +64,7 @@ def save_variables(
     missing = [name for name in chosen if scope.get(name) is None]
     if missing:
         raise DiagnosticError([_finding("values-none", target, f"{name} has no value yet") for name in missing])
-    values = {name: scope[name] for name in chosen}
+    values = {name: rows_alone(scope[name], scope) for name in chosen}
     if layout == "combined":
         write_combined(target, values, as_fp16=as_fp16)
     elif layout == "safetensors":

@@ -25,6 +25,37 @@ def whole_in(value: Any, scope: Mapping[str, Any]) -> Any:
     return value
 
 
+def rows_alone(value: Any, scope: Mapping[str, Any]) -> Any:
+    """A large table, or a state of one, as its rows that exist; any other value as it is.
+
+    `scope` has the table that a state belongs to.
+    """
+    if value.__class__ is LargeTable:
+        return selected(value.rows(), value.height)
+    if value.__class__ is TableState:
+        table: LargeTable = scope[value.table]
+        rows = table.rows()
+        return SelectedRows(rows.ids, np.ascontiguousarray(rows.numbers[:, value.number]), table.height)
+    return value
+
+
+def filled(table: LargeTable, parts: Sequence[SelectedRows], start: int) -> LargeTable:
+    """A table alike with the rows whose ids are from `start` on, as many as the table has; `parts` are their values,
+    and what the optimizer keeps. Raises ValueError for parts that do not fit.
+    """
+    ids = parts[0].rows
+    if any(not np.array_equal(part.rows, ids) for part in parts) or len(parts) != len(table.states) + 1:
+        raise ValueError("the files of a table and its states hold other rows")
+    here = (ids >= start) & (ids < start + table.height)
+    rows = table.like().rows()
+    rows = rows._replace(
+        ids=ids[here] - start,
+        numbers=np.stack([part.value[here] for part in parts], axis=1).astype(table.dtype),
+        seen=np.zeros(int(here.sum()), np.uint32),
+    )
+    return table_with(rows, table)
+
+
 def is_table(value: Any) -> bool:
     """Whether a value is a large table, or all that one holds."""
     return isinstance(value, LargeTable | TableRows)

@@ -27,7 +27,7 @@ _FORMATS = {2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 _P = ParamSpec("_P")
 
 
-def _each(size: Size, count: int) -> list[int]:
+def each_dim(size: Size, count: int) -> list[int]:
     """A number for each of `count` dims. Raises ValueError for another count."""
     if isinstance(size, int):
         return [size] * count
@@ -37,7 +37,7 @@ def _each(size: Size, count: int) -> list[int]:
     return sizes
 
 
-def _padding(padding: Padding, data_format: str) -> tuple[list[int], str]:
+def paddings_of(padding: Padding, data_format: str) -> tuple[list[int], str]:
     """The paddings and the padding algorithm. Raises ValueError for others."""
     count = len(data_format) - 2
     if isinstance(padding, str):
@@ -46,9 +46,9 @@ def _padding(padding: Padding, data_format: str) -> tuple[list[int], str]:
         return [0] * count, padding.upper()
     if isinstance(padding, int) or not any(isinstance(side, Sequence) for side in padding):
         number = 2 * count if not isinstance(padding, int) and len(padding) == 2 * count else count
-        sides = _each(padding, number)  # pyright: ignore[reportArgumentType]
+        sides = each_dim(padding, number)  # pyright: ignore[reportArgumentType]
     else:
-        pairs = [_each(pair, 2) for pair in padding]
+        pairs = [each_dim(pair, 2) for pair in padding]
         inner = pairs[2:] if data_format[1] == "C" else pairs[1:-1]
         if len(pairs) != count + 2 or sum(map(sum, pairs)) != sum(map(sum, inner)):
             raise ValueError(f"padding is {padding!r}: batch and channels can't be padded")
@@ -107,12 +107,12 @@ def _convolution(
     if channels < 0 or (groups and channels % groups):
         raise ValueError(f"{op_type}: %{x.name} has {channels} channels, which {groups or 1} groups can't share")
     minted = name_layer(draft, op_type, name)
-    size = _each(filter_size, spatial)
-    paddings, algorithm = _padding(padding, data_format)
+    size = each_dim(filter_size, spatial)
+    paddings, algorithm = paddings_of(padding, data_format)
     attrs = {
-        "strides": _each(stride, spatial),
+        "strides": each_dim(stride, spatial),
         "paddings": paddings,
-        "dilations": _each(dilation, spatial),
+        "dilations": each_dim(dilation, spatial),
         "groups": groups or 1,
         "use_cudnn": use_cudnn,
         "padding_algorithm": algorithm,
@@ -163,11 +163,11 @@ def _transposed_convolution(
     last = _check(op_type, data_format, use_cudnn, spatial)
     draft, groups = x.draft, groups or 1
     minted = name_layer(draft, op_type, name)
-    paddings, algorithm = _padding(padding, data_format)
-    strides, dilations = _each(stride, spatial), _each(dilation, spatial)
-    wanted = [] if output_size is None else _each(output_size, spatial)
+    paddings, algorithm = paddings_of(padding, data_format)
+    strides, dilations = each_dim(stride, spatial), each_dim(dilation, spatial)
+    wanted = [] if output_size is None else each_dim(output_size, spatial)
     if filter_size is not None:
-        size = _each(filter_size, spatial)
+        size = each_dim(filter_size, spatial)
     elif wanted:
         images = x.shape[1:-1] if last else x.shape[2:]
         even = len(paddings) == spatial
@@ -231,13 +231,13 @@ def _pooling(
     if not isinstance(use_cudnn, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{op_type}: use_cudnn is True or False, not {use_cudnn!r}")
     _check(op_type, data_format, True, spatial)
-    paddings, algorithm = _padding(pool_padding, data_format)
+    paddings, algorithm = paddings_of(pool_padding, data_format)
     if algorithm == "VALID" and ceil_mode:
         raise ValueError(f"{op_type}: padding 'VALID' and ceil_mode don't go together")
     attrs = {
         "pooling_type": pool_type,
-        "ksize": _each(pool_size, spatial),
-        "strides": _each(pool_stride, spatial),
+        "ksize": each_dim(pool_size, spatial),
+        "strides": each_dim(pool_stride, spatial),
         "paddings": paddings,
         "padding_algorithm": algorithm,
         "use_cudnn": use_cudnn,

@@ -40,6 +40,8 @@ class Program(PartInCluster):
         """Variables that a script has declared with dims and without an element type, as they were then."""
         self.unaveraged: set[str] = set()
         """Parameters that averages leave out."""
+        self.schedules: dict[str, Any] = {}
+        """Learning rates that runs set to what a schedule of the script gives."""
         self.readers: list[Any] = []
         """Readers that give what runs of the program are fed."""
         self.gradient_calls = 0
@@ -244,7 +246,7 @@ class Program(PartInCluster):
         """Takes over what is known of the variables of another program beside their declarations."""
         self.stopped |= other.stopped
         self.unaveraged |= other.unaveraged
-        self.readers = list(other.readers)
+        self.readers, self.schedules = list(other.readers), dict(other.schedules)
         self.gradient_calls, self.counted = other.gradient_calls, other.counted
         self.regularizers, self.clips = dict(other.regularizers), dict(other.clips)
         self._mark_fed(_expected(other))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,15 @@ class Variable:
         self.is_data = False
         self.notes: dict[str, Any] = {}
         """What a script has noted of the variable."""
+
+    methods: Callable[[str], Any] | None = None
+    """Gives the function that a method of a later version stands for, or None."""
+
+    def __getattr__(self, name: str) -> Any:
+        function = Variable.methods(name) if Variable.methods and not name.startswith("_") else None
+        if function is None:
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self)
+        return partial(function, self)
 
     def __repr__(self) -> str:
         return self.to_string(False)
@@ -162,6 +172,9 @@ class Variable:
 
     def __bool__(self) -> bool:
         return True  # as every object in Fluid's static graph, whatever the variable holds at run time
+
+    def __matmul__(self, other: Any) -> Any:
+        return NotImplemented if Variable.methods is None else self.matmul(other)
 
     def __neg__(self) -> Variable:
         return self.block.program.wrap(-self.value)

@@ -27,7 +27,6 @@ similarity_focus = one_op("similarity_focus", "input, axis, indexes, name=None",
 temporal_shift = one_op("temporal_shift", "x, seg_num, shift_ratio=0.25, name=None", "X=x", attrs="seg_num shift_ratio")
 fsp_matrix = one_op("fsp", "x, y", "X=x Y=y", key="fsp_matrix")
 pad_constant_like = one_op("pad_constant_like", "x, y, pad_value=0.0, name=None", "X=x Y=y", attrs="pad_value")
-log_softmax = one_op("log_softmax", "input, axis=None, dtype=None, name=None", "X=input", attrs="axis")
 index_select = one_op("index_select", "input, index, dim=0", "X=input Index=index", attrs="dim")
 index_sample = one_op("index_sample", "x, index", "X=x Index=index")
 roll = one_op("roll", "input, shifts, dims=None", "X=input", attrs="shifts dims")

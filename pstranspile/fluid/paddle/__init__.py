@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.paddle import compat as compat
 from pstranspile.fluid.paddle import dataset as dataset
 from pstranspile.fluid.paddle import reader as reader
@@ -11,20 +12,23 @@ from pstranspile.fluid.paddle.batching import batch as batch
 
 __version__ = "1.8.5"
 _OF_FLUID = ("CPUPlace", "CUDAPlace", "CUDAPinnedPlace", "ParamAttr", "core", "is_compiled_with_cuda")
+_REFUSED = ("DataParallel", "Model", "XPUPlace", "amp", "callbacks", "flops", "grad", "jit", "onnx", "summary")
+"""Names of 2.x for what there is only without static graphs, or with other devices."""
 _MODULES = [
-    "distributed",
-    "framework",
-    "io",
-    "metric",
-    "nn",
-    "optimizer",
-    "regularizer",
-    "static",
-    "sysconfig",
-    "tensor",
-    "utils",
-    "version",
+    *("device", "distributed", "distribution", "framework", "io", "metric", "nn", "optimizer", "regularizer", "static"),
+    *("sysconfig", "tensor", "text", "utils", "version", "vision"),
 ]
+
+
+def _method(name: str) -> Any:
+    """The function of 2.x that a method of variables stands for; None for other names."""
+    from importlib import import_module
+
+    tensor = import_module(f"{__name__}.tensor")
+    return tensor.function(name) if name in tensor.METHODS else None
+
+
+Variable.methods = _method
 
 
 def enable_static() -> None:
@@ -59,6 +63,47 @@ def set_device(device: str) -> Any:
     return CUDAPlace(int(number or 0)) if kind == "gpu" else CPUPlace()
 
 
+def get_device() -> str:
+    """The device that all is computed on."""
+    return "cpu"
+
+
+def get_default_dtype() -> str:
+    """The element type of parameters that none is given for."""
+    return "float32"
+
+
+def set_default_dtype(d: Any) -> None:
+    """Accepts float32; refuses others, which layers are given themselves."""
+    if str(d).rpartition(".")[2] not in ("float32", "FP32", "<class 'numpy.float32'>", "float32'>"):
+        from pstranspile.fluid.missing import refused
+
+        raise refused(f"paddle.set_default_dtype({d!r})", "parameters have float32; cast what is computed")
+
+
+def is_compiled_with_xpu() -> bool:
+    """False."""
+    return False
+
+
+def get_cudnn_version() -> None:
+    """None: all is computed on the CPU."""
+
+
+class no_grad:
+    """Nothing, around a block or on a function: programs have gradients where `minimize` appends them."""
+
+    def __call__(self, function: Any = None) -> Any:
+        """The function as it is."""
+        return function
+
+    def __enter__(self) -> no_grad:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing."""
+
+
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
@@ -68,6 +113,12 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{name}")
     if name == "common_ops_import":
         return import_module(f"{__name__}.framework")
+    if name == "Tensor":
+        return Variable
+    if name in _REFUSED:
+        from pstranspile.fluid.missing import Missing
+
+        return Missing(f"paddle.{name}", [])
     if name in _OF_FLUID:
         return getattr(import_module(__name__.rpartition(".")[0]), name)
     return getattr(import_module(f"{__name__}.tensor"), name)

@@ -34,11 +34,12 @@ def later(name: str, function: Callable[..., Any], arguments: str, renamed: str 
         return function(**{names.get(key, key): value for key, value in given.items()})
 
     call.__name__, call.__doc__ = name, function.__doc__
+    call.__signature__ = signature  # type: ignore[attr-defined]
     return call
 
 
 def from_tables(
-    module: str, known: Mapping[str, Any], table: Mapping[str, tuple[str, ...]], same: str = ""
+    module: str, known: Iterable[str], table: Mapping[str, tuple[str, ...]], same: str = ""
 ) -> Callable[[str], Any]:
     """A module's `__getattr__`: layers of Fluid under later names.
 

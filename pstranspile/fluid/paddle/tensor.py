@@ -9,6 +9,7 @@ import numpy as np
 from pstranspile.fluid import layers
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.layers.adapt import to_core, wrap
+from pstranspile.fluid.paddle import figures as more
 from pstranspile.fluid.paddle.later import from_tables
 from pstranspile.layers.basic import layer_outputs
 
@@ -37,7 +38,6 @@ _TABLE: dict[str, tuple[str, ...]] = {
     "matmul": ("matmul", "x, y, transpose_x=False, transpose_y=False"),
     "bmm": ("bmm", _PAIR),
     "dot": ("dot", _PAIR),
-    "prod": ("reduce_prod", *_REDUCE),
     "max": ("reduce_max", *_REDUCE),
     "min": ("reduce_min", *_REDUCE),
     "any": ("reduce_any", *_REDUCE),
@@ -45,6 +45,36 @@ _TABLE: dict[str, tuple[str, ...]] = {
     "concat": ("concat", "x, axis=0", "x=input"),
     "split": ("split", "x, num_or_sections, axis=0", "x=input axis=dim"),
     "unsqueeze": ("unsqueeze", "x, axis", "x=input axis=axes"),
+    "cross": ("cross", "x, y, axis=None", "x=input y=other axis=dim"),
+    "diag_embed": ("diag_embed", "input, offset=0, dim1=-2, dim2=-1"),
+    "dist": ("dist", "x, y, p=2"),
+    "eye": ("eye", "num_rows, num_columns=None, dtype='float32'"),
+    "floor_mod": ("elementwise_mod", _PAIR),
+    "flip": ("flip", "x, axis", "x=input axis=dims"),
+    "reverse": ("flip", "x, axis", "x=input axis=dims"),
+    "full_like": ("full_like", "x, fill_value, dtype=None", "x=input"),
+    "increment": ("increment", "x, value=1.0"),
+    "index_sample": ("index_sample", "x, index"),
+    "kron": ("kron", _PAIR),
+    "log1p": ("log1p", "x"),
+    "logsumexp": ("logsumexp", "x, axis=None, keepdim=False", "axis=dim"),
+    "nonzero": ("nonzero", "x, as_tuple=False", "x=input"),
+    "addmm": ("addmm", "input, x, y, beta=1.0, alpha=1.0"),
+    "allclose": ("allclose", "x, y, rtol=1e-05, atol=1e-08, equal_nan=False", "x=input y=other"),
+    "chunk": ("split", "x, chunks, axis=0", "x=input chunks=num_or_sections axis=dim"),
+    "crop": ("crop_tensor", "x, shape=None, offsets=None"),
+    "multiplex": ("multiplex", "inputs, index"),
+    "mv": ("matmul", "x, vec", "vec=y"),
+    "reshape": ("reshape", "x, shape"),
+    "scatter_nd": ("scatter_nd", "index, updates, shape"),
+    "scatter_nd_add": ("scatter_nd_add", "x, index, updates", "x=ref"),
+    "sign": ("sign", "x"),
+    "stanh": ("stanh", "x, scale_a=0.67, scale_b=1.7159"),
+    "standard_normal": ("gaussian_random", "shape, dtype='float32'"),
+    "strided_slice": ("strided_slice", "x, axes, starts, ends, strides", "x=input"),
+    "trace": ("trace", "x, offset=0, axis1=0, axis2=1", "x=input axis1=dim1 axis2=dim2"),
+    "tril": ("tril", "x, diagonal=0", "x=input"),
+    "triu": ("triu", "x, diagonal=0", "x=input"),
     "unbind": ("unstack", "input, axis=0", "input=x"),
     "stack": ("stack", "x, axis=0"),
     "tile": ("expand", "x, repeat_times", "repeat_times=expand_times"),
@@ -54,19 +84,17 @@ _TABLE: dict[str, tuple[str, ...]] = {
     "assign": ("assign", "x, output=None", "x=input"),
     "add_n": ("sums", "inputs", "inputs=input"),
     "numel": ("size", "x", "x=input"),
-    "ones_like": ("ones_like", "x"),
-    "zeros_like": ("zeros_like", "x"),
     "zeros": ("zeros", "shape, dtype='float32'"),
     "ones": ("ones", "shape, dtype='float32'"),
     "uniform": ("uniform_random", "shape, dtype='float32', min=-1.0, max=1.0, seed=0"),
-    "rand": ("uniform_random", "shape, dtype='float32', min=0.0, max=1.0"),
     "randn": ("gaussian_random", "shape, dtype='float32'"),
     "normal": ("gaussian_random", "mean=0.0, std=1.0, shape=(1,)"),
 }
-_SAME = """abs acos asin atan cast ceil cos create_parameter cross cumsum diag_embed erf exp eye floor full_like
-gather increment kron linspace log logical_and logical_not logical_or logical_xor logsumexp meshgrid nonzero
-randint randperm rank reciprocal reshape reverse round rsqrt scale shape sign sin slice sqrt square strided_slice t
-tanh trace transpose tril triu unique unstack"""
+_SAME = """abs acos array_length array_read array_write asin atan cast ceil cos create_array create_parameter erf exp
+floor is_empty linspace log logical_and logical_not logical_or logical_xor rank reciprocal round rsqrt scale
+shape shard_index sin slice sqrt square t tanh transpose unstack"""
+_IN_PLACE = ("reshape", "scatter", "squeeze", "tanh", "unsqueeze", "add", "subtract", "clip", "ceil", "floor", "exp")
+"""Functions that 2.x also has with a trailing underscore, which change no other value than the one they give."""
 
 
 def _reduced(fluid: str, x: Any, axis: Any, keepdim: bool, name: Any) -> Any:
@@ -160,10 +188,103 @@ def sort(x: Any, axis: int = -1, descending: bool = False, name: Any = None) -> 
 
 
 def topk(x: Any, k: Any, axis: int | None = None, largest: bool = True, sorted: bool = True, name: Any = None) -> Any:
-    """The k largest elements along the last dim, and where they are. Raises ValueError for others."""
-    if axis not in (None, -1, len(x.shape) - 1) or not largest:
-        raise ValueError("topk takes the largest elements along the last dim: leave out axis and largest")
-    return L.topk(x, k, name)
+    """The k largest or smallest elements along `axis` (default: the last dim), and where they are."""
+    last = len(x.shape) - 1
+    order = list(range(last + 1))
+    if axis is not None and axis % (last + 1) != last:
+        order[axis % (last + 1)], order[last] = last, axis % (last + 1)
+        x = L.transpose(x, order)
+    values, places = L.topk(x if largest else L.scale(x, -1.0), k)
+    values = values if largest else L.scale(values, -1.0)
+    if order == list(range(last + 1)):
+        return values, places
+    return L.transpose(values, order), L.transpose(places, order)
 
 
-__getattr__ = from_tables("paddle", globals(), _TABLE, _SAME)
+def prod(x: Any, axis: Any = None, keepdim: bool = False, dtype: Any = None, name: Any = None) -> Any:
+    """The product over the dims in `axis` (default: all), as elements of `dtype`."""
+    return _reduced("reduce_prod", x if dtype is None else L.cast(x, dtype), axis, keepdim, name)
+
+
+def ones_like(x: Any, dtype: Any = None, name: Any = None) -> Any:
+    """1 for every element of x."""
+    return L.ones_like(x) if dtype is None else L.full_like(x, 1, dtype=dtype)
+
+
+def zeros_like(x: Any, dtype: Any = None, name: Any = None) -> Any:
+    """0 for every element of x."""
+    return L.zeros_like(x) if dtype is None else L.full_like(x, 0, dtype=dtype)
+
+
+def rand(shape: Any, dtype: Any = None, name: Any = None) -> Any:
+    """Evenly distributed in [0, 1)."""
+    return L.uniform_random(shape, dtype or "float32", 0.0, 1.0)
+
+
+def roll(x: Any, shifts: Any, axis: Any = None, name: Any = None) -> Any:
+    """The elements moved on along dims, those from the end to the front; without an axis, as if in a row."""
+    moved, dims = ([value] if isinstance(value, int) else value for value in (shifts, axis))
+    return L.reshape(L.roll(L.reshape(x, [-1]), moved, [0]), L.shape(x)) if dims is None else L.roll(x, moved, dims)
+
+
+def gather(x: Any, index: Any, axis: Any = None, name: Any = None) -> Any:
+    """The slices along `axis` (default: the first dim) that an index names."""
+    return L.index_select(x, index, axis) if axis else L.gather(x, index)
+
+
+def cumsum(x: Any, axis: Any = None, dtype: Any = None, name: Any = None) -> Any:
+    """The sums of all elements up to each along `axis`; None: of all in a row."""
+    x = x if dtype is None else L.cast(x, dtype)
+    return L.cumsum(L.reshape(x, [-1]) if axis is None else x, 0 if axis is None else axis)
+
+
+def meshgrid(*args: Any, **options: Any) -> Any:
+    """The coordinates of a grid, from those along each dim, one by one or as a list."""
+    listed = isinstance(args[0], list | tuple)
+    return L.meshgrid([*args[0]] if listed else [*args])
+
+
+def randint(low: int = 0, high: Any = None, shape: Any = (1,), dtype: Any = None, name: Any = None) -> Any:
+    """Whole numbers from `low` on, below `high`; with one number, from 0 on, below it."""
+    first, last = (0, low) if high is None else (low, high)
+    return L.randint(first, last, shape=[*shape] if isinstance(shape, tuple) else shape, dtype=dtype or "int64")
+
+
+def randperm(n: int, dtype: Any = "int64", name: Any = None) -> Any:
+    """The numbers below `n` in any order."""
+    return L.randperm(n, dtype=dtype)
+
+
+def to_tensor(data: Any, dtype: Any = None, place: Any = None, stop_gradient: bool = True) -> Any:
+    """A variable with the elements of an array, a list or a number."""
+    held = np.asarray(data)
+    kind = dtype or (held.dtype if isinstance(data, np.ndarray) or held.dtype != "float64" else "float32")
+    made = L.assign(held.reshape(-1) if held.ndim == 0 else held)
+    made = made if str(held.dtype) == str(kind) else L.cast(made, kind)
+    made.stop_gradient = stop_gradient
+    return made
+
+
+def function(name: str) -> Any:
+    """The function of a name. Raises AttributeError, which names the nearest one."""
+    if name in globals() and not name.startswith("_"):
+        return globals()[name]
+    if name.endswith("_") and name[:-1] in _IN_PLACE:
+        return globals().get(name[:-1]) or _tabled(name[:-1])
+    return vars(more)[name] if name in more.NAMES else _tabled(name)
+
+
+_tabled = from_tables("paddle", [*globals(), *more.NAMES], _TABLE, _SAME)
+__getattr__ = function
+METHODS = frozenset(
+    """abs acos add add_n addmm all allclose any argmax argmin argsort asin atan bmm broadcast_to cast ceil chunk clip
+    concat cos cosh cross cumsum dist divide dot equal equal_all erf exp expand expand_as flatten flip floor
+    floor_divide floor_mod gather gather_nd greater_equal greater_than increment index_sample index_select is_empty
+    is_tensor isfinite isinf isnan kron less_equal less_than log log10 log1p log2 logical_and logical_not logical_or
+    logical_xor logsumexp masked_select matmul max maximum mean median min minimum mm mod multiplex multiply mv nonzero
+    norm not_equal numel pow prod rank reciprocal remainder reshape reshape_ reverse roll round rsqrt scale scatter
+    scatter_ scatter_nd scatter_nd_add shard_index sign sin sinh slice sort split sqrt square squeeze squeeze_ stack
+    stanh std strided_slice subtract sum t tanh tanh_ tile topk trace transpose unbind unique unsqueeze unsqueeze_
+    unstack var where""".split()
+)
+"""The functions that variables of 2.x have as methods."""

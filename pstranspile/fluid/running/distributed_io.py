@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 from pstranspile.checkpoint.layout import layout_of
@@ -13,8 +14,10 @@ from pstranspile.fluid.graph.in_cluster import TEST
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.machines import TrainerMachine
 from pstranspile.fluid.running.communicating import warn_unused
+from pstranspile.fluid.running.large import load_tables
 from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.model import Block, Op, Program
+from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.build import make_op
 from pstranspile.run import run
 from pstranspile.run.scope import Scope
@@ -94,7 +97,11 @@ def load_slices(program: Any, folder: str, scope: Scope) -> None:
     """Reads what a machine of a cluster holds, a server its slices of whole variables."""
     machine = program.machine
     held = load_program(machine.compiled, machine.role.name, posixpath.abspath(folder))
-    run(held, {}, (), scope)
+    block = held.main_block
+    files = {op.outputs["Out"][0]: (Path(str(op.attrs["file_path"])), int_attr(op, "seek")) for op in block.ops}
+    tables = load_tables(scope, files)
+    others = tuple(op for op in block.ops if op.outputs["Out"][0] not in tables)
+    run(held._replace(blocks=(block._replace(ops=others),)), {}, (), scope)
 
 
 def warn_of_filename(filename: str | None) -> None:

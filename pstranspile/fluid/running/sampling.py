@@ -55,8 +55,18 @@ class BatchSampler:
 
 
 def default_collate_fn(batch: Sequence[Any]) -> list[Any]:
-    """Samples as arrays, one for each of their values."""
-    return [np.stack([np.asarray(value) for value in values]) for values in zip(*batch, strict=True)]
+    """Samples as arrays, one for each of their values.
+
+    A sample with more values than there are arrays so far begins new ones with its first values, as in Fluid.
+    """
+    held: list[list[Any]] = []
+    for sample in batch:
+        for index, value in enumerate(sample):
+            if len(held) < len(sample):
+                held.append([value])
+            else:
+                held[index].append(value)
+    return [np.stack([np.asarray(value) for value in values]) for values in held]
 
 
 class MapLoader:

@@ -13,7 +13,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.model import Op
 from pstranspile.ir.types import DType
 from pstranspile.kernels.context import Value
-from pstranspile.values import NUMPY_TYPES
+from pstranspile.values import NUMPY_TYPES, SelectedRows
 from pstranspile.values.reading import refuse
 from pstranspile.values.writing import encode, write_file
 
@@ -43,6 +43,9 @@ def write_whole(
         raise DiagnosticError([at_op("cluster-placement", message, op)])
 
     def finish(answers: list[Value]) -> Sequence[Value]:
+        if all(isinstance(answer, SelectedRows) for answer in answers):
+            write_file(file, encode(_joined(answers)))
+            return ()
         # Scripts set numbers, such as a learning rate, to arrays without dims.
         for name, dims, answer in zip(names, slices, answers, strict=True):
             if not isinstance(answer, np.ndarray) or answer.dtype.name != kind or (answer.shape or (1,)) != dims:
@@ -55,3 +58,10 @@ def write_whole(
         return ()
 
     return finish
+
+
+def _joined(parts: Sequence[Any]) -> SelectedRows:
+    """The rows of a large table whose parts follow each other."""
+    starts = [sum(part.height for part in parts[:index]) for index in range(len(parts) + 1)]
+    rows = np.concatenate([part.rows + start for part, start in zip(parts, starts, strict=False)])
+    return SelectedRows(rows, np.concatenate([part.value for part in parts]), starts[-1])

@@ -16,6 +16,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.model import Op, Program
 from pstranspile.kernels.context import Value
 from pstranspile.kernels.optimizer_steps import REPLACING
+from pstranspile.large.forms import rows_alone
 from pstranspile.large.table import LargeTable
 from pstranspile.run.cluster import message as kinds
 from pstranspile.run.cluster.blocks import Block, block_program
@@ -229,7 +230,7 @@ class Server(Machine):
                     value = value.copy()
                 value.setflags(write=False)
             else:
-                value = own_copy(value)
+                value = own_copy(rows_alone(value, self.scope))
             self._copies[name] = value
         return value
 

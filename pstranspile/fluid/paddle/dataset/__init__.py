@@ -14,3 +14,8 @@ from pstranspile.fluid.paddle.dataset import uci_housing as uci_housing
 from pstranspile.fluid.paddle.dataset import voc2012 as voc2012
 from pstranspile.fluid.paddle.dataset import wmt14 as wmt14
 from pstranspile.fluid.paddle.dataset import wmt16 as wmt16
+from pstranspile.fluid.paddle.later import not_there
+
+
+def __getattr__(name: str) -> object:
+    raise not_there(f"paddle.dataset.{name}", globals())

@@ -7,6 +7,8 @@ from typing import Any
 
 from pstranspile.fluid.dataset import InMemoryDataset as _InMemory
 from pstranspile.fluid.dataset import QueueDataset as _Queue
+from pstranspile.fluid.running.large import CountFilterEntry as CountFilterEntry
+from pstranspile.fluid.running.large import ProbabilityEntry as ProbabilityEntry
 
 
 def get_rank() -> int:

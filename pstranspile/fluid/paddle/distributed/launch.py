@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from pstranspile.fluid.aliases import install_for_children
 from pstranspile.fluid.paddle.distributed.launch_ps import run_cluster
-from pstranspile.fluid.paddle.distributed.processes import start, wait
+from pstranspile.fluid.paddle.distributed.processes import meeting, start, wait
 
 
 def parser() -> argparse.ArgumentParser:
@@ -22,6 +22,11 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--log_dir", default=None, help="where logs go")
     made.add_argument("--log_level", default="20", help="accepted, as in Fluid")
     made.add_argument("--use_paddlecloud", action="store_true", help="accepted, as in Fluid")
+    made.add_argument("--gpus", default="", help="as --selected_gpus")
+    made.add_argument("--ips", default="", help="as --cluster_node_ips")
+    made.add_argument("--http_port", type=int, default=0, help="accepted, as in 2.x")
+    made.add_argument("--heter_workers", default="", help="refused: all trainers are alike")
+    made.add_argument("--heter_worker_num", type=int, default=0, help="refused: all trainers are alike")
     made.add_argument("--server_num", type=int, default=0, help="how many servers there are beside the trainers")
     made.add_argument("--worker_num", type=int, default=0, help="how many trainers, beside servers")
     made.add_argument("--servers", default="", help="where the servers are, if not on ports in a row")
@@ -36,20 +41,24 @@ def launch(arguments: Sequence[str] | None = None) -> int:
     """Starts this host's trainers and waits for them; gives the exit status of the first that fails, or 0."""
     options = parser().parse_args(arguments)
     script = [options.training_script, *options.training_script_args]
+    if options.heter_workers or options.heter_worker_num:
+        parser().error("all trainers are alike: leave out --heter_workers and --heter_worker_num")
     if options.server_num or options.servers:
         return _with_servers(options, script)
-    hosts = _listed(options.cluster_node_ips)
+    hosts = _listed(options.ips or options.cluster_node_ips)
     if options.node_ip not in hosts:
         parser().error(f"--node_ip {options.node_ip} is none of --cluster_node_ips")
     install_for_children()
-    count = options.nproc_per_node or len(_listed(options.selected_gpus)) or 1
+    count = options.nproc_per_node or len(_listed(options.selected_gpus or options.gpus)) or 1
     endpoints = [f"{host}:{options.started_port + number}" for host in hosts for number in range(count)]
     first = hosts.index(options.node_ip) * count
+    shared = meeting() if len(hosts) == 1 else {}
     workers = [
         start(
             f"workerlog.{number}",
             script,
             {
+                **shared,
                 "PADDLE_TRAINER_ID": str(first + number),
                 "PADDLE_CURRENT_ENDPOINT": endpoints[first + number],
                 "PADDLE_TRAINERS_NUM": str(len(endpoints)),

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from pstranspile.fluid.aliases import install_for_children
-from pstranspile.fluid.paddle.distributed.processes import start, wait
+from pstranspile.fluid.paddle.distributed.processes import meeting, start, wait
 
 
 def parser() -> argparse.ArgumentParser:
@@ -40,7 +40,7 @@ def launch(arguments: Sequence[str] | None = None) -> int:
 def run_cluster(endpoints: Sequence[str], worker_num: int, script: Sequence[str], log_dir: str | None) -> int:
     """Starts servers and trainers of a script on this host and waits for them; gives the first status that is not 0."""
     install_for_children()
-    shared = {"PADDLE_PSERVERS_IP_PORT_LIST": ",".join(endpoints), "PADDLE_TRAINERS_NUM": str(worker_num)}
+    shared = {"PADDLE_PSERVERS_IP_PORT_LIST": ",".join(endpoints), "PADDLE_TRAINERS_NUM": str(worker_num), **meeting()}
     servers = [
         start(
             f"serverlog.{number}",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
+
+from pstranspile.fluid.running.meeting import MEETING
 
 
 class Started(NamedTuple):
@@ -58,3 +61,9 @@ def wait(workers: Sequence[Started], servers: Sequence[Started] = ()) -> int:
             if started.log is not None:
                 started.log.close()
     return status
+
+
+def meeting() -> dict[str, str]:
+    """Where trainers of this host meet beside training, as a variable of the environment."""
+    with socket.create_server(("127.0.0.1", 0)) as tried:
+        return {MEETING: f"127.0.0.1:{tried.getsockname()[1]}"}

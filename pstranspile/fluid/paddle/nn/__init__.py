@@ -7,18 +7,23 @@ from typing import Any
 from pstranspile.fluid.clip import GradientClipByGlobalNorm as ClipGradByGlobalNorm
 from pstranspile.fluid.clip import GradientClipByNorm as ClipGradByNorm
 from pstranspile.fluid.clip import GradientClipByValue as ClipGradByValue
+from pstranspile.fluid.paddle.nn import calls, filters, layer, recurrent, transformer
 from pstranspile.fluid.paddle.nn import functional as functional
 from pstranspile.fluid.paddle.nn import initializer as initializer
-from pstranspile.fluid.paddle.nn import layer as layer
 from pstranspile.fluid.param_attr import ParamAttr as ParamAttr
 
+_LAYERS: dict[str, Any] = {
+    name: held
+    for module in (layer, calls, filters, recurrent, transformer)
+    for name, held in vars(module).items()
+    if isinstance(held, type) and issubclass(held, layer.Layer) and not name.startswith("_")
+}
 _ = ClipGradByGlobalNorm, ClipGradByNorm, ClipGradByValue
 
 
 def __getattr__(name: str) -> Any:
-    found = None if name.startswith("_") else vars(layer).get(name)
-    if isinstance(found, type):
-        return found
+    if name in _LAYERS:
+        return _LAYERS[name]
     from pstranspile.fluid.paddle.later import not_there
 
-    raise not_there(f"paddle.nn.{name}", [*globals(), *vars(layer)])
+    raise not_there(f"paddle.nn.{name}", [*globals(), *_LAYERS])

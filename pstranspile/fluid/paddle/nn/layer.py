@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from typing import Any
 
 from pstranspile.fluid import layers
 from pstranspile.fluid.dygraph import layers as objects
-from pstranspile.fluid.initializer import Constant, Normal
-from pstranspile.fluid.layers.adapt import bound, signature_of
+from pstranspile.fluid.initializer import Constant
 from pstranspile.fluid.paddle.nn import functional as F
-from pstranspile.fluid.paddle.tensor import flatten
 from pstranspile.fluid.param_attr import attr_of
 
 L: Any = layers
@@ -32,10 +30,38 @@ class Layer(objects.Layer):
         """A parameter of the layer, of its element type if no other is given; None where `attr` is False."""
         return super().create_parameter(shape, attr, dtype or self._dtype, is_bias, default_initializer)
 
-    @property
-    def children(self) -> list[Any]:
+    def __init__(self, name_scope: str | None = None, dtype: Any = "float32"):
+        super().__init__(name_scope, dtype)
+        self._buffers: dict[str, Any] = {}
+
+    def children(self) -> Iterator[Any]:
         """The layers right within this one."""
-        return list(self._sub_layers.values())
+        return iter(self._sub_layers.values())
+
+    def named_children(self) -> Iterator[tuple[str, Any]]:
+        """The layers right within this one, with their names."""
+        return iter(self._sub_layers.items())
+
+    def apply(self, fn: Callable[[Any], Any]) -> Layer:
+        """Calls a function with each layer within this one, and then with this one; gives it back."""
+        for layer in self.children():
+            layer.apply(fn)
+        fn(self)
+        return self
+
+    def register_buffer(self, name: str, tensor: Any, persistable: bool = True) -> None:
+        """Makes a variable that is not trained one of the layer's."""
+        self._buffers[name] = tensor
+        object.__setattr__(self, name, tensor)
+
+    def buffers(self, include_sublayers: bool = True) -> list[Any]:
+        """The variables that are not trained."""
+        layers_ = [self, *(self.sublayers() if include_sublayers else [])]
+        return [held for layer in layers_ for held in getattr(layer, "_buffers", {}).values()]
+
+    def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """The parameters by name, those of layers within this one too."""
+        return dict(self.named_parameters())
 
 
 class Linear(Layer):
@@ -66,6 +92,8 @@ class Embedding(Layer):
         name: Any = None,
     ):
         super().__init__(name)
+        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+            raise ValueError(f"padding_idx {padding_idx} is none of {num_embeddings} rows")
         self._padding, self._sparse = padding_idx, sparse
         self.weight = self.create_parameter([num_embeddings, embedding_dim], weight_attr)
 
@@ -81,41 +109,6 @@ def _held(parameter: Any, given: Any) -> Any:
     attr = copy(attr_of(given))
     attr.name = parameter.name
     return attr
-
-
-class Conv2D(Layer):
-    """Images convolved with filters."""
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-        padding_mode: str = "zeros",
-        weight_attr: Any = None,
-        bias_attr: Any = None,
-        data_format: str = "NCHW",
-    ):
-        super().__init__()
-        if padding_mode != "zeros":
-            raise ValueError(f"Conv2D pads with zeros, not with {padding_mode}")
-        sizes = [kernel_size] * 2 if isinstance(kernel_size, int) else list(kernel_size)
-        spread = Normal(0.0, math.sqrt(2.0 / (sizes[0] * sizes[1] * in_channels)))
-        dims = [out_channels, in_channels // groups, *sizes]
-        self.weight = self.create_parameter(dims, weight_attr, default_initializer=spread)
-        self.bias = self.create_parameter([out_channels], bias_attr, is_bias=True)
-        self._held = {"param_attr": (self.weight, weight_attr), "bias_attr": (self.bias, bias_attr)}
-        self._settings = (out_channels, sizes, stride, padding, dilation, groups)
-        self._format = data_format
-
-    def forward(self, x: Any) -> Any:
-        """The images of `out_channels`."""
-        attrs = {name: _held(*held) for name, held in self._held.items()}
-        return L.conv2d(x, *self._settings, **attrs, data_format=self._format)
 
 
 class BatchNorm(Layer):
@@ -193,14 +186,14 @@ class Sequential(Layer):
             self.add_sublayer(str(name), layer)
 
     def __getitem__(self, index: Any) -> Any:
-        return self.children[index]
+        return list(self.children())[index]
 
     def __len__(self) -> int:
         return len(self._sub_layers)
 
     def forward(self, *inputs: Any) -> Any:
         """What the last layer gives."""
-        for layer in self.children:
+        for layer in self.children():
             inputs = (layer(*inputs),)
         return inputs[0]
 
@@ -213,79 +206,61 @@ class LayerList(Layer):
         for layer in sublayers:
             self.append(layer)
 
+    def extend(self, sublayers: Iterable[Any]) -> LayerList:
+        """Puts layers behind the others."""
+        for layer in sublayers:
+            self.append(layer)
+        return self
+
+    def insert(self, index: int, sublayer: Any) -> None:
+        """Puts a layer in front of that with a number."""
+        held = [*self.children()]
+        held.insert(index, sublayer)
+        self._sub_layers.clear()
+        self.extend(held)
+
+    def __setitem__(self, index: int, sublayer: Any) -> None:
+        self.add_sublayer(str(range(len(self))[index]), sublayer)
+
     def append(self, sublayer: Any) -> LayerList:
         """Puts a layer behind the others."""
         self.add_sublayer(str(len(self)), sublayer)
         return self
 
     def __getitem__(self, index: Any) -> Any:
-        return self.children[index]
+        return list(self.children())[index]
 
     def __len__(self) -> int:
         return len(self._sub_layers)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.children)
+        return self.children()
 
 
-def _calls(name: str, function: Callable[..., Any], arguments: str, inputs: str = "x") -> Any:
-    """A layer without parameters: what is made with `arguments` calls `function`, with `inputs` before them."""
-    signature, read = signature_of(f"{arguments}{', ' if arguments else ''}name=None"), signature_of(inputs)
+class ParameterList(Layer):
+    """Parameters by number."""
 
-    def start(self: Any, *args: Any, **options: Any) -> None:
-        Layer.__init__(self)
-        self._settings = bound(name, signature, args, options)
-        del self._settings["name"]
+    def __init__(self, parameters: Sequence[Any] = ()):
+        super().__init__()
+        for parameter in parameters:
+            self.append(parameter)
 
-    def forward(self: Any, *args: Any, **options: Any) -> Any:
-        return function(*bound(name, read, args, options).values(), **self._settings)
+    def append(self, parameter: Any) -> ParameterList:
+        """Puts a parameter behind the others."""
+        self.add_parameter(str(len(self)), parameter)
+        return self
 
-    return type(name, (Layer,), {"__init__": start, "forward": forward, "__doc__": function.__doc__})
+    def __getitem__(self, index: int) -> Any:
+        return list(self._parameters.values())[index]
+
+    def __setitem__(self, index: int, parameter: Any) -> None:
+        self.add_parameter(str(index), parameter)
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._parameters.values())
 
 
-_TWO = "input, label"
-_POOL = "kernel_size, stride=None, padding=0, ceil_mode=False"
-ReLU = _calls("ReLU", L.relu, "")
-Sigmoid, Tanh = _calls("Sigmoid", L.sigmoid, ""), _calls("Tanh", L.tanh, "")
-Softmax, LogSoftmax = _calls("Softmax", F.softmax, "axis=-1"), _calls("LogSoftmax", F.log_softmax, "axis=-1")
-LeakyReLU = _calls("LeakyReLU", F.leaky_relu, "negative_slope=0.01")
-ReLU6, ELU = _calls("ReLU6", F.relu6, ""), _calls("ELU", F.elu, "alpha=1.0")
-GELU, Swish = _calls("GELU", F.gelu, "approximate=False"), _calls("Swish", F.swish, "")
-Hardswish, Hardsigmoid = _calls("Hardswish", F.hardswish, ""), _calls("Hardsigmoid", F.hardsigmoid, "")
-Flatten = _calls("Flatten", flatten, "start_axis=1, stop_axis=-1")
-MaxPool2D = _calls("MaxPool2D", F.max_pool2d, _POOL)
-AvgPool2D = _calls("AvgPool2D", F.avg_pool2d, f"{_POOL}, exclusive=True")
-AdaptiveAvgPool2D = _calls("AdaptiveAvgPool2D", F.adaptive_avg_pool2d, "output_size")
-AdaptiveMaxPool2D = _calls("AdaptiveMaxPool2D", F.adaptive_max_pool2d, "output_size")
-CrossEntropyLoss = _calls(
-    "CrossEntropyLoss",
-    F.cross_entropy,
-    "weight=None, ignore_index=-100, reduction='mean', soft_label=False, axis=-1",
-    _TWO,
-)
-MSELoss = _calls("MSELoss", F.mse_loss, "reduction='mean'", _TWO)
-L1Loss = _calls("L1Loss", F.l1_loss, "reduction='mean'", _TWO)
-SmoothL1Loss = _calls("SmoothL1Loss", F.smooth_l1_loss, "reduction='mean', delta=1.0", _TWO)
-BCELoss = _calls("BCELoss", F.binary_cross_entropy, "weight=None, reduction='mean'", _TWO)
-BCEWithLogitsLoss = _calls(
-    "BCEWithLogitsLoss",
-    F.binary_cross_entropy_with_logits,
-    "weight=None, reduction='mean', pos_weight=None",
-    "logit, label",
-)
-KLDivLoss = _calls("KLDivLoss", F.kl_div, "reduction='mean'", _TWO)
-CosineSimilarity = _calls("CosineSimilarity", F.cosine_similarity, "axis=1, eps=1e-08", "x1, x2")
 BatchNorm1D = BatchNorm2D = BatchNorm3D = SyncBatchNorm = BatchNorm
-
-
-class Dropout(Layer):
-    """Some elements zero in training."""
-
-    def __init__(self, p: float = 0.5, axis: Any = None, mode: str = "upscale_in_train", name: Any = None):
-        super().__init__(name)
-        self._settings = (p, axis)
-        self._mode = mode
-
-    def forward(self, input: Any) -> Any:
-        """The input, some of it zero while `training` is set."""
-        return F.dropout(input, *self._settings, training=self.training, mode=self._mode)

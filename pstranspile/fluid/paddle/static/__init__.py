@@ -34,9 +34,18 @@ from pstranspile.fluid.layers import auc as auc
 from pstranspile.fluid.layers import create_global_var as create_global_var
 from pstranspile.fluid.layers import create_parameter as create_parameter
 from pstranspile.fluid.layers import py_func as py_func
+from pstranspile.fluid.optimizer import ExponentialMovingAverage as ExponentialMovingAverage
 from pstranspile.fluid.paddle.static import files, nn
+from pstranspile.fluid.paddle.static.files import deserialize_persistables as deserialize_persistables
+from pstranspile.fluid.paddle.static.files import deserialize_program as deserialize_program
+from pstranspile.fluid.paddle.static.files import load_from_file as load_from_file
 from pstranspile.fluid.paddle.static.files import load_inference_model as load_inference_model
+from pstranspile.fluid.paddle.static.files import normalize_program as normalize_program
 from pstranspile.fluid.paddle.static.files import save_inference_model as save_inference_model
+from pstranspile.fluid.paddle.static.files import save_to_file as save_to_file
+from pstranspile.fluid.paddle.static.files import serialize_persistables as serialize_persistables
+from pstranspile.fluid.paddle.static.files import serialize_program as serialize_program
+from pstranspile.fluid.paddle.static.spec import InputSpec as InputSpec
 from pstranspile.fluid.parallel_executor import ParallelExecutor as ParallelExecutor
 from pstranspile.fluid.param_attr import WeightNormParamAttr as WeightNormParamAttr
 from pstranspile.fluid.scope import Scope as Scope

@@ -1,13 +1,16 @@
-"""Models in files, as `paddle.static` names them: `PREFIX.pdmodel` and `PREFIX.pdiparams`."""
+"""Models in files, as `paddle.static` names them: `PREFIX.pdmodel` and `PREFIX.pdiparams`; and as bytes."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pstranspile.fluid import io
 from pstranspile.fluid.framework import default_main_program
 from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.program import Program
 
 
 def save_inference_model(
@@ -21,7 +24,70 @@ def save_inference_model(
     io.save_inference_model(folder or ".", names, fetch_vars, executor, program or default_main_program(), *files)
 
 
-def load_inference_model(path_prefix: str, executor: Any, **_: Any) -> list[Any]:
-    """What `save_inference_model` wrote: the program, the names of what is fed, and the variables to fetch."""
+def load_inference_model(
+    path_prefix: str | None,
+    executor: Any,
+    model_filename: Any = None,
+    params_filename: Any = None,
+    **_: Any,
+) -> list[Any]:
+    """What `save_inference_model` wrote: the program, the names of what is fed, and the variables to fetch.
+
+    With `model_filename` and `params_filename` these files of the folder; without a folder their bytes.
+    """
+    if path_prefix is None or model_filename is not None:
+        return io.load_inference_model(path_prefix, executor, model_filename, params_filename)
     folder, name = os.path.split(path_prefix)
     return io.load_inference_model(folder or ".", executor, f"{name}.pdmodel", f"{name}.pdiparams")
+
+
+def _saved(feed_vars: Any, fetch_vars: Any, program: Any, program_only: bool) -> bytes:
+    """The bytes of the file with a model's program, or of that with its parameters."""
+    feeds: list[Any] = [*feed_vars] if several(feed_vars) else [feed_vars]
+    names: list[str] = [getattr(var, "name", var) for var in feeds]
+    with TemporaryDirectory() as folder:
+        io.save_inference_model(
+            folder, names, fetch_vars, None, program or default_main_program(), "m", "p", program_only=program_only
+        )
+        path = Path(folder, "m" if program_only else "p")
+        return path.read_bytes() if path.exists() else b""
+
+
+def normalize_program(program: Program, feed_vars: Any, fetch_vars: Any) -> Program:
+    """The part of a program that computes `fetch_vars` from what is fed, as a model has it."""
+    return deserialize_program(serialize_program(feed_vars, fetch_vars, program=program))
+
+
+def serialize_program(feed_vars: Any, fetch_vars: Any, program: Any = None, **_: Any) -> bytes:
+    """The program that computes `fetch_vars` from what is fed, as bytes."""
+    return _saved(feed_vars, fetch_vars, program, True)
+
+
+def serialize_persistables(feed_vars: Any, fetch_vars: Any, executor: Any, program: Any = None, **_: Any) -> bytes:
+    """The parameters of the program that computes `fetch_vars` from what is fed, as bytes."""
+    return _saved(feed_vars, fetch_vars, program, False)
+
+
+def deserialize_program(data: bytes) -> Program:
+    """The program of bytes."""
+    return Program.parse_from_string(data)
+
+
+def deserialize_persistables(program: Program, data: bytes, executor: Any) -> None:
+    """Takes the parameters of a program from bytes into the scope in use."""
+    with TemporaryDirectory() as folder:
+        Path(folder, "params").write_bytes(data)
+        names = [var for var in program.list_vars() if io.is_persistable(var)]
+        io.load_vars(executor, folder, program, vars=names, filename="params")
+
+
+def save_to_file(path: str, content: bytes) -> None:
+    """Writes bytes to a file. Raises ValueError for what are none."""
+    if not isinstance(content, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"save_to_file writes bytes, not a {type(content).__name__}")
+    Path(path).write_bytes(content)
+
+
+def load_from_file(path: str) -> bytes:
+    """The bytes of a file."""
+    return Path(path).read_bytes()

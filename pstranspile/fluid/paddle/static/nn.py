@@ -6,6 +6,10 @@ from typing import Any
 
 from pstranspile.fluid import input as inputs
 from pstranspile.fluid import layers
+from pstranspile.fluid.layer_helper import LayerHelper
+from pstranspile.fluid.layers.accepted import check_variable
+from pstranspile.fluid.running.large import EntryAttr, make_large
+from pstranspile.job.table_rules import Rules
 
 _RENAMED = {"x": "input", "weight_attr": "param_attr", "activation": "act"}
 
@@ -48,15 +52,45 @@ def sparse_embedding(
     param_attr: Any = None,
     dtype: str = "float32",
 ) -> Any:
-    """The rows of a table that servers hold, of which only those that are asked for exist.
+    """The rows of a table that has a row for every id from 0 on to 2**63 / width, whatever the height in `size`.
 
-    Raises NotHere for an `entry`: every row that is asked for is trained from the first time on.
+    Servers hold it, or the process itself. A row exists once it is trained, by the rule of an `entry`:
+    `CountFilterEntry` or `ProbabilityEntry`. Raises ValueError for another one.
     """
-    if entry is not None:
-        from pstranspile.fluid.missing import refused
+    if not isinstance(entry, EntryAttr | None):
+        raise ValueError(f"entry is a CountFilterEntry or a ProbabilityEntry, not a {type(entry).__name__}")
+    check_variable("sparse_embedding", "input", input, ("int64",))
+    helper = LayerHelper("sparse_embedding")
+    table = helper.create_parameter(param_attr, list(size), dtype)
+    make_large(table, Rules() if entry is None else entry.rules)
+    padding = -1 if padding_idx is None else padding_idx if padding_idx >= 0 else size[0] + padding_idx
+    made = helper.create_variable_for_type_inference(dtype)
+    attrs = {"is_sparse": True, "is_distributed": False, "remote_prefetch": True, "padding_idx": padding}
+    kind = "lookup_table" if input.shape[-1] == 1 else "lookup_table_v2"
+    helper.append_op(kind, inputs={"Ids": input, "W": table}, outputs={"Out": made}, attrs=attrs)
+    return made
 
-        raise refused("sparse_embedding(entry=...)", "leave it out; tables on Ray have `entry` and `shrink`")
-    return inputs.embedding(input, size, True, True, padding_idx, param_attr, dtype)
+
+def deform_conv2d(
+    x: Any,
+    offset: Any,
+    mask: Any,
+    num_filters: int,
+    filter_size: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    deformable_groups: int = 1,
+    im2col_step: int = 1,
+    weight_attr: Any = None,
+    bias_attr: Any = None,
+    name: Any = None,
+) -> Any:
+    """Images convolved with filters whose places move by `offset`; without a mask by the first version of this."""
+    settings = num_filters, filter_size, stride, padding, dilation, groups, deformable_groups, im2col_step
+    made: Any = layers.deformable_conv(x, offset, mask, *settings, weight_attr, bias_attr, mask is not None, name)
+    return made
 
 
 def __getattr__(name: str) -> Any:

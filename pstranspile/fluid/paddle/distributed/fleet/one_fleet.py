@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
+
+import numpy as np
 
 from pstranspile.fluid import io
 from pstranspile.fluid.framework import default_main_program
@@ -13,6 +16,7 @@ from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler imp
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.paddle.distributed.fleet.base.role_maker import PaddleCloudRoleMaker
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy
+from pstranspile.fluid.running.meeting import MEETING, Meeting
 
 
 class UtilBase:
@@ -20,6 +24,7 @@ class UtilBase:
 
     def __init__(self, fleet: Fleet):
         self._fleet = fleet
+        self._meeting: Meeting | None = None
 
     def get_file_shard(self, files: list[str]) -> list[str]:
         """The files for this trainer: as many as for the others, in order, one more for the first ones."""
@@ -30,24 +35,35 @@ class UtilBase:
         if self._fleet.worker_index() == rank_id:
             print(message)
 
-    def _alone(self, name: str, comm_world: str) -> None:
-        servers = comm_world != "worker" and self._fleet.inner.role.get_pserver_endpoints()
-        if self._fleet.worker_num() != 1 or servers:
-            raise refused(f"fleet.util.{name}", "sum what the trainers print, or have a program's collective ops do it")
+    def _of_all(self, name: str, given: Any, comm_world: str) -> list[Any]:
+        """What all trainers give. Raises NotHere where servers are asked too, or where nobody says where they meet."""
+        fleet = self._fleet
+        if comm_world != "worker" and fleet.inner.role.get_pserver_endpoints():
+            raise refused(f"fleet.util.{name}(comm_world={comm_world!r})", "servers give nothing; take worker")
+        if fleet.worker_num() == 1:
+            return [np.asarray(given)]
+        if self._meeting is None:
+            workers = [] if fleet.inner is collective else fleet.worker_endpoints()
+            endpoint = os.environ.get(MEETING) or next(iter(workers), "")
+            if not endpoint:
+                raise refused(f"fleet.util.{name}", f"{MEETING} does not say where trainers meet, as HOST:PORT")
+            self._meeting = Meeting(fleet.worker_index(), fleet.worker_num(), endpoint)
+        return self._meeting.all_of(given)
 
     def barrier(self, comm_world: str = "worker") -> None:
-        """Returns when all have come; refused where there are others."""
-        self._alone("barrier", comm_world)
+        """Returns when all trainers have come."""
+        self._of_all("barrier", 0, comm_world)
 
     def all_reduce(self, input: Any, mode: str = "sum", comm_world: str = "worker") -> Any:
-        """The sum, the largest or the smallest over all; refused where there are others."""
-        self._alone("all_reduce", comm_world)
-        return input
+        """The sum, the largest or the smallest over all trainers. Raises ValueError for another `mode`."""
+        if mode not in ("sum", "max", "min"):
+            raise ValueError(f"all_reduce takes sum, max or min, not {mode!r}")
+        return getattr(np, mode)(self._of_all("all_reduce", input, comm_world), axis=0)
 
     def all_gather(self, input: Any, comm_world: str = "worker") -> list[Any]:
-        """What all give, as a list; refused where there are others."""
-        self._alone("all_gather", comm_world)
-        return [input]
+        """What all trainers give, in their order, numbers as numbers."""
+        held = self._of_all("all_gather", input, comm_world)
+        return [each if each.ndim else each.item() for each in held]
 
 
 class Fleet:
@@ -118,7 +134,7 @@ class Fleet:
         return self.inner.server_endpoints(to_string)
 
     def barrier_worker(self) -> None:
-        """Returns when all trainers have come; refused where there are others."""
+        """Returns when all trainers have come."""
         self.util.barrier()
 
     @property
@@ -148,8 +164,8 @@ class Fleet:
         self._strategy = strategy or self._strategy
         if not isinstance(self._strategy, DistributedStrategy):
             raise TypeError("a strategy is a fleet.DistributedStrategy")
-        optimizer = self._strategy.optimizer(optimizer)
         collectively = self.inner is collective
+        optimizer = self._strategy.optimizer(optimizer, not (collectively or self._is_alone))
         made = self._strategy.without_servers() if collectively else self._strategy.with_servers()
         self._optimizer = optimizer if self._is_alone else self.inner.distributed_optimizer(optimizer, made)
         return self

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import Any
 
+from pstranspile.fluid import optimizer as fluid
 from pstranspile.fluid.compiler import BuildStrategy, ExecutionStrategy
 from pstranspile.fluid.incubate.fleet import collective
 from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler import distributed_strategy as servers
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.optimizer import RecomputeOptimizer
+from pstranspile.fluid.paddle.distributed.fleet.merging import GradientMerge
 from pstranspile.fluid.running.communicating import warn_unused
 
 _A_SYNC = {
@@ -22,19 +25,26 @@ _A_SYNC = {
     "send_wait_times": 1,
     "runtime_split_send_recv": False,
     "launch_barrier": True,
+    "heter_worker_device_guard": "cpu",
+    "lr_decay_steps": 10,
 }
 _REFUSED = {
     "amp": "all is computed in the element types of the program",
     "dgc": "gradients are exchanged whole",
-    "lars": "take LarsMomentum",
-    "lamb": "take Lamb",
     "pipeline": "a program runs on one device",
-    "gradient_merge": "feed larger batches",
     "adaptive_localsgd": "take localsgd",
-    "auto": "say which mode is wanted",
     "sharding": "every trainer keeps all parameters; have servers keep them",
     "fp16_allreduce": "gradients are exchanged in their own element type",
 }
+_CONFIGS: dict[str, dict[str, Any]] = {
+    "a_sync": _A_SYNC,
+    "recompute": {"checkpoints": [], "enable_offload": False, "checkpoint_shape": []},
+    "localsgd": {"k_steps": 1, "begin_step": 1},
+    "gradient_merge": {"k_steps": 1, "avg": True},
+    "lars": {"lars_coeff": 0.001, "lars_weight_decay": 0.0005, "epsilon": 0.0, "exclude_from_weight_decay": []},
+    "lamb": {"lamb_weight_decay": 0.01, "exclude_from_weight_decay": []},
+}
+"""The keys of configurations that have a meaning here, with their defaults; those of what is refused are kept."""
 _ACCEPTED = {
     "sync_nccl_allreduce": "all is computed on the CPU",
     "use_hierarchical_allreduce": "gradients are added in one ring",
@@ -48,6 +58,10 @@ _ACCEPTED = {
     "conv_workspace_size_limit": "all is computed on the CPU",
     "cudnn_batchnorm_spatial_persistent": "all is computed on the CPU",
     "elastic": "the launcher starts all trainers",
+    "fuse_grad_size_in_TFLOPS": "the result is the same",
+    "_fuse_grad_size_in_TFLOPS": "the result is the same",
+    "without_graph_optimization": "the result is the same",
+    "_calc_comm_same_stream": "all is computed on the CPU",
 }
 
 
@@ -55,22 +69,21 @@ class DistributedStrategy:
     """How trainers and servers work together.
 
     `a_sync` has trainers wait for nobody, with `a_sync_configs["k_steps"]` above 0 as geo-SGD that exchanges every so
-    many steps; `localsgd` has trainers without servers average parameters; `recompute` has values between
-    `recompute_configs["checkpoints"]` computed again for the gradients. Raises AttributeError for unknown names,
-    ValueError for unknown keys of configurations, NotHere for what is refused when it is set.
+    many steps; `auto` leaves that to Fleet, which takes `a_sync`. `localsgd` has trainers without servers average
+    parameters. `recompute` has values between `recompute_configs["checkpoints"]` computed again for the gradients,
+    `gradient_merge` adds those of several steps up. `lars` takes LarsMomentum for Momentum, `lamb` Lamb for Adam.
+    Raises AttributeError for unknown names, ValueError for unknown keys of configurations, NotHere for what is refused
+    when it is set.
     """
 
     def __init__(self) -> None:
         known: dict[str, Any] = {
-            "a_sync": False,
-            "localsgd": False,
             "nccl_comm_num": 1,
             "execution_strategy": ExecutionStrategy(),
             "build_strategy": BuildStrategy(),
-            "a_sync_configs": {**_A_SYNC},
         }
-        known |= dict.fromkeys([*_REFUSED, *_ACCEPTED, "recompute"], False)
-        known |= {f"{name}_configs": {} for name in (*_REFUSED, "recompute", "localsgd")}
+        known |= dict.fromkeys([*_REFUSED, *_ACCEPTED, *_CONFIGS, "auto"], False)
+        known |= {f"{name}_configs": {**_CONFIGS.get(name, {})} for name in (*_REFUSED, *_CONFIGS)}
         vars(self).update(known)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -86,35 +99,75 @@ class DistributedStrategy:
             if not isinstance(value, bool):
                 raise ValueError(f"a_sync is True or False, not {value!r}")
             vars(self)["a_sync_configs"] = {**self.a_sync_configs, "k_steps": 0}
-        if name == "a_sync_configs":
-            value = self._changed(value)
+        of = name.removesuffix("_configs")
+        if of != name and of in _CONFIGS:
+            value = self._changed(of, value)
         vars(self)[name] = value
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"DistributedStrategy has no {name!r}", name=name, obj=self)
 
-    def _changed(self, given: Any) -> dict[str, Any]:
+    def _changed(self, name: str, given: Any) -> dict[str, Any]:
         for key in given:
-            if key not in _A_SYNC:
-                near = get_close_matches(str(key), _A_SYNC, 1)
-                raise ValueError(f"a_sync_configs has no {key!r}{f'; did you mean {near[0]}?' if near else ''}")
-        return {**vars(self)["a_sync_configs"], **given}
+            if key not in _CONFIGS[name]:
+                near = get_close_matches(str(key), _CONFIGS[name], 1)
+                raise ValueError(f"{name}_configs has no {key!r}{f'; did you mean {near[0]}?' if near else ''}")
+        return {**vars(self)[f"{name}_configs"], **given}
 
-    def optimizer(self, given: Any) -> Any:
-        """The optimizer that computes gradients as the strategy says. Raises ValueError for `recompute` alone."""
-        if not self.recompute:
-            return given
-        checkpoints = self.recompute_configs.get("checkpoints")
-        if not checkpoints:
-            raise ValueError('DistributedStrategy.recompute needs recompute_configs["checkpoints"]')
-        made = RecomputeOptimizer(given)
-        made._set_checkpoints(list(checkpoints))  # pyright: ignore[reportPrivateUsage]
+    def __repr__(self) -> str:
+        lines = [f"{name} = {value!r}" for name, value in sorted(vars(self).items()) if not name.startswith("_")]
+        return "DistributedStrategy:\n" + "\n".join(f"    {line}" for line in lines)
+
+    def save_to_prototxt(self, output: str) -> None:
+        """Refused: settings are written in scripts."""
+        raise refused(f"DistributedStrategy.save_to_prototxt({output!r})", "set the strategy in the script")
+
+    def optimizer(self, given: Any, with_servers: bool) -> Any:
+        """The optimizer that updates and computes gradients as the strategy says.
+
+        Raises ValueError for `recompute` without checkpoints.
+        """
+        if with_servers and self.gradient_merge:
+            raise refused("DistributedStrategy.gradient_merge with servers", "feed larger batches")
+        if with_servers and hasattr(given, "decay_on_servers"):
+            given.decay_on_servers(self.a_sync_configs["lr_decay_steps"])
+        made: Any = self._exchanged(given)
+        if self.recompute:
+            checkpoints = self.recompute_configs["checkpoints"]
+            if not checkpoints:
+                raise ValueError('DistributedStrategy.recompute needs recompute_configs["checkpoints"]')
+            made = RecomputeOptimizer(made)
+            made._set_checkpoints(list(checkpoints))  # pyright: ignore[reportPrivateUsage]
+        configs = self.gradient_merge_configs
+        if self.gradient_merge and configs["k_steps"] > 1:
+            made = GradientMerge(made, configs["k_steps"], configs["avg"])
         return made
+
+    def _exchanged(self, given: Any) -> Any:
+        """Lars for Momentum and Lamb for Adam, where the strategy says so."""
+        kept = {"parameter_list": given._parameters, "grad_clip": given._grad_clip, "name": given._name or None}
+        if self.lars and isinstance(given, fluid.Momentum):
+            configs = self.lars_configs
+            if configs["epsilon"]:
+                raise refused("lars_configs with epsilon", "leave it at 0")
+            numbers = configs["lars_coeff"], configs["lars_weight_decay"]
+            kept["regularization"] = given.regularization
+            lars = fluid.LarsMomentum(given._learning_rate, given.settings["momentum"], *numbers, **kept)
+            lars.settings["exclude"] = _naming(configs["exclude_from_weight_decay"])
+            return lars
+        if self.lamb and isinstance(given, fluid.Adam):
+            configs, settings = self.lamb_configs, given.settings
+            numbers = configs["lamb_weight_decay"], settings["beta1"], settings["beta2"], settings["epsilon"]
+            left = _naming(configs["exclude_from_weight_decay"])
+            kept["exclude_from_weight_decay_fn"] = lambda param: left(param.name)
+            kept["regularization"] = given.regularization
+            return fluid.Lamb(given._learning_rate, *numbers, **kept)
+        return given
 
     def with_servers(self) -> servers.DistributedStrategy:
         """The strategy of Fluid 1.8 for parameter servers."""
         configs = self.a_sync_configs
-        if not self.a_sync:
+        if not (self.a_sync or self.auto):
             return servers.SyncStrategy()
         if configs["k_steps"] > 0:
             return servers.GeoStrategy(configs["k_steps"])
@@ -129,3 +182,9 @@ class DistributedStrategy:
         made = collective.DistributedStrategy()
         vars(made).update(use_local_sgd=bool(self.localsgd), nccl_comm_num=self.nccl_comm_num)
         return made
+
+
+def _naming(texts: Iterable[str]) -> Callable[[str], bool]:
+    """Whether a name has one of these texts in it."""
+    kept = tuple(texts)
+    return lambda name: any(text in name for text in kept)

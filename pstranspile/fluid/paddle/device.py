@@ -1,0 +1,7 @@
+"""`paddle.device`: where programs are computed, which is on the CPU."""
+
+from pstranspile.fluid.framework import is_compiled_with_cuda as is_compiled_with_cuda
+from pstranspile.fluid.paddle import get_cudnn_version as get_cudnn_version
+from pstranspile.fluid.paddle import get_device as get_device
+from pstranspile.fluid.paddle import is_compiled_with_xpu as is_compiled_with_xpu
+from pstranspile.fluid.paddle import set_device as set_device

@@ -1,0 +1,322 @@
+"""`paddle.optimizer.lr`: learning rates that `step` changes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pstranspile.autodiff import Exponential, InverseTime, NaturalExp, Noam, Schedule
+from pstranspile.fluid.paddle.later import not_there
+from pstranspile.fluid.running.rates import LRScheduler as LRScheduler
+
+
+class NoamDecay(LRScheduler):
+    """Up for `warmup_steps`, then down with the root of the epoch; divided by the root of `d_model`."""
+
+    def __init__(
+        self,
+        d_model: float,
+        warmup_steps: int,
+        learning_rate: float = 1.0,
+        last_epoch: int = -1,
+        verbose: bool = False,
+    ):
+        self.d_model, self.warmup_steps = d_model, warmup_steps
+        super().__init__(learning_rate, last_epoch, verbose)
+
+    def get_lr(self) -> float:
+        """The rate for `last_epoch`."""
+        falling = self.last_epoch**-0.5 if self.last_epoch else 1.0
+        rising = self.last_epoch * self.warmup_steps**-1.5
+        return self.base_lr * self.d_model**-0.5 * min(falling, rising)
+
+    def on_servers(self, steps: int) -> Schedule:
+        """The schedule that servers follow in place of `step`, an epoch for each update."""
+        return Noam(1, self.warmup_steps, self.base_lr * self.d_model**-0.5)
+
+
+class PiecewiseDecay(LRScheduler):
+    """A constant between every two boundaries."""
+
+    def __init__(self, boundaries: Sequence[int], values: Sequence[float], last_epoch: int = -1, verbose: bool = False):
+        self.boundaries, self.values = boundaries, values
+        super().__init__(last_epoch=last_epoch, verbose=verbose)
+
+    def get_lr(self) -> float:
+        """The rate for `last_epoch`."""
+        passed = (index for index, boundary in enumerate(self.boundaries) if self.last_epoch < boundary)
+        return self.values[next(passed, len(self.values) - 1)]
+
+
+class _Falling(LRScheduler):
+    """A rate that falls by `gamma` in a way of its own."""
+
+    def __init__(self, learning_rate: float, gamma: float, last_epoch: int = -1, verbose: bool = False):
+        self.gamma = gamma
+        super().__init__(learning_rate, last_epoch, verbose)
+
+    schedule: Callable[..., Schedule]
+
+    def on_servers(self, steps: int) -> Schedule:
+        """The schedule that servers follow in place of `step`: an epoch ends every `steps` updates."""
+        return type(self).schedule(self.base_lr, steps, self.gamma, True)
+
+
+class NaturalExpDecay(_Falling):
+    """learning_rate * exp(-gamma * epoch)."""
+
+    schedule = NaturalExp
+
+    def get_lr(self) -> float:
+        """The rate for `last_epoch`."""
+        return self.base_lr * math.exp(-self.gamma * self.last_epoch)
+
+
+class InverseTimeDecay(_Falling):
+    """learning_rate / (1 + gamma * epoch)."""
+
+    schedule = InverseTime
+
+    def get_lr(self) -> float:
+        """The rate for `last_epoch`."""
+        return self.base_lr / (1 + self.gamma * self.last_epoch)
+
+
+class ExponentialDecay(_Falling):
+    """learning_rate * gamma ** epoch."""
+
+    schedule = Exponential
+
+    def get_lr(self) -> float:
+        """The rate for `last_epoch`."""
+        return self.base_lr * self.gamma**self.last_epoch
+
+
+class PolynomialDecay(LRScheduler):
+    """From learning_rate to end_lr within decay_steps, along a polynomial; with `cycle` again and again."""
+
+    def __init__(
+        self,
+        learning_rate: float,
+        decay_steps: int,
+        end_lr: float = 0.0001,
+        power: float = 1.0,
+        cycle: bool = False,
+        last_epoch: int = -1,
+        verbose: bool = False,
+    ):
+        self.decay_steps, self.end_lr, self.power, self.cycle = decay_steps, end_lr, power, cycle
+        super().__init__(learning_rate, last_epoch, verbose)
+
+    def get_lr(self) -> float:
+        """The rate for `last_epoch`."""
+        epoch, steps = min(self.last_epoch, self.decay_steps), self.decay_steps
+        if self.cycle:
+            epoch, steps = self.last_epoch, steps * max(math.ceil(self.last_epoch / steps), 1)
+        return (self.base_lr - self.end_lr) * (1 - epoch / steps) ** self.power + self.end_lr
+
+
+class LinearWarmup(LRScheduler):
+    """From start_lr to end_lr in so many epochs, then `learning_rate`, a number or another schedule."""
+
+    def __init__(
+        self,
+        learning_rate: Any,
+        warmup_steps: int,
+        start_lr: float,
+        end_lr: float,
+        last_epoch: int = -1,
+        verbose: bool = False,
+    ):
+        if not isinstance(learning_rate, int | float | LRScheduler):
+            raise TypeError(f"learning_rate is a number or a schedule, not a {type(learning_rate).__name__}")
+        if end_lr <= start_lr:
+            raise AssertionError(f"end_lr {end_lr} must be above start_lr {start_lr}")
+        self.learning_rate, self.warmup_steps = learning_rate, warmup_steps
+        self.start_lr, self.end_lr = start_lr, end_lr
+        super().__init__(start_lr, last_epoch, verbose)
+
+    def get_lr(self) -> float:
+        """The rate for `last_epoch`."""
+        if self.last_epoch < self.warmup_steps:
+            return (self.end_lr - self.start_lr) * self.last_epoch / self.warmup_steps + self.start_lr
+        if not isinstance(self.learning_rate, LRScheduler):
+            return self.learning_rate
+        rate = self.learning_rate()
+        self.learning_rate.step()
+        return rate
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state by name, that of the schedule within as `LinearWarmup_LR`."""
+        inner = self.learning_rate
+        more = {"LinearWarmup_LR": inner.state_dict()} if isinstance(inner, LRScheduler) else {}
+        return {**super().state_dict(), **more}
+
+    def set_state_dict(self, state_dict: Any) -> None:
+        """Takes a state over. Raises RuntimeError where a part is missing."""
+        rest = {key: value for key, value in state_dict.items() if key != "LinearWarmup_LR"}
+        super().set_state_dict(rest)
+        if isinstance(self.learning_rate, LRScheduler):
+            self.learning_rate.set_state_dict(state_dict["LinearWarmup_LR"])
+
+    set_dict = set_state_dict
+
+
+def _below_one(gamma: float) -> float:
+    if gamma >= 1.0:
+        raise ValueError(f"gamma must be below 1.0, it is {gamma}")
+    return gamma
+
+
+class MultiStepDecay(LRScheduler):
+    """The rate times `gamma` from each milestone on."""
+
+    def __init__(
+        self,
+        learning_rate: float,
+        milestones: Sequence[int],
+        gamma: float = 0.1,
+        last_epoch: int = -1,
+        verbose: bool = False,
+    ):
+        if not isinstance(milestones, tuple | list):
+            raise TypeError(f"milestones are a tuple or a list, not a {type(milestones).__name__}")
+        if sorted(set(milestones)) != list(milestones):
+            raise ValueError(f"each milestone must be above the one before it, which {milestones} are not")
+        self.milestones, self.gamma = milestones, _below_one(gamma)
+        super().__init__(learning_rate, last_epoch, verbose)
+
+    def get_lr(self) -> float:
+        """The rate for `last_epoch`."""
+        return self.base_lr * self.gamma ** sum(self.last_epoch >= milestone for milestone in self.milestones)
+
+
+class StepDecay(LRScheduler):
+    """The rate times `gamma` every `step_size` epochs."""
+
+    def __init__(
+        self, learning_rate: float, step_size: int, gamma: float = 0.1, last_epoch: int = -1, verbose: bool = False
+    ):
+        if not isinstance(step_size, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"step_size is a whole number, not a {type(step_size).__name__}")
+        self.step_size, self.gamma = step_size, _below_one(gamma)
+        super().__init__(learning_rate, last_epoch, verbose)
+
+    def get_lr(self) -> float:
+        """The rate for `last_epoch`."""
+        return self.base_lr * self.gamma ** (self.last_epoch // self.step_size)
+
+
+class LambdaDecay(LRScheduler):
+    """The rate times what a function gives for the epoch."""
+
+    def __init__(
+        self, learning_rate: float, lr_lambda: Callable[[int], float], last_epoch: int = -1, verbose: bool = False
+    ):
+        if not callable(lr_lambda):
+            raise TypeError(f"lr_lambda is a function, not a {type(lr_lambda).__name__}")
+        self.lr_lambda = lr_lambda
+        super().__init__(learning_rate, last_epoch, verbose)
+
+    def get_lr(self) -> float:
+        """The rate for `last_epoch`."""
+        return self.base_lr * self.lr_lambda(self.last_epoch)
+
+
+class CosineAnnealingDecay(LRScheduler):
+    """Half a cosine from learning_rate to eta_min over T_max epochs, and back."""
+
+    def __init__(
+        self, learning_rate: float, T_max: int, eta_min: float = 0, last_epoch: int = -1, verbose: bool = False
+    ):
+        if not isinstance(T_max, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"T_max is a whole number, not a {type(T_max).__name__}")
+        if not isinstance(eta_min, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"eta_min is a number, not a {type(eta_min).__name__}")
+        self.T_max, self.eta_min = T_max, float(eta_min)
+        super().__init__(learning_rate, last_epoch, verbose)
+
+    def get_lr(self) -> float:
+        """The rate for `last_epoch`, from that of the epoch before."""
+        epoch, turn = self.last_epoch, math.pi / self.T_max
+        if epoch == 0:
+            return self.base_lr
+        if (epoch - 1 - self.T_max) % (2 * self.T_max) == 0:
+            return self.last_lr + (self.base_lr - self.eta_min) * (1 - math.cos(turn)) / 2
+        factor = (1 + math.cos(turn * epoch)) / (1 + math.cos(turn * (epoch - 1)))
+        return factor * (self.last_lr - self.eta_min) + self.eta_min
+
+    def _get_closed_form_lr(self) -> float:
+        """The rate for an epoch that is given."""
+        spread = 1 + math.cos(math.pi * self.last_epoch / self.T_max)
+        return self.eta_min + (self.base_lr - self.eta_min) * spread / 2
+
+
+class ReduceOnPlateau(LRScheduler):
+    """The rate times `factor` when a figure has got no better for more than `patience` epochs."""
+
+    keys = ("cooldown_counter", "best", "num_bad_epochs", "last_epoch", "last_lr")
+
+    def __init__(
+        self,
+        learning_rate: float,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: float = 0,
+        epsilon: float = 1e-8,
+        verbose: bool = False,
+    ):
+        self.mode, self.threshold_mode = mode.lower(), threshold_mode.lower()
+        if self.mode not in ("min", "max"):
+            raise ValueError(f"mode is min or max, not {mode}")
+        if self.threshold_mode not in ("rel", "abs"):
+            raise ValueError(f"threshold_mode is rel or abs, not {threshold_mode}")
+        self.factor, self.patience, self.threshold = _below_one(factor), patience, threshold
+        self.cooldown, self.min_lr, self.epsilon = cooldown, min_lr, epsilon
+        self.cooldown_counter = self.num_bad_epochs = 0
+        self.best: Any = None
+        self._begun = False
+        super().__init__(learning_rate, -1, verbose)
+
+    def get_lr(self) -> float:
+        """The rate that holds now."""
+        return self.last_lr
+
+    def step(self, metrics: Any = None, epoch: int | None = None) -> None:
+        """Goes on to the next epoch, of which `metrics` is the figure: a number, or an array with one."""
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        if not self._begun:  # the first epoch has no figure yet
+            self._begun = True
+            return
+        if hasattr(metrics, "shape") and tuple(metrics.shape) not in ((), (1,)):
+            raise AssertionError(f"metrics has the dims {list(metrics.shape)}: take its mean")
+        if not isinstance(metrics, int | float | np.number | np.ndarray):
+            raise TypeError(f"metrics is a number or an array with one, not a {type(metrics).__name__}")
+        if self.cooldown_counter > 0:
+            self.cooldown_counter -= 1
+            return
+        if self.best is None or self._is_better(metrics):
+            self.best, self.num_bad_epochs = metrics, 0
+        else:
+            self.num_bad_epochs += 1
+        if self.num_bad_epochs > self.patience:
+            self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
+            lower = max(self.last_lr * self.factor, self.min_lr)
+            if self.last_lr - lower > self.epsilon:
+                self.last_lr = lower
+                self._show()
+
+    def _is_better(self, figure: Any) -> bool:
+        margin = self.threshold * (self.best if self.threshold_mode == "rel" else 1.0)
+        return bool(figure < self.best - margin if self.mode == "min" else figure > self.best + margin)
+
+
+def __getattr__(name: str) -> Any:
+    raise not_there(f"paddle.optimizer.lr.{name}", globals())

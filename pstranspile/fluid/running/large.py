@@ -1,0 +1,108 @@
+"""Tables of scripts that have a row for every id, of which those exist that are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pstranspile.analysis.large_tables import large_table, table_state
+from pstranspile.ir.attributes import Longs
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.job.table_rules import Rules
+from pstranspile.large.forms import filled
+from pstranspile.large.table import LargeTable, TableState
+from pstranspile.ops.tables.large import INITIALISERS
+from pstranspile.run.scope import Scope
+from pstranspile.values import SelectedRows
+from pstranspile.values.reading import decode_selected_rows, opened
+
+NUMBERS = (1 << 63) - 1
+"""How many numbers such a table has at most."""
+
+
+class EntryAttr:
+    """The base of rules by which rows enter a table."""
+
+    rules = Rules()
+
+
+class CountFilterEntry(EntryAttr):
+    """A row enters with the gradient of a number. Raises ValueError unless that is a whole number from 0 on."""
+
+    def __init__(self, count_filter: int):
+        if not isinstance(count_filter, int) or count_filter < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"count_filter is a whole number from 0 on, not {count_filter!r}")
+        self.rules = Rules(enter_after=max(count_filter, 1))
+
+
+class ProbabilityEntry(EntryAttr):
+    """A row enters with a probability, at each gradient. Raises ValueError unless that is between 0 and 1."""
+
+    def __init__(self, probability: float):
+        if not isinstance(probability, float) or not 0 < probability < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"probability is a float between 0 and 1, not {probability!r}")
+        self.rules = Rules(enter_chance=probability)
+
+
+def make_large(table: Any, rules: Rules) -> None:
+    """Makes a parameter, whose initialiser the start-up program in use has, a table with a row for every id.
+
+    Raises DiagnosticError for an initialiser that is not the same for all rows.
+    """
+    startup: Any = table.block.program.live().startup_program
+    first, dims = startup.drafts[0], (NUMBERS // table.shape[1], table.shape[1])
+
+    def made(op: Any) -> Any:
+        if table.name not in op.output_names or op.type == "large_table":
+            return op
+        if op.type not in INITIALISERS:
+            message = f"%{table.name}: {op.type} does not begin all rows alike; take one of {', '.join(INITIALISERS)}"
+            raise DiagnosticError([error("table-large", message)])
+        high = large_table(op, rules)
+        return high._replace(attrs=FrozenMap({**high.attrs, "shape": Longs(dims)}))
+
+    for ops in (first.front, first.ops):
+        ops[:] = map(made, ops)
+    for draft in (first, table.block.draft):
+        var = draft.vars[table.name]
+        draft.vars[table.name] = var._replace(tensor=var.tensor._replace(shape=dims))
+
+
+def make_states_large(startup: Any, table: str, states: Iterable[str]) -> None:
+    """Makes what an optimizer keeps for each row of a table with a row for every id begin without rows."""
+    first = startup.drafts[0]
+    made = {name for op in first.all_ops() if op.type == "large_table" for name in op.output_names}
+    if table not in made:
+        return
+    high = {name for name in states if first.vars[name].shape == first.vars[table].shape}
+    kept = [op for op in first.all_ops() if high.intersection(op.output_names)]
+    for ops in (first.front, first.ops):
+        ops[:] = [op for op in ops if op not in kept]
+    first.ops += [table_state(op, table) for op in kept]  # after the table
+
+
+def load_tables(scope: Scope, files: Mapping[str, tuple[Path, int]]) -> set[str]:
+    """Reads those of the variables that are large tables, or states of them; gives their names.
+
+    `files` has for each variable its file, and the number that its part begins with. Raises DiagnosticError for a file
+    that can't be read, or does not fit.
+    """
+    values = {name: scope.get(name) for name in files}
+    tables = {name: value for name, value in values.items() if isinstance(value, LargeTable)}
+    states = {name: value for name, value in values.items() if isinstance(value, TableState) and value.table in tables}
+    for name, table in tables.items():
+        own = sorted((value.number, key) for key, value in states.items() if value.table == name)
+        path, first = files[name]
+        try:
+            parts = [_rows_of(files[key][0]) for key in (name, *(key for _, key in own))]
+            scope.put(name, filled(table, parts, first // table.width))
+        except ValueError as problem:
+            raise DiagnosticError([error("values-shape", f"{path}: {problem}")]) from None
+    return {*tables, *states}
+
+
+def _rows_of(path: Path) -> SelectedRows:
+    with opened(path) as reader:
+        return decode_selected_rows(reader)

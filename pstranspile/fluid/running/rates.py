@@ -1,0 +1,85 @@
+"""Learning rates that scripts change between runs, as `paddle.optimizer.lr` of 2.x has them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pstranspile.autodiff import Schedule
+from pstranspile.fluid.missing import refused
+from pstranspile.run.scope import Scope
+
+
+class LRScheduler:
+    """A learning rate that goes by a count of epochs, which `step` increases; subclasses say how in `get_lr`.
+
+    Called, it gives the rate that holds now. Each run of a program that trains with it sets the program's learning
+    rate to that. Raises TypeError for a rate that is no number.
+    """
+
+    keys: tuple[str, ...] | list[str] = ("last_epoch", "last_lr")
+    """What `state_dict` has."""
+
+    def __init__(self, learning_rate: float = 0.1, last_epoch: int = -1, verbose: bool = False):
+        if not isinstance(learning_rate, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"the learning rate of a schedule is a number, not a {type(learning_rate).__name__}")
+        self.base_lr = self.last_lr = float(learning_rate)
+        self.last_epoch, self.verbose = last_epoch, verbose
+        self._var_name: str | None = None
+        self.step()
+
+    def __call__(self) -> float:
+        return self.last_lr
+
+    def get_lr(self) -> float:
+        """The rate for `last_epoch`."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what its rates are: write get_lr")
+
+    def on_servers(self, steps: int) -> Schedule:
+        """The schedule that servers follow in place of `step`: an epoch ends every `steps` updates.
+
+        Raises NotHere for schedules that servers do not compute, as in 2.x.
+        """
+        raise refused(
+            f"{type(self).__name__} with parameter servers",
+            "take NoamDecay, ExponentialDecay, NaturalExpDecay or InverseTimeDecay",
+        )
+
+    def step(self, epoch: int | None = None) -> None:
+        """Goes on to the next epoch, or to one that is given."""
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        closed = None if epoch is None else getattr(self, "_get_closed_form_lr", None)
+        self.last_lr = (closed or self.get_lr)()
+        self._show()
+
+    def _show(self) -> None:
+        if self.verbose:
+            print(f"Epoch {self.last_epoch}: {type(self).__name__} set learning rate to {self.last_lr}.")
+
+    def state_keys(self) -> None:
+        """Sets `keys`; for subclasses with more of them."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state by name."""
+        self.state_keys()
+        return {key: vars(self)[key] for key in self.keys if key in vars(self)}
+
+    def set_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Takes a state over. Raises RuntimeError where a part is missing."""
+        self.state_keys()
+        for key in self.keys:
+            if key not in state_dict:
+                raise RuntimeError(f"the state of {type(self).__name__} needs {key}, which state_dict does not have")
+            vars(self)[key] = state_dict[key]
+        if len(state_dict) > len(self.keys):
+            warnings.warn(f"{type(self).__name__} has no use for all that state_dict has", stacklevel=2)
+
+    set_dict = set_state_dict
+
+
+def set_rate(scheduler: LRScheduler, name: str, scope: Scope) -> None:
+    """Makes the variable of a program's learning rate what holds now."""
+    scope.put(name, np.array([scheduler()], "float32"))
