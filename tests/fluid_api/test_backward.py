@@ -172,3 +172,37 @@ def test_scripts_ask_which_ops_lead_to_a_loss() -> None:
         assert [op.type for op in tools._find_op_path_(block, [loss], [hidden], set())] == ["reshape2", "mean"]
         assert tools._find_no_grad_vars(block, path, [loss], {"x"}) == set(path[2].output("XShape"))
         assert aside.name not in {name for op in path for name in op.output_arg_names}
+
+
+def test_minimize_clips_the_gradient_of_a_value_that_asks_for_it_and_not_the_terms_of_its_sum() -> None:
+    with fresh():
+        hidden = layers.fc(fluid.data("x", [None, 2]), 2)
+        hidden._set_error_clip(fluid.clip.ErrorClipByValue(max=0.5))
+        fluid.optimizer.SGD(0.1).minimize(layers.mean(layers.square(hidden) + layers.exp(hidden)))
+        ops = fluid.default_main_program().global_block().ops
+        clips = [op for op in ops if op.type == "clip"]
+        assert [op.output("Out") for op in clips] == [[f"{hidden.name}@GRAD"]]
+        assert ops[ops.index(clips[0]) - 1].type == "sum"
+        assert "op_device" not in clips[0].attr_names
+
+
+def test_second_gradients_have_dims_where_something_adds_up() -> None:
+    with fresh():
+        x, w = layers.data("x", [2, 3], append_batch_size=False, stop_gradient=False), layers.data("w", [3, 4], False)
+        w.stop_gradient = False
+        (once,) = fluid.gradients(layers.mul(x, w), [w])
+        (again,) = fluid.gradients(once, [x])
+        dims = fluid.default_main_program().global_block().vars
+        assert again.shape == (2, 3)
+        assert {name: dims[name].dtype for name in dims if name.endswith("_shape")} == {
+            "mul_0.tmp_0_shape": fluid.core.VarDesc.VarType.BOOL,
+            "w@GRAD_shape": fluid.core.VarDesc.VarType.BOOL,
+        }
+
+
+def test_the_rate_is_of_the_elements_of_the_loss() -> None:
+    with fresh():
+        loss = layers.mean(layers.fc(fluid.data("x", [None, 2], "float64"), 1))
+        optimizer = fluid.optimizer.Adam(0.1)
+        optimizer.minimize(loss)
+        assert optimizer._global_learning_rate().dtype == fluid.core.VarDesc.VarType.FP64

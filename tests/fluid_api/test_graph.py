@@ -278,3 +278,26 @@ def test_scripts_note_what_they_want_of_variables() -> None:
     assert (rows.rows(), rows.height(), rows.numel()) == ([0, 4], 10, 6)
     assert fluid.core.get_op_attrs_default_value(b"mul")["x_num_col_dims"] == 1
     assert fluid.core.size_of_dtype("float64") == 8
+
+
+def test_an_op_declares_what_it_writes_whatever_was_declared() -> None:
+    x, block = fluid.data("x", [None, 3]), fluid.default_main_program().global_block()
+    out = block.create_var(name="out", shape=[7], dtype="float64", persistable=True)
+    block.append_op(type="relu", inputs={"X": [x]}, outputs={"Out": [out]})
+    assert (out.shape, out.dtype) == ((-1, 3), fluid.core.VarDesc.VarType.FP32)
+    flat = fluid.layers.flatten(fluid.data("y", [None, 10, 4]), axis=2)
+    assert flat.shape == (-10, 4)  # Fluid multiplies unknown dims, too
+
+
+def test_what_fluid_refuses_only_to_run_is_built() -> None:
+    x, y = fluid.data("x", [2, 3]), fluid.data("y", [2, 3], "int64")
+    assert fluid.layers.equal(x, y).dtype == fluid.core.VarDesc.VarType.BOOL
+    assert (x + y).shape == (2, 3)
+    assert fluid.layers.squeeze(x, [1]).shape == (2,)
+    assert fluid.layers.sequence_conv(x, 4).shape == (2, 4)
+    array = fluid.initializer.NumpyArrayInitializer(np.ones(2, "float32"))
+    weight = fluid.layers.create_parameter([3, 1], "float32", default_initializer=array)
+    start = fluid.default_startup_program().global_block()
+    assert (weight.shape, start.var(weight.name).shape, start.ops[0].attr("shape")) == ((3, 1), (2,), [2])
+    with pytest.raises(ValueError, match="not a dim of size 1"):
+        fluid.layers.squeeze(x, [5])

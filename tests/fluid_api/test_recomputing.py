@@ -102,6 +102,23 @@ def test_dropout_drops_the_same_again(fixed: int | None) -> None:
         assert ((once == 0) == (other == 0)).all() == (fixed is not None)
 
 
+def test_drafts_of_the_backward_part_stay_in_blocks_that_nothing_refers_to() -> None:
+    with fresh():
+        x, w = layers.data("x", [30], stop_gradient=False), layers.create_parameter([30], "float32")
+        cut = layers.square(layers.dropout(layers.elementwise_mul(x, w), 0.5, name="dropped"))
+        _optimizer(cut).minimize(layers.mean(cut))
+        main, draft, copies = fluid.default_main_program().blocks
+        forward = ["elementwise_mul", "seed", "dropout", "square"]
+        assert [op.type for op in draft.ops] == ["mean_grad", *forward]
+        assert [op.type for op in copies.ops] == ["elementwise_mul", "dropout"]
+        assert (draft.parent_idx, copies.parent_idx) == (0, 1)
+        assert all(op.attr("op_role") == 1 for op in (*draft.ops, *copies.ops))
+        assert "op_device" not in draft.ops[0].attr_names
+        assert "fix_seed" not in next(op for op in main.ops if op.type == "dropout_grad").attr_names
+        dtypes = [main.var(f"{name}.subprog_0").dtype for name in ("elementwise_mul_0.tmp_0", "dropped.tmp_0")]
+        assert dtypes == [fluid.core.VarDesc.VarType.FP32, fluid.core.VarDesc.VarType.BOOL]
+
+
 def test_nets_with_branches_are_refused() -> None:
     with fresh():
         x = layers.fc(fluid.data("x", [-1, 4]), 1)
