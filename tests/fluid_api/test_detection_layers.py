@@ -80,3 +80,50 @@ def test_the_precision_of_all_batches_is_counted_until_a_reset() -> None:
         assert [step(True), step(False)] == [[1.0, 1.0], [0.0, 0.5]]
         metric.reset(executor)
         assert step(True) == [1.0, 1.0]
+
+
+def test_declarations_of_boxes_that_fluid_makes() -> None:
+    """The LoD of decoded boxes is that of what they are decoded along; unknown places of a grid are multiplied."""
+    layers: Any = fluid.layers
+    with fresh():
+        prior, target = fluid.data("p", [5, 4], lod_level=1), fluid.data("t", [5, 5, 4])
+        made = [layers.box_coder(prior, [0.1] * 4, target, "decode_center_size", axis=axis) for axis in (0, 1)]
+        assert [box.lod_level for box in made] == [0, 1]
+        grid, size = fluid.data("g", [None, 21, None, None]), fluid.data("s", [None, 2], "int32")
+        boxes, _ = layers.yolo_box(grid, size, [10, 13, 16, 30, 33, 23], 2, 0.01, 32)
+        assert boxes.shape == (-1, 3, 4)
+        levels = [fluid.data(f"l{at}", [-1, 4]) for at in range(2)]
+        rois = layers.collect_fpn_proposals(levels, [fluid.data(f"c{at}", [-1, 1]) for at in range(2)], 2, 3, 9)
+        assert (rois.lod_level, [part.lod_level for part in layers.distribute_fpn_proposals(rois, 2, 3, 2, 8)[0]]) == (
+            0,
+            [0, 0],
+        )
+
+
+def test_the_gradient_of_a_yolo_loss_names_what_has_none() -> None:
+    with fresh():
+        grid, boxes, labels = (
+            fluid.data("g", [2, 21, 4, 4]),
+            fluid.data("b", [2, 3, 4]),
+            fluid.data("l", [2, 3], "int32"),
+        )
+        grid.stop_gradient = False
+        loss = fluid.layers.yolov3_loss(grid, boxes, labels, [10, 13, 16, 30, 33, 23], [0, 1, 2], 2, 0.7, 32)
+        fluid.backward.append_backward(fluid.layers.mean(loss))
+        (op,) = [op for op in fluid.default_main_program().global_block().ops if op.type == "yolov3_loss_grad"]
+        assert {slot: op.output(slot) for slot in op.output_names} == {
+            "X@GRAD": ["g@GRAD"],
+            "GTBox@GRAD": [],
+            "GTLabel@GRAD": [],
+            "GTScore@GRAD": [],
+        }
+
+
+def test_bounds_of_another_type_are_converted() -> None:
+    with fresh():
+        end = fluid.layers.shape(fluid.data("x", [None, 3]))
+        made = fluid.layers.range(0, fluid.layers.reduce_sum(end), 1, "float32")
+        types = [op.type for op in fluid.default_main_program().global_block().ops]
+        assert types == ["shape", "reduce_sum", "fill_constant", "cast", "fill_constant", "range"]
+        (found,) = fluid.Executor().run(feed={"x": np.ones((1, 3), "float32")}, fetch_list=[made])
+        np.testing.assert_array_equal(found, np.arange(4, dtype="float32"))

@@ -289,6 +289,17 @@ def test_an_op_declares_what_it_writes_whatever_was_declared() -> None:
     assert flat.shape == (-10, 4)  # Fluid multiplies unknown dims, too
 
 
+def test_dims_of_0_are_dims_that_fluid_does_not_know() -> None:
+    x = fluid.data("x", [None, 3, None, None])
+    spread = fluid.layers.expand_as(fluid.layers.reduce_mean(x, [1, 2, 3], keep_dim=True), x)
+    assert spread.shape == (0, 0, 0, 0)
+    assert len(fluid.layers.pool2d(spread, 3, pool_stride=1).shape) == 4
+    assert fluid.layers.reshape(spread, [-1]).shape == (-1,)
+    weights = fluid.layers.data("weights", [8, 2, 2])
+    y = fluid.data("y", [4, 3, 2, 2])
+    fluid.layers.smooth_l1(y, y, fluid.layers.expand_as(weights, y), spread)
+
+
 def test_what_fluid_refuses_only_to_run_is_built() -> None:
     x, y = fluid.data("x", [2, 3]), fluid.data("y", [2, 3], "int64")
     assert fluid.layers.equal(x, y).dtype == fluid.core.VarDesc.VarType.BOOL

@@ -13,12 +13,12 @@ import pstranspile
 from pstranspile.fluid import unique_name
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Op, Origin
+from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Op, Origin, TensorType
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.roles import OpRole
 from pstranspile.layers.draft import Draft, Names_, Value
 from pstranspile.layers.names import Scopes
-from pstranspile.ops.shapes import ShapeError, Types
+from pstranspile.ops.shapes import ShapeError, Types, infer_types
 
 _HERE = str(Path(pstranspile.__file__).parent) + os.sep
 
@@ -120,14 +120,22 @@ class LiveDraft(Draft):
     def inferred(self, op: Op) -> Types:
         """As in any draft; where Fluid makes an op of what does not fit, and refuses only to run it, what it declares.
 
-        Raises ShapeError where Fluid does not make the op.
+        Some of Fluid's ops declare dims of 0 where they know none, so these fit any. Raises ShapeError where Fluid does
+        not make the op.
         """
         try:
             return super().inferred(op)
         except ShapeError as problem:
-            if problem.declares is None:
+            if problem.declares is not None:
+                return problem.declares
+            held = map(self.type_of, op.input_names)
+            if not any(0 in tensor.shape for tensor in held if tensor is not None):
                 raise
-            return problem.declares
+            return infer_types(op, self._type_without_zeros)
+
+    def _type_without_zeros(self, name: str) -> TensorType | None:
+        held = self.type_of(name)
+        return held and held._replace(shape=tuple(dim or -1 for dim in held.shape))
 
     @property
     def gradient_calls(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

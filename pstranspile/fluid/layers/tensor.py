@@ -196,14 +196,17 @@ def assign(input: Any, output: Any = None) -> Any:
     return wrap(out)
 
 
-def _number(value: Any, dtype: DType) -> Any:
-    return to_core(value) if isinstance(value, Variable) else basic.fill_constant(live(), [1], dtype, value)
+def _number(value: Any, dtype: DType, *, converted: bool = False) -> Any:
+    if not isinstance(value, Variable):
+        return basic.fill_constant(live(), [1], dtype, value)
+    return to_core(cast(value, dtype) if converted and dtype_of(value.dtype) is not dtype else value)
 
 
 def range(start: Any, end: Any, step: Any, dtype: Any) -> Any:
-    """Numbers from start to end (which is left out), `step` apart."""
+    """Numbers from start to end (which is left out), `step` apart; variables of another element type are converted."""
     kind = dtype_of(dtype)
-    inputs = {slot: _number(value, kind) for slot, value in (("Start", start), ("End", end), ("Step", step))}
+    given = (("Start", start), ("End", end), ("Step", step))
+    inputs = {slot: _number(value, kind, converted=True) for slot, value in given}
     return wrap(basic.layer("range", inputs, kind).stopped())
 
 

@@ -73,7 +73,9 @@ def _box_coder(op: Op, types: Types) -> Types:
         raise ShapeError(f"axis is {axis}, it must be 0 or 1", "PriorBox")
     if len(target.shape) != 3 or target.shape[2] not in (4, -1):
         disagree("TargetBox", target, "PriorBox", prior)
-    return {"OutputBox": (target,)}  # as in Fluid, the number of boxes is checked at run time
+    like = prior if axis else target
+    # as in Fluid, the number of boxes is checked at run time
+    return {"OutputBox": (target._replace(lod_level=like.lod_level),)}
 
 
 @shape_rule("box_clip")

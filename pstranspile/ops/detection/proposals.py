@@ -146,7 +146,7 @@ def _distribute_fpn_proposals(op: Op, types: Types) -> Types:
     least, most = int_attr(op, "min_level"), int_attr(op, "max_level")
     if most < least:
         raise ShapeError(f"max_level is {most}, below min_level, {least}", "FpnRois")
-    part = TensorType(rois.dtype, (-1, 4), 1)
+    part = TensorType(rois.dtype, (-1, 4), rois.lod_level)
     count = len(op.outputs.get("MultiFpnRois", ()))
     return {
         "MultiFpnRois": (part,) * (count or most - least + 1),
@@ -161,4 +161,4 @@ def _collect_fpn_proposals(op: Op, types: Types) -> Types:
         raise ShapeError(f"{len(rois)} levels of boxes, {len(scores)} of scores", "MultiLevelRois")
     for level in rois:
         require_boxes(level, "MultiLevelRois")
-    return {"FpnRois": (TensorType(rois[0].dtype, (int_attr(op, "post_nms_topN"), 4), 1),)}
+    return {"FpnRois": (TensorType(rois[0].dtype, (int_attr(op, "post_nms_topN"), 4), rois[0].lod_level),)}

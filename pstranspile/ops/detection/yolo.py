@@ -6,9 +6,11 @@ classes.
 
 from __future__ import annotations
 
+from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import int_attr, ints_attr
+from pstranspile.ops.gradient import Wanted, from_declaration, gradient
 from pstranspile.ops.schema import INT, declare, declare_gradient, ints
 from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, fits, given, one, shape_rule
 
@@ -26,7 +28,10 @@ declare(
     },
     doc="Loss = for each image how far X is from the objects GTBox (middle and sides as shares of the image), GTLabel",
 )
-declare_gradient("yolov3_loss", "X GTBox GTLabel GTScore? Loss@GRAD ObjectnessMask GTMatchMask -> X@GRAD")
+declare_gradient(
+    "yolov3_loss",
+    "X GTBox GTLabel GTScore? Loss@GRAD ObjectnessMask GTMatchMask -> X@GRAD GTBox@GRAD? GTLabel@GRAD? GTScore@GRAD?",
+)
 declare(
     "yolo_box",
     "X ImgSize -> Boxes Scores",
@@ -40,6 +45,14 @@ declare(
     },
     doc="Boxes = the box at each place of X for each anchor, in pixels; Scores = how likely each class is there",
 )
+
+
+@gradient("yolov3_loss")
+def _loss_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    """The gradient of X; Fluid names the other slots and leaves them empty."""
+    made = from_declaration("yolov3_loss_grad")(op, wanted)[0]
+    empty = dict.fromkeys(("GTBox@GRAD", "GTLabel@GRAD", "GTScore@GRAD"), ())
+    return (made._replace(outputs=FrozenMap({**made.outputs, **empty})),)
 
 
 def anchors_of(op: Op) -> tuple[tuple[int, int], ...]:
@@ -95,7 +108,7 @@ def _yolo_box(op: Op, types: Types) -> Types:
     x, size = _grid(op, types, count), one(types, "ImgSize")
     if len(size.shape) != 2 or size.shape[1] not in (2, -1) or not fits(size.shape[:1], x.shape[:1]):
         raise ShapeError(f"ImgSize is {describe(size)}, it must have height and width of each image", "ImgSize")
-    places = x.shape[2] * x.shape[3] * count if min(x.shape[2:]) >= 0 else -1
+    places = x.shape[2] * x.shape[3] * count  # Fluid multiplies unknown dims as well
     return {
         "Boxes": (TensorType(x.dtype, (x.shape[0], places, 4)),),
         "Scores": (TensorType(x.dtype, (x.shape[0], places, int_attr(op, "class_num"))),),

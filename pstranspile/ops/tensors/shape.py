@@ -82,12 +82,14 @@ def _reshape(op: Op, types: Types) -> Types:
         raise ShapeError(f"shape is {list(asked)}, but X is {describe(x)}", "X")
     dims = tuple(x.shape[at] if dim == 0 else dim for at, dim in enumerate(asked))
     whole = size(x.shape)
-    if asked.count(-1) == 1 and whole >= 0 and "ShapeTensor" not in types:
+    if whole <= 0:  # dims of 0 count as unknown, as in Fluid
+        return _reshaped(x, dims)
+    if asked.count(-1) == 1 and "ShapeTensor" not in types:
         rest = size(tuple(dim for dim in dims if dim != -1))
         if rest <= 0 or whole % rest:
             raise ShapeError(f"X is {describe(x)}, which cannot have the dims {list(asked)}", "X")
         dims = tuple(whole // rest if dim == -1 else dim for dim in dims)
-    elif whole >= 0 and size(dims) >= 0 and size(dims) != whole:
+    elif size(dims) >= 0 and size(dims) != whole:
         raise ShapeError(f"X is {describe(x)}, which cannot have the dims {list(asked)}", "X")
     return _reshaped(x, dims)
 
