@@ -16,7 +16,7 @@ from io import BytesIO
 from pathlib import Path
 
 from pstranspile.values import Array, LoDTensor, SelectedRows
-from pstranspile.values.reading import Reader, decode_selected_rows, decode_tensor, end, opened, refuse
+from pstranspile.values.reading import Reader, decode_selected_rows, decode_tensor, end, end_of_copies, opened, refuse
 from pstranspile.values.writing import encode, require_encodable, write_file
 
 
@@ -24,7 +24,7 @@ def read_tensor(path: str | os.PathLike[str]) -> Array | LoDTensor:
     """The tensor that a file holds; a plain array if it has no LoD."""
     with opened(Path(path)) as reader:
         value = decode_tensor(reader)
-        end(reader)
+        end_of_copies(reader, value)
     return value
 
 

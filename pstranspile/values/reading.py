@@ -238,6 +238,16 @@ def end(reader: Reader) -> None:
         reader.refuse("values-rest", message)
 
 
+def end_of_copies(reader: Reader, value: Array | LoDTensor) -> None:
+    """Raises DiagnosticError unless everything is read, or what is left is as large as one or more values like this.
+
+    Fluid's `recv_save` writes what several servers hold whole, such as powers of beta, once for each. The first counts.
+    """
+    size = (value.data if isinstance(value, LoDTensor) else value).nbytes
+    if not size or reader.left % size:
+        end(reader)
+
+
 @contextmanager
 def opened(path: Path) -> Generator[Reader]:
     """A Reader of the file at `path`. Raises DiagnosticError when it can't be read."""

@@ -332,7 +332,7 @@ def test_dims_of_one_device_hold_for_each(feeds: int) -> None:
         x = layers.data("x", [3], append_batch_size=False)
         weight = layers.create_parameter([3], "float32", "w", default_initializer=fluid.initializer.Constant(2.0))
         loss = layers.reduce_sum(layers.reshape(x, [3]) * weight)
-        fluid.optimizer.SGD(1.0).minimize(loss)
+        fluid.optimizer.SGD(layers.piecewise_decay([9], [1.0, 0.5])).minimize(loss)
         program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(
             loss.name, places=fluid.cpu_places(2)
         )

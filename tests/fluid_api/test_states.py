@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 from pstranspile import fluid
+from pstranspile.interop.tensor_files import to_bytes, write_values
+from pstranspile.ir.diagnostics import DiagnosticError
+from tests.fluid_api.running import fresh
 
 
 @pytest.fixture
@@ -62,3 +65,28 @@ def test_a_folder_may_hold_other_files(program: Any, tmp_path: Path):
         fluid.load(program, str(tmp_path), exe)
     with pytest.raises(ValueError, match="neither"):
         fluid.load(program, str(tmp_path / "none"), exe)
+
+
+def test_servers_load_what_a_trainer_of_fluid_has_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Powers of beta stand in their files once for each server, and learning rates have none."""
+    with fresh():
+        weight = fluid.ParamAttr("w", fluid.initializer.Constant(1.0))
+        loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 3]), 2, param_attr=weight, bias_attr=False))
+        fluid.optimizer.Adam(0.5).minimize(loss)
+        transpiler = fluid.DistributeTranspiler()
+        transpiler.transpile(0, pservers="127.0.0.1:6170", trainers=1)
+        program = transpiler.get_pserver_program("127.0.0.1:6170")
+        executor = fluid.Executor()
+        executor.run(transpiler.get_startup_program("127.0.0.1:6170", program))
+        kept = {"w": np.full((3, 2), 2.0), "w_moment1_0": np.ones((3, 2)), "w_moment2_0": np.ones((3, 2))}
+        for name, value in kept.items():
+            write_values(tmp_path / name, value.astype("float32"))
+        for name in ("w_beta1_pow_acc_0", "w_beta2_pow_acc_0"):
+            (tmp_path / name).write_bytes(to_bytes(np.float32([0.25])) + np.float32([0.5]).tobytes())
+        fluid.io.load_persistables(executor, str(tmp_path), program)
+        assert capsys.readouterr().err == "learning_rate_0: no files, start-up values are kept\n"
+        values = {name: fluid.executor._fetch_var(name) for name in ("w", "w_beta1_pow_acc_0", "learning_rate_0")}
+        assert [value.ravel()[0] for value in values.values()] == [2.0, 0.25, 0.5]
+        (tmp_path / "w_moment1_0").unlink()
+        with pytest.raises(DiagnosticError, match=r"w_moment1_0: error.*can.t be read"):
+            fluid.io.load_persistables(executor, str(tmp_path), program)

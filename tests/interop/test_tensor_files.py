@@ -65,6 +65,16 @@ def test_files_are_written_as_fluid_writes_them(tmp_path):
     assert (half.dtype, half.tolist()) == (np.float16, [1.5, 2.25])
 
 
+def test_a_value_that_servers_held_whole_is_read_once(tmp_path):
+    """Fluid's `recv_save` writes the value of each server, one after the other, under one description."""
+    value = np.float32([0.9])
+    (tmp_path / "power").write_bytes(to_bytes(value) + np.float32([0.8, 0.7]).tobytes())
+    assert read_tensor(tmp_path / "power").tolist() == value.tolist()
+    (tmp_path / "power").write_bytes(to_bytes(value) + b"rest of 5"[:5])
+    with pytest.raises(DiagnosticError, match="5 bytes follow after all"):
+        read_tensor(tmp_path / "power")
+
+
 def test_what_has_no_bytes_is_refused(tmp_path):
     for value in (np.array(["a"]), np.array([1j]), [1, 2], None):
         with pytest.raises(DiagnosticError) as problem:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.fluid.running.large import load_tables
 from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.model import Block, Op, Program
+from pstranspile.ir.roles import OpRole
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.build import make_op
 from pstranspile.run import run
@@ -94,14 +96,36 @@ def added_variables(program: Any) -> list[Any]:
 
 
 def load_slices(program: Any, folder: str, scope: Scope) -> None:
-    """Reads what a machine of a cluster holds, a server its slices of whole variables."""
+    """Reads what a machine of a cluster holds, a server its slices of whole variables.
+
+    Learning rates and counters stay as they are where a trainer of Fluid has saved, which leaves them out.
+    """
     machine = program.machine
     held = load_program(machine.compiled, machine.role.name, posixpath.abspath(folder))
     block = held.main_block
     files = {op.outputs["Out"][0]: (Path(str(op.attrs["file_path"])), int_attr(op, "seek")) for op in block.ops}
     tables = load_tables(scope, files)
     others = tuple(op for op in block.ops if op.outputs["Out"][0] not in tables)
-    run(held._replace(blocks=(block._replace(ops=others),)), {}, (), scope)
+    held = held._replace(blocks=(block._replace(ops=others), *held.blocks[1:]))
+    if machine.role.name.startswith("pserver"):
+        held = _with_files(held, _updated(machine.role.main))
+    run(held, {}, (), scope)
+
+
+def _updated(program: Program) -> set[str]:
+    """The variables that updates of parameters write."""
+    ops = (op for block in program.blocks for op in block.ops)
+    return {name for op in ops if (op.role or OpRole.FORWARD) & OpRole.OPTIMIZE for name in op.output_names}
+
+
+def _with_files(held: Program, needed: Collection[str]) -> Program:
+    """A program that loads, without variables that have no file, but for those that are needed."""
+    block = held.main_block
+    kept = [op for op in block.ops if op.output("Out") in needed or os.path.exists(str(op.attrs["file_path"]))]
+    left = [op.output("Out") for op in block.ops if op not in kept]
+    if left:
+        print(f"{', '.join(map(str, left))}: no files, start-up values are kept", file=sys.stderr)
+    return held._replace(blocks=(block._replace(ops=tuple(kept)), *held.blocks[1:]))
 
 
 def warn_of_filename(filename: str | None) -> None:

@@ -40,6 +40,12 @@ def has_own_control(program: Program) -> bool:
     return any(not _runs_once(op) and blocks_of(op) for op in program.main_block.ops)
 
 
+def _updates_inside(program: Program, op: Op) -> bool:
+    """Whether blocks of an op update parameters."""
+    inner = (each for index in blocks_of(op) if 0 <= index < len(program.blocks) for each in program.blocks[index].ops)
+    return any((each.role or OpRole.FORWARD) & OpRole.OPTIMIZE or _updates_inside(program, each) for each in inner)
+
+
 class _Part(NamedTuple):
     program: Program
     once: bool
@@ -125,7 +131,7 @@ class Replicas:
         key = id(program), tuple(names), id(scope), devices
         known = self._known.get(key)
         if known is None:
-            if any(_runs_once(op) for block in program.blocks[1:] for op in block.ops if block.parent >= 0):
+            if any(_updates_inside(program, op) for op in program.main_block.ops if not _runs_once(op)):
                 raise refused("minimize in a branch, on several devices", "give the program one device")
             if len(self._known) >= _MOST_PROGRAMS:
                 del self._known[next(iter(self._known))]

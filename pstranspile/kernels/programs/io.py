@@ -18,7 +18,15 @@ from pstranspile.kernels.context import ExecutionContext, Value
 from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, text
 from pstranspile.values import Array, LoDTensor, SelectedRows
-from pstranspile.values.reading import decode_part, decode_selected_rows, decode_tensor, end, opened, refuse
+from pstranspile.values.reading import (
+    decode_part,
+    decode_selected_rows,
+    decode_tensor,
+    end,
+    end_of_copies,
+    opened,
+    refuse,
+)
 from pstranspile.values.writing import as_float16, encode, require_encodable, write_file
 
 
@@ -62,7 +70,7 @@ def _load(op: Op) -> Run:
                 end(reader)
             else:
                 value = decode_tensor(reader)
-                end(reader)
+                end_of_copies(reader, value)
         return as_float16(value) if half else value
 
     return run
