@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from pstranspile.gradients.versions import FLOATS
 from pstranspile.ir.attributes import BlockRef
@@ -10,7 +11,7 @@ from pstranspile.ir.model import Op, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.layers.draft import Draft
 from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX, differentiated
-from pstranspile.ops.shapes import ShapeError, infer_types
+from pstranspile.ops.shapes import ShapeError, Types, infer_types
 
 SPARSE_GRADIENTS: Mapping[str, str] = {
     "lookup_table_grad": "W@GRAD",
@@ -160,10 +161,7 @@ def _declare_outputs(draft: Draft, block: int, op: Op) -> list[str]:
         over = [name for name in op.output_names if op.type == "reshape2_grad" and name in op.input_names]
         if not new and not over:
             return []
-        try:
-            inferred = infer_types(op, lambda name: _of_one_float(draft.type_of(name)))
-        except ShapeError:
-            inferred = dict[str, tuple[TensorType | None, ...]]()
+        inferred = _inferred(draft, op)
         types = {
             name: held
             for slot, names in op.outputs.items()
@@ -178,9 +176,17 @@ def _declare_outputs(draft: Draft, block: int, op: Op) -> list[str]:
     return new
 
 
-def _of_one_float(type_: TensorType | None) -> TensorType | None:
-    """A type as dims are inferred from it: a gradient that Fluid declares f32 fits a variable of other floats."""
-    return type_._replace(dtype=DType.FP32) if type_ is not None and type_.dtype in FLOATS else type_
+def _inferred(draft: Draft, op: Op) -> Types:
+    """The types of a gradient op's outputs. Gradients that Fluid declares f32 fit variables of other floats."""
+
+    def of_one_float(name: str) -> TensorType | None:
+        type_ = draft.type_of(name)
+        return type_._replace(dtype=DType.FP32) if type_ is not None and type_.dtype in FLOATS else type_
+
+    for type_of in (draft.type_of, of_one_float):
+        with suppress(ShapeError):
+            return infer_types(op, type_of)
+    return {}
 
 
 def _redeclare(draft: Draft, block: int, name: str, made: TensorType | None) -> None:

@@ -214,11 +214,8 @@ class Draft:
             (self.startup.front if front else self.startup.ops).append(made)
 
     def type_outputs(self, op: Op) -> None:
-        """Declares the inferred dims of an op's outputs, whatever was declared. An array has the dims of its tensors.
-
-        The element type is inferred where none is declared, and where Fluid infers it.
-        """
-        followed = "Out" if op.type in _REDECLARING else DTYPE_FOLLOWS.get(op.type, ("", ""))[1]
+        """Declares the inferred dims of an op's outputs, whatever was declared, and element types that Fluid infers."""
+        followed = DTYPE_FOLLOWS.get(op.type, ("", ""))[1]
         for slot, types in self.inferred(op).items():
             for name, inferred in zip(op.outputs.get(slot, ()), types, strict=False):
                 at = self._home(name)
@@ -240,10 +237,6 @@ class Draft:
         while at >= 0 and name not in self.blocks[at].vars:
             at = self.blocks[at].parent
         return self.current if at < 0 else at
-
-
-_REDECLARING = frozenset({"write_to_array", "assign"})
-"""Ops that may change the declared dims of a variable for the ops after them."""
 
 
 def names_of(slot: Names_) -> tuple[str, ...]:

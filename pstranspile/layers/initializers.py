@@ -203,12 +203,12 @@ class Array:
         }
         if var.dtype not in kinds:
             raise ValueError(f"%{var.name}: an array initialises f32, f16 and i32 variables only")
+        slot, convert = kinds[var.dtype]
         if self.values.shape != var.shape:
             if self.must_fit or not self.values.shape:
                 raise ValueError(f"%{var.name} has the dims {list(var.shape)}, the array {list(self.values.shape)}")
             var = var._replace(tensor=TensorType(var.dtype, self.values.shape))
             draft.startup.vars[var.name] = var
-        slot, convert = kinds[var.dtype]
         flat: list[Any] = self.values.ravel().tolist()
         elements = [convert(value) for value in flat]
         _start(draft, var, "assign_value", None, self.key, {slot: elements}, front=self.front)

@@ -13,7 +13,7 @@ _UNARY = (
 _BINARY = "add div max min mul pow sub"
 
 DTYPE_FOLLOWS: Mapping[str, tuple[str, str]] = {
-    **dict.fromkeys((*_UNARY.split(), "mul"), ("X", "Out")),
+    **dict.fromkeys((*_UNARY.split(), "mul", "write_to_array"), ("X", "Out")),
     **{f"elementwise_{name}": ("X", "Out") for name in _BINARY.split()},
     **dict.fromkeys(("conv2d", "conv3d", "depthwise_conv2d"), ("Input", "Output")),
     **{f"{kind}_norm": ("X", "Y") for kind in ("batch", "group", "instance")},
