@@ -66,16 +66,38 @@ def matmul(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = Fa
     """The products of matrices [..., m, k] and [..., k, n], leading dims broadcast, each transposed first if asked,
     times a factor.
     """
-    result = np.matmul(a.swapaxes(-1, -2) if transpose_a else a, b.swapaxes(-1, -2) if transpose_b else b)
+    left, right = a.swapaxes(-1, -2) if transpose_a else a, b.swapaxes(-1, -2) if transpose_b else b
+    if left.ndim == 3 and right.ndim == 4 and right.shape[-1] <= _FEW_COLUMNS and len(left) == right.shape[1]:
+        result = _of_shared_matrices(left, right)
+    else:
+        result = np.matmul(left, right)
     if factor != 1:
         result *= factor
     return result
 
 
+_FEW_COLUMNS = 16
+"""Up to this many columns, one product with the columns of all matrices is faster than a product for each matrix."""
+
+
+def _of_shared_matrices(a: Array, b: Array) -> Array:
+    """The products of [groups, m, k] with every one of [count, groups, k, n]."""
+    count, groups, terms, columns = b.shape
+    together = b.transpose(1, 2, 0, 3).reshape(groups, terms, count * columns)
+    return np.matmul(a, together).reshape(groups, a.shape[1], count, columns).transpose(2, 0, 1, 3)
+
+
 def sum_of_products(a: Array, b: Array) -> Array:
     """The sum over i of a[i] times b[i], the matrices in b transposed: [count, ..., m, k], [count, ..., n, k] give
     [..., m, n].
+
+    Where the matrices have few columns for their rows, all of them make one product: to move them takes less time than
+    to write a product for each of them and to add these up.
     """
+    *_, m, k = a.shape
+    if a.ndim == 4 and 4 * k * (m + b.shape[-2]) < m * b.shape[-2]:
+        a, b = (x.transpose(1, 2, 0, 3).reshape(*x.shape[1:3], len(x) * k) for x in (a, b))
+        return np.matmul(a, b.swapaxes(-1, -2))
     return np.add.reduce(np.matmul(a, b.swapaxes(-1, -2)), axis=0)
 
 

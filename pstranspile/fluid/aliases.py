@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from pstranspile.fluid.missing import Missing, fluid_names
-from pstranspile.fluid.running.older import give_numbers, give_unequal_rows
+from pstranspile.fluid.running.older import give_bytes, give_numbers, give_unequal_rows
 from pstranspile.fluid.running.older_libraries import change_libraries
 from pstranspile.fluid.running.older_names import give_names
 
@@ -113,6 +113,7 @@ def install_for_scripts() -> None:
     """Makes this process one of scripts: names, arrays and comparisons are those of Fluid's days."""
     install()
     give_numbers()
+    give_bytes()
     give_unequal_rows()
     change_libraries()
 

@@ -69,3 +69,15 @@ def test_numbers_of_f64_are_not_rounded_to_f32(optimizer: Any, dtype: DType):
     with fluid_arithmetic():
         found = trained(optimizer, dtype)
     assert (found == expected) is (dtype is DType.FP64)
+
+
+@pytest.mark.parametrize(("groups", "count", "m", "n", "k"), [(1, 4, 64, 72, 1), (2, 3, 40, 36, 2), (2, 3, 4, 5, 30)])
+def test_products_of_few_columns_are_made_together(groups: int, count: int, m: int, n: int, k: int):
+    """Those of many filters with images of few pixels are one product, also those for the filters' gradient."""
+    draw = np.random.default_rng(0).random
+    a, b, filters = draw((count, groups, m, k)), draw((count, groups, n, k)), draw((groups, m, n))
+    np.testing.assert_allclose(plain.sum_of_products(a, b), np.einsum("cgmk,cgnk->gmn", a, b))
+    np.testing.assert_allclose(plain.matmul(filters, b), np.matmul(filters, b))
+    np.testing.assert_allclose(plain.matmul(filters, a, transpose_a=True), np.matmul(filters.swapaxes(1, 2), a))
+    assert plain.matmul(filters, b[:0]).shape == (0, groups, m, k)
+    assert not plain.sum_of_products(a[:0], b[:0]).any()

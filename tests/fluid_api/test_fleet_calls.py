@@ -81,6 +81,14 @@ def test_to_minimise_again_begins_again_from_the_same_program() -> None:
         assert [op.type for op in fluid.default_main_program().global_block().ops] == once
 
 
+def test_a_server_may_stop_workers_as_scripts_of_all_roles_do() -> None:
+    """A server comes to that line when all trainers have left: nothing is left to do."""
+    fleet = DistributedTranspiler()
+    with fresh():
+        fleet.init(UserDefinedRoleMaker(0, Role.SERVER, 2, SERVERS))
+        fleet.stop_worker()
+
+
 def test_a_server_knows_its_blocks_and_what_each_server_has() -> None:
     with fresh():
         cost = loss(100)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pstranspile.fluid.running.older_libraries import _CHANGES
 from pstranspile.fluid.running.older_names import Distutils, LooseVersion, getargspec, strtobool
 
 SCRIPT = """\
@@ -52,7 +53,7 @@ def test_arrays_of_one_element_are_numbers_for_scripts(tmp_path: Path) -> None:
 
 
 NAMES = """\
-import distutils.util, fractions, inspect, threading, time
+import base64, distutils.util, fractions, inspect, json, threading, time
 from distutils.spawn import find_executable
 from distutils.version import LooseVersion
 import numpy as np
@@ -60,6 +61,12 @@ import numpy as np
 assert time.clock() >= 0 and fractions.gcd(6, 4) == 2 and not threading.Thread().isAlive()
 assert inspect.getargspec(lambda a, b=1, *c: None)[:2] == (["a", "b"], "c")
 assert distutils.util.strtobool("Yes") == 1 and find_executable("sh") and LooseVersion("1.10.0") > LooseVersion("1.9.2")
+assert json.loads("[1]", encoding="utf8") == [1] and base64.decodestring(base64.encodestring(b"a")) == b"a"
+read = np.fromstring(b"\\x01\\x02", dtype=np.uint8)
+read[0] += np.fromstring("1 2", sep=" ")[1]
+assert read.tostring() == b"\\x03\\x02" and read.ptp() == 1 and np.fromstring("ab", "uint8")[1] == 98
+read.itemset(1, 5)
+assert read.tolist() == [3, 5] and np.array([1, 2.5], copy=False)[1] == 2.5 and np.array(read, copy=False) is read
 assert np.in1d([[1, 2]], [2]).tolist() == [False, True] and np.asscalar(np.ones(1)) == 1 and np.trapz([1, 1]) == 1
 import subprocess, sys
 if "child" not in sys.argv:
@@ -70,7 +77,7 @@ print("done")
 
 def test_scripts_find_what_python_had(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text(NAMES.replace("import distutils.util", "import paddle, distutils.util"))
+    script.write_text(NAMES.replace("import base64", "import paddle, base64"))
     ran = subprocess.run(
         [sys.executable, "-m", "pstranspile.fluid", str(script)], capture_output=True, text=True, check=False
     )
@@ -149,9 +156,12 @@ def test_distutils_is_found_where_nothing_else_has_it():
 
 IMAGES = """\
 import subprocess, sys
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 import PIL.Image
 
+drawn = ImageDraw.Draw(Image.new("L", (40, 40))).textsize("wide")
+font = ImageFont.load_default()
+assert drawn[0] > drawn[1] > 0 and font.getsize("a")[0] > 0
 small = Image.new("L", (4, 4)).resize((2, 2), Image.ANTIALIAS)
 print(small.size, PIL.Image.LINEAR == Image.BILINEAR, Image.CUBIC == Image.BICUBIC, Image.NEAREST)
 if "child" not in sys.argv:
@@ -169,6 +179,19 @@ def test_pillow_has_the_names_of_its_filters(tmp_path: Path) -> None:
     )
     assert ran.stderr == ""
     assert ran.stdout.splitlines() == ["(2, 2) True True 0"] * 2
+
+
+def test_settings_are_read_without_a_loader():
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    signatures = {name: getattr(yaml, name).__defaults__ for name in ("load", "load_all")}
+    try:
+        _CHANGES["yaml"](yaml)
+        assert yaml.load("rate: 0.5") == {"rate": 0.5}
+        assert list(yaml.load_all("[1]")) == [[1]]
+        assert yaml.load("on", Loader=yaml.BaseLoader) == "on"
+    finally:
+        for name, before in signatures.items():
+            getattr(yaml, name).__defaults__ = before
 
 
 ROWS = """\

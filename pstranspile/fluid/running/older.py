@@ -1,4 +1,6 @@
-"""What arrays did when Fluid's scripts were written: those of one element are numbers, those of lists are made."""
+"""What arrays did when Fluid's scripts were written: those of one element are numbers, those of lists and bytes are
+made.
+"""
 
 from __future__ import annotations
 
@@ -75,6 +77,37 @@ def give_numbers() -> None:
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(np.ndarray))
 
 
+def _set_item(array: Any, *given: Any) -> None:
+    *index, value = given
+    array.flat[index[0] if index else 0] = value
+
+
+_METHODS: dict[str, Callable[..., Any]] = {"tostring": np.ndarray.tobytes, "ptp": np.ptp, "itemset": _set_item}
+"""Methods that arrays had before numpy 2.0, some until 2.3."""
+
+
+def _of_bytes(of_text: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(of_text)
+    def fromstring(string: Any, dtype: Any = float, count: int = -1, *, sep: str = "") -> Any:
+        if sep:
+            return of_text(string, dtype, count, sep=sep)
+        held = string.encode("latin-1") if isinstance(string, str) else string
+        return np.frombuffer(held, dtype, count).copy()
+
+    return fromstring
+
+
+def give_bytes() -> None:
+    """Gives arrays the methods that they had, and lets `np.fromstring` read bytes, as before numpy 2.3."""
+    if missing := {name: method for name, method in _METHODS.items() if not hasattr(np.ndarray, name)}:
+        gc.get_referents(np.ndarray.__dict__)[0].update(missing)
+        ctypes.pythonapi.PyType_Modified(ctypes.py_object(np.ndarray))
+    try:
+        np.fromstring(b"\0", "uint8")  # pyright: ignore[reportDeprecated]
+    except ValueError:
+        setattr(np, "fromstring", _of_bytes(np.fromstring))  # noqa: B010
+
+
 _STRICT = ("numpy", "pstranspile")
 """Packages that go by what today's numpy refuses."""
 
@@ -87,7 +120,11 @@ def _of_unequal_rows(make: Callable[..., Any]) -> Callable[..., Any]:
         except ValueError as problem:
             typed = len(given) > 1 or named.get("dtype") is not None
             caller = str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0]  # pyright: ignore[reportPrivateUsage]
-            if typed or "inhomogeneous" not in str(problem) or caller in _STRICT:
+            if caller in _STRICT:
+                raise
+            if named.get("copy") is False and "avoid copy" in str(problem):
+                return make(*given, **{**named, "copy": None})
+            if typed or "inhomogeneous" not in str(problem):
                 raise
             return make(*given, **{**named, "dtype": object})
 
@@ -98,6 +135,7 @@ def give_unequal_rows() -> None:
     """Lets `np.array` and `np.asarray` make arrays of lists where rows have unequal lengths, as before numpy 1.24.
 
     `np.array([[1, 2], [3]])` is how scripts keep sequences. Calls that say an element type are refused as ever.
+    `copy=False` copies where it must, as before numpy 2.0.
     """
     try:
         np.array([[1, 2], [3]])

@@ -40,7 +40,51 @@ def _of_doubles(compare: Callable[..., None]) -> Callable[..., None]:
     return compared
 
 
-_CHANGES: Mapping[str, Callable[[ModuleType], None]] = {"PIL.Image": _give_filters, "unittest.case": _compare_doubles}
+def _size_of_text(font: Any, text: str, *given: Any, **named: Any) -> Any:
+    return font.getbbox(text, *given, **named)[2:]
+
+
+def _size_of_drawn(draw: Any, text: str, *given: Any, **named: Any) -> Any:
+    return draw.textbbox((0, 0), text, *given, **named)[2:]
+
+
+def _measure(kind: str, name: str, size: Callable[..., Any]) -> Callable[[ModuleType], None]:
+    def give(module: ModuleType) -> None:
+        if not hasattr(vars(module)[kind], name):
+            setattr(vars(module)[kind], name, size)
+
+    return give
+
+
+def _take_encodings(module: ModuleType) -> None:
+    def without(read: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(read)
+        def taken(text: Any, *, encoding: Any = None, **options: Any) -> Any:
+            return read(text, **options)
+
+        return taken
+
+    held = vars(module)
+    for name in ("load", "loads"):
+        if not hasattr(held[name], "__wrapped__"):
+            held[name] = without(held[name])
+
+
+def _load_plainly(module: ModuleType) -> None:
+    held = vars(module)
+    for name in ("load", "load_all"):
+        if not held[name].__defaults__:
+            held[name].__defaults__ = (held["FullLoader"],)
+
+
+_CHANGES: Mapping[str, Callable[[ModuleType], None]] = {
+    "PIL.Image": _give_filters,
+    "PIL.ImageDraw": _measure("ImageDraw", "textsize", _size_of_drawn),
+    "PIL.ImageFont": _measure("FreeTypeFont", "getsize", _size_of_text),
+    "json": _take_encodings,
+    "unittest.case": _compare_doubles,
+    "yaml": _load_plainly,
+}
 """Module -> what is done to it after it was loaded."""
 
 
@@ -78,7 +122,9 @@ class Changed(MetaPathFinder):
 def change_libraries() -> None:
     """Gives modules what they had, those that are loaded at once, others when they are.
 
-    Images are resized by the names of filters that Pillow had until 9. Tests compare a number of numpy with one of
+    Images are resized by the names of filters that Pillow had until 9, and texts measured by its calls. `json.loads`
+    takes an encoding, which never changed anything, as until Python 3.8. `yaml.load` needs no loader, as until
+    PyYAML 5; it then makes plain values. Tests compare a number of numpy with one of
     Python in double precision, as before numpy 2.0. Since then the difference is taken, and rounded, in the precision
     of numpy's number: seven places of float32 are more than it has.
     """

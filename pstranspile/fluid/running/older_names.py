@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import collections
 import collections.abc
 import fractions
@@ -86,6 +87,8 @@ _PYTHON: tuple[tuple[Any, str, Any], ...] = (
     (inspect, "getargspec", getargspec),
     (fractions, "gcd", math.gcd),
     (threading.Thread, "isAlive", threading.Thread.is_alive),
+    (base64, "encodestring", base64.encodebytes),
+    (base64, "decodestring", base64.decodebytes),
 )
 """Names of Python 3.7 that went later."""
 

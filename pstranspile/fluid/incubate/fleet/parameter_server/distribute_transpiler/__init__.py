@@ -61,7 +61,9 @@ class DistributedTranspiler(Fleet):
         self.executor.run(self.main_program)
 
     def stop_worker(self) -> None:
-        """This trainer leaves, when all that it has sent has come."""
+        """This trainer leaves, when all that it has sent has come. Nothing on a server, whose work has ended then."""
+        if self.is_server():
+            return
         self._require("stop_worker", worker=True)
         if self.main_program.machine is not None:
             self.main_program.machine.leave()
