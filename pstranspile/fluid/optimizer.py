@@ -63,6 +63,12 @@ class Optimizer:
         known = self._rates.get(id(program))
         return program.live().value(known[1]) if known is not None else float(self._learning_rate)
 
+    def hold_learning_rate(self, make: Callable[[float], Variable]) -> None:
+        """Has the variable of a learning rate that is a number made now, and not with the first update."""
+        if isinstance(self._learning_rate, float):
+            program = default_main_program()
+            self._rates[id(program)] = program, make(self._learning_rate).name
+
     def _global_learning_rate(self, program: Any = None) -> Any:
         """The variable of the learning rate, None before the first `minimize`."""
         program = program or default_main_program()
