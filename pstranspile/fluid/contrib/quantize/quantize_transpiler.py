@@ -147,13 +147,13 @@ class QuantizeTranspiler:
                 if name in results:
                     op._rename_input(name, results[name])
             if op.type in _FAKES or op.type == _BACK:
-                name, made = op.input("X")[0], op.output("Out")[0]
+                name, made = str(op.input("X")[0]), str(op.output("Out")[0])
                 weight = name in held
                 if op.type in _FAKES:
                     scale = op.output("OutScale")[0]
                     scales[name] = self._frozen(name, scale, place, scope) if weight else block.var(scale)
                 if op.type == _BACK or weight:
-                    sources[made] = sources[name] if name in sources else name
+                    sources[made] = sources.get(name, name)
                     block._remove_op(_place(block, op))
             elif op.type in _QUANTISED:
                 self._scale_result(block, op, sources, results, scales, held)
