@@ -99,6 +99,12 @@ class Optimizer:
             basic.global_var(live, name, (1,), DType.FP32, self.get_lr())
             self._take_rate(program, name)
 
+    def hold_learning_rate(self, make: Callable[[float], Variable]) -> None:
+        """Has the variable of a learning rate that is a number made now, and not with the first update."""
+        if isinstance(self._learning_rate, float):
+            program = default_main_program()
+            self._rates[id(program)] = program, make(self._learning_rate).name
+
     def _global_learning_rate(self, program: Any = None) -> Any:
         """The variable of the learning rate, None before the first `minimize`."""
         program = program or default_main_program()

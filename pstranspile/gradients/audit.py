@@ -44,6 +44,7 @@ def wrong_gradients(program: Program, stopped: Callable[[str], bool] | None = No
 
     `stopped` tells which variables have no gradient, by default all without one.
     """
+    program = _without_rest(program)
     if not _overwrites(program):
         return []
     seeds = [op for op in program.main_block.ops if op.role == LOSS]
@@ -63,6 +64,24 @@ def wrong_gradients(program: Program, stopped: Callable[[str], bool] | None = No
     audit = Audit(needs)
     audit.follow()
     return audit.findings
+
+
+def _without_rest(program: Program) -> Program:
+    """The program without ops of the forward pass behind the last gradient op: they change no value that it reads."""
+    main = program.main_block
+    last = max((at for at, op in enumerate(main.ops) if (op.role or 0) & OpRole.BACKWARD), default=len(main.ops))
+    rest = [op for op in main.ops[last + 1 :] if is_forward(op)]
+    if not rest:
+        return program
+    dropped = {id(op) for op in rest}
+    blocks = list(program.blocks)
+    blocks[0] = main._replace(ops=tuple(op for op in main.ops if id(op) not in dropped))
+    for op in rest:  # grows
+        inner = inner_block(program, op)
+        if inner:
+            rest += blocks[inner].ops
+            blocks[inner] = blocks[inner]._replace(ops=())
+    return program._replace(blocks=tuple(blocks))
 
 
 def _made(program: Program) -> set[str]:

@@ -15,7 +15,13 @@ import pytest
 import pstranspile.fluid as fluid
 from pstranspile.fluid.contrib import op_freq_statistic, summary
 from pstranspile.fluid.paddle import dataset, sysconfig
+from pstranspile.fluid.transpiler.details.program_utils import (
+    delete_ops,
+    find_op_by_input_arg,
+    find_op_by_output_arg,
+)
 from pstranspile.fluid.transpiler.details.ufind import UnionFind
+from pstranspile.fluid.transpiler.distribute_transpiler import VarBlock, same_or_split_var
 from pstranspile.fluid.transpiler.memory_optimization_transpiler import memory_optimize, release_memory
 from tests.fluid_api.running import fresh
 
@@ -53,6 +59,23 @@ def test_small_helpers():
     assert (Path(sysconfig.get_include()).name, Path(sysconfig.get_lib()).name) == ("include", "libs")
     assert fluid.clip.ClipByValue is fluid.clip.GradientClipByValue
     assert (memory_optimize, release_memory) == (fluid.memory_optimize, fluid.release_memory)
+
+
+def test_ops_of_a_block_are_found_and_taken_out():
+    with fresh():
+        program = network()
+        block = program.global_block()
+        assert (find_op_by_input_arg(block, "image"), find_op_by_output_arg(block, "none")) == (0, -1)
+        place = find_op_by_output_arg(block, block.ops[2].output_arg_names[0], reverse=True)
+        assert block.ops[place].type == "relu"
+        delete_ops(block, [block.ops[place]])
+        assert "relu" not in [op.type for op in block.ops]
+        fluid.io.prepend_feed_ops(program, ["image"])
+        fluid.io.append_fetch_ops(program, [block.ops[-1].output_arg_names[0]])
+        assert [block.ops[at].type for at in (0, -1)] == ["feed", "fetch"]
+        fluid.io.prepend_feed_ops(program, [])
+    assert [same_or_split_var(name, "w") for name in ("w", "w.block0", "w0")] == [True, True, False]
+    assert str(VarBlock("w", 1, 8)) == "w:1:8"
 
 
 @pytest.fixture

@@ -155,9 +155,9 @@ def test_a_collective_strategy_and_its_optimizer_must_not_contradict_each_other(
         collective.CollectiveOptimizer(again, strategy).minimize(None)
     with pytest.raises(ValueError, match="is a list"):
         collective.CollectiveOptimizer(adam, collective_strategy(recompute_checkpoints="x"))
-    mixed = fluid.contrib.mixed_precision.decorate(adam, init_loss_scaling=8.0)
-    with pytest.raises(NotImplementedError, match="mixed_precision"):
-        mixed.minimize(None)
+    with fresh():
+        mixed = fluid.contrib.mixed_precision.decorate(adam, init_loss_scaling=8.0)
+        assert mixed.get_loss_scaling().name == "loss_scaling_0"
     with pytest.raises(ValueError, match="OptimizerWithMixedPrecision"):
         collective.CollectiveOptimizer(mixed, collective_strategy(use_amp=True)).minimize(None)
 

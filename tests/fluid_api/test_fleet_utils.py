@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pstranspile.fluid as fluid
+from pstranspile.fluid.contrib.utils import hdfs_utils
 from pstranspile.fluid.incubate.fleet.base.role_maker import Role, UserDefinedRoleMaker
 from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler import fleet
 from pstranspile.fluid.incubate.fleet.utils import fleet_barrier_util
@@ -63,6 +64,19 @@ def test_files_go_there_and_come_back(hadoop: str, tmp_path: Path) -> None:
     assert (tmp_path / "back").read_text() == "rows\n"
     client.delete(there)
     assert not client.is_exist(there)
+
+
+def test_folders_go_there_and_come_back_to_several_trainers(hadoop: str, tmp_path: Path) -> None:
+    client, there, mine = hdfs_utils.HDFSClient(hadoop, {}), str(tmp_path / "there"), tmp_path / "mine"
+    for name in ("a", "deep/b", "deep/c"):
+        (mine / name).parent.mkdir(parents=True, exist_ok=True)
+        (mine / name).write_text(name)
+    hdfs_utils.multi_upload(client, there, str(mine), multi_processes=2)
+    assert client.lsr(there) == [f"{there}/{name}" for name in ("a", "deep/b", "deep/c")]
+    assert f"{there}/deep" in client.lsr(there, only_file=False)
+    back = [hdfs_utils.multi_download(client, there, str(tmp_path / "back"), trainer, 2) for trainer in (0, 1)]
+    assert back == [[str(tmp_path / "back" / name) for name in names] for names in (("a", "deep/c"), ("deep/b",))]
+    assert (tmp_path / "back/deep/b").read_text() == "deep/b"
 
 
 def test_what_fails_is_told(hadoop: str, tmp_path: Path) -> None:

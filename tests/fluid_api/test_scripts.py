@@ -48,12 +48,12 @@ def test_paddle_is_this_package_in_the_script_and_what_it_starts_and_nowhere_els
 
 def test_names_that_are_not_there_fail_where_they_are_used(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
-        "from paddle.fluid.layers import roi_perspective_transform as moved\n"
+        "from paddle.fluid.dataset import BoxPSDataset as moved\n"
         "import paddle.fluid.contrib.slim as slim\nprint('imported')\nmoved(1)\n"
     )
     done = runner("script.py", folder=tmp_path)
     assert done.stdout == "imported\n"
-    assert "Fluid's fluid.layers.roi_perspective_transform is not part of pstranspile.fluid" in done.stderr
+    assert "Fluid's fluid.dataset.BoxPSDataset is not part of pstranspile.fluid" in done.stderr
     (tmp_path / "script.py").write_text("import paddle.fluid as fluid\nfluid.layers.fcc\n")
     assert "has no attribute 'fcc'; did you mean fc?" in runner("script.py", folder=tmp_path).stderr
 

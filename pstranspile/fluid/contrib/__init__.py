@@ -10,7 +10,9 @@ from pstranspile.fluid.contrib import layers as layers
 from pstranspile.fluid.contrib import mixed_precision as mixed_precision
 from pstranspile.fluid.contrib import model_stat as model_stat
 from pstranspile.fluid.contrib import op_frequence as op_frequence
+from pstranspile.fluid.contrib import quantize as quantize
 from pstranspile.fluid.contrib import reader as reader
+from pstranspile.fluid.contrib import utils as utils
 from pstranspile.fluid.contrib.decoder import BeamSearchDecoder as BeamSearchDecoder
 from pstranspile.fluid.contrib.decoder import InitState as InitState
 from pstranspile.fluid.contrib.decoder import StateCell as StateCell
@@ -40,7 +42,11 @@ from pstranspile.fluid.contrib.layers import var_conv_2d as var_conv_2d
 from pstranspile.fluid.contrib.memory_usage_calc import memory_usage as memory_usage
 from pstranspile.fluid.contrib.model_stat import summary as summary
 from pstranspile.fluid.contrib.op_frequence import op_freq_statistic as op_freq_statistic
+from pstranspile.fluid.contrib.quantize import QuantizeTranspiler as QuantizeTranspiler
 from pstranspile.fluid.contrib.reader import distributed_batch_reader as distributed_batch_reader
+from pstranspile.fluid.contrib.utils import HDFSClient as HDFSClient
+from pstranspile.fluid.contrib.utils import multi_download as multi_download
+from pstranspile.fluid.contrib.utils import multi_upload as multi_upload
 from pstranspile.fluid.missing import names_of_fluid
 
 _get = names_of_fluid(__name__, globals())

@@ -61,7 +61,7 @@ def summary(main_prog: Program) -> None:
     """
     found: list[_Counted] = []
     for block in main_prog.blocks:
-        shapes = {name: tuple(var.shape) for name, var in block.vars.items() if var.shape is not None}
+        shapes = {name: tuple(var.shape) for name, var in block.vars.items()}
         found += [counted for op in block.ops if (counted := _counted(op, shapes)) is not None]
     rows: list[tuple[str, ...]] = [_HEAD]
     for number, op in enumerate(found):

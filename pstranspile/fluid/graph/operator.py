@@ -76,23 +76,23 @@ class Operator:
 
     @property
     def input_names(self) -> list[str]:
-        """The input slots."""
-        return list(self.frozen.inputs)
+        """The input slots, sorted."""
+        return sorted(self.frozen.inputs)
 
     @property
     def output_names(self) -> list[str]:
-        """The output slots."""
-        return list(self.frozen.outputs)
+        """The output slots, sorted."""
+        return sorted(self.frozen.outputs)
 
     @property
     def input_arg_names(self) -> list[str]:
-        """All variables read."""
-        return list(self.frozen.input_names)
+        """All variables read, slot by slot in the order of the slots' names."""
+        return [name for slot in self.input_names for name in self.frozen.inputs[slot]]
 
     @property
     def output_arg_names(self) -> list[str]:
-        """All variables written."""
-        return list(self.frozen.output_names)
+        """All variables written, slot by slot in the order of the slots' names."""
+        return [name for slot in self.output_names for name in self.frozen.outputs[slot]]
 
     @property
     def attr_names(self) -> list[str]:

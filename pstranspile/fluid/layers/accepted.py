@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from functools import cache, wraps
 from importlib.resources import files
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,8 @@ _KINDS: dict[str, type] = {
     "list": list,
     "tuple": tuple,
     "int": Integral,
-    "float": float,
+    "float": Real,
+    "floating": float,
     "str": str,
     "bool": bool,
     "ndarray": np.ndarray,

@@ -198,4 +198,19 @@ class DistributeTranspiler:
         return startup
 
 
+class VarBlock:
+    """A piece of a variable that is cut: `name:number:elements`."""
+
+    def __init__(self, varname: str, offset: int, size: int):
+        self.varname, self.offset, self.size = varname, offset, size
+
+    def __str__(self) -> str:
+        return f"{self.varname}:{self.offset}:{self.size}"
+
+
+def same_or_split_var(p_name: str, var_name: str) -> bool:
+    """Whether a name is that of a variable or of a piece of it."""
+    return p_name == var_name or p_name.startswith(f"{var_name}.block")
+
+
 __getattr__ = names_of_fluid(__name__, globals())

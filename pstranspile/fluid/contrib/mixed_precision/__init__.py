@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pstranspile.fluid.contrib.mixed_precision import decorator as decorator
 from pstranspile.fluid.contrib.mixed_precision import fp16_lists as fp16_lists
+from pstranspile.fluid.contrib.mixed_precision import fp16_utils as fp16_utils
 from pstranspile.fluid.contrib.mixed_precision.decorator import (
     OptimizerWithMixedPrecision as OptimizerWithMixedPrecision,
 )
