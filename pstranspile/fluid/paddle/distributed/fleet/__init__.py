@@ -20,7 +20,7 @@ util = fleet.util
 
 
 def __getattr__(name: str) -> Any:
-    if not name.startswith("_") and hasattr(Fleet, name):
+    if (not name.startswith("_") or name == "_final_strategy") and hasattr(Fleet, name):
         return getattr(fleet, name)
     from pstranspile.fluid.paddle.later import not_there
 
