@@ -68,7 +68,9 @@ def diag(x: Any, offset: int = 0, padding_value: float = 0, name: Any = None) ->
         made = L.diag_embed(x, offset, 0, 1)
         if padding_value == 0:
             return made
-        return L.elementwise_add(made, L.scale(L.diag_embed(L.ones_like(x), offset, 0, 1), -padding_value, padding_value))
+        return L.elementwise_add(
+            made, L.scale(L.diag_embed(L.ones_like(x), offset, 0, 1), -padding_value, padding_value)
+        )
     rows, columns = x.shape
     if rows < 0 or columns < 0:
         raise ValueError(f"diag: {x.name} has the dims {list(x.shape)}, which must be known")
@@ -210,5 +212,9 @@ def unique(
 
 
 broadcast_to = expand
-NAMES = frozenset(name for name, held in list(globals().items()) if callable(held) and not name.startswith("_"))
-NAMES -= {"Any", "Sequence", "Variable"}
+NAMES: frozenset[str] = frozenset(
+    name
+    for name, held in list(globals().items())
+    if callable(held) and not name.startswith("_") and getattr(held, "__module__", "") == __name__
+)
+"""The functions of this module."""

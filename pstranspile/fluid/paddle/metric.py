@@ -47,8 +47,9 @@ class Accuracy(Metric):
         self._name = name or "acc"
         self.reset()
 
-    def compute(self, pred: Any, label: Any, *args: Any) -> Any:
+    def compute(self, *args: Any) -> Any:
         """Whether each of the first predictions is the label: 1 or 0, a row for each sample."""
+        pred, label = args[:2]
         found = L.argsort(pred, -1, descending=True)[1]
         found = L.slice(found, [len(pred.shape) - 1], [0], [self.maxk])
         if len(label.shape) > 1 and label.shape[-1] not in (1, -1):
@@ -129,9 +130,7 @@ class Recall(_OfTwoClasses):
 class Auc(Metric):
     """The area under the curve, from the counts of predictions in `num_thresholds` ranges."""
 
-    def __init__(
-        self, curve: str = "ROC", num_thresholds: int = 4095, name: str = "auc", *args: Any, **kwargs: Any
-    ):
+    def __init__(self, curve: str = "ROC", num_thresholds: int = 4095, name: str = "auc", *args: Any, **kwargs: Any):
         self._curve, self._ranges, self._name = curve, num_thresholds, name
         self.reset()
 

@@ -276,15 +276,15 @@ def function(name: str) -> Any:
 
 _tabled = from_tables("paddle", [*globals(), *more.NAMES], _TABLE, _SAME)
 __getattr__ = function
-METHODS = frozenset(
-    """abs acos add add_n addmm all allclose any argmax argmin argsort asin atan bmm broadcast_to cast ceil chunk clip
-    concat cos cosh cross cumsum dist divide dot equal equal_all erf exp expand expand_as flatten flip floor
-    floor_divide floor_mod gather gather_nd greater_equal greater_than increment index_sample index_select is_empty
-    is_tensor isfinite isinf isnan kron less_equal less_than log log10 log1p log2 logical_and logical_not logical_or
-    logical_xor logsumexp masked_select matmul max maximum mean median min minimum mm mod multiplex multiply mv nonzero
-    norm not_equal numel pow prod rank reciprocal remainder reshape reshape_ reverse roll round rsqrt scale scatter
-    scatter_ scatter_nd scatter_nd_add shard_index sign sin sinh slice sort split sqrt square squeeze squeeze_ stack
-    stanh std strided_slice subtract sum t tanh tanh_ tile topk trace transpose unbind unique unsqueeze unsqueeze_
-    unstack var where""".split()
-)
+_METHODS = """
+abs acos add add_n addmm all allclose any argmax argmin argsort asin atan bmm broadcast_to cast ceil chunk clip
+concat cos cosh cross cumsum dist divide dot equal equal_all erf exp expand expand_as flatten flip floor
+floor_divide floor_mod gather gather_nd greater_equal greater_than increment index_sample index_select is_empty
+is_tensor isfinite isinf isnan kron less_equal less_than log log10 log1p log2 logical_and logical_not logical_or
+logical_xor logsumexp masked_select matmul max maximum mean median min minimum mm mod multiplex multiply mv nonzero
+norm not_equal numel pow prod rank reciprocal remainder reshape reshape_ reverse roll round rsqrt scale scatter
+scatter_ scatter_nd scatter_nd_add shard_index sign sin sinh slice sort split sqrt square squeeze squeeze_ stack
+stanh std strided_slice subtract sum t tanh tanh_ tile topk trace transpose unbind unique unsqueeze unsqueeze_
+unstack var where"""
+METHODS = frozenset(_METHODS.split())
 """The functions that variables of 2.x have as methods."""

@@ -30,7 +30,7 @@ def sparse_embedding(
         raise ValueError(f"entry is a CountFilterEntry or a ProbabilityEntry, not a {type(entry).__name__}")
     check_variable("sparse_embedding", "input", input, ("int64",))
     helper = LayerHelper("sparse_embedding")
-    attr = attr_of(param_attr)
+    attr: Any = attr_of(param_attr)
     block = helper.main_program.global_block()
     shared = attr is not False and attr.name is not None and block.has_var(attr.name)  # another lookup has made it
     table = helper.create_parameter(attr, list(block.var(attr.name).shape if shared else size), dtype)

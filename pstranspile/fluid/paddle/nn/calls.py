@@ -82,12 +82,19 @@ def _dropped(function: Callable[..., Any], name: str, arguments: str) -> Any:
 
 _RESIZED = "size=None, scale_factor=None, {}data_format='NCHW'"
 _WINDOWS = "kernel_size, stride=None, padding=0, "
-Hardshrink, Softshrink = _calls("Hardshrink", F.hardshrink, "threshold=0.5"), _calls("Softshrink", F.softshrink, "threshold=0.5")
+Hardshrink, Softshrink = (
+    _calls("Hardshrink", F.hardshrink, "threshold=0.5"),
+    _calls("Softshrink", F.softshrink, "threshold=0.5"),
+)
 Tanhshrink, Softsign = _calls("Tanhshrink", F.tanhshrink, ""), _calls("Softsign", F.softsign, "")
 ThresholdedReLU = _calls("ThresholdedReLU", F.thresholded_relu, "threshold=1.0")
 Hardtanh, LogSigmoid = _calls("Hardtanh", F.hardtanh, "min=-1.0, max=1.0"), _calls("LogSigmoid", F.log_sigmoid, "")
 SELU = _calls("SELU", F.selu, "scale=1.0507009873554805, alpha=1.6732632423543772")
-Softplus, Silu, Mish = _calls("Softplus", F.softplus, "beta=1, threshold=20"), _calls("Silu", F.silu, ""), _calls("Mish", F.mish, "")
+Softplus, Silu, Mish = (
+    _calls("Softplus", F.softplus, "beta=1, threshold=20"),
+    _calls("Silu", F.silu, ""),
+    _calls("Mish", F.mish, ""),
+)
 Maxout = _calls("Maxout", F.maxout, "groups, axis=1")
 PixelShuffle = _calls("PixelShuffle", F.pixel_shuffle, "upscale_factor")
 MaxPool1D = _calls("MaxPool1D", F.max_pool1d, _WINDOWS + "return_mask=False, ceil_mode=False")
@@ -110,9 +117,7 @@ LocalResponseNorm = _calls(
 Pad1D = _calls("Pad1D", F.pad, "pad, mode='constant', value=0.0, data_format='NCL'")
 Pad2D = _calls("Pad2D", F.pad, "pad, mode='constant', value=0.0, data_format='NCHW'")
 Pad3D = _calls("Pad3D", F.pad, "pad, mode='constant', value=0.0, data_format='NCDHW'")
-Upsample = _calls(
-    "Upsample", F.interpolate, _RESIZED.format("mode='nearest', align_corners=False, align_mode=0, ")
-)
+Upsample = _calls("Upsample", F.interpolate, _RESIZED.format("mode='nearest', align_corners=False, align_mode=0, "))
 UpsamplingNearest2D = _calls("UpsamplingNearest2D", F.interpolate, _RESIZED.format(""))
 
 
@@ -126,9 +131,7 @@ NLLLoss = _calls("NLLLoss", F.nll_loss, "weight=None, ignore_index=-100, reducti
 MarginRankingLoss = _calls(
     "MarginRankingLoss", F.margin_ranking_loss, "margin=0.0, reduction='mean'", "input, other, label"
 )
-CTCLoss = _calls(
-    "CTCLoss", F.ctc_loss, "blank=0, reduction='mean'", "log_probs, labels, input_lengths, label_lengths"
-)
+CTCLoss = _calls("CTCLoss", F.ctc_loss, "blank=0, reduction='mean'", "log_probs, labels, input_lengths, label_lengths")
 PairwiseDistance = _calls("PairwiseDistance", _pair_distance, "p=2.0, epsilon=1e-06, keepdim=False", "x, y")
 Dropout = _dropped(F.dropout, "Dropout", "p=0.5, axis=None, mode='upscale_in_train'")
 Dropout2D = _dropped(F.dropout2d, "Dropout2D", "p=0.5, data_format='NCHW'")

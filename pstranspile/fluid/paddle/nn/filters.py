@@ -188,9 +188,7 @@ InstanceNorm1D = InstanceNorm3D = InstanceNorm2D
 class PReLU(Layer):
     """x where it is positive, else x times a weight, one for all or one for each channel."""
 
-    def __init__(
-        self, num_parameters: int = 1, init: float = 0.25, weight_attr: Any = None, name: Any = None
-    ):
+    def __init__(self, num_parameters: int = 1, init: float = 0.25, weight_attr: Any = None, name: Any = None):
         super().__init__(name)
         start = Constant(init)
         self._weight = self.create_parameter([num_parameters], weight_attr, default_initializer=start)
@@ -221,7 +219,7 @@ class Bilinear(Layer):
         return F.bilinear(x1, x2, self.weight, self.bias)
 
 
-def uniform_start(hidden_size: int) -> Uniform:
+def uniform_start(hidden_size: int) -> Any:
     """How the weights of recurrent layers start."""
     bound = 1.0 / math.sqrt(hidden_size)
     return Uniform(-bound, bound)

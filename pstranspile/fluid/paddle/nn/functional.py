@@ -106,9 +106,7 @@ def softplus(x: Any, beta: float = 1, threshold: float = 20, name: Any = None) -
     scaled = L.scale(x, float(beta))
     near = L.scale(L.softplus(L.clip(scaled, -3e38, float(threshold))), 1.0 / beta)
     beyond = L.cast(L.greater_than(scaled, L.fill_constant([1], x.dtype, float(threshold))), x.dtype)
-    return L.elementwise_add(
-        L.elementwise_mul(near, L.scale(beyond, -1.0, 1.0)), L.elementwise_mul(x, beyond)
-    )
+    return L.elementwise_add(L.elementwise_mul(near, L.scale(beyond, -1.0, 1.0)), L.elementwise_mul(x, beyond))
 
 
 def silu(x: Any, name: Any = None) -> Any:

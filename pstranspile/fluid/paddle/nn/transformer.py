@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid import layers
+from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.paddle.nn import functional as F
 from pstranspile.fluid.paddle.nn.calls import Dropout
@@ -55,8 +56,7 @@ class MultiHeadAttention(Layer):
         _no_cache(cache)
         key, value = query if key is None else key, query if value is None else value
         q, k, v = (
-            self._heads(project(x))
-            for project, x in ((self.q_proj, query), (self.k_proj, key), (self.v_proj, value))
+            self._heads(project(x)) for project, x in ((self.q_proj, query), (self.k_proj, key), (self.v_proj, value))
         )
         product = L.matmul(q, k, transpose_y=True, alpha=self.head_dim**-0.5)
         weights = L.softmax(product if attn_mask is None else L.elementwise_add(product, attn_mask))
@@ -69,10 +69,11 @@ class MultiHeadAttention(Layer):
 
 def _attrs(given: Any, count: int) -> list[Any]:
     """The attributes of `count` parts: one for each, or one for all, with numbers behind its name."""
-    if isinstance(given, list | tuple):
-        if len(given) != count:
-            raise AssertionError(f"there are {len(given)} attributes for {count} parts")
-        return [None if attr is True else attr for attr in given]
+    if several(given):
+        listed: list[Any] = [*given]
+        if len(listed) != count:
+            raise AssertionError(f"there are {len(listed)} attributes for {count} parts")
+        return [None if attr is True else attr for attr in listed]
     if given is None or isinstance(given, bool):
         return [False if given is False else None] * count
     held: list[Any] = [copy(attr_of(given)) for _ in range(count)]
@@ -99,16 +100,22 @@ class _Block(Layer):
         weight_attr: Any = None,
         bias_attr: Any = None,
     ):
-        self._config = (d_model, nhead, dim_feedforward, dropout, activation, attn_dropout, act_dropout)
+        self._config: tuple[Any, ...] = (
+            d_model,
+            nhead,
+            dim_feedforward,
+            dropout,
+            activation,
+            attn_dropout,
+            act_dropout,
+        )
         self._config += (normalize_before, weight_attr, bias_attr)
         super().__init__()
         count = len(self.attentions) + 1
         weights, biases = _attrs(weight_attr, count), _attrs(bias_attr, count)
         for number, name in enumerate(self.attentions):
             inner = dropout if attn_dropout is None else attn_dropout
-            attention = MultiHeadAttention(
-                d_model, nhead, inner, weight_attr=weights[number], bias_attr=biases[number]
-            )
+            attention = MultiHeadAttention(d_model, nhead, inner, weight_attr=weights[number], bias_attr=biases[number])
             setattr(self, name, attention)
         self.linear1 = Linear(d_model, dim_feedforward, weights[-1], biases[-1])
         self.dropout = Dropout(dropout if act_dropout is None else act_dropout)
@@ -146,9 +153,7 @@ class TransformerDecoderLayer(_Block):
 
     attentions = ("self_attn", "cross_attn")
 
-    def forward(
-        self, tgt: Any, memory: Any, tgt_mask: Any = None, memory_mask: Any = None, cache: Any = None
-    ) -> Any:
+    def forward(self, tgt: Any, memory: Any, tgt_mask: Any = None, memory_mask: Any = None, cache: Any = None) -> Any:
         """The steps anew."""
         _no_cache(cache)
         attend, look = self._sub_layers["self_attn"], self._sub_layers["cross_attn"]
@@ -188,9 +193,7 @@ class TransformerDecoder(_Stack):
     def __init__(self, decoder_layer: Any, num_layers: int, norm: Any = None):
         super().__init__(decoder_layer, num_layers, norm)
 
-    def forward(
-        self, tgt: Any, memory: Any, tgt_mask: Any = None, memory_mask: Any = None, cache: Any = None
-    ) -> Any:
+    def forward(self, tgt: Any, memory: Any, tgt_mask: Any = None, memory_mask: Any = None, cache: Any = None) -> Any:
         """The steps anew."""
         return self._over(tgt, memory, tgt_mask, memory_mask, cache)
 
@@ -220,9 +223,10 @@ class Transformer(Layer):
         settings = (d_model, nhead, dim_feedforward, dropout, activation, attn_dropout, act_dropout, normalize_before)
 
         def some(given: Any, count: int) -> Any:
-            if not isinstance(given, list | tuple):
+            if not several(given):
                 return given
-            return [given[0], given[-1]] if count == 2 else [given[0], given[len(given) // 3], given[-1]]
+            listed: list[Any] = [*given]
+            return [listed[0], *[listed[len(listed) // 3]] * (count - 2), listed[-1]]
 
         self.encoder = custom_encoder or TransformerEncoder(
             TransformerEncoderLayer(*settings, some(weight_attr, 2), some(bias_attr, 2)),
@@ -235,9 +239,7 @@ class Transformer(Layer):
             LayerNorm(d_model),
         )
 
-    def forward(
-        self, src: Any, tgt: Any, src_mask: Any = None, tgt_mask: Any = None, memory_mask: Any = None
-    ) -> Any:
+    def forward(self, src: Any, tgt: Any, src_mask: Any = None, tgt_mask: Any = None, memory_mask: Any = None) -> Any:
         """The steps of the decoder anew."""
         return self.decoder(tgt, self.encoder(src, src_mask), tgt_mask, memory_mask)
 

@@ -43,7 +43,7 @@ class UtilBase:
         if fleet.worker_num() == 1:
             return [np.asarray(given)]
         if self._meeting is None:
-            workers = [] if fleet.inner is collective else fleet.worker_endpoints()
+            workers: list[str] = [] if fleet.inner is collective else fleet.worker_endpoints()
             endpoint = os.environ.get(MEETING) or next(iter(workers), "")
             if not endpoint:
                 raise refused(f"fleet.util.{name}", f"{MEETING} does not say where trainers meet, as HOST:PORT")

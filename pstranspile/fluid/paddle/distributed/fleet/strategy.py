@@ -177,7 +177,7 @@ class DistributedStrategy:
             configs, settings = self.lamb_configs, given.settings
             numbers = configs["lamb_weight_decay"], settings["beta1"], settings["beta2"], settings["epsilon"]
             left = _naming(configs["exclude_from_weight_decay"])
-            kept["exclude_from_weight_decay_fn"] = lambda param: left(param.name)
+            kept["exclude_from_weight_decay_fn"] = _by_name(left)
             kept["regularization"] = given.regularization
             return fluid.Lamb(given._learning_rate, *numbers, **kept)
         return given
@@ -206,3 +206,7 @@ def _naming(texts: Iterable[str]) -> Callable[[str], bool]:
     """Whether a name has one of these texts in it."""
     kept = tuple(texts)
     return lambda name: any(text in name for text in kept)
+
+
+def _by_name(chosen: Callable[[str], bool]) -> Callable[[Any], bool]:
+    return lambda param: chosen(param.name)
