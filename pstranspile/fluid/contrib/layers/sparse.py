@@ -32,8 +32,9 @@ def sparse_embedding(
     helper = LayerHelper("sparse_embedding")
     attr: Any = attr_of(param_attr)
     block = helper.main_program.global_block()
-    shared = attr is not False and attr.name is not None and block.has_var(attr.name)  # another lookup has made it
-    table = helper.create_parameter(attr, list(block.var(attr.name).shape if shared else size), dtype)
+    name: Any = getattr(attr, "name", None)
+    dims = block.var(name).shape if name and block.has_var(name) else size  # another lookup may have made the table
+    table = helper.create_parameter(attr, list(dims), dtype)
     make_large(table, Rules() if entry is None else entry.rules)
     padding = -1 if padding_idx is None else padding_idx if padding_idx >= 0 else size[0] + padding_idx
     made = helper.create_variable_for_type_inference(dtype)
