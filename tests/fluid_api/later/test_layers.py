@@ -28,7 +28,10 @@ def sigmoid(x: Any) -> Any:
     [
         (lambda x: paddle.expand(x, [2, -1, 3]), np.broadcast_to(X, (2, 2, 3))),
         (lambda x: paddle.expand_as(x.sum(axis=1, keepdim=True), x), np.repeat(X.sum(1, keepdims=True), 3, 1)),
-        (lambda x: paddle.expand(x.sum(1, keepdim=True), [paddle.shape(x)[0], 3]), np.repeat(X.sum(1, keepdims=True), 3, 1)),
+        (
+            lambda x: paddle.expand(x.sum(1, keepdim=True), [paddle.shape(x)[0], 3]),
+            np.repeat(X.sum(1, keepdims=True), 3, 1),
+        ),
         (lambda x: paddle.norm(x, axis=1), np.linalg.norm(X, axis=1)),
         (lambda x: paddle.norm(x, p=3, axis=1), (np.abs(X) ** 3).sum(1) ** (1 / 3)),
         (lambda x: paddle.norm(x, p=np.inf), [np.abs(X).max()]),

@@ -47,7 +47,9 @@ def main():
         if what == "merged":
             rate.step()
     fleet.barrier_worker()
-    print("all", fleet.util.all_gather(number), fleet.util.all_reduce(np.array([number, 1.0])), fleet.metrics.max(number))
+    print(
+        "all", fleet.util.all_gather(number), fleet.util.all_reduce(np.array([number, 1.0])), fleet.metrics.max(number)
+    )
     if what == "tables" and fleet.is_first_worker():
         fleet.save_persistables(exe, sys.argv[2])
     fleet.stop_worker()
