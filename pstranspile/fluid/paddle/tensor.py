@@ -277,8 +277,8 @@ def function(name: str) -> Any:
 _tabled = from_tables("paddle", [*globals(), *more.NAMES], _TABLE, _SAME)
 __getattr__ = function
 _METHODS = """
-abs acos add add_n addmm all allclose any argmax argmin argsort asin atan bmm broadcast_to cast ceil chunk clip
-concat cos cosh cross cumsum dist divide dot equal equal_all erf exp expand expand_as flatten flip floor
+abs acos add add_n addmm all allclose any argmax argmin argsort asin atan bmm broadcast_to cast ceil chunk clip clone
+concat cos cosh cross cumsum detach dist divide dot equal equal_all erf exp expand expand_as flatten flip floor
 floor_divide floor_mod gather gather_nd greater_equal greater_than increment index_sample index_select is_empty
 is_tensor isfinite isinf isnan kron less_equal less_than log log10 log1p log2 logical_and logical_not logical_or
 logical_xor logsumexp masked_select matmul max maximum mean median min minimum mm mod multiplex multiply mv nonzero

@@ -104,3 +104,17 @@ def test_digits_are_read_from_files_that_are_there(tmp_path: Path) -> None:
     for name in ("Model", "jit", "amp", "grad"):
         with pytest.raises(NotImplementedError, match=name):
             getattr(paddle, name)()
+
+
+def test_data_sets_take_settings_again() -> None:
+    files = paddle.distributed.InMemoryDataset()
+    files.init(batch_size=2, thread_num=1, pipe_command="cat", use_var=[])
+    files._init_distributed_settings(fleet_send_batch_size=10, parse_ins_id=False)
+    files.update_settings(batch_size=4)
+    assert files.batch_size == 4
+    for change in (
+        lambda: files.update_settings(fea_eval=True),
+        lambda: files._init_distributed_settings(parse_ins_id=True),
+    ):
+        with pytest.raises(NotImplementedError, match=r"settings\((fea_eval|parse_ins_id)\)"):
+            change()
