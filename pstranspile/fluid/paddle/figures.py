@@ -83,6 +83,18 @@ def equal_all(x: Any, y: Any, name: Any = None) -> Any:
     return L.reduce_all(L.equal(x, y))
 
 
+def clone(x: Any, name: Any = None) -> Any:
+    """A variable with the elements of x, through which gradients go."""
+    return L.assign(x)
+
+
+def detach(x: Any) -> Any:
+    """A variable with the elements of x, through which no gradient goes."""
+    made = L.assign(x)
+    made.stop_gradient = True
+    return made
+
+
 def is_tensor(x: Any) -> bool:
     """Whether something is a variable."""
     return isinstance(x, Variable)
@@ -212,5 +224,9 @@ def unique(
 
 
 broadcast_to = expand
-NAMES = frozenset(name for name, held in list(globals().items()) if callable(held) and not name.startswith("_"))
-NAMES -= {"Any", "Sequence", "Variable"}
+NAMES: frozenset[str] = frozenset(
+    name
+    for name, held in list(globals().items())
+    if callable(held) and not name.startswith("_") and getattr(held, "__module__", "") == __name__
+)
+"""The functions of this module."""

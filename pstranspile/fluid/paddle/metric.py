@@ -47,8 +47,9 @@ class Accuracy(Metric):
         self._name = name or "acc"
         self.reset()
 
-    def compute(self, pred: Any, label: Any, *args: Any) -> Any:
+    def compute(self, *args: Any) -> Any:
         """Whether each of the first predictions is the label: 1 or 0, a row for each sample."""
+        pred, label = args[:2]
         found = L.argsort(pred, -1, descending=True)[1]
         found = L.slice(found, [len(pred.shape) - 1], [0], [self.maxk])
         if len(label.shape) > 1 and label.shape[-1] not in (1, -1):

@@ -27,6 +27,13 @@ class EntryAttr:
 
     rules = Rules()
 
+    def to_attr(self) -> str:
+        """The rule as text."""
+        raise NotImplementedError(f"{type(self).__name__} has no rule")
+
+    def _to_attr(self) -> str:
+        return self.to_attr()
+
 
 class CountFilterEntry(EntryAttr):
     """A row enters with the gradient of a number. Raises ValueError unless that is a whole number from 0 on."""
@@ -35,6 +42,11 @@ class CountFilterEntry(EntryAttr):
         if not isinstance(count_filter, int) or count_filter < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"count_filter is a whole number from 0 on, not {count_filter!r}")
         self.rules = Rules(enter_after=max(count_filter, 1))
+        self._count = count_filter
+
+    def to_attr(self) -> str:
+        """The rule as text."""
+        return f"count_filter_entry:{self._count}"
 
 
 class ProbabilityEntry(EntryAttr):
@@ -44,6 +56,10 @@ class ProbabilityEntry(EntryAttr):
         if not isinstance(probability, float) or not 0 < probability < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"probability is a float between 0 and 1, not {probability!r}")
         self.rules = Rules(enter_chance=probability)
+
+    def to_attr(self) -> str:
+        """The rule as text."""
+        return f"probability_entry:{self.rules.enter_chance}"
 
 
 def make_large(table: Any, rules: Rules) -> None:

@@ -32,6 +32,7 @@ class LRScheduler:
         self.step()
 
     def __call__(self) -> float:
+        """The rate that holds now."""
         return self.last_lr
 
     def get_lr(self) -> float:

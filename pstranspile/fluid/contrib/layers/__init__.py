@@ -26,6 +26,7 @@ from pstranspile.fluid.contrib.layers.rnn_impl import BasicGRUUnit as BasicGRUUn
 from pstranspile.fluid.contrib.layers.rnn_impl import BasicLSTMUnit as BasicLSTMUnit
 from pstranspile.fluid.contrib.layers.rnn_impl import basic_gru as basic_gru
 from pstranspile.fluid.contrib.layers.rnn_impl import basic_lstm as basic_lstm
+from pstranspile.fluid.contrib.layers.sparse import sparse_embedding as sparse_embedding
 from pstranspile.fluid.missing import names_of_fluid
 
 _get = names_of_fluid(__name__, globals())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from pstranspile.fluid.dataset import InMemoryDataset as _InMemory
 from pstranspile.fluid.dataset import QueueDataset as _Queue
+from pstranspile.fluid.missing import refused
 from pstranspile.fluid.running.large import CountFilterEntry as CountFilterEntry
 from pstranspile.fluid.running.large import ProbabilityEntry as ProbabilityEntry
 
@@ -39,6 +41,14 @@ class ParallelEnv:
         return [text for text in os.environ.get("PADDLE_TRAINER_ENDPOINTS", "").split(",") if text]
 
 
+_SETTERS = {
+    "batch_size": "set_batch_size",
+    "thread_num": "set_thread",
+    "use_var": "set_use_var",
+    "pipe_command": "set_pipe_command",
+}
+
+
 class _WithInit:
     """A data set that takes its settings in one call."""
 
@@ -63,13 +73,28 @@ class _WithInit:
         made.set_pipe_command(pipe_command)
         if fs_name or fs_ugi:
             made.set_hdfs_config(fs_name, fs_ugi)
-        if input_type or others:
-            from pstranspile.fluid.missing import refused
+        self._refuse("init", {"input_type": input_type, **others})
 
-            name = ", ".join(["input_type"] * bool(input_type) + sorted(others))
-            raise refused(
-                f"{type(self).__name__}.init({name})", "leave it out: samples are lines with numbers of values"
-            )
+    def update_settings(self, **settings: Any) -> None:
+        """Sets some of what `init` sets, and leaves the rest. Raises NotHere for other settings."""
+        made: Any = self
+        for name in [key for key in settings if key in _SETTERS]:
+            getattr(made, _SETTERS[name])(settings.pop(name))
+        self._refuse("update_settings", settings)
+
+    def _init_distributed_settings(self, **settings: Any) -> None:
+        """Accepts how fast samples are sent when they are shuffled over trainers; refuses other settings."""
+        sending = ("fleet_send_batch_size", "fleet_send_sleep_seconds")
+        self._refuse(
+            "_init_distributed_settings", {key: value for key, value in settings.items() if key not in sending}
+        )
+
+    def _refuse(self, method: str, settings: Mapping[str, Any]) -> None:
+        """Raises NotHere for settings that ask for something."""
+        names = ", ".join(sorted(name for name, value in settings.items() if value))
+        if names:
+            message = "leave it out: samples are lines with numbers of values"
+            raise refused(f"{type(self).__name__}.{method}({names})", message)
 
 
 class QueueDataset(_WithInit, _Queue):

@@ -22,6 +22,11 @@ from pstranspile.fluid.reader import Dataset as Dataset
 from pstranspile.fluid.running import sampling
 
 
+def _listed(sample: Any) -> list[Any]:
+    """The values of a sample, which may be one alone."""
+    return [*sample] if isinstance(sample, list | tuple) else [sample]
+
+
 class IterableDataset(Dataset):
     """The base of data sets that give their samples in a row."""
 
@@ -51,8 +56,7 @@ class ComposeDataset(Dataset):
         self.datasets = list(datasets)
 
     def __getitem__(self, idx: int) -> tuple[Any, ...]:
-        samples = (dataset[idx] for dataset in self.datasets)
-        return tuple(chain.from_iterable(item if isinstance(item, list | tuple) else [item] for item in samples))
+        return tuple(chain.from_iterable(_listed(dataset[idx]) for dataset in self.datasets))
 
     def __len__(self) -> int:
         return len(self.datasets[0])
@@ -144,7 +148,7 @@ class DataLoader(reader.DataLoader):
     def _batch(self, numbers: Sequence[Any]) -> Any:
         if self._whole:  # each sample is a batch
             sample = numbers[0] if self._in_row else self.dataset[numbers[0]]
-            return sample if isinstance(sample, list | tuple) else [sample]
+            return _listed(sample)
         return self.collate_fn([*numbers]) if self._in_row else super()._batch(numbers)
 
     def __iter__(self) -> Iterator[Any]:

@@ -70,8 +70,10 @@ class WeightedRandomSampler(Sampler):
         self.num_samples, self.replacement = num_samples, replacement
 
     def __iter__(self) -> Iterator[int]:
-        if self.weights.ndim > 2 or not (np.isfinite(self.weights).all() and (self.weights >= 0).all()):
-            raise AssertionError("weights are numbers from 0 on, in one or two dims")
+        fit = self.weights.ndim == 2 and np.isfinite(self.weights).all() and (self.weights >= 0).all()
+        wanted = 1 if self.replacement else self.num_samples
+        if not fit or ((self.weights > 0).sum(axis=1) < wanted).any():
+            raise AssertionError("weights are numbers from 0 on, in one or two dims, enough of them above 0")
         for row in self.weights:
             yield from np.random.choice(len(row), self.num_samples, self.replacement, row / row.sum()).tolist()
 

@@ -219,7 +219,7 @@ class Bilinear(Layer):
         return F.bilinear(x1, x2, self.weight, self.bias)
 
 
-def uniform_start(hidden_size: int) -> Uniform:
+def uniform_start(hidden_size: int) -> Any:
     """How the weights of recurrent layers start."""
     bound = 1.0 / math.sqrt(hidden_size)
     return Uniform(-bound, bound)

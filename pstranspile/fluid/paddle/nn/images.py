@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pstranspile.fluid import layers
+from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.layers.adapt import to_core, wrap
 from pstranspile.fluid.missing import refused
 from pstranspile.layers.basic import layer_outputs
@@ -17,8 +19,9 @@ _CHANNELS_FIRST = {1: "NCL", 2: "NCHW", 3: "NCDHW"}
 def _op(op_type: str, inputs: dict[str, Any], outputs: str, attrs: dict[str, Any]) -> list[Any]:
     """The outputs of an op; the first ones have the element type of its first input."""
     given = {slot: to_core(value) for slot, value in inputs.items() if value is not None}
-    kind = next(iter(given.values())).dtype
-    return wrap(layer_outputs(op_type, given, dict.fromkeys(outputs.split(), kind), attrs))
+    kind: Any = next(iter(given.values())).dtype
+    slots: dict[str, Any] = dict.fromkeys(outputs.split(), kind)
+    return wrap(layer_outputs(op_type, given, slots, attrs))
 
 
 def _wide(value: Any, before: Any) -> Any:
@@ -37,7 +40,7 @@ def _biased(made: Any, bias: Any, data_format: str) -> Any:
     return made if bias is None else L.elementwise_add(made, bias, axis=-1 if _last(data_format) else 1)
 
 
-def _sequences(function: Any, x: Any, data_format: str) -> Any:
+def _sequences(function: Callable[[Any], Any], x: Any, data_format: str) -> Any:
     """What a function of images makes of sequences, which are images of height 1."""
     axis = 1 if _last(data_format) else 2
     return L.squeeze(function(L.unsqueeze(x, [axis])), [axis])
@@ -128,8 +131,8 @@ def adaptive(rank: int, kind: str, x: Any, output_size: Any, data_format: str | 
         raise refused(f"adaptive_{kind}_pool{rank}d(data_format={data_format!r})", "put channels first")
     if rank == 1:
         return _sequences(lambda held: adaptive(2, kind, held, _wide(output_size, 1)), x, "NCL")
-    sizes = [output_size] * rank if isinstance(output_size, int) else list(output_size)
-    sizes = [x.shape[2 + dim] if size is None else size for dim, size in enumerate(sizes)]
+    sizes: list[Any] = [output_size] * rank if isinstance(output_size, int) else list(output_size)
+    sizes = [x.shape[2 + dim] if size in (None, -1) else size for dim, size in enumerate(sizes)]
     return (L.adaptive_pool2d if rank == 2 else L.adaptive_pool3d)(x, sizes, kind, mask)
 
 
@@ -218,8 +221,9 @@ def interpolate(
 ) -> Any:
     """Images of another size, or of their own times a factor."""
     kind = {"nearest": "NEAREST", "bilinear": "BILINEAR", "trilinear": "TRILINEAR"}.get(mode)
-    factor = scale_factor[0] if isinstance(scale_factor, list | tuple) and len(set(scale_factor)) == 1 else scale_factor
-    if kind is None or isinstance(factor, list | tuple):
+    factors: set[Any] = {*scale_factor} if several(scale_factor) else {scale_factor}
+    factor = next(iter(factors))
+    if kind is None or len(factors) > 1:
         raise refused(f"interpolate(mode={mode!r}, scale_factor={scale_factor!r})", "it takes one factor; no cubes")
     corners = align_corners if mode != "nearest" else False
     return L.image_resize(

@@ -189,7 +189,7 @@ class _Stacked(LayerList):
         for layer in range(num_layers):
             size = input_size if layer == 0 else ways * hidden_size
             cells = [type(self).cell(size, hidden_size, *args, **attrs) for _ in range(ways)]
-            self.append(RNN(cells[0], False, time_major) if ways == 1 else BiRNN(*cells, time_major))
+            self.append(RNN(cells[0], False, time_major) if ways == 1 else BiRNN(cells[0], cells[1], time_major))
 
     def _begun(self, initial_states: Any) -> list[Any]:
         """The state of each layer, from tensors with a slice for each layer and direction."""
@@ -203,7 +203,7 @@ class _Stacked(LayerList):
     def forward(self, inputs: Any, initial_states: Any = None, sequence_length: Any = None) -> Any:
         """The outputs of the last layer, and the last states, with a slice for each layer and direction."""
         ends: list[Any] = []
-        for number, (layer, state) in enumerate(zip(self.children(), self._begun(initial_states), strict=True)):
+        for number, (layer, state) in enumerate(zip([*self.children()], self._begun(initial_states), strict=True)):
             if number and self.dropout:
                 inputs = F.dropout(inputs, self.dropout, training=self.training)
             inputs, end = layer(inputs, state, sequence_length)

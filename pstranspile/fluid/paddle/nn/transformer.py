@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid import layers
+from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.paddle.nn import functional as F
 from pstranspile.fluid.paddle.nn.calls import Dropout
@@ -68,10 +69,11 @@ class MultiHeadAttention(Layer):
 
 def _attrs(given: Any, count: int) -> list[Any]:
     """The attributes of `count` parts: one for each, or one for all, with numbers behind its name."""
-    if isinstance(given, list | tuple):
-        if len(given) != count:
-            raise AssertionError(f"there are {len(given)} attributes for {count} parts")
-        return [None if attr is True else attr for attr in given]
+    if several(given):
+        listed: list[Any] = [*given]
+        if len(listed) != count:
+            raise AssertionError(f"there are {len(listed)} attributes for {count} parts")
+        return [None if attr is True else attr for attr in listed]
     if given is None or isinstance(given, bool):
         return [False if given is False else None] * count
     held: list[Any] = [copy(attr_of(given)) for _ in range(count)]
@@ -98,7 +100,15 @@ class _Block(Layer):
         weight_attr: Any = None,
         bias_attr: Any = None,
     ):
-        self._config = (d_model, nhead, dim_feedforward, dropout, activation, attn_dropout, act_dropout)
+        self._config: tuple[Any, ...] = (
+            d_model,
+            nhead,
+            dim_feedforward,
+            dropout,
+            activation,
+            attn_dropout,
+            act_dropout,
+        )
         self._config += (normalize_before, weight_attr, bias_attr)
         super().__init__()
         count = len(self.attentions) + 1
@@ -213,9 +223,10 @@ class Transformer(Layer):
         settings = (d_model, nhead, dim_feedforward, dropout, activation, attn_dropout, act_dropout, normalize_before)
 
         def some(given: Any, count: int) -> Any:
-            if not isinstance(given, list | tuple):
+            if not several(given):
                 return given
-            return [given[0], given[-1]] if count == 2 else [given[0], given[len(given) // 3], given[-1]]
+            listed: list[Any] = [*given]
+            return [listed[0], *[listed[len(listed) // 3]] * (count - 2), listed[-1]]
 
         self.encoder = custom_encoder or TransformerEncoder(
             TransformerEncoderLayer(*settings, some(weight_attr, 2), some(bias_attr, 2)),

@@ -32,7 +32,7 @@ class Optimizer(fluid.Optimizer):
         decay = L2Decay(float(weight_decay)) if isinstance(weight_decay, int | float) else weight_decay
         fluid.Optimizer.__init__(self, learning_rate, parameters, decay, grad_clip, name, **settings)
 
-    def minimize(
+    def minimize(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         loss: Variable,
         startup_program: Any = None,
@@ -104,7 +104,7 @@ class Lamb(_Lamb):  # pyright: ignore[reportUntypedBaseClass]
     """Fluid's Lamb, with the arguments of 2.x."""
 
     def __init__(self, *args: Any, exclude_from_weight_decay_fn: Any = None, **options: Any):
-        super().__init__(*args, exclude=exclude_from_weight_decay_fn, **options)
+        super().__init__(*args, exclude=exclude_from_weight_decay_fn, **options)  # pyright: ignore[reportUnknownMemberType]
 
 
 class AdamW(Adam):  # pyright: ignore[reportUntypedBaseClass]
@@ -131,7 +131,7 @@ class AdamW(Adam):  # pyright: ignore[reportUntypedBaseClass]
         if not isinstance(weight_decay, float | Variable):
             raise TypeError(f"weight_decay of AdamW is a float or a variable, not a {type(weight_decay).__name__}")
         self._coeff, self._applies = weight_decay, apply_decay_param_fun
-        super().__init__(
+        super().__init__(  # pyright: ignore[reportUnknownMemberType]
             learning_rate, beta1, beta2, epsilon, parameters, None, grad_clip, lazy_mode, multi_precision, name
         )
 
@@ -146,7 +146,7 @@ class AdamW(Adam):  # pyright: ignore[reportUntypedBaseClass]
             with param.block.program._optimized_guard([param, grad]), name_scope("weight decay"):
                 kept = 1.0 - (rate if factor == 1.0 else rate * factor) * self._coeff
                 assign(param * kept, param)
-        return super().apply_gradients(params_grads)
+        return Optimizer.apply_gradients(self, params_grads)
 
 
 def __getattr__(name: str) -> Any:

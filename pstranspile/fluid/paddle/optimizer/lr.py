@@ -289,7 +289,9 @@ class ReduceOnPlateau(LRScheduler):
         """The rate that holds now."""
         return self.last_lr
 
-    def step(self, metrics: Any = None, epoch: int | None = None) -> None:
+    def step(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, metrics: Any = None, epoch: int | None = None
+    ) -> None:
         """Goes on to the next epoch, of which `metrics` is the figure: a number, or an array with one."""
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if not self._begun:  # the first epoch has no figure yet

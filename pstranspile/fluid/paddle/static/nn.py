@@ -6,10 +6,7 @@ from typing import Any
 
 from pstranspile.fluid import input as inputs
 from pstranspile.fluid import layers
-from pstranspile.fluid.layer_helper import LayerHelper
-from pstranspile.fluid.layers.accepted import check_variable
-from pstranspile.fluid.running.large import EntryAttr, make_large
-from pstranspile.job.table_rules import Rules
+from pstranspile.fluid.contrib.layers.sparse import sparse_embedding as sparse_embedding
 
 _RENAMED = {"x": "input", "weight_attr": "param_attr", "activation": "act"}
 
@@ -41,34 +38,6 @@ def embedding(
 ) -> Any:
     """The rows of a table for ids; the dims are those of the ids, and the width."""
     return inputs.embedding(input, size, is_sparse, is_distributed, padding_idx, weight_attr or param_attr, dtype)
-
-
-def sparse_embedding(
-    input: Any,
-    size: Any,
-    padding_idx: int | None = None,
-    is_test: bool = False,
-    entry: Any = None,
-    param_attr: Any = None,
-    dtype: str = "float32",
-) -> Any:
-    """The rows of a table that has a row for every id from 0 on to 2**63 / width, whatever the height in `size`.
-
-    Servers hold it, or the process itself. A row exists once it is trained, by the rule of an `entry`:
-    `CountFilterEntry` or `ProbabilityEntry`. Raises ValueError for another one.
-    """
-    if not isinstance(entry, EntryAttr | None):
-        raise ValueError(f"entry is a CountFilterEntry or a ProbabilityEntry, not a {type(entry).__name__}")
-    check_variable("sparse_embedding", "input", input, ("int64",))
-    helper = LayerHelper("sparse_embedding")
-    table = helper.create_parameter(param_attr, list(size), dtype)
-    make_large(table, Rules() if entry is None else entry.rules)
-    padding = -1 if padding_idx is None else padding_idx if padding_idx >= 0 else size[0] + padding_idx
-    made = helper.create_variable_for_type_inference(dtype)
-    attrs = {"is_sparse": True, "is_distributed": False, "remote_prefetch": True, "padding_idx": padding}
-    kind = "lookup_table" if input.shape[-1] == 1 else "lookup_table_v2"
-    helper.append_op(kind, inputs={"Ids": input, "W": table}, outputs={"Out": made}, attrs=attrs)
-    return made
 
 
 def deform_conv2d(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ class FashionMNIST(MNIST):
 class Cifar10(Dataset):
     """Small photographs [32, 32, 3] of numbers up to 255, and labels. Raises FileNotFoundError as `MNIST`."""
 
-    READERS = {"train": cifar.train10, "test": cifar.test10}
+    READERS: Mapping[str, Callable[[], Callable[[], Iterator[Any]]]] = {"train": cifar.train10, "test": cifar.test10}
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Cifar10(Dataset):
         download: bool = True,
         backend: str | None = None,
     ):
-        held = list(self.READERS[mode.lower()]())
+        held = list(self.READERS[mode.lower()]()())
         self.mode, self.transform, self.backend = mode.lower(), transform, backend or "pil"
         self.data = [np.rint(image.reshape(3, 32, 32) * 255).astype("uint8").transpose(1, 2, 0) for image, _ in held]
         self.labels = [np.array(label).astype("int64") for _, label in held]
@@ -80,7 +80,7 @@ class Cifar10(Dataset):
 class Cifar100(Cifar10):
     """Small photographs of a hundred classes, as `Cifar10`."""
 
-    READERS = {"train": cifar.train100, "test": cifar.test100}
+    READERS: Mapping[str, Callable[[], Callable[[], Iterator[Any]]]] = {"train": cifar.train100, "test": cifar.test100}
 
 
 def _sample(image: Any, label: Any, transform: Callable[[Any], Any] | None, backend: str) -> tuple[Any, Any]:

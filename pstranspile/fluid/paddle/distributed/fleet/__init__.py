@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from pstranspile.fluid.dataset import DatasetBase as DatasetBase
 from pstranspile.fluid.incubate.data_generator import MultiSlotDataGenerator as MultiSlotDataGenerator
 from pstranspile.fluid.incubate.data_generator import MultiSlotStringDataGenerator as MultiSlotStringDataGenerator
+from pstranspile.fluid.paddle.distributed import InMemoryDataset as InMemoryDataset
+from pstranspile.fluid.paddle.distributed import QueueDataset as QueueDataset
 from pstranspile.fluid.paddle.distributed.fleet import metrics as metrics
 from pstranspile.fluid.paddle.distributed.fleet import utils as utils
 from pstranspile.fluid.paddle.distributed.fleet.base.role_maker import PaddleCloudRoleMaker as PaddleCloudRoleMaker
@@ -20,7 +23,7 @@ util = fleet.util
 
 
 def __getattr__(name: str) -> Any:
-    if not name.startswith("_") and hasattr(Fleet, name):
+    if (not name.startswith("_") or name == "_final_strategy") and hasattr(Fleet, name):
         return getattr(fleet, name)
     from pstranspile.fluid.paddle.later import not_there
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid import io
-from pstranspile.fluid.framework import default_main_program
+from pstranspile.fluid.framework import default_main_program, default_startup_program
 from pstranspile.fluid.incubate.fleet.base.fleet_base import Fleet as FluidFleet
 from pstranspile.fluid.incubate.fleet.base.role_maker import RoleMakerBase
 from pstranspile.fluid.incubate.fleet.collective import fleet as collective
@@ -43,7 +43,7 @@ class UtilBase:
         if fleet.worker_num() == 1:
             return [np.asarray(given)]
         if self._meeting is None:
-            workers = [] if fleet.inner is collective else fleet.worker_endpoints()
+            workers: list[str] = [] if fleet.inner is collective else fleet.worker_endpoints()
             endpoint = os.environ.get(MEETING) or next(iter(workers), "")
             if not endpoint:
                 raise refused(f"fleet.util.{name}", f"{MEETING} does not say where trainers meet, as HOST:PORT")
@@ -78,6 +78,8 @@ class Fleet:
 
     def init(self, role_maker: Any = None, is_collective: bool = False, strategy: Any = None) -> None:
         """Takes the role of this process (default: that of the environment). Raises TypeError for what is none."""
+        if not isinstance(is_collective, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"is_collective is True or False, not {is_collective!r}")
         role = PaddleCloudRoleMaker(is_collective) if role_maker is None else role_maker
         if not isinstance(role, RoleMakerBase):
             raise TypeError("fleet.init takes a role maker, such as PaddleCloudRoleMaker()")
@@ -170,15 +172,30 @@ class Fleet:
         self._optimizer = optimizer if self._is_alone else self.inner.distributed_optimizer(optimizer, made)
         return self
 
+    def _final_strategy(self) -> DistributedStrategy:
+        """The strategy that was taken."""
+        return self._strategy
+
     def minimize(
-        self, loss: Any, startup_program: Any = None, parameter_list: Any = None, no_grad_set: Any = None
+        self,
+        loss: Any,
+        startup_program: Any = None,
+        parameter_list: Any = None,
+        no_grad_set: Any = None,
+        auto_run: bool = True,
     ) -> Any:
         """Minimises the loss, and makes the programs of this machine. Raises RuntimeError without an optimizer."""
         if self._optimizer is None:
             raise RuntimeError("fleet.minimize comes after fleet.distributed_optimizer")
-        return self._optimizer.minimize(
+        made = self._optimizer.minimize(
             loss, startup_program=startup_program, parameter_list=parameter_list, no_grad_set=no_grad_set
         )
+        if not self._is_alone and self.inner.is_server():  # in 2.x the default programs are those of the server
+            own = self.inner.main_program, self.inner.startup_program
+            for program, part in zip((default_main_program(), default_startup_program()), own, strict=True):
+                program.take(part.freeze())
+                program.machine, program.part = part.machine, part.part
+        return made
 
     def save_inference_model(
         self,

@@ -63,13 +63,27 @@ _ACCEPTED = {
     "without_graph_optimization": "the result is the same",
     "_calc_comm_same_stream": "all is computed on the CPU",
 }
+_AUTO_STEPS = 800
+"""After how many steps trainers exchange what SGD has changed, where `auto` leaves it to Fleet; as in 2.x."""
+_AT_FIRST = {
+    "sync_nccl_allreduce": True,
+    "fuse_all_reduce_ops": True,
+    "fuse_grad_size_in_MB": 32,
+    "fuse_grad_size_in_TFLOPS": 50,
+    "last_comm_group_size_MB": 1,
+    "hierarchical_allreduce_inter_nranks": 1,
+    "cudnn_exhaustive_search": True,
+    "conv_workspace_size_limit": 4000,
+    "cudnn_batchnorm_spatial_persistent": True,
+}
+"""What is accepted, and not False to begin with."""
 
 
 class DistributedStrategy:
     """How trainers and servers work together.
 
     `a_sync` has trainers wait for nobody, with `a_sync_configs["k_steps"]` above 0 as geo-SGD that exchanges every so
-    many steps; `auto` leaves that to Fleet, which takes `a_sync`. `localsgd` has trainers without servers average
+    many steps; `auto` has Fleet take `a_sync`, and geo-SGD for SGD. `localsgd` has trainers without servers average
     parameters. `recompute` has values between `recompute_configs["checkpoints"]` computed again for the gradients,
     `gradient_merge` adds those of several steps up. `lars` takes LarsMomentum for Momentum, `lamb` Lamb for Adam.
     Raises AttributeError for unknown names, ValueError for unknown keys of configurations, NotHere for what is refused
@@ -83,6 +97,7 @@ class DistributedStrategy:
             "build_strategy": BuildStrategy(),
         }
         known |= dict.fromkeys([*_REFUSED, *_ACCEPTED, *_CONFIGS, "auto"], False)
+        known |= _AT_FIRST
         known |= {f"{name}_configs": {**_CONFIGS.get(name, {})} for name in (*_REFUSED, *_CONFIGS)}
         vars(self).update(known)
 
@@ -93,7 +108,7 @@ class DistributedStrategy:
             raise AttributeError(f"DistributedStrategy has no {name!r}{hint}", name=name, obj=self)
         if name in _REFUSED and value:
             raise refused(f"DistributedStrategy.{name}", _REFUSED[name])
-        if name in _ACCEPTED and value:
+        if name in _ACCEPTED and value != vars(self)[name]:
             warn_unused(f"DistributedStrategy.{name}", value, _ACCEPTED[name])
         if name == "a_sync":
             if not isinstance(value, bool):
@@ -129,6 +144,9 @@ class DistributedStrategy:
         """
         if with_servers and self.gradient_merge:
             raise refused("DistributedStrategy.gradient_merge with servers", "feed larger batches")
+        if with_servers and self.auto:
+            self.a_sync = True
+            self.a_sync_configs = {"k_steps": _AUTO_STEPS if given.type == "SGD" else 0}
         if with_servers and hasattr(given, "decay_on_servers"):
             given.decay_on_servers(self.a_sync_configs["lr_decay_steps"])
         made: Any = self._exchanged(given)
@@ -159,7 +177,7 @@ class DistributedStrategy:
             configs, settings = self.lamb_configs, given.settings
             numbers = configs["lamb_weight_decay"], settings["beta1"], settings["beta2"], settings["epsilon"]
             left = _naming(configs["exclude_from_weight_decay"])
-            kept["exclude_from_weight_decay_fn"] = lambda param: left(param.name)
+            kept["exclude_from_weight_decay_fn"] = _by_name(left)
             kept["regularization"] = given.regularization
             return fluid.Lamb(given._learning_rate, *numbers, **kept)
         return given
@@ -167,7 +185,7 @@ class DistributedStrategy:
     def with_servers(self) -> servers.DistributedStrategy:
         """The strategy of Fluid 1.8 for parameter servers."""
         configs = self.a_sync_configs
-        if not (self.a_sync or self.auto):
+        if not self.a_sync:
             return servers.SyncStrategy()
         if configs["k_steps"] > 0:
             return servers.GeoStrategy(configs["k_steps"])
@@ -188,3 +206,7 @@ def _naming(texts: Iterable[str]) -> Callable[[str], bool]:
     """Whether a name has one of these texts in it."""
     kept = tuple(texts)
     return lambda name: any(text in name for text in kept)
+
+
+def _by_name(chosen: Callable[[str], bool]) -> Callable[[Any], bool]:
+    return lambda param: chosen(param.name)

@@ -17,7 +17,16 @@ class Role(fluid.Role):
     ALL = 4
 
 
-class PaddleCloudRoleMaker(fluid.PaddleCloudRoleMaker):
+class _Underscored:
+    """The questions about roles under their names of 2.x too, which begin with an underscore."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") and not name.startswith("__") and hasattr(type(self), name[1:]):
+            return getattr(self, name[1:])
+        raise AttributeError(f"{type(self).__name__} has no {name!r}", name=name, obj=self)
+
+
+class PaddleCloudRoleMaker(_Underscored, fluid.PaddleCloudRoleMaker):
     """The role that the environment gives, as launchers set it; without them, the one trainer there is."""
 
     def __init__(self, is_collective: bool = False, **kwargs: Any):
@@ -40,7 +49,7 @@ class PaddleCloudRoleMaker(fluid.PaddleCloudRoleMaker):
         self._worker_endpoints, self._worker_count = ["127.0.0.1:6170"], 1
 
 
-class UserDefinedRoleMaker(fluid.RoleMakerBase):
+class UserDefinedRoleMaker(_Underscored, fluid.RoleMakerBase):
     """The role that the script gives: trainers by `worker_num` or `worker_endpoints`, and servers, if there are any."""
 
     def __init__(

@@ -1,0 +1,44 @@
+"""The lookup of rows in a table that has a row for every id, which 2.x added to `contrib.layers`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pstranspile.fluid.layer_helper import LayerHelper
+from pstranspile.fluid.layers.accepted import check_variable
+from pstranspile.fluid.param_attr import attr_of
+from pstranspile.fluid.running.large import EntryAttr, make_large
+from pstranspile.job.table_rules import Rules
+
+
+def sparse_embedding(
+    input: Any,
+    size: Any,
+    padding_idx: int | None = None,
+    is_test: bool = False,
+    entry: Any = None,
+    param_attr: Any = None,
+    dtype: str = "float32",
+    table_class: str = "CommonSparseTable",
+) -> Any:
+    """The rows of a table that has a row for every id from 0 on to 2**63 / width, whatever the height in `size`.
+
+    Servers hold it, or the process itself. A row exists once it is trained, by the rule of an `entry`:
+    `CountFilterEntry` or `ProbabilityEntry`. Raises ValueError for another one.
+    """
+    if not isinstance(entry, EntryAttr | None):
+        raise ValueError(f"entry is a CountFilterEntry or a ProbabilityEntry, not a {type(entry).__name__}")
+    check_variable("sparse_embedding", "input", input, ("int64",))
+    helper = LayerHelper("sparse_embedding")
+    attr: Any = attr_of(param_attr)
+    block = helper.main_program.global_block()
+    name: Any = getattr(attr, "name", None)
+    dims = block.var(name).shape if name and block.has_var(name) else size  # another lookup may have made the table
+    table = helper.create_parameter(attr, list(dims), dtype)
+    make_large(table, Rules() if entry is None else entry.rules)
+    padding = -1 if padding_idx is None else padding_idx if padding_idx >= 0 else size[0] + padding_idx
+    made = helper.create_variable_for_type_inference(dtype)
+    attrs = {"is_sparse": True, "is_distributed": False, "remote_prefetch": True, "padding_idx": padding}
+    kind = "lookup_table" if input.shape[-1] == 1 else "lookup_table_v2"
+    helper.append_op(kind, inputs={"Ids": input, "W": table}, outputs={"Out": made}, attrs=attrs)
+    return made

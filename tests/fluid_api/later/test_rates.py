@@ -1,0 +1,120 @@
+"""Learning rates that scripts change between runs, and the optimizers of 2.x."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pstranspile.fluid.paddle as paddle
+from pstranspile.fluid.missing import NotHere
+from tests.fluid_api.running import fresh
+
+lr: Any = paddle.optimizer.lr
+X = np.arange(6, dtype="float32").reshape(2, 3) / 6
+
+
+def trained(optimizer: Any, steps: int = 4, after: Any = None, rate: bool = False) -> list[float]:
+    """The losses of the first steps, or the learning rates."""
+    with fresh():
+        x = paddle.static.data("x", [None, 3])
+        start = paddle.ParamAttr(name="w", initializer=paddle.nn.initializer.Constant(0.5))
+        loss = paddle.mean(paddle.square(paddle.static.nn.fc(x, 2, weight_attr=start, bias_attr=False)))
+        optimizer.minimize(loss)
+        wanted = optimizer._global_learning_rate() if rate else loss
+        exe = paddle.static.Executor(paddle.CPUPlace())
+        exe.run(paddle.static.default_startup_program())
+        made: list[float] = []
+        for _ in range(steps):
+            made.append(exe.run(feed={"x": X}, fetch_list=[wanted])[0].item())
+            if after is not None:
+                after()
+        return made
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: lr.NoamDecay(0.01, 4), lambda e: 10 * min(e**-0.5 if e else 1.0, e * 4**-1.5)),
+        (lambda: lr.PiecewiseDecay([2, 4], [1.0, 0.5, 0.1]), lambda e: 1.0 if e < 2 else 0.5 if e < 4 else 0.1),
+        (lambda: lr.NaturalExpDecay(0.5, 0.1), lambda e: 0.5 * math.exp(-0.1 * e)),
+        (lambda: lr.InverseTimeDecay(0.5, 0.1), lambda e: 0.5 / (1 + 0.1 * e)),
+        (lambda: lr.ExponentialDecay(0.5, 0.9), lambda e: 0.5 * 0.9**e),
+        (lambda: lr.PolynomialDecay(0.5, 4, 0.1), lambda e: 0.4 * (1 - min(e, 4) / 4) + 0.1),
+        (
+            lambda: lr.PolynomialDecay(0.5, 4, 0.1, cycle=True),
+            lambda e: 0.4 * (1 - e / (4 * max(math.ceil(e / 4), 1))) + 0.1,
+        ),
+        (lambda: lr.MultiStepDecay(0.5, [2, 4]), lambda e: 0.5 * 0.1 ** ((e >= 2) + (e >= 4))),
+        (lambda: lr.StepDecay(0.5, 2), lambda e: 0.5 * 0.1 ** (e // 2)),
+        (lambda: lr.LambdaDecay(0.5, lambda e: 0.95**e), lambda e: 0.5 * 0.95**e),
+        (lambda: lr.CosineAnnealingDecay(0.5, 4), lambda e: 0.25 * (1 + math.cos(math.pi * e / 4))),
+        (lambda: lr.LinearWarmup(0.5, 3, 0.0, 0.3), lambda e: 0.1 * e if e < 3 else 0.5),
+    ],
+)
+def test_each_run_takes_the_rate_that_the_schedule_gives(make: Any, expected: Any) -> None:
+    schedule = make()
+    rates = trained(paddle.optimizer.SGD(schedule), 7, schedule.step, rate=True)
+    np.testing.assert_allclose(rates, [expected(epoch) for epoch in range(7)], rtol=1e-5, atol=1e-7)
+    assert schedule.last_epoch == 7
+    again = make()
+    again.set_state_dict(schedule.state_dict())
+    assert again() == schedule()
+
+
+def test_a_rate_falls_where_a_figure_gets_no_better() -> None:
+    schedule = lr.ReduceOnPlateau(1.0, factor=0.5, patience=1, cooldown=1)
+    rates: list[float] = []
+    for figure in (3.0, 2.0, 2.0, 2.0, 2.0, np.array([2.0]), 2.0):
+        schedule.step(figure)
+        rates.append(schedule())
+    assert rates == [1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.25]
+    with pytest.raises(AssertionError, match="take its mean"):
+        schedule.step(np.ones(3))
+    with pytest.raises(TypeError, match="metrics is a number"):
+        schedule.step("2")
+
+
+def test_schedules_follow_each_other_and_say_what_is_wrong() -> None:
+    schedule = lr.LinearWarmup(lr.PiecewiseDecay([2], [0.5, 0.1]), 2, 0.0, 0.4)
+    rates: list[float] = []
+    for _ in range(6):
+        rates.append(schedule())
+        schedule.step()
+    assert rates == pytest.approx([0.0, 0.2, 0.5, 0.5, 0.1, 0.1])
+    assert schedule.state_dict()["LinearWarmup_LR"]["last_lr"] == 0.1
+    for make, error in (
+        (lambda: lr.MultiStepDecay("1", [1]), TypeError),
+        (lambda: lr.MultiStepDecay(1.0, [3, 2]), ValueError),
+        (lambda: lr.StepDecay(1.0, 2, gamma=2.0), ValueError),
+        (lambda: lr.LRScheduler(), NotImplementedError),
+        (lambda: paddle.optimizer.SGD("1"), TypeError),
+        (lambda: paddle.optimizer.SGD(lr.StepDecay(1.0, 2)).set_lr(0.1), RuntimeError),
+        (lambda: lr.StepDecay(1.0, 2).on_servers(10), NotHere),
+        (lambda: paddle.optimizer.Adam().step(), NotImplementedError),
+    ):
+        with pytest.raises(error):
+            make()
+    with pytest.raises(AttributeError, match="nearest name that is there: StepDecay"):
+        _ = lr.StepDeca
+
+
+def test_adamw_takes_its_decay_before_the_step_of_adam() -> None:
+    plain, decayed = (trained(paddle.optimizer.AdamW(0.1, weight_decay=decay), 2) for decay in (0.0, 0.5))
+    kept = trained(paddle.optimizer.AdamW(0.1, weight_decay=0.5, apply_decay_param_fun=lambda name: name != "w"), 2)
+    assert plain == pytest.approx(trained(paddle.optimizer.Adam(0.1), 2))
+    assert kept == pytest.approx(plain)
+    # After one step of Adam every weight is 0.5 - 0.1; the decay has taken 0.1 * 0.5 * 0.5 before
+    assert decayed[1] == pytest.approx(plain[1] * ((0.5 - 0.025 - 0.1) / (0.5 - 0.1)) ** 2, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Momentum", "Adagrad", "Adam", "Adamax", "Adadelta", "RMSProp", "Lamb"])
+def test_optimizers_take_clips_and_rates_that_are_set(kind: str) -> None:
+    optimizer = getattr(paddle.optimizer, kind)(learning_rate=0.1, grad_clip=paddle.nn.ClipGradByGlobalNorm(1.0))
+    losses = trained(optimizer)
+    assert losses[-1] < losses[0]
+    assert optimizer.get_lr() == 0.1
+    optimizer.set_lr(0.2)
+    assert optimizer.get_lr() == 0.2
