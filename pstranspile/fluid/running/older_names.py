@@ -8,13 +8,14 @@ import collections.abc
 import fractions
 import inspect
 import math
+import random
 import re
 import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import total_ordering
+from functools import total_ordering, wraps
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -25,6 +26,20 @@ import numpy as np
 
 def _in_1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> Any:
     return np.isin(np.ravel(ar1), ar2, assume_unique, invert)
+
+
+def _as_floats(a: Any, dtype: Any = float) -> Any:
+    return np.asarray(a, dtype)
+
+
+def _sorted(a: Any) -> Any:
+    return np.sort(a, axis=0)
+
+
+def _random_integers(low: int, high: int | None = None, size: Any = None) -> Any:
+    """Whole numbers up to `high`, which is one of them; from 1 on if it is not given."""
+    least, most = (1, low) if high is None else (low, high)
+    return np.random.randint(least, most + 1, size)
 
 
 _NUMPY: dict[str, Any] = {
@@ -46,6 +61,9 @@ _NUMPY: dict[str, Any] = {
     "PINF": np.inf,
     "NINF": -np.inf,
     "NaN": np.nan,
+    "NAN": np.nan,
+    "asfarray": _as_floats,
+    "msort": _sorted,
     "product": np.prod,
     "cumproduct": np.cumprod,
     "sometrue": np.any,
@@ -87,10 +105,50 @@ _PYTHON: tuple[tuple[Any, str, Any], ...] = (
     (inspect, "getargspec", getargspec),
     (fractions, "gcd", math.gcd),
     (threading.Thread, "isAlive", threading.Thread.is_alive),
+    (np.random, "random_integers", _random_integers),
     (base64, "encodestring", base64.encodebytes),
     (base64, "decodestring", base64.decodebytes),
 )
-"""Names of Python 3.7 that went later."""
+"""Names of Python 3.7 and numpy 1 that went later."""
+
+
+def _of_new_shape(reshape: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(reshape)
+    def reshaped(a: Any, shape: Any = None, order: Any = "C", *, newshape: Any = None, **options: Any) -> Any:
+        return reshape(a, newshape if shape is None else shape, order, **options)
+
+    return reshaped
+
+
+def _of_sets(sample: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(sample)
+    def sampled(population: Any, k: int, **options: Any) -> Any:
+        several: Any = [*population] if isinstance(population, set | frozenset) else population
+        return sample(several, k, **options)
+
+    return sampled
+
+
+def _by_numbers(shuffle: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(shuffle)
+    def shuffled(x: Any, random: Callable[[], float] | None = None) -> None:
+        if random is None:
+            return shuffle(x)
+        for last in range(len(x) - 1, 0, -1):
+            other = int(random() * (last + 1))
+            x[last], x[other] = x[other], x[last]
+
+    return shuffled
+
+
+_CALLS: tuple[tuple[Any, str, str, Callable[[Callable[..., Any]], Callable[..., Any]]], ...] = (
+    (np, "reshape", "newshape", _of_new_shape),
+    (random, "sample", "", _of_sets),
+    (random, "shuffle", "random", _by_numbers),
+)
+"""Functions that took other arguments: their module, the argument that went (if it had a name), what takes both."""
+_TAKING: list[Callable[..., Any]] = []
+"""Those that take both in this process."""
 
 
 def strtobool(val: str) -> int:
@@ -172,5 +230,10 @@ def give_names() -> None:
     for holder, name, value in _PYTHON:
         if name not in vars(holder):
             setattr(holder, name, value)
+    for holder, name, argument, taking in _CALLS:
+        function = getattr(holder, name)
+        if function not in _TAKING and argument not in inspect.signature(function).parameters:
+            setattr(holder, name, taking(function))
+            _TAKING.append(getattr(holder, name))
     if not any(isinstance(finder, Distutils) for finder in sys.meta_path):
         sys.meta_path.append(Distutils())
