@@ -20,6 +20,7 @@ from pstranspile.fluid.transpiler.config import ServerRuntimeConfig as ServerRun
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Program, Role
 from pstranspile.job import Job
+from pstranspile.ops.build import with_empty_inputs
 from pstranspile.plan.slices import cut_rows
 
 DEFAULT_SERVER = "127.0.0.1:6174"
@@ -178,7 +179,7 @@ class DistributeTranspiler:
         if self._live is None:
             return role.main, role.startup
         if endpoint not in self._servers:
-            self._servers[endpoint] = ServerMachine(self.result, role)
+            self._servers[endpoint] = ServerMachine(self.result, role._replace(startup=_made_anew(role.startup)))
         made = LiveProgram(), LiveProgram()
         take_role(*made, self._servers[endpoint])
         return made
@@ -196,6 +197,13 @@ class DistributeTranspiler:
         if other:
             raise ValueError(f"the program given is not that of the server at {endpoint}")
         return startup
+
+
+def _made_anew(startup: Program) -> Program:
+    """A server's start-up program as Fluid makes it, op by op, so that each op has its empty slots."""
+    block = startup.main_block
+    anew = block._replace(ops=tuple(map(with_empty_inputs, block.ops)))
+    return startup._replace(blocks=(anew, *startup.blocks[1:]))
 
 
 __getattr__ = names_of_fluid(__name__, globals())
