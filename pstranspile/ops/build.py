@@ -44,14 +44,6 @@ def make_op(
     )
 
 
-def with_empty_inputs(op: Op) -> Op:
-    """An op with empty dispensable inputs, as one that was made without any inputs gets them when it is made again."""
-    schema = schema_of(op.type)
-    empty = schema.empty_inputs if schema else EMPTY
-    missing = empty.keys() - op.inputs.keys()
-    return op._replace(inputs=FrozenMap({**empty, **op.inputs})) if missing else op
-
-
 class OpMaker:
     """A factory of ops of one type, role and set of attributes, like `make_op`. All its ops share one attribute
     mapping.

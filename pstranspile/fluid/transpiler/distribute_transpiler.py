@@ -18,9 +18,9 @@ from pstranspile.fluid.transpiler.collective import check_rank
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig as DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.config import ServerRuntimeConfig as ServerRuntimeConfig
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module, Program, Role
+from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Role
 from pstranspile.job import Job
-from pstranspile.ops.build import with_empty_inputs
+from pstranspile.ops import schema_of
 from pstranspile.plan.slices import cut_rows
 
 DEFAULT_SERVER = "127.0.0.1:6174"
@@ -201,9 +201,12 @@ class DistributeTranspiler:
 
 def _made_anew(startup: Program) -> Program:
     """A server's start-up program as Fluid makes it, op by op, so that each op has its empty slots."""
-    block = startup.main_block
-    anew = block._replace(ops=tuple(map(with_empty_inputs, block.ops)))
-    return startup._replace(blocks=(anew, *startup.blocks[1:]))
+    block, ops = startup.main_block, list[Op]()
+    for op in block.ops:
+        schema = schema_of(op.type)
+        missing = schema is not None and not schema.empty_inputs.keys() <= op.inputs.keys()
+        ops.append(op._replace(inputs=FrozenMap({**schema.empty_inputs, **op.inputs})) if missing and schema else op)
+    return startup._replace(blocks=(block._replace(ops=tuple(ops)), *startup.blocks[1:]))
 
 
 __getattr__ = names_of_fluid(__name__, globals())
