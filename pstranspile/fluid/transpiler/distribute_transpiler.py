@@ -18,8 +18,9 @@ from pstranspile.fluid.transpiler.collective import check_rank
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig as DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.config import ServerRuntimeConfig as ServerRuntimeConfig
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module, Program, Role
+from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Role
 from pstranspile.job import Job
+from pstranspile.ops import schema_of
 from pstranspile.plan.slices import cut_rows
 
 DEFAULT_SERVER = "127.0.0.1:6174"
@@ -178,7 +179,7 @@ class DistributeTranspiler:
         if self._live is None:
             return role.main, role.startup
         if endpoint not in self._servers:
-            self._servers[endpoint] = ServerMachine(self.result, role)
+            self._servers[endpoint] = ServerMachine(self.result, role._replace(startup=_made_anew(role.startup)))
         made = LiveProgram(), LiveProgram()
         take_role(*made, self._servers[endpoint])
         return made
@@ -211,6 +212,16 @@ class VarBlock:
 def same_or_split_var(p_name: str, var_name: str) -> bool:
     """Whether a name is that of a variable or of a piece of it."""
     return p_name == var_name or p_name.startswith(f"{var_name}.block")
+
+
+def _made_anew(startup: Program) -> Program:
+    """A server's start-up program as Fluid makes it, op by op, so that each op has its empty slots."""
+    block, ops = startup.main_block, list[Op]()
+    for op in block.ops:
+        schema = schema_of(op.type)
+        missing = schema is not None and not schema.empty_inputs.keys() <= op.inputs.keys()
+        ops.append(op._replace(inputs=FrozenMap({**schema.empty_inputs, **op.inputs})) if missing and schema else op)
+    return startup._replace(blocks=(block._replace(ops=tuple(ops)), *startup.blocks[1:]))
 
 
 __getattr__ = names_of_fluid(__name__, globals())
