@@ -95,7 +95,7 @@ def sum_of_products(a: Array, b: Array) -> Array:
     to write a product for each of them and to add these up.
     """
     *_, m, k = a.shape
-    if a.ndim == 4 and 4 * k * (m + b.shape[-2]) < m * b.shape[-2]:
+    if a.ndim == 4 and k * (m + b.shape[-2]) < m * b.shape[-2]:
         a, b = (x.transpose(1, 2, 0, 3).reshape(*x.shape[1:3], len(x) * k) for x in (a, b))
         return np.matmul(a, b.swapaxes(-1, -2))
     return np.add.reduce(np.matmul(a, b.swapaxes(-1, -2)), axis=0)
