@@ -20,6 +20,7 @@ from pstranspile.fluid.graph.variable import Parameter, Variable
 from pstranspile.fluid.graph.vartype import VarType
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.paddle.batching import batch as batch
+from pstranspile.fluid.paddle.reader.decorator import ComposeNotAligned as ComposeNotAligned
 from pstranspile.fluid.paddle.reader.decorator import buffered as buffered
 from pstranspile.fluid.paddle.reader.decorator import cache as cache
 from pstranspile.fluid.paddle.reader.decorator import chain as chain

@@ -14,7 +14,7 @@ import pytest
 
 import pstranspile.fluid as fluid
 from pstranspile.fluid.contrib import op_freq_statistic, summary
-from pstranspile.fluid.paddle import dataset, sysconfig
+from pstranspile.fluid.paddle import dataset, reader, sysconfig
 from pstranspile.fluid.transpiler.details.program_utils import (
     delete_ops,
     find_op_by_input_arg,
@@ -57,6 +57,7 @@ def test_small_helpers():
     sets.union("a", "b")
     assert (sets.is_connected("a", "b"), sets.is_connected("a", "c"), sets.find("z")) == (True, False, -1)
     assert (Path(sysconfig.get_include()).name, Path(sysconfig.get_lib()).name) == ("include", "libs")
+    assert fluid.io.ComposeNotAligned is reader.ComposeNotAligned
     assert fluid.clip.ClipByValue is fluid.clip.GradientClipByValue
     assert (memory_optimize, release_memory) == (fluid.memory_optimize, fluid.release_memory)
 

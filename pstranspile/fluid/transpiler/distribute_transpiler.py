@@ -210,7 +210,7 @@ class VarBlock:
 
 
 def same_or_split_var(p_name: str, var_name: str) -> bool:
-    """Whether a name is that of a variable or of a piece of it."""
+    """Whether a name is that of a variable or of one of its pieces."""
     return p_name == var_name or p_name.startswith(f"{var_name}.block")
 
 
