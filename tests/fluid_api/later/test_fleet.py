@@ -141,18 +141,29 @@ def test_rows_enter_by_the_rule_of_an_entry() -> None:
 
 def test_strategies_take_what_they_know() -> None:
     strategy: Any = DistributedStrategy()
-    strategy.gradient_merge_configs = {"k_steps": 4}
+
+    def take(**settings: Any) -> None:
+        for name, value in settings.items():
+            setattr(strategy, name, value)
+
+    take(gradient_merge_configs={"k_steps": 4})
     assert strategy.gradient_merge_configs == {"k_steps": 4, "avg": True}
     with pytest.raises(ValueError, match="did you mean lars_coeff"):
-        strategy.lars_configs = {"lars_coef": 1.0}
-    strategy.auto = True
+        take(lars_configs={"lars_coef": 1.0})
+    take(auto=True)
     sgd = paddle.optimizer.SGD(0.1)
     assert strategy.optimizer(sgd, with_servers=True) is sgd
     assert (strategy.a_sync, strategy.a_sync_configs["k_steps"]) == (True, 800)
-    strategy.gradient_merge = True
+    take(gradient_merge=True)
     with pytest.raises(NotHere, match="gradient_merge with servers"):
         strategy.optimizer(sgd, with_servers=True)
     assert "a_sync = True" in repr(strategy)
-    strategy.lamb, strategy.gradient_merge = True, False
-    strategy.lamb_configs = {"exclude_from_weight_decay": [".b_0"]}
+    take(gradient_merge=False, lamb=True, lamb_configs={"exclude_from_weight_decay": [".b_0"]})
     assert strategy.optimizer(paddle.optimizer.Adam(0.1), with_servers=False).type == "Lamb"
+    take(lamb=False, lars=True, lars_configs={"exclude_from_weight_decay": [".b_0"]})
+    lars = strategy.optimizer(paddle.optimizer.Momentum(0.1), with_servers=False)
+    assert (lars.type, lars.settings["exclude"]("fc.b_0"), lars.settings["exclude"]("w")) == (
+        "LarsMomentum",
+        True,
+        False,
+    )

@@ -139,6 +139,7 @@ def test_filters_of_sequences() -> None:
     [
         (lambda x: nn.Conv2DTranspose(3, 2, 3, stride=2, padding=1, output_padding=1)(x), (2, 2, 12, 12)),
         (lambda x: nn.Conv2D(3, 6, 3, padding="SAME", groups=3)(x), (2, 6, 6, 6)),
+        (lambda x: nn.BatchNorm(3, act="relu", param_attr=paddle.ParamAttr(name="scale"))(x), (2, 3, 6, 6)),
         (lambda x: nn.GroupNorm(3, 3)(x), (2, 3, 6, 6)),
         (lambda x: nn.InstanceNorm2D(3)(x), (2, 3, 6, 6)),
         (lambda x: nn.PReLU(3)(x), (2, 3, 6, 6)),

@@ -118,3 +118,11 @@ def test_optimizers_take_clips_and_rates_that_are_set(kind: str) -> None:
     assert optimizer.get_lr() == 0.1
     optimizer.set_lr(0.2)
     assert optimizer.get_lr() == 0.2
+
+
+def test_a_weight_decay_is_a_number_or_a_regularizer() -> None:
+    number, l2, l1 = (
+        trained(paddle.optimizer.SGD(0.1, weight_decay=decay), 2)
+        for decay in (0.5, paddle.regularizer.L2Decay(coeff=0.5), paddle.regularizer.L1Decay(0.25))
+    )
+    assert number == l2 == pytest.approx(l1)  # the weights are 0.5, of which half is the sign times a quarter

@@ -111,7 +111,7 @@ def _held(parameter: Any, given: Any) -> Any:
     return attr
 
 
-class BatchNorm(Layer):
+class BatchNorm1D(Layer):
     """Each channel with mean 0 and variance 1 over the batch, then scaled and shifted."""
 
     def __init__(
@@ -125,7 +125,7 @@ class BatchNorm(Layer):
         use_global_stats: bool | None = None,
         name: Any = None,
     ):
-        super().__init__(name)
+        super().__init__(name or "batch_norm")
         self.weight = self.create_parameter([num_features], weight_attr, default_initializer=Constant(1.0))
         self.bias = self.create_parameter([num_features], bias_attr, is_bias=True)
         self._held = ((self.weight, weight_attr), (self.bias, bias_attr))
@@ -147,6 +147,38 @@ class BatchNorm(Layer):
             moving_variance_name=self._means[1],
             use_global_stats=self._global,
         )
+
+
+class BatchNorm(BatchNorm1D):
+    """As `BatchNorm1D`, with the arguments of Fluid and an activation after it."""
+
+    def __init__(
+        self,
+        num_channels: int,
+        act: str | None = None,
+        is_test: bool = False,
+        momentum: float = 0.9,
+        epsilon: float = 1e-05,
+        param_attr: Any = None,
+        bias_attr: Any = None,
+        dtype: str = "float32",
+        data_layout: str = "NCHW",
+        in_place: bool = False,
+        moving_mean_name: str | None = None,
+        moving_variance_name: str | None = None,
+        do_model_average_for_mean_and_var: bool = True,
+        use_global_stats: bool = False,
+    ):
+        settings = momentum, epsilon, param_attr, bias_attr, data_layout, use_global_stats
+        super().__init__(num_channels, *settings)
+        self._act, self.training = act, not is_test
+        given = zip((moving_mean_name, moving_variance_name), self._means, strict=True)
+        self._means = [name or own for name, own in given]
+
+    def forward(self, input: Any) -> Any:
+        """The input with its channels normalised, then activated."""
+        made = super().forward(input)
+        return made if self._act is None else getattr(L, self._act)(made)
 
 
 class LayerNorm(Layer):
@@ -263,4 +295,4 @@ class ParameterList(Layer):
         return iter(self._parameters.values())
 
 
-BatchNorm1D = BatchNorm2D = BatchNorm3D = SyncBatchNorm = BatchNorm
+BatchNorm2D = BatchNorm3D = SyncBatchNorm = BatchNorm1D

@@ -137,7 +137,7 @@ class DistributedStrategy:
         """Refused: settings are written in scripts."""
         raise refused(f"DistributedStrategy.save_to_prototxt({output!r})", "set the strategy in the script")
 
-    def optimizer(self, given: Any, with_servers: bool) -> Any:
+    def optimizer(self, given: Any, with_servers: bool = False) -> Any:
         """The optimizer that updates and computes gradients as the strategy says.
 
         Raises ValueError for `recompute` without checkpoints.
