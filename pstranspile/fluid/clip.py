@@ -119,7 +119,7 @@ class ErrorClipByValue(BaseErrorClipAttr):
     def _append_clip_op(self, block: Any, grad_name: str) -> None:
         held, limits = (grad_name,), {"min": self.min, "max": self.max}
         made = bare_op("clip", {"X": held}, {"Out": held}, limits)  # without a role, as in Fluid
-        block.append_blank_op().become(made._replace(role=None, role_vars=None))
+        block.insert_blank_op(len(block.ops)).become(made._replace(role=None, role_vars=None))
 
 
 def error_clip_callback(block: Any, context: dict[str, str]) -> None:

@@ -36,12 +36,6 @@ def _sorted(a: Any) -> Any:
     return np.sort(a, axis=0)
 
 
-def _random_integers(low: int, high: int | None = None, size: Any = None) -> Any:
-    """Whole numbers up to `high`, which is one of them; from 1 on if it is not given."""
-    least, most = (1, low) if high is None else (low, high)
-    return np.random.randint(least, most + 1, size)
-
-
 _NUMPY: dict[str, Any] = {
     "int": int,
     "float": float,
@@ -105,7 +99,6 @@ _PYTHON: tuple[tuple[Any, str, Any], ...] = (
     (inspect, "getargspec", getargspec),
     (fractions, "gcd", math.gcd),
     (threading.Thread, "isAlive", threading.Thread.is_alive),
-    (np.random, "random_integers", _random_integers),
     (base64, "encodestring", base64.encodebytes),
     (base64, "decodestring", base64.decodebytes),
 )
