@@ -239,12 +239,13 @@ def end(reader: Reader) -> None:
 
 
 def end_of_copies(reader: Reader, value: Array | LoDTensor) -> None:
-    """Raises DiagnosticError unless everything is read, or what is left is as large as one or more values like this.
+    """Raises DiagnosticError unless everything is read, or what is left is as large as some numbers like this one.
 
-    Fluid's `recv_save` writes what several servers hold whole, such as powers of beta, once for each. The first counts.
+    Fluid's `recv_save` writes a number that several servers hold, such as a power of beta, once for each. The first
+    counts.
     """
-    size = (value.data if isinstance(value, LoDTensor) else value).nbytes
-    if not size or reader.left % size:
+    held = value.data if isinstance(value, LoDTensor) else value
+    if held.size != 1 or reader.left % held.nbytes:
         end(reader)
 
 

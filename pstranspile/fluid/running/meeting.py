@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import io
 import os
 import socket
@@ -36,10 +37,10 @@ def _give(link: socket.socket, held: bytes) -> None:
     link.sendall(_LENGTH.pack(len(held)) + held)
 
 
-def _take(link: socket.socket) -> bytes:
+def _take(link: socket.socket, most: int = _MOST) -> bytes:
     (size,) = _LENGTH.unpack(_whole(link, _LENGTH.size))
-    if size > _MOST:
-        raise ConnectionError(f"a trainer gives {size} bytes, of which {_MOST} are taken")
+    if size > most:
+        raise ConnectionError(f"a trainer gives {size} bytes, of which {most} are taken")
     return _whole(link, size)
 
 
@@ -94,11 +95,20 @@ class Meeting:
             while len(self._links) < self._count - 1:
                 link, _ = door.accept()
                 link.settimeout(self._patience)
-                (number,) = _LENGTH.unpack(_whole(link, _LENGTH.size))
-                if _take(link) != self._hello or not 0 < number < self._count:
+                number = self._number_of(link)
+                if number is None:
                     link.close()
-                    continue
-                self._links[number] = link
+                else:
+                    self._links[number] = link
+
+    def _number_of(self, link: socket.socket) -> int | None:
+        """Which trainer calls, None for anybody else."""
+        try:
+            (number,) = _LENGTH.unpack(_whole(link, _LENGTH.size))
+            known = hmac.compare_digest(_take(link, len(self._hello)), self._hello)
+        except OSError:
+            return None
+        return number if known and 0 < number < self._count and number not in self._links else None
 
     def _call(self) -> socket.socket:
         end = time.monotonic() + self._patience

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +29,20 @@ def losses(text: str) -> list[float]:
     return [float(line.split()[1]) for line in text.splitlines() if line.startswith("loss")]
 
 
-def meet(counts: int, port: int, gives: Any) -> list[Any]:
-    """What each of so many trainers, in a thread each, gets in two meetings."""
+def meet(counts: int, port: int, gives: Any, before: Callable[[], None] = lambda: None) -> list[Any]:
+    """What each of so many trainers, in a thread each, gets in two meetings; `before` is called while trainer 0 waits
+    for the others.
+    """
     made: list[Any] = [None] * counts
 
     def trainer(number: int) -> None:
         meeting = Meeting(number, counts, f"127.0.0.1:{port}")
         made[number] = [meeting.all_of(gives(number, turn)) for turn in (0, 1)]
 
-    threads = [threading.Thread(target=trainer, args=(number,)) for number in reversed(range(counts))]
-    for thread in threads:
+    threads = [threading.Thread(target=trainer, args=(number,), daemon=True) for number in range(counts)]
+    threads[0].start()
+    before()
+    for thread in threads[1:]:
         thread.start()
     for thread in threads:
         thread.join(20)
@@ -52,10 +58,7 @@ def test_trainers_meet_as_often_as_they_like() -> None:
 
 def test_nobody_else_comes_to_a_meeting(monkeypatch: pytest.MonkeyPatch) -> None:
     (port,) = free_ports(1)
-    stranger = threading.Thread(target=lambda: _shout(port))
-    stranger.start()
-    assert meet(2, port, lambda number, _: number)[1][0] == [0, 1]
-    stranger.join(20)
+    assert meet(2, port, lambda number, _: number, lambda: _shout(port))[1][0] == [0, 1]
     with pytest.raises(DiagnosticError, match="not on this host"):
         Meeting(0, 2, "10.0.0.1:1")
     monkeypatch.setenv("PSTRANSPILE_TLS", "certificates")
@@ -64,14 +67,22 @@ def test_nobody_else_comes_to_a_meeting(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def _shout(port: int) -> None:
-    """Comes with another token."""
+    """Comes with another token, with one that is too long, and with a number alone."""
+    number = (1).to_bytes(8, "little")
+    for sent in (number + (3).to_bytes(8, "little") + b"key", number + (1 << 40).to_bytes(8, "little"), number):
+        with _reached(port) as link:
+            link.sendall(sent)
+
+
+def _reached(port: int) -> socket.socket:
+    end = time.monotonic() + 20
     while True:
         try:
-            with socket.create_connection(("127.0.0.1", port), 1) as link:
-                link.sendall((1).to_bytes(8, "little") + (3).to_bytes(8, "little") + b"key")
-                return
+            return socket.create_connection(("127.0.0.1", port), 1)
         except OSError:
-            continue
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.01)
 
 
 def test_trainers_without_servers_follow_a_strategy_as_one_does(tmp_path: Path) -> None:
@@ -137,6 +148,19 @@ def test_rows_enter_by_the_rule_of_an_entry() -> None:
         start = paddle.ParamAttr(initializer=paddle.nn.initializer.Assign(np.zeros((10, 4), "float32")))
         with pytest.raises(DiagnosticError, match="does not begin all rows alike"):
             paddle.static.nn.sparse_embedding(ids, [10, 4], param_attr=start)
+
+
+def test_settings_without_effect_are_named_or_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    strategy: Any = DistributedStrategy()
+    strategy.localsgd_configs = {"k_steps": 1}
+    with pytest.raises(NotHere, match="trainers average after every step"):
+        strategy.localsgd_configs = {"k_steps": 4}
+    strategy.a_sync_configs = {"launch_barrier": False, "k_steps": 4}
+    strategy.recompute_configs = {"enable_offload": True}
+    said = capsys.readouterr().err
+    assert "a_sync_configs['launch_barrier'] = False changes nothing" in said
+    assert "recompute_configs['enable_offload'] = True changes nothing" in said
+    assert "k_steps" not in said
 
 
 def test_strategies_take_what_they_know() -> None:

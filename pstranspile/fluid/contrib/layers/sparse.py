@@ -7,6 +7,7 @@ from typing import Any
 from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.layers.accepted import check_variable
 from pstranspile.fluid.param_attr import attr_of
+from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.fluid.running.large import EntryAttr, make_large
 from pstranspile.job.table_rules import Rules
 
@@ -28,6 +29,10 @@ def sparse_embedding(
     """
     if not isinstance(entry, EntryAttr | None):
         raise ValueError(f"entry is a CountFilterEntry or a ProbabilityEntry, not a {type(entry).__name__}")
+    if table_class not in ("CommonSparseTable", "MemorySparseTable"):
+        warn_unused(
+            "sparse_embedding(table_class=...)", table_class, "rows lie in memory, or in a folder that is named"
+        )
     check_variable("sparse_embedding", "input", input, ("int64",))
     helper = LayerHelper("sparse_embedding")
     attr: Any = attr_of(param_attr)

@@ -44,7 +44,22 @@ _CONFIGS: dict[str, dict[str, Any]] = {
     "lars": {"lars_coeff": 0.001, "lars_weight_decay": 0.0005, "epsilon": 0.0, "exclude_from_weight_decay": []},
     "lamb": {"lamb_weight_decay": 0.01, "exclude_from_weight_decay": []},
 }
-"""The keys of configurations that have a meaning here, with their defaults; those of what is refused are kept."""
+"""The keys of configurations with their defaults; those of what is refused are kept."""
+_WITHOUT_EFFECT = {
+    **dict.fromkeys(("a_sync.independent_recv_thread", "a_sync.thread_pool_size"), "a trainer has one thread to talk"),
+    "a_sync.min_send_grad_num_before_recv": "parameters come with every exchange",
+    "a_sync.send_wait_times": "gradients are sent as soon as they can be",
+    "a_sync.runtime_split_send_recv": "the result is the same",
+    "a_sync.launch_barrier": "trainers wait until servers answer",
+    "a_sync.heter_worker_device_guard": "all trainers are alike",
+    "recompute.enable_offload": "all is computed on the CPU",
+    "recompute.checkpoint_shape": "all is computed on the CPU",
+}
+_FIXED = {
+    "localsgd.k_steps": "trainers average after every step",
+    "localsgd.begin_step": "they average from the first on",
+}
+"""Keys whose defaults can't be changed."""
 _ACCEPTED = {
     "sync_nccl_allreduce": "all is computed on the CPU",
     "use_hierarchical_allreduce": "gradients are added in one ring",
@@ -127,7 +142,14 @@ class DistributedStrategy:
             if key not in _CONFIGS[name]:
                 near = get_close_matches(str(key), _CONFIGS[name], 1)
                 raise ValueError(f"{name}_configs has no {key!r}{f'; did you mean {near[0]}?' if near else ''}")
-        return {**vars(self)[f"{name}_configs"], **given}
+        held = vars(self)[f"{name}_configs"]
+        for key, value in given.items():
+            full = f"{name}.{key}"
+            if value != held[key] and full in _FIXED:
+                raise refused(f"{name}_configs[{key!r}] = {value!r}", _FIXED[full])
+            if value != held[key] and full in _WITHOUT_EFFECT:
+                warn_unused(f"{name}_configs[{key!r}]", value, _WITHOUT_EFFECT[full])
+        return {**held, **given}
 
     def __repr__(self) -> str:
         lines = [f"{name} = {value!r}" for name, value in sorted(vars(self).items()) if not name.startswith("_")]
