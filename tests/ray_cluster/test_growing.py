@@ -98,7 +98,9 @@ def test_trainers_and_servers_take_part_as_there_is_room(nodes: Any, tmp_path: P
         session.hosts._class = ray.remote(slow_host(0.04))
         sessions.append(session)
 
-    launch(job(2, 1), data, fetch=["click"], prepare=prepare, trainers=(2, 4), servers=(1, 2), cpus=1)
+    # a job waits as long for a lost node before it goes on with fewer machines
+    more = {"trainers": (2, 4), "servers": (1, 2), "patience": 20.0}
+    launch(job(2, 1), data, fetch=["click"], prepare=prepare, cpus=1, **more)
     print(begun, capfd.readouterr().err)
     assert begun[0] == (2, 1)
     assert (4, 2) in begun  # of six CPUs
