@@ -26,21 +26,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-WAITING = ("ray_cluster", "tests", "net")
-"""Folders whose own files start processes and mostly wait for them, those with the longest tests first."""
+LONG = ("ray_cluster", "net", "checkpoint", "hostile", "fluid_api")
+"""Folders with few and long tests, which start processes and wait for them."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spreads those files over the first two thirds of a run.
-
-    While one worker waits, others compute; and no long test begins last, when other workers have nothing left to do.
-    """
-    paths = list(dict.fromkeys(item.path for item in items))
-    waiting = [path for folder in WAITING for path in paths if path.parent.name == folder]
-    others = [path for path in paths if path.parent.name not in WAITING]
-    places = {path: 0.66 * number / len(waiting) for number, path in enumerate(waiting)}
-    places |= {path: number / len(others) for number, path in enumerate(others)}
-    items.sort(key=lambda item: places[item.path])
+    """Runs long tests first, because the workers that have ended wait for a long one that another began last."""
+    places = {str(ROOT / "tests" / folder): place for place, folder in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(str(item.path.parent), len(places)))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -99,7 +99,7 @@ def test_trainers_and_servers_take_part_as_there_is_room(nodes: Any, tmp_path: P
         sessions.append(session)
 
     # a job waits as long for a lost node before it goes on with fewer machines
-    more = {"trainers": (2, 4), "servers": (1, 2), "patience": 20.0}
+    more = {"trainers": (2, 4), "servers": (1, 2), "patience": 40.0}
     launch(job(2, 1), data, fetch=["click"], prepare=prepare, cpus=1, **more)
     print(begun, capfd.readouterr().err)
     assert begun[0] == (2, 1)
