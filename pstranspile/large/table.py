@@ -65,8 +65,7 @@ class LargeTable:
         mistake = self.rules.mistake()
         if mistake or (self.rules.enter_chance < 1 and chances is None):
             raise ValueError(mistake or "rows are drawn to enter, but nothing draws them")
-        self.states: list[float] = []
-        """What each state of a row begins with."""
+        self.states: list[float] = []  # what each state of a row begins with
         self.updates = self.saved = 0
         self.index = IdIndex()
         self.folder = folder or chosen_folder()
@@ -75,6 +74,7 @@ class LargeTable:
         self._scores = np.empty(0, np.float32)
         self._waiting = Waiting()
         self._dropped: list[Array] = []
+        self._calls: list[int] = []  # how many updates there were at each call of `shrink_after`
         self._packed = self._touched = 0
         """The update after which rows in use were moved to the front last, and how many were updated since."""
 
@@ -236,7 +236,21 @@ class LargeTable:
             self._scores[:count] *= np.float32(self.rules.score_decay)
             if below:
                 stay &= self._scores[:count] >= below
-        left = count - int(np.count_nonzero(stay))
+        return self._leave(stay)
+
+    def shrink_after(self, calls: int) -> int:
+        """Has rows leave that had no gradient since the call before the last `calls` - 1; gives how many did.
+
+        With 1 all rows leave, with 2 those without a gradient since the call before this one (Fleet 2.x: `shrink`).
+        """
+        self._calls.append(self.updates)
+        if len(self._calls) < calls:
+            return 0
+        self._waiting.drop_before(self._calls[-calls] + 1)
+        return self._leave(self._seen[: self.index.count] > self._calls[-calls])
+
+    def _leave(self, stay: Array) -> int:
+        left = len(stay) - int(np.count_nonzero(stay))
         if left:
             self._dropped.append(self.index.held[~stay])
             self._keep(stay.nonzero()[0])
@@ -274,16 +288,9 @@ class LargeTable:
 
     def without_rows(self) -> TableRows:
         """What the table holds beside its rows."""
-        return TableRows(
-            np.empty(0, np.int64),
-            np.empty((0, *self._numbers.shape[1:]), self.dtype),
-            np.empty(0, np.uint32),
-            np.empty(0, np.float32),
-            *self._waiting.rows(),
-            self.left(),
-            self.updates,
-            self.saved,
-        )
+        numbers = np.empty((0, *self._numbers.shape[1:]), self.dtype)
+        ids, seen, scores = (np.empty(0, dtype) for dtype in (np.int64, np.uint32, np.float32))
+        return TableRows(ids, numbers, seen, scores, *self._waiting.rows(), self.left(), self.updates, self.saved)
 
     def changed(self) -> Array:
         """The places of the rows that were changed since changed rows were saved last, in the order of their ids."""
@@ -314,12 +321,10 @@ class LargeTable:
         """What all rows have, [height, width]: their values, or a state by number. Those that do not exist have what
         `look_up` says, and states their first value.
         """
-        if number:
-            out = np.full((self.height, self.width), self.states[number - 1], self.dtype)
-        elif self.rules.at_once:
+        if number == 0 and self.rules.at_once:
             out = self.initial(np.arange(self.height))
         else:
-            out = np.zeros((self.height, self.width), self.dtype)
+            out = np.full((self.height, self.width), self.states[number - 1] if number else 0, self.dtype)
         out[self.index.held] = self._numbers[: len(self), number]
         return out
 
@@ -367,16 +372,15 @@ class LargeTable:
 
     def remove(self, ids: Array) -> None:
         """Has these rows leave, those of them that are there."""
-        places = self.find(ids)
         stay = np.ones(self.index.count, bool)
+        places = self.find(ids)
         stay[places[places >= 0]] = False
         if not stay.all():
             self._keep(stay.nonzero()[0])
 
     def clear(self) -> None:
         """Forgets all rows, and what was counted."""
-        fresh = self.like()
-        self.__dict__.update(fresh.__dict__)
+        self.__dict__.update(self.like().__dict__)
 
     def like(self) -> LargeTable:
         """A table of the same kind without rows."""

@@ -216,6 +216,20 @@ def test_changed_rows_and_those_that_left_are_known_until_they_are_saved():
     assert not len(held.left())
 
 
+def test_rows_leave_that_had_no_gradient_for_some_calls():
+    held = table()
+    update(held, 1, 2, 3)
+    assert held.shrink_after(3) == held.shrink_after(3) == 0
+    update(held, 2)
+    assert held.shrink_after(3) == 2
+    update(held, 5)
+    assert held.index.held.tolist() == [2, 5]
+    assert held.shrink_after(2) == 1
+    assert held.index.held.tolist() == [5]
+    assert held.shrink_after(1) == 1
+    assert not len(held)
+
+
 def test_all_rows_can_be_given():
     held = table(height=10)
     given = np.arange(30, dtype="float32").reshape(10, 3)

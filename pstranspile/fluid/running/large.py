@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from pstranspile.analysis.large_tables import large_table, table_state
-from pstranspile.ir.attributes import Longs
+from pstranspile.checkpoint.layout import layout_of
+from pstranspile.ir.attributes import AttrValue, Longs, Strings
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Block, Op, Program
 from pstranspile.job.table_rules import Rules
 from pstranspile.large.forms import filled
 from pstranspile.large.table import LargeTable, TableState
+from pstranspile.ops.build import make_op
 from pstranspile.ops.tables.large import INITIALISERS
 from pstranspile.run.scope import Scope
 from pstranspile.values import SelectedRows
@@ -97,6 +100,30 @@ def make_states_large(startup: Any, table: str, states: Iterable[str]) -> None:
     for ops in (first.front, first.ops):
         ops[:] = [op for op in ops if op not in kept]
     first.ops += [table_state(op, table) for op in kept]  # after the table
+
+
+def shrink_program(machine: Any, unseen: int) -> Program:
+    """What a trainer runs to have rows leave the tables that servers have a row for every id of.
+
+    Those that had no gradient since the call before the last `unseen` - 1.
+    """
+    roles, endpoints = machine.compiled.roles(), machine.compiled.plan.pservers
+    made: list[Op] = []
+    for placed in layout_of(machine.compiled).variables.values():
+        for part in placed.parts:
+            starting = roles[part.machine].startup.main_block.ops
+            if any(op.type == "large_table" and part.name in op.output_names for op in starting):
+                endpoint = endpoints[int(part.machine.rpartition("_")[2])]
+                attrs: dict[str, AttrValue] = {"epmap": Strings([endpoint]), "table": part.name, "unseen": unseen}
+                made.append(make_op("shrink_table", {}, {}, attrs))
+    return Program((Block(ops=tuple(made)),))
+
+
+def shrink_tables(scope: Scope, unseen: int) -> None:
+    """Has the same rows leave the tables of one machine that trains alone."""
+    for table in scope.values_here.values():
+        if isinstance(table, LargeTable):
+            table.shrink_after(unseen)
 
 
 def load_tables(scope: Scope, files: Mapping[str, tuple[Path, int]]) -> set[str]:

@@ -99,6 +99,12 @@ declare(
     doc="tells the servers to save their part of lookup_table",
 )
 declare(
+    "shrink_table",
+    "->",
+    {"epmap": strings("127.0.0.1:6164"), "table": STRING, "unseen": 1},
+    doc="has rows leave the parts of a large table on the servers epmap that had no gradient for `unseen` such ops",
+)
+declare(
     "recv_save",
     "->",
     {

@@ -24,7 +24,7 @@ COLLECTIVES = frozenset(
 
 COMMUNICATING = COLLECTIVES | {
     "send", "recv", "send_barrier", "fetch_barrier", "prefetch", "distributed_lookup_table", "checkpoint_notify",
-    "recv_save",
+    "recv_save", "shrink_table",
 }  # fmt: skip
 """Op types that exchange messages with other machines."""
 
@@ -61,7 +61,7 @@ def values_of(op: Op) -> tuple[tuple[str, ...], tuple[str, ...]]:
         return (), op.outputs.get("Out", ())
     if op.type == "distributed_lookup_table":
         return op.inputs.get("Ids", ()), op.outputs.get("Outputs", ())
-    if op.type in ("send_barrier", "fetch_barrier", "checkpoint_notify", "recv_save"):
+    if op.type in ("send_barrier", "fetch_barrier", "checkpoint_notify", "recv_save", "shrink_table"):
         return (), ()
     return op.inputs.get("X", ()), op.outputs.get("Out", ())
 

@@ -36,11 +36,14 @@ STATEMENT = "statement"
 """What sums a trainer has, for the one that sums in another one's place."""
 REPLY = "reply"
 """The answer to a request."""
+SHRINK = "shrink"
+"""Asks a server to have rows leave its part of a large table."""
 
 NOUNS = {
     SEND: "values", GET: "variables", GET_NOW: "variables", GET_ROWS: "tables", LOOKUP: "tables", PREFETCH: "tables",
     SEND_BARRIER: "times", FETCH_BARRIER: "times", NOTIFY: "counters", CHECKPOINT: "tables", COMPLETE: "times",
     COLLECTIVE: "parts", REPLY: "values", PIECE: "parts", TOTAL: "sums", STATEMENT: "sums",
+    SHRINK: "tables",
 }  # fmt: skip
 """Every kind of message, with the noun for what several messages of the kind are about."""
 

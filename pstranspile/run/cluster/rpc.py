@@ -183,6 +183,13 @@ def _checkpoint(trainer: Trainer, exchange: Exchange, program: Program, servers:
     return _ask(trainer, [(link, kinds.CHECKPOINT, table) for link in links], lambda _answers: (), paths)
 
 
+def _shrink(trainer: Trainer, exchange: Exchange, program: Program, servers: Servers) -> Action:
+    op = exchange.op
+    links = [link_to(trainer, servers, endpoint, op) for endpoint in text_list(op, "epmap")]
+    requests = [(link, kinds.SHRINK, str(op.attrs["table"])) for link in links]
+    return _ask(trainer, requests, lambda _answers: (), [op.attrs["unseen"]] * len(links))
+
+
 def _recv_save(trainer: Trainer, exchange: Exchange, program: Program, servers: Servers) -> Action:
     """Fetches the slices of a variable as they are now, and writes the whole to a file."""
     from pstranspile.run.cluster.receiving import write_whole
@@ -203,4 +210,5 @@ _MAKERS: dict[str, Maker] = {
     "distributed_lookup_table": make_lookup,
     "checkpoint_notify": _checkpoint,
     "recv_save": _recv_save,
+    "shrink_table": _shrink,
 }

@@ -99,6 +99,7 @@ class Server(Machine):
             kinds.FETCH_BARRIER: self.on_fetch_barrier,
             kinds.NOTIFY: self.on_notify,
             kinds.CHECKPOINT: self.on_checkpoint,
+            kinds.SHRINK: self.on_shrink,
             kinds.COMPLETE: self.on_complete,
         }
 
@@ -287,6 +288,13 @@ class Server(Machine):
             raise self.unknown(message, "has no block that saves, but is told to save")
         self.save_to(str(message.payload))
         self.reply(message, True)
+
+    def on_shrink(self, message: Message) -> None:
+        """Has rows leave a large table that had no gradient for as many requests as the message says."""
+        table = self.scope.values_here.get(message.variable)
+        if not isinstance(table, LargeTable):
+            raise self.unknown(message, "is asked to shrink, and has no large table,")
+        self.reply(message, table.shrink_after(int(message.payload)))
 
     @property
     def save_block(self) -> int:

@@ -14,6 +14,7 @@ import pytest
 
 import pstranspile.fluid.paddle as paddle
 from pstranspile.fluid.missing import NotHere
+from pstranspile.fluid.paddle.distributed.fleet.one_fleet import Fleet
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy
 from pstranspile.fluid.running.meeting import Meeting
 from pstranspile.ir.diagnostics import DiagnosticError
@@ -109,6 +110,9 @@ def test_servers_have_a_row_for_every_id_and_keep_them_in_files(tmp_path: Path) 
                 kept.append(decode_selected_rows(reader))
         assert [each.rows.tolist() for each in kept] == [IDS, IDS]
         assert (kept[0].value != kept[1].value).all()
+        for folder in (first, second):
+            with opened(Path(f"{folder}_shrunk", name)) as reader:
+                assert decode_selected_rows(reader).rows.tolist() == IDS[:2]
 
 
 def rows_of(optimizer: Any, entry: Any = None) -> list[float]:
@@ -157,6 +161,8 @@ def test_settings_without_effect_are_named_or_refused(capsys: pytest.CaptureFixt
         strategy.localsgd_configs = {"k_steps": 4}
     strategy.a_sync_configs = {"launch_barrier": False, "k_steps": 4}
     strategy.recompute_configs = {"enable_offload": True}
+    with pytest.raises(ValueError, match="threshold is a whole number from 1 on, not 0"):
+        Fleet().shrink(0)
     said = capsys.readouterr().err
     assert "a_sync_configs['launch_barrier'] = False changes nothing" in said
     assert "recompute_configs['enable_offload'] = True changes nothing" in said

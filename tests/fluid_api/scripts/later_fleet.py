@@ -50,8 +50,14 @@ def main():
     print(
         "all", fleet.util.all_gather(number), fleet.util.all_reduce(np.array([number, 1.0])), fleet.metrics.max(number)
     )
-    if what == "tables" and fleet.is_first_worker():
-        fleet.save_persistables(exe, sys.argv[2])
+    if what == "tables":
+        if fleet.is_first_worker():
+            fleet.save_persistables(exe, sys.argv[2])
+        fleet.shrink(2)
+        exe.run(paddle.static.default_main_program(), feed={"x": IDS[:2]})
+        fleet.shrink(2)
+        if fleet.is_first_worker():
+            fleet.save_persistables(exe, sys.argv[2] + "_shrunk")
     fleet.stop_worker()
 
 

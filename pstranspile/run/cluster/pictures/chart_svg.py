@@ -26,7 +26,7 @@ LOOKS = (
     Look("lookups of rows", "#9440a0", (kinds.LOOKUP, kinds.PREFETCH)),
     Look("answers", "#00855f", (kinds.REPLY,)),
     Look("barriers", "#d07000", (kinds.SEND_BARRIER, kinds.FETCH_BARRIER)),
-    Look("leaving and saving", "#222222", (kinds.COMPLETE, kinds.CHECKPOINT)),
+    Look("leaving and saving", "#222222", (kinds.COMPLETE, kinds.CHECKPOINT, kinds.SHRINK)),
 )
 """The kinds of messages, in colours that most people with a colour vision deficiency can distinguish."""
 

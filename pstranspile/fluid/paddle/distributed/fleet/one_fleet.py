@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid import io
+from pstranspile.fluid.executor import global_scope
 from pstranspile.fluid.framework import default_main_program, default_startup_program
 from pstranspile.fluid.incubate.fleet.base.fleet_base import Fleet as FluidFleet
 from pstranspile.fluid.incubate.fleet.base.role_maker import RoleMakerBase
@@ -16,6 +17,7 @@ from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler imp
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.paddle.distributed.fleet.base.role_maker import PaddleCloudRoleMaker
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy
+from pstranspile.fluid.running.large import shrink_program, shrink_tables
 from pstranspile.fluid.running.meeting import MEETING, Meeting
 
 
@@ -213,6 +215,23 @@ class Fleet:
         inner: Any = self.inner
         own = main_program is None or main_program is inner.main_program
         inner.save_inference_model(executor, dirname, feeded_var_names, target_vars, None if own else main_program)
+
+    def shrink(self, threshold: int) -> None:
+        """Has rows leave the tables of `sparse_embedding` that had no gradient since the call of this before the last
+        `threshold` - 1: with 1 all rows, with 2 those without a gradient since the call before. All trainers call it.
+
+        Raises ValueError for a threshold that is no whole number from 1 on.
+        """
+        if not isinstance(threshold, int) or threshold < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"threshold is a whole number from 1 on, not {threshold!r}")
+        if self._is_alone:
+            shrink_tables(global_scope().core, threshold)
+            return
+        self.util.barrier()
+        if self.is_first_worker():
+            machine = self.inner.main_program.machine
+            machine.run_besides(shrink_program(machine, threshold))
+        self.util.barrier()
 
     def save_persistables(self, executor: Any, dirname: str, main_program: Any = None, mode: int = 0) -> None:
         """Writes all variables that are kept from run to run: trainer 0 also those that servers hold."""
