@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")  # before numpy is imported: threads only wait for each other here
@@ -29,11 +30,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 LONG = ("ray_cluster", "net", "checkpoint", "hostile", "fluid_api")
 """Folders with few and long tests, which start processes and wait for them."""
 
+ALONE = "tests/ray_cluster/"
+"""The folder whose tests run one after another, because each file has a cluster and mostly waits for it."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Runs long tests first, because the workers that have ended wait for a long one that another began last."""
     places = {str(ROOT / "tests" / folder): place for place, folder in enumerate(LONG)}
     items.sort(key=lambda item: places.get(str(item.path.parent), len(places)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """One worker more than there are processors: one has the tests that mostly wait."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    return len(usable) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Deals files to workers, and the folder `ALONE` as if it was one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class FileScheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return ALONE if nodeid.startswith(ALONE) else super()._split_scope(nodeid)
+
+    return FileScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_configure(config: pytest.Config) -> None:
