@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from pstranspile.fluid.aliases import install_for_children
+from pstranspile.fluid.running.tracebacks import rendered, traceback_of
 from pstranspile.fluid.session import USAGE, Session, Stopped, parsed
 from pstranspile.ir.diagnostics import DiagnosticError
 
@@ -31,7 +32,13 @@ def main(arguments: list[str]) -> int:
     except Stopped:
         pass
     except DiagnosticError as problem:
-        return session.failed(problem)
+        sys.stderr.write(rendered(problem))
+        return 1
+    except Exception as problem:
+        if sys.excepthook is not sys.__excepthook__:
+            raise
+        sys.stderr.write(traceback_of(problem))
+        return 1
     return session.end()
 
 

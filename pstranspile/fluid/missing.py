@@ -106,6 +106,6 @@ def names_of_fluid(module: str, known: dict[str, Any]) -> Callable[[str], Any]:
             return Missing(dotted, [key for key in known if not key.startswith("_")])
         near = get_close_matches(name, [key for key in known if not key.startswith("_")], 1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise AttributeError(f"module {module} has no attribute {name!r}{hint}")
+        raise AttributeError(f"module {module} has no attribute {name!r}{hint}", name=name, obj=None)
 
     return get

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from pstranspile.compile import Compiled, compile
 from pstranspile.fluid.framework import default_main_program, default_startup_program
 from pstranspile.fluid.running import hooks
-from pstranspile.ir.diagnostics import DiagnosticError, render
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module
 from pstranspile.job import Job
@@ -128,11 +127,6 @@ class Session:
         if self._compiled:
             module = self._compiled[0].source
         write_output(folder / "script.ir", print_module(module).encode())
-
-    def failed(self, problem: DiagnosticError) -> int:
-        """Prints findings; gives the exit status 1."""
-        sys.stderr.write(render(problem.diagnostics))
-        return 1
 
     def end(self) -> int:
         """The exit status: that of what was asked."""

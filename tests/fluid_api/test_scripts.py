@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import pstranspile.fluid as fluid
+from pstranspile.fluid.running.tracebacks import traceback_of
 from pstranspile.ir.diagnostics import DiagnosticError
 from tests.fluid_api.running import RECORDED, SCRIPTS, fresh, printed
 
@@ -56,6 +58,62 @@ def test_names_that_are_not_there_fail_where_they_are_used(tmp_path: Path) -> No
     assert "Fluid's fluid.dataset.BoxPSDataset is not part of pstranspile.fluid" in done.stderr
     (tmp_path / "script.py").write_text("import paddle.fluid as fluid\nfluid.layers.fcc\n")
     assert "has no attribute 'fcc'; did you mean fc?" in runner("script.py", folder=tmp_path).stderr
+
+
+FAILING = """\
+import numpy as np
+import paddle.fluid as fluid
+
+def main():
+    x = fluid.data("x", [None, 4])
+    loss = fluid.layers.mean(
+        fluid.layers.fc(x, 1))
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(feed={"x": np.ones((2, WIDTH), "float32")}, fetch_list=[loss])
+
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            FAILING.replace("WIDTH", "4"),
+            "script.py:7:9: error[run-uninitialised]: mul: fc_0.w_0 (Y) has no value: no start-up program has given it"
+            " one, and no initial value was given\n"
+            "    7 |         fluid.layers.fc(x, 1))\n"
+            "      |         ^^^^^^^^^^^^^^^^^^^^^^\n"
+            "script.py:9:5: note: when this was run\n"
+            '    9 |     exe.run(feed={"x": np.ones((2, 4), "float32")}, fetch_list=[loss])\n'
+            "      |     ^",
+        ),
+        (
+            FAILING.replace("WIDTH", "5"),
+            "Traceback (most recent call last):\n"
+            '  File "script.py", line 11, in <module>\n'
+            "    main()\n"
+            '  File "script.py", line 9, in main\n',
+        ),
+        ("x = (\n", '  File "script.py", line 1\n    x = (\n        ^\nSyntaxError: '),
+    ],
+    ids=["finding", "exception", "syntax"],
+)
+def test_a_script_that_fails_is_shown_by_its_own_lines(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(text)
+    done = runner("script.py", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(message)
+    assert "pstranspile" not in done.stderr
+
+
+def test_a_fault_of_ours_is_shown_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["pstranspile.fluid.layers.adapt"], "bound", None)
+    with fresh(), pytest.raises(TypeError) as caught:
+        fluid.layers.fc(fluid.data("x", [None, 4]), 1)
+    shown = traceback_of(caught.value)
+    assert "pstranspile/fluid/layers/adapt.py" in shown
+    assert shown.endswith("TypeError: 'NoneType' object is not callable\n")
 
 
 def test_what_is_no_module_can_not_be_imported_as_one(tmp_path: Path) -> None:
