@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pstranspile.fluid.missing import Missing, fluid_names
+from pstranspile.fluid.missing import Missing, fluid_names, module_here
 from pstranspile.fluid.running.older import give_bytes, give_numbers, give_unequal_rows
 from pstranspile.fluid.running.older_libraries import change_libraries
 from pstranspile.fluid.running.older_names import give_names
@@ -87,17 +87,12 @@ class _Finder(MetaPathFinder):
         """Where a module of Fluid comes from; None for all other modules."""
         if fullname.partition(".")[0] != "paddle":
             return None
-        name: str | None = ours(fullname)
-        assert name is not None
-        try:
-            spec = find_spec(name)
-        except ModuleNotFoundError:
-            spec = None
-        if spec is None:
+        name = module_here(ours(fullname))
+        spec = None if name is None else find_spec(name)
+        if name is None:
             parent, _, last = fullname.rpartition(".")
             if last in vars(sys.modules.get(parent, sys)):  # a name of a module is no module
                 return None
-            name = None
         package = name is None or (spec is not None and spec.submodule_search_locations is not None)
         return ModuleSpec(fullname, _Loader(name), is_package=package)
 

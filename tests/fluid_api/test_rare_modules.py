@@ -1,0 +1,120 @@
+"""Modules of Fluid that few scripts import, and what few ask of the core."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pstranspile.fluid as fluid
+from pstranspile.fluid import core
+from pstranspile.fluid.missing import NotHere
+from tests.fluid_api.running import fresh, known_as_paddle
+
+
+def test_their_names_are_those_of_fluid() -> None:
+    with known_as_paddle():
+        from paddle.fluid.annotations import deprecated  # type: ignore[import-not-found]
+        from paddle.fluid.trainer_factory import TrainerFactory  # type: ignore[import-not-found]
+    assert fluid.annotations.deprecated is deprecated
+    assert fluid.trainer_factory.TrainerFactory is TrainerFactory
+
+
+def test_a_deprecated_function_says_what_to_call(capsys: pytest.CaptureFixture[str]) -> None:
+    @fluid.annotations.deprecated("1.5", "g", extra_message="soon gone")
+    def f(value: int) -> int:
+        return value + 1
+
+    assert f(1) == 2
+    assert capsys.readouterr().err == "API f is deprecated since 1.5. Please use g instead.\nsoon gone\n"
+
+
+def test_a_training_is_described_as_in_fluid() -> None:
+    with fresh():
+        described = fluid.trainer_factory.TrainerFactory()._create_trainer()
+        described._set_program(fluid.default_main_program())
+        described._set_infer(True)
+        described._gen_trainer_desc()
+        described._set_thread(2)
+        described._set_fetch_var_and_info([fluid.data("x", [1])], ["x is"], 3)
+        described._set_dump_fields(["a", "b"])
+        described._set_copy_table_config({"src_var_list": ["a"], "dest_var_list": "b", "dependency_map": {1: 2}})
+        described._set_adjust_ins_weight({"need_adjust": True})
+    text = str(described).split()
+    assert text[:6] == ["class_name:", '"MultiTrainer"', "device_worker_name:", '"HogwildWorker"', "thread_num:", "2"]
+    assert " ".join(text).endswith('ins_weight_slot: "" } hogwild_param { skip_ops: "feed" }')
+    assert "table_denpendency_map { key: 1 values: 2 }" in " ".join(text)
+    assert described.proto_desc.mpi_rank == -1
+    assert type(described.proto_desc).FromString(described._desc()) == described.proto_desc
+    with pytest.raises(ValueError, match=r"1 vs 0"):
+        described._set_copy_table_config({"src_dense_tables": [1]})
+    with pytest.raises(NotHere, match="DownpourSGD"):
+        fluid.trainer_factory.TrainerFactory()._create_trainer(
+            {"trainer": "MultiTrainer", "device_worker": "DownpourSGD"}
+        )
+
+
+def test_samples_are_described_by_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "data.proto"
+    path.write_text('name: "MultiSlotDataFeed" multi_slot_desc { slots { name: "words" type: "uint64" } }')
+    feed = fluid.DataFeedDesc(str(path))
+    feed.set_batch_size(128)
+    feed.set_dense_slots(["words"])
+    feed.set_use_slots(["words"])
+    assert feed.desc().split()[:4] == ["name:", '"MultiSlotDataFeed"', "batch_size:", "128"]
+    assert feed.desc().count("true") == 2
+    path.write_text('name: "Other"')
+    with pytest.raises(ValueError, match="Other"):
+        fluid.DataFeedDesc(str(path)).set_use_slots(["words"])
+
+
+def test_a_data_set_says_what_it_is_and_has_batches_of_32() -> None:
+    with fresh():
+        dataset = fluid.DatasetFactory().create_dataset("InMemoryDataset")
+        dataset.set_use_var([fluid.data("ids", [-1, 1], "int64", lod_level=1), fluid.data("y", [-1, 3])])
+        lines = [" ".join(line.split()) for line in dataset.desc().splitlines()]
+        assert lines[:2] == ['name: "MultiSlotInMemoryDataFeed"', "multi_slot_desc {"]
+        assert lines[10:14] == ["is_dense: true", "is_used: true", "shape: -1", "shape: 3"]
+        assert (dataset.proto_desc.batch_size, dataset.batch_size) == (32, 32)
+        dataset.set_batch_size(2)
+        assert "batch_size: 2" in dataset.desc()
+
+
+def test_the_distributed_table_of_a_program_is_found() -> None:
+    tables = fluid.distribute_lookup_table
+    with fresh():
+        ids = fluid.layers.data("ids", [1], dtype="int64")
+        program = fluid.default_main_program()
+        assert tables.find_distributed_lookup_table(program) is None
+        rows = fluid.layers.embedding(ids, [10, 2], is_distributed=True, param_attr="table")
+        assert tables.find_distributed_lookup_table(program) == "table"
+        assert [var.name for var in tables.find_distributed_lookup_table_inputs(program, "table")] == ["ids"]
+        assert [var.name for var in tables.find_distributed_lookup_table_outputs(program, "table")] == [rows.name]
+        fluid.layers.embedding(ids, [10, 2], is_distributed=True, param_attr="other")
+        with pytest.raises(RuntimeError, match="table and other"):
+            tables.find_distributed_lookup_table(program)
+
+
+def test_the_executor_of_the_core_takes_what_it_reads_from_the_scope() -> None:
+    with fresh():
+        x = fluid.data("x", [2, 1])
+        tripled = fluid.layers.scale(fluid.layers.fc(x, 1), 3.0)
+        fluid.Executor().run(fluid.default_startup_program())
+        scope = fluid.global_scope()
+        scope.var("x").get_tensor().set(np.ones((2, 1), "float32"), fluid.CPUPlace())
+        core.Executor(fluid.CPUPlace()).run(fluid.default_main_program().desc, scope, 0, False, True, [tripled.name])
+        weight = np.array(scope.find_var("fc_0.w_0").get_tensor())
+        np.testing.assert_allclose(np.array(scope.find_var(tripled.name).get_tensor()), 3 * weight.repeat(2, 0))
+        held = [name for name in ("x", "fc_0.tmp_0") if scope.find_var(name).get_tensor()._is_initialized()]
+        assert held == []
+
+
+def test_the_core_tells_what_ops_read_no_elements_of() -> None:
+    slots = {"X": ["x"], "Y": ["y"], "Out@GRAD": ["g"]}
+    assert core.infer_no_need_buffer_slots("elementwise_add_grad", slots, {}, {}) == {"X", "Y"}
+    assert core.infer_no_need_buffer_slots("elementwise_mul_grad", slots, {}, {}) == set()
+    with pytest.raises(ValueError, match="nothing_grad"):
+        core.infer_no_need_buffer_slots("nothing_grad", slots, {}, {})
+    with pytest.raises(core.EnforceNotMet, match="test exception"):
+        getattr(core, "__unittest_throw_exception__")()  # noqa: B009
