@@ -102,3 +102,11 @@ def test_a_graph_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     assert 'label="relu" shape=box style=filled' in text
     assert text.count("->") == 4
     assert capsys.readouterr().out.startswith("Total ops num = 2.\nThe dot command is needed")
+
+
+def test_a_copy_of_a_program_is_alike_by_its_notes() -> None:
+    with fresh():
+        program, _ = _program()
+        copy = program.clone()
+        assert {name: copy.__dict__[name] == value for name, value in vars(program).items()}.keys() == vars(copy).keys()
+        assert [name for name, value in vars(program).items() if copy.__dict__[name] != value] == []

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pstranspile.fluid as fluid
-from pstranspile.fluid import core
+from pstranspile.fluid import core, executor
 from pstranspile.fluid.missing import NotHere
 from tests.fluid_api.running import fresh, known_as_paddle
 
@@ -17,8 +17,10 @@ def test_their_names_are_those_of_fluid() -> None:
     with known_as_paddle():
         from paddle.fluid.annotations import deprecated  # type: ignore[import-not-found]
         from paddle.fluid.trainer_factory import TrainerFactory  # type: ignore[import-not-found]
+        from paddle.incubate.hapi.distributed import DistributedBatchSampler  # type: ignore[import-not-found]
     assert fluid.annotations.deprecated is deprecated
     assert fluid.trainer_factory.TrainerFactory is TrainerFactory
+    assert DistributedBatchSampler.__module__.endswith("io.samplers")
 
 
 def test_a_deprecated_function_says_what_to_call(capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,6 +110,72 @@ def test_the_executor_of_the_core_takes_what_it_reads_from_the_scope() -> None:
         np.testing.assert_allclose(np.array(scope.find_var(tripled.name).get_tensor()), 3 * weight.repeat(2, 0))
         held = [name for name in ("x", "fc_0.tmp_0") if scope.find_var(name).get_tensor()._is_initialized()]
         assert held == []
+
+
+def test_blocks_are_printed_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with fresh():
+        loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [2, 3]), 2))
+        fluid.optimizer.SGD(0.1).minimize(loss)
+        program = fluid.default_main_program()
+        text = fluid.debugger.pprint_program_codes(program)
+        assert text.startswith("// block-0  parent--1\n// variables\nx: ")
+        assert text.splitlines()[-1] == "{Out=['mean_0.tmp_0']} = mean(X=['fc_0.tmp_1'])"
+        assert "mul_grad" in fluid.debugger.pprint_block_codes(program.global_block(), show_backward=True)
+        fluid.debugger.draw_block_graphviz(program.global_block(), ["mean$"], str(tmp_path / "net.dot"))
+    drawn = (tmp_path / "net.dot").read_text()
+    assert drawn.count("orange") == 1
+    assert 'label="mean" shape=box style=filled' in drawn
+
+
+def test_ops_that_feed_and_fetch_are_looked_for() -> None:
+    with fresh():
+        block, x = fluid.default_main_program().global_block(), fluid.data("x", [1])
+        assert not executor.has_feed_operators(block, ["x"], "feed")
+        block.append_op(type="feed", inputs={"X": "feed"}, outputs={"Out": x}, attrs={"col": 0})
+        block.append_op(type="fetch", inputs={"X": x}, outputs={"Out": "fetch"}, attrs={"col": 0})
+        assert executor.has_feed_operators(block, {"x": None}, "feed")
+        assert executor.has_fetch_operators(block, [x], "fetch")
+        with pytest.raises(ValueError, match="feed_targets of y"):
+            executor.has_feed_operators(block, ["y"], "feed")
+        with pytest.raises(AssertionError, match="other"):
+            executor.has_fetch_operators(block, [x], "other")
+    assert executor.dimension_is_compatible_with([-1, 3], (None, 3))
+    assert not executor.dimension_is_compatible_with([2], [3])
+
+
+def test_queries_and_their_documents_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pstranspile.fluid.paddle.dataset import common, mq2007
+
+    monkeypatch.setattr(common, "DATA_HOME", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="extract"):
+        next(mq2007.train())
+    path = tmp_path / "MQ2007/MQ2007/MQ2007/Fold1/train.txt"
+    path.parent.mkdir(parents=True)
+    scores = [(10, 0), (10, 2), (10, 1), (11, 0), (12, 1)]
+    features = " ".join(f"{at}:0.5" for at in range(2, 47))
+    lines = [f"{score} qid:{query} 1:0.{at} {features} # d{at}\n" for at, (query, score) in enumerate(scores)]
+    path.write_text("".join(lines))
+    pairs = [(label.tolist(), left[0], right[0]) for label, left, right in mq2007.train()]
+    assert pairs == [([1], 0.1, 0.2), ([1], 0.1, 0.0), ([1], 0.2, 0.0)]
+    assert [score for score, _ in mq2007.train(format="pointwise")] == [2, 1]
+    assert [(labels.ravel().tolist(), rows.shape) for labels, rows in mq2007.train(format="listwise")] == [
+        ([2, 1, 0], (3, 46)),
+        ([1], (1, 46)),
+    ]
+
+
+def test_images_are_cut_mirrored_and_centred() -> None:
+    from pstranspile.fluid.paddle.utils import image_util
+
+    image = np.arange(48.0).reshape(3, 4, 4)
+    np.testing.assert_array_equal(image_util.crop_img(image, 2)[0], [[5, 6], [9, 10]])
+    np.testing.assert_array_equal(image_util.crop_img(image[0], 6, color=False)[0], np.zeros(6))
+    assert image_util.preprocess_img(image, 5.0, 2, is_train=False).tolist()[:2] == [0, 1]
+    ten = image_util.oversample([image.transpose(1, 2, 0)], (2, 2))
+    assert [cut[0, 0, 0] for cut in ten] == [0, 2, 8, 10, 5, 1, 3, 9, 11, 6]
+    shown = image_util.ImageTransformer(transpose=(2, 0, 1), channel_swap=(2, 1, 0), mean=np.array([1.0, 2.0, 3.0]))
+    assert shown.transformer(image.transpose(1, 2, 0))[:, 0, 0].tolist() == [31, 14, -3]
 
 
 def test_the_core_tells_what_ops_read_no_elements_of() -> None:

@@ -225,17 +225,22 @@ class IrGraph:
             for node in drawn
         ]
         lines += [f"  node_{node.id()} -> node_{target.id()}" for node in drawn for target in node.outputs]
-        path = Path(save_path) / f"{name}.dot"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join(["digraph G {", *lines, "}", ""]), encoding="utf-8")
-        try:
-            subprocess.run(["dot", "-Tpdf", str(path), "-o", str(path.with_suffix(".pdf"))], check=True)
-        except (OSError, subprocess.CalledProcessError):
-            print(f"The dot command is needed for creating pdf files.\nThe {path} is saved as the dot filetype.")
+        write_graph(Path(save_path) / f"{name}.dot", lines)
 
     def to_program(self) -> Program:
         """The graph as a program. Raises ValueError for a circle."""
         return self.graph.inner_program
+
+
+def write_graph(file: str | Path, lines: Iterable[str]) -> None:
+    """Writes lines of nodes and edges as a graph of Graphviz, and as a PDF beside it where that is installed."""
+    path = Path(file)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(["digraph G {", *lines, "}", ""]), encoding="utf-8")
+    try:
+        subprocess.run(["dot", "-Tpdf", str(path), "-o", str(path.with_suffix(".pdf"))], check=True)
+    except (OSError, subprocess.CalledProcessError):
+        print(f"The dot command is needed for creating pdf files.\nThe {path} is saved as the dot filetype.")
 
 
 def _gathered(held: Any) -> set[IrNode]:

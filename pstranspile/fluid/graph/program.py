@@ -29,6 +29,8 @@ GLOBAL_SEED = [0]
 class Program(PartInCluster):
     """A program that grows by layers. `freeze()` gives it as the value that compilers and runs take."""
 
+    __slots__ = ("_blocks", "_frozen", "drafts")  # which scripts don't meet when they compare programs by `__dict__`
+
     def __init__(self) -> None:
         super().__init__()
         self.drafts = [BlockDraft(FrozenBlock())]
