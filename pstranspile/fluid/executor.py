@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -295,7 +294,9 @@ def has_feed_operators(block: Any, feed_targets: Any, feed_holder_name: str) -> 
 
     Raises ValueError where these feed other variables than `feed_targets`, AssertionError for another holder.
     """
-    ops = list(takewhile(lambda op: op.type == "feed", block.ops))
+    front: list[str] = [op.type for op in block.ops]
+    count = next((at for at, kind in enumerate(front) if kind != "feed"), len(front))
+    ops = block.ops[:count]
     assert all(op.input("X") == [feed_holder_name] for op in ops), f"ops feed take from {feed_holder_name}"
     return _same_targets("feed", [op.output("Out")[0] for op in ops], list(feed_targets))
 
