@@ -186,3 +186,22 @@ def test_the_core_tells_what_ops_read_no_elements_of() -> None:
         core.infer_no_need_buffer_slots("nothing_grad", slots, {}, {})
     with pytest.raises(core.EnforceNotMet, match="test exception"):
         getattr(core, "__unittest_throw_exception__")()  # noqa: B009
+
+
+def test_blocks_ops_and_variables_are_printed_as_in_fluid(capsys: pytest.CaptureFixture[str]) -> None:
+    from pstranspile.fluid.transpiler import details
+
+    with fresh():
+        fluid.layers.fc(fluid.data("x", [None, 3]), 2)
+        block = fluid.default_main_program().global_block()
+        details.block_to_code(block, 0, skip_op_callstack=True)
+        assert details.find_op_by_output_arg(block, "fc_0.tmp_1") == 1
+        assert details.find_op_by_input_arg(block, "x") == 0
+    lines = capsys.readouterr().out.splitlines()
+    # recorded from Fluid 1.8.5
+    assert lines[0] == "{ // block 0"
+    assert lines[1] == "    persist trainable parameter fc_0.b_0 : fluid.VarType.LOD_TENSOR.shape(2,).astype(VarType.FP32)"
+    assert lines[-2] == (
+        "    {Out=['fc_0.tmp_1']} = elementwise_add(inputs={X=['fc_0.tmp_0'], Y=['fc_0.b_0']}, axis = 1, op_device = , "
+        "op_namescope = /, op_role = 0, op_role_var = [], use_mkldnn = False, x_data_format = , y_data_format = )"
+    )
