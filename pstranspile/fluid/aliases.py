@@ -10,7 +10,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from pstranspile.fluid.missing import Missing, fluid_names, module_here
@@ -78,6 +78,21 @@ class _Loader(Loader):
         return None if spec is None or spec.loader is None else spec.loader.get_code(spec.name)  # type: ignore[attr-defined]
 
 
+class _FunctionLoader(Loader):
+    """Gives a function as the module of its name: `from paddle.fluid.data import data` takes it from itself."""
+
+    def __init__(self, function: FunctionType):
+        self._function: Any = function
+
+    def create_module(self, spec: ModuleSpec) -> Any:
+        """The function."""
+        setattr(self._function, spec.name.rpartition(".")[2], self._function)
+        return self._function
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing is left to do."""
+
+
 class _Finder(MetaPathFinder):
     """Finds `paddle` and everything below it."""
 
@@ -91,7 +106,10 @@ class _Finder(MetaPathFinder):
         spec = None if name is None else find_spec(name)
         if name is None:
             parent, _, last = fullname.rpartition(".")
-            if last in vars(sys.modules.get(parent, sys)):  # a name of a module is no module
+            known = vars(sys.modules.get(parent, sys))
+            if isinstance(known.get(last), FunctionType):
+                return ModuleSpec(fullname, _FunctionLoader(known[last]))
+            if last in known:  # a name of a module is no module
                 return None
         package = name is None or (spec is not None and spec.submodule_search_locations is not None)
         return ModuleSpec(fullname, _Loader(name), is_package=package)

@@ -12,6 +12,7 @@ import numpy as np
 from pstranspile.fluid.framework import default_main_program
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
+from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.places import Place
@@ -322,6 +323,11 @@ def dimension_is_compatible_with(first: Any, second: Any) -> bool:
     return len(first) == len(second) and all(
         any(dim is None or dim < 0 for dim in pair) or pair[0] == pair[1] for pair in zip(first, second, strict=True)
     )
+
+
+def dtype_is_compatible_with(first: Any, second: Any) -> bool:
+    """Whether two element types are the same."""
+    return dtype_of(first) == dtype_of(second)
 
 
 def as_numpy(tensor: Any) -> Any:

@@ -23,6 +23,33 @@ def test_their_names_are_those_of_fluid() -> None:
     assert DistributedBatchSampler.__module__.endswith("io.samplers")
 
 
+def test_functions_with_the_name_of_their_module_are_taken_from_it() -> None:
+    with known_as_paddle():
+        import paddle.batch  # type: ignore[import-not-found]
+        import paddle.fluid.data  # type: ignore[import-not-found]
+        from paddle.batch import batch  # type: ignore[import-not-found]
+        from paddle.fluid.data import data  # type: ignore[import-not-found]
+
+        assert data is paddle.fluid.data is fluid.data
+        assert (
+            list(batch(lambda: iter(range(3)), 2)()) == list(paddle.batch(lambda: iter(range(3)), 2)()) == [[0, 1], [2]]
+        )
+        with pytest.raises(ModuleNotFoundError):
+            import paddle.fluid.Program  # type: ignore[import-not-found]
+
+
+def test_small_names_of_fluid_are_found() -> None:
+    from pstranspile.fluid import contrib, framework
+    from pstranspile.fluid.transpiler import distribute_transpiler, geo_sgd_transpiler
+
+    assert fluid.dataloader.dataset.Dataset is fluid.io.Dataset
+    assert contrib.decorate is contrib.mixed_precision.decorate
+    assert distribute_transpiler.UnionFind(["a"]).find("a") == 0
+    assert geo_sgd_transpiler.RPC_OP_ROLE_ATTR_VALUE == 4
+    assert [framework.dtype_is_floating(name) for name in ("float16", "int64")] == [True, False]
+    assert not executor.dtype_is_compatible_with("float32", "int64")
+
+
 def test_a_deprecated_function_says_what_to_call(capsys: pytest.CaptureFixture[str]) -> None:
     @fluid.annotations.deprecated("1.5", "g", extra_message="soon gone")
     def f(value: int) -> int:
@@ -200,7 +227,9 @@ def test_blocks_ops_and_variables_are_printed_as_in_fluid(capsys: pytest.Capture
     lines = capsys.readouterr().out.splitlines()
     # recorded from Fluid 1.8.5
     assert lines[0] == "{ // block 0"
-    assert lines[1] == "    persist trainable parameter fc_0.b_0 : fluid.VarType.LOD_TENSOR.shape(2,).astype(VarType.FP32)"
+    assert (
+        lines[1] == "    persist trainable parameter fc_0.b_0 : fluid.VarType.LOD_TENSOR.shape(2,).astype(VarType.FP32)"
+    )
     assert lines[-2] == (
         "    {Out=['fc_0.tmp_1']} = elementwise_add(inputs={X=['fc_0.tmp_0'], Y=['fc_0.b_0']}, axis = 1, op_device = , "
         "op_namescope = /, op_role = 0, op_role_var = [], use_mkldnn = False, x_data_format = , y_data_format = )"
