@@ -38,6 +38,19 @@ def test_functions_with_the_name_of_their_module_are_taken_from_it() -> None:
             import paddle.fluid.Program  # type: ignore[import-not-found]
 
 
+def test_descriptions_of_ops_and_variables_are_made_alone() -> None:
+    from pstranspile.fluid.contrib.mixed_precision.fp16_utils import find_op_index
+
+    with fresh():
+        fluid.layers.relu(fluid.data("x", [1]))
+        block = fluid.default_main_program().global_block()
+        assert find_op_index(block.desc, block.ops[0].desc) == 0
+        assert find_op_index(block.desc, core.OpDesc()) == -1
+        var = core.VarDesc("y")
+        var.set_shape([2, 3])
+        assert (var.name(), var.shape(), block.has_var("y")) == ("y", [2, 3], False)
+
+
 def test_small_names_of_fluid_are_found() -> None:
     from pstranspile.fluid import contrib, framework
     from pstranspile.fluid.transpiler import distribute_transpiler, geo_sgd_transpiler

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from pstranspile.fluid.graph import nodes
+from pstranspile.fluid.graph.desc import OpDesc
 from pstranspile.fluid.graph.nodes import Graph, Node
-from pstranspile.fluid.graph.operator import Operator
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
-from pstranspile.ir.model import Op
+from pstranspile.fluid.graph.var_desc import VarDesc
 
 
 class IrNode:
@@ -122,9 +122,11 @@ class IrGraph:
 
     def create_var_node(self, name: str, var_type: Any, shape: Any, var_dtype: Any) -> IrVarNode:
         """Makes a node, and a variable."""
-        block = Program().global_block()
-        made = block.create_var(name=name, type=var_type, shape=shape, dtype=var_dtype)
-        return self.create_var_node_from_desc(made.desc)
+        desc = VarDesc(name)
+        desc.set_type(var_type)
+        desc.set_dtype(var_dtype)
+        desc.set_shape(shape)
+        return self.create_var_node_from_desc(desc)
 
     def create_control_dep_var(self) -> IrVarNode:
         """Makes a node that can say that one op runs after another."""
@@ -138,7 +140,8 @@ class IrGraph:
         self, op_type: str, attrs: Mapping[str, Any], inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> IrOpNode:
         """Makes a node, and an op of nodes of variables. Edges are made with `link_to`."""
-        desc = Operator(None, Op(op_type)).desc
+        desc = OpDesc()
+        desc.set_type(op_type)
         for name, value in attrs.items():
             desc.set_attr(name, value)
         for slots, put in ((inputs, desc.set_input), (outputs, desc.set_output)):
