@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from pstranspile.fluid.running import threads as threads  # isort: split
@@ -63,7 +62,7 @@ from pstranspile.fluid.lod_tensor import LoDTensor as LoDTensor
 from pstranspile.fluid.lod_tensor import LoDTensorArray as LoDTensorArray
 from pstranspile.fluid.lod_tensor import create_lod_tensor as create_lod_tensor
 from pstranspile.fluid.lod_tensor import create_random_int_lodtensor as create_random_int_lodtensor
-from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.fluid.missing import module_here, names_of_fluid
 from pstranspile.fluid.parallel_executor import ParallelExecutor as ParallelExecutor
 from pstranspile.fluid.param_attr import ParamAttr as ParamAttr
 from pstranspile.fluid.param_attr import WeightNormParamAttr as WeightNormParamAttr
@@ -87,10 +86,10 @@ core_avx = core
 """The core, by the name under which Fluid loads it on processors with AVX."""
 
 Tensor = LoDTensor
+del annotations  # which is a module of Fluid
 _get = names_of_fluid(__name__, globals())
 
 
 def __getattr__(name: str) -> Any:
-    if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:  # a module that nothing has imported
-        return import_module(f"{__name__}.{name}")
-    return _get(name)
+    module = None if name.startswith("_") else module_here(f"{__name__}.{name}")
+    return _get(name) if module is None else import_module(module)  # a module that nothing has imported

@@ -10,10 +10,10 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
-from pstranspile.fluid.missing import Missing, fluid_names
+from pstranspile.fluid.missing import Missing, fluid_names, module_here
 from pstranspile.fluid.running.older import give_bytes, give_numbers, give_unequal_rows
 from pstranspile.fluid.running.older_libraries import change_libraries
 from pstranspile.fluid.running.older_names import give_names
@@ -78,6 +78,21 @@ class _Loader(Loader):
         return None if spec is None or spec.loader is None else spec.loader.get_code(spec.name)  # type: ignore[attr-defined]
 
 
+class _FunctionLoader(Loader):
+    """Gives a function as the module of its name: `from paddle.fluid.data import data` takes it from itself."""
+
+    def __init__(self, function: FunctionType):
+        self._function: Any = function
+
+    def create_module(self, spec: ModuleSpec) -> Any:
+        """The function."""
+        setattr(self._function, spec.name.rpartition(".")[2], self._function)
+        return self._function
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing is left to do."""
+
+
 class _Finder(MetaPathFinder):
     """Finds `paddle` and everything below it."""
 
@@ -87,17 +102,15 @@ class _Finder(MetaPathFinder):
         """Where a module of Fluid comes from; None for all other modules."""
         if fullname.partition(".")[0] != "paddle":
             return None
-        name: str | None = ours(fullname)
-        assert name is not None
-        try:
-            spec = find_spec(name)
-        except ModuleNotFoundError:
-            spec = None
-        if spec is None:
+        name = module_here(ours(fullname))
+        spec = None if name is None else find_spec(name)
+        if name is None:
             parent, _, last = fullname.rpartition(".")
-            if last in vars(sys.modules.get(parent, sys)):  # a name of a module is no module
+            known = vars(sys.modules.get(parent, sys))
+            if isinstance(known.get(last), FunctionType):
+                return ModuleSpec(fullname, _FunctionLoader(known[last]))
+            if last in known:  # a name of a module is no module
                 return None
-            name = None
         package = name is None or (spec is not None and spec.submodule_search_locations is not None)
         return ModuleSpec(fullname, _Loader(name), is_package=package)
 

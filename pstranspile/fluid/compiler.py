@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import Any
 
 from pstranspile.fluid.framework import cpu_places
+from pstranspile.fluid.graph.nodes import Graph
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.missing import names_of_fluid, refused
@@ -116,12 +117,15 @@ class CompiledProgram:
 
     def __init__(self, program_or_graph: Any, build_strategy: BuildStrategy | None = None):
         inner = getattr(program_or_graph, "inner_program", program_or_graph)
+        self._is_of_graph = isinstance(program_or_graph, Graph)
         if not isinstance(inner, Program):
             raise TypeError(f"CompiledProgram takes a Program, not a value of type {type(program_or_graph).__name__}")
         self.inner_program = inner
         self.device_count = 1
         self._places: list[Any] | None = None
         """The devices, once they were given or the program was compiled."""
+        self._local_scopes: list[Any] = []
+        """Scopes of devices: none, as those of runs end with them."""
         self.is_dry = False
         """Whether runs compute nothing (`ExecutionStrategy._dry_run`)."""
         self._build_strategy = build_strategy
@@ -144,9 +148,9 @@ class CompiledProgram:
         return self
 
     @property
-    def _program(self) -> Program:
-        """The program."""
-        return self.inner_program
+    def _program(self) -> Program | None:
+        """The program; None where it was given as a graph."""
+        return None if self._is_of_graph else self.inner_program
 
     def with_data_parallel(
         self,

@@ -18,6 +18,7 @@ from pstranspile.fluid.graph.op_facts import get_grad_op_desc as get_grad_op_des
 from pstranspile.fluid.graph.op_facts import has_grad_op_maker as has_grad_op_maker
 from pstranspile.fluid.graph.op_facts import has_infer_inplace as has_infer_inplace
 from pstranspile.fluid.graph.op_facts import has_non_empty_grad_op_maker as has_non_empty_grad_op_maker
+from pstranspile.fluid.graph.op_facts import infer_no_need_buffer_slots as infer_no_need_buffer_slots
 from pstranspile.fluid.graph.op_facts import kernels_of_ops
 from pstranspile.fluid.graph.op_facts import op_support_gpu as op_support_gpu
 from pstranspile.fluid.graph.program import ProgramDesc as ProgramDesc
@@ -46,10 +47,11 @@ from pstranspile.fluid.running.flags import FLAGS, Flags
 from pstranspile.fluid.scope import ScopeVariable as Variable
 from pstranspile.fluid.scope import SelectedRows as SelectedRows
 from pstranspile.ir.diagnostics import DiagnosticError as EnforceNotMet
+from pstranspile.ir.diagnostics import error
 from pstranspile.ir.roles import OpRole as _Role
 from pstranspile.ops import all_schemas
 
-_ = EnforceNotMet, Variable
+_ = Variable
 Tensor, _Scope = LoDTensor, Scope
 _get_all_register_op_kernels = kernels_of_ops
 
@@ -124,6 +126,11 @@ def _set_fuse_parameter_group_size(size: int) -> None:  # pyright: ignore[report
 
 def _set_fuse_parameter_memory_size(size: float) -> None:  # pyright: ignore[reportUnusedFunction]
     """Nothing: updates are not fused."""
+
+
+def __unittest_throw_exception__() -> None:
+    """Raises what the core raises, for tests of who catches it."""
+    raise EnforceNotMet([error("run-op-failed", "This is a test exception of the core")])
 
 
 def init_devices(init_p2p: bool = False) -> None:

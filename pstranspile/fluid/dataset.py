@@ -40,8 +40,12 @@ class DatasetBase:
     many values it has, and the values.
     """
 
+    feed_name = "MultiSlotDataFeed"
+    """What Fluid calls the reading of samples."""
+
     def __init__(self) -> None:
-        self.batch_size, self.pipe_command = 1, "cat"
+        self.batch_size, self.pipe_command = 32, "cat"
+        self._has_size = False
         self.filelist: list[str] = []
         self.use_vars: list[Variable] = []
         self.download_cmd = ""
@@ -55,8 +59,8 @@ class DatasetBase:
         self.pipe_command = pipe_command
 
     def set_batch_size(self, batch_size: int) -> None:
-        """Sets how many samples a batch has (default: 1)."""
-        self.batch_size = batch_size
+        """Sets how many samples a batch has (default: 32)."""
+        self.batch_size, self._has_size = batch_size, True
 
     @property
     def dataset(self) -> DatasetBase:
@@ -119,10 +123,27 @@ class DatasetBase:
         """Has `slots_shuffle` do its work, to see what a variable is worth."""
         self.fea_eval = fea_eval
 
+    @property
+    def proto_desc(self) -> Any:
+        """The data set as Fluid's message."""
+        from pstranspile.fluid.proto.data_feed_pb2 import DataFeedDesc
+
+        made = DataFeedDesc(name=self.feed_name, pipe_command=self.pipe_command)
+        if self._has_size:
+            made.batch_size = self.batch_size
+        for var in self.use_vars:
+            slot = made.multi_slot_desc.slots.add(name=var.name, is_used=True)
+            slot.type = "float" if numpy_name(var.dtype) == "float32" else "uint64"
+            if not var.lod_level:
+                slot.is_dense = True
+                slot.shape.extend(var.shape)
+        return made
+
     def desc(self) -> str:
-        """The data set as text."""
-        names = ", ".join(var.name for var in self.use_vars)
-        return f"pipe_command: {self.pipe_command}, batch_size: {self.batch_size}, variables: {names}"
+        """The data set as the text of Fluid's message."""
+        from google.protobuf import text_format
+
+        return text_format.MessageToString(self.proto_desc)
 
     def lines(self, files: Iterable[str] | None = None) -> Iterator[Sample]:
         """The samples of files (default: all). RuntimeError if a command fails, ValueError for a line that is none."""
@@ -232,9 +253,13 @@ class QueueDataset(DatasetBase):
 class FileInstantDataset(QueueDataset):
     """Samples in the order of the files, read when they are needed."""
 
+    feed_name = "MultiSlotFileInstantDataFeed"
+
 
 class InMemoryDataset(DatasetBase):
     """Samples that are kept, and may be shuffled."""
+
+    feed_name = "MultiSlotInMemoryDataFeed"
 
     def __init__(self) -> None:
         super().__init__()

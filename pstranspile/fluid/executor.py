@@ -12,6 +12,7 @@ import numpy as np
 from pstranspile.fluid.framework import default_main_program
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
+from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.places import Place
@@ -287,6 +288,46 @@ def plain_program(program: Any) -> Program:
     if not isinstance(inner, Program):
         raise TypeError(f"an executor runs Programs, not a value of type {type(program).__name__}")
     return inner
+
+
+def has_feed_operators(block: Any, feed_targets: Any, feed_holder_name: str) -> bool:
+    """Whether a block begins with ops `feed`.
+
+    Raises ValueError where these feed other variables than `feed_targets`, AssertionError for another holder.
+    """
+    front: list[str] = [op.type for op in block.ops]
+    count = next((at for at, kind in enumerate(front) if kind != "feed"), len(front))
+    ops = block.ops[:count]
+    assert all(op.input("X") == [feed_holder_name] for op in ops), f"ops feed take from {feed_holder_name}"
+    return _same_targets("feed", [op.output("Out")[0] for op in ops], list(feed_targets))
+
+
+def has_fetch_operators(block: Any, fetch_targets: Any, fetch_holder_name: str) -> bool:
+    """Whether a block has ops `fetch`.
+
+    Raises ValueError where these take other variables than `fetch_targets`, AssertionError for another holder.
+    """
+    ops = [op for op in block.ops if op.type == "fetch"]
+    assert all(op.output("Out") == [fetch_holder_name] for op in ops), f"ops fetch give to {fetch_holder_name}"
+    return _same_targets("fetch", [op.input("X")[0] for op in ops], [var.name for var in fetch_targets])
+
+
+def _same_targets(kind: str, found: list[str], asked: list[str]) -> bool:
+    if found and sorted(found) != sorted(asked):
+        raise ValueError(f"ops {kind} are of {', '.join(found)}, but {kind}_targets of {', '.join(asked) or 'none'}")
+    return bool(found)
+
+
+def dimension_is_compatible_with(first: Any, second: Any) -> bool:
+    """Whether two shapes may be those of one tensor; None and numbers below 0 stand for any."""
+    return len(first) == len(second) and all(
+        any(dim is None or dim < 0 for dim in pair) or pair[0] == pair[1] for pair in zip(first, second, strict=True)
+    )
+
+
+def dtype_is_compatible_with(first: Any, second: Any) -> bool:
+    """Whether two element types are the same."""
+    return dtype_of(first) == dtype_of(second)
 
 
 def as_numpy(tensor: Any) -> Any:

@@ -15,7 +15,7 @@ from pstranspile.fluid.graph.program import DEFAULTS
 from pstranspile.fluid.graph.program import Program as Program
 from pstranspile.fluid.graph.variable import Parameter as Parameter
 from pstranspile.fluid.graph.variable import Variable as Variable
-from pstranspile.fluid.graph.vartype import VarType, dtype_of, vartype_of
+from pstranspile.fluid.graph.vartype import VarType, dtype_of, numpy_name, vartype_of
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.places import CPUPlace, CUDAPinnedPlace, CUDAPlace
 from pstranspile.fluid.running.flags import get_flags as get_flags
@@ -23,6 +23,7 @@ from pstranspile.fluid.running.flags import set_flags as set_flags
 from pstranspile.ops.gradient import SUFFIX, gradient_name
 
 GRAD_VAR_SUFFIX, TEMP_VAR_NAME, ZERO_VAR_SUFFIX = SUFFIX, "@TEMP@", "@ZERO"
+EMPTY_VAR_NAME, CONTROL_DEP_VAR_PREFIX = "@EMPTY@", "__control_var"
 
 
 def default_main_program() -> Program:
@@ -86,6 +87,13 @@ def in_dygraph_mode() -> bool:
     return False
 
 
+def _dygraph_tracer() -> None:  # pyright: ignore[reportUnusedFunction]
+    """None: there are static graphs only."""
+
+
+_current_expected_place = _dygraph_tracer
+
+
 def is_compiled_with_cuda() -> bool:
     """False: all is computed on the CPU."""
     return False
@@ -111,6 +119,11 @@ def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]
 def convert_np_dtype_to_dtype_(np_dtype: Any) -> VarType:
     """Fluid's element type for numpy's."""
     return vartype_of(dtype_of(np_dtype))
+
+
+def dtype_is_floating(dtype: Any) -> bool:
+    """Whether an element type is one of floating point."""
+    return numpy_name(dtype).startswith("float")
 
 
 def grad_var_name(var_name: str) -> str:

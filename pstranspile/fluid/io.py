@@ -287,8 +287,8 @@ def load_inference_model(
 
 
 def _get_valid_program(main_program: Any = None) -> Program:
-    """The program that something stands for. Raises TypeError for what is none."""
-    return plain_program(main_program)
+    """The program that something stands for. Raises TypeError for what is none, and for one compiled of a graph."""
+    return plain_program(main_program if getattr(main_program, "_program", main_program) is not None else "graph")
 
 
 get_valid_program = _get_valid_program

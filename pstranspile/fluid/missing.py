@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
+from importlib.util import find_spec
 from typing import Any, NoReturn
 
 HERE = __name__.rpartition(".")[0]
@@ -75,13 +76,23 @@ def fluid_names() -> dict[str, tuple[str, ...]]:
     return {module: tuple(names) for module, names in _homes().items()}
 
 
+def module_here(dotted: str) -> str | None:
+    """The module of this package behind one under `pstranspile.fluid`: itself, or the one in `more`; None for none."""
+    for name in (dotted, dotted.replace(HERE, f"{HERE}.more", 1)):
+        try:
+            if find_spec(name) is not None:
+                return name
+        except ModuleNotFoundError:
+            continue
+    return None
+
+
 def _taken(name: str, home: str) -> Any:
     """What Fluid takes from another module, from the same module here; None if that has no such name."""
-    dotted = HERE if home.strip(".") == "fluid" else f"{HERE}.{home.strip('.')}"
-    try:
-        module = import_module(dotted)
-    except ModuleNotFoundError:
+    dotted = module_here(HERE if home.strip(".") == "fluid" else f"{HERE}.{home.strip('.')}")
+    if dotted is None:
         return None
+    module = import_module(dotted)
     return module if home.startswith(".") else vars(module).get(name)
 
 

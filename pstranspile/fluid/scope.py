@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -227,6 +227,11 @@ class Scope:
         """Makes variables, which may stay without a value."""
         self._known |= names
 
+    def let_go(self, names: Iterable[str]) -> None:
+        """Forgets what variables of this scope hold."""
+        for name in names:
+            self.core.values_here.pop(name, None)
+
     def find_var(self, name: str) -> ScopeVariable | None:
         """The variable of this name, None if there is none."""
         if name in self._known or self.core.get(name) is not None:
@@ -252,6 +257,5 @@ class Scope:
 
     def erase(self, names: Sequence[str]) -> None:
         """Forgets variables."""
-        for name in names:
-            self.core.values_here.pop(name, None)
-            self._known.discard(name)
+        self.let_go(names)
+        self._known.difference_update(names)

@@ -13,11 +13,15 @@ from typing import Any, NamedTuple
 
 
 class Field(NamedTuple):
-    """A field of a message. `type` is a scalar (`bytes`, `string`, `int32`, ...) or the name of a message."""
+    """A field of a message. `type` is a scalar (`bytes`, `string`, `int32`, ...) or the name of a message.
+
+    `default` is what a message says that has no such field, as text; empty for the zero of the type.
+    """
 
     number: int
     type: str
     repeated: bool = False
+    default: str = ""
 
 
 MESSAGES: dict[str, dict[str, Field]] = {
@@ -114,6 +118,8 @@ def message_classes(messages: Mapping[str, Mapping[str, Field]]) -> dict[str, An
             added = message.field.add(name=field_name, number=field.number, label=label)
             if field.type in _SCALARS:
                 added.type = getattr(proto, f"TYPE_{field.type.upper()}")
+                if field.default:
+                    added.default_value = field.default
             else:
                 added.type = proto.TYPE_MESSAGE
                 added.type_name = f".{_PACKAGE}.{field.type}"

@@ -213,6 +213,7 @@ def test_files_of_hadoop_are_printed_by_its_client(tmp_path: Path, monkeypatch: 
         dataset.set_use_var([fluid.layers.data("x", [1], dtype="int64", lod_level=1)])
         dataset.set_filelist(["hdfs:/part", "hdfs:/part.gz"])
         dataset.set_hdfs_config("hdfs://host:9000", "user,secret")
+        dataset.set_batch_size(1)
         values = [batch["x"].data.tolist() for batch in dataset.feed_dicts()]
     assert values == [[[5]], [[5]]]
     options = "fs -Dfs.default.name=hdfs://host:9000 -Dhadoop.job.ugi=user,secret"

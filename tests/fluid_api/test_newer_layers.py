@@ -416,3 +416,17 @@ def test_attention_takes_as_many_values_as_keys_of_one_element_type() -> None:
         fluid.nets.scaled_dot_product_attention(q, fluid.data("d", [2, 6, 4], "float64"), v)
     with pytest.raises(TypeError, match="whole number 1"):
         layers.Normal(1, 1.0)
+
+
+def test_the_logarithm_of_a_softmax_is_that_of_its_shares() -> None:
+    with fresh():
+        x = fluid.data("x", [2, 3])
+        columns, rows = fluid.layers.log_softmax(x, 0, "float64"), fluid.layers.log_softmax(x)
+        ops = [op.type for op in fluid.default_main_program().global_block().ops]
+        assert ops == ["cast", "softmax", "log", "softmax", "log"]
+        fed = np.arange(6.0).reshape(2, 3).astype("float32")
+        made = fluid.Executor().run(feed={"x": fed}, fetch_list=[columns, rows])
+        for axis, value in enumerate(made):
+            np.testing.assert_allclose(value, fed - np.log(np.exp(fed).sum(axis, keepdims=True)), rtol=1e-5)
+        with pytest.raises(AssertionError, match="None"):
+            fluid.layers.logsumexp(None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -10,6 +10,9 @@ from pstranspile.ir.attributes import BlockRef, BlockRefs, kind_of
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program
 from pstranspile.ops import schema_of
+
+ALONE: dict[str, Callable[[str], Any]] = {}
+"""Makes an op of a type in no block, and a variable of a name in a block of its own."""
 
 
 class AttrType(IntEnum):
@@ -127,10 +130,10 @@ class BlockDesc:
 
 
 class OpDesc:
-    """What scripts ask of `op.desc`. Two are equal that describe one op."""
+    """What scripts ask of `op.desc`; without an op, that of a new one in no block. Two are equal of one op."""
 
-    def __init__(self, op: Any):
-        self._op = op
+    def __init__(self, op: Any = None):
+        self._op: Any = ALONE["op"]("") if op is None else op
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OpDesc) and other._op is self._op

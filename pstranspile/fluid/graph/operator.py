@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.fluid.graph.desc import AttrType, OpDesc
+from pstranspile.fluid.graph.desc import ALONE, AttrType, OpDesc
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.ir.attributes import BlockRef, BlockRefs
@@ -196,6 +196,9 @@ class Operator:
     def set_output(self, slot: str, names: Sequence[str]) -> None:
         """Sets the variables of an output slot."""
         self._change(self.frozen._replace(outputs=FrozenMap({**self.frozen.outputs, slot: tuple(names)})))
+
+
+ALONE["op"] = lambda op_type: Operator(None, Op(op_type))
 
 
 def _renamed(slots: Mapping[str, tuple[str, ...]], old: str, new: str) -> FrozenMap[str, tuple[str, ...]]:

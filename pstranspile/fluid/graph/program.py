@@ -8,7 +8,7 @@ from typing import Any
 
 from pstranspile.fluid import unique_name
 from pstranspile.fluid.graph.block import Block
-from pstranspile.fluid.graph.desc import BlockDesc
+from pstranspile.fluid.graph.desc import ALONE, BlockDesc
 from pstranspile.fluid.graph.in_cluster import TEST, PartInCluster
 from pstranspile.fluid.graph.live import LiveDraft
 from pstranspile.fluid.graph.plain import several
@@ -28,6 +28,8 @@ GLOBAL_SEED = [0]
 
 class Program(PartInCluster):
     """A program that grows by layers. `freeze()` gives it as the value that compilers and runs take."""
+
+    __slots__ = ("_blocks", "_frozen", "drafts")  # which scripts don't meet when they compare programs by `__dict__`
 
     def __init__(self) -> None:
         super().__init__()
@@ -357,6 +359,9 @@ class ProgramDesc:
 
     def flush(self) -> None:
         """Nothing: the program is what it is described as."""
+
+
+ALONE["variable"] = lambda name: Program().global_block().create_var(name=name)
 
 
 def _expected(other: Any) -> Program:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pstranspile.fluid.graph.desc import message_of
+from pstranspile.fluid.graph.desc import ALONE, message_of
 from pstranspile.fluid.graph.vartype import VarType, dtype_of, kind_of, vartype_of
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, TensorType
@@ -14,12 +14,12 @@ _UNKNOWN = TensorType(dtype_of("float32"), ())
 
 
 class VarDesc:
-    """What scripts ask of `variable.desc`. Two are equal that describe one variable."""
+    """What scripts ask of `variable.desc`; with a name, that of a new one. Two are equal of one variable."""
 
     VarType = VarType
 
     def __init__(self, variable: Any):
-        self._variable = variable
+        self._variable: Any = ALONE["variable"](variable) if isinstance(variable, str) else variable
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, VarDesc) and other._variable is self._variable

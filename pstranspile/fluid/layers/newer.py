@@ -7,10 +7,10 @@ from typing import Any
 
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
-from pstranspile.fluid.graph.vartype import dtype_of
+from pstranspile.fluid.graph.vartype import dtype_of, vartype_of
 from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.layers import compare, loss, nn, ops, tensor
-from pstranspile.fluid.layers.accepted import check_element_type, check_kind, checked_all
+from pstranspile.fluid.layers.accepted import check_element_type, check_kind, check_variable, checked_all
 from pstranspile.fluid.layers.adapt import live, named, one_op, renamed_all, to_core, wrap
 from pstranspile.ir.types import DType
 from pstranspile.layers import basic
@@ -195,11 +195,28 @@ def clamp(input: Any, min: Any = None, max: Any = None, output: Any = None, name
 
 
 def logsumexp(x: Any, dim: Any = None, keepdim: bool = False, out: Any = None, name: Any = None) -> Any:
-    """The logarithm of the sum of the exponentials along dims."""
+    """The logarithm of the sum of the exponentials along dims. Raises AssertionError for None."""
+    assert x is not None, "logsumexp: x must be Variable, not None"
+    check_variable("logsumexp", "x", x, ("float32", "float64"))
     summed = basic.reduce_sum(basic.exp(to_core(x)), dim, keep_dim=keepdim)
     if out is None:
         return wrap(basic.log(summed, name=name))
     return wrap(basic.layer_outputs("log", {"X": summed}, {"Out": to_core(out)}, key="logsumexp")[0])
+
+
+def log_softmax(input: Any, axis: int | None = None, dtype: Any = None, name: Any = None) -> Any:
+    """The logarithm of the softmax along a dim (default: the last one), of the input as `dtype` where that is given."""
+    if dtype is None:
+        check_variable("log_softmax", "input", input, ("float16", "float32", "float64"))
+    helper, held = LayerHelper("log_softmax", name=name), input
+    cast: dict[str, Any] = {} if dtype is None else {"in_dtype": input.dtype, "out_dtype": vartype_of(dtype_of(dtype))}
+    softmax = {"axis": -1 if axis is None else axis, "use_cudnn": False}
+    for op_type, attrs in (("cast", cast), ("softmax", softmax), ("log", {})):
+        if op_type != "cast" or cast:
+            made = helper.create_variable_for_type_inference(cast.get("out_dtype", input.dtype))
+            helper.append_op(type=op_type, inputs={"X": held}, outputs={"Out": made}, attrs=attrs)
+            held = made
+    return held
 
 
 def t(input: Any, name: Any = None) -> Any:

@@ -19,9 +19,19 @@ from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig as Di
 from pstranspile.fluid.transpiler.config import ServerRuntimeConfig as ServerRuntimeConfig
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Role
+from pstranspile.ir.roles import OpRole
 from pstranspile.job import Job
 from pstranspile.ops import schema_of
 from pstranspile.plan.slices import cut_rows
+
+LOOKUP_TABLE_TYPE = ["lookup_table", "lookup_table_v2"]
+LOOKUP_TABLE_GRAD_TYPE = ["lookup_table_grad", "lookup_table_v2_grad"]
+OP_NAME_SCOPE, CLIP_OP_NAME_SCOPE = "op_namescope", "@CLIP"
+OP_ROLE_VAR_ATTR_NAME = "op_role_var"
+RPC_OP_ROLE_ATTR_NAME = op_role_attr_name = "op_role"
+OPT_OP_ROLE_ATTR_VALUE, RPC_OP_ROLE_ATTR_VALUE = OpRole.OPTIMIZE, OpRole.RPC
+DIST_OP_ROLE_ATTR_VALUE, LR_SCHED_OP_ROLE_ATTR_VALUE = OpRole.DIST, OpRole.LR_SCHED
+PRINT_LOG = False
 
 DEFAULT_SERVER = "127.0.0.1:6174"
 """The server that Fluid's `transpile` assumes when it is given none."""

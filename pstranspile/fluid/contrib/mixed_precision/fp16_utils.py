@@ -35,7 +35,7 @@ def find_true_post_op(ops: Sequence[Any], cur_op: Any, var_name: str) -> list[An
 
 def find_op_index(block_desc: Any, cur_op_desc: Any) -> int:
     """The place of an op in a block, -1 if it is not there."""
-    return next((at for at in range(block_desc.op_size()) if block_desc.op(at) is cur_op_desc), -1)
+    return next((at for at in range(block_desc.op_size()) if block_desc.op(at) == cur_op_desc), -1)
 
 
 def _lists(ops: Sequence[Any], amp_lists: AutoMixedPrecisionLists) -> dict[int, bool]:

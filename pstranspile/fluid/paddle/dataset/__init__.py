@@ -9,6 +9,7 @@ from pstranspile.fluid.paddle.dataset import imdb as imdb
 from pstranspile.fluid.paddle.dataset import imikolov as imikolov
 from pstranspile.fluid.paddle.dataset import mnist as mnist
 from pstranspile.fluid.paddle.dataset import movielens as movielens
+from pstranspile.fluid.paddle.dataset import mq2007 as mq2007
 from pstranspile.fluid.paddle.dataset import sentiment as sentiment
 from pstranspile.fluid.paddle.dataset import uci_housing as uci_housing
 from pstranspile.fluid.paddle.dataset import voc2012 as voc2012

@@ -1,0 +1,6 @@
+"""Fluid's `incubate.fleet.parameter_server.version`."""
+
+
+def is_transpiler() -> bool:
+    """True: programs of clusters are transpiled."""
+    return True

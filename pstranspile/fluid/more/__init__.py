@@ -1,0 +1,1 @@
+"""Modules of Fluid that few scripts import: `paddle.fluid.NAME` is `more.NAME`."""
