@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,8 +51,8 @@ def inference_program(
     """The part of a program that computes `targets` from `feeds`, set to testing, with feed and fetch ops.
 
     Each target is fetched through a `scale` by 1, as Fluid does (the program given is not touched), unless they are
-    `scaled` already. Raises DiagnosticError (`inference-program`) for a target that nothing computes, and for an input
-    that is not to be fed.
+    `scaled` already: then it is a script's program, of which an input that is not to be fed is only warned of. Raises
+    DiagnosticError (`inference-program`) for a target that nothing computes, and else for an input that is not fed.
     """
     block = program.main_block
     raise_errors(_unknown(program, feeds, targets))
@@ -64,7 +65,11 @@ def inference_program(
         if index in starts or any(name in needed for name in effects.writes):
             kept.insert(0, op)
             needed.update(name for name in effects.reads if name not in feeds)
-    raise_errors(_not_declared(program, kept, feeds))
+    lacking = list(_not_declared(program, kept, feeds))
+    if not scaled:
+        raise_errors(lacking)
+    for finding in lacking:
+        warnings.warn(f"{finding.message}; a run of this model will have to feed it", stacklevel=2)
     return _assembled(program, kept, tuple(feeds), tuple(targets), scaled)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -134,6 +136,12 @@ TruncatedNormal, MSRA, Bilinear = TruncatedNormalInitializer, MSRAInitializer, B
 def force_init_on_cpu() -> bool:
     """Whether initialisers run on the CPU: they do not say so in their ops."""
     return False
+
+
+@contextmanager
+def init_on_cpu() -> Generator[None]:
+    """Changes nothing: initialisers run on the CPU. Scripts for Fluid before 1.6 say so around learning rates."""
+    yield
 
 
 __getattr__ = names_of_fluid(__name__, globals())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
@@ -36,6 +37,9 @@ from pstranspile.run.scope import Scope
 
 _MOST_PROGRAMS = 16
 """Programs that a machine remembers what it has seen of."""
+
+LONG = 10.0
+"""Seconds after which a machine names what it waits for."""
 
 FOREVER = 1 << 62
 """More steps than any script takes."""
@@ -116,8 +120,12 @@ class Machine:
 
     @property
     def hash(self) -> str:
-        """What tells the job from others: how it is cut and placed."""
-        plan = plan_json(self.compiled.plan, "", self.compiled.distributed_vars)
+        """What tells the job from others: how its parameters are cut and placed.
+
+        The state of optimizers is left out: servers alone update, so scripts may give trainers another optimizer.
+        """
+        parameters = [row for row in self.compiled.distributed_vars if row.vtype != "Optimizer"]
+        plan = plan_json(self.compiled.plan, "", parameters)
         return sha256(json_text(plan).encode()).hexdigest()
 
     def terms(self, **edited: Program) -> tuple[Terms, Place]:
@@ -138,7 +146,26 @@ class Machine:
         return Terms(self.hash, token, _number("PSTRANSPILE_LEASE", 60.0)), place
 
 
-class PortFile(StatusPipe):
+class WaitReport(StatusPipe):
+    """Names on stderr what the machine has waited for, once it has done so for `LONG` seconds; the same only once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._named: set[str] = set()
+
+    def __call__(self, **fields: Any) -> None:
+        """Tells how it goes."""
+        super().__call__(**fields)
+        waits: list[str] = fields.get("waiting", [])
+        who = str(fields.get("waits_for") or waits)
+        if waits and fields["idle"] >= LONG and who not in self._named:
+            self._named.add(who)
+            print(
+                "\n".join(f"{line} (for {fields['idle']} seconds now)" for line in waits), file=sys.stderr, flush=True
+            )
+
+
+class PortFile(WaitReport):
     """Writes the port of a server to a file once it serves: scripts wait for it as for that of Fluid's servers."""
 
     def __init__(self) -> None:
@@ -226,7 +253,7 @@ class TrainerMachine(Machine):
         """The start-up program that was run last."""
         self._leaving = False
         self._besides = False
-        """Whether a program besides the steps is under way."""
+        """Whether a program besides the steps is under way, such as the start-up program."""
 
     def run(
         self, program: Program, part: str, feed: Mapping[str, Any], fetch: Sequence[str], scope: Scope
@@ -279,12 +306,12 @@ class TrainerMachine(Machine):
         trainer = next(trainer for trainer in cluster.trainers if trainer.name == self.role.name)
         trainer.feed = self._feed
         trainer.on_step = self._stepped
-        self._trainer = trainer
+        self._trainer, self._besides = trainer, True
         terms, place = self.terms()
 
         def play() -> None:
             try:
-                play_trainer(cluster, self.role.name, terms, place, FOREVER, StatusPipe(), lambda _trainer: None)
+                play_trainer(cluster, self.role.name, terms, place, FOREVER, WaitReport(), lambda _trainer: None)
                 self._done.put(None)
             except BaseException as problem:
                 self._done.put(RuntimeError(str(problem)) if isinstance(problem, Refused) else problem)
@@ -297,7 +324,7 @@ class TrainerMachine(Machine):
         """What the next step is fed, once the script runs one; the first call says that the start-up has ended."""
         if self._leaving:  # asked again, while something of the trainer is under way
             return None
-        if step == 0 or self._besides:
+        if self._besides:
             self._done.put({})
         fed = self._steps.get()
         self._leaving, self._besides = fed is None, isinstance(fed, Program)

@@ -165,7 +165,8 @@ def _reporting(site: Site, report: StatusPipe) -> Generator[None]:
     def report_waiting() -> None:
         waits = site.waiting()
         missing = sorted({name for waiting in waits for name in waiting.missing})
-        report(waiting=[sentence(waiting) for waiting in waits], waits_for=missing)
+        lines = [sentence(waiting) for waiting in waits] or [f"{site.role} waits for {who}" for who in site.unmet()]
+        report(waiting=lines, waits_for=missing, idle=round(site.idle))
 
     site.on_idle = report_waiting
     try:
@@ -273,11 +274,15 @@ def _greet(site: Site, targets: Sequence[str], place: Place, fluid_servers: Sequ
         met = {*lives, *site.greeted, *(fluid_server.peer.role for fluid_server in fluid_servers)}
         return [role for role in (*targets, *coming) if role not in met and not site.peers[role].given_up]
 
+    def refusals() -> list[str]:
+        return [f"{role} at {place.addresses[role]}{_why(site, role)}" for role in missing() if role in targets]
+
+    site.unmet = lambda: refusals() or missing()
     if not site.run(lambda: not missing(), place.patience):
-        refusals = [f"{role} at {place.addresses[role]}{_why(site, role)}" for role in missing() if role in targets]
-        if refusals:
-            raise Refused(f"nobody answers for {place.patience:g} seconds: {', '.join(refusals)}")
+        if refusals():
+            raise Refused(f"nobody answers for {place.patience:g} seconds: {', '.join(refusals())}")
         raise Refused(f"not come for {place.patience:g} seconds: {', '.join(missing())}")
+    site.unmet = lambda: ()
     return max(lives.values(), default=0)
 
 

@@ -9,7 +9,7 @@ out at once: one round trip per step and pair of processes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from queue import Empty
 from threading import Event as Flag
 from threading import Thread
@@ -61,7 +61,11 @@ class Site(Greeting):
         self.on_look: Callable[[], object] | None = None
         """Called after it has waited."""
         self.on_idle: Callable[[], object] | None = None
-        """Called when nothing has come for `IDLE` seconds."""
+        """Called when nothing has come for `IDLE` seconds, and again after as many more."""
+        self.idle = 0.0
+        """Seconds of waiting since something has come, besides signs of life."""
+        self.unmet: Callable[[], Sequence[str]] = self._not_come
+        """Names the processes that have not taken part yet, those of trainers at first."""
         self.patience = 0.0
         """Seconds after which a server that can't be reached is given up by this trainer; 0: never."""
         self.on_event: Callable[[Event], object] | None = None
@@ -70,7 +74,8 @@ class Site(Greeting):
         """Whether what is taken may have to be sent again, until its state was kept."""
         self.bytes_since_kept = 0
         """Bytes of frames of messages that have come since this was set to 0."""
-        self._idle = 0.0
+        self._reported = 0.0
+        """The value of `idle` at the last call of `on_idle`."""
         self._looked = clock()
         self._ending = Flag()
         self.answers: dict[str, Mapping[str, Any]] = {}
@@ -94,20 +99,27 @@ class Site(Greeting):
                 return False
             if self.on_pause is not None:
                 self.on_pause()
-            try:
-                self._handle(self.events.get(timeout=self._pause))
-                while not self.events.empty():
-                    self._handle(self.events.get(0.0))
-            except Empty:
-                self._nothing_came()
+            self._await_events()
             self._look_at_the_clock()
             if self.on_look is not None:
                 self.on_look()
 
-    def _nothing_came(self) -> None:
-        self._idle += self._pause
-        if self._idle >= IDLE:
-            self._idle = 0.0
+    def _await_events(self) -> None:
+        """Takes what comes, for which it waits a moment."""
+        begun = self._clock()
+        try:
+            event = self.events.get(timeout=self._pause)
+        except Empty:
+            event = None
+        self.idle += self._clock() - begun
+        if event is not None:
+            self._handle(event)
+            while not self.events.empty():
+                self._handle(self.events.get(0.0))
+        if self.idle < IDLE:
+            self._reported = 0.0
+        elif self.idle - self._reported >= IDLE:
+            self._reported = self.idle
             if self.on_idle is not None:
                 self.on_idle()
 
@@ -115,6 +127,10 @@ class Site(Greeting):
         """What the machines of this process wait for."""
         machines = [self.cluster.machines[name] for name in sorted(self.own)]
         return [entry for machine in machines if (entry := machine.waiting()) is not None]
+
+    def _not_come(self) -> list[str]:
+        coming = (peer for peer in self.peers.values() if peer.index >= 0 and peer.takes is None and not peer.left)
+        return [peer.role for peer in coming if not peer.incarnation]
 
     def now(self) -> float:
         """The time, in seconds from some moment."""
@@ -128,7 +144,6 @@ class Site(Greeting):
     def _handle(self, event: Event) -> None:
         connection = event.connection
         if event.what == FRAME and connection is not None:
-            self._idle = 0.0
             try:
                 self._take(connection, event.data)
             except WireError as problem:
@@ -198,6 +213,8 @@ class Site(Greeting):
             return
         peer.heard = self._clock()
         peer.confirmed(header.durable)
+        if header.kind != ALIVE:
+            self.idle = 0.0
         if header.kind == MESSAGES:
             self._take_messages(peer, header, data)
         elif header.kind == ASK:

@@ -211,6 +211,9 @@ def test_variables_by_themselves_have_dims_of_whole_numbers() -> None:
     with pytest.raises(TypeError, match="starts by an initializer"):
         layers.create_parameter([2], "float32", default_initializer=np.zeros(2))
     assert layers.create_parameter([np.int64(2)], "float32").shape == (2,)
+    made = layers.create_global_var([2], 2.0, "float32")
+    assert not made.persistable
+    assert fluid.default_startup_program().global_block().var(made.name).persistable
 
 
 def test_reshape_in_place_gives_the_variable_other_dims_and_trains() -> None:

@@ -33,6 +33,11 @@ def _words() -> Any:
     return core.PaddleTensor(np.ones((3, 1), "float32"), "w", [[0, 1, 3]])
 
 
+def test_a_configuration_names_element_types_of_engines() -> None:
+    precision = core.AnalysisConfig.Precision
+    assert [precision.Float32, precision.Int8, precision.Half] == list(precision)
+
+
 def test_a_predictor_takes_tensors_in_order(model: Path) -> None:
     config = core.NativeConfig()
     config.model_dir = str(model)

@@ -172,3 +172,11 @@ def test_what_is_left_of_a_crop_is_declared_where_it_is_known() -> None:
         x, number = fluid.data("x", [None, 5, 6]), fluid.data("n", [1], "int32")
         assert layers.crop_tensor(x, [number, -1, 4], [0, 2, number]).shape == (-1, 3, 4)
         assert layers.crop_tensor(x, [-1, -1, 4], number).shape == (-1, -1, 4)
+
+
+def test_what_gives_dims_to_a_crop_is_trained_through_other_ops() -> None:
+    """So did losses of boxes, whose centres give dims, lose the gradients of these centres."""
+    x = layers.fc(fluid.data("x", [2, 4]), 3)
+    cut = layers.crop(layers.fill_constant([4, 4], "float32", 1.0), shape=x)
+    fluid.optimizer.SGD(0.1).minimize(layers.mean(layers.sigmoid(x) + cut))
+    assert [op.type for op in fluid.default_main_program().global_block().ops].count("sgd") == 2

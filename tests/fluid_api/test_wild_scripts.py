@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -191,3 +192,16 @@ def test_a_set_of_variables_is_fetched(main: Any):
 def test_states_of_cells_have_a_row_for_each_of_whole_numbers(main: Any):
     states = L.GRUCell(hidden_size=3).get_initial_states(batch_ref=fluid.data("ids", [-1, 1], "int64"))
     assert states.shape == (-1, 3)
+
+
+def test_a_model_is_saved_though_something_it_reads_is_not_to_be_fed(main: Any, tmp_path: Path):
+    with fluid.initializer.init_on_cpu():
+        x, y = fluid.data("x", [2]), fluid.data("y", [2])
+        total = L.cond(fluid.data("z", [1], "bool"), lambda: x, lambda: y)
+    executor = fluid.Executor()
+    with pytest.warns(UserWarning, match="the targets depend on y, which is not to be fed; a run of this model will"):
+        fluid.io.save_inference_model(str(tmp_path), ["x", "z"], [total], executor)
+    loaded, feeds, targets = fluid.io.load_inference_model(str(tmp_path), executor)
+    assert feeds == ["x", "z"]
+    fed = {"x": np.zeros(2, "float32"), "y": np.ones(2, "float32"), "z": np.array([False])}
+    assert executor.run(loaded, feed=fed, fetch_list=targets)[0].tolist() == [1.0, 1.0]

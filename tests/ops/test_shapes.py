@@ -165,6 +165,15 @@ def test_elementwise_broadcasts_as_numpy_does(shape: list[int], data: st.DataObj
     assert infer("less_than", {"X": x, "Y": y}) == {"Out": [describe(TensorType(DType.BOOL, want))]}
 
 
+def test_what_is_not_known_stays_so_as_in_fluid() -> None:
+    unknown, known = TensorType(DType.FP32, (-1, 1, -8)), TensorType(DType.FP32, (0, 1, 1))
+    found = infer("elementwise_add", {"X": unknown, "Y": known})
+    assert found == {"Out": [describe(TensorType(DType.FP32, (-1, 1, -1)))]}
+    images = TensorType(DType.FP32, (-1, 3, -1, 4))
+    found = infer("pool2d", {"X": images}, {"pooling_type": "avg", "ksize": Ints([1, 1]), "global_pooling": True})
+    assert found == {"Out": [describe(TensorType(DType.FP32, (-1, 3, -1, 1)))]}
+
+
 @settings(deadline=None)
 @given(st.lists(dims, min_size=2, max_size=4), st.booleans(), st.booleans(), dims)
 def test_matmul_as_numpy_does(shape: list[int], turn_x: bool, turn_y: bool, columns: int):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from enum import Enum
 from typing import Any, NoReturn
 
 from pstranspile.fluid.missing import refused
@@ -59,7 +60,14 @@ _WITHOUT_EFFECT = {
     "enable_profile": "use fluid.profiler",
     "set_optim_cache_dir": "nothing is cached",
     "switch_ir_debug": "there are no passes",
+    "delete_pass": "there are no passes",
 }
+
+
+class Precision(Enum):
+    """The element types that engines compute in."""
+
+    Float32, Int8, Half = 0, 1, 2
 
 
 class AnalysisConfig:
@@ -67,6 +75,8 @@ class AnalysisConfig:
 
     What steers passes and libraries of Fluid changes no result here and is told on stderr; other engines are refused.
     """
+
+    Precision = Precision
 
     def __init__(self, model: str | AnalysisConfig = "", params: str = ""):
         self._dir = self._program = self._params = ""

@@ -69,7 +69,11 @@ def crop(x: Any, shape: Any = None, offsets: Any = None, name: str | None = None
     """x from `offsets` on (default: the start), of the dims `shape`, or of those of a variable."""
     helper = LayerHelper("crop", name=name)
     start = [0] * len(x.shape) if offsets is None else offsets
-    return _cut(helper, x, (shape, "shape", "Y", "Y", -1), (start, "offsets", "Offsets", "Offsets", -1))
+    trained = [given for given in (shape, offsets) if isinstance(given, Variable) and not given.stop_gradient]
+    out = _cut(helper, x, (shape, "shape", "Y", "Y", -1), (start, "offsets", "Offsets", "Offsets", -1))
+    for given in trained:  # only their dims and numbers are read; other ops may need their gradients
+        given.stop_gradient = False
+    return out
 
 
 def crop_tensor(x: Any, shape: Any = None, offsets: Any = None, name: str | None = None) -> Any:

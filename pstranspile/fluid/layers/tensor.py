@@ -98,8 +98,8 @@ def create_global_var(
     draft.stop_gradient.add(made)
     basic.initialised(draft, made, kind, value, force_cpu=force_cpu)
     if not persistable:
-        for block in (draft.blocks[0], draft.startup):
-            block.vars[made] = block.vars[made]._replace(persistable=False)
+        block = draft.blocks[0]  # the start-up program's stays persistable, as in Fluid
+        block.vars[made] = block.vars[made]._replace(persistable=False)
     return draft.program.global_block().var(made)
 
 

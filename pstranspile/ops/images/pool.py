@@ -65,5 +65,5 @@ def pooled_dims(op: Op, dims: tuple[int, ...]) -> tuple[int, ...]:
     if op.attrs.get("adaptive"):
         return dims if op.attrs.get("global_pooling") else tuple(ints_attr(op, "ksize"))
     if op.attrs.get("global_pooling"):
-        return (1,) * len(dims)
+        return tuple(min(dim, 1) for dim in dims)  # a dim that is not known stays so, as in Fluid
     return tuple(window_counts(op, dims, ints_attr(op, "ksize"), (1,) * len(dims)))

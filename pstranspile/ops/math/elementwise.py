@@ -56,11 +56,12 @@ def broadcast(op: Op, types: Types, made: DType | None = None) -> TensorType:
     start = axis if isinstance(axis, int) and axis >= 0 else len(wide.shape) - len(narrow.shape)
     if start + len(narrow.shape) > len(wide.shape):
         raise ShapeError(f"axis is {start}, but Y is {describe(y)} and X is {describe(x)}", "Y")
-    dims = list(wide.shape)
-    for at, dim in enumerate(narrow.shape, start):
-        if dim > 1 and dims[at] > 1 and dim != dims[at]:
+    after = len(wide.shape) - start - len(narrow.shape)
+    dims: list[int] = []
+    for one_dim, other in zip(wide.shape, (*[1] * start, *narrow.shape, *[1] * after), strict=True):
+        if one_dim > 1 and other > 1 and one_dim != other:
             raise ShapeError(f"Y is {describe(y)}, which does not fit X, {describe(x)}, from dim {start} on", "Y")
-        dims[at] = dims[at] if dim == 1 else dim if dims[at] == 1 else max(dim, dims[at])
+        dims.append(max(one_dim, other) if max(one_dim, other) > 1 or one_dim == other == 1 else -1)
     return TensorType(dtype, tuple(dims), x.lod_level)
 
 
