@@ -13,6 +13,7 @@ from pstranspile.arithmetic.choice import either as either
 from pstranspile.arithmetic.choice import fluid_arithmetic as fluid_arithmetic
 from pstranspile.arithmetic.choice import same_everywhere as same_everywhere
 from pstranspile.arithmetic.choice import word
+from pstranspile.arithmetic.numpy import is_small as is_small
 from pstranspile.arithmetic.numpy import product as product
 from pstranspile.arithmetic.numpy import product_of as product_of
 

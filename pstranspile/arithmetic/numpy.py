@@ -39,9 +39,23 @@ of the matrix as it lies in memory with the transposed rows, which is then trans
 """
 
 
+_FEW_FACTORS = 10**6
+_FEW_RESULTS = 1200
+"""Up to this many multiplications, and for a transposed matrix up to this many elements of the result, the library
+multiplies without rearranging the matrix.
+"""
+
+
+def is_small(rows: int, b: Array) -> bool:
+    """Whether the product of this many rows with a matrix like b is one that the library is fast at."""
+    if rows * b.size > _FEW_FACTORS:
+        return False
+    return b.strides[1] == b.itemsize or rows * b.shape[1] <= _FEW_RESULTS
+
+
 def product(a: Array, b: Array) -> Array:
     """The product of two matrices."""
-    if 1 < len(a) <= _SOME_ROWS and b.size >= _LARGE and a.strides[1] == a.itemsize:
+    if 1 < len(a) <= _SOME_ROWS and b.size >= _LARGE and a.strides[1] == a.itemsize and not is_small(len(a), b):
         if len(a) < _FEW_ROWS:
             return np.matmul(a[:, None], b)[:, 0]
         if b.strides[0] == a.itemsize == 4:
@@ -55,7 +69,7 @@ Product: TypeAlias = Callable[[Array, Array, Array], object]
 
 def product_of(rows: int, b: Array) -> Product:
     """The fastest function for products of this many rows with a matrix like b, chosen once for many products."""
-    return _row_by_row if 1 < rows < _FEW_ROWS and b.size >= _LARGE else np.ndarray.dot
+    return _row_by_row if 1 < rows < _FEW_ROWS and b.size >= _LARGE and not is_small(rows, b) else np.ndarray.dot
 
 
 def _row_by_row(a: Array, b: Array, out: Array) -> None:

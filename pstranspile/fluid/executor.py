@@ -174,9 +174,8 @@ class Executor:
 
     def _fed(self, program: Program, feed: Any, devices: int) -> Fed:
         fed = joined(feed, devices)
-        given_names = {name_of(name) for name in fed.values}
         for reader in program.readers:
-            if reader.started and not given_names.issuperset(reader.names):
+            if reader.started and not {name_of(name) for name in fed.values}.issuperset(reader.names):
                 more = together(reader.next(devices))
                 fed = Fed({**fed.values, **more.values}, {**fed.rows, **more.rows}, more.parts)
         if devices > 1 and trains(program):
@@ -198,7 +197,7 @@ class Executor:
             set_rate(scheduler, name, scope.core)
         form = form_of(fed.values) if devices == 1 else None
         alike = self._alike.get(id(frozen))
-        if alike is not None and (alike.form, alike.names) == (form, tuple(names)):
+        if alike is not None and alike.form == form and alike.names == names:
             tell_run(program)
             fed_values = alike.values(fed.values)
             return run(alike.played, fed_values, names, scope.core, slices=facts.drawn, watchers=watchers()), {}
@@ -226,7 +225,7 @@ class Executor:
         played = declared_as_fed(frozen, values, self._as_fed)
         if form is not None and not wide and of_any_rows(frozen, fed.values):
             self._alike = dict([*self._alike.items()][1 - _MOST_PROGRAMS :])
-            self._alike[id(frozen)] = Alike(frozen, tuple(names), form, played, frozenset(values))
+            self._alike[id(frozen)] = Alike(frozen, names, form, played, frozenset(values))
         if devices == 1 or not names:
             return run(played, values, names, scope.core, slices=facts.drawn, watchers=watchers()), {}
         parts = shares(values, rows, devices)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pstranspile.compile import Compiled, compile
 from pstranspile.fluid.framework import default_main_program, default_startup_program
@@ -92,12 +92,12 @@ class Session:
         self._compiled.append(compiled)
         self._answer(compiled)
 
-    def training(self, module: Module) -> None:
-        """A program that trains is about to be run on one machine."""
-        if self.options.check or self.options.explain:
+    def running(self, program: Any) -> None:
+        """A program is about to be run on one machine; one that trains is what is asked about."""
+        if (self.options.check or self.options.explain) and hooks.trains(program):
             pservers = self.options.pservers
             job = Job(int(pservers) if pservers.isdigit() else pservers, int(self.options.trainers))
-            self.transpiled(compile(module, job))
+            self.transpiled(compile(program.live().module(), job))
 
     def _answer(self, compiled: Compiled) -> None:
         if self.options.explain:

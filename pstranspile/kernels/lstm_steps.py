@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pstranspile.arithmetic import product_of
-from pstranspile.kernels.recurrent_steps import Activation, Steps, apart, by_part
+from pstranspile.kernels.recurrent_steps import Activation, Steps, apart, by_part, turned
 from pstranspile.values import Array
 
 
@@ -196,7 +196,7 @@ class _Way(NamedTuple):
 
 
 def _way(params: Parameters, phases: Sequence[range], rows: int) -> _Way:
-    matrices = [matrix.T for matrix in apart(params.weight, 4, phases)]
+    matrices = [turned(matrix, phases) for matrix in apart(params.weight, 4, phases)]
     if len(matrices) > 1:
         return _Way(matrices, np.empty((4, rows, params.width), params.weight.dtype), None)
     whole = np.empty((rows, 4 * params.width), params.weight.dtype)

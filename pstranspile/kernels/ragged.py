@@ -46,8 +46,8 @@ def runs_between(offsets: tuple[int, ...]) -> Runs:
     starts, lengths = ends[:-1].copy(), ends[1:] - ends[:-1]
     for array in (starts, lengths):
         array.setflags(write=False)
-    filled = bool(len(lengths) and lengths.all())
-    return Runs(starts, lengths, filled, int(lengths[0]) if filled and (lengths == lengths[0]).all() else 0)
+    least = lengths.item(lengths.argmin()) if len(lengths) else 0  # places take less time than reductions
+    return Runs(starts, lengths, least > 0, least if least > 0 and least == lengths.item(lengths.argmax()) else 0)
 
 
 _SPARE = 4

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pstranspile.arithmetic import is_small
 from pstranspile.kernels.ragged import row_counts, sequences
 from pstranspile.values import Array, LoDTensor
 
@@ -215,7 +216,10 @@ def _steps(rows: Array, starts: list[int], order: Array) -> Steps:
 
 
 _STEPS = 400
-"""One step saves as much time with separate matrices as it takes to copy this many elements."""
+_STEPS_OF_LARGE = 20_000
+"""One step saves as much time with separate matrices as it takes to copy this many elements: more where products with
+the whole are large, and those with the parts are not (see `is_small`).
+"""
 
 
 def apart(weight: Array, parts: int, phases: Sequence[range]) -> list[Array]:
@@ -224,9 +228,19 @@ def apart(weight: Array, parts: int, phases: Sequence[range]) -> list[Array]:
     For a single sequence or few steps it is only the matrix itself, because one product with the whole is faster.
     """
     width = weight.shape[1] // parts
-    if not phases or phases[0].step == 1 or sum(map(len, phases)) * _STEPS < width * width:
+    if not phases or phases[0].step == 1:
+        return [weight]
+    rows = phases[0].step
+    saves_more = is_small(rows, weight[:, :width]) and not is_small(rows, weight)
+    if sum(map(len, phases)) * (_STEPS_OF_LARGE if saves_more else _STEPS) < width * width:
         return [weight]
     return list(weight.reshape(len(weight), parts, width).swapaxes(0, 1).copy())
+
+
+def turned(matrix: Array, phases: Sequence[range]) -> Array:
+    """The transposed matrix, in memory of its own where products of the steps' rows with it gain by that."""
+    steps = sum(len(phase) for phase in phases if phase.step > 1 and not is_small(phase.step, matrix.T))
+    return matrix.T.copy() if steps * _STEPS_OF_LARGE >= matrix.size else matrix.T
 
 
 def by_part(parted: Array, phase: range, parts: int) -> Array:

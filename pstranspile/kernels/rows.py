@@ -70,6 +70,19 @@ def _starts(ascending: Array) -> Array:
     return new
 
 
+def _ascending(rows: Array) -> tuple[Array, Array]:
+    """The row numbers in ascending order, and their places in `rows`; ties keep their order."""
+    bits = len(rows).bit_length()
+    if len(rows) <= _SOME or rows.dtype != np.int64 or not all_ids(rows, 1 << (63 - bits)):
+        order = rows.argsort(kind="stable")
+        return rows.take(order), order
+    # numbers that hold row and place are sorted faster than places by their rows
+    both = rows << bits
+    both |= np.arange(len(rows))
+    both.sort()
+    return both >> bits, both & ((1 << bits) - 1)
+
+
 def _all_differ(rows: Array) -> bool:
     """Whether no row occurs twice. For many rows False may mean "not known"."""
     if len(rows) <= _FEW:
@@ -89,8 +102,7 @@ def merge_rows(parts: Sequence[SelectedRows]) -> SelectedRows:
     whole = concat_rows(parts)
     if _all_differ(whole.rows):
         return whole
-    order = whole.rows.argsort(kind="stable")
-    rows = whole.rows.take(order)
+    rows, order = _ascending(whole.rows)
     new = _starts(rows)
     starts = new.nonzero()[0]
     if len(starts) == len(rows):
@@ -107,8 +119,7 @@ def sum_tables(parts: Sequence[SelectedRows]) -> SelectedRows:
     Repeated rows of one part are added in order before the parts are added to each other.
     """
     rows = np.concatenate([part.rows for part in parts])
-    order = rows.argsort(kind="stable")
-    ascending = rows.take(order)
+    ascending, order = _ascending(rows)
     new = _starts(ascending)
     places = np.empty(len(rows), np.int64)
     places[order] = new.cumsum() - 1
@@ -151,7 +162,11 @@ def add_rows(target: Array, rows: Array, value: Array) -> None:
         )
     if not all_ids(rows, len(target)):
         check_ids(rows, len(target), "row")
-    if target.ndim > 1 and value.shape[1:] == target.shape[1:] and len(rows) <= _SINGLY + target.shape[1] // _SINGLY:
+    if len(rows) > _SINGLY and value.shape[1:] == target.shape[1:] and (rows[1:] > rows[:-1]).all():  # each once
+        here = target.take(rows, axis=0)
+        here += value
+        target[rows] = here
+    elif target.ndim > 1 and value.shape[1:] == target.shape[1:] and len(rows) <= _SINGLY + target.shape[1] // _SINGLY:
         for row, given in zip(rows.tolist(), value, strict=True):
             here = target[row]
             np.add(here, given, here)

@@ -119,12 +119,24 @@ def _lod_problem(var: Var, value: LoDTensor) -> str:
     assert var.tensor is not None
     if len(value.lod) != var.tensor.lod_level:
         return f"is fed {len(value.lod)} LoD levels"
+    if offsets_fit(value):
+        return ""
     counts = [*(len(level) - 1 for level in value.lod[1:]), len(value.data)]
     for level, count in zip(value.lod, counts, strict=True):
         rises = list(level) == sorted(level)
         if not level or level[0] != 0 or level[-1] != count or not rises:
             return f"is fed with the offsets {level}, which must rise from 0 to {count}"
     return ""
+
+
+def offsets_fit(value: LoDTensor) -> bool:
+    """Whether the offsets of every level rise from 0 to what they divide; False also for offsets that are no lists."""
+    count = len(value.data)
+    for level in reversed(value.lod):
+        if level.__class__ is not list or not level or level[0] != 0 or level[-1] != count or sorted(level) != level:
+            return False
+        count = len(level) - 1
+    return True
 
 
 def missing(program: Program, op: Op, slot: str, name: str, find: Callable[[str], Value | None]) -> DiagnosticError:

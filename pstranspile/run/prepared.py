@@ -17,7 +17,7 @@ from pstranspile.ir.model import Op, Program
 from pstranspile.kernels.context import Value
 from pstranspile.run.block_source import BlockCode
 from pstranspile.run.bound import arguments_of, fail, slot_of
-from pstranspile.run.feeds import changed_names, check_feeds, fetched, mismatch, missing
+from pstranspile.run.feeds import changed_names, check_feeds, fetched, mismatch, missing, offsets_fit
 from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.scope import Home, Scope, own_copy
 from pstranspile.run.source import GuardFailed, Missing, Source
@@ -38,6 +38,7 @@ class Prepared:
         self.source: Source | None = None
         variables = self._vars = self.program.main_block.vars
         self._last: dict[str, Any] = dict.fromkeys(self.feeds)  # what `_form` gave for the last value of each feed
+        self._any_rows = frozenset(name for name, var in variables.items() if var.shape[:1] == (-1,))
         changed = changed_names(self.program)
         self._copied = frozenset(
             name for name in self.feeds if name in changed or (name in variables and variables[name].persistable)
@@ -62,13 +63,13 @@ class Prepared:
         values: list[Value] = []
         for name, last in self._last.items():
             value = feed[name]
-            form = _form(value)
-            if form is None or form != last:
+            form = _form(value, name in self._any_rows)
+            if form is None or form != last or (value.__class__ is LoDTensor and not offsets_fit(value)):
                 var = self._vars.get(name)
                 if form is None or var is None or mismatch(var, value):
                     value = check_feeds(self.program, {name: value})[name]
-                    form = _form(value)
-                self._last[name] = None if form is None else (*form[:2], *([*level] for level in form[2:]))
+                    form = _form(value, name in self._any_rows)
+                self._last[name] = form
             values.append(own_copy(value) if name in self._copied else value)
         return values
 
@@ -157,14 +158,16 @@ def give_back_freed_memory() -> None:
         trim(0)
 
 
-def _form(value: Any) -> tuple[Any, ...] | None:
-    """Dims, element type and LoD levels of a fed tensor, None of anything else."""
+def _form(value: Any, any_rows: bool) -> tuple[Any, ...] | None:
+    """Element type, dims and number of LoD levels of a fed tensor, None of anything else.
+
+    With `any_rows` the rows of a ragged tensor are left out.
+    """
     if value.__class__ is np.ndarray:
-        return value.shape, value.dtype
+        return value.dtype, value.shape
     if value.__class__ is LoDTensor and value.data.__class__ is np.ndarray:
         data, lod = value
-        if [level.__class__ for level in lod] == [list] * len(lod):  # arrays don't compare so
-            return data.shape, data.dtype, *lod
+        return data.dtype, data.shape[1:] if any_rows else data.shape, len(lod)
     return None
 
 

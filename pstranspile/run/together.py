@@ -71,7 +71,6 @@ class Group:
         """Whether the variables lie elsewhere than in the group's arrays."""
         self._views: tuple[Any, ...] = ()
         self._all: dict[str, Any] = {}
-        self._forms: list[tuple[Any, ...]] = []
         self._parts: list[Any] = []
         self._arguments: list[Any] = []
         """What the kernel is called with; the shared ones are put in place in every step."""
@@ -85,7 +84,10 @@ class Group:
         if self.loose or not all(map(is_, kept, self._views)):
             self.loose = True
             return False
-        if not same_everywhere() or [_form(value) for value in given] != self._forms or not self._numbers_agree():
+        for part, value in zip(self._parts, given, strict=True):
+            if value.__class__ is not np.ndarray or value.shape != part.shape or value.dtype != part.dtype:
+                return False
+        if not same_everywhere() or not self._numbers_agree():
             return False
         for part, value in zip(self._parts, given, strict=True):
             part[...] = value
@@ -133,7 +135,6 @@ class Group:
         for slot in self.slots.given:
             self._all[slot], parts = _side_by_side(params, _APART)
             self._parts += parts
-        self._forms = [_form(param) for _ in self.slots.given for param in params]
         whole = {slot: array[:1] if slot in self.slots.numbers else array for slot, array in self._all.items()}
         self._arguments = [whole.get(argument.slot) for argument in self.ops[0].arguments]
         for name, view in zip(self.kept, views, strict=True):
@@ -143,10 +144,6 @@ class Group:
 
 def _variables(ops: Sequence[BoundOp], slots: Sequence[str]) -> list[str]:
     return [bound.op.inputs[slot][0] for slot in slots for bound in ops]
-
-
-def _form(value: Value) -> tuple[Any, ...]:
-    return (value.__class__, value.shape, value.dtype) if value.__class__ is np.ndarray else ()
 
 
 def _side_by_side(likes: Sequence[Any], apart: int) -> tuple[Any, list[Any]]:

@@ -17,7 +17,7 @@ class Alike(NamedTuple):
 
     program: Program
     """The program as the executor has it; keeps its id its own."""
-    names: tuple[str, ...]
+    names: list[str]
     form: tuple[Any, ...]
     played: Program
     """The program that is run: with the declarations of what is fed."""
@@ -26,11 +26,10 @@ class Alike(NamedTuple):
 
     def values(self, fed: Mapping[Any, Any]) -> dict[str, Any]:
         """Arrays and tensors that are fed, as the run takes them, by name."""
-        names = ((name_of(key), value) for key, value in fed.items())
         return {
             name: value if value.__class__ is np.ndarray else value.core()
-            for name, value in names
-            if name in self.taken
+            for key, value in fed.items()
+            if (name := key if key.__class__ is str else name_of(key)) in self.taken
         }
 
 
@@ -41,10 +40,11 @@ def form_of(fed: Mapping[Any, Any]) -> tuple[Any, ...] | None:
     """
     result: list[Any] = []
     for key, value in fed.items():
+        name = key if key.__class__ is str else name_of(key)
         if value.__class__ is np.ndarray:
-            result += name_of(key), value.dtype, value.shape
-        elif value.__class__ is LoDTensor and value.lod():
-            result += name_of(key), value.data.dtype, len(value.lod()), value.data.shape[1:]
+            result += name, value.dtype, value.shape
+        elif value.__class__ is LoDTensor and (lod := value.lod()):
+            result += name, (data := value.data).dtype, len(lod), data.shape[1:]
         else:
             return None
     return tuple(result)

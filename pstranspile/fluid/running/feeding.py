@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pstranspile.fluid.graph.operator import Operator
-from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.plain import Fetched, several
 from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import numpy_name
@@ -69,6 +69,9 @@ def wanted(fetch_list: Any) -> tuple[list[str], list[Operator]]:
     names: list[str] = []
     updates: list[Operator] = []
     for item in items:
+        if item.__class__ is Variable:  # the usual case
+            names.append(item.name)
+            continue
         group: Any = item[0] if isinstance(item, tuple) else item  # pyright: ignore[reportUnknownVariableType]
         ones: list[Any] = [*group] if several(group) else [group]
         for one in ones:
@@ -225,8 +228,6 @@ def given_by_devices(values: Sequence[Any], name: str, return_numpy: bool, retur
 
 def given(value: Any, name: str, return_numpy: bool) -> Any:
     """A value of a run as scripts get it. Raises RuntimeError for a ragged one that shall be an array."""
-    from pstranspile.fluid.graph.plain import Fetched
-
     if not return_numpy:
         return from_core(value)
     if isinstance(value, CoreLoDTensor):

@@ -1,11 +1,10 @@
-"""What is told of compiles and of the runs that train, while a script runs."""
+"""What is told of compiles and of runs, while a script runs."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
 from pstranspile.compile import Compiled
-from pstranspile.ir.model import Module
 
 
 class Watcher(Protocol):
@@ -15,8 +14,8 @@ class Watcher(Protocol):
         """A program was compiled for a cluster."""
         ...
 
-    def training(self, module: Module) -> None:
-        """A program that trains is about to be run on one machine."""
+    def running(self, program: Any) -> None:
+        """A program of `graph` is about to be run on one machine."""
         ...
 
 
@@ -35,7 +34,6 @@ def trains(program: Any) -> bool:
 
 
 def tell_run(program: Any) -> None:
-    """Tells all watchers of a run, if the program trains."""
-    if WATCHERS and trains(program):
-        for watcher in WATCHERS:
-            watcher.training(program.live().module())
+    """Tells all watchers of a run."""
+    for watcher in WATCHERS:
+        watcher.running(program)

@@ -27,6 +27,7 @@ from pstranspile.kernels.recurrent_steps import (
     require_rows,
     steps_noted,
     steps_of,
+    turned,
 )
 from pstranspile.ops.attributes import flag
 from pstranspile.values import Array, LoDTensor
@@ -162,7 +163,8 @@ def _backward(weights: _Weights, slopes: _Slopes, phases: Sequence[range], grad:
         whole = side_by_side[:, : 2 * width]
     update, reset, candidate = result
     to_update, kept, to_candidate, to_reset, reset_gate = slopes
-    from_update, from_reset, from_candidate = matrices[0].T, matrices[-1].T, weights.candidate.T
+    turns = [turned(matrix, phases) for matrix in (*matrices, weights.candidate)]
+    from_update, from_reset, from_candidate = turns[0], turns[-2], turns[-1]
     scratch = np.empty_like(carried)
     for phase in reversed(phases):
         count = phase.step

@@ -32,9 +32,9 @@ def _largest(rows: Array, k: int) -> Array:
         least = np.partition(rows, width - k, axis=1)[:, width - k]
         wanted = rows >= least[:, None]
         if np.count_nonzero(wanted) == k * len(rows):  # no other element equals the smallest chosen one
-            places = wanted.nonzero()[1].reshape(-1, k)
-            order = np.argsort(-rows[np.arange(len(rows))[:, None], places], axis=1, kind="stable")
-            return np.take_along_axis(places, order, axis=1)
+            flat = wanted.reshape(-1).nonzero()[0].reshape(-1, k)  # faster than places in two dims
+            order = np.argsort(-rows.take(flat), axis=1, kind="stable")
+            return np.take_along_axis(flat, order, axis=1) - np.arange(0, rows.size, width)[:, None]
     return np.argsort(-rows, axis=1, kind="stable")[:, :k]
 
 
