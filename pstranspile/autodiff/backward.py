@@ -195,8 +195,12 @@ def unwanted_gradients(draft: Draft, *, floats: bool) -> dict[int, set[str]]:
     reads.)
     """
     names: dict[int, set[str]] = {}
+    of_steps = {op.attrs["sub_block"]: op for block in draft.blocks for op in block.ops if op.type == "recurrent"}
     for index, block in enumerate(draft.blocks):
-        names[index] = {gradient_name(name) for name in draft.stop_gradient & block.vars.keys()}
+        stopped = draft.stop_gradient & block.vars.keys()
+        if index in of_steps:  # a mark of all steps' outputs is none of a single step's, which has the same name
+            stopped -= {*of_steps[index].outputs["outputs"]}
+        names[index] = {gradient_name(name) for name in stopped}
         whole = (var.name for var in block.vars.values() if floats and var.dtype not in FLOATS)
         names[index] |= {gradient_name(name) for name in whole}
     frozen = (var.name for var in draft.blocks[0].vars.values() if var.parameter and not var.parameter.trainable)
