@@ -184,5 +184,7 @@ def _seen_from(draft: Draft, value: Value) -> Value:
 def _restore(draft: Draft, kept: list[tuple[Value, Value]]) -> Program:
     other = draft.sibling()
     for param, backup in kept:
-        basic.assign(_seen_from(other, backup), _seen_from(other, param))
+        target = _seen_from(other, param)
+        basic.assign(_seen_from(other, backup), target)
+        target.declared((0,))  # as Fluid declares a copy of a variable without dims
     return other.main()

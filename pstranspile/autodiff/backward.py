@@ -24,6 +24,7 @@ from pstranspile.ir.model import Op, Origin
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.suggest import did_you_mean
 from pstranspile.ir.types import VarKind
+from pstranspile.layers.block_draft import gradient_block
 from pstranspile.layers.draft import Draft
 from pstranspile.ops import with_defaults
 from pstranspile.ops.gradient import (
@@ -84,7 +85,7 @@ def append_backward(
 
 def backward_parts(draft: Draft) -> int:
     """The number of backward passes in the current block and the enclosing ones."""
-    seen = _blocks_around(draft)
+    seen = {*_blocks_around(draft), trained_block(draft) or 0}
     of_losses = sum(1 for number in seen for op in draft.blocks[number].all_ops() if op.role == LOSS_GRADIENT)
     return of_losses + draft.gradient_calls
 
@@ -110,22 +111,44 @@ def _append(
     placed: bool = True,
 ) -> tuple[ParamGrad, ...]:
     """Appends the gradient ops. `own_names` is true if overwritten values have names of their own."""
-    at, block = draft.current, draft.block
-    producer = _mark_loss(draft, loss)
+    around, producer = _blocks_around(draft), _mark_loss(draft, loss)
     unwanted = unwanted_gradients(draft, floats=own_names)
-    unwanted[at] = {gradient_name(name) for name in no_grad}.union(*(unwanted[n] for n in _blocks_around(draft)))
-    names = {differentiated(name) for name in unwanted[at]}
-    forward = [op for number in reversed(_blocks_around(draft)) for op in draft.blocks[number].ops]
-    path = ops_to(forward, {loss}, names)
-    names |= unread_outputs(path, {loss}, names, draft.stop_gradient)
-    unwanted[at] |= {gradient_name(name) for name in names}
-    start = len(block.ops)
-    block.ops.append(_loss_gradient(draft, loss, producer))
+    unwanted[0].update(map(gradient_name, no_grad))
     made = Backward(draft, unwanted, earlier, own_names, placed)
-    made.append(at, path, {gradient_name(loss)} if earlier else None, into=at)
-    mint_again(draft, start, made)
-    grads = declare_gradients(draft, at, start, made.variable_of)
-    return _paired(draft, grads, parameters)
+    into = trained_block(draft)
+    if into is None:
+        with draft.inside(draft.block.parent):
+            into = draft.new_block(forward_block=around[0])
+    with draft.inside(into) as block:
+        start = len(block.ops)
+        block.ops.append(_loss_gradient(draft, loss, producer))
+        targets, reached = {loss}, {gradient_name(loss)} if earlier else None
+        for number in around:
+            path = _path(draft, number, targets, unwanted[number])
+            made.append(number, path, reached, into=into)
+            targets.update(name for op in path for name in op.input_names)
+        if len(around) > 1:  # gradients of variables that several of the blocks read
+            whole = sum_partial_gradients(block.ops[start:], into)
+            block.ops[start:] = [op if op.role else op._replace(role=OpRole.BACKWARD) for op in whole]
+        mint_again(draft, start, made)
+        grads = declare_gradients(draft, into, start, made.variable_of)
+        return _paired(draft, grads, parameters)
+
+
+def _path(draft: Draft, number: int, targets: set[str], unwanted: set[str]) -> list[Op]:
+    """The ops of a block on paths to the targets. Adds to `unwanted` the gradients of what nothing on them reads."""
+    names = {differentiated(name) for name in unwanted}
+    path = ops_to(draft.blocks[number].ops, targets, names)
+    names |= unread_outputs(path, targets, names, draft.stop_gradient)
+    unwanted |= {gradient_name(name) for name in names}
+    return path
+
+
+def trained_block(draft: Draft) -> int | None:
+    """The block for gradients and updates of a loss of the current block: block 0 itself, or one that belongs to a
+    branch, None if the branch has none yet.
+    """
+    return gradient_block(draft.blocks, draft.current) if draft.current else 0
 
 
 def _blocks_around(draft: Draft) -> list[int]:
@@ -172,8 +195,12 @@ def unwanted_gradients(draft: Draft, *, floats: bool) -> dict[int, set[str]]:
     reads.)
     """
     names: dict[int, set[str]] = {}
+    of_steps = {op.attrs["sub_block"]: op for block in draft.blocks for op in block.ops if op.type == "recurrent"}
     for index, block in enumerate(draft.blocks):
-        names[index] = {gradient_name(name) for name in draft.stop_gradient & block.vars.keys()}
+        stopped = draft.stop_gradient & block.vars.keys()
+        if index in of_steps:  # a mark of all steps' outputs is none of a single step's, which has the same name
+            stopped -= {*of_steps[index].outputs["outputs"]}
+        names[index] = {gradient_name(name) for name in stopped}
         whole = (var.name for var in block.vars.values() if floats and var.dtype not in FLOATS)
         names[index] |= {gradient_name(name) for name in whole}
     frozen = (var.name for var in draft.blocks[0].vars.values() if var.parameter and not var.parameter.trainable)
@@ -269,7 +296,7 @@ class Backward:
         """Renames the gradients of a second backward pass that the first one has too, as Fluid does."""
         if not self.earlier:
             return op
-        declared = self.draft.blocks[block].vars
+        declared = self.draft.blocks[block].vars.keys() | self.draft.block.vars.keys()
         if forward.role != OpRole.BACKWARD:
             op = op._replace(inputs=renamed(op.inputs, self.renamed))
         again = {name for name in op.output_names if SUFFIX in name and name in declared}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from pstranspile.autodiff.backward import ParamGrad, append_backward
+from pstranspile.autodiff.backward import ParamGrad, append_backward, trained_block
 from pstranspile.autodiff.clips import clip_as_set, clip_with_optimizer
 from pstranspile.autodiff.optimizers import Optimizer, State, Update
 from pstranspile.autodiff.paths import stopped_by_default, unreached
@@ -131,6 +131,13 @@ def apply_gradients(
 
     A learning rate that is a number becomes a variable of the loss's element type (default: f32).
     """
+    with draft.inside(trained_block(draft) or draft.current):
+        return _applied(draft, pairs, optimizer, rate, of_loss)
+
+
+def _applied(
+    draft: Draft, pairs: Iterable[ParamGrad], optimizer: Optimizer, rate: float | Value, of_loss: DType | None
+) -> Applied:
     ordered = sorted(pairs, key=lambda pair: pair.param)
     updates = _Updates(draft, optimizer, rate, of_loss or DType.FP32)
     table = distributed_table(draft)

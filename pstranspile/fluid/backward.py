@@ -6,6 +6,7 @@ from typing import Any
 
 from pstranspile import autodiff
 from pstranspile.autodiff import paths
+from pstranspile.autodiff.backward import trained_block
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.recomputing import Recomputing
 from pstranspile.fluid.graph.variable import Variable
@@ -60,7 +61,7 @@ def append_backward(
         pairs = sorted(pairs, key=lambda pair: (wanted or []).index(pair.param))
     if callbacks:
         _call_back(program, before, callbacks)
-    find = program.current_block()._var_recursive
+    find = program.block(trained_block(program.live()) or 0)._var_recursive
     return [(find(pair.param), find(pair.grad)) for pair in pairs if pair.grad is not None]
 
 

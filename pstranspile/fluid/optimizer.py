@@ -147,7 +147,7 @@ class Optimizer:
             for name, variable in states.items():
                 self._accumulators[self._state_name(name)][param] = block.var(variable)
             make_states_large(live.startup_program, param, states.values())
-        views = {id(op.frozen): op for op in program.current_block().ops}
+        views = {id(op.frozen): op for made_in in program.blocks for op in made_in.ops}
         return [views[id(op)] for op in made.ops]
 
     def _state_name(self, name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import is_
 from typing import NamedTuple
 
@@ -39,6 +39,22 @@ class BlockDraft:
             and _same(self.all_ops() if self.front else self.ops, block.ops)
             and _same(self.vars.values(), block.vars.values())
         )
+
+
+def gradient_block(blocks: Sequence[BlockDraft], of: int) -> int | None:
+    """The block with the gradient ops of block `of`, which trains; None if it has none."""
+    return next((number for number, block in enumerate(blocks) if block.forward_block == of), None)
+
+
+def train_in(blocks: Sequence[BlockDraft], number: int) -> None:
+    """Moves the gradient ops of a block that trains to its end, so that each turn of a loop trains."""
+    apart = gradient_block(blocks, number)
+    if apart is not None:
+        source, target = blocks[apart], blocks[number]
+        target.ops += source.ops
+        target.vars.update(source.vars)
+        source.ops.clear()
+        source.vars.clear()
 
 
 def _same(objects: Iterable[object], others: Iterable[object]) -> bool:

@@ -6,10 +6,13 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from pstranspile.ir.attributes import BlockRef
+from pstranspile.ir.model import Var
+from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.layers.basic import layer
-from pstranspile.layers.block_draft import BlockDraft
-from pstranspile.layers.draft import Draft, Value
+from pstranspile.layers.block_draft import BlockDraft, gradient_block
+from pstranspile.layers.draft import Draft, Value, names_of
+from pstranspile.ops.gradient import bare_op, gradient_name
 
 
 def logical_not(x: Value) -> Value:
@@ -36,7 +39,8 @@ def logical_xor(x: Value, y: Value) -> Value:
 def when(*conditions: Value, scalar: bool = True) -> Generator[None]:
     """Ops created in the context go into a sub-block that runs only if the condition (bool[1]) is true.
 
-    Without `scalar` it runs if every condition has elements.
+    Without `scalar` it runs if every condition has elements. If a loss is minimised in it, its gradients and updates
+    are in a block of their own, which a `conditional_block_grad` runs.
     """
     draft = conditions[0].draft
     draft.names.mint("conditional_block")
@@ -48,6 +52,19 @@ def when(*conditions: Value, scalar: bool = True) -> Generator[None]:
     draft.declare(scope.var._replace(kind=VarKind.STEP_SCOPES))
     attrs = {"sub_block": BlockRef(index), "is_scalar_condition": scalar}
     draft.op("conditional_block", {"Cond": conditions, "Input": read}, {"Out": written, "Scope": scope}, attrs)
+    trained = gradient_block(draft.blocks, index)
+    if trained is None:
+        return
+    known = {name: var for name in _through(draft, draft.blocks[trained])[0] if (var := draft.find(name))}
+    gradients = {gradient_name(name): var for name, var in known.items()}
+    inputs = {"Cond": names_of(conditions), "Input": tuple(known), "Out": tuple(written), "Scope": (scope.name,)}
+    given = {"Out@GRAD": tuple(map(gradient_name, written))}
+    attrs = {"sub_block": BlockRef(trained), "is_scalar_condition": scalar}
+    made = bare_op("conditional_block_grad", {**inputs, **given}, {"Input@GRAD": tuple(gradients)}, attrs)
+    draft.block.ops.append(made._replace(role=OpRole.BACKWARD, origin=draft.origin))
+    for name, var in gradients.items():
+        if draft.find(name, trained) is None:
+            draft.declare(Var(name, tensor=var.tensor), trained)
 
 
 def _through(draft: Draft, inner: BlockDraft) -> tuple[list[str], list[str]]:

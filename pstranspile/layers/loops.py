@@ -10,7 +10,7 @@ from pstranspile.ir.attributes import BlockRef
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.layers.basic import layer, layer_outputs
-from pstranspile.layers.block_draft import BlockDraft
+from pstranspile.layers.block_draft import BlockDraft, train_in
 from pstranspile.layers.draft import Draft, Value
 
 
@@ -47,6 +47,7 @@ def while_(condition: Value, *, is_test: bool = False) -> Generator[None]:
     index = draft.new_block()
     with draft.inside(index) as inner:
         yield
+    train_in(draft.blocks, index)
     written = {condition.name: None}
     read: dict[str, None] = {}
     for op in inner.all_ops():
@@ -99,6 +100,7 @@ class StaticRNN:
         index = draft.new_block()
         with draft.inside(index) as inner:
             yield
+            train_in(draft.blocks, index)
             parameters = self._parameters(inner)
             scopes_at = self._outside
             with draft.inside(scopes_at):

@@ -206,3 +206,59 @@ def test_the_rate_is_of_the_elements_of_the_loss() -> None:
         optimizer = fluid.optimizer.Adam(0.1)
         optimizer.minimize(loss)
         assert optimizer._global_learning_rate().dtype == fluid.core.VarDesc.VarType.FP64
+
+
+def test_a_branch_that_trains_has_its_gradients_and_updates_in_a_block_of_their_own() -> None:
+    """Blocks, ops and slots as Fluid 1.8.5 makes them."""
+    with fresh():
+        x, chosen = fluid.data("x", [2, 3]), fluid.data("chosen", [1], "bool")
+        hidden = layers.fc(x, 1, param_attr=fluid.ParamAttr("w", fluid.initializer.Constant(1.0)), bias_attr=False)
+
+        def train() -> None:
+            fluid.optimizer.SGD(0.5).minimize(layers.mean(layers.scale(hidden, 2.0) + hidden))
+
+        layers.cond(chosen, train, lambda: None)
+        main = fluid.default_main_program()
+        assert [[op.type for op in block.ops] for block in main.blocks] == [
+            ["mul", "conditional_block", "conditional_block_grad", "logical_not", "conditional_block"],
+            ["scale", "elementwise_add", "mean"],
+            ["fill_constant", "mean_grad", "elementwise_add_grad", "scale", "sum", "mul_grad", "sgd"],
+            [],
+        ]
+        assert [(block.parent_idx, block.forward_block_idx) for block in main.blocks[1:3]] == [(0, -1), (0, 1)]
+        op = main.global_block().ops[2]
+        assert (op.input("Input"), op.output("Input@GRAD")) == (
+            [hidden.name, "x", "w", "learning_rate_0"],
+            [f"{hidden.name}@GRAD", "x@GRAD", "w@GRAD", "learning_rate_0@GRAD"],
+        )
+        _started()
+        after = [_run("w", feed={"x": np.ones((2, 3), "float32"), "chosen": np.array([on])})[0] for on in (False, True)]
+        assert [np.unique(value).tolist() for value in after] == [[1.0], [-0.5]]
+
+
+def test_a_loop_that_trains_does_so_in_each_turn() -> None:
+    with fresh():
+        weight = layers.create_parameter([1], "float32", "w", default_initializer=fluid.initializer.Constant(1.0))
+        turn, most = layers.fill_constant([1], "int64", 0), layers.fill_constant([1], "int64", 3)
+        goes_on = layers.less_than(turn, most)
+        with layers.While(goes_on).block():
+            fluid.optimizer.SGD(0.5).minimize(layers.square(weight))
+            layers.less_than(layers.increment(turn), most, cond=goes_on)
+        _started()
+        assert _run("w")[0].tolist() == [0.0]
+
+
+def test_a_branch_that_trains_cuts_its_gradients_where_it_has_them() -> None:
+    with fresh():
+        x = fluid.data("x", [1, 1])
+        shared = layers.fc(x, 1, param_attr=fluid.ParamAttr("w", fluid.initializer.Constant(1.0)), bias_attr=False)
+        outside = layers.scale(shared, 3.0)
+
+        def train() -> None:
+            cut = fluid.clip.GradientClipByGlobalNorm(1.0)
+            fluid.optimizer.SGD(1.0, grad_clip=cut).minimize(layers.reduce_sum(shared + outside))
+
+        layers.cond(layers.reduce_sum(x) > 0.0, train, lambda: None)
+        _started()
+        weight, gradient = _run("w", "w", feed={"x": np.full((1, 1), 2.0, "float32")})
+        assert weight.tolist() == gradient.tolist() == [[0.0]]

@@ -344,3 +344,23 @@ def test_dims_of_one_device_hold_for_each(feeds: int) -> None:
         assert [value.item() for value in made] == [12, 30]
         assert [value.tolist() for value in after] == [[-0.5, -1.5, -2.5]] * 2
         assert [value.tolist() for value in gradients] == [[2.5, 3.5, 4.5]] * 2
+
+
+def test_steps_have_gradients_of_outputs_that_are_marked_outside() -> None:
+    """Ops of the gradient block as Fluid 1.8.5 makes them."""
+    with fresh():
+        x, start = fluid.data("x", [5, 4, 3]), fluid.data("h", [4, 3])
+        x.stop_gradient = start.stop_gradient = False
+        network = layers.StaticRNN()
+        with network.step():
+            word, before = network.step_input(x), network.memory(init=start)
+            after = layers.elementwise_add(word, before)
+            network.update_memory(before, after)
+            network.step_output(after)
+            network.step_output(layers.scale(word, 2.0))
+        made, other = network()
+        other.stop_gradient = True
+        fluid.backward.append_backward(layers.mean(made))
+        inner = [op.type for op in fluid.default_main_program().blocks[2].ops]
+        helper = "rnn_memory_helper_grad"
+        assert inner == [helper, helper, "scale", helper, "sum", "elementwise_add_grad", "sum"]

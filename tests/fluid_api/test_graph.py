@@ -298,6 +298,10 @@ def test_dims_of_0_are_dims_that_fluid_does_not_know() -> None:
     assert spread.shape == (0, 0, 0, 0)
     assert len(fluid.layers.pool2d(spread, 3, pool_stride=1).shape) == 4
     assert fluid.layers.reshape(spread, [-1]).shape == (-1,)
+    assert fluid.layers.squeeze(fluid.data("q", [None, 1, 3]), []).shape == (-1, 3)
+    fluid.layers.create_parameter([2, 3], "float32", "averaged")
+    average = fluid.optimizer.ExponentialMovingAverage(0.9)
+    assert average.restore_program.global_block().var("averaged").shape == (0,)
     weights = fluid.layers.data("weights", [8, 2, 2])
     y = fluid.data("y", [4, 3, 2, 2])
     fluid.layers.smooth_l1(y, y, fluid.layers.expand_as(weights, y), spread)

@@ -198,6 +198,8 @@ def _run_conditional_block_grad(op: Op) -> Run:
             backward.execute()
         totals: dict[str, Value] = {}
         for name, gradient in wanted_gradients(op, "Input"):
+            if context.declared(gradient) is None:
+                continue  # of a branch that trains, for itself
             result = backward.own(gradient_name(name)) if backward else None
             if (
                 backward is None and name in outputs
