@@ -12,9 +12,12 @@ from pstranspile.ir.text.fast import parse_quickly
 from pstranspile.ir.text.parser import parse_plainly
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops.textual import LANGUAGE, format_text, parse, print_module, print_program
+from tests.hostile.counts import cases
 from tests.strategies import exactly, modules
 
-big = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+big = settings(
+    max_examples=cases(30), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 
 
 @big

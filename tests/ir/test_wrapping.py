@@ -18,6 +18,7 @@ from pstranspile.ir.model import Block, Module, Op, Program
 from pstranspile.ir.text.fast import parse_quickly
 from pstranspile.ir.text.parser import parse_plainly
 from pstranspile.ops.textual import LANGUAGE, format_text, parse, print_module
+from tests.hostile.counts import cases
 from tests.strategies import exactly, modules
 
 DATA = Path(__file__).parents[1] / "data" / "programs"
@@ -34,7 +35,9 @@ program @main {{
 """
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=cases(40), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(modules)
 def test_statements_on_several_lines_are_those_on_one(module: Module):
     with pytest.MonkeyPatch.context() as patch:

@@ -102,7 +102,7 @@ def jobs(draw: st.DrawFn, mode: str) -> Job:
 
 
 @settings(
-    max_examples=cases(50, 2000), derandomize=not NIGHTLY, deadline=None, suppress_health_check=SLOW, print_blob=True
+    max_examples=cases(30, 2000), derandomize=not NIGHTLY, deadline=None, suppress_health_check=SLOW, print_blob=True
 )
 @given(data=st.data())
 def test_drawn_jobs_train_alike_and_end(data: st.DataObject):
