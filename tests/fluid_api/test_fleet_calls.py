@@ -205,8 +205,8 @@ def test_loggers_and_data_sets_are_found_as_scripts_look_for_them(
 def test_names_that_are_not_there_can_be_imported_and_fail_when_used() -> None:
     for module in (framework, executor, compiler, dataset):
         assert module.__getattr__
-    with pytest.raises(NotImplementedError, match="IrGraph"):
-        framework.IrGraph(1)
+    with pytest.raises(NotImplementedError, match="ParamBase"):
+        framework.ParamBase(1)
 
 
 def test_a_server_with_port_0_listens_somewhere_and_says_where(tmp_path: Path) -> None:

@@ -154,8 +154,8 @@ class IrGraph:
         return IrOpNode(self.graph.create_op_node(op_desc))
 
     def _require(self, *wanted: IrNode) -> None:
-        known = self.graph.nodes()
-        assert all(node.node in known for node in wanted), "nodes of the arguments are not in the graph"
+        known = (self.graph.retrieve_node(node.node.id()) is node.node for node in wanted)
+        assert all(known), "nodes of the arguments are not in the graph"
 
     def update_input_link(self, old_input_node: IrNode, new_input_node: IrNode, op_node: IrOpNode) -> None:
         """Has an op read another node in place of one. Raises AssertionError for nodes that are not in the graph."""

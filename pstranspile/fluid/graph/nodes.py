@@ -299,6 +299,6 @@ def graph_safe_remove_nodes(graph: Graph, nodes: Iterable[Node]) -> None:
     gone = set(nodes)
     for node in gone:
         graph.remove_node(node)
-    for node in graph.nodes():
+    for node in {other for node in gone for other in (*node.inputs, *node.outputs)}:
         node.inputs = [other for other in node.inputs if other not in gone]
         node.outputs = [other for other in node.outputs if other not in gone]
