@@ -215,3 +215,11 @@ def test_a_clone_for_tests_counts_the_steps_of_learning_rates_until_there_are_gr
     assert before == [op.type for op in main.global_block().ops][: len(before)]
     assert "increment" in before
     assert [op.type for op in main.clone(for_test=True).global_block().ops] == ["mul", "elementwise_add", "mean"]
+
+
+def test_layers_are_where_fluid_1_5_had_them():
+    assert L.nn.dynamic_gru is L.dynamic_gru
+    assert L.nn.cross_entropy is L.cross_entropy
+    assert L.nn.sequence_pool is L.sequence_pool
+    with pytest.raises(AttributeError, match="has no attribute 'dynamic_grus'"):
+        L.nn.dynamic_grus  # noqa: B018
