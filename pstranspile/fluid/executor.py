@@ -212,6 +212,7 @@ class Executor:
         if program.machine is not None:
             if program.machine not in self._machines:
                 self._machines.append(program.machine)
+            frozen = declared_as_fed(frozen, values, self._as_fed, any_dims=True)
             return program.machine.run(frozen, program.part, values, names, scope.core), {}
         if facts.talks:
             return self._talker.run(frozen, values, names, scope.core), {}

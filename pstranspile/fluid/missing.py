@@ -109,6 +109,8 @@ def names_of_fluid(module: str, known: dict[str, Any]) -> Callable[[str], Any]:
         home = _homes().get(short or "fluid", {}).get(name)
         if home == "" and short.startswith("layers."):
             home = "layers"  # which has the layers of all modules, some of which lie in other ones here
+        if home is None and short == "layers.nn" and name in _homes()["layers"]:
+            home = "layers"  # Fluid 1.5 had recurrent layers, losses and those of sequences in this module
         found = _taken(name, home) if home else None
         if found is not None:
             return found

@@ -123,6 +123,8 @@ def test_feeds_of_several_devices_are_one_batch() -> None:
     assert fluid.Executor().run(program, [{"x": ROWS[:2]}], [total])[0].item() == ROWS[:2].sum()
     (alone,) = fluid.Executor().run(program, [{"x": ROWS[:2]}], [x], return_merged=False)
     assert [value.shape for value in alone] == [(2, 3)]
+    with pytest.raises(TypeError, match=r"a list of one for each device, not of array\("):
+        fluid.Executor().run(program, [ROWS])
     with pytest.raises(ValueError, match="3 feeds for 2 devices"):
         fluid.Executor().run(program, [{"x": ROWS[:2]}] * 3)
     with pytest.raises(ValueError, match="compiled for another scope"):

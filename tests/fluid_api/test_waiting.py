@@ -25,9 +25,9 @@ import numpy as np
 import paddle.fluid as fluid
 
 role, number, endpoint = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-x = fluid.layers.data(name="x", shape=[4], dtype="float32")
+x = fluid.layers.data(name="x", shape=[9, 4], dtype="float32")  # more than will be fed
 constant = fluid.ParamAttr(name="w", initializer=fluid.initializer.Constant(0.1))
-loss = fluid.layers.mean(fluid.layers.fc(x, 1, param_attr=constant, bias_attr=False))
+loss = fluid.layers.mean(fluid.layers.fc(fluid.layers.reduce_sum(x, dim=1), 1, param_attr=constant, bias_attr=False))
 (fluid.optimizer.Adam if role == "PSERVER" else fluid.optimizer.SGD)(0.05).minimize(loss)
 t = fluid.DistributeTranspiler()
 t.transpile(number, pservers=endpoint, trainers=2, sync_mode=False)
@@ -39,7 +39,7 @@ if role == "PSERVER":
 else:
     exe.run(fluid.default_startup_program())
     print("%.4f" % np.array(fluid.global_scope().find_var("w").get_tensor()).sum())
-    exe.run(t.get_trainer_program(), feed={"x": np.ones((1, 4), "float32")}, fetch_list=[loss])
+    exe.run(t.get_trainer_program(), feed={"x": np.ones((1, 1, 4), "float32")}, fetch_list=[loss])
     exe.close()
 """
 

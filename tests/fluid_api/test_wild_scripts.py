@@ -205,3 +205,21 @@ def test_a_model_is_saved_though_something_it_reads_is_not_to_be_fed(main: Any, 
     assert feeds == ["x", "z"]
     fed = {"x": np.zeros(2, "float32"), "y": np.ones(2, "float32"), "z": np.array([False])}
     assert executor.run(loaded, feed=fed, fetch_list=targets)[0].tolist() == [1.0, 1.0]
+
+
+def test_a_clone_for_tests_counts_the_steps_of_learning_rates_until_there_are_gradients(main: Any):
+    loss = L.mean(L.fc(fluid.data("x", [-1, 4]), 1))
+    rate = L.exponential_decay(0.1, 10, 0.5)
+    before = [op.type for op in main.clone(for_test=True).global_block().ops]
+    fluid.optimizer.SGD(rate).minimize(loss)
+    assert before == [op.type for op in main.global_block().ops][: len(before)]
+    assert "increment" in before
+    assert [op.type for op in main.clone(for_test=True).global_block().ops] == ["mul", "elementwise_add", "mean"]
+
+
+def test_layers_are_where_fluid_1_5_had_them():
+    assert L.nn.dynamic_gru is L.dynamic_gru
+    assert L.nn.cross_entropy is L.cross_entropy
+    assert L.nn.sequence_pool is L.sequence_pool
+    with pytest.raises(AttributeError, match="has no attribute 'dynamic_grus'"):
+        L.nn.dynamic_grus  # noqa: B018

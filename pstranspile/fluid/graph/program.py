@@ -6,6 +6,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from pstranspile.autodiff.backward import LOSS_GRADIENT
 from pstranspile.fluid import unique_name
 from pstranspile.fluid.graph.block import Block
 from pstranspile.fluid.graph.desc import ALONE, BlockDesc
@@ -391,6 +392,10 @@ def tested(frozen: FrozenProgram) -> FrozenProgram:
 
 
 def for_testing(frozen: FrozenProgram) -> FrozenProgram:
-    """The forward part of a program, set to behave as in tests, with the variables that it uses."""
-    left = without_roles(frozen, TRAINING)
+    """The forward part of a program, set to behave as in tests, with the variables that it uses.
+
+    Before there are gradients, learning rates belong to it, as in Fluid: what counts their steps counts tests too.
+    """
+    trains = any(op.role == LOSS_GRADIENT for block in frozen.blocks for op in block.ops)
+    left = without_roles(frozen, TRAINING) if trains else frozen
     return tested(frozen if left is frozen else with_used_variables(left))

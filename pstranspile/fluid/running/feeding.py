@@ -91,6 +91,9 @@ def joined(feed: Any, devices: int) -> Fed:
     there are devices.
     """
     if several(feed):
+        for part in feed:
+            if not isinstance(part, Mapping):
+                raise TypeError(f"what is fed is a dict by name, or a list of one for each device, not of {part!r:.60}")
         if not 0 < len(feed) <= devices:
             raise ValueError(f"{len(feed)} feeds for {devices} device{'s' * (devices > 1)}")
         return together(feed)

@@ -24,10 +24,11 @@ Cache = dict[object, tuple[Program, Program]]
 """Programs with other declarations, by the program they were made of and by the declarations; both are kept alive."""
 
 
-def declared_as_fed(program: Program, feeds: Mapping[str, Any], cache: Cache) -> Program:
+def declared_as_fed(program: Program, feeds: Mapping[str, Any], cache: Cache, *, any_dims: bool = False) -> Program:
     """The program, with variables that are fed something else than declared declared as what is fed.
 
-    What is fed to variables that are marked was compared with their declaration before.
+    What is fed to variables that are marked was compared with their declaration before. With `any_dims`, the dims that
+    differ are declared as not known, so that other feeds fit as well.
     """
     variables = program.main_block.vars
     found: dict[str, TensorType] = {}
@@ -38,7 +39,7 @@ def declared_as_fed(program: Program, feeds: Mapping[str, Any], cache: Cache) ->
             continue
         both = {fed.dtype, var.tensor.dtype}
         if len(both) == 1 or not both.issubset(FLOATS) or not _meets_kept(program, name, var.tensor.dtype):
-            found[name] = fed
+            found[name] = fed._replace(shape=_dims_of_both(var.tensor.shape, fed.shape)) if any_dims else fed
     if not found:
         return program
     key = (id(program), *found.items())
@@ -48,6 +49,12 @@ def declared_as_fed(program: Program, feeds: Mapping[str, Any], cache: Cache) ->
             del cache[next(iter(cache))]
         known = cache[key] = program, _redeclared(program, found)
     return known[1]
+
+
+def _dims_of_both(declared: tuple[int, ...], fed: tuple[int, ...]) -> tuple[int, ...]:
+    if len(declared) != len(fed):
+        return (-1,) * len(fed)
+    return tuple(one if one == other else -1 for one, other in zip(declared, fed, strict=True))
 
 
 def _meets_kept(program: Program, name: str, dtype: DType) -> bool:
