@@ -316,3 +316,12 @@ def test_what_fluid_refuses_only_to_run_is_built() -> None:
     assert (weight.shape, start.var(weight.name).shape, start.ops[0].attr("shape")) == ((3, 1), (2,), [2])
     with pytest.raises(ValueError, match="not a dim of size 1"):
         fluid.layers.squeeze(x, [5])
+
+
+def test_a_copy_for_inference_has_no_reader() -> None:
+    reader = fluid.layers.py_reader(4, [[-1, 3]], ["float32"])
+    fluid.layers.fc(fluid.layers.read_file(reader), 1)
+    copy = fluid.default_main_program()._inference_optimize()
+    assert [op.type for op in copy.global_block().ops] == ["mul", "elementwise_add"]
+    kinds = fluid.core.VarDesc.VarType
+    assert kinds.READER not in [var.type for var in copy.list_vars()]
