@@ -297,6 +297,7 @@ def test_dims_of_0_are_dims_that_fluid_does_not_know() -> None:
     assert fluid.layers.reshape(spread, [-1]).shape == (-1,)
     assert fluid.layers.squeeze(fluid.data("q", [None, 1, 3]), []).shape == (-1, 3)
     fluid.layers.create_parameter([2, 3], "float32", "averaged")
+    assert fluid.layers.less_than(fluid.data("row", [1, 3]), fluid.data("rows", [None, 3])).shape == (1, 3)
     average = fluid.optimizer.ExponentialMovingAverage(0.9)
     assert average.restore_program.global_block().var("averaged").shape == (0,)
     weights = fluid.layers.data("weights", [8, 2, 2])
