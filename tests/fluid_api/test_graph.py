@@ -326,3 +326,10 @@ def test_a_copy_for_inference_has_no_reader() -> None:
     assert [op.type for op in copy.global_block().ops] == ["mul", "elementwise_add"]
     kinds = fluid.core.VarDesc.VarType
     assert kinds.READER not in [var.type for var in copy.list_vars()]
+
+
+def test_an_op_whose_variable_is_renamed_has_its_role_for_the_new_one() -> None:
+    fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(fluid.layers.fc(fluid.data("x", [2, 3]), 1, bias_attr=False)))
+    op = next(op for op in fluid.default_main_program().global_block().ops if op.type == "mul_grad")
+    op._rename_input("fc_0.w_0", "other")
+    assert op.attr("op_role_var") == ["other", "fc_0.w_0@GRAD"]
