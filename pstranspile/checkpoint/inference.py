@@ -18,7 +18,7 @@ from pstranspile.compile import Compiled
 from pstranspile.interop.loading import load
 from pstranspile.interop.outputs import write_variables
 from pstranspile.interop.variables import load_variables, persistable_names
-from pstranspile.ir.attributes import BlockRef, BlockRefs, Strings
+from pstranspile.ir.attributes import Strings, renumbered
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error, raise_errors
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Block, Location, Module, Op, Program, Var
@@ -156,16 +156,10 @@ def _declared(var: Var, feeds: tuple[str, ...]) -> Var:
 def _testing(op: Op, numbers: Mapping[int, int]) -> Op:
     """The op set to testing if it can be, its blocks under their new numbers."""
     schema = schema_of(op.type)
-    attrs = {name: _renumbered(value, numbers) for name, value in op.attrs.items()}
+    attrs = {name: renumbered(value, numbers) for name, value in op.attrs.items()}
     if "is_test" in attrs or (schema is not None and "is_test" in schema.defaults):
         attrs["is_test"] = True
     return op._replace(attrs=FrozenMap(attrs))
-
-
-def _renumbered(value: Any, numbers: Mapping[int, int]) -> Any:
-    if isinstance(value, BlockRef):
-        return BlockRef(numbers[int(value)])
-    return BlockRefs(numbers[int(b)] for b in value) if isinstance(value, BlockRefs) else value
 
 
 # Saving and loading

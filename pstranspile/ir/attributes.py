@@ -15,6 +15,7 @@ The kinds are those of Fluid's `framework.proto` (AttrType).
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -128,3 +129,10 @@ def same_attr(a: AttrValue, b: AttrValue) -> bool:
     if type(a) is not type(b):
         return False
     return repr(a) == repr(b) if isinstance(a, float | Floats) else a == b
+
+
+def renumbered(value: AttrValue, numbers: Mapping[int, int]) -> AttrValue:
+    """The value with blocks under their new numbers. Raises KeyError for a block that has none."""
+    if isinstance(value, BlockRef):
+        return BlockRef(numbers[int(value)])
+    return BlockRefs(numbers[int(number)] for number in value) if isinstance(value, BlockRefs) else value

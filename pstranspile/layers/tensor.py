@@ -85,8 +85,9 @@ def transpose(x: Value, order: Sequence[int], *, name: str | None = None) -> Val
 
 
 def squeeze(x: Value, axes: Sequence[int], *, name: str | None = None) -> Value:
-    """x without these dims of size 1."""
-    return _with_x_shape("squeeze2", "squeeze", x, {"axes": axes}, name)
+    """x without these dims of size 1; without any axes, without all that are known to be."""
+    made = _with_x_shape("squeeze2", "squeeze", x, {"axes": axes}, name)
+    return made if axes else made.declared([dim for dim in x.shape if dim != 1])
 
 
 def unsqueeze(x: Value, axes: Sequence[int], *, name: str | None = None) -> Value:

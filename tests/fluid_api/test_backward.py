@@ -226,6 +226,12 @@ def test_a_branch_that_trains_has_its_gradients_and_updates_in_a_block_of_their_
             [],
         ]
         assert [(block.parent_idx, block.forward_block_idx) for block in main.blocks[1:3]] == [(0, -1), (0, 1)]
+        tests = main.clone(for_test=True)
+        assert [[op.type for op in block.ops] for block in tests.blocks] == [
+            ["mul", "conditional_block", "logical_not", "conditional_block"],
+            ["scale", "elementwise_add", "mean"],
+            [],
+        ]
         op = main.global_block().ops[2]
         assert (op.input("Input"), op.output("Input@GRAD")) == (
             [hidden.name, "x", "w", "learning_rate_0"],

@@ -300,6 +300,7 @@ def test_dims_of_0_are_dims_that_fluid_does_not_know() -> None:
     assert fluid.layers.reshape(spread, [-1]).shape == (-1,)
     assert fluid.layers.squeeze(fluid.data("q", [None, 1, 3]), []).shape == (-1, 3)
     fluid.layers.create_parameter([2, 3], "float32", "averaged")
+    assert fluid.layers.less_than(fluid.data("row", [1, 3]), fluid.data("rows", [None, 3])).shape == (1, 3)
     average = fluid.optimizer.ExponentialMovingAverage(0.9)
     assert average.restore_program.global_block().var("averaged").shape == (0,)
     weights = fluid.layers.data("weights", [8, 2, 2])
@@ -319,3 +320,19 @@ def test_what_fluid_refuses_only_to_run_is_built() -> None:
     assert (weight.shape, start.var(weight.name).shape, start.ops[0].attr("shape")) == ((3, 1), (2,), [2])
     with pytest.raises(ValueError, match="not a dim of size 1"):
         fluid.layers.squeeze(x, [5])
+
+
+def test_a_copy_for_inference_has_no_reader() -> None:
+    reader = fluid.layers.py_reader(4, [[-1, 3]], ["float32"])
+    fluid.layers.fc(fluid.layers.read_file(reader), 1)
+    copy = fluid.default_main_program()._inference_optimize()
+    assert [op.type for op in copy.global_block().ops] == ["mul", "elementwise_add"]
+    kinds = fluid.core.VarDesc.VarType
+    assert kinds.READER not in [var.type for var in copy.list_vars()]
+
+
+def test_an_op_whose_variable_is_renamed_has_its_role_for_the_new_one() -> None:
+    fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(fluid.layers.fc(fluid.data("x", [2, 3]), 1, bias_attr=False)))
+    op = next(op for op in fluid.default_main_program().global_block().ops if op.type == "mul_grad")
+    op._rename_input("fc_0.w_0", "other")
+    assert op.attr("op_role_var") == ["other", "fc_0.w_0@GRAD"]

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import pytest
 
+import pstranspile.fluid as fluid
 from pstranspile.compile import compile
 from pstranspile.fluid import DistributeTranspiler, DistributeTranspilerConfig
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.job import Job
 from pstranspile.plan.dispatch import Dispatcher, Placeable
+from tests.fluid_api.running import fresh
 from tests.models import mlp
 
 MODULE = mlp(2, 100)
@@ -68,3 +70,13 @@ def test_what_fluid_lets_pass_is_refused() -> None:
         t.get_pserver_program("c:3")
     with pytest.raises(ValueError, match="not that of the server at a:1"):
         t.get_startup_program("a:1", t.get_pserver_program("b:2"))
+
+
+def test_ops_of_a_servers_rate_have_their_empty_slots() -> None:
+    with fresh():
+        loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 4]), 1))
+        fluid.optimizer.SGD(fluid.layers.noam_decay(16, 10)).minimize(loss)
+        t = DistributeTranspiler()
+        t.transpile(0, pservers="a:1", trainers=2)
+        (op,) = (op for op in t.get_pserver_program("a:1").blocks[1].ops if op.type == "fill_constant")
+        assert sorted(op.input_names) == ["ShapeTensor", "ShapeTensorList", "ValueTensor"]

@@ -183,11 +183,17 @@ class Operator:
 
     def _rename_input(self, old_name: str, new_name: str) -> None:
         """Reads another variable in place of one."""
-        self._change(self.frozen._replace(inputs=_renamed(self.frozen.inputs, old_name, new_name)))
+        self._rename(old_name, new_name, inputs=_renamed(self.frozen.inputs, old_name, new_name))
 
     def _rename_output(self, old_name: str, new_name: str) -> None:
         """Writes another variable in place of one."""
-        self._change(self.frozen._replace(outputs=_renamed(self.frozen.outputs, old_name, new_name)))
+        self._rename(old_name, new_name, outputs=_renamed(self.frozen.outputs, old_name, new_name))
+
+    def _rename(self, old: str, new: str, **slots: FrozenMap[str, tuple[str, ...]]) -> None:
+        """Changes slots, and the name among the role variables."""
+        names = self.frozen.role_vars
+        role_vars = names and tuple(new if name == old else name for name in names)
+        self._change(self.frozen._replace(**slots, role_vars=role_vars))
 
     def set_input(self, slot: str, names: Sequence[str]) -> None:
         """Sets the variables of an input slot."""

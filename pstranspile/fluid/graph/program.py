@@ -20,6 +20,7 @@ from pstranspile.ir.model import MAIN, TensorType
 from pstranspile.ir.model import Block as FrozenBlock
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import VarKind
 from pstranspile.layers.block_draft import BlockDraft
 from pstranspile.layers.draft import FLUID_VERSION, Value
 
@@ -282,14 +283,15 @@ class Program(PartInCluster):
                 self.drafts[0].vars[name] = known._replace(parameter=var.parameter)
 
     def _inference_optimize(self, prune_read_op: bool = True) -> Program:
-        """A copy whose ops behave as in tests; `prune_read_op` also leaves out ops that read."""
+        """A copy whose ops behave as in tests; `prune_read_op` also leaves out ops that read, and readers."""
         frozen = tested(self.freeze())
         if prune_read_op:
             main = frozen.main_block
             kept = tuple(
                 op for op in main.ops if op.type not in ("read", "create_py_reader", "create_double_buffer_reader")
             )
-            frozen = frozen._replace(blocks=(main._replace(ops=kept), *frozen.blocks[1:]))
+            others = FrozenMap({name: var for name, var in main.vars.items() if var.kind is not VarKind.READER})
+            frozen = frozen._replace(blocks=(main._replace(ops=kept, vars=others), *frozen.blocks[1:]))
         return Program.of(frozen)
 
     # guards

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from pstranspile.ir.attributes import BlockRef, BlockRefs
+from pstranspile.ir.attributes import BlockRef, BlockRefs, renumbered
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program
 from pstranspile.ir.roles import OpRole
@@ -127,11 +127,21 @@ def with_used_variables(program: Program, others: Iterable[str] = ()) -> Program
             if index not in blocks and 0 <= index < len(program.blocks):
                 blocks.add(index)
                 waiting.extend(program.blocks[index].ops)
-    left = [_with(block, used) for block in program.blocks]
-    while len(left) > 1 and len(left) - 1 not in blocks:
-        left.pop()
-    return program._replace(blocks=tuple(left))
+    numbers = {number: at for at, number in enumerate(sorted(blocks))}
+    return program._replace(blocks=tuple(_with(program.blocks[number], used, numbers) for number in numbers))
 
 
-def _with(block: Block, used: set[str]) -> Block:
-    return block._replace(vars=FrozenMap({name: var for name, var in block.vars.items() if name in used}))
+def _with(block: Block, used: set[str], numbers: Mapping[int, int]) -> Block:
+    """A block with the variables used, and blocks under other numbers."""
+    return block._replace(
+        vars=FrozenMap({name: var for name, var in block.vars.items() if name in used}),
+        ops=tuple(_at_numbers(op, numbers) for op in block.ops),
+        parent=numbers.get(block.parent, min(block.parent, 0)),
+        forward_block=numbers.get(block.forward_block, -1),
+    )
+
+
+def _at_numbers(op: Op, numbers: Mapping[int, int]) -> Op:
+    if not blocks_of(op):
+        return op
+    return op._replace(attrs=FrozenMap({name: renumbered(value, numbers) for name, value in op.attrs.items()}))

@@ -189,7 +189,8 @@ class DistributeTranspiler:
         if self._live is None:
             return role.main, role.startup
         if endpoint not in self._servers:
-            self._servers[endpoint] = ServerMachine(self.result, role._replace(startup=_made_anew(role.startup)))
+            made_anew = role._replace(main=_made_anew(role.main), startup=_made_anew(role.startup))
+            self._servers[endpoint] = ServerMachine(self.result, made_anew)
         made = LiveProgram(), LiveProgram()
         take_role(*made, self._servers[endpoint])
         return made
@@ -224,14 +225,16 @@ def same_or_split_var(p_name: str, var_name: str) -> bool:
     return p_name == var_name or p_name.startswith(f"{var_name}.block")
 
 
-def _made_anew(startup: Program) -> Program:
-    """A server's start-up program as Fluid makes it, op by op, so that each op has its empty slots."""
-    block, ops = startup.main_block, list[Op]()
-    for op in block.ops:
-        schema = schema_of(op.type)
-        missing = schema is not None and not schema.empty_inputs.keys() <= op.inputs.keys()
-        ops.append(op._replace(inputs=FrozenMap({**schema.empty_inputs, **op.inputs})) if missing and schema else op)
-    return startup._replace(blocks=(block._replace(ops=tuple(ops)), *startup.blocks[1:]))
+def _made_anew(program: Program) -> Program:
+    """A server's program as Fluid makes it, op by op, so that each op has its empty slots."""
+    return program._replace(blocks=tuple(block._replace(ops=tuple(map(_whole, block.ops))) for block in program.blocks))
+
+
+def _whole(op: Op) -> Op:
+    schema = schema_of(op.type)
+    if schema is None or schema.empty_inputs.keys() <= op.inputs.keys():
+        return op
+    return op._replace(inputs=FrozenMap({**schema.empty_inputs, **op.inputs}))
 
 
 __getattr__ = names_of_fluid(__name__, globals())

@@ -24,7 +24,8 @@ declare("logical_not", "X -> Out", row_wise=True, doc="Out = not X")
 
 @shape_rule("equal", "not_equal", "less_than", "less_equal", "greater_than", "greater_equal")
 def _compare(op: Op, types: Types) -> Types:
-    return {"Out": (broadcast(op, types, DType.BOOL),)}
+    made = broadcast(op, types, DType.BOOL)
+    return {"Out": (made._replace(shape=one(types, "X").shape),)}  # as Fluid declares it, also where Y is larger
 
 
 @shape_rule("logical_and", "logical_or", "logical_xor", "logical_not")

@@ -108,6 +108,8 @@ def _squeeze(op: Op, types: Types) -> Types:
     x = one(types, "X")
     axes = ints_attr(op, "axes")
     rank = len(x.shape)
+    if not axes and min(x.shape) < 0:
+        return {"XShape": _without_data(x)}  # an unknown dim may be of size 1
     gone = {axis % rank for axis in axes} or {at for at, dim in enumerate(x.shape) if dim == 1}
     made = _reshaped(x, tuple(dim for at, dim in enumerate(x.shape) if at not in gone))
     for axis in axes:
