@@ -1,0 +1,9 @@
+"""The modes of Fleet by number."""
+
+
+class Mode:
+    """The modes of Fleet."""
+
+    TRANSPILER = 1
+    PSLIB = 2
+    COLLECTIVE = 3
