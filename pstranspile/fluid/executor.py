@@ -209,10 +209,11 @@ class Executor:
             if key not in self._wide:
                 self._wide[key] = frozen, widened(frozen, wide)
             frozen = self._wide[key][1]
+        if program.machine is not None or facts.talks:
+            frozen = declared_as_fed(frozen, values, self._as_fed, any_dims=True)
         if program.machine is not None:
             if program.machine not in self._machines:
                 self._machines.append(program.machine)
-            frozen = declared_as_fed(frozen, values, self._as_fed, any_dims=True)
             return program.machine.run(frozen, program.part, values, names, scope.core), {}
         if facts.talks:
             return self._talker.run(frozen, values, names, scope.core), {}

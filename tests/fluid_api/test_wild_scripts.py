@@ -223,3 +223,10 @@ def test_layers_are_where_fluid_1_5_had_them():
     assert L.nn.sequence_pool is L.sequence_pool
     with pytest.raises(AttributeError, match="has no attribute 'dynamic_grus'"):
         L.nn.dynamic_grus  # noqa: B018
+
+
+def test_the_modes_of_fleet_have_a_module():
+    from pstranspile.fluid.incubate.fleet.base import fleet_base, mode
+
+    assert fleet_base.Mode is mode.Mode
+    assert (mode.Mode.TRANSPILER, mode.Mode.PSLIB, mode.Mode.COLLECTIVE) == (1, 2, 3)

@@ -7,17 +7,10 @@ from typing import Any
 
 from pstranspile.fluid.executor import Executor
 from pstranspile.fluid.graph.program import Program
+from pstranspile.fluid.incubate.fleet.base.mode import Mode as Mode
 from pstranspile.fluid.incubate.fleet.base.role_maker import RoleMakerBase
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.places import CPUPlace
-
-
-class Mode:
-    """The modes of Fleet."""
-
-    TRANSPILER = 1
-    PSLIB = 2
-    COLLECTIVE = 3
 
 
 class Fleet(ABC):

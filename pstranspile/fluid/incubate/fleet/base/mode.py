@@ -1,3 +1,9 @@
-"""Fluid's `incubate.fleet.base.mode`."""
+"""The modes of Fleet by number."""
 
-from pstranspile.fluid.incubate.fleet.base.fleet_base import Mode as Mode
+
+class Mode:
+    """The modes of Fleet."""
+
+    TRANSPILER = 1
+    PSLIB = 2
+    COLLECTIVE = 3
