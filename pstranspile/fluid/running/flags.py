@@ -48,7 +48,7 @@ class Flags(MutableMapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name in self._set:
             return self._set[name]
-        usual = {**_PUBLIC, **_PRIVATE}[name]
+        usual = (_PUBLIC if name in _PUBLIC else _PRIVATE)[name]
         given = os.environ.get(name)
         if given is None:
             return usual
