@@ -11,6 +11,7 @@ import pytest
 import pstranspile.fluid as fluid
 from pstranspile.fluid.missing import Missing, NotHere
 from pstranspile.fluid.proto import framework_pb2
+from pstranspile.fluid.running.flags import Flags
 from tests.fluid_api.running import fresh
 
 
@@ -312,3 +313,18 @@ def test_what_fluid_refuses_only_to_run_is_built() -> None:
     assert (weight.shape, start.var(weight.name).shape, start.ops[0].attr("shape")) == ((3, 1), (2,), [2])
     with pytest.raises(ValueError, match="not a dim of size 1"):
         fluid.layers.squeeze(x, [5])
+
+
+def test_the_environment_sets_flags_until_they_are_asked_for(monkeypatch: pytest.MonkeyPatch):
+    for name, value in {"check_nan_inf": "true", "paddle_num_threads": "3", "use_mkldnn": "0"}.items():
+        monkeypatch.setenv(f"FLAGS_{name}", value)
+    flags = Flags()
+    assert [flags[f"FLAGS_{name}"] for name in ("check_nan_inf", "paddle_num_threads", "use_mkldnn")] == [
+        True,
+        3,
+        False,
+    ]
+    monkeypatch.setenv("FLAGS_paddle_num_threads", "4")
+    assert flags["FLAGS_paddle_num_threads"] == 3
+    assert not flags.is_public("FLAGS_use_mkldnn")
+    assert "FLAGS_other" not in flags
