@@ -53,10 +53,12 @@ def run(
 
     A program that is run again in the same scope with the same feeds and fetches is prepared, and then runs faster.
     """
-    expect_program(program, "run")
+    if program.__class__ is not Program:
+        expect_program(program, "run")
     scope = Scope() if scope is None else scope
-    expect(scope, Scope, "run")
-    if feed is not None:
+    if scope.__class__ is not Scope:
+        expect(scope, Scope, "run")
+    if feed is not None and feed.__class__ is not dict:
         expect(feed, Mapping, "run", "a mapping of what is fed, by name")
     known = _known(scope, program, (seed, stream, str(folder)))
     execution = known.execution

@@ -11,6 +11,7 @@ import pytest
 import pstranspile.fluid as fluid
 from pstranspile.fluid.missing import Missing, NotHere
 from pstranspile.fluid.proto import framework_pb2
+from pstranspile.fluid.running.flags import Flags
 from tests.fluid_api.running import fresh
 
 
@@ -336,3 +337,18 @@ def test_an_op_whose_variable_is_renamed_has_its_role_for_the_new_one() -> None:
     op = next(op for op in fluid.default_main_program().global_block().ops if op.type == "mul_grad")
     op._rename_input("fc_0.w_0", "other")
     assert op.attr("op_role_var") == ["other", "fc_0.w_0@GRAD"]
+
+
+def test_the_environment_sets_flags_until_they_are_asked_for(monkeypatch: pytest.MonkeyPatch):
+    for name, value in {"check_nan_inf": "true", "paddle_num_threads": "3", "use_mkldnn": "0"}.items():
+        monkeypatch.setenv(f"FLAGS_{name}", value)
+    flags = Flags()
+    assert [flags[f"FLAGS_{name}"] for name in ("check_nan_inf", "paddle_num_threads", "use_mkldnn")] == [
+        True,
+        3,
+        False,
+    ]
+    monkeypatch.setenv("FLAGS_paddle_num_threads", "4")
+    assert flags["FLAGS_paddle_num_threads"] == 3
+    assert not flags.is_public("FLAGS_use_mkldnn")
+    assert "FLAGS_other" not in flags

@@ -54,6 +54,20 @@ def test_at_zero_relu_gives_no_gradient_and_leaky_relu_alpha():
     assert one_output("leaky_relu_grad", {"Out": zero, "Out@GRAD": one}, {"alpha": 0.5}, "X@GRAD").tolist() == [0.5]
 
 
+@pytest.mark.parametrize("alpha", [-0.5, 0.0, 0.25, 1.0, 3.0])
+def test_leaky_relu_of_every_slope_is_a_selection_bit_by_bit(alpha):
+    x = np.array([[-2, -0.0, 0, 3], [np.inf, -np.inf, np.nan, 1e-44]], "float32")
+    grad = np.array([[1, -2, 3, -4], [np.nan, np.inf, 5, -np.inf]], "float32")
+    with np.errstate(invalid="ignore"):
+        want, of_x = np.where(x > 0, x, x * alpha), np.where(x > 0, grad, grad * alpha)
+        found = one_output("leaky_relu", {"X": x}, {"alpha": alpha})
+        gradient = one_output("leaky_relu_grad", {"Out": x, "Out@GRAD": grad}, {"alpha": alpha}, "X@GRAD")
+    np.testing.assert_array_equal(found, want)
+    np.testing.assert_array_equal(gradient, of_x)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(want))
+    assert found.dtype == gradient.dtype == x.dtype
+
+
 def test_large_arguments_stay_finite():
     x = np.array([-1e4, 1e4])
     assert one_output("sigmoid", {"X": x}).tolist() == [0, 1]

@@ -84,3 +84,19 @@ def test_a_reversed_unit_is_one_on_reversed_rows(unit: str):
         for rows, reverse in ((x, True), (x[order], False))
     )
     np.testing.assert_allclose(there.data, back.data[order], rtol=1e-12)
+
+
+@pytest.mark.parametrize("unit", ["gru", "lstm"])
+def test_wide_units_of_many_sequences_give_the_results_of_single_sequences(unit: str):
+    random, width = np.random.default_rng(0), 128
+    held = {"Weight": random.normal(size=(width, GATES[unit] * width)) / width}
+    held["Bias"] = random.normal(size=(1, (7 if unit == "lstm" else 3) * width))
+    x, grad = random.normal(size=(60, GATES[unit] * width)), random.normal(size=(60, width))
+    hidden, gradients = both_ways(unit, {"Input": LoDTensor(x, [[*range(0, 61, 5)]]), **held}, grad, {})
+    for start in range(0, 60, 5):
+        inputs = {"Input": LoDTensor(x[start : start + 5], [[0, 5]]), **held}
+        alone, of_alone = both_ways(unit, inputs, grad[start : start + 5], {})
+        np.testing.assert_allclose(hidden[start : start + 5], alone, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(
+            plain(gradients["Input"])[start : start + 5], plain(of_alone["Input"]), rtol=1e-9, atol=1e-12
+        )

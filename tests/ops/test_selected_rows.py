@@ -53,6 +53,27 @@ def test_repeated_rows_are_detected_in_any_number_of_rows(count):
     assert merged.value.sum() == value.sum() + value[: count // 2].sum()
 
 
+@pytest.mark.parametrize("kind", ["int64", "int32"])
+@pytest.mark.parametrize("height", [90, 1 << 60])
+def test_many_repeated_rows_are_added_in_their_order(height: int, kind: str):
+    r = np.random.default_rng(3)
+    rows = r.integers(0, min(height, np.iinfo(kind).max), 80).astype(kind)[r.integers(0, 80, 700)]
+    value = r.standard_normal((700, 3)).astype("float32")
+    merged = merge_rows([SelectedRows(rows, value, height)])
+    assert merged.rows.tolist() == sorted({*rows.tolist()})
+    total = np.zeros(merged.value.shape, "float32")
+    np.add.at(total, merged.rows.searchsorted(rows), value)
+    assert merged.value.tobytes() == total.tobytes()
+
+
+def test_ascending_rows_are_added_as_others_are():
+    rows, value = np.arange(1, 60, 3), np.random.default_rng(0).standard_normal((20, 5))
+    one, other = np.ones((2, 60, 5))
+    add_rows(one, rows, value)
+    add_rows(other, rows[::-1], value[::-1])
+    assert one.tobytes() == other.tobytes()
+
+
 @pytest.mark.parametrize("most", [5, 100, 2000])
 @pytest.mark.parametrize("width", [1, 3, 200])
 def test_tables_add_up_as_the_dense_ones_do_bit_by_bit(most, width):

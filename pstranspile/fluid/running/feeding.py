@@ -233,13 +233,15 @@ def given(value: Any, name: str, return_numpy: bool) -> Any:
     """A value of a run as scripts get it. Raises RuntimeError for a ragged one that shall be an array."""
     if not return_numpy:
         return from_core(value)
+    if value.__class__ is np.ndarray:
+        return value.view(Fetched)
     if isinstance(value, CoreLoDTensor):
         if value.lod:
             raise RuntimeError(f"{name} is ragged and can't be given as an array alone: pass return_numpy=False")
         return value.data.view(Fetched)
     if several(value):
         return [given(item, name, True) for item in value]
-    return value.view(Fetched) if isinstance(value, np.ndarray) else value
+    return value
 
 
 def as_lodtensor(data: Any, place: Any, dtype: Any = None) -> LoDTensor:

@@ -40,19 +40,23 @@ _PRIVATE: dict[str, Any] = {
 
 
 class Flags(MutableMapping[str, Any]):
-    """All flags by name: those of Fluid, which the environment may set as well, and those that the script has set."""
+    """All flags by name: those of Fluid, which the environment may set as well, and those that the script has set.
+
+    The environment is looked at when a flag is first asked for.
+    """
 
     def __init__(self) -> None:
         self._set: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        if name in self._set:
-            return self._set[name]
-        usual = {**_PUBLIC, **_PRIVATE}[name]
-        given = os.environ.get(name)
-        if given is None:
-            return usual
-        return given.lower() in ("1", "true") if isinstance(usual, bool) else type(usual)(given)
+        if name not in self._set:
+            usual = (_PUBLIC if name in _PUBLIC else _PRIVATE)[name]
+            given = os.environ.get(name)
+            if given is None:
+                self._set[name] = usual
+            else:
+                self._set[name] = given.lower() in ("1", "true") if isinstance(usual, bool) else type(usual)(given)
+        return self._set[name]
 
     def __setitem__(self, name: str, value: Any) -> None:
         if name in _PRIVATE:

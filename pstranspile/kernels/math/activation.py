@@ -14,8 +14,26 @@ from pstranspile.values import Array
 
 formula("relu", "np.maximum({X}, 0)")
 formula("relu_grad", "{Out_GRAD} * ({Out} > 0)", "X@GRAD")
-formula("leaky_relu", "np.where({X} > 0, {X}, {X} * $alpha)")
-formula("leaky_relu_grad", "np.where({Out} > 0, {Out_GRAD}, {Out_GRAD} * $alpha)", "X@GRAD")
+
+
+def _shrinks(op: Op) -> bool:
+    """Whether a slope is such that no selection is needed, which is slow where signs follow no pattern."""
+    return 0 < real(op, "alpha") <= 1
+
+
+formula(
+    "leaky_relu",
+    lambda op: "np.maximum({X}, {X} * $alpha)" if _shrinks(op) else "np.where({X} > 0, {X}, {X} * $alpha)",
+)
+formula(
+    "leaky_relu_grad",
+    lambda op: (
+        "{Out_GRAD} * np.maximum(({Out} > 0).astype({Out}.dtype), $alpha)"
+        if _shrinks(op)
+        else "np.where({Out} > 0, {Out_GRAD}, {Out_GRAD} * $alpha)"
+    ),
+    "X@GRAD",
+)
 formula("sigmoid", "sigmoid({X})")
 formula("sigmoid_grad", "{Out_GRAD} * {Out} * (1 - {Out})", "X@GRAD")
 formula("logsigmoid", "-softplus(-{X})")
