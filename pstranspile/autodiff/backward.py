@@ -72,14 +72,16 @@ def append_backward(
         ops = [op for number in reversed(_blocks_around(draft)) for op in draft.blocks[number].ops]
         require_second(ops, trained, [loss], draft.stop_gradient.union(stopped))
     result = _append(draft, loss, parameters, stopped, earlier, placed=placed)
-    if not _wrong(draft, stopped):
+    findings = _wrong(draft, stopped)
+    if not findings:
         return result
     draft.restore(before)
     if not earlier:
         meant = give_own_names(draft)
         stopped += [name for name, variable in meant.items() if variable in stopped]
         result = _append(draft, loss, parameters, stopped, earlier, own_names=True, placed=placed)
-    raise_errors(_wrong(draft, stopped))
+        findings = _wrong(draft, stopped)
+    raise_errors(findings)
     return result
 
 

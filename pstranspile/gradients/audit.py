@@ -10,6 +10,7 @@ forward op read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 
 from pstranspile.gradients.frames import Frame, Values
 from pstranspile.gradients.inner import Pass, through_branch, through_loop, through_steps
@@ -44,21 +45,22 @@ def wrong_gradients(program: Program, stopped: Callable[[str], bool] | None = No
 
     `stopped` tells which variables have no gradient, by default all without one.
     """
+    ops = program.main_block.ops
+    seeds = [at for at, op in enumerate(ops) if op.role == LOSS]
+    for seed, end in pairwise((*seeds, len(ops))):
+        kept = (op for at, op in enumerate(ops) if seed <= at < end or not is_backward(op))
+        whole = program if len(seeds) == 1 else program.with_main_block(program.main_block._replace(ops=tuple(kept)))
+        findings = _wrong_in_pass(whole, differentiated(next(iter(ops[seed].output_names), "")), stopped)
+        if findings:
+            return findings
+    return []
+
+
+def _wrong_in_pass(program: Program, loss: str, stopped: Callable[[str], bool] | None) -> list[Diagnostic]:
+    """Findings on the only backward pass of a program."""
     program = _without_rest(program)
     if not _overwrites(program):
         return []
-    seeds = [op for op in program.main_block.ops if op.role == LOSS]
-    if not seeds:
-        return []
-    if len(seeds) > 1:
-        return [
-            at_op(
-                "gradient-of-another-value",
-                "starts a second backward pass over variables with several values",
-                seeds[1],
-            )
-        ]
-    loss = differentiated(next(iter(seeds[0].output_names), ""))
     made = _made(program)
     needs = Needs(program, loss, stopped or (lambda name: name not in made))
     audit = Audit(needs)

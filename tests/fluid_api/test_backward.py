@@ -268,3 +268,23 @@ def test_a_branch_that_trains_cuts_its_gradients_where_it_has_them() -> None:
         _started()
         weight, gradient = _run("w", "w", feed={"x": np.full((1, 1), 2.0, "float32")})
         assert weight.tolist() == gradient.tolist() == [[0.0]]
+
+
+def test_two_losses_with_loops_have_gradients_each() -> None:
+    """As in Fluid 1.8.5, where a second loss has the same ops as the first."""
+    with fresh():
+        counts: list[list[str]] = []
+        for name in ("first", "second"):
+            weight = layers.create_parameter([2], "float32", name, default_initializer=fluid.initializer.Constant(1.0))
+            turn, most = layers.fill_constant([1], "int64", 0), layers.fill_constant([1], "int64", 3)
+            goes_on, held = layers.less_than(turn, most), layers.array_write(weight, turn)
+            with layers.While(goes_on).block():
+                layers.increment(turn)
+                layers.array_write(layers.scale(weight, 2.0), turn, held)
+                layers.less_than(turn, most, cond=goes_on)
+            loss = layers.mean(layers.tensor_array_to_tensor(held, axis=0, use_stack=True)[0])
+            fluid.optimizer.SGD(1.0).minimize(loss, parameter_list=[name])
+            counts.append([op.type for op in fluid.default_main_program().global_block().ops][sum(map(len, counts)) :])
+        assert counts[0] == counts[1]
+        _started()
+        assert [value.tolist() for value in _run("first", "second")] == [[0.125] * 2] * 2
