@@ -155,6 +155,15 @@ def test_every_device_gives_its_own_value_of_what_is_fetched(together: bool) -> 
         assert [[item.shape for item in items] for items in got[-1]] == [[(3, 2)], [(2, 2)]]
 
 
+def test_rows_beside_another_dim_are_those_of_a_device() -> None:
+    x, y = fluid.data("x", [None, 2, 3]), fluid.data("y", [None, 1])
+    added = fluid.layers.elementwise_add(x, y)
+    program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(places=[fluid.CPUPlace()] * 2)
+    feed = [{"x": np.zeros((1, 2, 3), "float32"), "y": np.full((1, 1), n, "float32")} for n in (1, 2)]
+    (got,) = fluid.Executor().run(program, feed, [added])
+    np.testing.assert_array_equal(got, np.repeat([1.0, 2.0], 6).reshape(2, 2, 3))
+
+
 def test_a_program_that_trains_is_fed_for_every_device() -> None:
     loss, _ = two_losses()
     fluid.optimizer.SGD(0.5).minimize(loss)

@@ -19,8 +19,9 @@ from pstranspile.fluid.running.finite import watchers
 from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
 from pstranspile.ir.attributes import float32
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Op, Program
+from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ir.roles import OpRole
+from pstranspile.ops.attributes import int_attr
 from pstranspile.run import run
 from pstranspile.run.frame import Slices
 from pstranspile.run.scope import Scope, own_copy
@@ -36,8 +37,20 @@ def _runs_once(op: Op) -> bool:
 
 
 def has_own_control(program: Program) -> bool:
-    """Whether ops with blocks compute what a device makes of its rows."""
-    return any(not _runs_once(op) and blocks_of(op) for op in program.main_block.ops)
+    """Whether ops with blocks compute what a device makes of its rows, or ops put its rows beside another dim."""
+    declared = program.main_block.vars
+    return any(not _runs_once(op) and (blocks_of(op) or _shifts_rows(op, declared)) for op in program.main_block.ops)
+
+
+def _shifts_rows(op: Op, declared: Mapping[str, Var]) -> bool:
+    """Whether an elementwise op broadcasts rows of the batch along another dim than the first."""
+    if not op.type.startswith("elementwise_") or "axis" not in op.attrs:
+        return False
+    x, y = (declared.get(op.input(slot)) for slot in ("X", "Y"))
+    if x is None or y is None or x.shape[:1] != (-1,) or y.shape[:1] != (-1,):
+        return False
+    axis = int_attr(op, "axis")
+    return (axis if axis >= 0 else len(x.shape) - len(y.shape)) > 0
 
 
 def _updates_inside(program: Program, op: Op) -> bool:
