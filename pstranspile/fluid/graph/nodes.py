@@ -299,6 +299,7 @@ def graph_safe_remove_nodes(graph: Graph, nodes: Iterable[Node]) -> None:
     gone = set(nodes)
     for node in gone:
         graph.remove_node(node)
-    for node in {other for node in gone for other in (*node.inputs, *node.outputs)}:
+    beside = {other for node in gone for other in (*node.inputs, *node.outputs)}
+    for node in beside:
         node.inputs = [other for other in node.inputs if other not in gone]
         node.outputs = [other for other in node.outputs if other not in gone]
