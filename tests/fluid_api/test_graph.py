@@ -333,3 +333,9 @@ def test_an_op_whose_variable_is_renamed_has_its_role_for_the_new_one() -> None:
     op = next(op for op in fluid.default_main_program().global_block().ops if op.type == "mul_grad")
     op._rename_input("fc_0.w_0", "other")
     assert op.attr("op_role_var") == ["other", "fc_0.w_0@GRAD"]
+
+
+def test_a_loss_notes_whether_it_is_to_be_stable() -> None:
+    logits, label = fluid.data("logits", [2, 3]), fluid.data("label", [2, 1], "int64")
+    loss = fluid.layers.softmax_with_cross_entropy(logits, label, numeric_stable_mode=False)
+    assert loss.op.attr("numeric_stable_mode") is False
