@@ -33,10 +33,16 @@ def softmax_with_cross_entropy(
 
 
 def softmax_and_loss(
-    logits: Value, label: Value, *, soft_label: bool = False, ignore_index: int = IGNORE, axis: int = -1
+    logits: Value,
+    label: Value,
+    *,
+    soft_label: bool = False,
+    ignore_index: int = IGNORE,
+    axis: int = -1,
+    stable: bool = True,
 ) -> tuple[Value, Value]:
-    """softmax(logits), and its cross entropy with the label."""
-    attrs = {"soft_label": soft_label, "ignore_index": ignore_index, "numeric_stable_mode": True, "axis": axis}
+    """softmax(logits), and its cross entropy with the label. `stable` is noted on the op and changes nothing here."""
+    attrs = {"soft_label": soft_label, "ignore_index": ignore_index, "numeric_stable_mode": stable, "axis": axis}
     inputs, outputs = {"Logits": logits, "Label": label}, {"Softmax": logits.dtype, "Loss": logits.dtype}
     softmax, loss = layer_outputs("softmax_with_cross_entropy", inputs, outputs, attrs)
     return softmax, loss

@@ -352,3 +352,9 @@ def test_the_environment_sets_flags_until_they_are_asked_for(monkeypatch: pytest
     assert flags["FLAGS_paddle_num_threads"] == 3
     assert not flags.is_public("FLAGS_use_mkldnn")
     assert "FLAGS_other" not in flags
+
+
+def test_a_loss_notes_whether_it_is_to_be_stable() -> None:
+    logits, label = fluid.data("logits", [2, 3]), fluid.data("label", [2, 1], "int64")
+    loss = fluid.layers.softmax_with_cross_entropy(logits, label, numeric_stable_mode=False)
+    assert loss.op.attr("numeric_stable_mode") is False

@@ -113,7 +113,12 @@ def softmax_with_cross_entropy(
 ) -> Any:
     """The cross entropy of softmax(logits) with the label; with `return_softmax` also the softmax."""
     made = loss.softmax_and_loss(
-        to_core(logits), to_core(label), soft_label=soft_label, ignore_index=ignore_index, axis=axis
+        to_core(logits),
+        to_core(label),
+        soft_label=soft_label,
+        ignore_index=ignore_index,
+        axis=axis,
+        stable=numeric_stable_mode,
     )
     softmax, cost = wrap(list(made))
     return (cost, softmax) if return_softmax else cost
