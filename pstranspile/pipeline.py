@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.analysis.declarations import declared_alike
-from pstranspile.analysis.distributed import already_distributed
+from pstranspile.analysis.distributed import already_distributed, trained_in_blocks
 from pstranspile.analysis.large_tables import with_large_tables
 from pstranspile.ir.diagnostics import raise_errors
 from pstranspile.ir.model import Module, Role
@@ -66,6 +66,7 @@ def distribute(module: Module, job: Job, given: Plan | PlanFile | None, steps: S
     module = declared_alike(module)
     for name, program in module.programs.items():
         raise_errors(already_distributed(program, name))
+        raise_errors(trained_in_blocks(program, name, served=bool(job.pservers)))
 
     # facts
     mode = mode_of(job.mode)

@@ -208,6 +208,7 @@ OwnCode = Literal[
     "table-reader",
     "table-several",
     "table-update",
+    "trained-in-block",
     "trained-twice",
     "training-name-unknown",
     "type-mismatch",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import pytest
 
@@ -10,6 +11,7 @@ import pstranspile.fluid as fluid
 from pstranspile.compile import compile
 from pstranspile.fluid import DistributeTranspiler, DistributeTranspilerConfig
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ir.model import MAIN, STARTUP, Module
 from pstranspile.job import Job
 from pstranspile.plan.dispatch import Dispatcher, Placeable
 from tests.fluid_api.running import fresh
@@ -80,3 +82,37 @@ def test_ops_of_a_servers_rate_have_their_empty_slots() -> None:
         t.transpile(0, pservers="a:1", trainers=2)
         (op,) = (op for op in t.get_pserver_program("a:1").blocks[1].ops if op.type == "fill_constant")
         assert sorted(op.input_names) == ["ShapeTensor", "ShapeTensorList", "ValueTensor"]
+
+
+@pytest.mark.parametrize(
+    ("served", "outside", "message"),
+    [
+        (True, False, r"a loss is minimised in block \^2 of @main, whose gradients no other machine is sent"),
+        (False, False, r"a loss is minimised in block \^2 of @main"),
+        (True, True, r"%fc_0\.b_0 is updated in block \^1 of @main; servers run the updates of the main block"),
+        (False, True, ""),
+    ],
+)
+def test_training_in_a_branch_is_refused(served: bool, outside: bool, message: str) -> None:
+    with fresh():
+        loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 4]), 1))
+        optimizer = fluid.optimizer.SGD(0.1)
+        pairs = optimizer.backward(loss) if outside else []
+
+        def train() -> None:
+            if outside:
+                optimizer.apply_gradients(pairs)
+            else:
+                optimizer.minimize(loss)
+
+        fluid.layers.cond(fluid.layers.less_than(loss, fluid.layers.ones([1], "float32")), train, None)
+        module = Module(
+            {MAIN: fluid.default_main_program().freeze(), STARTUP: fluid.default_startup_program().freeze()}
+        )
+    job = (
+        Job(pservers="a:1", trainers=2)
+        if served
+        else Job(mode="collective", collective_mode="grad_allreduce", trainers="a:1,b:2")
+    )
+    with pytest.raises(DiagnosticError, match=message) if message else nullcontext():
+        compile(module, job)

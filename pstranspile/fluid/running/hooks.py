@@ -30,7 +30,7 @@ def tell_transpiled(compiled: Compiled) -> None:
 
 def trains(program: Any) -> bool:
     """Whether ops of a program of `graph` update parameters."""
-    return any("Param" in op.inputs for op in program.drafts[0].ops)
+    return any("Param" in op.inputs for draft in program.drafts for op in draft.ops)
 
 
 def tell_run(program: Any) -> None:
