@@ -121,7 +121,7 @@ def _connect(address: str | None) -> None:
     options: dict[str, Any] = {"logging_level": "error"}
     named = address or os.environ.get("RAY_ADDRESS")
     try:
-        ray.init(address=address, **options)
+        _init(address, options)
         return
     except ConnectionError as problem:
         if named:
@@ -133,6 +133,19 @@ def _connect(address: str | None) -> None:
         ray.init(address="local", **options)  # what `ray start` has recorded on this host is gone
     except Exception as problem:
         raise _no_cluster(f"{_NONE_HERE}: {first_line(problem)}") from None
+
+
+def _init(address: str | None, options: Mapping[str, Any]) -> None:
+    """`ray.init`, again where the head of a cluster at work was too slow to start a process for this client."""
+    import ray
+
+    for tries_left in (2, 1, 0):
+        try:
+            ray.init(address=address, **options)
+            return
+        except ConnectionError as problem:
+            if not tries_left or "Initialization failure" not in str(problem):
+                raise
 
 
 _NONE_HERE = "Ray neither joins a cluster nor starts one on this host"

@@ -54,6 +54,7 @@ def test_ray_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     assert "error[ray-library]: Ray is not installed; get it with: pip install" in capsys.readouterr().err
 
 
+SLOW = ConnectionError("Initialization failure from server:\nStarting Ray client server failed.")
 NODE = RuntimeError("The current node timed out during startup.\nThis could happen because ...")
 
 
@@ -63,6 +64,8 @@ NODE = RuntimeError("The current node timed out during startup.\nThis could happ
         (None, [ConnectionError("none"), NODE], [None, "local"], "nor starts one on this host: The current node"),
         (None, [NODE], [None], "Ray neither joins a cluster nor starts one on this host: The current node timed out"),
         ("a:1", [ConnectionError("it is down\nsince now")], ["a:1"], "no cluster answers at a:1: it is down"),
+        ("a:1", [SLOW, SLOW, SLOW], ["a:1"] * 3, "no cluster answers at a:1: Initialization failure from server:"),
+        ("a:1", [SLOW, RuntimeError("Version mismatch")], ["a:1"] * 2, "the cluster at a:1 can't be joined: Version"),
         ("a:1", [RuntimeError("Version mismatch")], ["a:1"], "the cluster at a:1 can't be joined: Version mismatch"),
     ],
 )

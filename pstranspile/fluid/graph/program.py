@@ -26,6 +26,7 @@ from pstranspile.layers.draft import FLUID_VERSION, Value
 
 GLOBAL_SEED = [0]
 """The seed that new programs have; 0 for none."""
+_READING = ("read", "create_py_reader", "create_double_buffer_reader")
 
 
 class Program(PartInCluster):
@@ -287,9 +288,7 @@ class Program(PartInCluster):
         frozen = tested(self.freeze())
         if prune_read_op:
             main = frozen.main_block
-            kept = tuple(
-                op for op in main.ops if op.type not in ("read", "create_py_reader", "create_double_buffer_reader")
-            )
+            kept = tuple(op for op in main.ops if op.type not in _READING)
             others = FrozenMap({name: var for name, var in main.vars.items() if var.kind is not VarKind.READER})
             frozen = frozen._replace(blocks=(main._replace(ops=kept, vars=others), *frozen.blocks[1:]))
         return Program.of(frozen)
@@ -394,10 +393,8 @@ def tested(frozen: FrozenProgram) -> FrozenProgram:
 
 
 def for_testing(frozen: FrozenProgram) -> FrozenProgram:
-    """The forward part of a program, set to behave as in tests, with the variables that it uses.
-
-    Before there are gradients, learning rates belong to it, as in Fluid: what counts their steps counts tests too.
+    """The forward part of a program, set to behave as in tests, with the variables that it uses; before there are
+    gradients also its learning rates, as in Fluid: what counts their steps counts tests too.
     """
     trains = any(op.role == LOSS_GRADIENT for block in frozen.blocks for op in block.ops)
-    left = without_roles(frozen, TRAINING) if trains else frozen
-    return tested(frozen if left is frozen else with_used_variables(left))
+    return tested(with_used_variables(without_roles(frozen, TRAINING)) if trains else frozen)

@@ -78,6 +78,8 @@ def _clip(node: Any, reading: Reading) -> None:
 # Of two and more
 
 _BINARY = {kind: name for name, kind in OPERATORS.items()}
+_COMPARISONS = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
+"""Nodes whose ops give the dims of the first operand."""
 
 
 @onnx_reader(*_BINARY)
@@ -90,6 +92,9 @@ def _binary(node: Any, reading: Reading) -> None:
     if not others:
         reading.op("assign", {"X": first}, {"Out": out})
     for number, other in enumerate(others):
+        if node.op_type in _COMPARISONS and sizes_of(first, reading) != (dims := common([first, other], reading)):
+            expand(first, wide := reading.temp(first), dims, reading)
+            first = wide
         made = out if number == len(others) - 1 else reading.temp(out)
         reading.op(_BINARY[node.op_type], {"X": first, "Y": other}, {"Out": made})
         first = made
