@@ -46,7 +46,7 @@ def _shifts_rows(op: Op, declared: Mapping[str, Var]) -> bool:
     """Whether an elementwise op broadcasts rows of the batch along another dim than the first."""
     if not op.type.startswith("elementwise_") or "axis" not in op.attrs:
         return False
-    x, y = (declared.get(op.input(slot)) for slot in ("X", "Y"))
+    x, y = (declared.get(op.input(slot) or "") for slot in ("X", "Y"))
     if x is None or y is None or x.shape[:1] != (-1,) or y.shape[:1] != (-1,):
         return False
     axis = int_attr(op, "axis")
