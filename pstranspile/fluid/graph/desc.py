@@ -12,7 +12,10 @@ from pstranspile.ir.model import Block, Op, Program
 from pstranspile.ops import schema_of
 
 ALONE: dict[str, Callable[[str], Any]] = {}
-"""Makes an op of a type in no block, and a variable of a name in a block of its own."""
+"""`op` makes an op of a type that is in no block, `variable` a variable of a name in a block of its own.
+
+The modules of ops and programs put them here, because they import this one.
+"""
 
 
 class AttrType(IntEnum):

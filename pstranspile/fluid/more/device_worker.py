@@ -9,7 +9,7 @@ from pstranspile.fluid.missing import names_of_fluid
 
 
 class DeviceWorker:
-    """What threads do; each class says what of its own."""
+    """The base of workers: keeps the program and what is set for it."""
 
     def __init__(self) -> None:
         self._program: Any = None
@@ -26,8 +26,8 @@ class DeviceWorker:
         self._program = program
 
     def _gen_worker_desc(self, trainer_desc: Any) -> None:
-        """Refused: a class of its own says it."""
-        raise NotImplementedError("a DeviceWorker has no gen_worker_desc of its own: take Hogwild")
+        """Raises NotImplementedError, as in Fluid: each class of workers completes the message itself."""
+        raise NotImplementedError(f"{type(self).__name__} must define _gen_worker_desc(trainer_desc), as Hogwild does")
 
 
 class Hogwild(DeviceWorker):
