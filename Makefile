@@ -7,7 +7,7 @@ TESTS ?=
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format types docs site goldens pictures generated check campaigns benchmarks ci
+.PHONY: help setup loops test lint format types docs site goldens pictures generated check campaigns benchmarks ci
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,10 @@ goldens: setup  ## record all golden files that differ, and list them; read them
 
 pictures: setup  ## take the pictures of reports anew that show what is no more; needs chromium and chromedriver
 	$(BIN)/pytest --bless tests/report/test_pictures.py
+
+loops: setup  ## compile the loops of the arithmetic anew, after their source has changed
+	$(BIN)/python -m pip install --quiet 'setuptools>=65'
+	$(BIN)/python build_loops.py
 
 generated: setup  ## write the files anew that are made from others: the grammar's tables
 	$(BIN)/python -m pstranspile.ir.text.grammar

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from pstranspile.arithmetic.loops import shares
 from pstranspile.values import Array
 
 
@@ -53,8 +54,39 @@ def is_small(rows: int, b: Array) -> bool:
     return b.strides[1] == b.itemsize or rows * b.shape[1] <= _FEW_RESULTS
 
 
+_FEW_TERMS = 40
+"""Up to this many terms, products of `_FEW_FACTORS` multiplications each are faster than a large one."""
+_FEWEST_ROWS, _FEWEST_COLUMNS, _MOST_COLUMNS = 12, 64, 4096
+"""The smallest such products, and the width from which on products of some columns write too scattered memory."""
+
+
+def _in_parts(a: Array, b: Array) -> Array | None:
+    """The product of a transposed matrix with few columns, as the gradient of weights for a small batch is one; None if
+    parts of it are not faster.
+    """
+    rows, terms = a.shape
+    columns = b.shape[1]
+    height = _FEW_FACTORS // (terms * columns)
+    if height >= _FEWEST_ROWS:
+        result = np.empty((rows, columns), a.dtype)
+        for at in range(0, rows, height):
+            np.matmul(a[at : at + height], b, out=result[at : at + height])
+        return result
+    width = _FEW_FACTORS // (terms * rows) // 16 * 16
+    if width < _FEWEST_COLUMNS or columns > _MOST_COLUMNS:
+        return None
+    result = np.empty((rows, columns), a.dtype)
+    for at in range(0, columns, width):
+        np.matmul(a, b[:, at : at + width], out=result[:, at : at + width])
+    return result
+
+
 def product(a: Array, b: Array) -> Array:
     """The product of two matrices."""
+    if a.strides[0] == a.itemsize == 4 == b.itemsize == b.strides[1] and a.size * b.shape[1] > _FEW_FACTORS:
+        if 1 < a.shape[1] <= _FEW_TERMS and (parts := _in_parts(a, b)) is not None:
+            return parts
+        return np.dot(a, b)
     if 1 < len(a) <= _SOME_ROWS and b.size >= _LARGE and a.strides[1] == a.itemsize and not is_small(len(a), b):
         if len(a) < _FEW_ROWS:
             return np.matmul(a[:, None], b)[:, 0]
@@ -252,6 +284,10 @@ def norm_grad_mean(x: Array) -> Array:
 def shares_of_exp(x: Array, axis: int) -> tuple[Array, Array]:
     """exp(x) over its sum along an axis, and that sum, kept as a dim. x may be overwritten."""
     np.exp(x, out=x)
+    if axis in (-1, x.ndim - 1):
+        sums = np.empty((*x.shape[:-1], 1), x.dtype)
+        if shares(x, sums):
+            return x, sums
     of_all = np.add.reduce(x, axis=axis, keepdims=True)
     x /= of_all
     return x, of_all

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.arithmetic import FUNCTIONS
+from pstranspile.arithmetic import FUNCTIONS, loops
 from pstranspile.ir.model import Op
 from pstranspile.ir.types import DType
 from pstranspile.kernels.kernel import Run, kernel
@@ -126,14 +126,21 @@ def largest_along(x: Array, axis: int) -> Array:
 
 def below_largest(x: Array, axis: int) -> Array:
     """Logits minus the largest one along an axis, limited below by -64 as in Fluid."""
+    if axis in (-1, x.ndim - 1):
+        shifted = np.empty(x.shape, x.dtype)
+        if loops.below_largest(x, shifted, _LEAST):
+            return shifted
     shifted = x - largest_along(x, axis)
     return np.maximum(shifted, _least(x.dtype), out=shifted)
+
+
+_LEAST = -64
 
 
 @lru_cache(8)
 def _least(kind: Any) -> Array:
     """That limit as a 0-d array, which numpy handles faster than a number."""
-    return np.array(-64, kind)
+    return np.array(_LEAST, kind)
 
 
 _UNSIGNED = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from pstranspile.arithmetic import loops
 from pstranspile.ir.model import Var
 from pstranspile.ir.types import VarKind
 from pstranspile.kernels.numeric import all_ids, check_ids
@@ -160,6 +161,8 @@ def add_rows(target: Array, rows: Array, value: Array) -> None:
         raise ValueError(
             f"rows of dims {list(value.shape[1:])} can't be added to rows of dims {list(target.shape[1:])}"
         )
+    if loops.add_rows(target, rows, value):
+        return
     if not all_ids(rows, len(target)):
         check_ids(rows, len(target), "row")
     if len(rows) > _SINGLY and value.shape[1:] == target.shape[1:] and (rows[1:] > rows[:-1]).all():  # each once

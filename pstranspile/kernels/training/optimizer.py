@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.arithmetic import norm, number_of
+from pstranspile.arithmetic import loops, norm, number_of
 from pstranspile.ir.model import Op
 from pstranspile.kernels.context import Surroundings
 from pstranspile.kernels.kernel import Run, in_place, kernel, plain_kernel
@@ -42,8 +42,9 @@ def _sgd(op: Op) -> Run:
         if isinstance(Grad, SelectedRows):
             return sparse(Param, Grad, rate)
         param, new = replace(Param, Grad)
-        for g, p, n in pieces(Grad, param, new):
-            np.subtract(p, rate * g, out=n)
+        if not loops.sgd(param, Grad, new, rate):
+            for g, p, n in pieces(Grad, param, new):
+                np.subtract(p, rate * g, out=n)
         return new
 
     return run
@@ -58,10 +59,11 @@ def _momentum(op: Op) -> Run:
         param, new = replace(Param, Grad)
         (velocity,) = own(Velocity)
         rate = first(LearningRate)
-        for g, p, v, n in pieces(Grad, param, velocity, new):
-            v *= mu
-            v += g
-            np.subtract(p, rate * (g + mu * v if nesterov else v), out=n)
+        if isinstance(Grad, SelectedRows) or not loops.momentum(param, Grad, velocity, new, mu, rate, nesterov):
+            for g, p, v, n in pieces(Grad, param, velocity, new):
+                v *= mu
+                v += g
+                np.subtract(p, rate * (g + mu * v if nesterov else v), out=n)
         return new, velocity
 
     return run

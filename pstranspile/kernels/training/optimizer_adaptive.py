@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.arithmetic import norm, number_of, over_root, root
+from pstranspile.arithmetic import loops, norm, number_of, over_root, root, same_everywhere
 from pstranspile.ir.model import Op
 from pstranspile.kernels.kernel import Run, kernel
 from pstranspile.kernels.numeric import first
@@ -30,8 +30,9 @@ class _AdamScales(NamedTuple):
 
 
 @lru_cache(64)
-def _adam_scales(beta1: float, beta2: float, epsilon: float, kind: Any) -> _AdamScales:
-    return _AdamScales(*(np.array(value, kind) for value in (beta1, 1 - beta1, beta2, 1 - beta2, epsilon)))
+def _adam_scales(beta1: float, beta2: float, epsilon: float, kind: Any) -> tuple[loops.AdamFactors, _AdamScales]:
+    factors = loops.AdamFactors(beta1, 1 - beta1, beta2, 1 - beta2, epsilon)
+    return factors, _AdamScales(*(np.array(value, kind) for value in factors))
 
 
 def _adam_moments(scales: _AdamScales, g: Array | None, m: Array, v: Array) -> Array | None:
@@ -75,7 +76,7 @@ def _adam(op: Op) -> Run:
         beta2 = given2 if Beta2Tensor is None else first(Beta2Tensor)
         param, new = replace(Param, Grad)
         moment1, moment2 = own(Moment1, Moment2)
-        scales = _adam_scales(beta1, beta2, epsilon, Moment1.dtype)
+        factors, scales = _adam_scales(beta1, beta2, epsilon, Moment1.dtype)
         sparse = isinstance(Grad, SelectedRows) and not as_rows
         if isinstance(Grad, SelectedRows) and sparse and not len(Grad.rows):
             return param, moment1, moment2, Beta1Pow, Beta2Pow
@@ -104,7 +105,11 @@ def _adam(op: Op) -> Run:
             update_rows(Grad, step, param, moment1, moment2)
         elif isinstance(Grad, SelectedRows) and (as_rows or is_large(param)):
             update_all(Grad, step, param, moment1, moment2)
-        else:
+        elif not (
+            isinstance(Grad, np.ndarray)
+            and same_everywhere()
+            and loops.adam(param, Grad, moment1, moment2, new, factors, rate)
+        ):
             for piece in pieces(Grad, param, moment1, moment2, new):
                 step(*piece)
         return new, moment1, moment2, power1, power2
@@ -184,7 +189,7 @@ def _adagrad(op: Op) -> Run:
 
         if sparse:
             update_rows(Grad, step, param, moment)
-        else:
+        elif decay is not None or not same_everywhere() or not loops.adagrad(param, Grad, moment, rate, epsilon):
             for piece in pieces(Grad, param, moment):
                 step(*piece)
         return param, moment

@@ -1,0 +1,387 @@
+/* Loops over float32 arrays that do in one pass what numpy does in several. The module pstranspile.arithmetic._loops.
+
+Every result has the bits that numpy's functions give in the order that the comments state: no multiplication is
+contracted with an addition, and no sum is reordered. The build passes -ffp-contract=off for that.
+
+A function returns True when it has done its work. It returns False, and changes nothing, if an argument is not a
+C-contiguous array of float32 (rows: int64) of the expected size, or is read-only although it is written. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __linux__
+#include <features.h>
+#endif
+
+/* Code for several generations of processors, the best of which is chosen when the module is loaded. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#define FOR_ALL_PROCESSORS __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define FOR_ALL_PROCESSORS
+#endif
+
+#ifdef __GNUC__
+#define ALWAYS_INLINE __attribute__((always_inline)) inline
+#else
+#define ALWAYS_INLINE inline
+#endif
+
+/* Elements of different places don't depend on each other, though arrays may be the same. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define INDEPENDENT _Pragma("GCC ivdep")
+#elif defined(__clang__)
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define INDEPENDENT
+#endif
+
+/* The iterations may be combined in any order. */
+#ifdef _MSC_VER
+#define REDUCES(how)
+#else
+#define TEXT(words) #words
+#define REDUCES(how) _Pragma(TEXT(omp simd reduction(how)))
+#endif
+
+#define NARROW 16  /* rows up to here are too short for vectors */
+#define MANY 32768 /* from this many elements on, other threads may run meanwhile */
+
+typedef Py_ssize_t Size;
+
+/* The loops. */
+
+/* new = p - rate * g */
+FOR_ALL_PROCESSORS static void sgd(Size n, const float *p, const float *g, float *new, float rate) {
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) new[i] = p[i] - rate * g[i];
+}
+
+/* v = v * mu + g; new = p - rate * v */
+FOR_ALL_PROCESSORS static void momentum(Size n, const float *p, const float *g, float *v, float *new, float mu,
+                                        float rate) {
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) {
+        float velocity = v[i] * mu + g[i];
+        v[i] = velocity;
+        new[i] = p[i] - rate * velocity;
+    }
+}
+
+/* v = v * mu + g; new = p - rate * (g + mu * v) */
+FOR_ALL_PROCESSORS static void nesterov(Size n, const float *p, const float *g, float *v, float *new, float mu,
+                                        float rate) {
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) {
+        float velocity = v[i] * mu + g[i];
+        v[i] = velocity;
+        new[i] = p[i] - rate * (g[i] + mu * velocity);
+    }
+}
+
+/* m = m * kept1 + new1 * g; v = v * kept2 + (g * new2) * g; new = p - m / (sqrt(v) + epsilon) * rate */
+FOR_ALL_PROCESSORS static void adam(Size n, const float *p, const float *g, float *m, float *v, float *new,
+                                    const float *scales) {
+    const float kept1 = scales[0], new1 = scales[1], kept2 = scales[2], new2 = scales[3], epsilon = scales[4],
+                rate = scales[5];
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) {
+        float moment1 = m[i] * kept1 + new1 * g[i];
+        float moment2 = v[i] * kept2 + (g[i] * new2) * g[i];
+        m[i] = moment1;
+        v[i] = moment2;
+        new[i] = p[i] - moment1 / (sqrtf(moment2) + epsilon) * rate;
+    }
+}
+
+/* m = m + g * g; p = p - rate * g / (sqrt(m) + epsilon) */
+FOR_ALL_PROCESSORS static void adagrad(Size n, float *p, const float *g, float *m, float rate, float epsilon) {
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) {
+        float moment = m[i] + g[i] * g[i];
+        m[i] = moment;
+        p[i] = p[i] - rate * g[i] / (sqrtf(moment) + epsilon);
+    }
+}
+
+/* out = max(x - the largest element of the row, least), in rows of `width`; a NaN makes its row NaN.
+   Which zero is the largest of several of both signs is not determined. */
+FOR_ALL_PROCESSORS static void below_largest(Size rows, Size width, const float *x, float *out, float least) {
+    for (Size row = 0; row < rows; row++, x += width, out += width) {
+        float largest = -INFINITY;
+        int unordered = 0;
+        if (width < NARROW) {
+            for (Size i = 0; i < width; i++) {
+                largest = x[i] > largest ? x[i] : largest;
+                unordered |= x[i] != x[i];
+            }
+        } else {
+            REDUCES(max : largest)
+            for (Size i = 0; i < width; i++) largest = x[i] > largest ? x[i] : largest;
+            REDUCES(| : unordered)
+            for (Size i = 0; i < width; i++) unordered |= x[i] != x[i];
+        }
+        if (unordered) largest = NAN;
+        INDEPENDENT
+        for (Size i = 0; i < width; i++) {
+            float below = x[i] - largest;
+            out[i] = below < least ? least : below;
+        }
+    }
+}
+
+/* The sum in the order of numpy: of up to 7 elements one by one, of up to 128 in 8 sums, of more in two halves. */
+ALWAYS_INLINE static float sum_of_block(Size n, const float *x) {
+    Size at = 0;
+    float sum;
+    if (n < 8) {
+        sum = 0.0f;
+    } else {
+        float sums[8];
+        memcpy(sums, x, sizeof sums);
+        for (at = 8; at < n - n % 8; at += 8) {
+            for (int lane = 0; lane < 8; lane++) sums[lane] += x[at + lane];
+        }
+        sum = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+    }
+    for (; at < n; at++) sum += x[at];
+    return sum;
+}
+
+FOR_ALL_PROCESSORS static float sum_of_halves(Size n, const float *x) {
+    if (n <= 128) return sum_of_block(n, x);
+    Size half = n / 2;
+    half -= half % 8;
+    float first = sum_of_halves(half, x);
+    return first + sum_of_halves(n - half, x + half);
+}
+
+ALWAYS_INLINE static float sum_of_row(Size n, const float *x) {
+    return n <= 128 ? sum_of_block(n, x) : sum_of_halves(n, x);
+}
+
+/* sums[row] = the sum of the row of x; x = x / sums[row], in rows of `width` */
+FOR_ALL_PROCESSORS static void shares(Size rows, Size width, float *x, float *sums) {
+    for (Size row = 0; row < rows; row++, x += width) {
+        float sum = sums[row] = sum_of_row(width, x);
+        INDEPENDENT
+        for (Size i = 0; i < width; i++) x[i] = x[i] / sum;
+    }
+}
+
+/* out = (dy - the sum of dy * y over the row) * y, in rows of `width` */
+FOR_ALL_PROCESSORS static void softmax_grad(Size rows, Size width, const float *y, const float *dy, float *out) {
+    for (Size row = 0; row < rows; row++, y += width, dy += width, out += width) {
+        INDEPENDENT
+        for (Size i = 0; i < width; i++) out[i] = dy[i] * y[i];
+        float sum = sum_of_row(width, out);
+        INDEPENDENT
+        for (Size i = 0; i < width; i++) out[i] = (dy[i] - sum) * y[i];
+    }
+}
+
+/* target[rows[i]] += value[i] for each i in order, in rows of `width` */
+FOR_ALL_PROCESSORS static void add_rows(Size count, Size width, float *target, const int64_t *rows,
+                                        const float *value) {
+    for (Size at = 0; at < count; at++, value += width) {
+        float *here = target + rows[at] * width;
+        INDEPENDENT
+        for (Size i = 0; i < width; i++) here[i] += value[i];
+    }
+}
+
+/* What Python calls. */
+
+typedef struct {
+    Py_buffer views[6];
+    int count;
+} Arrays;
+
+static void release(Arrays *arrays) {
+    while (arrays->count) PyBuffer_Release(&arrays->views[--arrays->count]);
+}
+
+static int is_kind(const char *format, char kind) {
+    if (!format || !format[0] || format[1]) return 0;
+    if (kind == 'f') return format[0] == 'f';
+    return format[0] == 'q' || (format[0] == 'l' && sizeof(long) == 8);
+}
+
+/* The memory of an array of `size` elements (of any number, if negative), or NULL. */
+static void *memory(Arrays *arrays, PyObject *value, char kind, int written, Size size) {
+    Py_buffer *view = &arrays->views[arrays->count];
+    if (PyObject_GetBuffer(value, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (written ? PyBUF_WRITABLE : 0))) {
+        PyErr_Clear();
+        return NULL;
+    }
+    arrays->count++;
+    if (!is_kind(view->format, kind) || (size >= 0 && view->len != size * view->itemsize)) return NULL;
+    return view->buf;
+}
+
+static Size size_of(const Arrays *arrays, int at) { return arrays->views[at].len / arrays->views[at].itemsize; }
+
+/* The last dim of an array that has been taken, 1 if there is none. */
+static Size width_of(const Arrays *arrays, int at) {
+    if (at >= arrays->count || !arrays->views[at].ndim) return 1;
+    return arrays->views[at].shape[arrays->views[at].ndim - 1];
+}
+
+/* Numbers from Python, rounded to float32; 0 with an exception set if one is none. */
+static int numbers(PyObject *const *values, int count, float *out) {
+    for (int at = 0; at < count; at++) {
+        double number = PyFloat_AsDouble(values[at]);
+        if (number == -1.0 && PyErr_Occurred()) return 0;
+        out[at] = (float)number;
+    }
+    return 1;
+}
+
+static int has_arguments(Py_ssize_t given, Py_ssize_t wanted) {
+    if (given == wanted) return 1;
+    PyErr_Format(PyExc_TypeError, "%zd arguments are needed, not %zd", wanted, given);
+    return 0;
+}
+
+#define RUN(n, call)               \
+    do {                           \
+        if ((n) >= MANY) {         \
+            Py_BEGIN_ALLOW_THREADS \
+            call;                  \
+            Py_END_ALLOW_THREADS   \
+        } else {                   \
+            call;                  \
+        }                          \
+    } while (0)
+
+static PyObject *finish(Arrays *arrays, int done) {
+    release(arrays);
+    return PyBool_FromLong(done);
+}
+
+static PyObject *py_sgd(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    float rate;
+    if (!has_arguments(given, 4) || !numbers(a + 3, 1, &rate)) return NULL;
+    Arrays arrays = {.count = 0};
+    float *p = memory(&arrays, a[0], 'f', 0, -1);
+    Size n = p ? size_of(&arrays, 0) : 0;
+    float *g = p ? memory(&arrays, a[1], 'f', 0, n) : NULL;
+    float *new = g ? memory(&arrays, a[2], 'f', 1, n) : NULL;
+    if (new) RUN(n, sgd(n, p, g, new, rate));
+    return finish(&arrays, new != NULL);
+}
+
+static PyObject *py_momentum(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    float scales[2];
+    if (!has_arguments(given, 7) || !numbers(a + 4, 2, scales)) return NULL;
+    int ahead = PyObject_IsTrue(a[6]);
+    if (ahead < 0) return NULL;
+    Arrays arrays = {.count = 0};
+    float *p = memory(&arrays, a[0], 'f', 0, -1);
+    Size n = p ? size_of(&arrays, 0) : 0;
+    float *g = p ? memory(&arrays, a[1], 'f', 0, n) : NULL;
+    float *v = g ? memory(&arrays, a[2], 'f', 1, n) : NULL;
+    float *new = v ? memory(&arrays, a[3], 'f', 1, n) : NULL;
+    if (new) RUN(n, (ahead ? nesterov : momentum)(n, p, g, v, new, scales[0], scales[1]));
+    return finish(&arrays, new != NULL);
+}
+
+static PyObject *py_adam(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    float scales[6];
+    if (!has_arguments(given, 11) || !numbers(a + 5, 6, scales)) return NULL;
+    Arrays arrays = {.count = 0};
+    float *p = memory(&arrays, a[0], 'f', 0, -1);
+    Size n = p ? size_of(&arrays, 0) : 0;
+    float *g = p ? memory(&arrays, a[1], 'f', 0, n) : NULL;
+    float *m = g ? memory(&arrays, a[2], 'f', 1, n) : NULL;
+    float *v = m ? memory(&arrays, a[3], 'f', 1, n) : NULL;
+    float *new = v ? memory(&arrays, a[4], 'f', 1, n) : NULL;
+    if (new) RUN(n, adam(n, p, g, m, v, new, scales));
+    return finish(&arrays, new != NULL);
+}
+
+static PyObject *py_adagrad(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    float scales[2];
+    if (!has_arguments(given, 5) || !numbers(a + 3, 2, scales)) return NULL;
+    Arrays arrays = {.count = 0};
+    float *p = memory(&arrays, a[0], 'f', 1, -1);
+    Size n = p ? size_of(&arrays, 0) : 0;
+    float *g = p ? memory(&arrays, a[1], 'f', 0, n) : NULL;
+    float *m = g ? memory(&arrays, a[2], 'f', 1, n) : NULL;
+    if (m) RUN(n, adagrad(n, p, g, m, scales[0], scales[1]));
+    return finish(&arrays, m != NULL);
+}
+
+static PyObject *py_below_largest(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    float least;
+    if (!has_arguments(given, 3) || !numbers(a + 2, 1, &least)) return NULL;
+    Arrays arrays = {.count = 0};
+    float *x = memory(&arrays, a[0], 'f', 0, -1);
+    Size n = x ? size_of(&arrays, 0) : 0, width = width_of(&arrays, 0);
+    float *out = n ? memory(&arrays, a[1], 'f', 1, n) : NULL;
+    if (out) RUN(n, below_largest(n / width, width, x, out, least));
+    return finish(&arrays, out != NULL);
+}
+
+static PyObject *py_shares(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 2)) return NULL;
+    Arrays arrays = {.count = 0};
+    float *x = memory(&arrays, a[0], 'f', 1, -1);
+    Size n = x ? size_of(&arrays, 0) : 0, width = width_of(&arrays, 0);
+    float *sums = n ? memory(&arrays, a[1], 'f', 1, n / width) : NULL;
+    if (sums) RUN(n, shares(n / width, width, x, sums));
+    return finish(&arrays, sums != NULL);
+}
+
+static PyObject *py_softmax_grad(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 3)) return NULL;
+    Arrays arrays = {.count = 0};
+    float *y = memory(&arrays, a[0], 'f', 0, -1);
+    Size n = y ? size_of(&arrays, 0) : 0, width = width_of(&arrays, 0);
+    float *dy = n ? memory(&arrays, a[1], 'f', 0, n) : NULL;
+    float *out = dy ? memory(&arrays, a[2], 'f', 1, n) : NULL;
+    if (out) RUN(n, softmax_grad(n / width, width, y, dy, out));
+    return finish(&arrays, out != NULL);
+}
+
+static PyObject *py_add_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 3)) return NULL;
+    Arrays arrays = {.count = 0};
+    float *target = memory(&arrays, a[0], 'f', 1, -1);
+    Size height = target && arrays.views[0].ndim ? arrays.views[0].shape[0] : 0;
+    Size width = height ? size_of(&arrays, 0) / height : 0;
+    int64_t *rows = width ? memory(&arrays, a[1], 'q', 0, -1) : NULL;
+    Size count = rows ? size_of(&arrays, 1) : 0;
+    float *value = rows ? memory(&arrays, a[2], 'f', 0, count * width) : NULL;
+    int done = value != NULL;
+    for (Size at = 0; done && at < count; at++) done = rows[at] >= 0 && rows[at] < height;
+    if (done) RUN(count * width, add_rows(count, width, target, rows, value));
+    return finish(&arrays, done);
+}
+
+static PyMethodDef functions[] = {
+    {"sgd", (PyCFunction)(void (*)(void))py_sgd, METH_FASTCALL, NULL},
+    {"momentum", (PyCFunction)(void (*)(void))py_momentum, METH_FASTCALL, NULL},
+    {"adam", (PyCFunction)(void (*)(void))py_adam, METH_FASTCALL, NULL},
+    {"adagrad", (PyCFunction)(void (*)(void))py_adagrad, METH_FASTCALL, NULL},
+    {"below_largest", (PyCFunction)(void (*)(void))py_below_largest, METH_FASTCALL, NULL},
+    {"shares", (PyCFunction)(void (*)(void))py_shares, METH_FASTCALL, NULL},
+    {"softmax_grad", (PyCFunction)(void (*)(void))py_softmax_grad, METH_FASTCALL, NULL},
+    {"add_rows", (PyCFunction)(void (*)(void))py_add_rows, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "pstranspile.arithmetic._loops",
+    .m_size = 0,
+    .m_methods = functions,
+};
+
+PyMODINIT_FUNC PyInit__loops(void) {
+    PyObject *made = PyModule_Create(&module);
+    if (made && PyModule_AddStringConstant(made, "SOURCE", SOURCE)) Py_CLEAR(made);
+    return made;
+}

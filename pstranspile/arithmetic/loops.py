@@ -1,0 +1,80 @@
+"""Compiled loops: they do in one pass over float32 arrays what numpy does in several, with the same bits.
+
+Each function gives True when it has done its work. It gives False if it has changed nothing and numpy must do it: the
+package was installed without a C compiler, or an array is not C-contiguous float32. The comments of `_loops.c` state
+the formulas.
+"""
+
+from __future__ import annotations
+
+import importlib
+from binascii import crc32
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pstranspile.values import Array
+
+_loops: Any = None
+with suppress(ImportError):
+    _loops = importlib.import_module("pstranspile.arithmetic._loops")
+
+# A working copy may have changed since its module was compiled
+COMPILED = _loops is not None and f"{crc32(Path(__file__).with_name('_loops.c').read_bytes()):08x}" == _loops.SOURCE
+"""Whether there are compiled loops, made from the source beside this file."""
+
+
+class AdamFactors(NamedTuple):
+    """How much of the old moments Adam keeps, how much of the gradient and its square it adds, and what it adds to the
+    root of the second moment.
+    """
+
+    kept1: float
+    new1: float
+    kept2: float
+    new2: float
+    epsilon: float
+
+
+def sgd(param: Array, gradient: Array, new: Array, rate: float) -> bool:
+    """Sets `new`, which may be `param`, to the parameter after a step."""
+    return COMPILED and _loops.sgd(param, gradient, new, rate)
+
+
+def momentum(
+    param: Array, gradient: Array, velocity: Array, new: Array, mu: float, rate: float, nesterov: bool
+) -> bool:
+    """Updates the velocity, and sets `new`, which may be `param`, to the parameter after a step."""
+    return COMPILED and _loops.momentum(param, gradient, velocity, new, mu, rate, nesterov)
+
+
+def adam(
+    param: Array, gradient: Array, moment1: Array, moment2: Array, new: Array, factors: AdamFactors, rate: float
+) -> bool:
+    """Updates the moments, and sets `new`, which may be `param`, to the parameter after a step."""
+    return COMPILED and _loops.adam(param, gradient, moment1, moment2, new, *factors, rate)
+
+
+def adagrad(param: Array, gradient: Array, moment: Array, rate: float, epsilon: float) -> bool:
+    """Updates the moment and the parameter."""
+    return COMPILED and _loops.adagrad(param, gradient, moment, rate, epsilon)
+
+
+def below_largest(x: Array, out: Array, least: float) -> bool:
+    """Sets `out`, which may be `x`, to every element minus the largest one along the last axis, at least `least`."""
+    return COMPILED and _loops.below_largest(x, out, least)
+
+
+def shares(x: Array, sums: Array) -> bool:
+    """Divides every row of `x`, along the last axis, by its sum, and sets `sums` to these."""
+    return COMPILED and _loops.shares(x, sums)
+
+
+def softmax_grad(y: Array, dy: Array, out: Array) -> bool:
+    """Sets `out` to the gradient of a softmax along the last axis, whose result was `y`."""
+    return COMPILED and _loops.softmax_grad(y, dy, out)
+
+
+def add_rows(target: Array, rows: Array, value: Array) -> bool:
+    """Adds `value[i]` to `target[rows[i]]` for each i in order. False also for a row that the target does not have."""
+    return COMPILED and _loops.add_rows(target, rows, value)

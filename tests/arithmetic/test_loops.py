@@ -1,0 +1,217 @@
+"""The compiled loops: the bits of numpy, and no change where they don't take the arrays."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+import pstranspile as ps
+from pstranspile import layers as L
+from pstranspile.arithmetic import loops
+from pstranspile.arithmetic.loops import AdamFactors
+from pstranspile.autodiff import SGD, Adagrad, Adam, Momentum, minimize
+from pstranspile.ir.types import DType
+from pstranspile.kernels import rows
+
+WIDTHS = st.integers(0, 40) | st.integers(120, 140) | st.sampled_from([255, 256, 257, 1000, 40_000])
+FLOATS = st.floats(width=32)
+RATES = st.floats(-2, 2)
+
+needs_loops = pytest.mark.skipif(not loops.COMPILED, reason="installed without a C compiler")
+
+
+def test_a_compiler_compiles_them() -> None:
+    assert loops.COMPILED or shutil.which("cc") is None
+
+
+def vectors(count: int) -> Any:
+    """Arrays of one size, some of them views that don't begin where vectors of the processor do."""
+
+    def made(size: int, start: int) -> Any:
+        each = arrays(np.float32, size + start, elements=FLOATS, fill=FLOATS)
+        return st.tuples(*[each.map(lambda array: array[start:])] * count)
+
+    return st.tuples(WIDTHS, st.integers(0, 3)).flatmap(lambda drawn: made(*drawn))
+
+
+def matrices(count: int) -> Any:
+    shapes = st.tuples(st.integers(1, 5), WIDTHS.filter(bool).filter(lambda width: width <= 1000))
+    return shapes.flatmap(lambda shape: st.tuples(*[arrays(np.float32, shape, elements=FLOATS, fill=FLOATS)] * count))
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays are equal; all NaN count as one."""
+    return a.dtype == b.dtype and a.shape == b.shape and np.array_equal(a, b, equal_nan=True)
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Any:
+    with np.errstate(all="ignore"):
+        yield
+
+
+@needs_loops
+@given(vectors(2), RATES, st.booleans())
+def test_sgd(drawn: Any, rate: float, in_place: bool) -> None:
+    param, gradient = drawn
+    wanted = param - rate * gradient
+    new = param if in_place else np.empty_like(param)
+    assert loops.sgd(param, gradient, new, rate)
+    assert same_bits(new, wanted)
+
+
+@needs_loops
+@given(vectors(3), RATES, RATES, st.booleans())
+def test_momentum(drawn: Any, mu: float, rate: float, nesterov: bool) -> None:
+    param, gradient, velocity = drawn
+    moved = velocity * mu + gradient
+    wanted = param - rate * (gradient + mu * moved if nesterov else moved)
+    assert loops.momentum(param, gradient, velocity, param, mu, rate, nesterov)
+    assert same_bits(velocity, moved)
+    assert same_bits(param, wanted)
+
+
+@needs_loops
+@given(vectors(4), st.floats(0, 1), st.floats(0, 1), RATES)
+def test_adam(drawn: Any, beta1: float, beta2: float, rate: float) -> None:
+    param, gradient, moment1, moment2 = drawn
+    factors = AdamFactors(beta1, 1 - beta1, beta2, 1 - beta2, 1e-8)
+    first = moment1 * factors.kept1 + factors.new1 * gradient
+    second = moment2 * factors.kept2 + gradient * factors.new2 * gradient
+    wanted = param - first / (np.sqrt(second) + factors.epsilon) * rate
+    new = np.empty_like(param)
+    assert loops.adam(param, gradient, moment1, moment2, new, factors, rate)
+    assert same_bits(moment1, first)
+    assert same_bits(moment2, second)
+    assert same_bits(new, wanted)
+
+
+@needs_loops
+@given(vectors(3), RATES)
+def test_adagrad(drawn: Any, rate: float) -> None:
+    param, gradient, moment = drawn
+    summed = moment + gradient * gradient
+    wanted = param - rate * gradient / (np.sqrt(summed) + 1e-6)
+    assert loops.adagrad(param, gradient, moment, rate, 1e-6)
+    assert same_bits(moment, summed)
+    assert same_bits(param, wanted)
+
+
+@needs_loops
+@given(matrices(1))
+def test_below_largest(drawn: Any) -> None:
+    (x,) = drawn
+    out = np.empty_like(x)
+    assert loops.below_largest(x, out, -64)
+    assert same_bits(out, np.maximum(x - x.max(axis=1, keepdims=True), np.float32(-64)))
+
+
+@needs_loops
+@given(matrices(1))
+def test_shares(drawn: Any) -> None:
+    (x,) = drawn
+    wanted = np.add.reduce(x, axis=1, keepdims=True)
+    of_each, sums = x / wanted, np.empty_like(wanted)
+    assert loops.shares(x, sums)
+    assert same_bits(sums, wanted)
+    assert same_bits(x, of_each)
+
+
+@needs_loops
+@given(matrices(2))
+def test_softmax_grad(drawn: Any) -> None:
+    y, dy = drawn
+    out = np.empty_like(y)
+    assert loops.softmax_grad(y, dy, out)
+    assert same_bits(out, (dy - np.add.reduce(dy * y, axis=1, keepdims=True)) * y)
+
+
+@needs_loops
+@given(matrices(1), st.data())
+def test_add_rows(drawn: Any, data: Any) -> None:
+    (target,) = drawn
+    height, width = target.shape
+    ids = data.draw(arrays(np.int64, st.integers(0, 9), elements=st.integers(0, height - 1)))
+    value = data.draw(arrays(np.float32, (len(ids), width), elements=FLOATS, fill=FLOATS))
+    wanted = target.copy()
+    np.add.at(wanted, ids, value)
+    assert loops.add_rows(target, ids, value)
+    assert same_bits(target, wanted)
+
+
+ONES = np.ones(6, np.float32)
+REFUSED: dict[str, Callable[[], np.ndarray]] = {
+    "float64": lambda: np.ones(6),
+    "int32": lambda: np.ones(6, np.int32),
+    "swapped": lambda: np.ones(6, ">f4"),
+    "not contiguous": lambda: np.ones(12, np.float32)[::2],
+    "of another size": lambda: np.ones(5, np.float32),
+    "read-only": lambda: np.frombuffer(np.ones(6, np.float32).tobytes(), np.float32),
+}
+
+
+@needs_loops
+@pytest.mark.parametrize("kind", REFUSED)
+def test_other_arrays_stay_as_they_are(kind: str) -> None:
+    factors = AdamFactors(0.9, 0.1, 0.9, 0.1, 1e-8)
+    param, other = ONES.copy(), REFUSED[kind]()
+    assert not loops.sgd(param, ONES, other, 0.1)
+    assert not loops.momentum(param, ONES, other, param, 0.9, 0.1, False)
+    assert not loops.adam(param, ONES, param, other, param, factors, 0.1)
+    assert not loops.adagrad(param, ONES, other, 0.1, 1e-6)
+    assert not loops.below_largest(ONES, other, -64)
+    assert not loops.softmax_grad(ONES, ONES, other)
+    assert (param == 1).all()
+    assert (other == 1).all()
+
+
+@needs_loops
+@pytest.mark.parametrize("ids", [[0, 3], [-1, 0]])
+def test_rows_that_are_not_there_change_nothing(ids: list[int]) -> None:
+    target = np.zeros((3, 2), np.float32)
+    value = np.ones((2, 2), np.float32)
+    assert not loops.add_rows(target, np.array(ids), value)
+    assert not target.any()
+    with pytest.raises(ValueError, match=r"row -?[13] is not in 0 to 2"):
+        rows.add_rows(target, np.array(ids), value)
+
+
+@needs_loops
+def test_wrong_calls_are_errors() -> None:
+    with pytest.raises(TypeError, match="4 arguments are needed, not 1"):
+        loops._loops.sgd(ONES)
+    with pytest.raises(TypeError):
+        loops.sgd(ONES, ONES, ONES.copy(), "much")  # pyright: ignore[reportArgumentType]
+
+
+def trained(optimizer: Any) -> dict[str, bytes]:
+    """What a scope holds after three steps of a classifier with an embedding."""
+    model = L.Draft(seed=1)
+    words, label = (L.data(model, name, [-1, 1], dtype=DType.INT64) for name in ("words", "label"))
+    hidden = L.fc(L.embedding(words, (30, 8), is_sparse=True), 16, act="tanh")
+    minimize(L.mean(L.cross_entropy(L.softmax(L.fc(hidden, 5)), label)), optimizer)
+    module, scope = model.module(), ps.Scope()
+    assert module.startup is not None
+    ps.run(module.startup, scope=scope)
+    random = np.random.RandomState(0)
+    for _ in range(3):
+        feed = {"words": random.randint(0, 30, (20, 1)), "label": random.randint(0, 5, (20, 1))}
+        ps.run(module.main, feed=feed, scope=scope)
+    return {name: np.asarray(scope[name]).tobytes() for name in scope.values_here}
+
+
+@needs_loops
+@pytest.mark.parametrize(
+    "optimizer", [SGD(0.1), Momentum(0.1, 0.9), Momentum(0.1, 0.9, use_nesterov=True), Adam(0.1), Adagrad(0.1)]
+)
+def test_a_program_trains_to_the_same_bits_without_them(optimizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = trained(optimizer)
+    monkeypatch.setattr(loops, "COMPILED", False)
+    assert trained(optimizer) == compiled
