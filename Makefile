@@ -7,7 +7,7 @@ TESTS ?=
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup loops test lint format types docs site goldens pictures generated check campaigns benchmarks ci
+.PHONY: help setup test lint format types docs site goldens pictures loops generated check campaigns benchmarks ci
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
