@@ -9,6 +9,7 @@ versions, `fluid` those that round as Fluid 1.8.5 on a CPU:
 """
 
 from pstranspile.arithmetic import numpy as plain
+from pstranspile.arithmetic import slopes
 from pstranspile.arithmetic.choice import either as either
 from pstranspile.arithmetic.choice import fluid_arithmetic as fluid_arithmetic
 from pstranspile.arithmetic.choice import same_everywhere as same_everywhere
@@ -54,6 +55,9 @@ shares_of_runs = word(plain.shares_of_runs)
 
 FUNCTIONS = {
     function.__name__: function
-    for function in (cos, exp, log, root, sigmoid, sin, softplus, softplus_slope, tanh, total)
+    for function in (
+        *(cos, exp, log, root, sigmoid, sin, softplus, softplus_slope, tanh, total),
+        *(slopes.relu_grad, slopes.sigmoid_grad, slopes.tanh_grad),
+    )
 }
 """The functions that the expressions of kernels may call, in addition to numpy."""

@@ -106,6 +106,26 @@ FOR_ALL_PROCESSORS static void adagrad(Size n, float *p, const float *g, float *
     }
 }
 
+/* The gradients of activations from those of their results, and from these. */
+
+/* out = dy * (1 - y * y) */
+FOR_ALL_PROCESSORS static void tanh_grad(Size n, const float *y, const float *dy, float *out) {
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) out[i] = dy[i] * (1.0f - y[i] * y[i]);
+}
+
+/* out = dy * y * (1 - y) */
+FOR_ALL_PROCESSORS static void sigmoid_grad(Size n, const float *y, const float *dy, float *out) {
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) out[i] = dy[i] * y[i] * (1.0f - y[i]);
+}
+
+/* out = dy * (1 where y > 0, 0 elsewhere) */
+FOR_ALL_PROCESSORS static void relu_grad(Size n, const float *y, const float *dy, float *out) {
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) out[i] = dy[i] * (y[i] > 0.0f ? 1.0f : 0.0f);
+}
+
 /* out = max(x - the largest element of the row, least), in rows of `width`; a NaN makes its row NaN.
    Which zero is the largest of several of both signs is not determined. */
 FOR_ALL_PROCESSORS static void below_largest(Size rows, Size width, const float *x, float *out, float least) {
@@ -314,6 +334,31 @@ static PyObject *py_adagrad(PyObject *self, PyObject *const *a, Py_ssize_t given
     return finish(&arrays, m != NULL);
 }
 
+typedef void Slope(Size n, const float *y, const float *dy, float *out);
+
+static PyObject *py_slope(Slope *slope, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 3)) return NULL;
+    Arrays arrays = {.count = 0};
+    float *y = memory(&arrays, a[0], 'f', 0, -1);
+    Size n = y ? size_of(&arrays, 0) : 0;
+    float *dy = y ? memory(&arrays, a[1], 'f', 0, n) : NULL;
+    float *out = dy ? memory(&arrays, a[2], 'f', 1, n) : NULL;
+    if (out) RUN(n, slope(n, y, dy, out));
+    return finish(&arrays, out != NULL);
+}
+
+static PyObject *py_tanh_grad(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    return py_slope(tanh_grad, a, given);
+}
+
+static PyObject *py_sigmoid_grad(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    return py_slope(sigmoid_grad, a, given);
+}
+
+static PyObject *py_relu_grad(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    return py_slope(relu_grad, a, given);
+}
+
 static PyObject *py_below_largest(PyObject *self, PyObject *const *a, Py_ssize_t given) {
     float least;
     if (!has_arguments(given, 3) || !numbers(a + 2, 1, &least)) return NULL;
@@ -366,6 +411,9 @@ static PyMethodDef functions[] = {
     {"momentum", (PyCFunction)(void (*)(void))py_momentum, METH_FASTCALL, NULL},
     {"adam", (PyCFunction)(void (*)(void))py_adam, METH_FASTCALL, NULL},
     {"adagrad", (PyCFunction)(void (*)(void))py_adagrad, METH_FASTCALL, NULL},
+    {"tanh_grad", (PyCFunction)(void (*)(void))py_tanh_grad, METH_FASTCALL, NULL},
+    {"sigmoid_grad", (PyCFunction)(void (*)(void))py_sigmoid_grad, METH_FASTCALL, NULL},
+    {"relu_grad", (PyCFunction)(void (*)(void))py_relu_grad, METH_FASTCALL, NULL},
     {"below_largest", (PyCFunction)(void (*)(void))py_below_largest, METH_FASTCALL, NULL},
     {"shares", (PyCFunction)(void (*)(void))py_shares, METH_FASTCALL, NULL},
     {"softmax_grad", (PyCFunction)(void (*)(void))py_softmax_grad, METH_FASTCALL, NULL},

@@ -60,6 +60,21 @@ def adagrad(param: Array, gradient: Array, moment: Array, rate: float, epsilon: 
     return COMPILED and _loops.adagrad(param, gradient, moment, rate, epsilon)
 
 
+def tanh_grad(y: Array, dy: Array, out: Array) -> bool:
+    """Sets `out` to the gradient of a tanh whose result was `y`."""
+    return COMPILED and _loops.tanh_grad(y, dy, out)
+
+
+def sigmoid_grad(y: Array, dy: Array, out: Array) -> bool:
+    """Sets `out` to the gradient of a sigmoid whose result was `y`."""
+    return COMPILED and _loops.sigmoid_grad(y, dy, out)
+
+
+def relu_grad(y: Array, dy: Array, out: Array) -> bool:
+    """Sets `out` to the gradient of a relu whose result was `y`."""
+    return COMPILED and _loops.relu_grad(y, dy, out)
+
+
 def below_largest(x: Array, out: Array, least: float) -> bool:
     """Sets `out`, which may be `x`, to every element minus the largest one along the last axis, at least `least`."""
     return COMPILED and _loops.below_largest(x, out, least)

@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 
 import pstranspile as ps
 from pstranspile import layers as L
-from pstranspile.arithmetic import loops
+from pstranspile.arithmetic import loops, slopes
 from pstranspile.arithmetic.loops import AdamFactors
 from pstranspile.autodiff import SGD, Adagrad, Adam, Momentum, minimize
 from pstranspile.ir.types import DType
@@ -102,6 +102,32 @@ def test_adagrad(drawn: Any, rate: float) -> None:
     assert loops.adagrad(param, gradient, moment, rate, 1e-6)
     assert same_bits(moment, summed)
     assert same_bits(param, wanted)
+
+
+SLOPES: dict[str, Callable[[Any, Any], Any]] = {
+    "tanh_grad": lambda dy, y: dy * (1 - y * y),
+    "sigmoid_grad": lambda dy, y: dy * y * (1 - y),
+    "relu_grad": lambda dy, y: dy * (y > 0),
+}
+
+
+@needs_loops
+@pytest.mark.parametrize("name", SLOPES)
+@given(drawn=vectors(2))
+def test_gradients_of_activations(name: str, drawn: Any) -> None:
+    y, dy = drawn
+    out = np.empty_like(y)
+    assert getattr(loops, name)(y, dy, out)
+    assert same_bits(out, SLOPES[name](dy, y))
+    assert same_bits(getattr(slopes, name)(dy, y), out)
+
+
+@pytest.mark.parametrize("name", SLOPES)
+def test_gradients_of_other_arrays(name: str) -> None:
+    y, dy = np.linspace(-1, 1, 6).reshape(2, 3), np.arange(2.0, 8).reshape(2, 3)
+    given = getattr(slopes, name)
+    assert (given(dy, y) == SLOPES[name](dy, y)).all()
+    assert (given(dy[:, :1].astype("f"), y.astype("f")) == SLOPES[name](dy[:, :1].astype("f"), y.astype("f"))).all()
 
 
 @needs_loops
@@ -195,7 +221,9 @@ def trained(optimizer: Any) -> dict[str, bytes]:
     """What a scope holds after three steps of a classifier with an embedding."""
     model = L.Draft(seed=1)
     words, label = (L.data(model, name, [-1, 1], dtype=DType.INT64) for name in ("words", "label"))
-    hidden = L.fc(L.embedding(words, (30, 8), is_sparse=True), 16, act="tanh")
+    hidden = L.embedding(words, (30, 8), is_sparse=True)
+    for activation in ("tanh", "relu", "sigmoid"):
+        hidden = L.fc(hidden, 16, act=activation)
     minimize(L.mean(L.cross_entropy(L.softmax(L.fc(hidden, 5)), label)), optimizer)
     module, scope = model.module(), ps.Scope()
     assert module.startup is not None

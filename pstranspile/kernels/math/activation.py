@@ -13,7 +13,7 @@ from pstranspile.ops.attributes import flag, real
 from pstranspile.values import Array
 
 formula("relu", "np.maximum({X}, 0)")
-formula("relu_grad", "{Out_GRAD} * ({Out} > 0)", "X@GRAD")
+formula("relu_grad", "relu_grad({Out_GRAD}, {Out})", "X@GRAD")
 
 
 def _shrinks(op: Op) -> bool:
@@ -35,11 +35,11 @@ formula(
     "X@GRAD",
 )
 formula("sigmoid", "sigmoid({X})")
-formula("sigmoid_grad", "{Out_GRAD} * {Out} * (1 - {Out})", "X@GRAD")
+formula("sigmoid_grad", "sigmoid_grad({Out_GRAD}, {Out})", "X@GRAD")
 formula("logsigmoid", "-softplus(-{X})")
 formula("logsigmoid_grad", "{Out_GRAD} * softplus_slope(-{X})", "X@GRAD")
 formula("tanh", "tanh({X})")
-formula("tanh_grad", "{Out_GRAD} * (1 - {Out} * {Out})", "X@GRAD")
+formula("tanh_grad", "tanh_grad({Out_GRAD}, {Out})", "X@GRAD")
 formula("softplus", "softplus({X})")
 formula("softplus_grad", "{Out_GRAD} * softplus_slope({X})", "X@GRAD")
 formula("softsign", "{X} / (1 + np.abs({X}))")
