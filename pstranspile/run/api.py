@@ -76,6 +76,20 @@ def run(
     return prepared.step(feed)
 
 
+def latest_of(
+    scope: Scope, program: Program, feeds: tuple[str, ...], fetches: tuple[str, ...]
+) -> tuple[Execution, Prepared] | None:
+    """What `run` would step with these feeds and fetches and no other options, with its execution.
+
+    None unless the latest program that ran in the scope was this one, and is prepared. So to step it is to `run` it.
+    """
+    key, known = next(reversed(scope.prepared.items()), (None, None))
+    if key != (id(program), (None, 0, ".")) or not isinstance(known, _Known):
+        return None
+    prepared = known.prepared.get((feeds, fetches))
+    return None if prepared is None else (known.execution, prepared)
+
+
 def _known(scope: Scope, program: Program, options: tuple[object, ...]) -> _Known:
     key = (id(program), options)
     result = scope.prepared.pop(key, None)
