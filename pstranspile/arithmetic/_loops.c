@@ -391,6 +391,46 @@ static PyObject *py_softmax_grad(PyObject *self, PyObject *const *a, Py_ssize_t 
     return finish(&arrays, out != NULL);
 }
 
+/* Whether all labels are classes, and none is ignored. */
+static int are_classes(Size rows, const int64_t *labels, Size classes, int64_t ignored) {
+    int all = 1;
+    for (Size row = 0; row < rows; row++) {
+        all &= labels[row] >= 0 && labels[row] < classes && labels[row] != ignored;
+    }
+    return all;
+}
+
+/* out[row] = x[row, labels[row]] */
+static PyObject *py_pick(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 4)) return NULL;
+    long long ignored = PyLong_AsLongLong(a[3]);
+    if (ignored == -1 && PyErr_Occurred()) return NULL;
+    Arrays arrays = {.count = 0};
+    float *x = memory(&arrays, a[0], 'f', 0, -1);
+    Size n = x ? size_of(&arrays, 0) : 0, width = width_of(&arrays, 0), rows = n ? n / width : 0;
+    int64_t *labels = n ? memory(&arrays, a[1], 'q', 0, rows) : NULL;
+    float *out = labels ? memory(&arrays, a[2], 'f', 1, rows) : NULL;
+    int done = out && are_classes(rows, labels, width, ignored);
+    for (Size row = 0; done && row < rows; row++) out[row] = x[row * width + labels[row]];
+    return finish(&arrays, done);
+}
+
+/* out[row, labels[row]] = value[row], and 0 elsewhere */
+static PyObject *py_put(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 4)) return NULL;
+    long long ignored = PyLong_AsLongLong(a[3]);
+    if (ignored == -1 && PyErr_Occurred()) return NULL;
+    Arrays arrays = {.count = 0};
+    float *out = memory(&arrays, a[0], 'f', 1, -1);
+    Size n = out ? size_of(&arrays, 0) : 0, width = width_of(&arrays, 0), rows = n ? n / width : 0;
+    int64_t *labels = n ? memory(&arrays, a[1], 'q', 0, rows) : NULL;
+    float *value = labels ? memory(&arrays, a[2], 'f', 0, rows) : NULL;
+    int done = value && are_classes(rows, labels, width, ignored);
+    if (done) memset(out, 0, n * sizeof *out);
+    for (Size row = 0; done && row < rows; row++) out[row * width + labels[row]] = value[row];
+    return finish(&arrays, done);
+}
+
 static PyObject *py_add_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
     if (!has_arguments(given, 3)) return NULL;
     Arrays arrays = {.count = 0};
@@ -417,6 +457,8 @@ static PyMethodDef functions[] = {
     {"below_largest", (PyCFunction)(void (*)(void))py_below_largest, METH_FASTCALL, NULL},
     {"shares", (PyCFunction)(void (*)(void))py_shares, METH_FASTCALL, NULL},
     {"softmax_grad", (PyCFunction)(void (*)(void))py_softmax_grad, METH_FASTCALL, NULL},
+    {"pick", (PyCFunction)(void (*)(void))py_pick, METH_FASTCALL, NULL},
+    {"put", (PyCFunction)(void (*)(void))py_put, METH_FASTCALL, NULL},
     {"add_rows", (PyCFunction)(void (*)(void))py_add_rows, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };

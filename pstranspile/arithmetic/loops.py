@@ -90,6 +90,16 @@ def softmax_grad(y: Array, dy: Array, out: Array) -> bool:
     return COMPILED and _loops.softmax_grad(y, dy, out)
 
 
+def pick(x: Array, labels: Array, out: Array, ignored: int) -> bool:
+    """Sets `out` to the element of every row of `x` at its label. False also where a label is no class or `ignored`."""
+    return COMPILED and _loops.pick(x, labels, out, ignored)
+
+
+def put(out: Array, labels: Array, value: Array, ignored: int) -> bool:
+    """Sets every row of `out` to 0, and to an element of `value` at its label. False also where `pick` gives it."""
+    return COMPILED and _loops.put(out, labels, value, ignored)
+
+
 def add_rows(target: Array, rows: Array, value: Array) -> bool:
     """Adds `value[i]` to `target[rows[i]]` for each i in order. False also for a row that the target does not have."""
     return COMPILED and _loops.add_rows(target, rows, value)

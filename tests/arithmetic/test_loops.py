@@ -172,6 +172,27 @@ def test_add_rows(drawn: Any, data: Any) -> None:
     assert same_bits(target, wanted)
 
 
+@needs_loops
+@given(matrices(1), st.data())
+def test_pick_and_put(drawn: Any, data: Any) -> None:
+    (x,) = drawn
+    height, width = x.shape
+    labels = data.draw(arrays(np.int64, (height, 1), elements=st.integers(-1, width)))
+    ignored = data.draw(st.integers(-1, width))
+    fits = bool(((labels >= 0) & (labels < width) & (labels != ignored)).all())
+    out, spread = np.full(height, 7, np.float32), np.full_like(x, 7)
+    assert loops.pick(x, labels, out, ignored) == fits
+    assert loops.put(spread, labels, x[:, 0].copy(), ignored) == fits
+    if not fits:
+        assert (out == 7).all()
+        assert (spread == 7).all()
+        return
+    wanted = np.zeros_like(x)
+    np.put_along_axis(wanted, labels, x[:, :1], axis=1)
+    assert same_bits(out, np.take_along_axis(x, labels, axis=1)[:, 0])
+    assert same_bits(spread, wanted)
+
+
 ONES = np.ones(6, np.float32)
 REFUSED: dict[str, Callable[[], np.ndarray]] = {
     "float64": lambda: np.ones(6),

@@ -12,6 +12,7 @@ from pstranspile.arithmetic import (
     log,
     log1p_of_each,
     log_of_each,
+    loops,
     minus_log_of_shares,
     shares_of_exp,
     sum_over,
@@ -59,6 +60,9 @@ def _label_shape(x: Array, label: Array) -> tuple[int, ...]:
 
 def _at_labels(x: Array, label: Array, ignore_index: int) -> tuple[Array, Array | None]:
     """The element of every row of x at its label, and a mask of the rows that count."""
+    result = np.empty(label.size, x.dtype)
+    if loops.pick(x, label, result, ignore_index):
+        return result, None
     picks, counted = _picks(label, x.shape[-1], ignore_index)
     return x.reshape(-1)[_row_starts(x.size, x.shape[-1]) + picks], counted
 
@@ -71,7 +75,10 @@ def _row_starts(size: int, width: int) -> Array:
 
 def _put_at_labels(shape: tuple[int, ...], label: Array, value: Array, ignore_index: int) -> Array:
     """Zeros of this shape with `value` at the labels of the rows that count."""
-    result = np.zeros(shape, value.dtype)
+    result = np.empty(shape, value.dtype)
+    if loops.put(result, label, value, ignore_index):
+        return result
+    result.fill(0)
     picks, counted = _picks(label, shape[-1], ignore_index)
     value = value.reshape(-1) if counted is None else np.where(counted, value.reshape(-1), 0)
     result.reshape(-1)[_row_starts(result.size, shape[-1]) + picks] = value
