@@ -126,6 +126,24 @@ FOR_ALL_PROCESSORS static void relu_grad(Size n, const float *y, const float *dy
     for (Size i = 0; i < n; i++) out[i] = dy[i] * (y[i] > 0.0f ? 1.0f : 0.0f);
 }
 
+/* out = the error function of x, by series of three terms around `points` points that are 1 / steps apart: table[n, k]
+   is the coefficient of the power n around k / steps. Beyond the last point it is 1. */
+FOR_ALL_PROCESSORS static void error_function(Size n, const float *x, float *out, const double *table, Size points,
+                                              double steps) {
+    const double end = (double)(points - 1) / steps;
+    const double *slope = table + points, *bend = slope + points;
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) {
+        double rest = fabs((double)x[i]);
+        rest = (rest > end ? end : rest) * steps;
+        double nearest = rint(rest);
+        rest = (rest - nearest) / steps;
+        int32_t at = (int32_t)(nearest > 0.0 ? nearest : 0.0);
+        double sum = (bend[at] * rest + slope[at]) * rest + table[at];
+        out[i] = (float)copysign(sum, (double)x[i]);
+    }
+}
+
 /* out = max(x - the largest element of the row, least), in rows of `width`; a NaN makes its row NaN.
    Which zero is the largest of several of both signs is not determined. */
 FOR_ALL_PROCESSORS static void below_largest(Size rows, Size width, const float *x, float *out, float least) {
@@ -225,7 +243,7 @@ static void release(Arrays *arrays) {
 
 static int is_kind(const char *format, char kind) {
     if (!format || !format[0] || format[1]) return 0;
-    if (kind == 'f') return format[0] == 'f';
+    if (kind != 'q') return format[0] == kind;
     return format[0] == 'q' || (format[0] == 'l' && sizeof(long) == 8);
 }
 
@@ -370,6 +388,21 @@ static PyObject *py_below_largest(PyObject *self, PyObject *const *a, Py_ssize_t
     return finish(&arrays, out != NULL);
 }
 
+static PyObject *py_erf(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 4)) return NULL;
+    double steps = PyFloat_AsDouble(a[3]);
+    if (steps == -1.0 && PyErr_Occurred()) return NULL;
+    Arrays arrays = {.count = 0};
+    float *x = memory(&arrays, a[0], 'f', 0, -1);
+    Size n = x ? size_of(&arrays, 0) : 0;
+    float *out = x ? memory(&arrays, a[1], 'f', 1, n) : NULL;
+    double *table = out ? memory(&arrays, a[2], 'd', 0, -1) : NULL;
+    Size points = table ? width_of(&arrays, 2) : 1;
+    int done = table && size_of(&arrays, 2) == 3 * points && steps > 0;
+    if (done) RUN(n, error_function(n, x, out, table, points, steps));
+    return finish(&arrays, done);
+}
+
 static PyObject *py_shares(PyObject *self, PyObject *const *a, Py_ssize_t given) {
     if (!has_arguments(given, 2)) return NULL;
     Arrays arrays = {.count = 0};
@@ -455,6 +488,7 @@ static PyMethodDef functions[] = {
     {"sigmoid_grad", (PyCFunction)(void (*)(void))py_sigmoid_grad, METH_FASTCALL, NULL},
     {"relu_grad", (PyCFunction)(void (*)(void))py_relu_grad, METH_FASTCALL, NULL},
     {"below_largest", (PyCFunction)(void (*)(void))py_below_largest, METH_FASTCALL, NULL},
+    {"erf", (PyCFunction)(void (*)(void))py_erf, METH_FASTCALL, NULL},
     {"shares", (PyCFunction)(void (*)(void))py_shares, METH_FASTCALL, NULL},
     {"softmax_grad", (PyCFunction)(void (*)(void))py_softmax_grad, METH_FASTCALL, NULL},
     {"pick", (PyCFunction)(void (*)(void))py_pick, METH_FASTCALL, NULL},

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from pstranspile.arithmetic import loops
 from pstranspile.values import Array
 
 _END = 6
@@ -35,6 +36,9 @@ def erf(x: Array) -> Array:
     """The error function, element by element, in the precision of the dtype, which is kept."""
     steps, terms = _FINE.get(x.dtype.name, _FINE["float64"])
     table = _table(steps, terms)
+    of_each = np.empty(x.shape, x.dtype)
+    if loops.erf(x, of_each, table, steps):
+        return of_each
     rest = np.abs(x, dtype="float64")
     np.minimum(rest, _END, out=rest)
     rest *= steps

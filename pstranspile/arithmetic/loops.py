@@ -80,6 +80,13 @@ def below_largest(x: Array, out: Array, least: float) -> bool:
     return COMPILED and _loops.below_largest(x, out, least)
 
 
+def erf(x: Array, out: Array, table: Array, steps: int) -> bool:
+    """Sets `out` to the error function of `x`, by series of three terms around points that are 1 / `steps` apart:
+    `table[n, k]` (float64) is the coefficient of the power n around k / steps.
+    """
+    return COMPILED and _loops.erf(x, out, table, steps)
+
+
 def shares(x: Array, sums: Array) -> bool:
     """Divides every row of `x`, along the last axis, by its sum, and sets `sums` to these."""
     return COMPILED and _loops.shares(x, sums)

@@ -17,6 +17,7 @@ from hypothesis.extra.numpy import arrays
 import pstranspile as ps
 from pstranspile import layers as L
 from pstranspile.arithmetic import loops, slopes
+from pstranspile.arithmetic.erf import _table, erf
 from pstranspile.arithmetic.loops import AdamFactors
 from pstranspile.autodiff import SGD, Adagrad, Adam, Momentum, minimize
 from pstranspile.ir.types import DType
@@ -131,6 +132,22 @@ def test_gradients_of_other_arrays(name: str) -> None:
     given = getattr(slopes, name)
     assert (given(dy, y) == SLOPES[name](dy, y)).all()
     assert (given(dy[:, :1].astype("f"), y.astype("f")) == SLOPES[name](dy[:, :1].astype("f"), y.astype("f"))).all()
+
+
+@needs_loops
+@given(vectors(1))
+def test_erf(drawn: Any) -> None:
+    (x,) = drawn
+    out = np.empty_like(x)
+    assert loops.erf(x, out, *erf_table())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loops, "COMPILED", False)
+        assert same_bits(out, erf(x))
+
+
+def erf_table() -> tuple[np.ndarray, int]:
+    """The table of float32, and its points per unit."""
+    return _table(1024, 3), 1024
 
 
 @needs_loops
