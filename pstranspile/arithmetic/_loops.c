@@ -220,6 +220,40 @@ FOR_ALL_PROCESSORS static void softmax_grad(Size rows, Size width, const float *
     }
 }
 
+/* out = c * i + s * f: the cell of a long short-term memory, from the candidate, the gates and the cell before */
+FOR_ALL_PROCESSORS static void lstm_cell(Size n, const float *c, const float *i, const float *f, const float *s,
+                                         float *out) {
+    INDEPENDENT
+    for (Size at = 0; at < n; at++) out[at] = c[at] * i[at] + s[at] * f[at];
+}
+
+/* A step of `count` rows of `width` back through a long short-term memory. The gradient of its output is grad + state,
+   which grad becomes. cell is the gradient of its cell from later steps, and becomes that of the cell before. The
+   gradients of the inputs of the candidate and the gates c, i, f, o go to gates[0] to gates[3], whose rows are `stride`
+   apart. The local derivatives are those of LstmSlopes. */
+typedef struct {
+    float *grad, *gates[4];
+    const float *output, *cell, *inner[3], *kept;
+} LstmStep;
+
+FOR_ALL_PROCESSORS static void lstm_back(Size count, Size width, Size stride, LstmStep step, const float *state,
+                                         float *cell) {
+    for (Size row = 0; row < count; row++) {
+        const Size here = row * width, there = row * stride;
+        INDEPENDENT
+        for (Size at = 0; at < width; at++) {
+            float now = step.grad[here + at] + state[here + at];
+            step.grad[here + at] = now;
+            step.gates[3][there + at] = now * step.output[here + at];
+            float later = cell[here + at] + now * step.cell[here + at];
+            step.gates[0][there + at] = later * step.inner[0][here + at];
+            step.gates[1][there + at] = later * step.inner[1][here + at];
+            step.gates[2][there + at] = later * step.inner[2][here + at];
+            cell[here + at] = later * step.kept[here + at];
+        }
+    }
+}
+
 /* target[rows[i]] += value[i] for each i in order, in rows of `width` */
 FOR_ALL_PROCESSORS static void add_rows(Size count, Size width, float *target, const int64_t *rows,
                                         const float *value) {
@@ -233,7 +267,7 @@ FOR_ALL_PROCESSORS static void add_rows(Size count, Size width, float *target, c
 /* What Python calls. */
 
 typedef struct {
-    Py_buffer views[6];
+    Py_buffer views[8];
     int count;
 } Arrays;
 
@@ -403,6 +437,62 @@ static PyObject *py_erf(PyObject *self, PyObject *const *a, Py_ssize_t given) {
     return finish(&arrays, done);
 }
 
+static PyObject *py_lstm_cell(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 5)) return NULL;
+    Arrays arrays = {.count = 0};
+    float *c = memory(&arrays, a[0], 'f', 0, -1);
+    Size n = c ? size_of(&arrays, 0) : 0;
+    float *i = c ? memory(&arrays, a[1], 'f', 0, n) : NULL;
+    float *f = i ? memory(&arrays, a[2], 'f', 0, n) : NULL;
+    float *s = f ? memory(&arrays, a[3], 'f', 0, n) : NULL;
+    float *out = s ? memory(&arrays, a[4], 'f', 1, n) : NULL;
+    if (out) RUN(n, lstm_cell(n, c, i, f, s, out));
+    return finish(&arrays, out != NULL);
+}
+
+/* The memory of a writable float32 array [4, rows, width] whose last dim is contiguous, or NULL. */
+static float *gates_of(Arrays *arrays, PyObject *value, Size rows, Size width) {
+    Py_buffer *view = &arrays->views[arrays->count];
+    if (PyObject_GetBuffer(value, view, PyBUF_STRIDES | PyBUF_FORMAT | PyBUF_WRITABLE)) {
+        PyErr_Clear();
+        return NULL;
+    }
+    arrays->count++;
+    int fits = is_kind(view->format, 'f') && view->ndim == 3 && view->shape[0] == 4 && view->shape[1] == rows &&
+               view->shape[2] == width && (width == 1 || view->strides[2] == (Size)sizeof(float));
+    return fits ? view->buf : NULL;
+}
+
+static PyObject *py_lstm_back(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 10)) return NULL;
+    Size start = PyLong_AsSsize_t(a[8]), count = PyLong_AsSsize_t(a[9]);
+    if (PyErr_Occurred()) return NULL;
+    Arrays arrays = {.count = 0};
+    LstmStep step;
+    step.grad = memory(&arrays, a[0], 'f', 1, -1);
+    Size n = step.grad ? size_of(&arrays, 0) : 0, width = width_of(&arrays, 0), rows = n ? n / width : 0;
+    int fits = n && start >= 0 && count >= 0 && count <= rows && start <= rows - count;
+    float *state = fits ? memory(&arrays, a[1], 'f', 0, count * width) : NULL;
+    float *cell = state ? memory(&arrays, a[2], 'f', 1, count * width) : NULL;
+    step.output = cell ? memory(&arrays, a[3], 'f', 0, n) : NULL;
+    step.cell = step.output ? memory(&arrays, a[4], 'f', 0, n) : NULL;
+    step.inner[0] = step.cell ? memory(&arrays, a[5], 'f', 0, 3 * n) : NULL;
+    step.kept = step.inner[0] ? memory(&arrays, a[6], 'f', 0, n) : NULL;
+    step.gates[0] = step.kept ? gates_of(&arrays, a[7], rows, width) : NULL;
+    if (step.gates[0]) {
+        const Py_buffer *view = &arrays.views[arrays.count - 1];
+        const Size apart = view->strides[0] / view->itemsize, stride = view->strides[1] / view->itemsize;
+        for (int gate = 3; gate >= 0; gate--) step.gates[gate] = step.gates[0] + gate * apart + start * stride;
+        for (int gate = 2; gate >= 0; gate--) step.inner[gate] = step.inner[0] + gate * n + start * width;
+        step.grad += start * width;
+        step.output += start * width;
+        step.cell += start * width;
+        step.kept += start * width;
+        RUN(count * width, lstm_back(count, width, stride, step, state, cell));
+    }
+    return finish(&arrays, step.gates[0] != NULL);
+}
+
 static PyObject *py_shares(PyObject *self, PyObject *const *a, Py_ssize_t given) {
     if (!has_arguments(given, 2)) return NULL;
     Arrays arrays = {.count = 0};
@@ -489,6 +579,8 @@ static PyMethodDef functions[] = {
     {"relu_grad", (PyCFunction)(void (*)(void))py_relu_grad, METH_FASTCALL, NULL},
     {"below_largest", (PyCFunction)(void (*)(void))py_below_largest, METH_FASTCALL, NULL},
     {"erf", (PyCFunction)(void (*)(void))py_erf, METH_FASTCALL, NULL},
+    {"lstm_cell", (PyCFunction)(void (*)(void))py_lstm_cell, METH_FASTCALL, NULL},
+    {"lstm_back", (PyCFunction)(void (*)(void))py_lstm_back, METH_FASTCALL, NULL},
     {"shares", (PyCFunction)(void (*)(void))py_shares, METH_FASTCALL, NULL},
     {"softmax_grad", (PyCFunction)(void (*)(void))py_softmax_grad, METH_FASTCALL, NULL},
     {"pick", (PyCFunction)(void (*)(void))py_pick, METH_FASTCALL, NULL},

@@ -87,6 +87,33 @@ def erf(x: Array, out: Array, table: Array, steps: int) -> bool:
     return COMPILED and _loops.erf(x, out, table, steps)
 
 
+def lstm_cell(c: Array, i: Array, f: Array, s: Array, out: Array) -> bool:
+    """Sets `out` to the cell of a long short-term memory: c * i + s * f."""
+    return COMPILED and _loops.lstm_cell(c, i, f, s, out)
+
+
+class LstmSlopes(NamedTuple):
+    """The local derivatives of all steps of a long short-term memory, [rows, h]: of the hidden state by the input of
+    the output gate, and by the cell; of the cell by the inputs of the candidate and of the other gates [3, rows, h],
+    and by the cell before.
+    """
+
+    output: Array
+    cell: Array
+    inner: Array
+    kept: Array
+
+
+def lstm_back(grad: Array, state: Array, cell: Array, slopes: LstmSlopes, gates: Array, start: int, count: int) -> bool:
+    """Goes back through a step, the rows from `start` on, `count` of them.
+
+    Adds `state` to the gradient of the hidden states `grad` [rows, h], turns `cell` from the gradient of the step's
+    cell that comes from later steps into that of the cell before, and sets the gradients of the gates' inputs in
+    `gates` [4, rows, h].
+    """
+    return COMPILED and _loops.lstm_back(grad, state, cell, *slopes, gates, start, count)
+
+
 def shares(x: Array, sums: Array) -> bool:
     """Divides every row of `x`, along the last axis, by its sum, and sets `sums` to these."""
     return COMPILED and _loops.shares(x, sums)

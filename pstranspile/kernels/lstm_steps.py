@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pstranspile.arithmetic import product_of
+from pstranspile.arithmetic import loops, product_of
+from pstranspile.arithmetic.loops import LstmSlopes
 from pstranspile.kernels.recurrent_steps import Activation, Steps, apart, by_part, turned
 from pstranspile.values import Array
 
@@ -126,9 +127,12 @@ def _phase(
             i += np.multiply(cell, peepholes[0], spare)
             f += np.multiply(cell, peepholes[1], spare)
             unit.gate.apply(now[1:3], now[1:3])
-        np.multiply(cell, f, spare)
-        cell = np.multiply(c, i, cells[rows])
-        cell += spare
+        if loops.lstm_cell(c, i, f, cell, cells[rows]):
+            cell = cells[rows]
+        else:
+            np.multiply(cell, f, spare)
+            cell = np.multiply(c, i, cells[rows])
+            cell += spare
         if unit.cell_clip > 0:
             np.clip(cell, -unit.cell_clip, unit.cell_clip, out=cell)
         if peepholes is not None:
@@ -143,23 +147,11 @@ def _phase(
     return state, cell
 
 
-class _Slopes(NamedTuple):
-    """The local derivatives of a step, in batch order.
+def _slopes(unit: Unit, peepholes: Array | None, values: Values, before: Array) -> tuple[LstmSlopes, Array | None]:
+    """The local derivatives of all steps, in batch order, and where cells are not clipped (None: nowhere clipped).
 
-    `output`, `cell` [rows, h]: of the hidden state by the inputs of the output gate and by the cell. `inner` [3, rows,
-    h]: of the cell by the inputs of the candidate, the input gate and the forget gate. `kept` [rows, h]: of the cell by
-    the previous cell. Derivatives by cells include the paths through peepholes. `within` is False where the cell is
-    clipped.
+    Derivatives by cells include the paths through peepholes.
     """
-
-    output: Array
-    cell: Array
-    inner: Array
-    kept: Array
-    within: Array | None
-
-
-def _slopes(unit: Unit, peepholes: Array | None, values: Values, before: Array) -> _Slopes:
     count, width = before.shape
     parts = values.gates.reshape(count, 4, width).swapaxes(0, 1).copy()  # numpy is fastest on contiguous arrays
     (c, i, f, o), gates, inner = parts, unit.gate.slope(parts[1:]), np.empty((3, count, width), parts.dtype)
@@ -174,7 +166,7 @@ def _slopes(unit: Unit, peepholes: Array | None, values: Values, before: Array) 
         kept += inner[1] * peepholes[0]
         kept += inner[2] * peepholes[1]
     within = np.abs(values.cells) < unit.cell_clip if unit.cell_clip > 0 else None
-    return _Slopes(output, cell, inner, kept, within)
+    return LstmSlopes(output, cell, inner, kept), within
 
 
 def _before_projection(unit: Unit, projection: Array, outputs: Array, grad: Array) -> Array:
@@ -207,7 +199,8 @@ def _phase_back(
     unit: Unit,
     params: Parameters,
     phase: range,
-    slopes: _Slopes,
+    slopes: LstmSlopes,
+    within: Array | None,
     outputs: Array,
     grad: Array,
     way: _Way,
@@ -222,19 +215,21 @@ def _phase_back(
     count, (matrices, gates, whole) = phase.step, way
     product, through, spare = product_of(count, matrices[0]), np.empty_like(state), np.empty_like(cell)
     to_inner, to_output = gates[:3], gates[3]
-    of_output, of_cell, of_inner, kept, within = slopes
+    of_output, of_cell, of_inner, kept = slopes
+    plain = params.projection is None and within is None
     for start in reversed(phase):
         rows = slice(start, start + count)
-        now = grad[rows]
-        now += state
-        if params.projection is not None:
-            now = _before_projection(unit, params.projection, outputs[rows], now)
-        np.multiply(now, of_output[rows], to_output[rows])
-        cell += np.multiply(now, of_cell[rows], spare)
-        if within is not None:
-            cell *= within[rows]
-        np.multiply(cell, of_inner[:, rows], to_inner[:, rows])
-        cell *= kept[rows]
+        if not (plain and loops.lstm_back(grad, state, cell, slopes, gates, start, count)):
+            now = grad[rows]
+            now += state
+            if params.projection is not None:
+                now = _before_projection(unit, params.projection, outputs[rows], now)
+            np.multiply(now, of_output[rows], to_output[rows])
+            cell += np.multiply(now, of_cell[rows], spare)
+            if within is not None:
+                cell *= within[rows]
+            np.multiply(cell, of_inner[:, rows], to_inner[:, rows])
+            cell *= kept[rows]
         if whole is not None:
             product(whole[rows], matrices[0], state)
             continue
@@ -249,13 +244,13 @@ def backward(
 ) -> Gradients:
     """The gradients, from the gradient of the outputs in batch order and the initial states of the forward pass."""
     before = steps.before(values.cells, cell)
-    slopes = _slopes(unit, params.peepholes, values, before)
+    slopes, within = _slopes(unit, params.peepholes, values, before)
     way = _way(params, steps.phases, len(before))
     projected = grad.copy()  # becomes the gradient of the projection before its activation
     of_state, of_cell = np.zeros_like(state), np.zeros_like(cell)
     for phase in reversed(steps.phases):
         states = of_state[: phase.step], of_cell[: phase.step]
-        _phase_back(unit, params, phase, slopes, values.outputs, projected, way, *states)
+        _phase_back(unit, params, phase, slopes, within, values.outputs, projected, way, *states)
     peepholes = None
     if params.peepholes is not None:
         products = [way.gates[1] * before, way.gates[2] * before, way.gates[3] * values.cells]

@@ -18,7 +18,7 @@ import pstranspile as ps
 from pstranspile import layers as L
 from pstranspile.arithmetic import loops, slopes
 from pstranspile.arithmetic.erf import _table, erf
-from pstranspile.arithmetic.loops import AdamFactors
+from pstranspile.arithmetic.loops import AdamFactors, LstmSlopes
 from pstranspile.autodiff import SGD, Adagrad, Adam, Momentum, minimize
 from pstranspile.ir.types import DType
 from pstranspile.kernels import rows
@@ -177,6 +177,57 @@ def test_softmax_grad(drawn: Any) -> None:
     out = np.empty_like(y)
     assert loops.softmax_grad(y, dy, out)
     assert same_bits(out, (dy - np.add.reduce(dy * y, axis=1, keepdims=True)) * y)
+
+
+@needs_loops
+@given(vectors(4))
+def test_lstm_cell(drawn: Any) -> None:
+    c, i, f, s = drawn
+    out = np.empty_like(c)
+    assert loops.lstm_cell(c, i, f, s, out)
+    assert same_bits(out, c * i + s * f)
+
+
+def of_lstm(random: np.random.RandomState, rows: int, width: int, side_by_side: bool) -> tuple[Any, LstmSlopes, Any]:
+    """The gradient of the outputs, the local derivatives, and room for the gradients of the gates' inputs."""
+    made = [random.randn(*dims).astype("float32") for dims in [(rows, width)] * 4 + [(3, rows, width)]]
+    gates = np.zeros((rows, 4, width), "float32").swapaxes(0, 1) if side_by_side else np.zeros((4, rows, width), "f")
+    return made[0], LstmSlopes(made[1], made[2], made[4], made[3]), gates
+
+
+@needs_loops
+@pytest.mark.parametrize("side_by_side", [False, True])
+@given(rows=st.integers(1, 6), width=st.integers(1, 40), seed=st.integers(0, 99), data=st.data())
+def test_lstm_back(side_by_side: bool, rows: int, width: int, seed: int, data: Any) -> None:
+    start = data.draw(st.integers(0, rows))
+    count = data.draw(st.integers(0, rows - start))
+    random = np.random.RandomState(seed)
+    grad, slopes, gates = of_lstm(random, rows, width, side_by_side)
+    state, cell = (random.randn(count, width).astype("float32") for _ in range(2))
+    output, of_cell, inner, kept = slopes
+    here = slice(start, start + count)
+    now = grad[here] + state
+    later = cell + now * of_cell[here]
+    wanted, whole = gates.copy(), grad.copy()
+    whole[here] = now
+    wanted[:3, here], wanted[3, here] = later * inner[:, here], now * output[here]
+    assert loops.lstm_back(grad, state, cell, slopes, gates, start, count)
+    assert same_bits(grad, whole)
+    assert same_bits(gates, wanted)
+    assert same_bits(cell, later * kept[here])
+
+
+@needs_loops
+@pytest.mark.parametrize(("start", "count"), [(-1, 2), (3, 2), (0, 5), (0, -1), (2, 1)])
+def test_steps_that_are_not_there_change_nothing(start: int, count: int) -> None:
+    grad, slopes, gates = of_lstm(np.random.RandomState(0), 4, 3, False)
+    before, cell = grad.copy(), np.ones((2, 3), "float32")
+    assert not loops.lstm_back(grad, np.ones((2, 3), "float32"), cell, slopes, gates, start, count)
+    assert not loops.lstm_back(grad, np.ones((2, 3), "float32"), cell, slopes, gates[:, :, ::-1], 0, 2)
+    assert not loops.lstm_back(grad, np.ones((2, 3), "float32"), cell, slopes, gates[:3], 0, 2)
+    assert same_bits(grad, before)
+    assert (cell == 1).all()
+    assert not gates.any()
 
 
 @needs_loops

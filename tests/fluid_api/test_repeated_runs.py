@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pstranspile as ps
 import pstranspile.fluid as fluid
 from pstranspile.fluid.running.again import Again
+from pstranspile.run.api import latest_of
 from tests.fluid_api.running import fresh
 
 
@@ -129,3 +131,19 @@ def test_a_closed_executor_repeats_nothing() -> None:
     executor.close()
     with pytest.raises(RuntimeError, match="closed"):
         executor.run(fluid.default_main_program(), feed(), fetched)
+
+
+def test_only_the_latest_run_of_a_scope_is_stepped_again() -> None:
+    module = ps.load("examples/regression.ir")
+    scope = ps.Scope()
+    assert module.startup is not None
+    ps.run(module.startup, scope=scope)
+    batch = {"x": np.ones((4, 1000), "float32"), "y": np.ones((4, 20), "float32")}
+    asked = (module.main, tuple(batch), ())
+    assert latest_of(scope, *asked) is None
+    for _ in range(2):
+        ps.run(module.main, batch, scope=scope)
+    assert latest_of(scope, *asked) is not None
+    assert latest_of(scope, module.main, tuple(batch), ("no such",)) is None
+    ps.run(module.main, batch, scope=scope, seed=3)
+    assert latest_of(scope, *asked) is None
