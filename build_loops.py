@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent
-SOURCE = ROOT / "pstranspile" / "arithmetic" / "_loops.c"
+FOLDER = ROOT / "pstranspile" / "arithmetic"
+SOURCE = FOLDER / "_loops.c"
 GNU = ["-O3", "-fopenmp-simd", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 MICROSOFT = ["/O2", "/fp:precise"]
 
@@ -27,7 +28,8 @@ def compiled(folder: Path) -> Path | None:
     from setuptools import Distribution, Extension
     from setuptools.command.build_ext import build_ext
 
-    checksum = f'"{zlib.crc32(SOURCE.read_bytes()):08x}"'
+    sources = SOURCE.with_suffix(".h").read_bytes() + SOURCE.read_bytes()
+    checksum = f'"{zlib.crc32(sources):08x}"'
     extension = Extension(
         "_loops",
         [str(SOURCE)],
@@ -49,7 +51,7 @@ def beside_source() -> Path | None:
     """Compiles the module and puts it beside its source."""
     with tempfile.TemporaryDirectory() as folder:
         module = compiled(Path(folder))
-        return module and Path(shutil.copy(module, SOURCE.parent))
+        return module and Path(shutil.copy(module, FOLDER))
 
 
 try:

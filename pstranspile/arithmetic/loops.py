@@ -1,7 +1,7 @@
 """Compiled loops: they do in one pass over float32 arrays what numpy does in several, with the same bits.
 
 Each function gives True when it has done its work. It gives False if it has changed nothing and numpy must do it: the
-package was installed without a C compiler, or an array is not C-contiguous float32. The comments of `_loops.c` state
+package was installed without a C compiler, or an array is not C-contiguous float32. The comments of `_loops.h` state
 the formulas.
 """
 
@@ -19,9 +19,15 @@ _loops: Any = None
 with suppress(ImportError):
     _loops = importlib.import_module("pstranspile.arithmetic._loops")
 
-# A working copy may have changed since its module was compiled
-COMPILED = _loops is not None and f"{crc32(Path(__file__).with_name('_loops.c').read_bytes()):08x}" == _loops.SOURCE
-"""Whether there are compiled loops, made from the source beside this file."""
+
+def _checksum() -> str:
+    """That of the sources beside this file: a working copy may have changed since its module was compiled."""
+    header, module = (Path(__file__).with_name(name).read_bytes() for name in ("_loops.h", "_loops.c"))
+    return f"{crc32(header + module):08x}"
+
+
+COMPILED = _loops is not None and _checksum() == _loops.SOURCE
+"""Whether there are compiled loops, made from the sources beside this file."""
 
 
 class AdamFactors(NamedTuple):

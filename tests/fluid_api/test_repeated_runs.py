@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -134,7 +135,7 @@ def test_a_closed_executor_repeats_nothing() -> None:
 
 
 def test_only_the_latest_run_of_a_scope_is_stepped_again() -> None:
-    module = ps.load("examples/regression.ir")
+    module = ps.load(Path(__file__).parents[2] / "examples" / "regression.ir")
     scope = ps.Scope()
     assert module.startup is not None
     ps.run(module.startup, scope=scope)
