@@ -237,6 +237,27 @@ static PyObject *py_lstm_back(PyObject *self, PyObject *const *a, Py_ssize_t giv
     return finish(&arrays, step.gates[0] != NULL);
 }
 
+/* Convolutions: the arguments are the images, the windows, and the fourteen numbers of Windows. */
+static PyObject *py_windows(int into_images, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 3)) return NULL;
+    Arrays arrays = {.count = 0};
+    const Windows *w = memory(&arrays, a[2], 'q', 0, sizeof(Windows) / sizeof(int64_t));
+    int fits = w && w->images >= 0 && w->channels >= 0 && w->height >= 0 && w->width >= 0 && w->rows >= 0 &&
+               w->columns >= 0 && w->down >= 0 && w->right >= 0 && w->step[0] > 0 && w->step[1] > 0 &&
+               w->spread[0] > 0 && w->spread[1] > 0 && w->padding[0] >= 0 && w->padding[1] >= 0;
+    Size images = fits ? (Size)(w->images * w->channels) : 0;
+    Size places = fits ? (Size)(w->rows * w->columns * w->down * w->right) : 0;
+    float *x = fits ? memory(&arrays, a[0], 'f', into_images, images * (Size)(w->height * w->width)) : NULL;
+    float *windows = x ? memory(&arrays, a[1], 'f', !into_images, images * places) : NULL;
+    if (windows && into_images) RUN(images * places, fold(w, windows, x));
+    if (windows && !into_images) RUN(images * places, unfold(w, x, windows));
+    return finish(&arrays, windows != NULL);
+}
+
+static PyObject *py_unfold(PyObject *self, PyObject *const *a, Py_ssize_t given) { return py_windows(0, a, given); }
+
+static PyObject *py_fold(PyObject *self, PyObject *const *a, Py_ssize_t given) { return py_windows(1, a, given); }
+
 static PyObject *py_shares(PyObject *self, PyObject *const *a, Py_ssize_t given) {
     if (!has_arguments(given, 2)) return NULL;
     Arrays arrays = {.count = 0};
@@ -325,6 +346,8 @@ static PyMethodDef functions[] = {
     {"erf", (PyCFunction)(void (*)(void))py_erf, METH_FASTCALL, NULL},
     {"lstm_cell", (PyCFunction)(void (*)(void))py_lstm_cell, METH_FASTCALL, NULL},
     {"lstm_back", (PyCFunction)(void (*)(void))py_lstm_back, METH_FASTCALL, NULL},
+    {"unfold", (PyCFunction)(void (*)(void))py_unfold, METH_FASTCALL, NULL},
+    {"fold", (PyCFunction)(void (*)(void))py_fold, METH_FASTCALL, NULL},
     {"shares", (PyCFunction)(void (*)(void))py_shares, METH_FASTCALL, NULL},
     {"softmax_grad", (PyCFunction)(void (*)(void))py_softmax_grad, METH_FASTCALL, NULL},
     {"pick", (PyCFunction)(void (*)(void))py_pick, METH_FASTCALL, NULL},

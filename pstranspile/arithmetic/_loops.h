@@ -247,6 +247,78 @@ FOR_ALL_PROCESSORS static void lstm_back(Size count, Size width, Size stride, Ls
     }
 }
 
+/* The windows of a convolution over `images` of `channels` of height times width. Their elements are rows times columns,
+   and they stand at down times right places. Steps between places, between elements of a window, and the padding before
+   the first row and column come in pairs: along the height, along the width. */
+typedef struct {
+    int64_t images, channels, height, width, rows, columns, down, right, step[2], spread[2], padding[2];
+} Windows;
+
+/* From which place on, and up to which, an element of a window lies within the image. */
+static inline void places(int64_t element, int64_t length, int64_t count, int64_t step, int64_t *first, int64_t *end) {
+    const int64_t last = length - 1 - element;
+    *first = element >= 0 ? 0 : (-element + step - 1) / step;
+    *end = last < 0 ? 0 : last / step + 1;
+    if (*end > count) *end = count;
+    if (*first > *end) *first = *end;
+}
+
+/* windows[image, channel, row, column, place] = the element of x, 0 outside of it */
+FOR_ALL_PROCESSORS static void unfold(const Windows *w, const float *x, float *windows) {
+    for (int64_t image = 0; image < w->images * w->channels; image++, x += w->height * w->width) {
+        for (int64_t row = 0; row < w->rows; row++) {
+            int64_t top, bottom, left, right;
+            const int64_t y = row * w->spread[0] - w->padding[0];
+            places(y, w->height, w->down, w->step[0], &top, &bottom);
+            for (int64_t column = 0; column < w->columns; column++, windows += w->down * w->right) {
+                const int64_t at = column * w->spread[1] - w->padding[1];
+                places(at, w->width, w->right, w->step[1], &left, &right);
+                for (int64_t down = 0; down < w->down; down++) {
+                    float *to = windows + down * w->right;
+                    if (down < top || down >= bottom) {
+                        memset(to, 0, w->right * sizeof *to);
+                        continue;
+                    }
+                    const float *from = x + (down * w->step[0] + y) * w->width + at;
+                    for (int64_t i = 0; i < left; i++) to[i] = 0.0f;
+                    if (w->step[1] == 1) {
+                        for (int64_t i = left; i < right; i++) to[i] = from[i];
+                    } else {
+                        for (int64_t i = left; i < right; i++) to[i] = from[i * w->step[1]];
+                    }
+                    for (int64_t i = right; i < w->right; i++) to[i] = 0.0f;
+                }
+            }
+        }
+    }
+}
+
+/* x[image, channel, ...] = the sum of all elements of windows that are there, element by element of a window */
+FOR_ALL_PROCESSORS static void fold(const Windows *w, const float *windows, float *x) {
+    memset(x, 0, w->images * w->channels * w->height * w->width * sizeof *x);
+    for (int64_t image = 0; image < w->images * w->channels; image++, x += w->height * w->width) {
+        for (int64_t row = 0; row < w->rows; row++) {
+            int64_t top, bottom, left, right;
+            const int64_t y = row * w->spread[0] - w->padding[0];
+            places(y, w->height, w->down, w->step[0], &top, &bottom);
+            for (int64_t column = 0; column < w->columns; column++, windows += w->down * w->right) {
+                const int64_t at = column * w->spread[1] - w->padding[1];
+                places(at, w->width, w->right, w->step[1], &left, &right);
+                for (int64_t down = top; down < bottom; down++) {
+                    float *to = x + (down * w->step[0] + y) * w->width + at;
+                    const float *from = windows + down * w->right;
+                    if (w->step[1] == 1) {
+                        INDEPENDENT
+                        for (int64_t i = left; i < right; i++) to[i] += from[i];
+                    } else {
+                        for (int64_t i = left; i < right; i++) to[i * w->step[1]] += from[i];
+                    }
+                }
+            }
+        }
+    }
+}
+
 /* target[rows[i]] += value[i] for each i in order, in rows of `width` */
 FOR_ALL_PROCESSORS static void add_rows(Size count, Size width, float *target, const int64_t *rows,
                                         const float *value) {

@@ -120,6 +120,22 @@ def lstm_back(grad: Array, state: Array, cell: Array, slopes: LstmSlopes, gates:
     return COMPILED and _loops.lstm_back(grad, state, cell, *slopes, gates, start, count)
 
 
+def unfold(x: Array, windows: Array, geometry: Array) -> bool:
+    """Sets `windows` [images, channels, rows, columns, down, right] to the windows of the images
+    [images, channels, height, width], with zeros outside of these.
+
+    `geometry` has fourteen int64: these eight dims (images, channels, height, width, rows, columns, down, right), then
+    the steps between windows, the distances between elements of a window, and the padding before the first row and
+    column, each along the height and along the width.
+    """
+    return COMPILED and _loops.unfold(x, windows, geometry)
+
+
+def fold(x: Array, windows: Array, geometry: Array) -> bool:
+    """Sets every element of the images to the sum of all its occurrences in the windows; see `unfold`."""
+    return COMPILED and _loops.fold(x, windows, geometry)
+
+
 def shares(x: Array, sums: Array) -> bool:
     """Divides every row of `x`, along the last axis, by its sum, and sets `sums` to these."""
     return COMPILED and _loops.shares(x, sums)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
+from pstranspile.arithmetic import loops
 from pstranspile.ops.shapes import Dims, Padding
 from pstranspile.values import Array
+
+_ELEMENTS = 1 << 17
+"""Elements in the windows of the images that are taken at a time."""
 
 
 class Windows(NamedTuple):
@@ -30,7 +35,12 @@ class Windows(NamedTuple):
 
     def columns(self, x: Array) -> Array:
         """The windows of images."""
-        padded = np.pad(x, ((0, 0), (0, 0), *self.padding)) if any(map(any, self.padding)) else x
+        terms = x.shape[1] // self.groups * math.prod(self.size)
+        if len(self.counts) == 2:
+            result = np.empty((x.shape[0], self.groups, terms, math.prod(self.counts)), x.dtype)
+            if loops.unfold(x, result, _geometry(self)):
+                return result
+        padded = self._padded(x) if any(map(any, self.padding)) else x
         images, channels, *spatial = padded.strides
         in_window = (stride * dilation for stride, dilation in zip(spatial, self.dilations, strict=True))
         to_next = (stride * step for stride, step in zip(spatial, self.strides, strict=True))
@@ -40,11 +50,26 @@ class Windows(NamedTuple):
             (images, channels, *in_window, *to_next),
             writeable=False,
         )
-        terms = x.shape[1] // self.groups * math.prod(self.size)
         return windows.reshape(x.shape[0], self.groups, terms, math.prod(self.counts))
+
+    def _padded(self, x: Array) -> Array:
+        result = np.zeros((*x.shape[:2], *self.padded_dims()), x.dtype)
+        result[(..., *self.inner())] = x
+        return result
+
+    def pieces(self) -> Iterator[tuple[slice, Windows]]:
+        """Runs of images whose windows stay in the processor's cache, each with the windows of these images alone."""
+        images, channels = self.shape[:2]
+        count = max(_ELEMENTS // max(channels * math.prod(self.size) * math.prod(self.counts), 1), 1)
+        for at in range(0, images, count):
+            yield slice(at, at + count), self._replace(shape=(min(count, images - at), *self.shape[1:]))
 
     def images(self, columns: Array) -> Array:
         """Images in which every element is the sum of all its occurrences in the windows."""
+        if len(self.counts) == 2:
+            result = np.empty(self.shape, columns.dtype)
+            if loops.fold(result, columns, _geometry(self)):
+                return result
         whole = np.zeros((*self.shape[:2], *self.padded_dims()), columns.dtype)
         parts = columns.reshape(*self.shape[:2], *self.size, *self.counts)
         for element, place in self.places():
@@ -71,3 +96,11 @@ class Windows(NamedTuple):
     def padded_dims(self) -> Dims:
         """The spatial dims of the images with their padding."""
         return tuple(b + dim + a for dim, (b, a) in zip(self.shape[2:], self.padding, strict=True))
+
+
+@lru_cache(256)
+def _geometry(windows: Windows) -> Array:
+    """The numbers that `loops.unfold` and `loops.fold` take."""
+    before = [padding[0] for padding in windows.padding]
+    numbers = (*windows.shape, *windows.size, *windows.counts, *windows.strides, *windows.dilations, *before)
+    return np.array(numbers, np.int64)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -22,6 +22,7 @@ from pstranspile.arithmetic.loops import AdamFactors, LstmSlopes
 from pstranspile.autodiff import SGD, Adagrad, Adam, Momentum, minimize
 from pstranspile.ir.types import DType
 from pstranspile.kernels import rows
+from pstranspile.kernels.conv_windows import Windows
 
 WIDTHS = st.integers(0, 40) | st.integers(120, 140) | st.sampled_from([255, 256, 257, 1000, 40_000])
 FLOATS = st.floats(width=32)
@@ -228,6 +229,49 @@ def test_steps_that_are_not_there_change_nothing(start: int, count: int) -> None
     assert same_bits(grad, before)
     assert (cell == 1).all()
     assert not gates.any()
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> Windows:
+    """Windows of any size, steps, distances and padding over images; some lie outside of the images altogether."""
+    pairs = [draw(st.tuples(*[st.integers(*span)] * 2)) for span in ((1, 9), (1, 4), (1, 4), (1, 3))]
+    dims, size, strides, dilations = pairs
+    padding = tuple((draw(st.integers(0, 5)), draw(st.integers(0, 9))) for _ in dims)
+    reach = [(k - 1) * dilation + 1 for k, dilation in zip(size, dilations, strict=True)]
+    counts = [
+        (dim + sum(pad) - r) // stride + 1 for dim, pad, r, stride in zip(dims, padding, reach, strides, strict=True)
+    ]
+    assume(min(counts) > 0)
+    shape = (draw(st.integers(1, 3)), draw(st.integers(1, 3)), *dims)
+    return Windows(shape, size, 1, strides, dilations, padding, tuple(counts))
+
+
+@needs_loops
+@given(convolutions(), st.integers(0, 99))
+def test_windows_of_convolutions(windows: Windows, seed: int) -> None:
+    random = np.random.RandomState(seed)
+    x = random.randn(*windows.shape).astype("float32")
+    columns = windows.columns(x)
+    gradient = random.randn(*columns.shape).astype("float32")
+    images = windows.images(gradient)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loops, "COMPILED", False)
+        assert same_bits(columns, windows.columns(x))
+        assert same_bits(images, windows.images(gradient))
+
+
+@needs_loops
+@pytest.mark.parametrize(
+    ("place", "number"), [(0, 3), (1, -1), (2, 9), (5, 4), (8, 0), (10, -1), (12, -2), (7, 2**60), (3, 2**62)]
+)
+def test_windows_that_do_not_fit_change_nothing(place: int, number: int) -> None:
+    geometry = np.array([2, 1, 4, 4, 3, 3, 2, 2, 1, 1, 1, 1, 0, 0])
+    x, windows = np.ones((2, 1, 4, 4), "float32"), np.ones((2, 1, 3, 3, 2, 2), "float32")
+    geometry[place] = number
+    assert not loops.unfold(x, windows, geometry)
+    assert not loops.fold(x, windows, geometry)
+    assert (x == 1).all()
+    assert (windows == 1).all()
 
 
 @needs_loops

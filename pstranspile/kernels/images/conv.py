@@ -73,8 +73,17 @@ def _values_by_image(windows: Windows, x: Array, filters: Array) -> Array:
     return product.reshape(len(x), len(filters), *windows.counts)
 
 
+def _values_in_pieces(windows: Windows, x: Array, filters: Array) -> Array:
+    result = np.empty((len(x), len(filters), *windows.counts), x.dtype)
+    matrices = filter_matrices(filters, windows.groups)
+    for images, piece in windows.pieces():
+        into = result[images].reshape(piece.shape[0], *matrices.shape[:2], math.prod(windows.counts))
+        np.matmul(matrices, piece.columns(x[images]), out=into)
+    return result
+
+
 def _fastest_values(windows: Windows, x: Array, filters: Array) -> Array:
-    way = conv_images_last.values if conv_images_last.is_faster(windows) else _values_by_image
+    way = conv_images_last.values if conv_images_last.is_faster(windows) else _values_in_pieces
     return way(windows, x, filters)
 
 
@@ -92,13 +101,29 @@ def _gradients_by_image(
     return input_grad, filter_grad
 
 
+def _gradients_in_pieces(
+    windows: Windows, x: Array, filters: Array, gradient: Array, wants_input: bool, wants_filter: bool
+) -> tuple[Array | None, Array | None]:
+    input_grad = np.empty(windows.shape, x.dtype) if wants_input else None
+    filter_grad = np.zeros(filters.shape, x.dtype) if wants_filter else None
+    for images, piece in windows.pieces():
+        of_input, of_filter = _gradients_by_image(
+            piece, x[images], filters, gradient[images], wants_input, wants_filter
+        )
+        if input_grad is not None:
+            input_grad[images] = of_input
+        if filter_grad is not None:
+            filter_grad += of_filter
+    return input_grad, filter_grad
+
+
 def _fastest_gradients(
     windows: Windows, x: Array, filters: Array, gradient: Array, wants_input: bool, wants_filter: bool
 ) -> tuple[Array | None, Array | None]:
     if windows.groups == x.shape[1] == len(filters):
         way = depthwise_gradients
     else:
-        way = conv_images_last.gradients if conv_images_last.is_faster(windows) else _gradients_by_image
+        way = conv_images_last.gradients if conv_images_last.is_faster(windows) else _gradients_in_pieces
     return way(windows, x, filters, gradient, wants_input, wants_filter)
 
 
