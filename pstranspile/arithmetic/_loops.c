@@ -237,6 +237,68 @@ static PyObject *py_lstm_back(PyObject *self, PyObject *const *a, Py_ssize_t giv
     return finish(&arrays, step.gates[0] != NULL);
 }
 
+/* Batch normalisation: the arguments are `wide` arrays like x, then `narrow` ones of a value for each channel, dim 1 of
+   x, and last what is written. */
+typedef struct {
+    Dims dims;
+    const float *wide[2], *narrow[5];
+    float *out;
+} Norm;
+
+static int take_norm(Norm *norm, Arrays *arrays, PyObject *const *a, int wide, int narrow) {
+    norm->wide[0] = memory(arrays, a[0], 'f', 0, -1);
+    const Py_buffer *view = &arrays->views[0];
+    if (!norm->wide[0] || view->ndim < 2 || !view->len) return 0;
+    const Size n = size_of(arrays, 0);
+    norm->dims = (Dims){view->shape[0], view->shape[1], n / (view->shape[0] * view->shape[1])};
+    if (norm->dims.elements < NARROW) return 0; /* numpy is faster */
+    for (int at = 1; at < wide; at++) {
+        if (!(norm->wide[at] = memory(arrays, a[at], 'f', 0, n))) return 0;
+    }
+    for (int at = 0; at < narrow; at++) {
+        if (!(norm->narrow[at] = memory(arrays, a[wide + at], 'f', 0, norm->dims.channels))) return 0;
+    }
+    return (norm->out = memory(arrays, a[wide + narrow], 'f', 1, n)) != NULL;
+}
+
+static PyObject *py_scale_channels(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 4)) return NULL;
+    Arrays arrays = {.count = 0};
+    Norm n;
+    int done = take_norm(&n, &arrays, a, 1, 2);
+    if (done) RUN(size_of(&arrays, 0), scale_channels(n.dims, n.wide[0], n.narrow[0], n.narrow[1], n.out));
+    return finish(&arrays, done);
+}
+
+static PyObject *py_squares(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 3)) return NULL;
+    Arrays arrays = {.count = 0};
+    Norm n;
+    int done = take_norm(&n, &arrays, a, 1, 1);
+    if (done) RUN(size_of(&arrays, 0), squares(n.dims, n.wide[0], n.narrow[0], n.out));
+    return finish(&arrays, done);
+}
+
+static PyObject *py_norm_products(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 5)) return NULL;
+    Arrays arrays = {.count = 0};
+    Norm n;
+    int done = take_norm(&n, &arrays, a, 2, 2);
+    if (done) {
+        RUN(size_of(&arrays, 0), norm_products(n.dims, n.wide[0], n.wide[1], n.narrow[0], n.narrow[1], n.out));
+    }
+    return finish(&arrays, done);
+}
+
+static PyObject *py_norm_grad(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 8)) return NULL;
+    Arrays arrays = {.count = 0};
+    Norm n;
+    int done = take_norm(&n, &arrays, a, 2, 5);
+    if (done) RUN(size_of(&arrays, 0), norm_grad(n.dims, n.wide[0], n.wide[1], n.narrow, n.out));
+    return finish(&arrays, done);
+}
+
 /* Convolutions: the arguments are the images, the windows, and the fourteen numbers of Windows. */
 static PyObject *py_windows(int into_images, PyObject *const *a, Py_ssize_t given) {
     if (!has_arguments(given, 3)) return NULL;
@@ -348,6 +410,10 @@ static PyMethodDef functions[] = {
     {"lstm_back", (PyCFunction)(void (*)(void))py_lstm_back, METH_FASTCALL, NULL},
     {"unfold", (PyCFunction)(void (*)(void))py_unfold, METH_FASTCALL, NULL},
     {"fold", (PyCFunction)(void (*)(void))py_fold, METH_FASTCALL, NULL},
+    {"scale_channels", (PyCFunction)(void (*)(void))py_scale_channels, METH_FASTCALL, NULL},
+    {"squares", (PyCFunction)(void (*)(void))py_squares, METH_FASTCALL, NULL},
+    {"norm_products", (PyCFunction)(void (*)(void))py_norm_products, METH_FASTCALL, NULL},
+    {"norm_grad", (PyCFunction)(void (*)(void))py_norm_grad, METH_FASTCALL, NULL},
     {"shares", (PyCFunction)(void (*)(void))py_shares, METH_FASTCALL, NULL},
     {"softmax_grad", (PyCFunction)(void (*)(void))py_softmax_grad, METH_FASTCALL, NULL},
     {"pick", (PyCFunction)(void (*)(void))py_pick, METH_FASTCALL, NULL},

@@ -247,6 +247,56 @@ FOR_ALL_PROCESSORS static void lstm_back(Size count, Size width, Size stride, Ls
     }
 }
 
+/* Batch normalisation, over arrays [images, channels, elements] with a value for each channel. `mean` is that of the
+   batch, `inverse` the inverse of the root of its variance. */
+typedef struct {
+    Size images, channels, elements;
+} Dims;
+
+/* out = x * scale + bias */
+FOR_ALL_PROCESSORS static void scale_channels(Dims d, const float *x, const float *scale, const float *bias,
+                                              float *out) {
+    for (Size at = 0; at < d.images * d.channels; at++, x += d.elements, out += d.elements) {
+        const float a = scale[at % d.channels], b = bias[at % d.channels];
+        INDEPENDENT
+        for (Size i = 0; i < d.elements; i++) out[i] = x[i] * a + b;
+    }
+}
+
+/* out = (x - mean) * (x - mean) */
+FOR_ALL_PROCESSORS static void squares(Dims d, const float *x, const float *mean, float *out) {
+    for (Size at = 0; at < d.images * d.channels; at++, x += d.elements, out += d.elements) {
+        const float m = mean[at % d.channels];
+        INDEPENDENT
+        for (Size i = 0; i < d.elements; i++) out[i] = (x[i] - m) * (x[i] - m);
+    }
+}
+
+/* out = (x - mean) * inverse * dy */
+FOR_ALL_PROCESSORS static void norm_products(Dims d, const float *x, const float *dy, const float *mean,
+                                             const float *inverse, float *out) {
+    for (Size at = 0; at < d.images * d.channels; at++, x += d.elements, dy += d.elements, out += d.elements) {
+        const float m = mean[at % d.channels], v = inverse[at % d.channels];
+        INDEPENDENT
+        for (Size i = 0; i < d.elements; i++) out[i] = (x[i] - m) * v * dy[i];
+    }
+}
+
+/* out = (dy * images * elements - bias - (x - mean) * scale * inverse) * factor, with the gradients of bias and scale */
+FOR_ALL_PROCESSORS static void norm_grad(Dims d, const float *x, const float *dy, const float *const *of_channels,
+                                         float *out) {
+    const float images = (float)d.images, elements = (float)d.elements;
+    for (Size at = 0; at < d.images * d.channels; at++, x += d.elements, dy += d.elements, out += d.elements) {
+        const Size channel = at % d.channels;
+        const float m = of_channels[0][channel], v = of_channels[1][channel], bias = of_channels[2][channel],
+                    scale = of_channels[3][channel], factor = of_channels[4][channel];
+        INDEPENDENT
+        for (Size i = 0; i < d.elements; i++) {
+            out[i] = (dy[i] * images * elements - bias - (x[i] - m) * scale * v) * factor;
+        }
+    }
+}
+
 /* The windows of a convolution over `images` of `channels` of height times width. Their elements are rows times columns,
    and they stand at down times right places. Steps between places, between elements of a window, and the padding before
    the first row and column come in pairs: along the height, along the width. */
@@ -282,7 +332,7 @@ FOR_ALL_PROCESSORS static void unfold(const Windows *w, const float *x, float *w
                     const float *from = x + (down * w->step[0] + y) * w->width + at;
                     for (int64_t i = 0; i < left; i++) to[i] = 0.0f;
                     if (w->step[1] == 1) {
-                        for (int64_t i = left; i < right; i++) to[i] = from[i];
+                        memcpy(to + left, from + left, (right - left) * sizeof *to);
                     } else {
                         for (int64_t i = left; i < right; i++) to[i] = from[i * w->step[1]];
                     }

@@ -136,6 +136,30 @@ def fold(x: Array, windows: Array, geometry: Array) -> bool:
     return COMPILED and _loops.fold(x, windows, geometry)
 
 
+def scale_channels(x: Array, scale: Array, bias: Array, out: Array) -> bool:
+    """Sets `out` to x * scale + bias, with a scale and a bias for each channel, dim 1 of `x`."""
+    return COMPILED and _loops.scale_channels(x, scale, bias, out)
+
+
+def squares(x: Array, mean: Array, out: Array) -> bool:
+    """Sets `out` to the squares of the distances from the mean of the channel, dim 1 of `x`."""
+    return COMPILED and _loops.squares(x, mean, out)
+
+
+def norm_products(x: Array, dy: Array, mean: Array, inverse: Array, out: Array) -> bool:
+    """Sets `out` to (x - mean) * inverse * dy, with a mean and an inverse root of the variance for each channel."""
+    return COMPILED and _loops.norm_products(x, dy, mean, inverse, out)
+
+
+def norm_grad(
+    x: Array, dy: Array, mean: Array, inverse: Array, bias_grad: Array, scale_grad: Array, factor: Array, out: Array
+) -> bool:
+    """Sets `out` to the gradient of a batch normalisation, from those of its bias and scale; `factor` is
+    scale * inverse over the number of a channel's elements.
+    """
+    return COMPILED and _loops.norm_grad(x, dy, mean, inverse, bias_grad, scale_grad, factor, out)
+
+
 def shares(x: Array, sums: Array) -> bool:
     """Divides every row of `x`, along the last axis, by its sum, and sets `sums` to these."""
     return COMPILED and _loops.shares(x, sums)

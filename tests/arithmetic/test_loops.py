@@ -275,6 +275,32 @@ def test_windows_that_do_not_fit_change_nothing(place: int, number: int) -> None
 
 
 @needs_loops
+@given(st.tuples(*[st.integers(1, 4)] * 2, st.integers(1, 9), st.integers(1, 9)), st.integers(0, 99))
+def test_batch_normalisation(dims: tuple[int, ...], seed: int) -> None:
+    images, channels, *inner = dims
+    random = np.random.RandomState(seed)
+    x, dy = (random.randn(*dims).astype("float32") for _ in range(2))
+    mean, inverse, bias, scale, factor = (random.randn(channels).astype("float32") for _ in range(5))
+    m, v, b, s, f = (each[:, None, None] for each in (mean, inverse, bias, scale, factor))
+    elements = int(np.prod(inner))
+    out = np.empty_like(x)
+    for done, wanted in (
+        (lambda: loops.scale_channels(x, scale, bias, out), x * s + b),
+        (lambda: loops.squares(x, mean, out), np.square(x - m)),
+        (lambda: loops.norm_products(x, dy, mean, inverse, out), (x - m) * v * dy),
+        (
+            lambda: loops.norm_grad(x, dy, mean, inverse, bias, scale, factor, out),
+            (dy * images * elements - b - (x - m) * s * v) * f,
+        ),
+    ):
+        out.fill(7)
+        assert done() == (elements >= 16)
+        assert same_bits(out, wanted if elements >= 16 else np.full_like(out, 7))
+    assert not loops.squares(x, np.ones(channels + 1, "float32"), out)
+    assert not loops.squares(x.reshape(-1), mean, out)
+
+
+@needs_loops
 @given(matrices(1), st.data())
 def test_add_rows(drawn: Any, data: Any) -> None:
     (target,) = drawn

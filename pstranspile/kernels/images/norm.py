@@ -7,7 +7,16 @@ from typing import TypeAlias
 
 import numpy as np
 
-from pstranspile.arithmetic import inverse_root, norm_grad_mean, norm_mean, number_of, over_root, root, sum_of_channels
+from pstranspile.arithmetic import (
+    inverse_root,
+    loops,
+    norm_grad_mean,
+    norm_mean,
+    number_of,
+    over_root,
+    root,
+    sum_of_channels,
+)
 from pstranspile.ir.model import Op
 from pstranspile.kernels.context import ExecutionContext
 from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
@@ -46,7 +55,10 @@ def _batch_norm_values(op: Op) -> Run:
     channels, epsilon = _channels(op), real(op, "epsilon")
 
     def normalised(x: Array, scale: Array, bias: Array, mean: Array, inverse: Array) -> Array:
-        dims = channels(x)[1]
+        over, dims = channels(x)
+        out = np.empty_like(x)
+        if 1 not in over and loops.scale_channels(x, inverse * scale, bias - mean * inverse * scale, out):
+            return out
         return x * (inverse * scale).reshape(dims) + (bias - mean * inverse * scale).reshape(dims)
 
     def fixed(X: Array, Scale: Array, Bias: Array, Mean: Array, Variance: Array) -> BatchNormOutputs:
@@ -61,7 +73,10 @@ def _batch_norm_values(op: Op) -> Run:
         over, dims = channels(X)
         count = X.dtype.type(X.size // Scale.size)
         mean = sum_of_channels(X, over, True) / count
-        variance = sum_of_channels(np.square(X - mean.reshape(dims)), over, False) / count
+        squares = np.empty_like(X)
+        if 1 in over or not loops.squares(X, mean, squares):
+            squares = np.square(X - mean.reshape(dims))
+        variance = sum_of_channels(squares, over, False) / count
         inverse = inverse_root(variance + epsilon)
         kept = float(number_of(X)(real(op, "momentum"))) if MomentumTensor is None else first(MomentumTensor)
         y = normalised(X, Scale, Bias, mean, inverse)
@@ -89,16 +104,21 @@ def _batch_norm_grad(op: Op) -> Run:
         if fixed and Mean is not None and Variance is not None:
             mean, inverse = Mean, 1 / root(Variance + epsilon)
         over, dims = channels(X)
-        centred, inverse_of_channel = X - mean.reshape(dims), inverse.reshape(dims)
         bias_grad = sum_of_channels(Y_GRAD, over, True)
-        scale_grad = sum_of_channels(centred * inverse_of_channel * Y_GRAD, over, False)
+        products = np.empty_like(X)
+        if 1 in over or not loops.norm_products(X, Y_GRAD, mean, inverse, products):
+            products = (X - mean.reshape(dims)) * inverse.reshape(dims) * Y_GRAD
+        scale_grad = sum_of_channels(products, over, False)
         factor = Scale * inverse
         if fixed:
             return Y_GRAD * factor.reshape(dims), scale_grad, bias_grad
         images, elements = len(X), X.size // max(len(X) * Scale.size, 1)
-        gradient = Y_GRAD * images * elements - bias_grad.reshape(dims)
-        gradient -= centred * scale_grad.reshape(dims) * inverse_of_channel
-        gradient *= (factor / X.dtype.type(images * elements)).reshape(dims)
+        factor /= X.dtype.type(images * elements)
+        gradient = products
+        if 1 in over or not loops.norm_grad(X, Y_GRAD, mean, inverse, bias_grad, scale_grad, factor, gradient):
+            gradient = Y_GRAD * images * elements - bias_grad.reshape(dims)
+            gradient -= (X - mean.reshape(dims)) * scale_grad.reshape(dims) * inverse.reshape(dims)
+            gradient *= factor.reshape(dims)
         return gradient, scale_grad, bias_grad
 
     return run
