@@ -143,6 +143,15 @@ def test_an_op_that_is_given_no_inputs_has_no_slots_of_them() -> None:
     assert block.ops[-1].desc.input_names() == []
 
 
+def test_what_is_made_of_a_variable_without_dims_has_one_of_length_0() -> None:
+    x = fluid.default_main_program().global_block().create_var(name="x", dtype="float32")
+    y = fluid.layers.relu(x)
+    loss = fluid.layers.reduce_sum(y)
+    assert (x.shape, y.shape, loss.shape) == ((), (0,), (1,))
+    (total,) = fluid.Executor().run(feed={"x": np.ones((2, 3), "float32")}, fetch_list=[loss])
+    assert total == 6
+
+
 def test_what_a_program_refuses() -> None:
     program = fluid.default_main_program()
     with pytest.raises(ValueError, match="whole number"):
