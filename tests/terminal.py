@@ -6,10 +6,13 @@ import fcntl
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Generator
+from contextlib import contextmanager
 
 
 class Screen:
@@ -79,3 +82,15 @@ def on_terminal(columns: int, *arguments: str, rows: int = 24, errors_only: bool
     screen = Screen(columns)
     screen.write(written.decode())
     return screen
+
+
+@contextmanager
+def interrupts(way: signal.Handlers) -> Generator[None]:
+    """Processes that are started meanwhile take interrupts in this way. (`preexec_fn` would copy this process in full
+    first, and gRPC, if it has threads here, sometimes aborts such a copy before it becomes the command.)
+    """
+    before = signal.signal(signal.SIGINT, way)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

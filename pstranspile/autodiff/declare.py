@@ -180,10 +180,10 @@ def _inferred(draft: Draft, op: Op) -> Types:
     """The types of a gradient op's outputs. Gradients that Fluid declares f32 fit variables of other floats."""
 
     def of_one_float(name: str) -> TensorType | None:
-        type_ = draft.type_of(name)
+        type_ = draft.seen(name)
         return type_._replace(dtype=DType.FP32) if type_ is not None and type_.dtype in FLOATS else type_
 
-    for type_of in (draft.type_of, of_one_float):
+    for type_of in (draft.seen, of_one_float):
         with suppress(ShapeError):
             return infer_types(op, type_of)
     return {}

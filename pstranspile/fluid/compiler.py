@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Any
 
 from pstranspile.fluid.framework import cpu_places
 from pstranspile.fluid.graph.nodes import Graph
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
+from pstranspile.fluid.graph.vartype import Numbers
 from pstranspile.fluid.missing import names_of_fluid, refused
 from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.fluid.running.passes import PassBuilder
@@ -50,7 +50,7 @@ class ExecutionStrategy(_Settings):
         "_dry_run": False,
     }
 
-    class ExecutorType(IntEnum):
+    class ExecutorType(Numbers):
         """Which of Fluid's executors runs."""
 
         Default = 0
@@ -60,13 +60,13 @@ class ExecutionStrategy(_Settings):
 class BuildStrategy(_Settings):
     """How Fluid prepares a program for several devices; with one device nothing depends on it."""
 
-    class ReduceStrategy(IntEnum):
+    class ReduceStrategy(Numbers):
         """How gradients of devices come together."""
 
         AllReduce = 0
         Reduce = 1
 
-    class GradientScaleStrategy(IntEnum):
+    class GradientScaleStrategy(Numbers):
         """How gradients of devices are weighted."""
 
         CoeffNumDevice = 0

@@ -62,8 +62,10 @@ def _typed(op_type: str, name: str, value: object, spec: AttrSpec | None) -> Att
 
 
 def inferred(value: object) -> AttrValue:
-    """A plain Python value as an attribute that no schema declares. Raises TypeError for what no attribute holds."""
-    if isinstance(value, bool | str | BlockRef | BlockRefs):
+    """A plain Python value as an attribute that no schema declares: flags become numbers, as in Fluid. Raises TypeError
+    for what no attribute holds.
+    """
+    if isinstance(value, str | BlockRef | BlockRefs):
         return value
     if isinstance(value, int):
         return int(value) if -(2**31) <= value < 2**31 else Long(value)

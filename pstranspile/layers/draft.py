@@ -71,9 +71,7 @@ class Draft:
     def module(self) -> Module:
         """The programs `@main` and `@startup` as they stand now."""
         startup_blocks = (self.startup.freeze(), *self._startup.blocks[1:])
-        return Module(
-            FrozenMap({MAIN: self.main(), STARTUP: self._startup._replace(blocks=startup_blocks)}),
-        )
+        return Module(FrozenMap({MAIN: self.main(), STARTUP: self._startup._replace(blocks=startup_blocks)}))
 
     def main(self) -> Program:
         """The main program as it stands now."""
@@ -229,7 +227,11 @@ class Draft:
 
     def inferred(self, op: Op) -> Types:
         """The types of an op's outputs by its shape rule. Raises ShapeError when inputs don't fit."""
-        return infer_types(op, self.type_of)
+        return infer_types(op, self.seen)
+
+    def seen(self, name: str) -> TensorType | None:
+        """A variable's type as the shape rules of ops see it."""
+        return self.type_of(name)
 
     def _home(self, name: str) -> int:
         """The block that declares the variable a name means in the current block; the current block if none does."""

@@ -29,6 +29,7 @@ from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.dis
 from pstranspile.fluid.paddle.dataset import cifar, common, imdb, imikolov, mnist, uci_housing
 from pstranspile.fluid.transpiler.distribute_transpiler import ServerRuntimeConfig, slice_variable
 from tests.fluid_api.running import SCRIPTS, fresh
+from tests.terminal import interrupts
 
 SERVERS = ["127.0.0.1:6174", "127.0.0.1:6175"]
 
@@ -212,8 +213,9 @@ def test_names_that_are_not_there_can_be_imported_and_fail_when_used() -> None:
 def test_a_server_with_port_0_listens_somewhere_and_says_where(tmp_path: Path) -> None:
     port = 0
     command = [sys.executable, "-m", "pstranspile.fluid", str(SCRIPTS / "any_port.py")]
-    ignored = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731  # as in the background of a shell
-    with subprocess.Popen(command, preexec_fn=ignored) as server:
+    with interrupts(signal.SIG_IGN):  # as in the background of a shell
+        server = subprocess.Popen(command)
+    with server:
         try:
             flag = Path("/tmp", f"paddle.{server.pid}.port")
             for _ in range(600):

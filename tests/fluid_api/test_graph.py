@@ -82,8 +82,9 @@ def test_ops_of_descriptions_take_any_attribute() -> None:
         op._set_attr(name, value)
     op.set_block_attr("block", block)
     assert {name: op.attr(name) for name in op.attr_names()} == {**given, "block": 0}
-    wanted = [kinds.INT, kinds.LONG, kinds.FLOAT, kinds.BOOL, kinds.STRING, kinds.INTS, kinds.LONGS, kinds.FLOATS]
-    assert [op.attr_type(name) for name in op.attr_names()] == [*wanted, kinds.BOOLS, kinds.BLOCK]
+    wanted = [kinds.INT, kinds.LONG, kinds.FLOAT, kinds.INT, kinds.STRING, kinds.INTS, kinds.LONGS, kinds.FLOATS]
+    assert [op.attr_type(name) for name in op.attr_names()] == [*wanted, kinds.INTS, kinds.BLOCK]
+    assert f"{op.attr_type('l')} {kinds.INTS!r}" == "AttrType.LONG AttrType.INTS"
     with pytest.raises(TypeError, match="no attribute holds"):
         op._set_attr("none", object())
 
@@ -130,6 +131,25 @@ def test_descriptions_have_the_methods_of_fluids() -> None:
     assert not op.has_attr("x_num_col_dims")
     assert block.find_var(b"x").shape() == [-1, 3]
     assert block.find_var("nothing") is None
+
+
+def test_an_op_that_is_given_no_inputs_has_no_slots_of_them() -> None:
+    block = fluid.default_main_program().global_block()
+    y = block.create_var(name="y", dtype="float32", shape=[2])
+    for inputs, slots in ((None, []), ({}, ["ShapeTensor", "ShapeTensorList", "ValueTensor"])):
+        op = block.append_op("fill_constant", inputs, {"Out": y}, {"shape": [2], "dtype": y.dtype})
+        assert op.desc.input_names() == slots
+    fluid.layers.Recv("127.0.0.1:6174", [y])
+    assert block.ops[-1].desc.input_names() == []
+
+
+def test_what_is_made_of_a_variable_without_dims_has_one_of_length_0() -> None:
+    x = fluid.default_main_program().global_block().create_var(name="x", dtype="float32")
+    y = fluid.layers.relu(x)
+    loss = fluid.layers.reduce_sum(y)
+    assert (x.shape, y.shape, loss.shape) == ((), (0,), (1,))
+    (total,) = fluid.Executor().run(feed={"x": np.ones((2, 3), "float32")}, fetch_list=[loss])
+    assert total == 6
 
 
 def test_what_a_program_refuses() -> None:

@@ -15,15 +15,11 @@ import numpy as np
 import pytest
 
 from pstranspile.cli import main
+from tests.terminal import interrupts
 
 PROGRAM = str(Path(__file__).parents[2] / "examples" / "regression.ir")
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked for in /proc")
-
-
-def take_interrupts() -> None:
-    """A shell has what it starts in the background ignore interrupts, and so do all processes from there on."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 SERVED = ["--pservers", "2", "--trainers", "2"]
@@ -35,9 +31,8 @@ def launched(folder: Path, *options: str, job: Sequence[str] = SERVED) -> subpro
     np.savez_compressed(folder / "data.npz", x=x, y=x[:, :, :20])
     command = [sys.executable, "-m", "pstranspile", "launch", PROGRAM, *job, *options]
     command += ["--feed", str(folder / "data.npz")]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=take_interrupts
-    )
+    with interrupts(signal.SIG_DFL):  # a shell has what it starts in the background ignore them
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("step 3/"):

@@ -330,7 +330,7 @@ class Block:
         if type is None:  # scripts compare this message and the next one
             raise ValueError("`type` to initialized an Operator can not be None.")
         live = self.program.live()
-        given = {slot: names_in(held) for slot, held in (inputs or {}).items() if held is not None}
+        given = inputs and {slot: names_in(held) for slot, held in inputs.items() if held is not None}
         written = {slot: names_in(held) for slot, held in (outputs or {}).items() if held is not None}
         rest = {name: plain(value) for name, value in (attrs or {}).items() if value is not None}
         role, role_vars = rest.pop("op_role", None), rest.pop("op_role_var", None)

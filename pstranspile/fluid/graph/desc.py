@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import IntEnum
 from typing import Any
 
+from pstranspile.fluid.graph.vartype import Numbers
 from pstranspile.ir.attributes import BlockRef, BlockRefs, kind_of
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program
@@ -18,7 +18,7 @@ The modules of ops and programs put them here, because they import this one.
 """
 
 
-class AttrType(IntEnum):
+class AttrType(Numbers):
     """Kinds of attributes, by Fluid's numbers."""
 
     INT = 0

@@ -133,6 +133,11 @@ class LiveDraft(Draft):
                 raise
             return infer_types(op, self._type_without_zeros)
 
+    def seen(self, name: str) -> TensorType | None:
+        """As in any draft; where no dims are declared, Fluid's shape rules see one of length 0."""
+        held = self.type_of(name)
+        return held if held is None or held.shape else held._replace(shape=(0,))
+
     def _type_without_zeros(self, name: str) -> TensorType | None:
         held = self.type_of(name)
         return held and held._replace(shape=tuple(dim or -1 for dim in held.shape))

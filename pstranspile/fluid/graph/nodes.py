@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import IntEnum
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +10,7 @@ from pstranspile.fluid.graph.desc import OpDesc
 from pstranspile.fluid.graph.operator import Operator
 from pstranspile.fluid.graph.program import Program, ProgramDesc
 from pstranspile.fluid.graph.var_desc import VarDesc
+from pstranspile.fluid.graph.vartype import Numbers
 from pstranspile.ir.frozen import FrozenMap
 
 EMPTY, CONTROL = "@EMPTY@", "__control_var"
@@ -19,7 +19,7 @@ EMPTY, CONTROL = "@EMPTY@", "__control_var"
 class Node:
     """An op, or a value of a variable: each time that an op writes a variable it makes another node."""
 
-    class Type(IntEnum):
+    class Type(Numbers):
         """What a node stands for."""
 
         Operation = 0

@@ -11,7 +11,16 @@ from pstranspile.ir.types import DType, VarKind, element_type
 from pstranspile.values import NUMPY_TYPES
 
 
-class VarType(IntEnum):
+class Numbers(IntEnum):
+    """Numbers with names, which print as those of Fluid's core do: by their names."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    __str__ = __repr__
+
+
+class VarType(Numbers):
     """Fluid's `core.VarDesc.VarType`: element types and kinds of variables, by Fluid's numbers."""
 
     BOOL = 0
@@ -35,11 +44,6 @@ class VarType(IntEnum):
     SIZE_T = 19
     UINT8 = 20
     INT8 = 21
-
-    def __repr__(self) -> str:
-        return f"VarType.{self.name}"
-
-    __str__ = __repr__
 
 
 class NoElementType(TypeError, ValueError):

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
+from pstranspile.fluid.graph.vartype import Numbers
 from pstranspile.fluid.lod_tensor import LoDTensor
 
 
-class PaddleDType(IntEnum):
+class PaddleDType(Numbers):
     """Element types of the engine."""
 
     FLOAT32 = 0
     INT64 = 1
     INT32 = 2
-
-    def __str__(self) -> str:
-        return f"PaddleDType.{self.name}"
 
 
 def element_type(array: Any) -> PaddleDType:

@@ -159,7 +159,7 @@ def Recv(endpoints: str, get_vars: list[Any], dummy_input: Any = None, sync: boo
     block, targets = default_main_program().current_block(), _targets(endpoints)
     block.append_op("recv", {"X": _several(dummy_input)}, {"Out": get_vars}, targets)
     if sync:
-        block.append_op("fetch_barrier", {}, {"Out": get_vars}, {"endpoints": targets["endpoints"]})
+        block.append_op("fetch_barrier", None, {"Out": get_vars}, {"endpoints": targets["endpoints"]})
     return get_vars
 
 
