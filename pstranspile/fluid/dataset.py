@@ -18,6 +18,8 @@ from pstranspile.fluid.graph.vartype import numpy_name
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import names_of_fluid, refused
 
+_ONE_BY_ONE = "samples are trained one by one, not merged into page views"
+
 Sample = list[list[str]]
 """The values of each variable, as the line of the sample has them; then the id, if lines begin with one."""
 
@@ -118,6 +120,14 @@ class DatasetBase:
     def get_download_cmd(self) -> str:
         """The command that prints a file of another system."""
         return self.download_cmd
+
+    def set_rank_offset(self, rank_offset: str) -> None:
+        """Refused: samples are not merged into page views."""
+        raise refused("set_rank_offset", _ONE_BY_ONE)
+
+    def set_pv_batch_size(self, pv_batch_size: int) -> None:
+        """Refused, as `set_rank_offset`."""
+        raise refused("set_pv_batch_size", _ONE_BY_ONE)
 
     def set_fea_eval(self, record_candidate_size: int, fea_eval: bool = True) -> None:
         """Has `slots_shuffle` do its work, to see what a variable is worth."""
@@ -284,6 +294,19 @@ class InMemoryDataset(DatasetBase):
     def set_parse_content(self, parse_content: bool) -> None:
         """Whether the id is followed by what the sample was made of, as one value. It is left out."""
         self.parse_content = parse_content
+
+    def set_parse_logkey(self, parse_logkey: bool) -> None:
+        """Whether lines begin with the key of a page view. NotHere if they do."""
+        if parse_logkey:
+            raise refused("set_parse_logkey(True)", _ONE_BY_ONE)
+
+    def set_enable_pv_merge(self, enable_pv_merge: bool) -> None:
+        """Whether samples are merged into page views. NotHere if they are."""
+        if enable_pv_merge:
+            raise refused("set_enable_pv_merge(True)", _ONE_BY_ONE)
+
+    def set_merge_by_sid(self, merge_by_sid: bool) -> None:
+        """Nothing: it says how page views are merged, and there are none."""
 
     def set_queue_num(self, queue_num: int) -> None:
         """Fluid's number of queues; here files are read one after the other."""

@@ -245,3 +245,18 @@ def test_data_sets_tell_what_they_were_told() -> None:
     assert made.get_download_cmd() == "print it"
     with pytest.raises(ValueError, match="not Another"):
         fluid.core.Dataset("Another")
+
+
+def test_page_views_are_refused_by_name() -> None:
+    made = fluid.DatasetFactory().create_dataset("InMemoryDataset")
+    made.set_parse_logkey(False)
+    made.set_enable_pv_merge(False)
+    made.set_merge_by_sid(True)
+    for name, value in (
+        ("set_rank_offset", "rank"),
+        ("set_pv_batch_size", 2),
+        ("set_parse_logkey", True),
+        ("set_enable_pv_merge", True),
+    ):
+        with pytest.raises(NotImplementedError, match=f"{name}.*one by one"):
+            getattr(made, name)(value)
