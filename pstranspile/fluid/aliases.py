@@ -21,6 +21,16 @@ from pstranspile.fluid.running.older_names import give_names
 HERE = __name__.rpartition(".")[0]
 SCRIPT_PATH = str(Path(__file__).parent / "script_path")
 """A folder for `PYTHONPATH`, in which Python processes find a `paddle` that turns these names on."""
+_PARTS = {
+    "paddle.metric": ("paddle.metric", "metrics"),
+    "paddle.nn.functional": (
+        "paddle.nn.functional",
+        "activation common conv extension input loss norm pooling vision",
+    ),
+    "paddle.nn.layer": ("paddle.nn", "activation common container conv distance loss norm pooling rnn transformer"),
+    "paddle.vision.transforms": ("paddle.vision.transforms", "functional transforms"),
+}
+"""By module of 2.x, one here with all names of the modules within it, and what these are called."""
 
 
 def ours(name: str) -> str:
@@ -56,6 +66,10 @@ class _Loader(Loader):
         module = import_module(self._target)
         self._own = module.__spec__
         self._keep_names(spec.name, module)
+        whole, parts = _PARTS.get(spec.name, ("", ""))
+        for part in parts.split():
+            sys.modules[f"{spec.name}.{part}"] = held = sys.modules.get(whole, module)
+            vars(module).setdefault(part, held)
         return module
 
     def _keep_names(self, alias: str, package: ModuleType) -> None:

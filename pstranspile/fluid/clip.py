@@ -158,5 +158,6 @@ def append_gradient_clip_ops(param_grads: Pairs) -> Pairs:
 
 
 ClipByValue, ClipByNorm, ClipByGlobalNorm = GradientClipByValue, GradientClipByNorm, GradientClipByGlobalNorm
+ClipGradByValue, ClipGradByNorm, ClipGradByGlobalNorm = ClipByValue, ClipByNorm, ClipByGlobalNorm
 
 __getattr__ = names_of_fluid(__name__, globals())

@@ -10,6 +10,7 @@ import numpy as np
 from pstranspile.fluid.dataset import InMemoryDataset
 from pstranspile.fluid.executor import Scope as Scope
 from pstranspile.fluid.framework import is_compiled_with_cuda as is_compiled_with_cuda
+from pstranspile.fluid.framework import is_compiled_with_xpu as is_compiled_with_xpu
 from pstranspile.fluid.graph.desc import AttrType as AttrType
 from pstranspile.fluid.graph.desc import BlockDesc as BlockDesc
 from pstranspile.fluid.graph.desc import OpDesc as OpDesc

@@ -28,7 +28,9 @@ class DatasetFactory:
     """Makes data sets."""
 
     def create_dataset(self, datafeed_class: str = "QueueDataset") -> DatasetBase:
-        """A data set of the class of this name. Raises ValueError for others."""
+        """A data set of the class of this name. Raises ValueError for others, NotHere for that of BoxPS."""
+        if datafeed_class == "BoxPSDataset":
+            raise refused(datafeed_class, "data sets are InMemoryDataset and QueueDataset")
         kinds = {cls.__name__: cls for cls in (QueueDataset, InMemoryDataset, FileInstantDataset)}
         if datafeed_class not in kinds:
             raise ValueError(f"a data set is a {' or an '.join(kinds)}, not a {datafeed_class}")

@@ -99,6 +99,9 @@ def is_compiled_with_cuda() -> bool:
     return False
 
 
+is_compiled_with_xpu = is_compiled_with_cuda
+
+
 def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
     """As many CPUs as are asked for, or as CPU_NUM says (default 1)."""
     import os

@@ -299,6 +299,12 @@ def get_program_parameter(program: Program) -> list[Variable]:
     return [var for var in program.list_vars() if is_parameter(var)]
 
 
+def get_inference_program(target_vars: Any, main_program: Any = None) -> Program:
+    """What computes the targets, with ops that behave as in tests, as a program of its own."""
+    program: Any = plain_program(main_program)
+    return program._prune(target_vars)._inference_optimize()
+
+
 def get_program_persistable_vars(program: Program) -> list[Variable]:
     """The variables of a program that are kept from run to run."""
     return [var for var in program.list_vars() if is_persistable(var)]

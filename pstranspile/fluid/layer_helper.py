@@ -19,12 +19,11 @@ from pstranspile.layers import basic, nn
 from pstranspile.layers.parameters import create_parameter
 
 
-class LayerHelper:
-    """What a layer needs: a name, its arguments (`kwargs`), variables, parameters, ops."""
+class LayerHelperBase:
+    """What layers and objects of layers need: a name, variables, parameters."""
 
-    def __init__(self, layer_type: str, **kwargs: Any):
-        self.layer_type, self.kwargs = layer_type, kwargs
-        self.name: str = kwargs.get("name") or unique_name.generate(layer_type)
+    def __init__(self, name: str, layer_type: str):
+        self.name, self.layer_type = name, layer_type
 
     @property
     def main_program(self) -> Program:
@@ -35,6 +34,67 @@ class LayerHelper:
     def startup_program(self) -> Program:
         """The program that fills parameters."""
         return default_startup_program()
+
+    def to_variable(self, value: Any, name: str | None = None) -> Variable:
+        """The variable that is given. Raises TypeError for anything else: arrays become variables when they are fed."""
+        if not isinstance(value, Variable):
+            raise TypeError(f"to_variable takes a variable of a program, not a value of type {type(value).__name__}")
+        return value
+
+    def create_parameter(
+        self,
+        attr: Any,
+        shape: Any,
+        dtype: Any = None,
+        is_bias: bool = False,
+        default_initializer: Any = None,
+        **_: Any,
+    ) -> Any:
+        """A parameter of the layer; None where `attr` is False."""
+        draft, chosen = self.main_program.live(), attr_of(attr)
+        if chosen is False:
+            return None
+        start = None if default_initializer is None else default_initializer.core()
+        dims, kind = [int(dim) for dim in shape], dtype_of(dtype or "float32")
+        return wrap(create_parameter(draft, self.name, chosen.core(draft), dims, kind, is_bias=is_bias, default=start))
+
+    def create_variable_for_type_inference(self, dtype: Any, stop_gradient: bool = False, **_: Any) -> Any:
+        """A variable whose dims follow from the op that writes it."""
+        draft = self.main_program.live()
+        kind = None if dtype is None else dtype_of(dtype)
+        return wrap(draft.temporary(self.name, kind, stop_gradient=stop_gradient))
+
+    create_tmp_variable = create_variable_for_type_inference
+
+    def create_variable(self, *args: Any, **kwargs: Any) -> Any:
+        """A variable of the block in use."""
+        return self.main_program.current_block().create_var(*args, **kwargs)
+
+    def create_global_variable(self, persistable: bool = False, *args: Any, **kwargs: Any) -> Any:
+        """A variable of block 0."""
+        return self.main_program.global_block().create_var(*args, persistable=persistable, **kwargs)
+
+    def create_or_get_global_variable(self, name: str, *args: Any, **kwargs: Any) -> tuple[Variable, bool]:
+        """A variable of block 0, and whether it is new."""
+        block = self.main_program.global_block()
+        if block.has_var(name):
+            return block.var(name), False
+        return self.create_global_variable(*args, name=name, **kwargs), True
+
+    def set_variable_initializer(self, var: Variable, initializer: Any) -> Any:
+        """Has the start-up program fill a variable."""
+        block = self.startup_program.global_block()
+        block.draft.vars[var.name] = var.var._replace(persistable=True)
+        initializer(block.var(var.name), block)
+        return var
+
+
+class LayerHelper(LayerHelperBase):
+    """What a layer needs: beside that its arguments (`kwargs`), ops, a bias, an activation."""
+
+    def __init__(self, layer_type: str, **kwargs: Any):
+        super().__init__(kwargs.get("name") or unique_name.generate(layer_type), layer_type)
+        self.kwargs = kwargs
 
     @property
     def param_attr(self) -> Any:
@@ -93,53 +153,6 @@ class LayerHelper:
     def append_op(self, *args: Any, **kwargs: Any) -> Any:
         """Makes an op in the block in use."""
         return self.main_program.current_block().append_op(*args, **kwargs)
-
-    def create_parameter(
-        self,
-        attr: Any,
-        shape: Any,
-        dtype: Any = None,
-        is_bias: bool = False,
-        default_initializer: Any = None,
-        **_: Any,
-    ) -> Any:
-        """A parameter of the layer; None where `attr` is False."""
-        draft, chosen = self.main_program.live(), attr_of(attr)
-        if chosen is False:
-            return None
-        start = None if default_initializer is None else default_initializer.core()
-        dims, kind = [int(dim) for dim in shape], dtype_of(dtype or "float32")
-        return wrap(create_parameter(draft, self.name, chosen.core(draft), dims, kind, is_bias=is_bias, default=start))
-
-    def create_variable_for_type_inference(self, dtype: Any, stop_gradient: bool = False, **_: Any) -> Any:
-        """A variable whose dims follow from the op that writes it."""
-        draft = self.main_program.live()
-        kind = None if dtype is None else dtype_of(dtype)
-        return wrap(draft.temporary(self.name, kind, stop_gradient=stop_gradient))
-
-    create_tmp_variable = create_variable_for_type_inference
-
-    def create_variable(self, *args: Any, **kwargs: Any) -> Any:
-        """A variable of the block in use."""
-        return self.main_program.current_block().create_var(*args, **kwargs)
-
-    def create_global_variable(self, persistable: bool = False, *args: Any, **kwargs: Any) -> Any:
-        """A variable of block 0."""
-        return self.main_program.global_block().create_var(*args, persistable=persistable, **kwargs)
-
-    def create_or_get_global_variable(self, name: str, *args: Any, **kwargs: Any) -> tuple[Variable, bool]:
-        """A variable of block 0, and whether it is new."""
-        block = self.main_program.global_block()
-        if block.has_var(name):
-            return block.var(name), False
-        return self.create_global_variable(*args, name=name, **kwargs), True
-
-    def set_variable_initializer(self, var: Variable, initializer: Any) -> Any:
-        """Has the start-up program fill a variable."""
-        block = self.startup_program.global_block()
-        block.draft.vars[var.name] = var.var._replace(persistable=True)
-        initializer(block.var(var.name), block)
-        return var
 
     def append_bias_op(self, input_var: Variable, dim_start: int = 1, dim_end: int | None = None) -> Any:
         """The variable plus the layer's bias."""

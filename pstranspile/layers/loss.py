@@ -10,7 +10,7 @@ from pstranspile.layers.draft import Value
 from pstranspile.layers.initializers import Array
 from pstranspile.layers.nn import name_layer
 from pstranspile.layers.norms import GENERATED
-from pstranspile.layers.parameters import Attr, Element, attr_of, create_parameter
+from pstranspile.layers.parameters import Attr, Element, ParamAttr, attr_of, create_parameter
 
 IGNORE = -100
 """The default value of ignored labels."""
@@ -115,7 +115,7 @@ def nce(
     slots = {"CustomDistProbs": DType.FP32, "CustomDistAlias": DType.INT32, "CustomDistAliasProbs": DType.FP32}
     for (slot, dtype), start in zip(slots.items(), alias_table, strict=bool(alias_table)):
         shape = (num_total_classes,)
-        inputs[slot] = create_parameter(draft, layer_name, None, shape, dtype, default=start).stopped()
+        inputs[slot] = create_parameter(draft, layer_name, ParamAttr(None, start), shape, dtype).stopped()
     attrs = {
         "num_total_classes": num_total_classes,
         "num_neg_samples": num_neg_samples,

@@ -40,6 +40,15 @@ class WeightNorm(ParamAttr):
     dim: int | None = None
 
 
+_STARTS: dict[bool, Initializer | None] = {}
+"""What initialises biases (True) and other parameters (False) in the place of what layers choose."""
+
+
+def start_all_with(weights: Initializer | None, biases: Initializer | None) -> None:
+    """Has parameters that are made from now on start so, unless their attributes say otherwise; None: as layers do."""
+    _STARTS.update({False: weights, True: biases})
+
+
 Attr: TypeAlias = "ParamAttr | str | bool | None"
 """A parameter's attributes, only its name, None or True for the defaults, or False for no parameter."""
 
@@ -65,18 +74,18 @@ def create_parameter(
 ) -> Value:
     """The parameter `<layer>.w_<n>` (`b` for a bias), or the one named by `given`.
 
-    It is initialised by its attributes, else by `default`, else with zeros (bias) or Xavier. Raises ValueError when
-    `given` is False, or when a shared parameter has other dims.
+    It is initialised by its attributes, else as `start_all_with` says, else by `default`, else with zeros (bias) or
+    Xavier. Raises ValueError when `given` is False, or when a shared parameter has other dims.
     """
     attr = attr_of(given)
     if attr is None:
         raise ValueError(f"{layer} can't do without this parameter")
     name = attr.name or draft.names.mint(f"{layer}.{'b' if is_bias else 'w'}")
     tensor = TensorType(element_type(dtype), tuple(shape))
+    start = attr.initializer or _STARTS.get(is_bias) or default or (Constant() if is_bias else Xavier())
     if isinstance(attr, WeightNorm):
-        start = attr.initializer or default or (Constant() if is_bias else Xavier())
         return _normalised(draft, layer, replace(attr, name=name, initializer=start), tensor)
-    return _declared(draft, attr, name, tensor, attr.initializer or default or (Constant() if is_bias else Xavier()))
+    return _declared(draft, attr, name, tensor, start)
 
 
 def _normalised(draft: Draft, layer: str, attr: WeightNorm, tensor: TensorType) -> Value:

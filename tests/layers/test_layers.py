@@ -9,6 +9,7 @@ import pstranspile as ps
 from pstranspile import layers as L
 from pstranspile.ir.types import DType
 from pstranspile.layers.names import Names, Scopes, names_in_use
+from pstranspile.layers.parameters import start_all_with
 from pstranspile.ops.shapes import ShapeError
 
 
@@ -113,6 +114,17 @@ def test_array_initialisers_fit_their_parameter():
     _, x = model_and_x()
     with pytest.raises(ValueError, match=r"has the dims \[3, 2\], the array \[2\]"):
         L.fc(x, 2, param_attr=L.ParamAttr(initializer=L.Array(np.zeros(2))))
+
+
+def test_parameters_start_alike_until_that_is_taken_back():
+    model, x = model_and_x()
+    start_all_with(L.Constant(2.0), None)
+    try:
+        L.fc(x, 2)
+    finally:
+        start_all_with(None, None)
+    L.fc(x, 2, bias_attr=False)
+    assert [op.type for op in model.startup.all_ops()] == ["uniform_random", "fill_constant", "fill_constant"]
 
 
 def test_wrong_settings_of_layers():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pstranspile.fluid.framework import is_compiled_with_xpu as is_compiled_with_xpu
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.paddle import compat as compat
 from pstranspile.fluid.paddle import dataset as dataset
@@ -79,11 +80,6 @@ def set_default_dtype(d: Any) -> None:
         from pstranspile.fluid.missing import refused
 
         raise refused(f"paddle.set_default_dtype({d!r})", "parameters have float32; cast what is computed")
-
-
-def is_compiled_with_xpu() -> bool:
-    """False."""
-    return False
 
 
 def get_cudnn_version() -> None:

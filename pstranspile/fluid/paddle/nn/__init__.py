@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pstranspile.fluid.clip import GradientClipByGlobalNorm as ClipGradByGlobalNorm
-from pstranspile.fluid.clip import GradientClipByNorm as ClipGradByNorm
-from pstranspile.fluid.clip import GradientClipByValue as ClipGradByValue
+from pstranspile.fluid.clip import ClipGradByGlobalNorm as ClipGradByGlobalNorm
+from pstranspile.fluid.clip import ClipGradByNorm as ClipGradByNorm
+from pstranspile.fluid.clip import ClipGradByValue as ClipGradByValue
 from pstranspile.fluid.paddle.nn import calls, filters, layer, recurrent, transformer
 from pstranspile.fluid.paddle.nn import functional as functional
 from pstranspile.fluid.paddle.nn import initializer as initializer
@@ -18,7 +18,6 @@ _LAYERS: dict[str, Any] = {
     for name, held in vars(module).items()
     if isinstance(held, type) and issubclass(held, layer.Layer) and not name.startswith("_")
 }
-_ = ClipGradByGlobalNorm, ClipGradByNorm, ClipGradByValue
 
 
 def __getattr__(name: str) -> Any:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pstranspile.fluid import layers
+from pstranspile.fluid import layers, nets
 from pstranspile.fluid.layers.adapt import bound, signature_of, to_core, wrap
 from pstranspile.fluid.paddle.figures import norm
-from pstranspile.fluid.paddle.later import from_tables
+from pstranspile.fluid.paddle.later import from_tables, later
 from pstranspile.fluid.paddle.nn import images
 from pstranspile.fluid.paddle.nn.losses import binary_cross_entropy as binary_cross_entropy
 from pstranspile.fluid.paddle.nn.losses import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
@@ -301,7 +301,8 @@ conv1d_transpose, conv2d_transpose = _transposed(1, "NCL"), _transposed(2, "NCHW
 conv3d_transpose = _transposed(3, "NCDHW")
 interpolate = upsample = images.interpolate
 layer_norm, instance_norm, local_response_norm = images.layer_norm, images.instance_norm, images.local_response_norm
-group_norm, pad = images.group_norm, images.pad
+group_norm, pad, batch_norm = images.group_norm, images.pad, images.batch_norm
+glu = later("glu", nets.glu, "x, axis=-1", "x=input axis=dim")
 
 
 _tabled = from_tables("paddle.nn.functional", globals(), _TABLE, _SAME)

@@ -136,6 +136,35 @@ def adaptive(rank: int, kind: str, x: Any, output_size: Any, data_format: str | 
     return (L.adaptive_pool2d if rank == 2 else L.adaptive_pool3d)(x, sizes, kind, mask)
 
 
+def batch_norm(
+    x: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any,
+    bias: Any,
+    training: bool = False,
+    momentum: float = 0.9,
+    epsilon: float = 1e-05,
+    data_format: str = "NCHW",
+    use_global_stats: bool | None = None,
+    name: Any = None,
+) -> Any:
+    """Each channel with mean 0 and variance 1, then scaled and shifted.
+
+    The mean and the variance are the running ones where it does not train, else those of the batch, which the running
+    ones take in; `use_global_stats` says otherwise.
+    """
+    held = {"X": x, "Mean": running_mean, "Variance": running_var, "Scale": weight, "Bias": bias}
+    given = {slot: to_core(value) for slot, value in held.items()}
+    kept = not training if use_global_stats is None else use_global_stats
+    attrs = {"momentum": momentum, "epsilon": epsilon, "is_test": not training, "use_global_stats": kept}
+    attrs |= {"data_layout": "NHWC" if _last(data_format) and len(data_format) > 2 else "NCHW"}
+    attrs |= {"trainable_statistics": use_global_stats is False}
+    outputs = {"Y": given["X"].dtype, "MeanOut": given["Mean"], "VarianceOut": given["Variance"]}
+    outputs |= dict.fromkeys(("SavedMean", "SavedVariance"), given["Mean"].dtype)
+    return wrap(layer_outputs("batch_norm", given, outputs, attrs, name=name))[0]
+
+
 def layer_norm(
     x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, epsilon: float = 1e-05, name: Any = None
 ) -> Any:

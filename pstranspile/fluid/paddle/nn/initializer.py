@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.fluid import initializer as fluid
+from pstranspile.fluid.initializer import MSRA as MSRA
 from pstranspile.fluid.initializer import Bilinear as Bilinear
+from pstranspile.fluid.initializer import Xavier as Xavier
 from pstranspile.fluid.paddle.later import not_there
+from pstranspile.layers.parameters import start_all_with
 
 
 class Constant(fluid.Constant):
@@ -70,6 +73,17 @@ class Assign(fluid.NumpyArrayInitializer):
 
     def __init__(self, value: Any, name: Any = None):
         super().__init__(value)
+
+
+def set_global_initializer(weight_init: Any, bias_init: Any = None) -> None:
+    """Has parameters that are made from now on start so, unless their attributes say otherwise; None: as layers do.
+
+    Raises TypeError for what is no initializer.
+    """
+    for given in (weight_init, bias_init):
+        if given is not None and not isinstance(given, fluid.Initializer):
+            raise TypeError(f"set_global_initializer takes initializers, not a value of type {type(given).__name__}")
+    start_all_with(*(None if given is None else given.core() for given in (weight_init, bias_init)))
 
 
 def __getattr__(name: str) -> Any:
