@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pstranspile.autodiff.backward import LOSS_GRADIENT
 from pstranspile.fluid.framework import cpu_places
 from pstranspile.fluid.graph.nodes import Graph
 from pstranspile.fluid.graph.plain import several
@@ -29,8 +30,6 @@ class _Settings:
             near = get_close_matches(name, self.known, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise AttributeError(f"{type(self).__name__} has no {name!r}{hint}", name=name, obj=self)
-        if name == "gradient_scale_strategy" and value == 2:
-            raise refused("GradientScaleStrategy.Customized", "scale the loss, whose gradient begins with one")
         if name == "debug_graphviz_path" and value:
             warn_unused(f"{type(self).__name__}.{name}", value, "`--ir DIR` writes what is run")
         super().__setattr__(name, value)
@@ -103,6 +102,11 @@ class BuildStrategy(_Settings):
     }
 
     @property
+    def is_fed_first_gradient(self) -> bool:
+        """Whether the script feeds the gradient of the loss."""
+        return vars(self)["gradient_scale_strategy"] == self.GradientScaleStrategy.Customized
+
+    @property
     def passes(self) -> PassBuilder:
         """The passes that the script has added."""
         return vars(self).setdefault("_passes", PassBuilder())
@@ -110,6 +114,20 @@ class BuildStrategy(_Settings):
     def _finalize_strategy_and_create_passes(self) -> PassBuilder:
         """The passes, to be added to."""
         return self.passes.ask(vars(self))
+
+
+def require_own_first_gradient(strategy: BuildStrategy) -> None:
+    """Raises NotHere where the script feeds the gradient of the loss: trainers of a cluster begin with one."""
+    if strategy.is_fed_first_gradient:
+        raise refused("GradientScaleStrategy.Customized in a cluster", "scale the loss, whose gradient begins with one")
+
+
+def _without_first_gradient(program: Program) -> Program:
+    """A copy that lacks the op which makes the gradient of the loss."""
+    frozen, copy = program.freeze(), program.clone()
+    main = frozen.main_block
+    kept = tuple(op for op in main.ops if op.role != LOSS_GRADIENT)
+    return copy.take(frozen._replace(blocks=(main._replace(ops=kept), *frozen.blocks[1:])))
 
 
 class CompiledProgram:
@@ -160,12 +178,20 @@ class CompiledProgram:
         share_vars_from: CompiledProgram | None = None,
         places: Any = None,
     ) -> CompiledProgram:
-        """As many devices as there are places (default: CPU_NUM); one computes the rows of all. Gives itself."""
+        """As many devices as there are places (default: CPU_NUM); one computes the rows of all. Gives itself.
+
+        With `GradientScaleStrategy.Customized` runs are fed the gradient of the loss. Raises NotHere for that in a
+        cluster.
+        """
         if self._is_data_parallel:
             raise AssertionError("with_data_parallel was called before")
         self._is_data_parallel, self._share_vars_from = True, share_vars_from
         self.is_dry = bool(getattr(exec_strategy, "_dry_run", False))
         self._build_strategy = build_strategy or self._build_strategy
+        if self._build_strategy is not None and self._build_strategy.is_fed_first_gradient:
+            if self.inner_program.machine is not None:
+                require_own_first_gradient(self._build_strategy)
+            self.inner_program = _without_first_gradient(self.inner_program)
         self._places = None if places is None else [*places] if several(places) else [places]
         self.device_count = len(cpu_places() if self._places is None else self._places)
         return self

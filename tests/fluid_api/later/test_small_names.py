@@ -136,3 +136,23 @@ def test_a_program_for_inference_computes_the_targets_alone() -> None:
         ops = fluid.io.get_inference_program([out]).global_block().ops
     assert [op.type for op in ops] == ["mul", "elementwise_add", "dropout"]
     assert ops[-1].attr("is_test")
+
+
+@pytest.mark.parametrize(("fed", "after"), [([0.01], 0.99125), ([0.01, 0.02], 0.96875)])
+def test_the_gradient_of_the_loss_is_fed_where_the_script_scales_it(fed: list[float], after: float) -> None:
+    """Weights are those of Fluid 1.8.5."""
+    with fresh():
+        start = fluid.ParamAttr("w", fluid.initializer.Constant(1.0))
+        loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 1]), 4, param_attr=start))
+        fluid.optimizer.SGD(1.0).minimize(loss)
+        exe = fluid.Executor(fluid.CPUPlace())
+        exe.run(fluid.default_startup_program())
+        strategy = fluid.BuildStrategy()
+        strategy.gradient_scale_strategy = fluid.BuildStrategy.GradientScaleStrategy.Customized
+        assert strategy.gradient_scale_strategy == 2
+        program = fluid.CompiledProgram(fluid.default_main_program())
+        program.with_data_parallel(loss.name, strategy, places=fluid.cpu_places(len(fed)))
+        held = {"x": np.arange(8, dtype="float32")[:, None], f"{loss.name}@GRAD": np.array(fed, "float32")}
+        (made,) = exe.run(program, held, [f"{loss.name}@GRAD"])
+        np.testing.assert_array_equal(made, held[f"{loss.name}@GRAD"])
+        np.testing.assert_allclose(fluid.io.get_parameter_value_by_name("w", exe), [[after] * 4], rtol=1e-6)
