@@ -126,7 +126,7 @@ def _without_first_gradient(program: Program) -> Program:
     """A copy that lacks the op which makes the gradient of the loss."""
     frozen, copy = program.freeze(), program.clone()
     main = frozen.main_block
-    kept = tuple(op for op in main.ops if op.role != LOSS_GRADIENT)
+    kept = tuple(op for op in main.ops if op.role != LOSS_GRADIENT or any(op.inputs.values()))
     return copy.take(frozen._replace(blocks=(main._replace(ops=kept), *frozen.blocks[1:])))
 
 

@@ -147,7 +147,7 @@ def test_the_gradient_of_the_loss_is_fed_where_the_script_scales_it(fed: list[fl
         fluid.optimizer.SGD(1.0).minimize(loss)
         exe = fluid.Executor(fluid.CPUPlace())
         exe.run(fluid.default_startup_program())
-        strategy = fluid.BuildStrategy()
+        strategy: Any = fluid.BuildStrategy()
         strategy.gradient_scale_strategy = fluid.BuildStrategy.GradientScaleStrategy.Customized
         assert strategy.gradient_scale_strategy == 2
         program = fluid.CompiledProgram(fluid.default_main_program())
