@@ -179,7 +179,8 @@ def test_a_host_that_can_not_be_made_says_why(nodes: Any, data: ps.Data):
     def prepare(session: Any) -> None:
         session.hosts._class = ray.remote(Missing)
 
-    with pytest.raises(ps.DiagnosticError, match=r"pserver_\d does not start .*: ModuleNotFoundError: No module named"):
+    says = r"(pserver|trainer)_\d does not start .*: ModuleNotFoundError: No module named"
+    with pytest.raises(ps.DiagnosticError, match=says):
         launch(job(), data, cpus=0.5, prepare=prepare)
 
 
