@@ -20,13 +20,18 @@ with suppress(ImportError):
     _loops = importlib.import_module("pstranspile.arithmetic._loops")
 
 
-def _checksum() -> str:
-    """That of the sources beside this file: a working copy may have changed since its module was compiled."""
-    header, module = (Path(__file__).with_name(name).read_bytes() for name in ("_loops.h", "_loops.c"))
-    return f"{crc32(header + module):08x}"
+def _is_current(checksum: str) -> bool:
+    """Whether a module was made from the sources beside this file, which in a working copy may have changed since.
+
+    Without sources nothing has changed.
+    """
+    sources = [Path(__file__).with_name(name) for name in ("_loops.h", "_loops.c")]
+    if not all(source.exists() for source in sources):
+        return True
+    return f"{crc32(b''.join(source.read_bytes() for source in sources)):08x}" == checksum
 
 
-COMPILED = _loops is not None and _checksum() == _loops.SOURCE
+COMPILED = _loops is not None and _is_current(_loops.SOURCE)
 """Whether there are compiled loops, made from the sources beside this file."""
 
 

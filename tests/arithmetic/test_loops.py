@@ -36,6 +36,14 @@ def test_a_compiler_compiles_them() -> None:
     assert loops.COMPILED or shutil.which("cc") is None or not headers.exists()
 
 
+@needs_loops
+def test_a_module_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert loops._is_current(loops._loops.SOURCE)
+    assert not loops._is_current("00000000")
+    monkeypatch.setattr(loops, "__file__", str(tmp_path / "loops.py"))
+    assert loops._is_current("00000000")
+
+
 def vectors(count: int) -> Any:
     """Arrays of one size, some of them views that don't begin where vectors of the processor do."""
 
