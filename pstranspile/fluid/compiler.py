@@ -13,6 +13,9 @@ from pstranspile.fluid.graph.vartype import Numbers
 from pstranspile.fluid.missing import names_of_fluid, refused
 from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.fluid.running.passes import PassBuilder
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Op
+from pstranspile.ops.attributes import real
 
 
 class _Settings:
@@ -122,12 +125,18 @@ def require_own_first_gradient(strategy: BuildStrategy) -> None:
         raise refused("GradientScaleStrategy.Customized in a cluster", "scale the loss, whose gradient begins with one")
 
 
-def _without_first_gradient(program: Program) -> Program:
-    """A copy that lacks the op which makes the gradient of the loss."""
+def _begun(program: Program, factor: int) -> Program:
+    """A copy in which the op that makes the gradient of the loss gives so many times as much; 0 leaves it out."""
     frozen, copy = program.freeze(), program.clone()
     main = frozen.main_block
-    kept = tuple(op for op in main.ops if op.role != LOSS_GRADIENT or any(op.inputs.values()))
-    return copy.take(frozen._replace(blocks=(main._replace(ops=kept), *frozen.blocks[1:])))
+    ops: list[Op] = []
+    for op in main.ops:
+        is_first = op.role == LOSS_GRADIENT and not any(op.inputs.values())
+        if is_first and factor:
+            op = op._replace(attrs=FrozenMap({**op.attrs, "value": real(op, "value") * factor}))
+        if factor or not is_first:
+            ops.append(op)
+    return copy.take(frozen._replace(blocks=(main._replace(ops=tuple(ops)), *frozen.blocks[1:])))
 
 
 class CompiledProgram:
@@ -180,8 +189,8 @@ class CompiledProgram:
     ) -> CompiledProgram:
         """As many devices as there are places (default: CPU_NUM); one computes the rows of all. Gives itself.
 
-        With `GradientScaleStrategy.Customized` runs are fed the gradient of the loss. Raises NotHere for that in a
-        cluster.
+        With `GradientScaleStrategy.One` gradients are the sums of those of the devices, not their means. With
+        `Customized` runs are fed the gradient of the loss. Raises NotHere for that in a cluster.
         """
         if self._is_data_parallel:
             raise AssertionError("with_data_parallel was called before")
@@ -191,9 +200,13 @@ class CompiledProgram:
         if self._build_strategy is not None and self._build_strategy.is_fed_first_gradient:
             if self.inner_program.machine is not None:
                 require_own_first_gradient(self._build_strategy)
-            self.inner_program = _without_first_gradient(self.inner_program)
+            self.inner_program = _begun(self.inner_program, 0)
         self._places = None if places is None else [*places] if several(places) else [places]
         self.device_count = len(cpu_places() if self._places is None else self._places)
+        if self.device_count > 1 and getattr(self._build_strategy, "gradient_scale_strategy", 0) == 1:
+            if self.inner_program.machine is not None:
+                raise refused("GradientScaleStrategy.One in a cluster", "multiply the loss by the number of devices")
+            self.inner_program = _begun(self.inner_program, self.device_count)
         return self
 
     def _compile(self, scope: Any, place: Any) -> CompiledProgram:

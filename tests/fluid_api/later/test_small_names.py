@@ -156,3 +156,22 @@ def test_the_gradient_of_the_loss_is_fed_where_the_script_scales_it(fed: list[fl
         (made,) = exe.run(program, held, [f"{loss.name}@GRAD"])
         np.testing.assert_array_equal(made, held[f"{loss.name}@GRAD"])
         np.testing.assert_allclose(fluid.io.get_parameter_value_by_name("w", exe), [[after] * 4], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("devices", "after"), [(1, 0.392), (2, 0.284)])
+def test_gradients_of_devices_are_added_up_where_the_script_asks_for_it(devices: int, after: float) -> None:
+    """Weights are those of Fluid 1.8.5."""
+    with fresh():
+        start = fluid.ParamAttr("w", fluid.initializer.Constant(0.5))
+        loss = fluid.layers.mean(
+            fluid.layers.square(fluid.layers.fc(fluid.data("x", [None, 3]), 1, param_attr=start, bias_attr=False))
+        )
+        fluid.optimizer.SGD(0.1).minimize(loss)
+        exe = fluid.Executor(fluid.CPUPlace())
+        exe.run(fluid.default_startup_program())
+        strategy: Any = fluid.BuildStrategy()
+        strategy.gradient_scale_strategy = fluid.BuildStrategy.GradientScaleStrategy.One
+        program = fluid.CompiledProgram(fluid.default_main_program())
+        program.with_data_parallel(loss.name, strategy, places=fluid.cpu_places(devices))
+        exe.run(program, {"x": np.arange(12, dtype="float32").reshape(4, 3) / 10}, [loss])
+        assert fluid.io.get_parameter_value_by_name("w", exe)[0] == pytest.approx(after, rel=1e-6)
