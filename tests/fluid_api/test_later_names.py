@@ -220,7 +220,7 @@ def test_names_that_are_not_there_are_told_with_the_nearest_one() -> None:
         (lambda: paddle.nn.Linaer, "Linear"),
         (lambda: paddle.nn.functional.sofmax, "softmax"),
         (lambda: paddle.multipli, "multiply"),
-        (lambda: paddle.nn.initializer.Xavier, "XavierNormal"),
+        (lambda: paddle.nn.initializer.XavierUnifrom, "XavierUniform"),
         (lambda: paddle.distributed.fleet.utils.LocalFs, "LocalFS"),
     ):
         with pytest.raises(AttributeError, match=f"nearest name that is there: {near}"):
