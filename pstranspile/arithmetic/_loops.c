@@ -396,6 +396,23 @@ static PyObject *py_add_rows(PyObject *self, PyObject *const *a, Py_ssize_t give
     return finish(&arrays, done);
 }
 
+static PyObject *py_merge_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 5)) return NULL;
+    Arrays arrays = {.count = 0};
+    int64_t *rows = memory(&arrays, a[0], 'q', 0, -1);
+    Size count = rows ? size_of(&arrays, 0) : 0, different = 0;
+    int64_t *places = count ? memory(&arrays, a[1], 'q', 0, count) : NULL;
+    float *value = places ? memory(&arrays, a[2], 'f', 0, -1) : NULL;
+    Size size = value ? size_of(&arrays, 2) : 0, width = size / (count ? count : 1);
+    int64_t *merged = value && width * count == size ? memory(&arrays, a[3], 'q', 1, count) : NULL;
+    float *sums = merged ? memory(&arrays, a[4], 'f', 1, size) : NULL;
+    int done = sums != NULL;
+    for (Size at = 0; done && at < count; at++) done = places[at] >= 0 && places[at] < count;
+    if (done) RUN(size, different = merge_rows(count, width, rows, places, value, merged, sums));
+    release(&arrays);
+    return PyLong_FromSsize_t(different);
+}
+
 static PyMethodDef functions[] = {
     {"sgd", (PyCFunction)(void (*)(void))py_sgd, METH_FASTCALL, NULL},
     {"momentum", (PyCFunction)(void (*)(void))py_momentum, METH_FASTCALL, NULL},
@@ -419,6 +436,7 @@ static PyMethodDef functions[] = {
     {"pick", (PyCFunction)(void (*)(void))py_pick, METH_FASTCALL, NULL},
     {"put", (PyCFunction)(void (*)(void))py_put, METH_FASTCALL, NULL},
     {"add_rows", (PyCFunction)(void (*)(void))py_add_rows, METH_FASTCALL, NULL},
+    {"merge_rows", (PyCFunction)(void (*)(void))py_merge_rows, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -378,3 +378,24 @@ FOR_ALL_PROCESSORS static void add_rows(Size count, Size width, float *target, c
         for (Size i = 0; i < width; i++) here[i] += value[i];
     }
 }
+
+/* Ascending rows with the places of their values: equal rows as one with the sum of their values, in order. Gives the
+   number of different rows, and writes nothing if all differ. */
+FOR_ALL_PROCESSORS static Size merge_rows(Size count, Size width, const int64_t *rows, const int64_t *places,
+                                          const float *value, int64_t *merged, float *sums) {
+    Size different = count > 0;
+    for (Size at = 1; at < count; at++) different += rows[at] != rows[at - 1];
+    if (different == count) return count;
+    float *sum = sums - width;
+    for (Size at = 0; at < count; at++) {
+        const float *from = value + places[at] * width;
+        if (at && rows[at] == rows[at - 1]) {
+            INDEPENDENT
+            for (Size i = 0; i < width; i++) sum[i] += from[i];
+        } else {
+            *merged++ = rows[at];
+            memcpy(sum += width, from, width * sizeof *sum);
+        }
+    }
+    return different;
+}

@@ -188,3 +188,12 @@ def put(out: Array, labels: Array, value: Array, ignored: int) -> bool:
 def add_rows(target: Array, rows: Array, value: Array) -> bool:
     """Adds `value[i]` to `target[rows[i]]` for each i in order. False also for a row that the target does not have."""
     return COMPILED and _loops.add_rows(target, rows, value)
+
+
+def merge_rows(rows: Array, places: Array, value: Array, merged: Array, sums: Array) -> int:
+    """Merges equal ones of ascending `rows`, and sums their values in order; `places` are those of the values.
+
+    Sets the first elements of `merged` and `sums`, which are as long as `rows` and `value`. Gives their number, which
+    is that of the different rows; if all differ, nothing is set. 0 if that is not done.
+    """
+    return _loops.merge_rows(rows, places, value, merged, sums) if COMPILED else 0

@@ -38,6 +38,8 @@ _SOME_ROWS = 48
 """From `_FEW_ROWS` to this many rows of single precision, the product with a large transposed matrix is faster as that
 of the matrix as it lies in memory with the transposed rows, which is then transposed.
 """
+_WIDE, _MORE_ROWS = 384, 112
+"""If both dims of the matrix are at least `_WIDE`, so it is up to `_MORE_ROWS`."""
 
 
 _FEW_FACTORS = 10**6
@@ -87,7 +89,8 @@ def product(a: Array, b: Array) -> Array:
         if 1 < a.shape[1] <= _FEW_TERMS and (parts := _in_parts(a, b)) is not None:
             return parts
         return np.dot(a, b)
-    if 1 < len(a) <= _SOME_ROWS and b.size >= _LARGE and a.strides[1] == a.itemsize and not is_small(len(a), b):
+    most_rows = _SOME_ROWS if min(b.shape) < _WIDE else _MORE_ROWS
+    if 1 < len(a) <= most_rows and b.size >= _LARGE and a.strides[1] == a.itemsize and not is_small(len(a), b):
         if len(a) < _FEW_ROWS:
             return np.matmul(a[:, None], b)[:, 0]
         if b.strides[0] == a.itemsize == 4:

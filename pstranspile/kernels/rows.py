@@ -101,9 +101,12 @@ def merge_rows(parts: Sequence[SelectedRows]) -> SelectedRows:
     order.
     """
     whole = concat_rows(parts)
-    if _all_differ(whole.rows):
+    if len(whole.rows) <= _FEW and _all_differ(whole.rows):
         return whole
     rows, order = _ascending(whole.rows)
+    merged, sums = np.empty_like(rows), np.empty_like(whole.value)
+    if count := loops.merge_rows(rows, order, whole.value, merged, sums):
+        return whole if count == len(rows) else SelectedRows(merged[:count], sums[:count], whole.height)
     new = _starts(rows)
     starts = new.nonzero()[0]
     if len(starts) == len(rows):

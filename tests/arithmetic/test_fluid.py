@@ -377,10 +377,11 @@ def test_roots_are_taken_in_eights():
     np.testing.assert_array_equal(of_slice, [*found[:8], *np.sqrt(x[8:11])])
 
 
-def test_some_rows_times_a_large_transposed_matrix():
+@pytest.mark.parametrize(("count", "terms", "columns"), [(20, 150, 200), (100, 400, 500), (100, 400, 200)])
+def test_some_rows_times_a_large_transposed_matrix(count: int, terms: int, columns: int):
     random = np.random.RandomState(0)
-    rows = random.randn(20, 300).astype("float32")[:, 100:250]
-    matrix = np.asfortranarray(random.randn(150, 200).astype("float32"))
+    rows = random.randn(count, 150 + terms).astype("float32")[:, 100 : 100 + terms]
+    matrix = np.asfortranarray(random.randn(terms, columns).astype("float32"))
     found = product(rows, matrix)
     assert found.flags.c_contiguous
     np.testing.assert_allclose(found, rows.astype("float64") @ matrix, rtol=1e-4, atol=1e-4)

@@ -322,6 +322,41 @@ def test_add_rows(drawn: Any, data: Any) -> None:
 
 
 @needs_loops
+@given(matrices(1), st.integers(1, 9), st.data())
+def test_merge_rows(drawn: Any, height: int, data: Any) -> None:
+    (value,) = drawn
+    ids = data.draw(arrays(np.int64, len(value), elements=st.integers(0, height - 1)))
+    places = ids.argsort(kind="stable")
+    merged, sums = np.full_like(ids, 7), np.full_like(value, 7)
+    count = loops.merge_rows(ids[places], places, value, merged, sums)
+    wanted = np.unique(ids)
+    assert count == len(wanted)
+    if count == len(ids):
+        assert (merged == 7).all()
+        assert (sums == 7).all()
+        return
+    assert merged[:count].tolist() == wanted.tolist()
+    for row, found in zip(wanted, sums, strict=False):
+        first, *others = value[ids == row]
+        for other in others:
+            first = first + other
+        assert same_bits(found, first)
+
+
+@needs_loops
+def test_rows_that_are_not_merged() -> None:
+    rows, value = np.array([1, 1, 2]), np.ones((3, 2), np.float32)
+    merged, sums = np.full_like(rows, 7), np.full_like(value, 7)
+    for places in ([0, 1, 3], [0, -1, 2], [0, 1]):
+        assert not loops.merge_rows(rows, np.array(places), value, merged, sums)
+    assert not loops.merge_rows(rows, np.arange(3), value.astype("float64"), merged, sums)
+    assert not loops.merge_rows(rows, np.arange(3), value[:, ::2], merged, sums)
+    assert not loops.merge_rows(rows, np.arange(3), value[:2], merged, sums)
+    assert (merged == 7).all()
+    assert (sums == 7).all()
+
+
+@needs_loops
 @given(matrices(1), st.data())
 def test_pick_and_put(drawn: Any, data: Any) -> None:
     (x,) = drawn
