@@ -35,12 +35,12 @@ from pstranspile.fluid.running.feeding import (
     widened,
 )
 from pstranspile.fluid.running.feeding import check_feed_shape_type as check_feed_shape_type
-from pstranspile.fluid.running.finite import watchers
 from pstranspile.fluid.running.hooks import tell_run, trains
 from pstranspile.fluid.running.rates import set_rate
 from pstranspile.fluid.running.replicas import Replicas, has_own_control
 from pstranspile.fluid.running.talking import Talker
 from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
+from pstranspile.fluid.running.watching import watchers
 from pstranspile.fluid.scope import Scope
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.run import run

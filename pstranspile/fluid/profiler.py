@@ -1,44 +1,65 @@
-"""Fluid's `profiler`: contexts that measure how long the block takes."""
+"""Fluid's `profiler`: contexts that measure how long the ops of a block of the script take."""
 
 from __future__ import annotations
 
-import time
+import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from pstranspile.fluid.missing import names_of_fluid
-
-_BEGUN: list[float] = []
+from pstranspile.fluid.running.profiling import KEYS, Profiler, active
 
 
 def start_profiler(state: str, tracer_option: str = "Default") -> None:
-    """Begins to measure."""
-    _BEGUN[:] = [time.perf_counter()]
+    """Begins to measure, op by op and on the CPU whatever the state says; does nothing if that has begun.
+
+    The options of tracers, which ask for parts of ops, all give whole ops. Raises ValueError for an unknown state or
+    option.
+    """
+    if state not in ("CPU", "GPU", "All"):
+        raise ValueError(f"the state is CPU, GPU or All, not {state!r}")
+    if tracer_option not in ("Default", "OpDetail", "AllOpDetail"):
+        raise ValueError(f"the tracer option is Default, OpDetail or AllOpDetail, not {tracer_option!r}")
+    if not active:
+        active.append(Profiler())
 
 
 def stop_profiler(sorted_key: str | None = None, profile_path: str = "/tmp/profile") -> None:
-    """Prints how long it took since `start_profiler`."""
-    if _BEGUN:
-        print(f"profiler: {time.perf_counter() - _BEGUN.pop():.3f} s")
+    """Prints the times of ops by their types, and writes all of them into a file, as Fluid's message `Profile`.
+
+    `sorted_key` is calls, total, max, min or ave. Does nothing if nothing is measured. A file that can't be written is
+    a warning. Raises ValueError for an unknown key.
+    """
+    if not active:
+        return
+    if sorted_key not in (None, *KEYS):
+        raise ValueError(f"the sorted key is {', '.join(KEYS[1:])} or None, not {sorted_key!r}")
+    measured = active.pop()
+    print(measured.table(sorted_key or KEYS[0]))
+    try:
+        measured.write(Path(profile_path))
+    except OSError as problem:
+        warnings.warn(f"the profile was not written: {problem}", stacklevel=2)
 
 
 def reset_profiler() -> None:
-    """Measures from now on."""
-    if _BEGUN:
-        _BEGUN[0] = time.perf_counter()
+    """Forgets what was measured, and measures from now on."""
+    if active:
+        active[0] = Profiler()
 
 
 @contextmanager
 def profiler(
     state: str, sorted_key: str | None = None, profile_path: str = "/tmp/profile", tracer_option: str = "Default"
 ) -> Generator[None]:
-    """Prints how long the block took."""
-    start_profiler(state)
+    """Measures the ops that run in the block, as `start_profiler` and `stop_profiler` do. Raises ValueError."""
+    start_profiler(state, tracer_option)
     try:
         yield
     finally:
-        stop_profiler()
+        stop_profiler(sorted_key, profile_path)
 
 
 @contextmanager

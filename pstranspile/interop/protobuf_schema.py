@@ -90,7 +90,7 @@ MESSAGES: dict[str, dict[str, Field]] = {
 """Every message of the format with its fields; LoDTensorArrayDesc is encoded as LoDTensorDesc is."""
 
 _PACKAGE = "pstranspile.interop"
-_SCALARS = ("bytes", "string", "int32", "int64", "bool", "float")
+_SCALARS = ("bytes", "string", "int32", "int64", "uint64", "bool", "float")
 
 
 @cache

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-from pstranspile.fluid.running.flags import FLAGS
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.roles import OpRole
 from pstranspile.kernels.context import Value
@@ -47,8 +46,3 @@ class Finite(NotFinite):
         except DiagnosticError:
             print(f"{op.type}: find nan or inf", file=sys.stderr)  # scripts look for these words
             raise
-
-
-def watchers() -> tuple[NotFinite, ...]:
-    """What looks at the runs of programs, as the flag says now."""
-    return (Finite(),) if FLAGS["FLAGS_check_nan_inf"] else ()

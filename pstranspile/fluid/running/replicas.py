@@ -15,8 +15,8 @@ import numpy as np
 
 from pstranspile.fluid.graph.pruning import blocks_of, deep
 from pstranspile.fluid.missing import refused
-from pstranspile.fluid.running.finite import watchers
 from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
+from pstranspile.fluid.running.watching import watchers
 from pstranspile.ir.attributes import float32
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program, Var

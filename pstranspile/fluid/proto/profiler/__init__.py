@@ -1,0 +1,1 @@
+"""The folder of `profiler_pb2`, where Fluid has it."""

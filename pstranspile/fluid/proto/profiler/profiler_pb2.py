@@ -1,0 +1,45 @@
+"""Fluid's messages of how long ops took, as protobuf's classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pstranspile.interop.protobuf_schema import Field, message_classes
+
+_CLASSES = message_classes(
+    {
+        "MemCopy": {"bytes": Field(1, "uint64")},
+        "Event": {
+            "name": Field(1, "string"),
+            "start_ns": Field(2, "uint64"),
+            "end_ns": Field(3, "uint64"),
+            "device_id": Field(5, "int64"),
+            "sub_device_id": Field(6, "int64"),
+            "memcopy": Field(7, "MemCopy"),
+            "type": Field(8, "int32"),
+            "detail_info": Field(9, "string"),
+        },
+        "MemEvent": {
+            "start_ns": Field(1, "uint64"),
+            "end_ns": Field(2, "uint64"),
+            "bytes": Field(3, "uint64"),
+            "place": Field(4, "int32"),
+            "thread_id": Field(5, "uint64"),
+            "device_id": Field(6, "int32"),
+            "alloc_in": Field(7, "string"),
+            "free_in": Field(8, "string"),
+        },
+        "Profile": {
+            "events": Field(1, "Event", True),
+            "start_ns": Field(2, "uint64"),
+            "end_ns": Field(3, "uint64"),
+            "mem_events": Field(4, "MemEvent", True),
+        },
+    }
+)
+MemCopy: Any = _CLASSES["MemCopy"]
+Event: Any = _CLASSES["Event"]
+Event.CPU, Event.GPUKernel = range(2)
+MemEvent: Any = _CLASSES["MemEvent"]
+MemEvent.CUDAPlace, MemEvent.CPUPlace, MemEvent.CUDAPinnedPlace = range(3)
+Profile: Any = _CLASSES["Profile"]
