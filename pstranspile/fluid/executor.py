@@ -36,6 +36,7 @@ from pstranspile.fluid.running.feeding import (
 )
 from pstranspile.fluid.running.feeding import check_feed_shape_type as check_feed_shape_type
 from pstranspile.fluid.running.hooks import tell_run, trains
+from pstranspile.fluid.running.profiling import active, profiled
 from pstranspile.fluid.running.rates import set_rate
 from pstranspile.fluid.running.replicas import Replicas, has_own_control
 from pstranspile.fluid.running.talking import Talker
@@ -260,10 +261,17 @@ class Executor:
     ) -> None:
         """Runs a program once for every batch of a dataset; prints what is fetched every `print_period` steps.
 
-        Raises RuntimeError without a dataset, whose message scripts compare with.
+        One thread does it, whatever `thread` says. With `debug` the times of ops are printed at the end. Raises
+        RuntimeError without a dataset, whose message scripts compare with.
         """
         if dataset is None:
             raise RuntimeError("dataset is need and should be initialized")
+        if debug and not active:
+            with profiled():
+                self.train_from_dataset(
+                    program, dataset, scope, thread, False, fetch_list, fetch_info, print_period, fetch_handler
+                )
+            return
         names = [name_of(item) for item in fetch_list or ()]
         told = list(fetch_info or names)
         for number, fed in enumerate(dataset.feed_dicts()):

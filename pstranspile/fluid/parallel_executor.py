@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from pstranspile.fluid.compiler import BuildStrategy as BuildStrategy
@@ -16,6 +17,7 @@ class ParallelExecutor:
     """Runs a program as if by several devices: each takes a share of what is fed, and gives a part of what is fetched.
 
     There are as many as CPU_NUM says; one computes for all. The program is bound to a scope (default: that in use).
+    Warns where several trainers are asked for and the program was not transpiled for them.
     """
 
     def __init__(
@@ -30,8 +32,15 @@ class ParallelExecutor:
         trainer_id: int = 0,
         scope: Scope | None = None,
     ):
+        program = plain_program(main_program)
+        if num_trainers > 1 and program.machine is None:
+            warnings.warn(
+                f"trainer {trainer_id} of {num_trainers} trains alone: only transpiled programs join trainers "
+                "(DistributeTranspiler with mode nccl2, fleet)",
+                stacklevel=2,
+            )
         self._scope, self._executor = scope or global_scope(), Executor()
-        self._compiled = CompiledProgram(plain_program(main_program)).with_data_parallel(
+        self._compiled = CompiledProgram(program).with_data_parallel(
             loss_name, build_strategy, exec_strategy, share_vars_from and share_vars_from._compiled
         )
         self._compiled._compile(self._scope, self._executor.place)  # pyright: ignore[reportPrivateUsage]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -58,7 +59,9 @@ def test_a_program_is_trained_on_all_batches(kind: str, tmp_path: Path, capsys: 
         exe.train_from_dataset(dataset=made, fetch_list=[total], fetch_info=["total"], print_period=2)
         wanted = sum(2 * n + n + 0.5 + 1 for n in range(6))
         assert np.array(fluid.global_scope().find_var("total").get_tensor())[0] == wanted
-    assert capsys.readouterr().out == "total: [54.]\n"
+        assert capsys.readouterr().out == "total: [54.]\n"
+        exe.train_from_dataset(dataset=made, debug=True)
+    assert re.search(r"^reduce_sum +4 ", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_mistakes_in_files_and_commands_are_told_with_their_place(tmp_path: Path) -> None:

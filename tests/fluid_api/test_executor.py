@@ -204,6 +204,8 @@ def test_a_parallel_executor_has_as_many_devices_as_cpu_num(monkeypatch: pytest.
     assert (training.device_count, training._need_create_local_exe_scopes()) == (2, False)
     training.drop_local_exe_scopes()
     assert training._need_create_local_exe_scopes()
+    with pytest.warns(UserWarning, match="trainer 1 of 3 trains alone"):
+        fluid.ParallelExecutor(False, main_program=tested, num_trainers=3, trainer_id=1)
 
 
 def test_embeddings_and_one_hot_rows_are_those_of_ids() -> None:

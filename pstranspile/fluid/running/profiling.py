@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -86,3 +88,13 @@ class Profiler:
 
 active: list[Profiler] = []
 """The profiler that is at work, if there is one."""
+
+
+@contextmanager
+def profiled() -> Generator[None]:
+    """Measures the ops that run in the block, and prints their times by types."""
+    active.append(Profiler())
+    try:
+        yield
+    finally:
+        print(active.pop().table("total"))
