@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
 from pstranspile.arithmetic import sum_over
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import OVER, Run, kernel
 from pstranspile.ops.attributes import int_attr
 from pstranspile.values import Array
 
@@ -46,9 +46,28 @@ def register_ufuncs(names: Mapping[str, str]) -> None:
 
     def inline(op: Op) -> str | None:
         # With axis -1 numpy's own broadcasting is Fluid's
-        return f"np.{names[op.type]}({{X}}, {{Y}})" if int_attr(op, "axis", -1) < 0 else None
+        plain = int_attr(op, "axis", -1) < 0 and OVER not in op.attrs
+        return f"np.{names[op.type]}({{X}}, {{Y}})" if plain else None
 
-    kernel(" ".join(names), inline=inline)(lambda op: aligned(op, getattr(np, names[op.type])))
+    def make(op: Op) -> Run:
+        ufunc = getattr(np, names[op.type])
+        return aligned(op, partial(_over_first, ufunc) if OVER in op.attrs else ufunc)
+
+    kernel(" ".join(names), inline=inline, new=True, reuses=True)(make)
+
+
+def _over_first(ufunc: Callable[..., Array], x: Array, y: Array) -> Array:
+    """The result in the memory of x, if it has its dims and type."""
+    if x.__class__ is y.__class__ is np.ndarray and x.dtype == y.dtype and _fits_in(y.shape, x.shape):
+        return ufunc(x, y, out=x if x.flags.writeable else None)
+    return ufunc(x, y)
+
+
+@lru_cache(maxsize=1024)
+def _fits_in(narrow: tuple[int, ...], wide: tuple[int, ...]) -> bool:
+    """Whether broadcasting the one shape with the other gives the other."""
+    start = len(wide) - len(narrow)
+    return start >= 0 and all(n in (1, w) for n, w in zip(narrow, wide[start:], strict=True))
 
 
 def sum_to(gradient: Array, shape: tuple[int, ...], axis: int) -> Array:

@@ -48,8 +48,10 @@ or to None if the attributes need a call:
 
     @kernel("scale", inline=lambda op: f"{{X}} * {op.attrs['scale']!r}" if op.attrs["bias"] == 0 else None)
 
-`over` is an expression that overwrites the memory of X. Generated code uses it if the op before has made X with an
-expression that always gives a `new` array, and if nothing reads X afterwards.
+`over` is an expression that overwrites the memory of X. Generated code uses it if the op that made X always gives a
+`new` array, and if no other op reads the values of X. A kernel that `reuses` memory may write its result into X where
+the op has the attribute `OVER`, which generated code sets for the same reason. Ops that read nothing but the dims of an
+input name its slot in `dims_only`.
 """
 
 from __future__ import annotations
@@ -73,6 +75,8 @@ Value = TypeVar("Value")
 Factory: TypeAlias = Callable[[Op], Run]
 """Binds an op's attributes and gives its Run."""
 
+OVER = "@over"
+"""With this attribute an op may make its result in the memory of X: nothing reads the values of X afterwards."""
 
 Inline: TypeAlias = "str | Callable[[Op], str | None] | None"
 """The expression of a kernel with one output, for generated code."""
@@ -90,6 +94,8 @@ class Kernel(NamedTuple):
     over: Inline = None
     new: bool = False
     spares: frozenset[str] = frozenset()
+    reuses: bool = False
+    dims_only: frozenset[str] = frozenset()
 
 
 _KERNELS: dict[str, Kernel] = {}
@@ -105,6 +111,8 @@ def kernel(
     over: Inline = None,
     new: bool = False,
     spares: str = "",
+    reuses: bool = False,
+    dims_only: str = "",
 ) -> Callable[[Factory], Factory]:
     """Registers the decorated factory as the kernel of these op types (separated by blanks)."""
 
@@ -112,20 +120,20 @@ def kernel(
         for op_type in op_types.split():
             if op_type in _KERNELS:
                 raise ValueError(f"op type {op_type} has two kernels")
-            spared = frozenset(spares.split())
-            _KERNELS[op_type] = Kernel(factory, tuple(outputs.split()), lod, inline, over, new, spared)
+            slots = frozenset(spares.split()), reuses, frozenset(dims_only.split())
+            _KERNELS[op_type] = Kernel(factory, tuple(outputs.split()), lod, inline, over, new, *slots)
         return factory
 
     return register
 
 
 def plain_kernel(
-    op_types: str, outputs: str = "Out", *, lod: str = "share", inline: Inline = None
+    op_types: str, outputs: str = "Out", *, lod: str = "share", inline: Inline = None, new: bool = False
 ) -> Callable[[RunT], RunT]:
     """As `kernel`, for a function that runs in every step; its keyword-only parameters are bound once per op."""
 
     def register(run: RunT) -> RunT:
-        kernel(op_types, outputs, lod=lod, inline=inline)(_factory(cast("FunctionType", run)))
+        kernel(op_types, outputs, lod=lod, inline=inline, new=new)(_factory(cast("FunctionType", run)))
         return run
 
     return register

@@ -33,12 +33,13 @@ def formula(
     output: str = "Out",
     *,
     lod: str = "share",
+    over: str | None = None,
     new: bool = False,
 ) -> None:
     """Declares the kernel of an op that is one numpy expression of its inputs, written like a kernel's `inline`.
 
     The expression, or the result of a function of the op, is the only definition; calls and generated code both use it.
-    `$name` stands for the FLOAT attribute `name`. `new` says that the expression always gives a new array.
+    `$name` stands for the FLOAT attribute `name`. `over` and `new` are those of `kernel`.
     """
 
     def filled(op: Op) -> str:
@@ -46,7 +47,7 @@ def formula(
         return re.sub(r"\$(\w+)", lambda name: repr(real(op, name[1])), text)
 
     constant = isinstance(expression, str) and "$" not in expression
-    kernel(op_type, output, lod=lod, inline=expression if constant else filled, new=new)(
+    kernel(op_type, output, lod=lod, inline=expression if constant else filled, over=over, new=new)(
         lambda op: _function(filled(op))
     )
 
@@ -124,13 +125,13 @@ def largest_along(x: Array, axis: int) -> Array:
     return np.maximum.reduce(x.reshape(-1, width).T.copy(), axis=0).reshape(*x.shape[:-1], 1)
 
 
-def below_largest(x: Array, axis: int) -> Array:
-    """Logits minus the largest one along an axis, limited below by -64 as in Fluid."""
+def below_largest(x: Array, axis: int, over: bool = False) -> Array:
+    """Logits minus the largest one along an axis, limited below by -64 as in Fluid; with `over` in the memory of x."""
     if axis in (-1, x.ndim - 1):
-        shifted = np.empty(x.shape, x.dtype)
+        shifted = x if over else np.empty(x.shape, x.dtype)
         if loops.below_largest(x, shifted, _LEAST):
             return shifted
-    shifted = x - largest_along(x, axis)
+    shifted = np.subtract(x, largest_along(x, axis), out=x if over else None)
     return np.maximum(shifted, _least(x.dtype), out=shifted)
 
 

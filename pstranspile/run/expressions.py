@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.kernels.kernel import kernel_of
+from pstranspile.kernels.kernel import OVER, kernel_of
 from pstranspile.kernels.math.sums import OVER_TERM
 from pstranspile.kernels.rows import AS_ROWS
 from pstranspile.ops import with_defaults
@@ -37,7 +37,30 @@ def expression_of(bound: BoundOp, local: Callable[[str], str], *, over: bool) ->
 def makes_new(bound: BoundOp, name: str) -> bool:
     """Whether an op, written as an expression, gives a variable an array that nothing else holds."""
     kernel = kernel_of(bound.op.type)
-    return kernel is not None and kernel.new and bound.op.output("Out") == name
+    return kernel is not None and kernel.new and bound.op.output(kernel.outputs[0]) == name
+
+
+def _reads_dims_only(bound: BoundOp, name: str) -> bool:
+    """Whether an op reads nothing of a variable but its dims."""
+    kernel = kernel_of(bound.op.type)
+    slots = {slot for slot, names in bound.op.inputs.items() if name in names}
+    return kernel is not None and bool(slots) and slots <= kernel.dims_only
+
+
+def is_private(name: str, reader: int, ops: Sequence[BoundOp], users: Iterable[int]) -> bool:
+    """Whether one op makes a variable's value in new memory, a later one reads it, and all others but its dims."""
+    makers = [at for at in users if name in ops[at].op.output_names]
+    if len(makers) != 1 or makers[0] >= reader or not makes_new(ops[makers[0]], name):
+        return False
+    return all(_reads_dims_only(ops[at], name) for at in users if at not in (*makers, reader))
+
+
+def over_first(bound: BoundOp, is_spare: Callable[[str | None], bool]) -> BoundOp:
+    """An op as one that may write its result into the memory of X, if that `is_spare` and the kernel can."""
+    kernel = kernel_of(bound.op.type)
+    if kernel is None or not kernel.reuses or not is_spare(bound.op.input("X")):
+        return bound
+    return bind(bound.op._replace(attrs=FrozenMap({**bound.op.attrs, OVER: True})))
 
 
 def over_a_term(bound: BoundOp, is_spare: Callable[[str], bool]) -> BoundOp:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import operator
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from types import FunctionType, TracebackType
 from typing import Any, ClassVar
@@ -32,7 +33,7 @@ from pstranspile.kernels.context import Value
 from pstranspile.kernels.kernel import kernel_of
 from pstranspile.kernels.programs.io import FEEDING
 from pstranspile.run.bound import EMPTY_NAME, BoundOp, bind, present
-from pstranspile.run.expressions import expression_of, makes_new, over_a_term
+from pstranspile.run.expressions import expression_of, is_private, makes_new, over_a_term, over_first
 from pstranspile.run.local_values import LocalValues, ValueKind
 from pstranspile.run.row_gradients import bind_as_rows, gradients_as_rows
 from pstranspile.run.together import Group, find_groups
@@ -89,6 +90,11 @@ class Source(LocalValues):
         self.as_rows = gradients_as_rows(program, fetches) if not block else frozenset[str]()
         self.bound = list(self._sure(map(self.bind, self.block.ops)))
         self.touched = [self._touched(op) for op in self.block.ops]
+        self.users: defaultdict[str, list[int]] = defaultdict(list)
+        """The numbers of the ops that mention a variable, in order."""
+        for index, touched in enumerate(self.touched):
+            for name in touched:
+                self.users[name].append(index)
         self.groups: dict[int, tuple[list[int], Group]] = {}
         """Number of the last op of a group -> the numbers of all, and the group."""
         self.grouped: set[int] = set()
@@ -215,7 +221,8 @@ class Source(LocalValues):
             if name in self.unsure:
                 self._add(f"if {self._local(name)} is None: raise Missing({name!r})", index)
                 self.unsure.discard(name)
-        bound = self.bound[index] = over_a_term(bound, lambda name: self._is_spare(index, name))
+        bound = over_a_term(bound, lambda name: self._is_spare(index, name))
+        bound = self.bound[index] = over_first(bound, lambda name: self._is_spare(index, name))
         if self._expression(index, bound, plain_only=looks):
             return
         if looks:
@@ -289,7 +296,7 @@ class Source(LocalValues):
 
     def _expression(self, index: int, bound: BoundOp, *, plain_only: bool) -> bool:
         """Writes the op as an expression, if its kernel has one (`plain_only`: and all inputs are surely arrays)."""
-        text = expression_of(bound, self._local, over=self._may_overwrite(index, bound))
+        text = expression_of(bound, self._local, over=self._is_spare(index, bound.op.input("X")))
         if text is None or (plain_only and self._least(bound) is not ValueKind.ARRAY):
             return False
         name = bound.results[0].names[0]
@@ -315,13 +322,13 @@ class Source(LocalValues):
             self._give_lods(index, bound)
         return True
 
-    def _may_overwrite(self, index: int, bound: BoundOp) -> bool:
-        """Whether the op may compute in the memory of its X."""
-        x = bound.op.input("X")
-        return x is not None and self._is_spare(index, x)
-
-    def _is_spare(self, index: int, name: str) -> bool:
-        """Whether the op before has just made what an op reads, and nobody reads it after this one."""
+    def _is_spare(self, index: int, name: str | None) -> bool:
+        """Whether what an op reads lies in memory of its own, which nobody reads after this op."""
+        if name is None:
+            return False
+        seen_elsewhere = self.number or self._persistable(name) or name in self.fetches or name in self.feeds
+        if not seen_elsewhere and is_private(name, index, self.bound, self.users[name]):
+            return True
         if index == 0 or self.kinds.get(name) is not ValueKind.ARRAY or not makes_new(self.bound[index - 1], name):
             return False
         dies = self.last[name] == index and not self._persistable(name) and name not in self.fetches

@@ -57,7 +57,7 @@ def filter_matrices(filters: Array, groups: int) -> Array:
     return filters.reshape(groups, len(filters) // groups, -1)
 
 
-@kernel("conv2d depthwise_conv2d conv3d", "Output")
+@kernel("conv2d depthwise_conv2d conv3d", "Output", new=True)
 def conv_values(op: Op) -> Run:
     """Output from Input and Filter."""
 

@@ -7,12 +7,12 @@ import numpy as np
 from pstranspile.arithmetic import exp, loops, same_everywhere, shares_of_exp, sum_of_row
 from pstranspile.arithmetic.erf import erf
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel, plain_kernel
+from pstranspile.kernels.kernel import OVER, Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import below_largest, formula
-from pstranspile.ops.attributes import flag, real
+from pstranspile.ops.attributes import flag, int_attr, real
 from pstranspile.values import Array
 
-formula("relu", "np.maximum({X}, 0)")
+formula("relu", "np.maximum({X}, 0)", over="np.maximum({X}, 0, out={X})", new=True)
 formula("relu_grad", "relu_grad({Out_GRAD}, {Out})", "X@GRAD")
 
 
@@ -81,9 +81,14 @@ def _gelu_grad(op: Op) -> Run:
     return approximate if flag(op, "approximate") else exact
 
 
-@plain_kernel("softmax")
-def _softmax(X: Array, *, axis: int = -1) -> Array:
-    return shares_of_exp(below_largest(X, axis), axis)[0]
+@kernel("softmax", new=True, reuses=True)
+def _softmax(op: Op) -> Run:
+    axis, over = int_attr(op, "axis", -1), OVER in op.attrs
+
+    def run(X: Array) -> Array:
+        return shares_of_exp(below_largest(X, axis, over and X.flags.writeable), axis)[0]
+
+    return run
 
 
 @plain_kernel("softmax_grad", "X@GRAD", lod="none")

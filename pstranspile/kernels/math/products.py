@@ -19,7 +19,7 @@ def _as_matrix(x: Array, split: int) -> Array:
     return x if x.ndim == 2 and split == 1 else as_matrix(x, split)
 
 
-@plain_kernel("mul")
+@plain_kernel("mul", new=True)
 def _mul_values(X: Array, Y: Array, *, x_num_col_dims: int = 1, y_num_col_dims: int = 1) -> Array:
     if X.ndim == 2 == Y.ndim and x_num_col_dims == 1 == y_num_col_dims:  # the usual case
         return dot(X, Y)
