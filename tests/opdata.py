@@ -6,7 +6,7 @@ import io
 import json
 import tarfile
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +49,15 @@ def files() -> dict[str, bytes]:
 
 
 class Recording:
+    """A recording: what was recorded, and the arrays, which are read when they are first asked for."""
+
     def __init__(self, name: str):
-        with np.load(io.BytesIO(files()[name])) as data:
-            self.arrays = dict(data)
-        self.meta: dict[str, Any] = json.loads(str(self.arrays.pop("meta")))
+        self._read = np.load(io.BytesIO(files()[name]))
+        self.meta: dict[str, Any] = json.loads(str(self._read["meta"]))
+
+    @cached_property
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {key: value for key, value in self._read.items() if key != "meta"}
 
     def keys(self, prefix: str) -> list[str]:
         """Keys of values, those of sparse rows without their parts."""
