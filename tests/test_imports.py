@@ -4,6 +4,7 @@ import ast
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,7 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path) for path in FILES}
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """Modules of the package that a file imports anywhere.
 
