@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -101,16 +102,23 @@ def test_both_paths_agree_on_mutations(seed: int):
         assert (quick is None) == (plain is None), text
         if quick is not None and plain is not None:
             assert exactly(quick, places=True) == exactly(plain, places=True), text
-            assert format_text(format_text(text)) == format_text(text)
+            formatted = format_text(text)
+            assert format_text(formatted) == formatted
 
 
 @pytest.mark.parametrize("space", SPACES, ids=ascii)
 def test_only_blanks_of_the_grammar_are_blanks(space: str):
-    """At the ends of every line, alone on a line, and beside a comment."""
+    """At the ends of lines, alone on a line, and beside a comment.
+
+    CI takes every third line for a character that is no blank, another third for the next one; a campaign all lines.
+    """
     lines = TEXT.split("\n")
+    whole = space in BLANKS + "\n" or "PSTRANSPILE_CASES" in os.environ
     codes: set[str] = set()
     texts = [TEXT.replace("  # why", f"{space}# why"), TEXT.replace("# why", f"# why{space}")]
     for number, line in enumerate(lines):
+        if not whole and number % 3 != SPACES.index(space) % 3:
+            continue
         for changed in (space + line, line + space, f"{line}\n{space}"):
             texts.append("\n".join([*lines[:number], changed, *lines[number + 1 :]]))
     for text in texts:
@@ -122,7 +130,8 @@ def test_only_blanks_of_the_grammar_are_blanks(space: str):
             codes.add(problem.diagnostics[0].code)
         assert (quick is None) == (plain is None), text
         if plain is not None:
-            assert format_text(format_text(text)) == format_text(text)
+            formatted = format_text(text)
+            assert format_text(formatted) == formatted
         if space in BLANKS + "\n":
             assert plain is not None, text
     assert codes <= {"syntax", "version-line", "not-text"}
