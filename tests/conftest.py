@@ -1,7 +1,6 @@
 """What all tests share: `pytest --bless`, and the fixture that compares with recorded text."""
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")  # before numpy is imported: threads only wait for each other here
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # tests start Python hundreds of times, which would compile all anew
-sys.dont_write_bytecode = False
 
 import pytest
 from hypothesis import settings
