@@ -32,7 +32,10 @@ LONG = ("ray_cluster", "net", "checkpoint", "hostile", "fluid_api")
 """Folders with few and long tests, which start processes and wait for them."""
 
 ALONE = "tests/ray_cluster/"
-"""The folder whose tests run one after another, because each file has a cluster and mostly waits for it."""
+"""The folder whose tests run one after another, because they share a cluster and mostly wait for it."""
+
+APART = "tests/test_docs.py::"
+"""The tests that workers take one by one: they last minutes together, in which other workers would have ended."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -52,11 +55,13 @@ def pytest_xdist_auto_num_workers() -> int | None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Deals files to workers, and the folder `ALONE` as if it was one."""
+    """Deals files to workers, the folder `ALONE` as if it was one, and the tests `APART` as if each was one."""
     from xdist.scheduler import LoadFileScheduling
 
     class FileScheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
+            if nodeid.startswith(APART):
+                return nodeid
             return ALONE if nodeid.startswith(ALONE) else super()._split_scope(nodeid)
 
     return FileScheduling(config, log) if config.getoption("dist") == "loadfile" else None
