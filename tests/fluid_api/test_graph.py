@@ -63,6 +63,16 @@ def test_programs_can_be_written_as_descriptions_alone() -> None:
     assert message.vars[0].SerializeToString() == block.var(b"x").serialize_to_string()
 
 
+def test_messages_are_written_and_read_as_text_with_the_names_of_types() -> None:
+    from google.protobuf import text_format
+
+    fluid.layers.scale(fluid.data("x", [2], "float32"), 2.0)
+    desc = framework_pb2.ProgramDesc.FromString(fluid.default_main_program().desc.serialize_to_string())
+    text = text_format.MessageToString(desc)
+    assert all(part in text for part in ("type: LOD_TENSOR", "data_type: FP32", "type: BOOLEAN"))
+    assert text_format.Parse(text, framework_pb2.ProgramDesc()) == desc
+
+
 def test_ops_of_descriptions_take_any_attribute() -> None:
     block = fluid.core.ProgramDesc().block(0)
     op, kinds = block.append_op(), fluid.core.AttrType
