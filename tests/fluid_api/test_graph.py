@@ -73,6 +73,12 @@ def test_messages_are_written_and_read_as_text_with_the_names_of_types() -> None
     assert text_format.Parse(text, framework_pb2.ProgramDesc()) == desc
 
 
+def test_edges_between_ops_get_names_of_their_own() -> None:
+    names = [fluid.framework.generate_control_dev_var_name() for _ in range(2)]
+    assert names[0] != names[1]
+    assert all(name.startswith(fluid.framework.CONTROL_DEP_VAR_PREFIX) for name in names)
+
+
 def test_ops_of_descriptions_take_any_attribute() -> None:
     block = fluid.core.ProgramDesc().block(0)
     op, kinds = block.append_op(), fluid.core.AttrType
