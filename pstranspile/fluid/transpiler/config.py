@@ -17,9 +17,9 @@ class DistributeTranspilerConfig:
     """The settings of a `DistributeTranspiler`, under Fluid's names and with its defaults.
 
     `split_method` is a dispatcher class, or `"RoundRobin"`, `"HashName"` or `"module:Class"`; a transpiler sets it to
-    RoundRobin where it is None. `sync_mode` that is never set leaves the choice to the argument of `transpile`; with True there is no
-    `runtime_split_send_recv`, and neither is None (ValueError). `print_log` is accepted, and has no effect. Other
-    attributes can't be set (AttributeError), so that a misspelt one does not pass unnoticed.
+    RoundRobin where it is None. `sync_mode` that is never set leaves the choice to the argument of `transpile`; with
+    True there is no `runtime_split_send_recv`, and neither is None (ValueError). `print_log` is accepted, and has no
+    effect. Other attributes can't be set (AttributeError), so that a misspelt one does not pass unnoticed.
     """
 
     slice_var_up: bool = True
