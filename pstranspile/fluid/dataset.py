@@ -55,7 +55,7 @@ class DatasetBase:
         self.download_cmd = ""
         self.thread_num = self.trainer_num = 0
         self._hdfs = "", ""
-        self.hdfs_command: list[str] = []
+        self.hdfs_command = ["hadoop", "fs"]
         self.parse_ins_id = self.parse_content = self.fea_eval = False
 
     def set_pipe_command(self, pipe_command: str) -> None:
@@ -172,8 +172,8 @@ class DatasetBase:
 
     @contextmanager
     def _opened(self, file: str) -> Generator[Any]:
-        """A file as a stream; one of another system by the command that prints it. RuntimeError if that fails."""
-        printing = self._printing(file) if file.startswith(("afs:", "hdfs:")) else []
+        """A file as a stream, or what a command prints of one that is not plain. RuntimeError if the command fails."""
+        printing = self._printing(file)
         if not printing:
             with open(file, "rb") as source:
                 yield source
@@ -184,8 +184,10 @@ class DatasetBase:
             raise RuntimeError(f"{shlex.join(printing)!r} has ended with status {command.returncode} for {file}")
 
     def _printing(self, file: str) -> list[str]:
-        """The command that prints a file of another system, its name left out; nothing where none was set."""
-        if self.download_cmd or not self.hdfs_command:
+        """The command that prints a file, its name left out; nothing for a plain file of this system."""
+        if not file.startswith(("afs:", "hdfs:")):
+            return ["gzip", "-dc"] if file.endswith(".gz") else []
+        if self.download_cmd:
             return shlex.split(self.download_cmd)
         return [*self.hdfs_command, "-text" if file.endswith(".gz") else "-cat"]
 

@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 from pstranspile.fluid.graph import live
@@ -24,6 +25,7 @@ from pstranspile.ops.gradient import SUFFIX, gradient_name
 
 GRAD_VAR_SUFFIX, TEMP_VAR_NAME, ZERO_VAR_SUFFIX = SUFFIX, "@TEMP@", "@ZERO"
 EMPTY_VAR_NAME, CONTROL_DEP_VAR_PREFIX = "@EMPTY@", "__control_var"
+_EDGES = count()
 
 
 def default_main_program() -> Program:
@@ -132,6 +134,11 @@ def dtype_is_floating(dtype: Any) -> bool:
 def grad_var_name(var_name: str) -> str:
     """The name of a variable's gradient."""
     return gradient_name(var_name)
+
+
+def generate_control_dev_var_name() -> str:
+    """A name that no other variable has, for an edge between ops that share no variable."""
+    return f"{CONTROL_DEP_VAR_PREFIX}@{next(_EDGES)}"
 
 
 def _get_var(name: str, program: Program | None = None) -> Variable:

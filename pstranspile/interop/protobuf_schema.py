@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 
 class Field(NamedTuple):
-    """A field of a message. `type` is a scalar (`bytes`, `string`, `int32`, ...) or the name of a message.
+    """A field of a message. `type` is a scalar (`bytes`, `int32`, ...) or the name of a message or enumeration.
 
     `default` is what a message says that has no such field, as text; empty for the zero of the type.
     """
@@ -99,8 +99,10 @@ def program_desc_class() -> Any:
     return message_classes(MESSAGES)["ProgramDesc"]
 
 
-def message_classes(messages: Mapping[str, Mapping[str, Field]]) -> dict[str, Any]:
-    """The protobuf message classes of a table like `MESSAGES`, by name.
+def message_classes(
+    messages: Mapping[str, Mapping[str, Field]], enums: Mapping[str, Mapping[str, int]] | None = None
+) -> dict[str, Any]:
+    """The protobuf message classes of a table like `MESSAGES`, by name. Enumerations have names and their numbers.
 
     They live in a descriptor pool of their own, so that they don't clash with Paddle's registration of the same
     messages in a process that has both.
@@ -111,6 +113,10 @@ def message_classes(messages: Mapping[str, Mapping[str, Field]]) -> dict[str, An
     file: Any = descriptor_pb2.FileDescriptorProto(
         name="pstranspile/interop/program_desc.proto", package=_PACKAGE, syntax="proto2"
     )
+    for enum_name, numbers in (enums or {}).items():
+        enum = file.enum_type.add(name=enum_name)
+        for name, number in numbers.items():
+            enum.value.add(name=name, number=number)
     for message_name, fields in messages.items():
         message = file.message_type.add(name=message_name)
         for field_name, field in fields.items():
@@ -121,7 +127,7 @@ def message_classes(messages: Mapping[str, Mapping[str, Field]]) -> dict[str, An
                 if field.default:
                     added.default_value = field.default
             else:
-                added.type = proto.TYPE_MESSAGE
+                added.type = proto.TYPE_ENUM if enums and field.type in enums else proto.TYPE_MESSAGE
                 added.type_name = f".{_PACKAGE}.{field.type}"
     pool: Any = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from pstranspile.ir.types import DType
+from pstranspile.layers.basic import cast
 from pstranspile.layers.draft import Draft, Value
 
 Numbers: TypeAlias = Sequence["int | Value"] | Value
@@ -33,14 +34,21 @@ class Mixed(NamedTuple):
         return {elements: self.elements} if self.elements else {}
 
 
-def mixed(numbers: Numbers, constant: Callable[[int], Value]) -> Mixed:
-    """The numbers in the form that an op takes. Values get no gradient. `constant` converts a number to a value [1]."""
+def mixed(numbers: Numbers, constant: Callable[[int], Value], *, narrow: bool = False) -> Mixed:
+    """The numbers in the form that an op takes. Values get no gradient. `constant` converts a number to a value [1].
+
+    `narrow` casts values of 64 bits to int32, as some layers of Fluid do.
+    """
+
+    def read(value: Value) -> Value:
+        return cast(value.stopped(), "int32") if narrow and value.dtype is DType.INT64 else value.stopped()
+
     if isinstance(numbers, Value):
-        return Mixed(None, numbers.stopped(), [])
+        return Mixed(None, read(numbers), [])
     known = [-1 if isinstance(number, Value) else int(number) for number in numbers]
     if not any(isinstance(number, Value) for number in numbers):
         return Mixed(known, None, [])
-    return Mixed(known, None, [n.stopped() if isinstance(n, Value) else constant(int(n)) for n in numbers])
+    return Mixed(known, None, [read(n) if isinstance(n, Value) else constant(int(n)) for n in numbers])
 
 
 def constants_of(draft: Draft, layer: str = "", dtype: DType = DType.INT32) -> Callable[[int], Value]:

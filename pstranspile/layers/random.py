@@ -34,7 +34,8 @@ def gaussian_random(
 def _drawn(draft: Draft, op_type: str, shape: Numbers, attrs: Mapping[str, object], dtype: Element) -> Value:
     minted = draft.names.mint(op_type)
     of_layer = op_type == "uniform_random"  # as in Fluid
-    dims = mixed(shape, constants_of(draft, minted, DType.INT64) if of_layer else constants_of(draft))
+    constant = constants_of(draft, minted, DType.INT64) if of_layer else constants_of(draft)
+    dims = mixed(shape, constant, narrow=not of_layer)
     known = {} if dims.known is None else {"shape": dims.known}
     out = draft.temporary(minted, element_type(dtype))
     draft.op(op_type, dims.inputs("ShapeTensor", "ShapeTensorList"), {"Out": out}, {**known, **attrs})

@@ -23,6 +23,16 @@ class Dispatcher:
     def __init__(self, pserver_endpoints: Sequence[str]):
         self.endpoints = tuple(pserver_endpoints)
         """The servers of the job, in order."""
+        self._eps, self._step = list(pserver_endpoints), 0  # what subclasses of Fluid's scripts count with
+
+    @property
+    def eps(self) -> list[str]:
+        """Fluid's name for `endpoints`."""
+        return self._eps
+
+    def reset(self) -> None:
+        """Begins again with the first server."""
+        self._step = 0
 
     def dispatch(self, varlist: Sequence[Placeable]) -> Sequence[str]:
         """One endpoint for each slice, in order. Called once for each parameter; to be overridden."""
@@ -32,15 +42,11 @@ class Dispatcher:
 class RoundRobin(Dispatcher):
     """Deals slices out in turn; the turn goes on from call to call."""
 
-    def __init__(self, pserver_endpoints: Sequence[str]):
-        super().__init__(pserver_endpoints)
-        self._turn = 0
-
     def dispatch(self, varlist: Sequence[Placeable]) -> Sequence[str]:
         """The next endpoints in turn, one for each slice."""
-        first = self._turn
-        self._turn += len(varlist)
-        return [self.endpoints[i % len(self.endpoints)] for i in range(first, self._turn)]
+        first = self._step
+        self._step += len(varlist)
+        return [self.endpoints[i % len(self.endpoints)] for i in range(first, self._step)]
 
 
 def hash_bytes(name: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import sys
 from pathlib import Path
@@ -222,6 +223,23 @@ def test_files_of_hadoop_are_printed_by_its_client(tmp_path: Path, monkeypatch: 
     options = "fs -Dfs.default.name=hdfs://host:9000 -Dhadoop.job.ugi=user,secret"
     asked = [f"{options} -cat hdfs:/part", f"{options} -text hdfs:/part.gz"]
     assert (tmp_path / "asked.txt").read_text().splitlines() == asked
+
+
+def test_files_of_hadoop_need_no_settings_and_packed_files_are_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = tmp_path / "hadoop"
+    client.write_text('#!/bin/sh\ntest "$*" = "fs -cat hdfs:/part" && echo 1 5\n')
+    client.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    (tmp_path / "part.gz").write_bytes(gzip.compress(b"2 6 7\n"))
+    with fresh():
+        dataset = fluid.DatasetFactory().create_dataset()
+        dataset.set_use_var([fluid.layers.data("x", [1], dtype="int64", lod_level=1)])
+        dataset.set_filelist(["hdfs:/part", str(tmp_path / "part.gz")])
+        dataset.set_batch_size(2)
+        (batch,) = dataset.feed_dicts()
+    assert batch["x"].data.ravel().tolist() == [5, 6, 7]
 
 
 def test_rows_of_a_loaded_model_are_looked_up_on_the_servers_that_a_script_names(tmp_path: Path) -> None:

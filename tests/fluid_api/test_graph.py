@@ -63,6 +63,22 @@ def test_programs_can_be_written_as_descriptions_alone() -> None:
     assert message.vars[0].SerializeToString() == block.var(b"x").serialize_to_string()
 
 
+def test_messages_are_written_and_read_as_text_with_the_names_of_types() -> None:
+    from google.protobuf import text_format
+
+    fluid.layers.scale(fluid.data("x", [2], "float32"), 2.0)
+    desc = framework_pb2.ProgramDesc.FromString(fluid.default_main_program().desc.serialize_to_string())
+    text = text_format.MessageToString(desc)
+    assert all(part in text for part in ("type: LOD_TENSOR", "data_type: FP32", "type: BOOLEAN"))
+    assert text_format.Parse(text, framework_pb2.ProgramDesc()) == desc
+
+
+def test_edges_between_ops_get_names_of_their_own() -> None:
+    names = [fluid.framework.generate_control_dev_var_name() for _ in range(2)]
+    assert names[0] != names[1]
+    assert all(name.startswith(fluid.framework.CONTROL_DEP_VAR_PREFIX) for name in names)
+
+
 def test_ops_of_descriptions_take_any_attribute() -> None:
     block = fluid.core.ProgramDesc().block(0)
     op, kinds = block.append_op(), fluid.core.AttrType

@@ -48,6 +48,22 @@ def test_strided_slice_takes_bounds_that_are_computed() -> None:
     assert op_of(made[0]).attr("infer_flags") == [1, -1]
 
 
+def test_dims_of_64_bits_are_cast_as_in_fluid() -> None:
+    one, both = fluid.data("one", [1], "int64"), fluid.data("both", [2], "int64")
+    made = [
+        layers.fill_constant([2, one], "float32", 1.0),
+        layers.fill_constant(both, "int64", 1),
+        layers.gaussian_random([one, 3]),
+    ]
+    assert [op.type for op in fluid.default_main_program().global_block().ops] == [
+        *["fill_constant", "cast", "fill_constant"],
+        *["cast", "fill_constant"],
+        *["cast", "fill_constant", "gaussian_random"],
+    ]
+    got = run(*made, one=np.array([4], "int64"), both=np.array([1, 5], "int64"))
+    assert [np.array(part).shape for part in got] == [(2, 4), (1, 5), (4, 3)]
+
+
 def test_randperm() -> None:
     drawn, again = layers.randperm(7, seed=3), layers.randperm(7, dtype="int32", seed=3)
     got = [np.array(part) for part in run(drawn, again)]

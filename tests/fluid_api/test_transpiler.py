@@ -10,10 +10,11 @@ import pytest
 import pstranspile.fluid as fluid
 from pstranspile.compile import compile
 from pstranspile.fluid import DistributeTranspiler, DistributeTranspilerConfig
+from pstranspile.fluid.transpiler.ps_dispatcher import HashName, PSDispatcher, RoundRobin
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import MAIN, STARTUP, Module
 from pstranspile.job import Job
-from pstranspile.plan.dispatch import Dispatcher, Placeable
+from pstranspile.plan.dispatch import Placeable
 from tests.fluid_api.running import fresh
 from tests.models import mlp
 
@@ -21,9 +22,10 @@ MODULE = mlp(2, 100)
 SERVERS = "a:1,b:2"
 
 
-class FirstOnly(Dispatcher):
+class FirstOnly(PSDispatcher):
     def dispatch(self, varlist: Sequence[Placeable]) -> Sequence[str]:
-        return [self.endpoints[0] for _ in varlist]
+        self.reset()
+        return [self._eps[self._step] for _ in varlist]
 
 
 def transpiled(config: DistributeTranspilerConfig | None = None, **arguments: object) -> DistributeTranspiler:
@@ -50,6 +52,15 @@ def test_the_config_is_followed() -> None:
     config = DistributeTranspilerConfig()
     config.min_block_size = 100
     assert any(p.is_cut for p in transpiled(config).result.plan.parameters)
+
+
+def test_a_dispatcher_is_a_class_as_scripts_ask_for_its_bases() -> None:
+    config = DistributeTranspilerConfig()
+    assert config.split_method is None
+    assert transpiled(config).config.split_method is RoundRobin
+    assert RoundRobin.__bases__ == (PSDispatcher,)
+    config.split_method = HashName
+    assert transpiled(config).config.job_settings() == {"split_method": "HashName"}
 
 
 def test_mode_from_argument_and_config_must_agree() -> None:

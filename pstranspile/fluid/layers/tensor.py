@@ -127,7 +127,7 @@ def fill_constant(shape: Any, dtype: Any, value: Any, force_cpu: bool = False, o
 def _filled_at_run_time(shape: Any, kind: DType, value: Any, force_cpu: bool, out: Any) -> Any:
     draft = live()
     layer = draft.names.mint("fill_constant")
-    dims = mixed(to_core(shape), constants_of(draft))
+    dims = mixed(to_core(shape), constants_of(draft), narrow=True)
     inputs: dict[str, Any] = dims.inputs("ShapeTensor", "ShapeTensorList")
     attrs: dict[str, Any] = {"dtype": kind, "force_cpu": force_cpu}
     if dims.known is not None:

@@ -25,18 +25,37 @@ _OF_OPS = {
     },
     "OpProtoAttr": {
         "name": Field(1, "string"),
-        "type": Field(2, "int32"),
+        "type": Field(2, "AttrType"),
         "comment": Field(3, "string"),
         "generated": Field(4, "bool"),
     },
 }
 
 
-def _with_text(fields: dict[str, Field]) -> dict[str, Field]:
-    return {name: field._replace(type="string") if field.type == "bytes" else field for name, field in fields.items()}
+_ENUMS = {
+    "Type": {kind.name: kind.value for kind in VarType},
+    "AttrType": {kind.name: kind.value for kind in AttrKind},
+    "Compatibility": {"COMPATIBLE": 0, "DEFINITELY_NOT": 1, "POSSIBLE": 2, "BUG_FIX": 3, "PRECISION_CHANGE": 4},
+}
+_NUMBERED = {
+    ("VarType", "type"): "Type",
+    ("TensorDesc", "data_type"): "Type",
+    ("Tuple", "element_type"): "Type",
+    ("OpAttr", "type"): "AttrType",
+    ("CompatibleInfo", "type"): "Compatibility",
+}
+"""The fields whose numbers have names in a message's text."""
 
 
-_CLASSES = message_classes({**{name: _with_text(fields) for name, fields in MESSAGES.items()}, **_OF_OPS})
+def _with_text(message: str, fields: dict[str, Field]) -> dict[str, Field]:
+    texts = {name: "string" for name, field in fields.items() if field.type == "bytes"}
+    return {
+        name: field._replace(type=_NUMBERED.get((message, name), texts.get(name, field.type)))
+        for name, field in fields.items()
+    }
+
+
+_CLASSES = message_classes({**{name: _with_text(name, fields) for name, fields in MESSAGES.items()}, **_OF_OPS}, _ENUMS)
 OpProto: Any = _CLASSES["OpProto"]
 OpDesc: Any = _CLASSES["OpDesc"]
 VarDesc: Any = _CLASSES["VarDesc"]

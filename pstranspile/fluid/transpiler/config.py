@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pstranspile.fluid.running.communicating import warn_unused
+from pstranspile.plan.dispatch import BUILT_IN
 
 _EXCLUSIVE = {"sync_mode": "runtime_split_send_recv", "runtime_split_send_recv": "sync_mode"}
 
@@ -15,14 +16,14 @@ _EXCLUSIVE = {"sync_mode": "runtime_split_send_recv", "runtime_split_send_recv":
 class DistributeTranspilerConfig:
     """The settings of a `DistributeTranspiler`, under Fluid's names and with its defaults.
 
-    `split_method` is `"RoundRobin"`, `"HashName"`, `"module:Class"`, or a dispatcher class itself. `sync_mode`
-    that is never set leaves the choice to the argument of `transpile`; with True there is no
-    `runtime_split_send_recv`, and neither is None (ValueError). `print_log` is accepted, and has no effect. Other
-    attributes can't be set (AttributeError), so that a misspelt one does not pass unnoticed.
+    `split_method` is a dispatcher class, or `"RoundRobin"`, `"HashName"` or `"module:Class"`; a transpiler sets it to
+    RoundRobin where it is None. `sync_mode` that is never set leaves the choice to the argument of `transpile`; with
+    True there is no `runtime_split_send_recv`, and neither is None (ValueError). `print_log` is accepted, and has no
+    effect. Other attributes can't be set (AttributeError), so that a misspelt one does not pass unnoticed.
     """
 
     slice_var_up: bool = True
-    split_method: str | type[Any] = "RoundRobin"
+    split_method: str | type[Any] | None = None
     min_block_size: int = 8192
     enable_dc_asgd: bool = False
     mode: str = "pserver"
@@ -66,7 +67,8 @@ class DistributeTranspilerConfig:
             changed["sync_mode"] = self.sync_mode
         method = changed.get("split_method")
         if isinstance(method, type):
-            changed["split_method"] = f"{method.__module__}:{method.__qualname__}"
+            built_in = BUILT_IN.get(method.__name__) is method
+            changed["split_method"] = method.__name__ if built_in else f"{method.__module__}:{method.__qualname__}"
         return changed
 
 

@@ -22,6 +22,7 @@ from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Role
 from pstranspile.ir.roles import OpRole
 from pstranspile.job import Job
 from pstranspile.ops import schema_of
+from pstranspile.plan.dispatch import RoundRobin
 from pstranspile.plan.slices import cut_rows
 
 LOOKUP_TABLE_TYPE = ["lookup_table", "lookup_table_v2"]
@@ -102,6 +103,7 @@ class DistributeTranspiler:
         if not isinstance(cast(object, config), DistributeTranspilerConfig | None):
             raise TypeError(f"the config is a DistributeTranspilerConfig, not a value of type {_type(config)}")
         self.config = config or DistributeTranspilerConfig()
+        self.config.split_method = self.config.split_method or RoundRobin
         self._compiled: Compiled | None = None
         self._trainer_id = 0
         self._live: tuple[LiveProgram, LiveProgram] | None = None
