@@ -119,12 +119,6 @@ class BuildStrategy(_Settings):
         return self.passes.ask(vars(self))
 
 
-def require_own_first_gradient(strategy: BuildStrategy) -> None:
-    """Raises NotHere where the script feeds the gradient of the loss: trainers of a cluster begin with one."""
-    if strategy.is_fed_first_gradient:
-        raise refused("GradientScaleStrategy.Customized in a cluster", "scale the loss, whose gradient begins with one")
-
-
 def _begun(program: Program, factor: int) -> Program:
     """A copy in which the op that makes the gradient of the loss gives so many times as much; 0 leaves it out."""
     frozen, copy = program.freeze(), program.clone()
@@ -189,8 +183,8 @@ class CompiledProgram:
     ) -> CompiledProgram:
         """As many devices as there are places (default: CPU_NUM); one computes the rows of all. Gives itself.
 
-        With `GradientScaleStrategy.One` gradients are the sums of those of the devices, not their means. With
-        `Customized` runs are fed the gradient of the loss. Raises NotHere for that in a cluster.
+        With `GradientScaleStrategy.One` gradients are the sums of those of the devices, not their means; raises NotHere
+        for that in a cluster. With `Customized` runs are fed the gradient of the loss.
         """
         if self._is_data_parallel:
             raise AssertionError("with_data_parallel was called before")
@@ -198,8 +192,6 @@ class CompiledProgram:
         self.is_dry = bool(getattr(exec_strategy, "_dry_run", False))
         self._build_strategy = build_strategy or self._build_strategy
         if self._build_strategy is not None and self._build_strategy.is_fed_first_gradient:
-            if self.inner_program.machine is not None:
-                require_own_first_gradient(self._build_strategy)
             self.inner_program = _begun(self.inner_program, 0)
         self._places = None if places is None else [*places] if several(places) else [places]
         self.device_count = len(cpu_places() if self._places is None else self._places)

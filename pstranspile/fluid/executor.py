@@ -38,7 +38,7 @@ from pstranspile.fluid.running.feeding import check_feed_shape_type as check_fee
 from pstranspile.fluid.running.hooks import tell_run, trains
 from pstranspile.fluid.running.profiling import active, profiled
 from pstranspile.fluid.running.rates import set_rate
-from pstranspile.fluid.running.replicas import Replicas, has_own_control
+from pstranspile.fluid.running.replicas import Replicas, adds_up_rows, has_own_control
 from pstranspile.fluid.running.talking import Talker
 from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
 from pstranspile.fluid.running.watching import watchers
@@ -215,7 +215,7 @@ class Executor:
             return run(alike.played, fed_values, names, scope.core, slices=facts.drawn, watchers=watchers()), {}
         values = fitting(facts, fed.values, names, devices)
         wide = tuple(of_other_rows(frozen, fed.values, values, devices))
-        alone = devices > 1 and (bool(wide) or bool(fed.parts) or has_own_control(frozen))
+        alone = devices > 1 and (bool(wide) or bool(fed.parts) or has_own_control(frozen) or adds_up_rows(frozen))
         if wide and not alone:
             key = id(frozen), wide
             if key not in self._wide:

@@ -86,8 +86,3 @@ def test_a_communicator_belongs_to_the_mode_of_its_program() -> None:
         Communicator(program, DistributedMode.ASYNC, envs={"communicator_send_queue_size": "7", "trainer_id": "0"})
         (trainer, _) = program.machine.cluster(fluid.global_scope().core).trainers
         assert trainer.communicator.settings == Settings(send_queue_size=7)
-
-
-def test_options_that_can_not_be_followed_are_refused() -> None:
-    with pytest.raises(NotHere, match="Customized"):
-        StrategyFactory.create_sync_strategy().set_build_strategy({"gradient_scale_strategy": 2})

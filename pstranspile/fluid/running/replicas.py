@@ -1,4 +1,5 @@
-"""Programs whose devices each need a run of their own, because branches, loops or fixed dims are those of one device.
+"""Programs whose devices each need a run of their own: branches, loops or fixed dims are those of one device, or the
+loss of all rows is not the mean of the devices' losses.
 
 The ops stand in parts. Those of forward and backward ops are run on every device, with its rows of the feed and its own
 copy of what they change; those that update are run once, with the sum of each gradient over the devices. The loss of
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pstranspile.autodiff.backward import LOSS_GRADIENT
 from pstranspile.fluid.graph.pruning import blocks_of, deep
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
@@ -22,6 +24,7 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ops.attributes import int_attr
+from pstranspile.ops.gradient import SUFFIX
 from pstranspile.run import run
 from pstranspile.run.frame import Slices
 from pstranspile.run.scope import Scope, own_copy
@@ -40,6 +43,26 @@ def has_own_control(program: Program) -> bool:
     """Whether ops with blocks compute what a device makes of its rows, or ops put its rows beside another dim."""
     declared = program.main_block.vars
     return any(not _runs_once(op) and (blocks_of(op) or _shifts_rows(op, declared)) for op in program.main_block.ops)
+
+
+def adds_up_rows(program: Program) -> bool:
+    """Whether a loss that is minimised depends on the rows of the batch by more than their means, such as by a sum."""
+    main = program.main_block
+    makers = {name: op for op in reversed(main.ops) for name in op.output_names}
+    firsts = (op.output("Out") for op in main.ops if op.role == LOSS_GRADIENT and not any(op.inputs.values()))
+    todo = [name.removesuffix(SUFFIX) for name in firsts if name is not None]
+    seen = set(todo)
+    while todo:
+        op = makers.get(todo.pop())
+        for name in op.input_names if op is not None else ():
+            var = main.vars.get(name)
+            if op is not None and var is not None and var.shape[:1] == (-1,):
+                if op.type not in ("mean", "reduce_mean"):
+                    return True
+            elif name not in seen:
+                seen.add(name)
+                todo.append(name)
+    return False
 
 
 def _shifts_rows(op: Op, declared: Mapping[str, Var]) -> bool:

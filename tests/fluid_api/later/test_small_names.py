@@ -175,3 +175,43 @@ def test_gradients_of_devices_are_added_up_where_the_script_asks_for_it(devices:
         program.with_data_parallel(loss.name, strategy, places=fluid.cpu_places(devices))
         exe.run(program, {"x": np.arange(12, dtype="float32").reshape(4, 3) / 10}, [loss])
         assert fluid.io.get_parameter_value_by_name("w", exe)[0] == pytest.approx(after, rel=1e-6)
+
+
+@pytest.mark.parametrize(("scale", "factor"), [("CoeffNumDevice", 0.5), ("One", 1.0)])
+@pytest.mark.parametrize("outer", ["", "added", "divided"])
+def test_a_loss_that_adds_up_rows_counts_on_each_device(scale: str, factor: float, outer: str) -> None:
+    """As in Fluid, gradients are added up over the devices, each the part of as many as there are or a whole."""
+    rows = np.arange(12, dtype="float32").reshape(4, 3) / 10
+    with fresh():
+        start = fluid.ParamAttr("w", fluid.initializer.Constant(0.5))
+        x = fluid.data("x", [None, 3])
+        loss = fluid.layers.reduce_sum(fluid.layers.square(fluid.layers.fc(x, 1, param_attr=start, bias_attr=False)))
+        if outer == "added":
+            loss = loss + 0.0 * fluid.layers.mean(x)
+        elif outer == "divided":
+            loss = loss / 1.0
+        fluid.optimizer.SGD(0.1).minimize(loss)
+        exe = fluid.Executor(fluid.CPUPlace())
+        exe.run(fluid.default_startup_program())
+        strategy: Any = fluid.BuildStrategy()
+        strategy.gradient_scale_strategy = getattr(fluid.BuildStrategy.GradientScaleStrategy, scale)
+        program = fluid.CompiledProgram(fluid.default_main_program())
+        program.with_data_parallel(loss.name, strategy, places=fluid.cpu_places(2))
+        exe.run(program, {"x": rows}, [loss])
+        after = 0.5 - 0.1 * factor * (2 * rows.sum(1) * 0.5) @ rows
+        np.testing.assert_allclose(fluid.io.get_parameter_value_by_name("w", exe)[:, 0], after, rtol=1e-5)
+
+
+def test_a_trainer_of_a_cluster_may_be_fed_the_gradient_of_the_loss() -> None:
+    with fresh():
+        loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 1]), 4))
+        fluid.optimizer.SGD(1.0).minimize(loss)
+        transpiler = fluid.DistributeTranspiler()
+        transpiler.transpile(0, pservers="127.0.0.1:6174", trainers=2)
+        program = transpiler.get_trainer_program()
+        strategy: Any = fluid.BuildStrategy()
+        strategy.gradient_scale_strategy = fluid.BuildStrategy.GradientScaleStrategy.Customized
+        compiled = fluid.CompiledProgram(program).with_data_parallel(loss.name, strategy)
+    kept = [op.type for op in compiled.inner_program.global_block().ops]
+    assert kept == [op.type for op in program.global_block().ops if op.type != "fill_constant"]
+    assert compiled.inner_program.machine is program.machine

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from pstranspile.fluid.compiler import BuildStrategy, ExecutionStrategy, require_own_first_gradient
+from pstranspile.fluid.compiler import BuildStrategy, ExecutionStrategy
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.running.communicating import DistributedMode, check_names, default_flags
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig, ServerRuntimeConfig
@@ -156,7 +156,6 @@ class DistributedStrategy:
     def set_build_strategy(self, config: Any) -> None:
         """Sets those of Fluid's graphs."""
         self._build_strategy = _set(self._build_strategy, config, BuildStrategy)
-        require_own_first_gradient(self._build_strategy)
         self._check_runtime()
 
 
