@@ -32,7 +32,7 @@ LONG = ("ray_cluster", "net", "checkpoint", "hostile", "fluid_api")
 """Folders with few and long tests, which start processes and wait for them."""
 
 ALONE = "tests/ray_cluster/"
-"""The folder whose tests run one after another, because they share a cluster and mostly wait for it."""
+"""The folder whose tests run one after another, because each file has a cluster and mostly waits for it."""
 
 APART = "tests/test_docs.py::"
 """The tests that workers take one by one: they last minutes together, in which other workers would have ended."""

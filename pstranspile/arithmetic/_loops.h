@@ -386,15 +386,16 @@ FOR_ALL_PROCESSORS static Size merge_rows(Size count, Size width, const int64_t 
     Size different = count > 0;
     for (Size at = 1; at < count; at++) different += rows[at] != rows[at - 1];
     if (different == count) return count;
-    float *sum = sums - width;
+    float *sum = sums;
     for (Size at = 0; at < count; at++) {
         const float *from = value + places[at] * width;
         if (at && rows[at] == rows[at - 1]) {
             INDEPENDENT
             for (Size i = 0; i < width; i++) sum[i] += from[i];
         } else {
+            sum = at ? sum + width : sum;
             *merged++ = rows[at];
-            memcpy(sum += width, from, width * sizeof *sum);
+            memcpy(sum, from, width * sizeof *sum);
         }
     }
     return different;

@@ -120,8 +120,8 @@ def kernel(
         for op_type in op_types.split():
             if op_type in _KERNELS:
                 raise ValueError(f"op type {op_type} has two kernels")
-            slots = frozenset(spares.split()), reuses, frozenset(dims_only.split())
-            _KERNELS[op_type] = Kernel(factory, tuple(outputs.split()), lod, inline, over, new, *slots)
+            spared, of_dims = frozenset(spares.split()), frozenset(dims_only.split())
+            _KERNELS[op_type] = Kernel(factory, tuple(outputs.split()), lod, inline, over, new, spared, reuses, of_dims)
         return factory
 
     return register

@@ -35,7 +35,7 @@ def expression_of(bound: BoundOp, local: Callable[[str], str], *, over: bool) ->
 
 
 def makes_new(bound: BoundOp, name: str) -> bool:
-    """Whether an op, written as an expression, gives a variable an array that nothing else holds."""
+    """Whether an op always gives a variable an array that nothing else holds."""
     kernel = kernel_of(bound.op.type)
     return kernel is not None and kernel.new and bound.op.output(kernel.outputs[0]) == name
 

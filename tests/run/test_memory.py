@@ -33,7 +33,7 @@ FEED = {"x": np.array([[-3, 1, 2], [4, -5, 6], [7, 8, -9], [1, 1, 1]], "float32"
 
 def checked(ops: list[str], fetch: list[str]) -> Prepared:
     """The ops prepared, run three times and compared with the interpreter's run; `%v0` and on are their results."""
-    declared = [f"temp %v{at} : f32[-1, 3]" for at in range(len(ops))] + ["temp %n : f32[-1]", "temp %s : i64[-1]"]
+    declared = [f"temp %v{at} : f32[-1, 3]" for at in range(len(ops))]
     main = loads(TEXT.replace("?", "\n    ".join(declared + ops))).main
     scope, plain = Scope(), Scope()
     for each in (scope, plain):
