@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ from pstranspile.fluid.running.feeding import (
 )
 from pstranspile.fluid.running.feeding import check_feed_shape_type as check_feed_shape_type
 from pstranspile.fluid.running.hooks import tell_run, trains
-from pstranspile.fluid.running.profiling import active, profiled
+from pstranspile.fluid.running.profiling import profiled
 from pstranspile.fluid.running.rates import set_rate
 from pstranspile.fluid.running.replicas import Replicas, adds_up_rows, has_own_control
 from pstranspile.fluid.running.talking import Talker
@@ -266,19 +266,14 @@ class Executor:
         """
         if dataset is None:
             raise RuntimeError("dataset is need and should be initialized")
-        if debug and not active:
-            with profiled():
-                self.train_from_dataset(
-                    program, dataset, scope, thread, False, fetch_list, fetch_info, print_period, fetch_handler
-                )
-            return
         names = [name_of(item) for item in fetch_list or ()]
         told = list(fetch_info or names)
-        for number, fed in enumerate(dataset.feed_dicts()):
-            shown = names and (number + 1) % print_period == 0
-            made = self.run(program, fed, names if shown else [], scope=scope, return_numpy=False)
-            if shown:
-                print("  ".join(f"{info}: {np.asarray(value)}" for info, value in zip(told, made, strict=True)))
+        with profiled() if debug else nullcontext():
+            for number, fed in enumerate(dataset.feed_dicts()):
+                shown = names and (number + 1) % print_period == 0
+                made = self.run(program, fed, names if shown else [], scope=scope, return_numpy=False)
+                if shown:
+                    print("  ".join(f"{info}: {np.asarray(value)}" for info, value in zip(told, made, strict=True)))
         if fetch_handler is not None:
             self._tell(fetch_handler, scope or global_scope())
 

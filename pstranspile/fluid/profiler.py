@@ -37,7 +37,7 @@ def stop_profiler(sorted_key: str | None = None, profile_path: str = "/tmp/profi
     if sorted_key not in (None, *KEYS):
         raise ValueError(f"the sorted key is {', '.join(KEYS[1:])} or None, not {sorted_key!r}")
     measured = active.pop()
-    print(measured.table(sorted_key or KEYS[0]))
+    print(measured.report(sorted_key or KEYS[0]))
     try:
         measured.write(Path(profile_path))
     except OSError as problem:

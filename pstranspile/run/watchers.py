@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, TextIO
 
 import numpy as np
@@ -27,12 +28,16 @@ class NotFinite:
 
 
 class Cost(NamedTuple):
-    """What the ops of one type have cost: how often they ran, their seconds, and the bytes of their outputs."""
+    """What the ops of one type have cost: how often they ran, their seconds, the bytes of their outputs, and the
+    seconds of the fastest and the slowest.
+    """
 
     op_type: str
     calls: int = 0
     seconds: float = 0.0
     bytes: int = 0
+    least: float = math.inf
+    most: float = 0.0
 
 
 class Profile:
@@ -46,7 +51,8 @@ class Profile:
         kind = bound.op.type
         old = self.costs.get(kind, Cost(kind))
         size = sum(size_in_bytes(value) for _, value in made)
-        self.costs[kind] = Cost(kind, old.calls + 1, old.seconds + seconds, old.bytes + size)
+        least, most = min(old.least, seconds), max(old.most, seconds)
+        self.costs[kind] = Cost(kind, old.calls + 1, old.seconds + seconds, old.bytes + size, least, most)
 
     def table(self) -> str:
         """The costs as a table, the most expensive type first."""

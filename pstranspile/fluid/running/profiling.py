@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from pstranspile.kernels.context import Value
 from pstranspile.run.bound import BoundOp
+from pstranspile.run.watchers import Cost, Profile
 
-KEYS = ("default", "calls", "total", "max", "min", "ave")
+_ORDERS: dict[str, Callable[[Cost], float]] = {
+    "calls": lambda cost: cost.calls,
+    "total": lambda cost: cost.seconds,
+    "max": lambda cost: cost.most,
+    "min": lambda cost: cost.least,
+    "ave": lambda cost: cost.seconds / cost.calls,
+}
+KEYS = ("default", *_ORDERS)
+"""The orders of a table's rows."""
 
 
 class Timed(NamedTuple):
@@ -24,57 +31,42 @@ class Timed(NamedTuple):
     duration: int
 
 
-class _Row(NamedTuple):
-    """The ops of one type; times are in milliseconds."""
-
-    op_type: str
-    calls: int
-    total: float
-    min: float
-    max: float
-    ave: float
-
-
-class Profiler:
+class Profiler(Profile):
     """Measures runs op by op. The time of an op with a block includes that of the ops in it, which count as well."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.start = time.time_ns()
         self.timed: list[Timed] = []
 
     def __call__(self, bound: BoundOp, made: list[tuple[str, Value]], seconds: float) -> None:
         """Keeps the time of one op, which has just ended."""
+        super().__call__(bound, made, seconds)
         self.timed.append(Timed(bound.op.type, time.time_ns(), int(seconds * 1e9)))
 
-    def table(self, key: str) -> str:
-        """What was measured until now. The op types come in the order of their first ends, or the largest first."""
+    def report(self, key: str) -> str:
+        """A table in Fluid's columns. The op types come in the order of their first ends, or the largest first."""
         elapsed = (time.time_ns() - self.start) / 1e6
-        rows = self._rows()
-        if key != "default":
-            rows.sort(key=attrgetter(key), reverse=True)
-        total = sum(row.total for row in rows)
-        width = max([len(row.op_type) for row in rows], default=2)
-        order = "first end" if key == "default" else key
+        costs = list(self.costs.values())
+        if key in _ORDERS:
+            costs.sort(key=_ORDERS[key], reverse=True)
+        total = sum(cost.seconds for cost in costs)
+        width = max([len(cost.op_type) for cost in costs], default=2)
+        order = key if key in _ORDERS else "first end"
         lines = [
-            f"Profile of {elapsed:.3f} ms, {total:.3f} ms of it in {len(self.timed)} ops; times in ms, by {order}",
+            f"Profile of {elapsed:.3f} ms, {total * 1e3:.3f} ms of it in {len(self.timed)} ops; "
+            f"times in ms, by {order}",
             f"{'Event':<{width}} {'Calls':>8} {'Total':>12} {'Min.':>10} {'Max.':>10} {'Ave.':>10} {'Ratio.':>8}",
         ]
-        lines += [
-            f"{row.op_type:<{width}} {row.calls:>8} {row.total:>12.4f} {row.min:>10.4f} {row.max:>10.4f} "
-            f"{row.ave:>10.4f} {row.total / (total or 1.0):>8.4f}"
-            for row in rows
-        ]
-        if not rows:
+        for cost in costs:
+            times = (cost.least, cost.most, cost.seconds / cost.calls)
+            lines.append(
+                f"{cost.op_type:<{width}} {cost.calls:>8} {cost.seconds * 1e3:>12.4f} "
+                f"{' '.join(f'{seconds * 1e3:>10.4f}' for seconds in times)} {cost.seconds / (total or 1.0):>8.4f}"
+            )
+        if not costs:
             lines.append("no op ran; the ops of a cluster's machines are measured by `launch --profile`")
         return "\n".join(lines)
-
-    def _rows(self) -> list[_Row]:
-        first = {op_type: place for place, (op_type, _, _) in reversed([*enumerate(self.timed)])}
-        rows: list[_Row] = []
-        for op_type, ops in groupby(sorted(self.timed, key=lambda op: first[op.op_type]), key=attrgetter("op_type")):
-            times = [op.duration / 1e6 for op in ops]
-            rows.append(_Row(op_type, len(times), sum(times), min(times), max(times), sum(times) / len(times)))
-        return rows
 
     def write(self, path: Path) -> None:
         """Writes the ops as Fluid's message `Profile`. Raises OSError."""
@@ -87,7 +79,7 @@ class Profiler:
 
 
 active: list[Profiler] = []
-"""The profiler that is at work, if there is one."""
+"""The profilers that are at work: the script's, and that of a data set's training."""
 
 
 @contextmanager
@@ -97,4 +89,4 @@ def profiled() -> Generator[None]:
     try:
         yield
     finally:
-        print(active.pop().table("total"))
+        print(active.pop().report("total"))

@@ -6,6 +6,8 @@ from typing import Any
 
 from pstranspile.interop.protobuf_schema import Field, message_classes
 
+_TYPES = {"CPU": 0, "GPUKernel": 1}
+_PLACES = {"CUDAPlace": 0, "CPUPlace": 1, "CUDAPinnedPlace": 2}
 _CLASSES = message_classes(
     {
         "MemCopy": {"bytes": Field(1, "uint64")},
@@ -16,14 +18,14 @@ _CLASSES = message_classes(
             "device_id": Field(5, "int64"),
             "sub_device_id": Field(6, "int64"),
             "memcopy": Field(7, "MemCopy"),
-            "type": Field(8, "int32"),
+            "type": Field(8, "EventType"),
             "detail_info": Field(9, "string"),
         },
         "MemEvent": {
             "start_ns": Field(1, "uint64"),
             "end_ns": Field(2, "uint64"),
             "bytes": Field(3, "uint64"),
-            "place": Field(4, "int32"),
+            "place": Field(4, "Place"),
             "thread_id": Field(5, "uint64"),
             "device_id": Field(6, "int32"),
             "alloc_in": Field(7, "string"),
@@ -35,11 +37,12 @@ _CLASSES = message_classes(
             "end_ns": Field(3, "uint64"),
             "mem_events": Field(4, "MemEvent", True),
         },
-    }
+    },
+    {"EventType": _TYPES, "Place": _PLACES},
 )
 MemCopy: Any = _CLASSES["MemCopy"]
 Event: Any = _CLASSES["Event"]
-Event.CPU, Event.GPUKernel = range(2)
+Event.CPU, Event.GPUKernel = _TYPES.values()
 MemEvent: Any = _CLASSES["MemEvent"]
-MemEvent.CUDAPlace, MemEvent.CPUPlace, MemEvent.CUDAPinnedPlace = range(3)
+MemEvent.CUDAPlace, MemEvent.CPUPlace, MemEvent.CUDAPinnedPlace = _PLACES.values()
 Profile: Any = _CLASSES["Profile"]
