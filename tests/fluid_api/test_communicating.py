@@ -86,3 +86,9 @@ def test_a_communicator_belongs_to_the_mode_of_its_program() -> None:
         Communicator(program, DistributedMode.ASYNC, envs={"communicator_send_queue_size": "7", "trainer_id": "0"})
         (trainer, _) = program.machine.cluster(fluid.global_scope().core).trainers
         assert trainer.communicator.settings == Settings(send_queue_size=7)
+
+
+def test_a_strategy_may_have_the_script_feed_the_gradient_of_the_loss() -> None:
+    strategy = StrategyFactory.create_sync_strategy()
+    strategy.set_build_strategy({"gradient_scale_strategy": 2})
+    assert strategy.get_build_strategy().is_fed_first_gradient

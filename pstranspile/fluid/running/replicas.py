@@ -48,15 +48,17 @@ def has_own_control(program: Program) -> bool:
 def adds_up_rows(program: Program) -> bool:
     """Whether a loss that is minimised depends on the rows of the batch by more than their means, such as by a sum."""
     main = program.main_block
-    makers = {name: op for op in reversed(main.ops) for name in op.output_names}
+    makers = {name: op for op in reversed(main.ops) for name in op.output_names}  # the first op that writes each
     firsts = (op.output("Out") for op in main.ops if op.role == LOSS_GRADIENT and not any(op.inputs.values()))
     todo = [name.removesuffix(SUFFIX) for name in firsts if name is not None]
     seen = set(todo)
     while todo:
         op = makers.get(todo.pop())
-        for name in op.input_names if op is not None else ():
+        if op is None:
+            continue
+        for name in op.input_names:
             var = main.vars.get(name)
-            if op is not None and var is not None and var.shape[:1] == (-1,):
+            if var is not None and var.shape[:1] == (-1,):
                 if op.type not in ("mean", "reduce_mean"):
                     return True
             elif name not in seen:

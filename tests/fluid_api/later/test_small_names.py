@@ -178,7 +178,7 @@ def test_gradients_of_devices_are_added_up_where_the_script_asks_for_it(devices:
 
 
 @pytest.mark.parametrize(("scale", "factor"), [("CoeffNumDevice", 0.5), ("One", 1.0)])
-@pytest.mark.parametrize("outer", ["", "added", "divided"])
+@pytest.mark.parametrize("outer", ["", "added", "divided", "averaged"])
 def test_a_loss_that_adds_up_rows_counts_on_each_device(scale: str, factor: float, outer: str) -> None:
     """As in Fluid, gradients are added up over the devices, each the part of as many as there are or a whole."""
     rows = np.arange(12, dtype="float32").reshape(4, 3) / 10
@@ -190,6 +190,8 @@ def test_a_loss_that_adds_up_rows_counts_on_each_device(scale: str, factor: floa
             loss = loss + 0.0 * fluid.layers.mean(x)
         elif outer == "divided":
             loss = loss / 1.0
+        elif outer == "averaged":
+            loss = fluid.layers.mean(loss)
         fluid.optimizer.SGD(0.1).minimize(loss)
         exe = fluid.Executor(fluid.CPUPlace())
         exe.run(fluid.default_startup_program())
