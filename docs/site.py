@@ -1,7 +1,6 @@
 """Builds the documentation as a site, with strict links: `python docs/site.py [FOLDER]` (default: build/site).
 
-The documents link to files beside docs/, so the site is made of a copy in which these stand where they stand here. The
-reference of the Python interface is made of the docstrings of what `pstranspile` offers.
+The documents link to files beside docs/, so the site is made of a copy in which these stand where they stand here.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ SOURCE = ROOT / "build" / "documents"
 
 
 def stage() -> None:
-    """Copies the documents and the examples, and writes the page of the Python interface."""
+    """Copies the documents and the examples."""
     shutil.rmtree(SOURCE, ignore_errors=True)
     shutil.copytree(ROOT / "docs", SOURCE / "docs", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     shutil.copytree(
@@ -29,20 +28,6 @@ def stage() -> None:
     for document in SOURCE.rglob("*.md"):  # what tests read of a fence is no language to the site
         text = document.read_text(encoding="utf-8")
         document.write_text(re.sub(r"^```(\w+) status=\d+$", r"```\1", text, flags=re.MULTILINE), encoding="utf-8")
-    (SOURCE / "docs" / "reference" / "api.md").write_text(interface(), encoding="utf-8")
-
-
-def interface() -> str:
-    """The page of everything that `import pstranspile` offers, by name."""
-    sys.path.insert(0, str(ROOT))
-    from pstranspile import _API
-
-    places = sorted(_API.items(), key=lambda item: item[0].lower())
-    parts = ["# The Python interface", "What `import pstranspile as ps` offers, by name."]
-    for name, place in places:
-        heading = f"    options:\n      heading: {name}\n      toc_label: {name}"
-        parts.append(f"::: pstranspile.{place.replace(':', '.')}\n{heading}")
-    return "\n\n".join([*parts, ""])
 
 
 def main() -> int:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from pstranspile.plan.dispatch import Dispatcher
     from pstranspile.plan.make import make_plan
     from pstranspile.plan.plan import Plan
+    from pstranspile.proof.check import check
+    from pstranspile.proof.report import Report
     from pstranspile.run.api import run
     from pstranspile.run.batch import Batch, Part
     from pstranspile.run.cluster.cluster import Cluster
@@ -69,6 +71,7 @@ _API = {
     "OpRole": "ir.roles:OpRole",
     "Plan": "plan.plan:Plan",
     "Program": "ir.model:Program",
+    "Report": "proof.report:Report",
     "Role": "ir.model:Role",
     "Rows": "data.iterables:Rows",
     "Scenario": "run.cluster.faults.scenario:Scenario",
@@ -76,6 +79,7 @@ _API = {
     "SelectedRows": "values:SelectedRows",
     "Var": "ir.model:Var",
     "analyze": "analysis.facts:analyze",
+    "check": "proof.check:check",
     "compile": "compile:compile",
     "diff": "diff:diff",
     "dumps": "ops.textual:print_module",
@@ -120,6 +124,7 @@ __all__ = [
     "Part",
     "Plan",
     "Program",
+    "Report",
     "Role",
     "Rows",
     "Scenario",
@@ -127,6 +132,7 @@ __all__ = [
     "SelectedRows",
     "Var",
     "analyze",
+    "check",
     "compile",
     "diff",
     "dumps",
@@ -162,7 +168,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_API})
+    return [*__all__, "__version__"]
 
 
 class _Package(ModuleType):

@@ -19,7 +19,7 @@ from pstranspile.job import Job
 from pstranspile.link import LinkError
 from pstranspile.modes.shared.base import Emitter
 from pstranspile.pipeline import PASSES, distribute, link_roles
-from pstranspile.plan.plan import DistributedVar, Plan
+from pstranspile.plan.plan import DistributedVar, Plan, fingerprint
 
 if TYPE_CHECKING:
     from pstranspile.plan.edited import PlanFile
@@ -79,8 +79,6 @@ class Compiled:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the source, which a plan file carries so that it is used for no other."""
-        from pstranspile.plan.text import fingerprint
-
         return fingerprint(self.source)
 
     @cached_property

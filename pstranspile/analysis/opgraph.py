@@ -22,7 +22,8 @@ def op_graph(program: Program, indices: Iterable[int]) -> OpGraph:
 
     An edge a -> b with attribute `var` means that b reads the value of `var` that a wrote, or overwrites it
     (`overwrites=True`). Only the latest writer before b counts, so in-place updates order correctly.
-    Node attribute `inputs`: the variables that the op reads and no earlier op of the graph wrote.
+    Nodes have the attributes `op`, the Op, `type`, its type, and `inputs`, the variables that the op reads and no
+    earlier op of the graph wrote.
     """
     import networkx
 
@@ -30,8 +31,9 @@ def op_graph(program: Program, indices: Iterable[int]) -> OpGraph:
     graph: OpGraph = networkx.DiGraph()
     writer: dict[str, int] = {}
     for index in indices:
-        effects = effects_of(program, program.main_block.ops[index])
-        graph.add_node(index, inputs=tuple(name for name in effects.reads if name not in writer))
+        op = program.main_block.ops[index]
+        effects = effects_of(program, op)
+        graph.add_node(index, op=op, type=op.type, inputs=tuple(name for name in effects.reads if name not in writer))
         for name in effects.reads:
             if name in writer:
                 graph.add_edge(writer[name], index, var=name, overwrites=False)

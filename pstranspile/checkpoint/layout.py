@@ -14,7 +14,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import MAIN, STARTUP, Module, Program, Role, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.plan.names import slice_name, trainer_suffix
-from pstranspile.plan.plan import PlannedParameter, Slice
+from pstranspile.plan.plan import PlannedParameter, Slice, fingerprint
 
 MACHINE = "machine"
 """The name of the machine of a job that has only one."""
@@ -97,8 +97,6 @@ def layout_of(job: Compiled | Module) -> Layout:
     parts of a variable don't make up the whole.
     """
     if isinstance(job, Module):
-        from pstranspile.plan.text import fingerprint
-
         held = [_whole(var, MACHINE) for var in _kept(sources_of(job))]
         return Layout(fingerprint(job), "alone", (), 0, (MACHINE,), _put_together(held, job))
     plan = job.plan

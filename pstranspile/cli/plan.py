@@ -42,7 +42,7 @@ def run(arguments: Sequence[str]) -> int:
     job = read_job(options)
     module = load_verified(options, job)
     from pstranspile.compile import prepare
-    from pstranspile.plan.text import plan_json, plan_text
+    from pstranspile.plan.plan import plan_json, plan_text
 
     with quoting(module.source):
         result = prepare(module, job)

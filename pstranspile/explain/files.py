@@ -10,7 +10,7 @@ from pstranspile.interop.json_text import json_text
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module
 from pstranspile.ops.textual import print_module
-from pstranspile.plan.text import plan_json
+from pstranspile.plan.plan import plan_json
 
 
 def files_of(

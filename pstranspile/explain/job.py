@@ -172,7 +172,7 @@ def settings_of(compiled: Compiled) -> Settings:
 
 def of_compiled(compiled: Compiled) -> ExplainedJob:
     """A job that was just compiled."""
-    from pstranspile.plan.text import plan_json
+    from pstranspile.plan.plan import plan_json
 
     return ExplainedJob(
         {name: role.module.programs for name, role in compiled.roles().items()},

@@ -26,7 +26,7 @@ from pstranspile.net.process import Place, play_server, play_trainer
 from pstranspile.net.status import SERVING, StatusPipe
 from pstranspile.net.terms import Refused, Terms
 from pstranspile.net.tls import read_credentials, require_guarded
-from pstranspile.plan.text import plan_json
+from pstranspile.plan.plan import plan_json
 from pstranspile.run import run
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.communicators.asynchronous import AsyncCommunicator

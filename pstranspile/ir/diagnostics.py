@@ -48,18 +48,36 @@ class Diagnostic(NamedTuple):
 def error(
     code: Code,
     message: str,
-    location: Location | None = None,
+    place: Location | Origin | None = None,
     *,
     focus: str = "",
     notes: Iterable[Note] = (),
 ) -> Diagnostic:
-    """An error finding at a place in a file."""
-    return Diagnostic(code, message, location, focus, Severity.ERROR, tuple(notes))
+    """An error finding at a place in a file, or at the source op that the origin of an op names (`op.origin`).
+
+    Raises TypeError for a place of another type.
+    """
+    location, subject = _located(place, "error")
+    return Diagnostic(code, message, location, focus, Severity.ERROR, tuple(notes), subject)
 
 
-def warning(code: Code, message: str, location: Location | None = None, *, focus: str = "") -> Diagnostic:
-    """A warning at a place in a file."""
-    return Diagnostic(code, message, location, focus, Severity.WARNING)
+def warning(code: Code, message: str, place: Location | Origin | None = None, *, focus: str = "") -> Diagnostic:
+    """A warning at a place in a file, or at the source op that the origin of an op names (`op.origin`).
+
+    Raises TypeError for a place of another type.
+    """
+    location, subject = _located(place, "warning")
+    return Diagnostic(code, message, location, focus, Severity.WARNING, (), subject)
+
+
+def _located(place: object, caller: str) -> tuple[Location | None, str]:
+    """The location of a place, and the words for it where there is no text to quote."""
+    if isinstance(place, Origin):
+        return place.location, str(place)
+    if place is None or isinstance(place, Location):
+        return place, ""
+    instead = "; op.origin is that of an op" if isinstance(place, Op) else ""
+    raise TypeError(f"{caller} takes a Location or an Origin, not a value of type {type(place).__name__}{instead}")
 
 
 def at_op(

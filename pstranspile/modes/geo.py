@@ -30,7 +30,7 @@ from pstranspile.modes.geo_programs.trainer import (
 from pstranspile.modes.shared.base import Prepared
 from pstranspile.plan.make import assemble, overview, place
 from pstranspile.plan.names import CONTROL, NameMint
-from pstranspile.plan.plan import DistributedVar, GeoPlan, Plan, PlannedParameter, Slice
+from pstranspile.plan.plan import DistributedVar, GeoPlan, Plan, PlannedParameter, Slice, fingerprint
 
 if TYPE_CHECKING:
     from pstranspile.plan.edited import PlanFile
@@ -169,7 +169,6 @@ class Geo:
                 plan = steps.run("mint-names", assemble, whole, job, pieces, order, placed, False)
             else:
                 from pstranspile.plan.edited import apply_plan
-                from pstranspile.plan.text import fingerprint
 
                 plan = apply_plan(plan, fingerprint(module), whole, job, pieces, False)
         plan = replace(plan, geo=_geo(module, job, parts.values()), send_order=tuple(range(len(plan.parameters))))

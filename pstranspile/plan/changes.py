@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from pstranspile.plan.text import quoted
+from pstranspile.plan.plan import quoted
 
 _SETTINGS = (
     *("source", "mode", "trainers", "trainer_endpoints"),

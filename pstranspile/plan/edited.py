@@ -13,9 +13,8 @@ from pstranspile.ir.model import Location, SourceText
 from pstranspile.ir.suggest import did_you_mean
 from pstranspile.job import Job
 from pstranspile.plan.make import Piece, assemble, send_order
-from pstranspile.plan.plan import Plan
+from pstranspile.plan.plan import Plan, quoted
 from pstranspile.plan.slices import Cut
-from pstranspile.plan.text import quoted
 
 _NAME = r'%("(?:[^"\\]|\\.)*"|[A-Za-z0-9_.@/]+)'
 _SLICE = re.compile(rf'slice {_NAME} rows (\d{{1,18}})\.\.(\d{{1,18}})(?: -> {_NAME})? @ ("(?:[^"\\]|\\.)*")')

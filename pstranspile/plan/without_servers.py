@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pstranspile.ir.model import Module
 from pstranspile.job import Job
-from pstranspile.plan.plan import Plan
+from pstranspile.plan.plan import Plan, fingerprint
 from pstranspile.plan.rings import Collective
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ def plan_without_servers(module: Module, job: Job, given: Plan | PlanFile | None
     """
     if given is not None and not isinstance(given, Plan):
         from pstranspile.plan.edited import check_plan_without_servers
-        from pstranspile.plan.text import fingerprint
 
         check_plan_without_servers(given, fingerprint(module), job)
     return Plan(

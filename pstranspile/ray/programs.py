@@ -9,7 +9,7 @@ from pstranspile.interop.json_text import json_text
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.job import Job
 from pstranspile.ops.textual import print_module
-from pstranspile.plan.text import plan_json
+from pstranspile.plan.plan import plan_json
 
 
 def programs_of(job: Compiled) -> dict[str, bytes]:

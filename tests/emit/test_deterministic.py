@@ -14,7 +14,7 @@ from hashlib import sha256
 from pstranspile.autodiff import L2, Adam, Exponential
 from pstranspile.compile import compile
 from pstranspile.job import Job
-from pstranspile.plan.text import plan_text
+from pstranspile.plan.plan import plan_text
 from pstranspile.ops.textual import print_module
 from tests.sparse import Look, after_first, distributed, model
 

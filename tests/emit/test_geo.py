@@ -19,7 +19,7 @@ from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.job import job_warnings
 from pstranspile.plan.edited import read_plan
-from pstranspile.plan.text import plan_json, plan_text, vars_info
+from pstranspile.plan.plan import plan_json, plan_text, vars_info
 from pstranspile.run.cluster.communicators.companion import Settings
 from tests.emit.several import DISCRIMINATOR, GENERATOR, adversarial, with_evaluation
 from tests.fluid import comparable, files, job_names, recording

@@ -21,7 +21,7 @@ from pstranspile.job import Job
 from pstranspile.ops.build import make_op
 from pstranspile.ops.textual import parse, print_module
 from pstranspile.plan.edited import read_plan
-from pstranspile.plan.text import plan_text
+from pstranspile.plan.plan import plan_text
 from tests import training
 from tests.emit.test_properties import modules
 

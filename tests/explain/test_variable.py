@@ -8,7 +8,7 @@ from pstranspile.explain import of_compiled as of
 from pstranspile.job import Job
 from pstranspile.ops.textual import parse
 from pstranspile.plan.edited import read_plan
-from pstranspile.plan.text import plan_text
+from pstranspile.plan.plan import plan_text
 from tests.explain.jobs import ALL, PROGRAMS, TWO, compiled, explained
 from tests.fluid import source
 

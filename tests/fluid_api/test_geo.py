@@ -8,7 +8,7 @@ from pstranspile.compile import compile
 from pstranspile.fluid import DistributeTranspiler, DistributeTranspilerConfig, GeoSgdTranspiler
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.job import Job
-from pstranspile.plan.text import vars_info
+from pstranspile.plan.plan import vars_info
 from tests.models import mlp
 
 MODULE = mlp(2, 100)

@@ -15,8 +15,8 @@ from pstranspile.interop.loading import loads
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.job import Job
 from pstranspile.plan.edited import read_plan
+from pstranspile.plan.plan import plan_text
 from pstranspile.plan.slices import cut_rows
-from pstranspile.plan.text import plan_text
 from tests.conftest import ROOT
 
 # Shape -> elements of every slice.

@@ -8,7 +8,7 @@ from pstranspile.compile import compile, prepare
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.job import Job
 from pstranspile.plan.edited import read_plan
-from pstranspile.plan.text import plan_json, plan_text
+from pstranspile.plan.plan import plan_json, plan_text
 from tests.fluid import source
 from tests.models import mlp
 

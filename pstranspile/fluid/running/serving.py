@@ -12,7 +12,7 @@ from pstranspile.ir.model import Program, Role
 from pstranspile.job import Job
 from pstranspile.net.process import Place
 from pstranspile.net.terms import Terms
-from pstranspile.plan.text import fingerprint
+from pstranspile.plan.plan import fingerprint
 from pstranspile.run.cluster.server import listening_op
 
 NAME = "pserver_0"

@@ -8,7 +8,7 @@ from typing import Any
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler
-from pstranspile.plan.text import vars_info
+from pstranspile.plan.plan import vars_info
 
 
 class GeoSgdTranspiler(DistributeTranspiler):

@@ -20,7 +20,7 @@ from pstranspile.ir.passes import Steps
 from pstranspile.job import Job
 from pstranspile.modes.shared.base import Prepared
 from pstranspile.plan.make import Piece, plan_pieces, slice_variables
-from pstranspile.plan.plan import Plan, SharedCounter
+from pstranspile.plan.plan import Plan, SharedCounter, fingerprint
 from pstranspile.plan.reserved import reserved_names
 from pstranspile.plan.share import share_of
 
@@ -99,7 +99,6 @@ class ServerMode(Timing, ABC):
                 plan = plan_pieces(facts.whole, job, pieces, self.per_trainer(job), steps)
             else:
                 from pstranspile.plan.edited import apply_plan
-                from pstranspile.plan.text import fingerprint
 
                 plan = apply_plan(plan, fingerprint(facts.source), facts.whole, job, pieces, self.per_trainer(job))
         plan = replace(

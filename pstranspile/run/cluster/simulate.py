@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.expect import MOST_STEPS, expect, expect_number, names_of, wrong_type
 from pstranspile.ir.model import Role
@@ -19,6 +21,7 @@ from pstranspile.run.cluster.shares import Weighing
 from pstranspile.run.cluster.trainer import Trainer
 from pstranspile.run.step_arrays import stacked
 from pstranspile.run.turns import GivenTurns
+from pstranspile.values import LoDTensor, SelectedRows
 
 
 class Job(Protocol):
@@ -59,6 +62,27 @@ class Simulated(NamedTuple):
     cluster: Cluster
     warnings: tuple[Diagnostic, ...] = ()
 
+    def __repr__(self) -> str:
+        """`<Simulated: 2 trainers, 2 steps; fetched loss; 3 parameters>`."""
+        steps = max((len(trainer.results) for trainer in self.cluster.trainers), default=0)
+        names = sorted({name for fetched in self.fetched for name in fetched})
+        parts = [
+            f"{_counted(len(self.cluster.trainers), 'trainer')}, {_counted(steps, 'step')}",
+            *(["fetched " + ", ".join(names)] if names else []),
+            _counted(len(self.parameters), "parameter"),
+        ]
+        return f"<Simulated: {'; '.join(parts)}>"
+
+    def __str__(self) -> str:
+        """A summary: what trainers fetched at the first and the last step, the dims of parameters, and warnings."""
+        lines = [repr(self)[1:-1]]
+        for index, fetched in enumerate(self.fetched):
+            lines += [f"  trainer_{index} {name}: {_first_and_last(values)}" for name, values in fetched.items()]
+        for name, value in self.parameters.items():
+            lines.append(f"  {name}: {_summary(value)}")
+        lines += [f"  warning: {warning.message}" for warning in self.warnings]
+        return "\n".join(lines)
+
     def arrays(self) -> dict[str, Any]:
         """The results as `run --save` writes them: `trainer_<i>/step/<name>`, and `param/<name>`.
 
@@ -74,6 +98,31 @@ class Simulated(NamedTuple):
         for name, value in self.parameters.items():
             result |= parameter_arrays(name, value)
         return result
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _first_and_last(values: Sequence[Value]) -> str:
+    """The first and the last of a trainer's values: numbers where each is one element, else their dims."""
+    if not values:
+        return "no values"
+    first, last = _summary(values[0]), _summary(values[-1])
+    return first if first == last else f"{first} to {last}"
+
+
+def _summary(value: Any) -> str:
+    """A value in a few words: its number if it is a single element, else its element type and dims."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, SelectedRows):
+        rows = _counted(len(value.rows), "row")
+        return f"{rows} of height {value.height}, {value.value.dtype}{list(value.value.shape[1:])} each"
+    data = np.asarray(value.data if isinstance(value, LoDTensor) else value)
+    if data.size == 1 and data.dtype.kind in "bifu":
+        return f"{data.reshape(-1)[0]:.6g}"
+    return f"{data.dtype}{list(data.shape)}"
 
 
 def cluster_of(result: Job | Mapping[str, Role], **options: Any) -> Cluster:
