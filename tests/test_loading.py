@@ -50,6 +50,21 @@ def test_program_descs_with_meta():
     assert module.startup.main_block.ops[0].origin.program == "startup"
 
 
+def test_main_and_startup_exchanged(tmp_path):
+    finding = refused(STARTUP_PB, startup=MAIN_PB)
+    assert finding.code == "input-startup"
+    assert finding.location.file == str(MAIN_PB)
+    assert "the two files are exchanged" in finding.message
+    assert str(STARTUP_PB) in finding.message
+    forward = "ir 1\nprogram @a {\n  block ^0 {\n    param %w : f32[1]\n    temp %y : f32[1]\n    OP\n  }\n}\n"
+    makes = write(
+        tmp_path, "makes.ir", forward.replace("OP", "fill_constant -> Out=%w {shape=[1]}").replace("@a", "@main")
+    )
+    uses = write(tmp_path, "uses.ir", forward.replace("OP", "relu(X=%w) -> Out=%y"))
+    assert "exchanged" in refused(makes, startup=uses).message
+    assert load(uses.with_name("makes.ir")).main.main_block.ops[0].type == "fill_constant"
+
+
 def test_parameters_without_meta():
     module = load(str(MAIN_PB), startup=str(STARTUP_PB))
     assert {var.name: var.parameter for var in module.main.parameters()} == {

@@ -6,7 +6,7 @@ import argparse
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pstranspile
 from pstranspile.cli.blas import use_rounded_products
@@ -52,13 +52,17 @@ class Parser(argparse.ArgumentParser):
             if not _AN_OPTION.match(word) or name in self._option_string_actions:
                 continue
             if word[1] == "-" or word[:2] not in self._option_string_actions:
-                self.error(f"there is no option {name}; {self._hint(name.lstrip('-'))}")
+                self.error(f"there is no option {name}{self._hint(name.lstrip('-'))}")
         return super().parse_args(words, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the command with status 2 and a sentence; the options are listed by `--help` alone."""
+        self.exit(2, f"{self.prog}: error: {message}\n`{self.prog} --help` explains the options\n")
 
     def _hint(self, given: str) -> str:
         known = [option[2:] for option in self._option_string_actions if option.startswith("--")]
         near = next((option for option in known if option.startswith(given)), None) or nearest(given, known)
-        return f"did you mean --{near}?" if near else "--help lists the options"
+        return f"; did you mean --{near}?" if near else ""
 
 
 _AN_OPTION = re.compile(r"--?[A-Za-z][^ ]*$")

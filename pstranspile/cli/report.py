@@ -65,14 +65,18 @@ def report(
     """
     findings = tuple(diagnostics)
     findings = findings if every else tuple(folded(findings))
-    if not findings:
-        return
+    if findings:
+        print(render(findings, texts_of(findings, sources), colour=use_colour()), file=sys.stderr)
+
+
+def texts_of(findings: Iterable[Diagnostic], sources: Iterable[SourceText | None] = ()) -> dict[str, str]:
+    """The texts that findings point into, by file name: from `sources`, or from files still on disk."""
     texts = {source.file: source.text for source in sources if source is not None}
-    for file in _files(findings) - texts.keys():
+    for file in sorted(_files(findings) - texts.keys()):
         text = _reread(file)
         if text is not None:
             texts[file] = text
-    print(render(findings, texts, colour=use_colour()), file=sys.stderr)
+    return texts
 
 
 def _files(findings: Iterable[Diagnostic]) -> set[str]:

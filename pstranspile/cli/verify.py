@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from pstranspile.cli.common import STDIN, add_companions, add_severity, allowed, load_input, make_parser
-from pstranspile.cli.report import Reported, report, status_of
-from pstranspile.ir.diagnostics import DiagnosticError, Severity
+from pstranspile.cli.common import STDIN, add_companions, add_severity, allowed, make_parser
+from pstranspile.cli.report import report, status_of, texts_of
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module, Program, Role
+from pstranspile.ir.model import MAIN, STARTUP, Module, Program, Role, SourceText
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -21,9 +21,10 @@ def run(arguments: Sequence[str]) -> int:
         "verify",
         "Checks programs and prints what is wrong with them, on stderr. Every input is looked at, also when "
         "an earlier one has errors. Warnings leave the exit status at 0. Of a folder every machine's programs are "
-        "checked, and whether they fit together.\n\n"
+        "checked, and whether they fit together. What @startup leaves without a value is an error, as it is when the "
+        "program is compiled for servers; other commands take it for loaded.\n\n"
         "docs/reference/diagnostics.md explains the codes.",
-        ["net.ir", "main.pb --startup startup.pb", "out"],
+        ["net.ir", "main.pb --startup startup.pb", "out", "net.ir --sarif > findings.sarif"],
     )
     parser.add_argument(
         "inputs",
@@ -34,20 +35,84 @@ def run(arguments: Sequence[str]) -> int:
     add_companions(parser)
     add_severity(parser)
     parser.add_argument("--all", action="store_true", help="print every finding, also where many are alike")
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--json", action="store_true", help="print every finding as JSON, on stdout")
+    forms.add_argument(
+        "--sarif", action="store_true", help="print every finding as a SARIF 2.1.0 log, on stdout, for code hosts"
+    )
     options = parser.parse_args(arguments)
     if len(options.inputs) > 1 and (options.startup or options.meta):
         parser.error("--startup and --meta go with a single INPUT")
     codes = allowed(options)
-    statuses = [
-        _verify_folder(path, options, codes)
-        if path != "-" and os.path.isdir(path)
-        else _verify(path, lambda path=path: load_input(path, options.startup, options.meta), options, codes)
-        for path in options.inputs
-    ]
-    return max(statuses)
+    printed = _Log() if options.json or options.sarif else _Terminal(options.all)
+    status = 0
+    for path in options.inputs:
+        if path != "-" and os.path.isdir(path):
+            status = max(status, _verify_folder(path, options, codes, printed))
+        else:
+            status = max(
+                status, _verify(path, lambda path=path: _load(path, options, printed), options, codes, printed)
+            )
+    if isinstance(printed, _Log):
+        print(printed.text(sarif=options.sarif), end="")
+    return status
 
 
-def _verify_folder(folder: str, options: argparse.Namespace, allow: Sequence[str]) -> int:
+class _Terminal:
+    """Prints findings for a person, on stderr, as they come."""
+
+    def __init__(self, every: bool):
+        self._every = every
+
+    def findings(self, findings: Iterable[Diagnostic], sources: Iterable[SourceText | None] = ()) -> None:
+        """Takes findings about texts."""
+        report(findings, sources, every=self._every)
+
+    def remark(self, text: str) -> None:
+        """Takes a sentence about an input as a whole."""
+        print(text, file=sys.stderr)
+
+
+class _Log:
+    """Keeps findings for a program to read, all in one document."""
+
+    def __init__(self) -> None:
+        self._findings: list[Diagnostic] = []
+        self._texts: dict[str, str] = {}
+
+    def findings(self, findings: Iterable[Diagnostic], sources: Iterable[SourceText | None] = ()) -> None:
+        """Takes findings about texts."""
+        taken = tuple(findings)
+        self._findings += taken
+        self._texts |= texts_of(taken, sources)
+
+    def remark(self, text: str) -> None:
+        """A sentence about an input as a whole says nothing beyond its findings."""
+
+    def text(self, *, sarif: bool) -> str:
+        """The document: JSON, or SARIF."""
+        from pstranspile.cli.findings import findings_json, findings_sarif
+        from pstranspile.interop.json_text import json_text
+
+        return json_text((findings_sarif if sarif else findings_json)(self._findings, self._texts))
+
+
+def _load(path: str, options: argparse.Namespace, printed: _Terminal | _Log) -> Module:
+    """The module of an INPUT. Raises DiagnosticError after its findings about stdin, which can't be read again."""
+    from pstranspile.interop.loading import load, load_bytes, read_stdin
+
+    if path != "-":
+        return load(path, options.startup, options.meta, report=printed.findings)
+    data = read_stdin()
+    source = SourceText(STDIN, data.decode("utf-8", errors="replace"))
+    try:
+        return load_bytes(data, STDIN, options.startup, options.meta, report=printed.findings)
+    except DiagnosticError as problem:
+        printed.findings(problem.diagnostics, [source])
+        raise DiagnosticError([]) from None
+
+
+def _verify_folder(folder: str, options: argparse.Namespace, allow: Sequence[str], printed: _Terminal | _Log) -> int:
     """The programs of every machine, then, where none has errors, all of them together."""
     from pstranspile.diff.folders import load_role, roles_in
     from pstranspile.interop.outputs import is_role
@@ -56,16 +121,16 @@ def _verify_folder(folder: str, options: argparse.Namespace, allow: Sequence[str
     modules: dict[str, Module] = {}
 
     def load(role: str, paths: list[Path]) -> Module:
-        modules[role] = load_role(paths, report)
+        modules[role] = load_role(paths, printed.findings)
         return modules[role]
 
     try:
         files = roles_in(folder)
     except DiagnosticError as problem:
-        report(problem.diagnostics)
+        printed.findings(problem.diagnostics)
         return status_of(problem)
     statuses = [
-        _verify(str(paths[0]), lambda role=role, paths=paths: load(role, paths), options, allow)
+        _verify(str(paths[0]), lambda role=role, paths=paths: load(role, paths), options, allow, printed)
         for role, paths in files.items()
     ]
     whole = all(is_role(role) and {MAIN, STARTUP} <= {*module.programs} for role, module in modules.items())
@@ -78,8 +143,8 @@ def _verify_folder(folder: str, options: argparse.Namespace, allow: Sequence[str
     try:
         link(roles)
     except LinkError as problem:
-        report(problem.diagnostics, [module.source for module in modules.values()])
-        print(f"{folder}: the programs of the machines do not fit together", file=sys.stderr)
+        printed.findings(problem.diagnostics, [module.source for module in modules.values()])
+        printed.remark(f"{folder}: the programs of the machines do not fit together")
         return 1
     return 0
 
@@ -88,19 +153,24 @@ def _without(programs: FrozenMap[str, Program], *names: str) -> FrozenMap[str, P
     return FrozenMap({name: program for name, program in programs.items() if name not in names})
 
 
-def _verify(path: str, load: Callable[[], Module], options: argparse.Namespace, allow: Sequence[str]) -> int:
+def _verify(
+    path: str,
+    load: Callable[[], Module],
+    options: argparse.Namespace,
+    allow: Sequence[str],
+    printed: _Terminal | _Log,
+) -> int:
     from pstranspile.verify import verify
 
     try:
         module = load()
     except DiagnosticError as problem:
-        report(problem.diagnostics)
+        printed.findings(problem.diagnostics)
         return status_of(problem)
-    except Reported as stop:
-        return stop.status
-    findings = verify(module, strict=options.strict, allow=allow)
-    report(findings, [module.source], every=options.all)
+    findings = verify(module, strict=options.strict, allow=allow, initialised_here=True)
+    printed.findings(findings, [module.source])
     errors = sum(d.severity is Severity.ERROR for d in findings)
     if errors:
-        print(f"{STDIN if path == '-' else path}: {errors} {'error' if errors == 1 else 'errors'}", file=sys.stderr)
+        named = STDIN if path == "-" else path
+        printed.remark(f"{named}: {errors} {'error' if errors == 1 else 'errors'}")
     return 1 if errors else 0

@@ -210,7 +210,19 @@ def _with_startup(
         raise _failure("input-startup", startup, message)
     other, infer = _read_module(read_bytes(startup), startup, STARTUP, warnings, call_stacks)
     program = _startup_program(other, startup)
+    if MAIN in module.programs and _exchanged(module.programs[MAIN], program):
+        message = f"this program uses what the program in {file} initialises: the two files are exchanged"
+        raise _failure("input-startup", startup, message)
     return module.with_programs({STARTUP: program}), infer
+
+
+def _exchanged(main: Program, startup: Program) -> bool:
+    """Whether a main program only initialises variables, which the startup program reads."""
+    initialisers = [op for block in main.blocks for op in block.ops]
+    if any(name for op in initialisers for name in op.input_names):
+        return False
+    made = {name for op in initialisers for name in op.output_names}
+    return any(name in made for block in startup.blocks for op in block.ops for name in op.input_names)
 
 
 def _startup_program(module: Module, file: str) -> Program:

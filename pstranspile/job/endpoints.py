@@ -32,6 +32,10 @@ def parse_endpoint(text: str) -> str:
     if len(trimmed) > LONGEST:
         raise ValueError(f"{trimmed[:40]!r}... is too long for host:port")
     host, colon, port = trimmed.rpartition(":")
+    scheme, is_url, address = trimmed.partition("://")
+    if is_url:
+        instead = f"; did you mean {address.split('/')[0]}?" if scheme.isalpha() and address.strip("/") else ""
+        raise ValueError(f"{trimmed!r} is a URL; write host:port{instead}")
     if not trimmed:
         raise ValueError("an endpoint is empty; write host:port")
     if not colon or not host or not port:

@@ -28,11 +28,15 @@ __all__ = ["verify", "verify_program"]
 _GRAD = "@GRAD"
 
 
-def verify(module: Module, *, strict: bool = False, allow: Collection[str] = ()) -> tuple[Diagnostic, ...]:
+def verify(
+    module: Module, *, strict: bool = False, allow: Collection[str] = (), initialised_here: bool = False
+) -> tuple[Diagnostic, ...]:
     """Everything that is wrong with the programs of a module, program by program.
 
     Errors are what can't run, warnings the rest. `strict` makes errors of what only declarations say; a code of `allow`
-    makes an error a warning, and drops a warning. Takes time in proportion to the number of ops and variables.
+    makes an error a warning, and drops a warning. `initialised_here` makes an error of a parameter or state that @main
+    updates and @startup gives no value: it could only be loaded. Takes time in proportion to the number of ops and
+    variables.
     """
     expect_module(module, "verify")
     findings: list[Diagnostic] = []
@@ -45,7 +49,7 @@ def verify(module: Module, *, strict: bool = False, allow: Collection[str] = ())
         for name, program in module.programs.items():
             findings += startup if name == STARTUP else _verify(program, name, module.source, made)[0]
         findings += check_agreement(module)
-        findings += check_training(module)
+        findings += check_training(module, initialised_here=initialised_here)
     return tuple(weighed(findings, strict=strict, allow=allow))
 
 

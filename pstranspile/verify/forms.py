@@ -152,12 +152,9 @@ def check_attributes(op: Op, schema: OpSchema | None, place: tuple[int, int], fi
 def report_unknown_op(op: Op, count: int, place: tuple[int, int], findings: Findings) -> None:
     """Reports an op type without a schema, once for all its ops in a program."""
     assert schema_of(op.type) is None
-    times = "" if count == 1 else f" (and of {count - 1} more)"
-    message = (
-        f"this op type has no schema: slots, attributes and types of this op{times} are not checked"
-        f"{suggestion(op.type, all_schemas())}"
-    )
-    findings.op("unknown-op", message, place, focus=word(op.type), severity=Severity.WARNING)
+    times = "" if count == 1 else f", which {count} ops have"
+    message = f"neither Fluid nor a plug-in has this op type{times}{suggestion(op.type, all_schemas())}"
+    findings.op("unknown-op", message, place, focus=word(op.type))
 
 
 def unwritten(op: Op, name: str, writer: Op | None) -> tuple[str, tuple[Note, ...]]:

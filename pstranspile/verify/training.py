@@ -1,4 +1,7 @@
-"""Does a training program train what it declares? Warnings only: another process may feed, load or update the rest."""
+"""Does a training program train what it declares?
+
+Findings are warnings, as another process may feed, load or update the rest, unless the caller says that none does.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,11 @@ _FRACTIONS = frozenset({DType.FP16, DType.FP32, DType.FP64})
 _SHOWN = 4
 
 
-def check_training(module: Module) -> Iterator[Diagnostic]:
+def check_training(module: Module, *, initialised_here: bool = False) -> Iterator[Diagnostic]:
     """What the updates of `@main` lack: gradients, parameters that start with a value, parameters that are updated.
 
-    Programs of servers, and those whose parameters come from servers, are not looked at.
+    With `initialised_here` it is an error if @startup gives no value to what an update reads. Programs of servers, and
+    those whose parameters come from servers, are not looked at.
     """
     main = module.programs.get(MAIN)
     if main is None or not main.blocks:
@@ -38,11 +42,12 @@ def check_training(module: Module) -> Iterator[Diagnostic]:
     elsewhere = [_written(program) for name, program in module.programs.items() if name not in (MAIN, STARTUP)]
     updated = written.union(*elsewhere)
     if initialised is not None:
-        yield from _states(main.main_block, updates, initialised)
+        yield from _states(main.main_block, updates, initialised, _severity(initialised_here))
     idle: list[Var] = []
+    read = {name for op in updates for name in op.input_names}
     for var in main.parameters():
         if initialised is not None and var.name not in initialised:
-            yield _without_value("parameter", var)
+            yield _without_value("parameter", var, _severity(initialised_here and var.name in read))
         if var.name not in updated and _is_trained(var):
             idle.append(var)
     if idle:
@@ -51,7 +56,11 @@ def check_training(module: Module) -> Iterator[Diagnostic]:
         yield _at("parameter-not-updated", message, idle[0])
 
 
-def _states(block: Block, updates: list[Op], initialised: frozenset[str]) -> Iterator[Diagnostic]:
+def _severity(wrong: bool) -> Severity:
+    return Severity.ERROR if wrong else Severity.WARNING
+
+
+def _states(block: Block, updates: list[Op], initialised: frozenset[str], severity: Severity) -> Iterator[Diagnostic]:
     """What updates read and no op makes: the state of optimizers, rates."""
     readers = {name: op.type for op in updates for name in op.input_names}
     optimizers = {op.type for op in updates}
@@ -63,12 +72,14 @@ def _states(block: Block, updates: list[Op], initialised: frozenset[str]) -> Ite
         if made is None:
             made = _outputs(op for op in block.ops if op.type not in optimizers)
         if name not in made:
-            yield _without_value(f"state of {reader}", var)
+            yield _without_value(f"state of {reader}", var, severity)
 
 
-def _without_value(what: str, var: Var) -> Diagnostic:
+def _without_value(what: str, var: Var, severity: Severity) -> Diagnostic:
     message = f"no op of @{STARTUP} gives the {what} {var_text(var.name)} a value; it must be loaded"
-    return _at("parameter-without-value", message, var)
+    if severity is Severity.ERROR:
+        message += ", and can't be compiled for servers"
+    return _at("parameter-without-value", message, var)._replace(severity=severity)
 
 
 def _is_trained(var: Var) -> bool:

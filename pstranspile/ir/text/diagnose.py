@@ -105,7 +105,31 @@ def refusal(problem: UnexpectedInput, text: str, context: Context) -> Diagnostic
     if first and first.group(2) and position <= first.end():
         wanted = {"%": ["param", "state", "temp"], "@": ["program"], "^": ["block"]}[first.group(2)]
         message += did_you_mean(first.group(1), wanted)
-    return error("syntax", message + _quoting(text, position), Location(context.file, line, column), focus=focus)
+    hint = _equals_for_colon(text, position) or _quoting(text, position)
+    return error("syntax", message + hint, Location(context.file, line, column), focus=focus)
+
+
+# An attribute with `:` where `=` belongs, up to the place where the text is refused: `{axis: ` or `{axis: true`.
+_COLON = re.compile(r'[{,]\s*("(?:[^"\\\n]|\\.)*"|[A-Za-z_][\w.@]*)[ \t]*:[ \t]*([A-Za-z_][\w.@]*)?[ \t]*$')
+_VALUE = re.compile(r'\[[^\]\n]*\]|"(?:[^"\\\n]|\\.)*"|[^\s,}"]+')
+_SHOWN = 40
+"""Characters of a value that a hint quotes."""
+
+
+def _equals_for_colon(text: str, position: int) -> str:
+    """The attribute as it is written, if it was written as in JSON or Python: with a colon before its value."""
+    start = max(text.rfind("{", 0, position), text.rfind(",", 0, position))
+    colon = _COLON.match(text, start, position) if start >= 0 else None
+    if colon is None:
+        return ""
+    value = colon.group(2)
+    if value is None:
+        found = _VALUE.match(text, position)
+        if found is None:
+            return ""
+        value = found.group()
+    name = colon.group(1).strip('"') if re.fullmatch(r'"[A-Za-z_][\w.@]*"', colon.group(1)) else colon.group(1)
+    return f"; did you mean `{name}={value[:_SHOWN]}{'...' if len(value) > _SHOWN else ''}`?"
 
 
 def _quoting(text: str, position: int) -> str:
