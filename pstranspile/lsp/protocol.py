@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pstranspile.ir.diagnostics import Diagnostic, Severity, marked
+from pstranspile.lsp.colours import Token
+from pstranspile.lsp.symbols import Symbol
 from pstranspile.lsp.values import Explained, Hint, Proposal, Span, Spot, without_places
 
 
@@ -99,3 +101,33 @@ class Protocol:
         tip = self.types.MarkupContent(kind=self.types.MarkupKind.Markdown, value=hint.tip)
         place = self.position(lines, *hint.spot)
         return self.types.InlayHint(position=place, label=hint.label, tooltip=tip, padding_left=True)
+
+    def symbol(self, lines: Sequence[str], symbol: Symbol) -> Any:
+        """An entry of an outline, with those inside it."""
+        t = self.types
+        end = self.position(lines, symbol.last, len(lines[symbol.last]))
+        return t.DocumentSymbol(
+            name=symbol.name,
+            kind=t.SymbolKind[symbol.kind],
+            range=t.Range(start=self.position(lines, symbol.first, 0), end=end),
+            selection_range=self.range(lines, symbol.name_at),
+            detail=symbol.detail or None,
+            children=[self.symbol(lines, inner) for inner in symbol.children],
+        )
+
+    def tokens(self, lines: Sequence[str], tokens: Iterable[Token]) -> list[int]:
+        """Tokens as the protocol counts them: five numbers each, the first two of them from the token before."""
+        units = self.server.workspace.position_codec.client_num_units
+        result: list[int] = []
+        line = column = read = (
+            0  # of the token before: its line, and where it begins, in the editor's units and in ours
+        )
+        for token in tokens:
+            text, span = lines[token.span.line], token.span
+            if span.line != line:
+                column = read = 0
+            start = span.start if text.isascii() else column + units(text[read : span.start])
+            width = span.stop - span.start if text.isascii() else units(text[span.start : span.stop])
+            result += (span.line - line, start - column, width, token.type, token.modifiers)
+            line, column, read = span.line, start, span.start
+        return result

@@ -14,19 +14,26 @@ from urllib.request import url2pathname
 
 import pstranspile
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
+from pstranspile.ir.reading import read_regular
+from pstranspile.lsp.colours import MODIFIERS, TYPES, tokens
 from pstranspile.lsp.completion import TRIGGERS, complete
+from pstranspile.lsp.fixes import fixes
 from pstranspile.lsp.hover import hover
 from pstranspile.lsp.jobs import complete_job, hover_job
 from pstranspile.lsp.names import Named, definitions, named_at, references, rename
 from pstranspile.lsp.outline import Outline
 from pstranspile.lsp.placement import hints, is_job_file, job_files
 from pstranspile.lsp.protocol import Protocol
+from pstranspile.lsp.symbols import symbols
 from pstranspile.lsp.values import Refused, Span, Spot
 from pstranspile.lsp.workspace import Workspace
 from pstranspile.ops.textual import format_text
 
 QUIET = 0.03
 """Seconds without a further change after which a text is read: keystrokes that come together are read once."""
+
+MOST_READ = 64 << 20
+"""Bytes of a file that is read though no editor has it open; of a larger one nothing is answered."""
 
 QUIET_JOB = 0.4
 """Seconds without a further change after which a program is compiled for its job."""
@@ -69,11 +76,20 @@ class Server:
             t.TEXT_DOCUMENT_FORMATTING: self.formatting,
             t.TEXT_DOCUMENT_FOLDING_RANGE: self.folding,
             t.TEXT_DOCUMENT_INLAY_HINT: self.inlay_hints,
+            t.TEXT_DOCUMENT_DOCUMENT_SYMBOL: self.document_symbols,
         }
         for name, handler in features.items():
             self.server.feature(name)(_function(handler))
         options = t.CompletionOptions(trigger_characters=list(TRIGGERS))
         self.server.feature(t.TEXT_DOCUMENT_COMPLETION, options)(_function(self.completion))
+        options = t.CodeActionOptions(code_action_kinds=[t.CodeActionKind.QuickFix])
+        self.server.feature(t.TEXT_DOCUMENT_CODE_ACTION, options)(_function(self.code_actions))
+        legend = t.SemanticTokensLegend(token_types=list(TYPES), token_modifiers=list(MODIFIERS))
+        for name, handler in (
+            (t.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, self.semantic_tokens),
+            (t.TEXT_DOCUMENT_SEMANTIC_TOKENS_RANGE, self.semantic_tokens_of_range),
+        ):
+            self.server.feature(name, legend)(_function(handler))
         options = t.RenameOptions(prepare_provider=True)
         self.server.feature(t.TEXT_DOCUMENT_PREPARE_RENAME)(_function(self.prepare_rename))
 
@@ -84,9 +100,13 @@ class Server:
         return self._text(uri) if uri is not None else None
 
     def _text(self, uri: str) -> str:
-        """The text of a file, empty if it is neither open nor there. A mark of the byte order counts as a blank."""
+        """The text of an open file or of a regular one; else empty. A mark of the byte order counts as a blank.
+
+        Pipes and devices are not read: the other end of a pipe may never come.
+        """
+        document = self.server.workspace.text_documents.get(uri)
         try:
-            text: str = self.server.workspace.get_text_document(uri).source
+            text: str = read_regular(path_of(uri), MOST_READ).decode() if document is None else document.source
         except (OSError, ValueError):  # a file that is gone, no UTF-8, a name that no file has
             return ""
         return f" {text[1:]}" if text.startswith("\ufeff") else text
@@ -256,6 +276,52 @@ class Server:
         folds = outline.folds() if outline is not None else []
         return [self.types.FoldingRange(start_line=fold.first, end_line=fold.last) for fold in folds]
 
+    def document_symbols(self, params: Any) -> Any:
+        """The outline of a program."""
+        outline = self._outline(params.text_document.uri)
+        if outline is None:
+            return None
+        return [self.protocol.symbol(outline.lines, symbol) for symbol in symbols(outline)]
+
+    def semantic_tokens(self, params: Any) -> Any:
+        """What the words of a program are."""
+        return self._tokens(params, 0, sys.maxsize)
+
+    def semantic_tokens_of_range(self, params: Any) -> Any:
+        """What the words of some lines of a program are."""
+        return self._tokens(params, params.range.start.line, params.range.end.line)
+
+    def _tokens(self, params: Any, first: int, last: int) -> Any:
+        outline = self._outline(params.text_document.uri)
+        if outline is None:
+            return None
+        return self.types.SemanticTokens(data=self.protocol.tokens(outline.lines, tokens(outline, first, last)))
+
+    def code_actions(self, params: Any) -> Any:
+        """What mends the findings of some lines, where their messages propose it."""
+        t, uri = self.types, params.text_document.uri
+        only = params.context.only
+        if only is not None and not any(t.CodeActionKind.QuickFix.value.startswith(_text_of(kind)) for kind in only):
+            return []
+        path, text = path_of(uri), self._text(uri)
+        if is_job_file(path):
+            findings, lines = self.workspace.job_findings(path, text), self._lines(uri)
+        else:
+            reading = self.workspace.reading(path, text)
+            findings, lines = reading.findings, reading.outline.lines
+        return [
+            t.CodeAction(
+                title=fix.title,
+                kind=t.CodeActionKind.QuickFix,
+                diagnostics=[self.protocol.diagnostic(uri, fix.finding, lines)],
+                is_preferred=True,
+                edit=t.WorkspaceEdit(
+                    changes={uri: [t.TextEdit(range=self.protocol.range(lines, fix.span), new_text=fix.text)]}
+                ),
+            )
+            for fix in fixes(findings, lines, params.range.start.line, params.range.end.line)
+        ]
+
     def inlay_hints(self, params: Any) -> Any:
         """Where variables will live."""
         uri = params.text_document.uri
@@ -288,6 +354,11 @@ def _function(method: Callable[..., Any]) -> Callable[..., Any]:
         return method(params)
 
     return now
+
+
+def _text_of(kind: Any) -> str:
+    """A word of the protocol, which the library gives as a value of an enum or as text."""
+    return getattr(kind, "value", kind)
 
 
 def _failure(message: str) -> Exception:

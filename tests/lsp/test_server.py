@@ -1,5 +1,6 @@
 """Sessions with the language server, over stdio as editors hold them."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,12 @@ def spot(text: str, what: str, offset: int = 0) -> tuple[int, int]:
 def cut(range_: dict[str, Any], lines: list[str] = LINES) -> str:
     """The characters of a range on one line."""
     return lines[range_["start"]["line"]][range_["start"]["character"] : range_["end"]["character"]]
+
+
+def replace(editor: Editor, uri: str, edit: dict[str, Any]) -> None:
+    """Makes an edit of one line, as the editor does."""
+    start, end = edit["range"]["start"], edit["range"]["end"]
+    editor.type(uri, start["line"], start["character"], end["character"], edit["newText"])
 
 
 def test_findings_come_and_go_as_one_types(editor: Editor, tmp_path: Path):
@@ -232,3 +239,133 @@ def test_what_is_asked_of_a_file_that_is_gone_has_an_empty_answer(editor: Editor
     other = (tmp_path / "binary.ir").as_uri()
     (tmp_path / "binary.ir").write_bytes(b"\xff\x00")
     assert editor.at("hover", other, 0, 0) is None
+
+
+def test_a_finding_is_mended_by_what_its_message_proposes(editor: Editor, tmp_path: Path):
+    text = TEXT.replace("square(X=%error)", "sqare(X=%eror)").replace("{axis=1}", "{axis: 1}", 1)
+    lines = text.split("\n")
+    uri = editor.open(tmp_path / "fix.ir", text)
+    editor.published(uri)
+    whole = {"start": {"line": 0, "character": 0}, "end": {"line": len(lines), "character": 0}}
+    asked = {"textDocument": {"uri": uri}, "range": whole, "context": {"diagnostics": []}}
+    (action,) = editor.request("textDocument/codeAction", asked)
+    assert action["title"] == "Replace with `axis=1`"
+    assert action["kind"] == "quickfix"
+    assert action["diagnostics"][0]["code"] == "syntax"
+    (edit,) = action["edit"]["changes"][uri]
+    assert cut(edit["range"], lines) == "axis: 1"
+    replace(editor, uri, edit)
+    editor.published(uri)
+    actions = editor.request("textDocument/codeAction", asked)
+    assert [action["title"] for action in actions] == ["Replace with `%error`", "Replace with `square`"]
+    for action in actions:  # from right to left
+        (edit,) = action["edit"]["changes"][uri]
+        place = edit["range"]
+        editor.type(
+            uri, place["start"]["line"], place["start"]["character"], place["end"]["character"], edit["newText"]
+        )
+    assert editor.request("textDocument/codeAction", asked) == []
+    only = {**asked, "context": {"diagnostics": [], "only": ["refactor"]}}
+    assert editor.request("textDocument/codeAction", only) == []
+
+
+def test_a_key_of_a_job_file_is_mended(editor: Editor, tmp_path: Path):
+    text = 'pservers = "a:1"\ntrainer = 2\n'
+    uri = editor.open(tmp_path / "job.toml", text)
+    editor.published(uri)
+    line = {"start": {"line": 1, "character": 0}, "end": {"line": 1, "character": 3}}
+    asked = {"textDocument": {"uri": uri}, "range": line, "context": {"diagnostics": []}}
+    (action,) = editor.request("textDocument/codeAction", asked)
+    assert action["edit"]["changes"][uri][0]["newText"] == "trainers"
+    assert cut(action["edit"]["changes"][uri][0]["range"], text.split("\n")) == "trainer"
+    other = {**asked, "range": {"start": {"line": 0, "character": 0}, "end": {"line": 0, "character": 3}}}
+    assert editor.request("textDocument/codeAction", other) == []
+
+
+def test_the_outline_names_programs_blocks_what_is_kept_and_ops(editor: Editor, tmp_path: Path):
+    uri = editor.open(tmp_path / "outline.ir", TEXT)
+    main, startup = editor.request("textDocument/documentSymbol", {"textDocument": {"uri": uri}})
+    assert (main["name"], startup["name"]) == ("@main", "@startup")
+    (block,) = main["children"]
+    assert (block["name"], block["detail"]) == ("^0", "13 ops")
+    named = [(symbol["name"], symbol.get("detail")) for symbol in block["children"]]
+    assert named[:5] == [
+        ("%w", "f32[1000, 20]"),
+        ("%b", "f32[20]"),
+        ("%lr", "f32[1]"),
+        ("mul", "-> %xw"),
+        ("elementwise_add", "-> %prediction"),
+    ]
+    for symbol in block["children"]:
+        assert cut(symbol["selectionRange"]) == symbol["name"]
+        assert symbol["range"]["start"]["line"] <= symbol["selectionRange"]["start"]["line"]
+    assert (
+        editor.request("textDocument/documentSymbol", {"textDocument": {"uri": (tmp_path / "job.toml").as_uri()}})
+        is None
+    )
+
+
+def test_words_are_coloured_by_what_they_are(editor: Editor, tmp_path: Path):
+    text = TEXT.replace("# Linear", "# \U0001d465 Linear").replace("%w :", '%"\U0001d465 w" :')
+    text = text.replace("    mul(X=%x, Y=%w) -> Out=%xw", '    mul(X=%x, Y=%"\U0001d465 w") -> Out=%xw  # first')
+    lines = text.split("\n")
+    uri = editor.open(tmp_path / "colours.ir", text)
+    legend = editor.capabilities["semanticTokensProvider"]["legend"]
+    data = editor.request("textDocument/semanticTokens/full", {"textDocument": {"uri": uri}})["data"]
+    line = column = 0
+    found: list[tuple[int, str, str, int]] = []
+    for at in range(0, len(data), 5):
+        down, along, width, kind, modifiers = data[at : at + 5]
+        line, column = line + down, along if down else column + along
+        units = lines[line].encode("utf-16-le")
+        word = units[2 * column : 2 * (column + width)].decode("utf-16-le")
+        found.append((line, word, legend["tokenTypes"][kind], modifiers))
+    by_line = {number: [(word, kind) for at, word, kind, _ in found if at == number] for number in range(len(lines))}
+    assert by_line[0] == [(lines[0], "comment")]
+    assert by_line[5] == [
+        ("param", "keyword"),
+        ('%"\U0001d465 w"', "variable"),
+        ("f32", "type"),
+        ("1000", "number"),
+        ("20", "number"),
+    ]
+    mul = next(number for number, content in enumerate(lines) if "mul(X=" in content)
+    assert by_line[mul] == [
+        ("mul", "function"),
+        ("X", "property"),
+        ("%x", "variable"),
+        ("Y", "property"),
+        ('%"\U0001d465 w"', "variable"),
+        ("->", "operator"),
+        ("Out", "property"),
+        ("%xw", "variable"),
+        ("# first", "comment"),
+    ]
+    role = next(words for words in by_line.values() if words and words[0] == ("fill_constant", "function"))
+    assert role[-2:] == [("backward", "modifier"), ("loss", "modifier")]
+    declared = [word for _, word, _, modifiers in found if modifiers & 1]
+    assert declared[:3] == ["@main", "^0", '%"\U0001d465 w"']
+    some = {"start": {"line": mul, "character": 0}, "end": {"line": mul, "character": 9}}
+    part = editor.request("textDocument/semanticTokens/range", {"textDocument": {"uri": uri}, "range": some})["data"]
+    assert (part[0], len(part)) == (mul, 5 * len(by_line[mul]))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_pipes_and_devices_are_not_read(editor: Editor, tmp_path: Path):
+    pipe = tmp_path / "pipe.ir"
+    os.mkfifo(pipe)
+    os.mkfifo(tmp_path / "job.toml")
+    for path in (pipe, Path("/dev/zero"), tmp_path):
+        assert editor.at("hover", path.as_uri(), 0, 0) is None
+        document = {"textDocument": {"uri": path.as_uri()}}
+        assert editor.request("textDocument/documentSymbol", document) == []
+        assert editor.request("textDocument/foldingRange", document) == []
+    uri = editor.open(tmp_path / "net.ir", TEXT)
+    assert editor.published(uri) == []  # a job that is a pipe is no job
+    assert editor.at("hover", uri, *spot("param %w", "%w", 1)) is not None
+
+
+def test_files_that_no_editor_has_open_are_read(editor: Editor, tmp_path: Path):
+    (tmp_path / "closed.ir").write_text(TEXT, encoding="utf-8")
+    shown = editor.at("hover", (tmp_path / "closed.ir").as_uri(), *spot("param %w", "%w", 1))
+    assert "param %w" in shown["contents"]["value"]
