@@ -8,26 +8,20 @@ steps.)
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from math import prod
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from pstranspile.checkpoint.layout import MACHINE, Layout, layout_of
 from pstranspile.checkpoint.manifest import Manifest
-from pstranspile.checkpoint.names import MANIFEST
 from pstranspile.checkpoint.state import Memory, Scopes, assign, gather, require_machines
 from pstranspile.checkpoint.store import Format, Progress, read_checkpoint, read_manifest, write_checkpoint
 from pstranspile.compile import Compiled
-from pstranspile.interop.folders import remove_abandoned, work_folder
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import path_of, wrong_type
 from pstranspile.ir.model import Location, Module
 from pstranspile.run.row_source import Dealing
 from pstranspile.run.scope import Scope
-
-_STEP = re.compile(r"step_([0-9]{8,})")
 
 
 class Resumed(NamedTuple):
@@ -129,66 +123,3 @@ def require_program(manifest: Manifest, layout: Layout, folder: str) -> None:
             "variables of the same names can be taken over by load_checkpoint in Python, with same_program=False"
         )
         raise DiagnosticError([error("checkpoint-model", message, Location(folder))])
-
-
-# Numbered checkpoints
-
-
-def step_folder(folder: str | os.PathLike[str], step: int) -> Path:
-    """Where the checkpoint after a step lies among others: `<folder>/step_00000010`."""
-    return Path(folder) / f"step_{step:08d}"
-
-
-def make_folder_of_checkpoints(folder: str | os.PathLike[str]) -> None:
-    """Makes the folder that numbered checkpoints will lie in, unless it is there. Raises DiagnosticError if not.
-
-    To be called before training begins: what can't be kept should not be computed first. What processes that were
-    killed have left of checkpoints in it is removed.
-    """
-    place = Path(folder)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        reason = "" if os.access(place, os.W_OK | os.X_OK) else "it can't be written to"
-        if not reason:
-            remove_abandoned(place, ".step_", ".part")
-        if (place / MANIFEST).exists():
-            reason = "it is a checkpoint itself; name the folder that it lies in, or a new one"
-    except (OSError, ValueError) as problem:
-        detail = problem.strerror if isinstance(problem, OSError) else str(problem)
-        reason = f"can't be written: {detail}"
-    if reason:
-        raise DiagnosticError([error("checkpoint-target", reason, Location(str(place)))])
-
-
-def newest(folder: str | os.PathLike[str]) -> Path:
-    """The checkpoint that a folder is, or the one after the latest step in it. Raises DiagnosticError.
-
-    One that was not finished has no name yet and is not seen.
-    """
-    place = Path(folder)
-    if (place / MANIFEST).is_file():
-        return place
-    try:
-        result = [(int(match[1]), name) for name in os.listdir(place) if (match := _STEP.fullmatch(name))]
-    except (OSError, ValueError) as problem:
-        reason = problem.strerror if isinstance(problem, OSError) else str(problem)
-        raise DiagnosticError(
-            [error("checkpoint-manifest", f"can't be read: {reason}", Location(str(place)))]
-        ) from None
-    if not result:
-        message = f"it is no checkpoint (it has no {MANIFEST}) and holds none (step_00000001, ...)"
-        raise DiagnosticError([error("checkpoint-manifest", message, Location(str(place)))])
-    return place / max(result)[1]
-
-
-def forget_older(folder: str | os.PathLike[str], keep: int) -> None:
-    """Removes all but the `keep` latest numbered checkpoints of a folder. What is no checkpoint stays.
-
-    A checkpoint loses its name before it is removed, so that no partial one remains if the process is killed.
-    """
-    place = Path(folder)
-    numbered = sorted((int(match[1]), name) for name in os.listdir(place) if (match := _STEP.fullmatch(name)))
-    for _, name in numbered[: max(len(numbered) - keep, 0)]:
-        if (place / name / MANIFEST).is_file():
-            with work_folder(place, f".{name}.", ".part") as work:
-                os.rename(place / name, work / name)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from pstranspile.ir.diagnostics import Diagnostic, error, raise_errors
 from pstranspile.ir.model import Location
@@ -55,11 +57,56 @@ def memory_file(machine: str, name: str) -> str:
     return f"{MEMORY}/{machine}/{name}"
 
 
-def require_names(files: Iterable[str], variables: Iterable[str], place: str) -> None:
-    """Raises DiagnosticError unless one folder can hold all files, and no variable's file has a reserved name."""
+class Limits(NamedTuple):
+    """What the file system of a folder allows: the bytes of a name and of a path in the folder, and whether names that
+    differ in upper and lower case alone are the same.
+    """
+
+    name: int
+    path: int
+    ignores_case: bool
+
+    def problem_of(self, name: str) -> str:
+        """Why no file of the folder can have this name; empty if one can."""
+        longest = max(len(os.fsencode(part)) for part in name.split("/"))
+        if longest > self.name:
+            return f"it has {longest} bytes, and the file system allows names of {self.name}"
+        if len(os.fsencode(name)) > self.path:
+            return f"it has {len(os.fsencode(name))} bytes, and the file system allows {self.path} below this folder"
+        return ""
+
+
+_WORK = 80
+"""Bytes that the path of a file has more while its checkpoint is being written, at most."""
+
+
+def limits_of(folder: Path) -> Limits:
+    """The limits of the file system of a folder that is there."""
+    name, path = 255, 4095
+    if hasattr(os, "pathconf"):
+        name, path = (os.pathconf(folder, limit) for limit in ("PC_NAME_MAX", "PC_PATH_MAX"))
+    return Limits(name, path - _WORK - len(os.fsencode(os.path.abspath(folder))), ignores_case(folder))
+
+
+def ignores_case(folder: Path) -> bool:
+    """Whether a folder is found under its name in the other case, too."""
+    place = Path(os.path.abspath(folder))
+    other = place.with_name(place.name.swapcase())
+    try:
+        return other != place and os.path.samefile(place, other)
+    except OSError:
+        return False
+
+
+def require_names(files: Iterable[str], variables: Iterable[str], place: str, limits: Limits | None = None) -> None:
+    """Raises DiagnosticError unless one folder can hold all files, and no variable's file has a reserved name.
+
+    `limits` are those of the folder's file system, if it is there.
+    """
     findings: list[Diagnostic] = []
     taken: set[str] = set()
     folders: set[str] = set()
+    spelt: dict[str, str] = {}
 
     def refuse(name: str, reason: str) -> None:
         findings.append(error("checkpoint-name", f"{name!r}: {reason}", Location(place)))
@@ -68,11 +115,14 @@ def require_names(files: Iterable[str], variables: Iterable[str], place: str) ->
         if name.split("/")[0] in RESERVED:
             refuse(name, "a variable of this name can't have a file of its own: the checkpoint needs the name")
     for name in files:
-        reason = problem_of(name)
+        reason = problem_of(name) or (limits.problem_of(name) if limits is not None else "")
+        alike = spelt.setdefault(name.casefold(), name) if limits is not None and limits.ignores_case else name
         if reason:
             refuse(name, reason)
         elif name in taken:
             refuse(name, "two things need this file")
+        elif alike != name:
+            refuse(name, f"the file system takes it for {alike!r}, which differs in upper and lower case alone")
         else:
             taken.add(name)
             folders.update(str(folder) for folder in PurePosixPath(name).parents)

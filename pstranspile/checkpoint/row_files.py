@@ -15,15 +15,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from pstranspile.checkpoint.api import newest, scopes_of
+from pstranspile.checkpoint.api import scopes_of
 from pstranspile.checkpoint.folder import write_folder
 from pstranspile.checkpoint.layout import layout_of
+from pstranspile.checkpoint.runs import Source
 from pstranspile.checkpoint.store import read_checkpoint
 from pstranspile.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError, error
@@ -91,11 +93,11 @@ def export_rows(
 
 def _rows_in(checkpoint: str | os.PathLike[str], table: str) -> TableRows:
     """What a large table holds in a checkpoint. Raises DiagnosticError."""
-    folder = newest(checkpoint)
-    _, state = read_checkpoint(folder)
+    with closing(Source(checkpoint)) as source:
+        _, state = read_checkpoint(source.place)
     if table not in state.large:
         tables = listed(sorted(state.large), 8) or "none"
-        raise _refused(Path(folder), f"it has no large table {table}; its large tables: {tables}")
+        raise _refused(source.place, f"it has no large table {table}; its large tables: {tables}")
     return together(state.large[table])
 
 

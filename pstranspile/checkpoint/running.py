@@ -14,23 +14,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from pstranspile.checkpoint.api import (
-    Resumed,
-    forget_older,
-    load_checkpoint,
-    make_folder_of_checkpoints,
-    newest,
-    save_checkpoint,
-    step_folder,
-)
+from pstranspile.checkpoint.api import Resumed, load_checkpoint, save_checkpoint
+from pstranspile.checkpoint.layout import layout_of
 from pstranspile.checkpoint.manifest import Manifest
-from pstranspile.checkpoint.store import Format, read_manifest
+from pstranspile.checkpoint.runs import KEPT, Identity, Source, Standing, Target, require_seed
+from pstranspile.checkpoint.store import Format
 from pstranspile.compile import Compiled
-from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.model import Location
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.row_source import Dealing
 
@@ -90,10 +83,10 @@ def resume(cluster: Cluster, job: Compiled, folder: str | os.PathLike[str], *, s
     """
     if not cluster.started:
         cluster.start()
-    place = newest(folder)
-    if same_program:
-        require_seed(cluster, place)
-    resumed = load_checkpoint(cluster, job, place, same_program=same_program)
+    with closing(Source(folder)) as source:
+        if same_program:
+            require_seed(source.manifest, cluster.seed, source.place)
+        resumed = load_checkpoint(cluster, job, source.place, same_program=same_program)
     if cluster.source is not None and resumed.dealing is not None:
         cluster.feed(cluster.source.continued(resumed.dealing, resumed.step, len(cluster.trainers)))
     for trainer in cluster.trainers:
@@ -107,15 +100,6 @@ def resume(cluster: Cluster, job: Compiled, folder: str | os.PathLike[str], *, s
     return resumed
 
 
-def require_seed(cluster: Cluster, folder: Path) -> None:
-    """Raises DiagnosticError if the run that was saved drew its random numbers from another seed than the cluster."""
-    seed = read_manifest(folder).seed
-    if seed != cluster.seed:
-        which = "the programs' own seeds; give no other" if seed is None else f"the seed {seed}; give the same"
-        message = f"it was run with {which}, so that the random numbers go on"
-        raise DiagnosticError([error("checkpoint-model", message, Location(str(folder)))])
-
-
 def run_with_checkpoints(
     cluster: Cluster,
     job: Compiled,
@@ -123,23 +107,43 @@ def run_with_checkpoints(
     folder: str | os.PathLike[str],
     *,
     every: int = 1,
-    keep: int = 2,
+    keep: int = KEPT,
     format: Format = "files",
     on_saved: Callable[[Path], object] | None = None,
 ) -> None:
     """Goes on until all trainers have done `steps` steps, and saves the cluster after every so many, and at the end.
 
-    Checkpoints are `<folder>/step_00000010`, ...; the `keep` latest stay. Raises DiagnosticError.
+    Checkpoints are `<folder>/step_00000010`, ...; the `keep` latest stay. The folder is the run's own: if there are
+    checkpoints in it, the cluster must have gone on from the latest one. Raises DiagnosticError.
     """
     if not cluster.started:
         cluster.start()
-    at = max((trainer.step for trainer in cluster.trainers), default=0)
+    layout, at = layout_of(job), _step_of(cluster)
+    standing = Standing(Identity(layout.fingerprint, cluster.seed), at) if at else None
+    with closing(Target(folder, layout, standing, as_files=format == "files")) as target:
+        _save_until(cluster, job, steps, target, every, keep, format, on_saved)
+
+
+def _step_of(cluster: Cluster) -> int:
+    return max((trainer.step for trainer in cluster.trainers), default=0)
+
+
+def _save_until(
+    cluster: Cluster,
+    job: Compiled,
+    steps: int,
+    target: Target,
+    every: int,
+    keep: int = KEPT,
+    format: Format = "files",
+    on_saved: Callable[[Path], object] | None = None,
+) -> None:
+    at = _step_of(cluster)
     while at < steps:
         at = min(at - at % every + every, steps)
         cluster.run_to(at)
-        place = step_folder(folder, at)
-        save_cluster(cluster, job, place, format=format)
-        forget_older(folder, keep)
+        place = target.place(at)
+        target.saved(save_cluster(cluster, job, place, format=format), keep)
         if on_saved is not None:
             on_saved(place)
 
@@ -147,24 +151,41 @@ def run_with_checkpoints(
 class CheckpointedRun:
     """A run that begins from a checkpoint, or leaves checkpoints, or both: `run(cluster, steps)` instead of `run_to`.
 
-    `first` is the first step, `seed` what the run that goes on drew its random numbers from (None: the programs' own
-    seeds). Raises DiagnosticError when the checkpoint can't be read, or none can be written: before the run, not after.
+    `first` is the first step. `seed` is what the run draws its random numbers from (None: the programs' own seeds):
+    that of the run that goes on, else the one given. Raises DiagnosticError when the checkpoint can't be read or is of
+    another seed than the one given, or none can be written: before the run, not after.
     """
 
-    def __init__(self, job: Compiled, source: str | None, target: str | None, every: int | None = None):
-        self.job, self.source, self.target, self.every = job, source, target, every
-        self.first, self.seed = 0, None
-        if source is not None:
-            manifest = read_manifest(newest(source))
-            self.first, self.seed = manifest.step, manifest.seed
-        if target is not None:
-            make_folder_of_checkpoints(target)
+    def __init__(
+        self, job: Compiled, source: str | None, target: str | None, every: int | None = None, seed: int | None = None
+    ):
+        self.job, self.every = job, every
+        self.source = Source(source) if source is not None else None
+        self.first, self.seed = 0, seed
+        if self.source is not None:
+            self.source.require_seed(seed)
+            self.first, self.seed = self.source.step, self.source.manifest.seed
+        standing = None if self.source is None else self.source.standing
+        self.target = None if target is None else Target(target, layout_of(job), standing)
 
     def run(self, cluster: Cluster, steps: int) -> None:
         """Goes on until all trainers have done `steps` steps, counted from the beginning. Raises DiagnosticError."""
-        if self.source is not None:
-            resume(cluster, self.job, self.source)
-        if self.target is None:
-            cluster.run_to(steps)
-        else:
-            run_with_checkpoints(cluster, self.job, steps, self.target, every=self.every or steps)
+        try:
+            if not cluster.started:
+                cluster.start()
+            if self.source is not None:
+                self.source.require_steps(steps)
+                resume(cluster, self.job, self.source.place)
+                self.source.close()
+            if self.target is None:
+                cluster.run_to(steps)
+            else:
+                _save_until(cluster, self.job, steps, self.target, self.every or steps)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Lets other runs save in the folder, and have the checkpoint removed that this run has gone on from."""
+        for held in (self.source, self.target):
+            if held is not None:
+                held.close()

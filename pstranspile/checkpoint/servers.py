@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
-from pstranspile.checkpoint.api import newest, require_program
+from pstranspile.checkpoint.api import require_program
 from pstranspile.checkpoint.layout import Layout, Part, Placed
 from pstranspile.checkpoint.manifest import Manifest
+from pstranspile.checkpoint.runs import Source
 from pstranspile.checkpoint.state import Assignment, Scopes, assign, gather
 from pstranspile.checkpoint.store import Progress, read_checkpoint, write_checkpoint
 from pstranspile.ir.diagnostics import DiagnosticError, error
@@ -62,9 +63,9 @@ def load_server(layout: Layout, scopes: Scopes, role: str, folder: str | os.Path
 
     `scopes` are those of all servers; only the server's own is changed. Raises DiagnosticError.
     """
-    place: Path = newest(folder)
-    manifest, state = read_checkpoint(place, None)
-    require_program(manifest, layout, str(place))
+    with closing(Source(folder)) as source:
+        manifest, state = read_checkpoint(source.place, None)
+    require_program(manifest, layout, str(source.place))
     assigned = assign(layout, state, scopes)
     Assignment({role: assigned.values[role]}, ()).carry_out(scopes)
     return manifest

@@ -104,9 +104,11 @@ def add_checkpoints(parser: argparse.ArgumentParser) -> None:
 
 
 def check_checkpoints(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Ends the command if checkpoints are to be kept and no folder for them is named."""
+    """Ends the command if checkpoints are to be kept and no folder for them is named, or values are given twice."""
     if options.checkpoint_every and not options.checkpoint:
         parser.error("--checkpoint-every needs --checkpoint, which says where to")
+    if options.resume and options.init:
+        parser.error("--init can't be combined with --resume: the checkpoint says what all variables begin with")
 
 
 def add_table_folder(group: Any) -> None:

@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,16 +89,17 @@ def run(arguments: Sequence[str]) -> int:
         require_writable(path)
     for folder in filter(None, (options.state, options.logs)):
         require_writable(Path(folder, "of a machine"))
-    rows = rows_on_disk(options.table_folder)
-    with rows, work_folder(Path(tempfile.gettempdir()), "pstranspile-launch-", mode=0o700) as work:
+    work_place = work_folder(Path(tempfile.gettempdir()), "pstranspile-launch-", mode=0o700)
+    with rows_on_disk(options.table_folder), work_place as work, ExitStack() as at_end:
         own = work / "compiled" / "job"
         compiled = None if os.path.isdir(options.input) else _compiled(options, own)
         if compiled is not None and options.push_every:
             parser.error("--push-every is for a folder; of a program, --set geo_sgd_need_push_nums=N says it")
         folder = options.input if compiled is None else str(own)
-        kept = _checkpoints(parser, options, compiled, work)
+        kept = _checkpoints(parser, options, compiled, work, at_end)
         job = load_job_folder(folder, options.push_every)
-        if kept is not None and options.seed is None:
+        if kept is not None and kept.source is not None:
+            kept.source.require_seed(options.seed)
             options.seed = kept.seed
         options.fetch = fetches_of(options.fetch, job)
         cluster = job.cluster(fetch=options.fetch, seed=options.seed)
@@ -111,6 +112,9 @@ def run(arguments: Sequence[str]) -> int:
             options.dealt = dealt_text(kept.dealing)
         cluster.feed(feeds)
         steps = _steps(options, cluster)
+        if kept is not None and kept.source is not None:
+            kept.source.require_steps(steps)
+            report(kept.source.told(steps, kept.job.plan.mode))
         if options.checkpoint and are_needed(cluster):  # so that the end is a meeting, before trainers leave
             options.checkpoint_every = options.checkpoint_every or steps
         require_chart_steps(options, kept.first if kept else 0, steps)
@@ -165,17 +169,28 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _checkpoints(
-    parser: argparse.ArgumentParser, options: argparse.Namespace, compiled: Compiled | None, work: Path
+    parser: argparse.ArgumentParser,
+    options: argparse.Namespace,
+    compiled: Compiled | None,
+    work: Path,
+    at_end: ExitStack,
 ) -> Checkpoints | None:
-    """What takes care of checkpoints, if the options ask for any. Raises DiagnosticError."""
+    """What takes care of checkpoints, if the options ask for any; lets go of them `at_end`. Raises DiagnosticError."""
     check_checkpoints(parser, options)
     if not (options.checkpoint or options.resume):
         return None
     if compiled is None:
         parser.error("--checkpoint and --resume need the program and the job's options in place of a folder")
+    from pstranspile.checkpoint.layout import layout_of
+    from pstranspile.checkpoint.runs import Source, Target
     from pstranspile.net.checkpoints import Checkpoints
 
-    return Checkpoints(compiled, options.resume, options.checkpoint, options.checkpoint_every, work)
+    source = at_end.enter_context(closing(Source(options.resume))) if options.resume else None
+    target: Target | None = None
+    if options.checkpoint:
+        standing = None if source is None else source.standing
+        target = at_end.enter_context(closing(Target(options.checkpoint, layout_of(compiled), standing)))
+    return at_end.enter_context(closing(Checkpoints(compiled, source, target, options.checkpoint_every, work)))
 
 
 def _steps(options: argparse.Namespace, cluster: Cluster) -> int:

@@ -102,7 +102,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) 
             steps=options.steps,
             fetch=_fetches(options, compiled),
             init=initial_values(options.init, compiled.source.main, compiled.source.startup),
-            seed=_seed(options),
+            seed=options.seed,
             address=address,
             cpus=options.cpus or 1.0,
             trainers=trainers,
@@ -182,16 +182,6 @@ def _require_steps(options: argparse.Namespace, job: Compiled, feeds: object) ->
 
     if options.steps and isinstance(feeds, Data):
         require_steps(feeds.feeds([job.trainer(0).main] * job.plan.trainers)[1], options.steps)
-
-
-def _seed(options: argparse.Namespace) -> int | None:
-    """The seed of random numbers: what is asked for, else that of the run that goes on."""
-    if options.seed is not None or not options.resume:
-        return options.seed
-    from pstranspile.checkpoint.api import newest
-    from pstranspile.checkpoint.store import read_manifest
-
-    return read_manifest(newest(options.resume)).seed
 
 
 def _environment(options: argparse.Namespace) -> dict[str, str]:

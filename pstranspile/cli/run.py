@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,10 +93,10 @@ def run(arguments: Sequence[str]) -> int:
             return 0
         from pstranspile.cli.run_single import Session
 
-        session = Session(module, options)
-        _require_numbers(options, [name for names in session.fetches.values() for name in names])
-        session.start()
-        values = session.steps()
+        with closing(Session(module, options)) as session:
+            _require_numbers(options, [name for names in session.fetches.values() for name in names])
+            session.start()
+            values = session.steps()
         _save(options, kind, lambda: session.arrays(values), session.curves(values), _name(options))
     if session.profile is not None:
         print(session.profile.table(), file=sys.stderr)

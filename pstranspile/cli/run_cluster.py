@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.checkpoint.running import CheckpointedRun
@@ -146,8 +147,28 @@ def run_cluster(
     report(result.warnings)
     feeds: Mapping[str, Any] | RowSource = read_feed(options) or {}
     steps = _steps(module, result.plan.trainers, turns, options, feeds)
-    saving = options.checkpoint or options.resume
-    kept = CheckpointedRun(result, options.resume, options.checkpoint, options.checkpoint_every) if saving else None
+    with ExitStack() as at_end:
+        kept: CheckpointedRun | None = None
+        if options.checkpoint or options.resume:
+            every = options.checkpoint_every
+            kept = CheckpointedRun(result, options.resume, options.checkpoint, every, options.seed)
+            at_end.callback(kept.close)
+        if kept is not None and kept.source is not None:
+            kept.source.require_steps(steps)
+            report(kept.source.told(steps, result.plan.mode))
+        return _run(module, result, options, turns, fetches, feeds, steps, kept)
+
+
+def _run(
+    module: Module,
+    result: Compiled,
+    options: argparse.Namespace,
+    turns: Turns | None,
+    fetches: Mapping[str, Sequence[str]],
+    feeds: Mapping[str, Any] | RowSource,
+    steps: int,
+    kept: CheckpointedRun | None,
+) -> Simulated:
     record = read_record(options.replay) if options.replay else None
     steps = steps if record is None else record.steps
     faults = read_faults(options.faults, result, steps) if options.faults else None
@@ -172,7 +193,7 @@ def run_cluster(
             _fetched(turns, fetches),
             programs=turns,
             init=initial_values(options.init, declaring, module.startup),
-            seed=record.seed if record else kept.seed if kept and options.seed is None else options.seed,
+            seed=record.seed if record else kept.seed if kept else options.seed,
             schedule=RecordedScheduler(record) if record else options.schedule,
             on_step=progress,
             run=run,

@@ -7,15 +7,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.checkpoint.api import (
-    forget_older,
-    load_checkpoint,
-    make_folder_of_checkpoints,
-    newest,
-    save_checkpoint,
-    step_folder,
-)
-from pstranspile.checkpoint.store import read_manifest
+from pstranspile.checkpoint.api import load_checkpoint, save_checkpoint
+from pstranspile.checkpoint.layout import layout_of
+from pstranspile.checkpoint.runs import ALONE, Source, Target
 from pstranspile.cli.feed import read_feed
 from pstranspile.cli.live_views import LiveSingle
 from pstranspile.cli.progress import Progress
@@ -50,7 +44,9 @@ class Session:
         self.programs: dict[str, Program] = step_programs(module)
         self.program: Program = union_of(self.programs.values()) if self.turns else module.main
         self.scope: Scope = Scope()
-        manifest = read_manifest(newest(options.resume)) if options.resume else None
+        self.begun: Source | None = Source(options.resume) if options.resume else None
+        """The checkpoint that the run goes on from."""
+        manifest = None if self.begun is None else self.begun.manifest
         given = read_feed(options)
         self.source: RowSource | None = given if isinstance(given, RowSource) else None
         self.feeds: Feeds | ProgramFeeds | RowFeeds
@@ -66,13 +62,20 @@ class Session:
         self.first = 0
         self.did: dict[str, list[int]] = {}
         """The steps, numbered from 1, in which each value was fetched."""
-        if manifest is not None and options.seed is None:
-            options.seed = manifest.seed
+        if self.begun is not None:
+            self.begun.require_seed(options.seed)
+            options.seed = self.begun.manifest.seed
         self.count: int = options.steps or self.feeds.steps or 1
         self.feeds.require(self.count)
+        if self.begun is not None:
+            self.begun.require_steps(self.count)
+            report(self.begun.told(self.count, ALONE))
         self.fetches: dict[str, tuple[str, ...]] = requested_fetches(options, module, self.turns)
+        self.kept: Target | None = None
+        """Where checkpoints are saved."""
         if options.checkpoint:
-            make_folder_of_checkpoints(options.checkpoint)
+            standing = None if self.begun is None else self.begun.standing
+            self.kept = Target(options.checkpoint, layout_of(module), standing)
         self.profile: Profile | None = Profile() if options.profile else None
         trace = [Trace(sys.stderr)] if options.trace is not None else []
         self.watchers: list[Any] = [*trace, *([self.profile] if self.profile else [])]
@@ -98,17 +101,23 @@ class Session:
             self._run(self.module.startup, {}, ())
         for name, value in values.items():
             self.scope[name] = value
-        if self.options.resume:
-            self.first = load_checkpoint(self.scope, self.module, newest(self.options.resume)).step
+        if self.begun is not None:
+            self.first = load_checkpoint(self.scope, self.module, self.begun.place).step
+            self.begun.close()
+
+    def close(self) -> None:
+        """Lets other runs save where this one has saved, and have the checkpoint removed that it has gone on from."""
+        for held in (self.begun, self.kept):
+            if held is not None:
+                held.close()
 
     def _checkpoint(self, done: int) -> None:
         """Saves after a step, if it was asked for."""
         every = self.options.checkpoint_every or self.count
-        if self.options.checkpoint and (done == self.count or done % every == 0):
-            place = step_folder(self.options.checkpoint, done)
+        if self.kept is not None and (done == self.count or done % every == 0):
+            place, seed = self.kept.place(done), self.options.seed
             dealing = None if self.source is None else self.source.dealing(1)
-            save_checkpoint(self.scope, self.module, place, step=done, seed=self.options.seed, dealing=dealing)
-            forget_older(self.options.checkpoint, 2)
+            self.kept.saved(save_checkpoint(self.scope, self.module, place, step=done, seed=seed, dealing=dealing))
 
     def _progress(self) -> Progress | LiveSingle:
         """What shows how far the run is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,10 +46,9 @@ def checkpoints_of(options: argparse.Namespace, folder: JobFolder) -> Checkpoint
     """What checkpoints a server is to leave, and to begin with; None for none. Raises DiagnosticError."""
     if not (options.checkpoint or options.resume):
         return None
-    from pstranspile.checkpoint.api import newest
     from pstranspile.checkpoint.layout import layout_of
+    from pstranspile.checkpoint.runs import Source
     from pstranspile.checkpoint.servers import of_servers, require_fits
-    from pstranspile.checkpoint.store import read_manifest
     from pstranspile.compile import prepare
     from pstranspile.job.file import load_job
     from pstranspile.net.fluid.checkpoints import CheckpointPlan
@@ -57,8 +57,10 @@ def checkpoints_of(options: argparse.Namespace, folder: JobFolder) -> Checkpoint
     job = load_job(options.config, _settings_in_plan(Path(options.folder, _PLAN), options.config))
     layout = of_servers(layout_of(prepare(module, job)))
     require_fits(layout, folder.roles, options.folder)
-    if options.resume and options.seed is None:
-        options.seed = read_manifest(newest(options.resume)).seed
+    if options.resume:
+        with closing(Source(options.resume)) as source:
+            source.require_seed(options.seed)
+            options.seed = source.manifest.seed
     return CheckpointPlan(layout, options.checkpoint or "", options.checkpoint_every or 0, options.resume or "")
 
 

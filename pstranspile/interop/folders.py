@@ -12,6 +12,7 @@ from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 from typing import Any
+from weakref import finalize
 
 try:
     import fcntl
@@ -59,7 +60,76 @@ def locked(folder: Path) -> Generator[None]:
             os.close(handle)
 
 
-def _locked(folder: Path, *, wait: bool = True) -> int | None:
+class Reading:
+    """Keeps a folder from being removed by `locked_if_free` until `close`, or until nobody has this object.
+
+    `there` is false for a folder that is gone.
+    """
+
+    def __init__(self, folder: Path):
+        handle = _locked(folder, shared=True)
+        self.there = handle is not None
+        self.close = finalize(self, _close, handle)
+        """Lets the folder be removed."""
+
+
+def _close(handle: int | None) -> None:
+    if handle is not None and handle >= 0:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def locked_if_free(folder: Path) -> Generator[bool]:
+    """Locks a folder until the end of the block, unless it is taken; gives whether it was free."""
+    handle = _locked(folder, wait=False) if fcntl is not None else -1
+    try:
+        yield handle is not None
+    finally:
+        _close(handle)
+
+
+class FileLock:
+    """The lock of a file that is made for it, until `close`, until nobody has this object, or until the process ends.
+
+    `shared` locks exclude only those that are not. `taken` says that others have it. Where the system has no locks, all
+    get it. The last one that closes removes the file. Raises OSError.
+    """
+
+    def __init__(self, path: Path, *, shared: bool = False):
+        handle = _file_handle(path, shared)
+        self.taken = handle is None
+        self.close = finalize(self, _free, path, handle)
+        """Lets others have the lock."""
+
+
+def _file_handle(path: Path, shared: bool) -> int | None:
+    if fcntl is None:
+        return -1
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        try:
+            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except OSError as problem:
+            if problem.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                os.close(handle)
+                return None
+            return handle  # a file system without locks
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), os.stat(path)):
+                return handle
+        os.close(handle)  # who had it before has just removed the file
+
+
+def _free(path: Path, handle: int | None) -> None:
+    if handle is None or handle < 0:
+        return
+    with contextlib.suppress(OSError):  # others share it
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)
+    os.close(handle)
+
+
+def _locked(folder: Path, *, wait: bool = True, shared: bool = False) -> int | None:
     """A handle that holds the lock of a folder (-1 where there are no locks); None if it is taken, or is gone."""
     if fcntl is None:
         return -1 if wait else None
@@ -68,7 +138,7 @@ def _locked(folder: Path, *, wait: bool = True) -> int | None:
     except FileNotFoundError:
         return None
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
         if os.path.samestat(os.fstat(handle), os.stat(folder)):
             return handle
     except FileNotFoundError:

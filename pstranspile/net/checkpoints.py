@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from pstranspile.checkpoint.api import forget_older, make_folder_of_checkpoints, newest, step_folder
 from pstranspile.checkpoint.running import resume, save_cluster
-from pstranspile.checkpoint.store import read_manifest
+from pstranspile.checkpoint.runs import Source, Target
 from pstranspile.compile import Compiled
 from pstranspile.net.outcome import gather
 from pstranspile.net.parts import fill, part_file, part_of, read_part, write_part
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.simulate import cluster_of
 from pstranspile.run.row_source import Dealing, RowSource
-
-KEPT = 2
-"""How many checkpoints stay."""
 
 
 class Checkpoints:
@@ -25,7 +21,7 @@ class Checkpoints:
     `work` is a folder for the parts. Raises DiagnosticError.
     """
 
-    def __init__(self, job: Compiled, source: str | None, target: str | None, every: int | None, work: Path):
+    def __init__(self, job: Compiled, source: Source | None, target: Target | None, every: int | None, work: Path):
         self.job = job
         self.source, self.target, self.every, self.work = source, target, every, work
         self.first, self.seed = 0, None
@@ -34,11 +30,12 @@ class Checkpoints:
         self._saved: dict[int, set[str]] = {}
         self._newest = -1
         """The step of the checkpoint that was written last."""
+        self._begin_from(source)
+
+    def _begin_from(self, source: Source | None) -> None:
+        self.source = source
         if source is not None:
-            manifest = read_manifest(newest(source))
-            self.first, self.seed, self.dealing = manifest.step, manifest.seed, manifest.dealing
-        if target is not None:
-            make_folder_of_checkpoints(target)
+            self.first, self.seed, self.dealing = source.step, source.manifest.seed, source.manifest.dealing
 
     def deal(self, source: RowSource, trainers: int) -> RowSource:
         """The remaining rows, dealt to so many trainers. Raises DiagnosticError if there were other rows before."""
@@ -50,7 +47,7 @@ class Checkpoints:
         """Splits the checkpoint: gives the file of every machine's part. Raises DiagnosticError."""
         assert self.source is not None
         cluster = cluster_of(self.job, seed=seed)
-        resume(cluster, self.job, self.source)
+        resume(cluster, self.job, self.source.place)
         files: dict[str, Path] = {}
         for machine in (*cluster.servers, *cluster.trainers):
             files[machine.name] = self.work / f"{machine.name}.begin"
@@ -61,7 +58,13 @@ class Checkpoints:
         """Has the run begin again: from the checkpoint that it has written last, or as it began before."""
         self._saved.clear()
         if self._newest >= 0 and self.target is not None:
-            self.first, self.source = self._newest, str(step_folder(self.target, self._newest))
+            self.close()
+            self._begin_from(Source(self.target.place(self._newest)))
+
+    def close(self) -> None:
+        """Lets the checkpoint that the run has gone on from be removed where it is an older one."""
+        if self.source is not None:
+            self.source.close()
 
     def part_saved(self, seed: int | None, role: str, step: int) -> bool:
         """A machine has written its part of a step. With the last part the checkpoint is written; gives whether it was.
@@ -84,9 +87,10 @@ class Checkpoints:
 
     def end(self, seed: int | None, results: Mapping[str, str], steps: int) -> bool:
         """Writes the checkpoint of the final states of the processes, unless there is one of this step, before which
-        they had something left to exchange. Gives whether it is written. Raises DiagnosticError.
+        they had something left to exchange, or nothing was left to do. Gives whether it is written. Raises
+        DiagnosticError.
         """
-        if self._newest == steps:
+        if steps in (self._newest, self.first):
             return False
         self._save(gather(cluster_of(self.job, seed=seed), results).cluster, steps)
         return True
@@ -96,5 +100,6 @@ class Checkpoints:
         self._newest = step
         for trainer in cluster.trainers:
             trainer.step = step
-        save_cluster(cluster, self.job, step_folder(self.target, step), dealing=self.dealing)
-        forget_older(self.target, KEPT)
+        manifest = save_cluster(cluster, self.job, self.target.place(step), dealing=self.dealing)
+        self.close()
+        self.target.saved(manifest)

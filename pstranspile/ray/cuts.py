@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from pstranspile.checkpoint.layout import Layout, layout_of
+from pstranspile.checkpoint.runs import Source, Target
 from pstranspile.compile import Compiled
+from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.net.checkpoints import Checkpoints
 from pstranspile.net.parts import part_file, read_part, write_part
 from pstranspile.ray.moves import Kept, kept, sent
@@ -17,12 +19,14 @@ from pstranspile.run.row_source import RowSource
 class Cuts:
     """The consistent cuts of a job: parts of all machines after the same step, put together in the folder `target`.
 
-    `source` is a checkpoint to begin with, None for none. `every`: after how many steps a cut is taken. `at_end` says
+    `origin` is a checkpoint to begin with, None for none. `every`: after how many steps a cut is taken. `at_end` says
     whether the end is one as well.
     """
 
-    def __init__(self, source: str | None, target: str, every: int | None, work: Path, *, at_end: bool):
-        self.source = source
+    def __init__(self, origin: Source | None, target: Target, every: int | None, work: Path, *, at_end: bool):
+        self._origin = origin
+        self.source = None if origin is None else str(origin.place)
+        """Where the job goes on from: a checkpoint, or a folder of some, of which it is the newest."""
         self.target, self.every, self.work, self.at_end = target, every, work, at_end
         self.history: dict[str, dict[int, Any]] = {}
         """What each trainer has fetched, by step: of steps that no cut goes back before."""
@@ -33,6 +37,7 @@ class Cuts:
         self._left: Layout | None = None
         """What hosts have since their machines have ended, where that is the last cut."""
         self._fetched: dict[str, list[Any]] = {}
+        self._told = False
         self._kept: Checkpoints | None = None
 
     def begin(self, job: Compiled, seed: int | None, feeds: Any) -> tuple[dict[str, bytes], Any]:
@@ -41,7 +46,9 @@ class Cuts:
         Raises DiagnosticError.
         """
         self._fetched, self.keeps = {}, {}
-        checkpoints = self._kept = Checkpoints(job, self.source, self.target, self.every, self.work)
+        source = Source(self.source) if self.source is not None else None
+        self.close()
+        checkpoints = self._kept = Checkpoints(job, source, self.target, self.every, self.work)
         if isinstance(feeds, RowSource):
             feeds = checkpoints.deal(feeds, job.plan.trainers)
         if self.source is None:
@@ -49,6 +56,16 @@ class Cuts:
         files = checkpoints.begin(seed)
         self._move(job, files)
         return {role: Path(file).read_bytes() for role, file in files.items()}, feeds
+
+    def told(self, steps: int, mode: str) -> list[Diagnostic]:
+        """What is to be told, once, of a job that goes on from a checkpoint. Raises DiagnosticError if it can't go on
+        to so many steps.
+        """
+        if self._origin is None or self._told:
+            return []
+        self._told = True
+        self._origin.require_steps(steps)
+        return self._origin.told(steps, mode)
 
     def _move(self, job: Compiled, files: Mapping[str, Path]) -> None:
         """Leaves out of the parts in files what the machines have."""
@@ -68,7 +85,7 @@ class Cuts:
         part_file(self.work, role, step).write_bytes(part)
         self._fetched.setdefault(role, []).extend(results)
         if self._kept.part_saved(seed, role, step):
-            self.source = self.target
+            self.source = str(self.target.folder)
             self._keep(step)
 
     def _keep(self, step: int) -> None:
@@ -82,7 +99,13 @@ class Cuts:
         assert self._kept is not None
         if self._kept.end(seed, files, step):
             self._left = layout_of(self._kept.job)
-        self.source = self.target
+            self.source = str(self.target.folder)
+
+    def close(self) -> None:
+        """Lets the checkpoint that the job has gone on from be removed where it is an older one."""
+        for held in (self._origin, self._kept):
+            if held is not None:
+                held.close()
 
     def fetched(self, role: str, results: list[Any]) -> list[Any]:
         """All that a trainer has fetched; `results` are what it has fetched since it began last."""

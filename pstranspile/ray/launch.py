@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pstranspile.checkpoint.layout import layout_of
+from pstranspile.checkpoint.runs import Source, Target
 from pstranspile.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import names_of, wrong_type
@@ -57,9 +59,11 @@ def launch(
     with them. `tls` and `table_folder` are folders on every node: of certificates, and for rows of large tables.
     `environment` are variables of the actors' processes. `prepare` is called with the session before it runs, which
     then calls `on_report` after steps; its method `resize` changes the numbers of machines.
-    Raises DiagnosticError; ValueError for wrong ranges.
+    Raises DiagnosticError; ValueError for wrong ranges, and for `init` beside `resume`, which holds all variables.
     """
     require_ray()
+    if init and resume is not None:
+        raise ValueError("init and resume can't both say what variables begin with")
     if not isinstance(job, Compiled):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise wrong_type("launch", "what a compile gives", job, "Compiled")
     from pstranspile.ray.cuts import Cuts
@@ -69,14 +73,21 @@ def launch(
     _require_ranges(job, trainers, servers)
     certificates = os.path.abspath(tls) if tls else ""
     rows = os.path.abspath(table_folder) if table_folder else None
-    settings = Settings(
-        steps, names_of(fetch, "launch"), seed, restarts, patience, as_fluid, trainers, servers, certificates, rows
-    )
-    with _connected(address), tempfile.TemporaryDirectory(prefix="pstranspile-") as folder:
-        target = os.fspath(checkpoint) if checkpoint is not None else str(Path(folder, "cuts"))
+    with ExitStack() as at_end:
+        folder = at_end.enter_context(tempfile.TemporaryDirectory(prefix="pstranspile-"))
+        origin = None if resume is None else at_end.enter_context(closing(Source(resume)))
+        if origin is not None:
+            origin.require_seed(seed)
+            seed = origin.manifest.seed
+        standing = None if origin is None or checkpoint is None else origin.standing
+        own = checkpoint if checkpoint is not None else Path(folder, "cuts")
+        target = at_end.enter_context(closing(Target(own, layout_of(job), standing)))
         every = checkpoint_every or (EVERY if restarts else None)
-        source = os.fspath(resume) if resume is not None else None
-        cuts = Cuts(source, target, every, Path(folder), at_end=checkpoint is not None)
+        cuts = at_end.enter_context(closing(Cuts(origin, target, every, Path(folder), at_end=checkpoint is not None)))
+        at_end.enter_context(_connected(address))
+        settings = Settings(
+            steps, names_of(fetch, "launch"), seed, restarts, patience, as_fluid, trainers, servers, certificates, rows
+        )
         hosts = Hosts(cpus, environment or {}, patience)
         session = Session(job, feeds, dict(init or {}), settings, hosts, cuts)
         if prepare is not None:

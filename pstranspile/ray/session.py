@@ -15,7 +15,7 @@ from ray.exceptions import RayError
 
 from pstranspile.compile import Compiled, compile
 from pstranspile.data.source import Data
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, render
 from pstranspile.net.job import JobFolder, load_job_folder
 from pstranspile.net.outcome import gather
 from pstranspile.ray.cuts import Cuts
@@ -148,6 +148,8 @@ class Session:
         cluster.require_sound()
         cluster.feed(feeds)
         self.steps = self.settings.steps or cluster.steps or 1
+        for finding in self.cuts.told(self.steps, self.job.plan.mode):
+            print(render([finding]), file=sys.stderr)
         if self.on_start is not None:
             self.on_start(list(folder.roles))
         shared = [ray.put(value) for value in (programs, feeds, self.init)]
@@ -201,7 +203,8 @@ class Session:
 
     def _ended_by(self, problems: Sequence[Diagnostic]) -> DiagnosticError:
         """The job can't go on; the last says what is kept of it."""
-        source = self.cuts.source if self.cuts.at_end or self.cuts.source != self.cuts.target else None
+        in_own_folder = self.cuts.source == str(self.cuts.target.folder)
+        source = self.cuts.source if self.cuts.at_end or not in_own_folder else None
         if not source or not self.steps:
             return DiagnosticError(problems)
         last = problems[-1]

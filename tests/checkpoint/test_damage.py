@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pstranspile.checkpoint.api import load_checkpoint, newest, save_checkpoint
+from pstranspile.checkpoint.api import load_checkpoint, save_checkpoint
 from pstranspile.checkpoint.manifest import _checksum, parse_manifest
 from pstranspile.checkpoint.names import MANIFEST
+from pstranspile.checkpoint.runs import newest
 from pstranspile.checkpoint.store import read_checkpoint
 from pstranspile.interop.tensor_files import write_values
 from pstranspile.ir.diagnostics import DiagnosticError

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from pstranspile.checkpoint import folder as module
-from pstranspile.checkpoint.api import forget_older, load_checkpoint, newest, save_checkpoint, step_folder
+from pstranspile.checkpoint.api import load_checkpoint, save_checkpoint
 from pstranspile.checkpoint.folder import previous_of, write_folder
 from pstranspile.checkpoint.names import MANIFEST
+from pstranspile.checkpoint.runs import forget_older, newest, step_folder
 from pstranspile.checkpoint.store import read_manifest
 from pstranspile.ir.diagnostics import DiagnosticError
 from tests.checkpoint.jobs import codes, job, machines, model, started

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.checkpoint.api import newest
 from pstranspile.checkpoint.layout import layout_of
+from pstranspile.checkpoint.runs import SharedTarget, Target, newest
 from pstranspile.checkpoint.servers import of_servers
 from pstranspile.checkpoint.store import read_checkpoint, read_manifest
 from pstranspile.cli import main
@@ -190,3 +190,33 @@ def test_the_job_must_be_that_of_the_folder(tmp_path: Path, capsys: pytest.Captu
     (job / "plan.json").unlink()
     assert main([*start, "--program", PROGRAM]) == 1
     assert "there is no plan.json" in capsys.readouterr().err
+
+
+def test_a_folder_belongs_to_one_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not to one that is over, nor to one whose server is at work."""
+    job, kept = str(tmp_path / "job"), tmp_path / "kept"
+    assert main(["compile", PROGRAM, "--pservers", "1", "-o", job]) == 0
+    start = ["start", job, "--role", "pserver_0", "--fluid", "--program", PROGRAM, "--checkpoint", str(kept)]
+    at_work = SharedTarget(kept, kept / ".parts", "pserver_0")
+    other = SharedTarget(kept, kept / ".parts", "pserver_1")
+    assert main(start) == 1
+    assert "error[checkpoint-busy]" in capsys.readouterr().err
+    with pytest.raises(ps.DiagnosticError, match="checkpoint-busy"):
+        Target(kept, None, None)
+    at_work.close()
+    with pytest.raises(ps.DiagnosticError, match="checkpoint-busy"):
+        Target(kept, None, None)
+    other.close()
+    assert os.listdir(kept) == [".parts"]
+    assert not os.listdir(kept / ".parts")
+    np.savez(tmp_path / "data.npz", x=np.ones((6, 4, 1000), "float32"), y=np.ones((6, 4, 20), "float32"))
+    run = ["run", PROGRAM, "--pservers", "1", "--feed", str(tmp_path / "data.npz"), "--checkpoint", str(kept)]
+    assert main([*run, "--checkpoint-every", "3"]) == 0
+    for more, told in (
+        ([], "it holds checkpoints of an earlier run, the last one step_00000006"),
+        (["--resume", str(kept / "step_00000003")], "the run goes on from step_00000003, and step_00000006 was saved"),
+        (["--resume", str(kept), "--seed", "5"], "it was run with the programs' own seeds; give no other"),
+    ):
+        assert main([*start, *more]) == 1
+        assert told in capsys.readouterr().err
+    assert sorted(os.listdir(kept)) == [".parts", "step_00000003", "step_00000006"]

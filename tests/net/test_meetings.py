@@ -11,6 +11,7 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.checkpoint.running import resume
+from pstranspile.checkpoint.runs import Target
 from pstranspile.net.checkpoints import Checkpoints
 from pstranspile.net.job import JobFolder
 from pstranspile.net.meetings import AT, MET, SAVED, ServerMeetings
@@ -43,7 +44,7 @@ def test_a_cut_is_what_the_run_goes_on_from(mode: str, program: str, trainers: i
     compiled = ps.compile(module, ps.Job(pservers=2, trainers=trainers, mode=mode, **options))
     job = JobFolder(dict(compiled.roles()), "job", PUSH_EVERY)
     feeds = make_feeds(module.main, STEPS, 4, shares=trainers)
-    kept = Checkpoints(compiled, None, str(tmp_path / "kept"), EVERY, tmp_path)
+    kept = Checkpoints(compiled, None, Target(tmp_path / "kept", None, None), EVERY, tmp_path)
     saved: list[int] = []
 
     def told(role: str, **fields: Any) -> None:

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.checkpoint.api import newest, read_manifest
 from pstranspile.checkpoint.running import CheckpointedRun
+from pstranspile.checkpoint.runs import newest
+from pstranspile.checkpoint.store import read_manifest
 from pstranspile.ray import launch
 from tests.data_rows.tables import write
 from tests.ray_cluster.jobs import LOSS, job, require_equal, require_nodes, slow_host, small

@@ -12,6 +12,7 @@ from pstranspile import layers as L
 from pstranspile.autodiff import Adam, minimize
 from pstranspile.checkpoint.layout import layout_of
 from pstranspile.checkpoint.running import CheckpointedRun
+from pstranspile.checkpoint.runs import Source
 from pstranspile.net.checkpoints import Checkpoints
 from pstranspile.net.parts import Part, part_of, read_part
 from pstranspile.ray.moves import Kept, Own, kept, sent, together
@@ -36,7 +37,7 @@ def test_a_machine_is_sent_what_it_lacks_alone(change: tuple[int, int], tmp_path
     feeds = {"x": random.normal(size=(3, 6, 30)).astype("f4"), "y": random.normal(size=(3, 6, 1)).astype("f4")}
     done = ps.simulate(before, feeds, run=CheckpointedRun(before, None, str(tmp_path / "kept")).run)
     left = {one.name: dict(part_of(one).values) for one in (*done.cluster.servers, *done.cluster.trainers)}
-    files = Checkpoints(after, str(tmp_path / "kept"), None, None, tmp_path).begin(None)
+    files = Checkpoints(after, Source(tmp_path / "kept"), None, None, tmp_path).begin(None)
     layouts = layout_of(before), layout_of(after)
     has = kept(*layouts)
     moved = 0

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.checkpoint.api import newest
+from pstranspile.checkpoint.runs import newest
 from pstranspile.checkpoint.store import read_manifest
 from pstranspile.cli.live_board import BARS
 from pstranspile.ray import launch

@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 import pstranspile as ps
+from pstranspile.checkpoint.running import save_cluster
 from pstranspile.cli import main
 from pstranspile.ray import launch
 from pstranspile.ray.programs import programs_of, resized
@@ -146,3 +147,21 @@ def test_the_programs_are_those_of_compile(tmp_path: Path):
     made = programs_of(ps.compile(ps.load(str(tmp_path / "net.ir")), ps.Job(pservers=["a:1", "b:2"], trainers=2)))
     assert made.keys() == written.keys()
     assert all(made[name] == written[name] for name in made if name != "plan.json")
+
+
+def test_checkpoints_of_another_run(tmp_path: Path):
+    """They are refused before a cluster is joined."""
+    pytest.importorskip("ray", reason="Ray is not installed")
+    job, kept = compiled(), tmp_path / "kept"
+    cluster = ps.Cluster(job.roles(), distributed_vars=job.distributed_vars)
+    cluster.start()
+    for place in ("kept", "other"):
+        save_cluster(cluster, job, tmp_path / place / "step_00000003")
+    with pytest.raises(ps.DiagnosticError, match="it holds checkpoints of an earlier run"):
+        launch(job, checkpoint=kept)
+    with pytest.raises(ps.DiagnosticError, match="it holds checkpoints of another run than"):
+        launch(job, checkpoint=kept, resume=tmp_path / "other")
+    with pytest.raises(ps.DiagnosticError, match="checkpoint-model"):
+        launch(job, checkpoint=kept, resume=kept, seed=12345)
+    with pytest.raises(ValueError, match="init and resume"):
+        launch(job, init={"w": 1}, resume=kept)

@@ -13,12 +13,23 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from threading import Thread
 from typing import NamedTuple
 
-from pstranspile.checkpoint.api import forget_older, make_folder_of_checkpoints, step_folder
 from pstranspile.checkpoint.layout import Layout
+from pstranspile.checkpoint.runs import (
+    KEPT,
+    SharedTarget,
+    Source,
+    Standing,
+    forget_older,
+    identity_of,
+    require_own,
+    require_storable,
+    step_folder,
+)
 from pstranspile.checkpoint.servers import load_server, save_servers
 from pstranspile.checkpoint.store import Progress
 from pstranspile.interop.folders import locked
@@ -27,9 +38,6 @@ from pstranspile.net.parts import Part, part_of, read_part, write_part
 from pstranspile.net.site import Site
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.scope import own_copy
-
-KEPT = 2
-"""How many checkpoints stay."""
 
 _PART = re.compile(r"([^.]+)\.(end\.)?([0-9]+)\.part")
 
@@ -55,9 +63,7 @@ class ServerCheckpoints:
         self._saved = 0
         self._writing: Thread | None = None
         self._work = Path(plan.target, ".parts")
-        if plan.target:
-            make_folder_of_checkpoints(plan.target)
-            self._work.mkdir(exist_ok=True)
+        self._target = SharedTarget(plan.target, self._work, server.name) if plan.target else None
 
     def begin(self, again: bool) -> None:
         """Goes on from a checkpoint, if there is one to begin with. Raises DiagnosticError.
@@ -65,6 +71,8 @@ class ServerCheckpoints:
         A process that was started `again` goes on from a state that was kept, with the parts written before.
         """
         server = self._server
+        if self._plan.target:
+            self._require_target(again)
         for path in () if again or not self._plan.target else self._work.glob(f"{server.name}.*.part"):
             path.unlink(missing_ok=True)  # of another run, which came to no checkpoint of it
         if not self._plan.source:
@@ -74,6 +82,18 @@ class ServerCheckpoints:
         self._first = self._saved = manifest.step
         server.updates = manifest.steps.get(server.name, manifest.step)
         server.forget_all_copies()
+
+    def _require_target(self, again: bool) -> None:
+        """Raises DiagnosticError if no checkpoints of this job can be in the folder for them."""
+        folder = Path(self._plan.target)
+        require_storable(self._plan.layout, folder)
+        if again:
+            return
+        standing: Standing | None = None
+        if self._plan.source:
+            with closing(Source(self._plan.source)) as source:
+                standing = source.standing
+        require_own(folder, standing)
 
     def updated(self) -> None:
         """The server has made an update."""
@@ -99,16 +119,23 @@ class ServerCheckpoints:
             step = self._first + max(steps, default=-1) + 1 if server.mode else server.updates
             if server.mode or step > self._saved:
                 self._save(step, "end.")
-        self.finish()
+        self._wait()
 
     def finish(self) -> None:
-        """Waits until the last part is written, and the checkpoint, if it was the last one of it."""
+        """Waits until the last part is written, and the checkpoint, if it was the last one of it. Nothing is written
+        after that.
+        """
+        self._wait()
+        if self._target is not None:
+            self._target.close()
+
+    def _wait(self) -> None:
         if self._writing is not None:
             self._writing.join()
 
     def _save(self, step: int, mark: str = "") -> None:
         """Copies what the server keeps, and has it written. While the part before is being written it waits."""
-        self.finish()
+        self._wait()
         self._saved = step
         part = part_of(self._server)
         part = part._replace(values={name: own_copy(value) for name, value in part.values.items()})
@@ -152,5 +179,5 @@ def _save(plan: CheckpointPlan, parts: Mapping[str, Part], step: int, seed: int 
     layout = plan.layout
     steps = {**{f"trainer_{i}": step for i in range(layout.trainers)}, **{role: p.step for role, p in parts.items()}}
     scopes = {role: dict(part.values) for role, part in parts.items() if role in layout.machines}
-    save_servers(layout, scopes, step_folder(plan.target, step), Progress(step, steps, seed))
-    forget_older(plan.target, KEPT)
+    manifest = save_servers(layout, scopes, step_folder(plan.target, step), Progress(step, steps, seed))
+    forget_older(plan.target, KEPT, identity_of(manifest))
