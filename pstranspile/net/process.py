@@ -17,6 +17,7 @@ from pstranspile.net.joining import Readmission, rejoin
 from pstranspile.net.meetings import ServerMeetings, TrainerMeetings, are_needed
 from pstranspile.net.parts import Parts, read_part, take_server, take_trainer
 from pstranspile.net.recording import Recording
+from pstranspile.net.saves import SaveFolder
 from pstranspile.net.site import Site
 from pstranspile.net.state import StateKeeper
 from pstranspile.net.status import DONE, SERVING, TRAINING, WAITING, StatusPipe
@@ -42,7 +43,8 @@ class Place(NamedTuple):
     machines, to repeat or to look at ("": none). `credentials`: certificates; None for connections without TLS.
     `begin`: the file of the part of a checkpoint to begin with ("": none); `parts`: a folder for parts of checkpoints,
     one after every `parts_every` steps (0: none). `checkpoints`: those that a server with `fluid` saves and begins
-    with, together with the other servers.
+    with, together with the other servers. `saves`: the folder below which a server saves what others have it save ("":
+    none).
     """
 
     addresses: Mapping[str, str]
@@ -57,6 +59,7 @@ class Place(NamedTuple):
     parts: str = ""
     parts_every: int = 0
     checkpoints: CheckpointPlan | None = None
+    saves: str = ""
 
     def parts_of(self, report: StatusPipe) -> Parts | None:
         """Writes the parts of checkpoints; None if there are none."""
@@ -71,6 +74,7 @@ def play_server(
     If the process ends before that, its last kept state remains; if it ends later, nothing is left to do.
     """
     server = next(server for server in cluster.servers if server.name == role)
+    server.placed = SaveFolder(place.saves, server.folder).place
     site = Site(cluster, role, terms)
     if report.watched:
         Watching(site, report)

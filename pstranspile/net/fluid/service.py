@@ -23,6 +23,7 @@ from pstranspile.net.fluid.journal import GONE, Entry, Journal
 from pstranspile.net.fluid.message import DTYPES, VariableMessage, pieces_of, read_variable, value_of, with_value
 from pstranspile.net.loop import CALL, Event
 from pstranspile.net.peer import Peer
+from pstranspile.net.saves import Unplaced
 from pstranspile.net.site import Site
 from pstranspile.net.values import Bytes, WireError
 from pstranspile.run.cluster import message as kinds
@@ -301,6 +302,8 @@ class FluidService:
         self._who_calls(call)
         try:
             self.server.save_to(call.message.out_varname)
+        except Unplaced as problem:
+            raise CallRefused(calls.LATER, f"{self.server.name} does not save: {problem}") from None
         except DiagnosticError as problem:
             raise CallRefused("INTERNAL", f"{self.server.name} can't save: {problem}") from None
         call.answer()

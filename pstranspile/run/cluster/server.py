@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Set
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -86,6 +87,8 @@ class Server(Machine):
         """The trainers that come back, and the first steps in which they take part."""
         self.admitted: set[int] = set()
         """The places in `announced` of the trainers that have been let in."""
+        self.placed: Callable[[str], AbstractContextManager[str]] = nullcontext
+        """Gives the place of a file that is saved; in a cluster of processes, where others name it."""
         self.sent_by_program: Mapping[str, frozenset[str]] = {}
         """The names under which each program of the trainers sends; empty if they have one program."""
         self._copies: dict[str, Value] = {}
@@ -304,12 +307,13 @@ class Server(Machine):
     def save_to(self, path: str) -> None:
         """Runs the save block with a path for its files. Raises DiagnosticError where they can't be written."""
         program = block_program(self.main, [self.save_block])
-        ops = [
-            op._replace(attrs=type(op.attrs)({**op.attrs, "file_path": path})) if op.type == "save" else op
-            for op in program.main_block.ops
-        ]
-        saving = program._replace(blocks=(program.main_block._replace(ops=tuple(ops)), *program.blocks[1:]))
-        Block(saving, self.scope, [], [], folder=self.folder).apply([])
+        with self.placed(path) as file:
+            ops = [
+                op._replace(attrs=type(op.attrs)({**op.attrs, "file_path": file})) if op.type == "save" else op
+                for op in program.main_block.ops
+            ]
+            saving = program._replace(blocks=(program.main_block._replace(ops=tuple(ops)), *program.blocks[1:]))
+            Block(saving, self.scope, [], [], folder=self.folder).apply([])
 
     # errors
 
