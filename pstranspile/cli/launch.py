@@ -38,6 +38,7 @@ from pstranspile.cli.progress import status
 from pstranspile.cli.report import report
 from pstranspile.cli.start import add_patience, add_run, add_saves, fetches_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
+from pstranspile.ir.visible import visible
 
 if TYPE_CHECKING:
     from pstranspile.cli.live_views import LiveView
@@ -234,7 +235,10 @@ def _launch(
         if "left_out" in fields and isinstance(source, Data):
             source.left_out(LeftOut(*fields["left_out"]))
         if "unsaved" in fields:
-            print(f"pstranspile launch: {member.role} could not write its part: {fields['unsaved']}", file=sys.stderr)
+            print(
+                f"pstranspile launch: {member.role} could not write its part: {visible(fields['unsaved'])}",
+                file=sys.stderr,
+            )
 
     with ExitStack() as at_end:
         at_end.callback(ports.close)

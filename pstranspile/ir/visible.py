@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import re
 
-CLASS = "\x00-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\ufff9-\ufffb"
-"""Control characters, the marks that reorder or hide text, and line separators, for a class of a regular expression.
+HIDDEN = (
+    "\x00-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e0fff"
+)
+"""What a terminal obeys or does not show, for a class of a regular expression: control characters, the marks that
+reorder or hide text, line separators, bytes that are no UTF-8 (as Python reads them), tags.
 
 A fixed list: `str.isprintable` changes with the Unicode tables of the Python that runs.
 """
 
-SURROGATES = "\ud800-\udfff"
-"""Bytes that are no UTF-8, as Python reads them, and halves of characters; likewise."""
-
-TAGS = "\U000e0000-\U000e0fff"
-"""Tags and selectors of variants, which show nothing; likewise."""
-
 MOST = 200
 """Characters of a text that are shown."""
 
-_HIDDEN = re.compile(f"[{CLASS}{SURROGATES}{TAGS}]")
+_HIDDEN = re.compile(f"[{HIDDEN}]")
 _SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -39,8 +37,3 @@ def visible(text: str, most: int = MOST) -> str:
         half = most // 2
         text = f"{text[:half]}...{text[-half:]}"
     return _HIDDEN.sub(_escape, text)
-
-
-def visible_lines(text: str) -> str:
-    """The same for a text of several lines, all of which are kept."""
-    return "\n".join(_HIDDEN.sub(_escape, line) for line in text.split("\n"))

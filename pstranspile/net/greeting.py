@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from pstranspile.ir.visible import visible
 from pstranspile.net.frames import HELLO, REFUSED, WELCOME, Header, json_body, messages_body
 from pstranspile.net.part import Part
 from pstranspile.net.peer import Connection, Peer
@@ -132,7 +133,7 @@ class Greeting:
         """A connection is over; why is remembered where this process has not been let in."""
         role = self._greeted_on(connection)
         if role is not None and reason:
-            self.unreached[role] = plain(reason)
+            self.unreached[role] = visible(plain(reason))
 
     def _greeted_on(self, connection: Connection) -> str | None:
         return next((role for role, begun in self._waiting_for.items() if begun is connection), None)
@@ -146,7 +147,7 @@ class Greeting:
             connection.close()
             self._forget(connection)
             if fields.get("again"):  # such as one that has just ended, and has not been missed yet
-                self.unreached[role] = str(fields.get("reason"))
+                self.unreached[role] = visible(str(fields.get("reason")))
                 return
             raise Refused(f"{role} at {connection.address} refuses {self.role}: {fields.get('reason')}")
         del self._waiting_for[role]

@@ -7,7 +7,6 @@ them bring its number.
 
 from __future__ import annotations
 
-import sys
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ir.visible import visible
 from pstranspile.net.calls import Caller, CallRefused, CallService
 from pstranspile.net.fluid import calls
 from pstranspile.net.fluid.callers import Callers, LastCall, require_part
@@ -25,6 +25,7 @@ from pstranspile.net.loop import CALL, Event
 from pstranspile.net.peer import Peer
 from pstranspile.net.saves import Unplaced
 from pstranspile.net.site import Site
+from pstranspile.net.telling import Told, tell
 from pstranspile.net.values import Bytes, WireError
 from pstranspile.run.cluster import message as kinds
 from pstranspile.run.cluster.message import Message
@@ -38,9 +39,6 @@ process has just taken the place of another one.
 
 _REPEATED = ("SendVariable", "DistributeNotify")
 """The methods whose calls must not be taken twice."""
-
-MOST_REPORTED = 100
-"""The number of refused calls that are reported on stderr; a stranger may make any number."""
 
 
 class _Nobody:
@@ -111,7 +109,8 @@ class FluidService:
         """How many calls may wait at once."""
         self._compares = journal is not None or server.mode != 0
         """Whether calls are compared with those that may be repeated. (A gradient of a round may come twice.)"""
-        self._slots = self._refused = 0
+        self._slots = 0
+        self._told = Told(server.name, site.now)
         self._handlers: dict[str, Callable[[_Call], None]] = {
             "SendVariable": self._send,
             "GetVariable": self._get,
@@ -179,10 +178,7 @@ class FluidService:
         except (WireError, CallRefused) as problem:
             refusal = problem if isinstance(problem, CallRefused) else CallRefused(calls.INVALID, str(problem))
             caller.refuse(number, refusal)
-            self._refused += 1
-            if self._refused <= MOST_REPORTED:
-                text = f"{method} of {name} from {caller.address} is refused: {refusal}"
-                print(f"pstranspile start: {self.server.name}: {text}", file=sys.stderr)
+            self._told(f"{method} of {visible(name)} from {caller.address} is refused: {refusal}")
 
     def _who_calls(self, call: _Call) -> Peer:
         """The trainer that makes a call, which is sound. Raises CallRefused; _TakenBefore."""
@@ -220,7 +216,7 @@ class FluidService:
                 self._give_up(self.trainers[index])
 
     def _give_up(self, peer: Peer) -> None:
-        print(f"pstranspile start: {self.server.name}: {peer.role} is gone", file=sys.stderr)
+        tell(self.server.name, f"{peer.role} is gone")
         if self.journal is not None:
             self.journal.add(GONE, peer.index, b"", 0)
         self.site.give_up(peer)

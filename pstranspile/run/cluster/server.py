@@ -15,6 +15,7 @@ import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.model import Op, Program
+from pstranspile.ir.visible import visible
 from pstranspile.kernels.context import Value
 from pstranspile.kernels.optimizer_steps import REPLACING
 from pstranspile.large.forms import rows_alone
@@ -324,7 +325,7 @@ class Server(Machine):
         hint = "" if known else near(message.variable, [*self.scope, *declared])
         if known and "asked" in what and self.scope.get(message.variable) is None:
             hint = ", which its program declares, but never gives a value"
-        text = f"{self.name} ({self.endpoint}) {what} {message.variable}{hint}"
+        text = f"{self.name} ({self.endpoint}) {what} {visible(message.variable)}{hint}"
         notes = [Note(f"the message: {message}")]
         return DiagnosticError([at_op("cluster-unknown-variable", text, self.op, notes=notes)])
 
