@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pstranspile.large.forms import is_table
 from pstranspile.large.memory import return_freed_arrays
 from pstranspile.net.calls import CallService
+from pstranspile.net.checks import Checks
 from pstranspile.net.fluid.checkpoints import CheckpointPlan, ServerCheckpoints
 from pstranspile.net.fluid.journal import Journal
 from pstranspile.net.fluid.service import FluidService
@@ -100,6 +101,7 @@ def play_server(
     if looking:
         site.on_turn = lambda: [look() for look in looking]
     cluster.begin([server], [])
+    _check_messages(site, server, fluid)
     if any(map(is_table, server.scope.values())):
         return_freed_arrays()
     if place.begin:
@@ -127,6 +129,20 @@ def play_server(
         for writing in (parts, kept):
             if writing is not None:
                 writing.finish()
+
+
+def _check_messages(site: Site, server: Server, fluid: FluidService | None) -> None:
+    """Has the server take no message of a trainer that doesn't fit its program."""
+    trainers = {peer.index: peer for peer in site.peers.values() if peer.index >= 0}
+
+    def refuse(index: int, reason: str) -> None:
+        peer = trainers[index]
+        if fluid is not None and peer.takes is not None:
+            fluid.end_part(peer, reason)
+        else:
+            site.refuse(peer, reason)
+
+    Checks(server, site.cluster.trainers, lambda index: trainers[index].takes is not None, refuse)
 
 
 def _serve(

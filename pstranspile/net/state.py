@@ -30,7 +30,7 @@ _PEERS, _IN, _OUT, _ANNOUNCED, _CALLS = "@peers", "@in", "@out", "@announced", "
 back; and for trainers of Fluid their calls, with the number of the file that holds the later ones.
 """
 
-_OF_PEERS = ("incarnation", "former", "life", "left", "given_up", "announced", "received", "last_step")
+_OF_PEERS = ("incarnation", "former", "life", "left", "given_up", "refusal", "announced", "received", "last_step")
 """What of a peer is kept."""
 
 MOST_BYTES = 1 << 26

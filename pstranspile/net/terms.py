@@ -50,6 +50,10 @@ class Objection(WireError):
     """Why a process is not let in, now and later."""
 
 
+class Misconduct(WireError):
+    """Why a process takes no part any more that was let in: something is wrong with what it says, though undamaged."""
+
+
 def number_of(fields: Mapping[str, Any], name: str) -> int:
     """A field that counts something; 0 if it is not there. Raises WireError if it is no such number."""
     value = fields.get(name, 0)

@@ -17,6 +17,7 @@ import numpy as np
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.visible import visible
 from pstranspile.net.calls import Caller, CallRefused, CallService
+from pstranspile.net.checks import MOST_COUNTED, form_of
 from pstranspile.net.fluid import calls
 from pstranspile.net.fluid.callers import Callers, LastCall, require_part
 from pstranspile.net.fluid.journal import GONE, Entry, Journal
@@ -217,14 +218,28 @@ class FluidService:
 
     def _give_up(self, peer: Peer) -> None:
         tell(self.server.name, f"{peer.role} is gone")
-        if self.journal is not None:
+        self._without(peer)
+        self.site.run_machines()
+
+    def end_part(self, peer: Peer, reason: str) -> None:
+        """Something is wrong with what a trainer has called: it takes no part any more, and nobody waits for it."""
+        peer.refusal = reason
+        for slot, call in list(self._waiting.items()):
+            if call.peer is peer:
+                del self._waiting[slot]
+                call.refuse(CallRefused(calls.INVALID, reason))
+        self._told(f"{peer.role} is refused, and takes no part any more: {reason}")
+        self._without(peer)
+
+    def _without(self, peer: Peer) -> None:
+        if self.journal is not None and not peer.left:
             self.journal.add(GONE, peer.index, b"", 0)
         self.site.give_up(peer)
-        self.site.run_machines()
 
     def _send(self, call: _Call) -> None:
         name = call.message.varname
         if name == calls.BATCH_BARRIER_NAME:
+            self._require_all_sent(call)
             self._send_no_rows(call)
             self._post(call, kinds.SEND_BARRIER)
         elif name == calls.COMPLETE_NAME:
@@ -232,6 +247,7 @@ class FluidService:
         else:
             name = name.partition(calls.PIECE)[0]
             calls.require_gradient(self.server, call.message._replace(varname=name))
+            call.value = calls.as_declared(call.value, self.server.main.main_block.vars.get(name))
             sent = self.callers.sent[self._who_calls(call).index]
             if self.server.mode and name in sent:  # the only sign that a step has begun
                 self._next_step(call)
@@ -242,6 +258,14 @@ class FluidService:
 
     def _next_step(self, call: _Call) -> None:
         self._steps[self._who_calls(call).index] += 1
+
+    def _require_all_sent(self, call: _Call) -> None:
+        """Raises CallRefused at the end of a step in which a trainer has not sent what its program sends."""
+        callers, index = self.callers, self._who_calls(call).index
+        sent = {_unnumbered(name) for name in callers.sent[index]}
+        lacking = sorted({_unnumbered(name) for name in callers.sends[index] - callers.rows[index]} - sent)
+        if self.server.mode == 0 and lacking:
+            raise CallRefused(calls.LATER, f"{self.trainers[index].role} has not sent {', '.join(lacking[:3])}")
 
     def _send_no_rows(self, call: _Call) -> None:
         """Gradients without rows count as sent: trainers of Fluid send none."""
@@ -306,10 +330,15 @@ class FluidService:
 
     def _notify(self, call: _Call) -> None:
         self._require_value(call.message.varname)
-        payload: Any = call.value
+        payload, held = call.value, self.server.scope.get(call.message.varname)
         if payload.__class__ is not np.ndarray:
             raise CallRefused(calls.INVALID, f"{call.message.varname} brings no number")
-        self._post(call, kinds.NOTIFY, call.message.varname, payload)
+        if held.__class__ is not np.ndarray or payload.dtype != held.dtype or payload.size != held.size:
+            wanted = form_of(held)
+            raise CallRefused(calls.INVALID, f"{call.message.varname} brings {form_of(payload)}, not {wanted}")
+        if payload.size and not 0 <= payload.min() <= payload.max() < MOST_COUNTED:
+            raise CallRefused(calls.INVALID, f"{call.message.varname} counts {payload.reshape(-1)[0]} steps")
+        self._post(call, kinds.NOTIFY, call.message.varname, payload.reshape(held.shape))
         call.answer()
 
     # messages
@@ -355,3 +384,9 @@ class FluidService:
     def _require_value(self, name: str) -> None:
         if self.server.scope.get(name) is None:
             raise CallRefused(calls.UNKNOWN, f"{self.server.name} has no variable {name}")
+
+
+def _unnumbered(name: str) -> str:
+    """The name of a gradient without the number of its trainer, which may not be the one that it has here."""
+    head, mark, number = name.rpartition(".trainer_")
+    return head if mark and number.isdecimal() else name

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -131,6 +131,16 @@ class Server(Machine):
     def step_label(self) -> str:
         """The name of the server's next update in messages to a person, numbered from 1."""
         return f"update {self.updates + 1}"
+
+    def watch(self, take: Callable[[Callable[[Message], object] | None, Message], object]) -> None:
+        """From now on each message is handed to `take`, with what takes it (None: nothing does)."""
+        taken = {kind: self._handlers.get(kind) for kind in kinds.KINDS}
+        self._handlers = {kind: partial(take, handler) for kind, handler in taken.items()}
+
+    @property
+    def takes(self) -> Iterable[str]:
+        """The names of the variables that trainers may send."""
+        return pairs(self.op, "grad_to_block_id")
 
     def receive(self, message: Message) -> None:
         """Takes one message. Raises DiagnosticError."""
