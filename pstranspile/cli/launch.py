@@ -36,8 +36,9 @@ from pstranspile.cli.live_screen import add_live, check_live
 from pstranspile.cli.numbers import whole
 from pstranspile.cli.progress import status
 from pstranspile.cli.report import report
-from pstranspile.cli.start import add_patience, add_run, fetches_of
+from pstranspile.cli.start import add_patience, add_run, add_saves, fetches_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
+from pstranspile.ir.visible import visible
 
 if TYPE_CHECKING:
     from pstranspile.cli.live_views import LiveView
@@ -59,7 +60,7 @@ that the others are ended too, and what they waited for is reported. An interrup
 
 _NAMING = (
     "feed", "init", "save", "record", "metrics", "logs", "state", "trace", "chart", "checkpoint", "resume",
-    "table_folder", "tls",
+    "table_folder", "tls", "saves",
 )  # fmt: skip
 """Options whose value is never empty."""
 
@@ -164,6 +165,7 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--state", metavar="DIR", help="where servers keep their state (default: with --restarts, a folder for the run)"
     )
+    add_saves(group)
     add_patience(group)
     return parser
 
@@ -248,7 +250,10 @@ def _launch(
         if "left_out" in fields and isinstance(source, Data):
             source.left_out(LeftOut(*fields["left_out"]))
         if "unsaved" in fields:
-            print(f"pstranspile launch: {member.role} could not write its part: {fields['unsaved']}", file=sys.stderr)
+            print(
+                f"pstranspile launch: {member.role} could not write its part: {visible(fields['unsaved'])}",
+                file=sys.stderr,
+            )
 
     with ExitStack() as at_end:
         at_end.callback(ports.close)
@@ -370,11 +375,11 @@ def _shared(options: argparse.Namespace, work: Path) -> list[str]:
         given += ["--state", state]
     if options.checkpoint_every:
         given += ["--parts", str(work), "--parts-every", str(options.checkpoint_every)]
-    given_on = ("steps", "init", "seed", "push_every", "threads", "arithmetic", "table_folder", "state_every")
+    given_on = ("steps", "init", "seed", "push_every", "threads", "arithmetic", "table_folder", "state_every", "saves")
     for name in (*given_on, "lease", "patience"):
         value = getattr(options, name)
         if value is not None:
-            path = name in ("init", "table_folder")
+            path = name in ("init", "table_folder", "saves")
             given += [f"--{name.replace('_', '-')}", os.path.abspath(value) if path else str(value)]
     given += ["--profile"] if options.profile else []
     return [*given, *(part for name in options.fetch for part in ("--fetch", name))]

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pstranspile.ray.session import Session
 
 _OF_PROCESSES = {
-    "record": None, "logs": None, "push_every": None, "state": None, "state_every": 20, "lease": 30.0, "trace": None,
-    "chart": None, "traffic": False, "profile": False,
+    "record": None, "logs": None, "push_every": None, "state": None, "saves": None, "state_every": 20, "lease": 30.0,
+    "trace": None, "chart": None, "traffic": False, "profile": False,
 }  # fmt: skip
 """Options that only processes on this host have, and what they are where they are not given."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pstranspile.cli.live_board import Board, Row, sparkline
 from pstranspile.cli.progress import is_terminal
+from pstranspile.ir.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -20,6 +21,10 @@ OFTEN = 0.1
 
 WIDTH, NARROW, OTHERS = 24, 6, 62
 """Characters of a curve where there is room, and where there is not; and what else a line needs."""
+
+
+MOST = 4000
+"""Characters of a cell that may be drawn."""
 
 
 def add_live(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:  # pyright: ignore[reportPrivateUsage]
@@ -80,7 +85,9 @@ def picture(board: Board, console: Console) -> RenderableType:
     lines: list[RenderableType] = [Text(board.head(), style="bold", no_wrap=True), _table(rows, console)]
     below = f"and {left_out} more machines  " if left_out else ""
     awaited = board.awaited()
-    lines.append(Text(below + (f"waited for: {awaited}" if awaited else ""), no_wrap=True, overflow="ellipsis"))
+    lines.append(
+        Text(below + (f"waited for: {visible(awaited, MOST)}" if awaited else ""), no_wrap=True, overflow="ellipsis")
+    )
     return Group(*lines)
 
 
@@ -103,5 +110,5 @@ def _table(rows: list[Row], console: Console) -> Table:
     for row, curves in zip(rows, fetched, strict=True):
         cells = (row.name, row.state, row.step, f"{row.messages:.0f}", curves, row.waits)
         styles = ("", "red" if row.state == "failed" else "", "", "", "cyan", "yellow")
-        table.add_row(*(Text(cell, style) for cell, style in zip(cells, styles, strict=True)))
+        table.add_row(*(Text(visible(cell, MOST), style) for cell, style in zip(cells, styles, strict=True)))
     return table

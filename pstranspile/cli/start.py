@@ -49,6 +49,7 @@ _NAMING = (
     "resume",
     "program",
     "table_folder",
+    "saves",
 )
 """Options whose value is never empty."""
 
@@ -149,6 +150,7 @@ def make_options() -> argparse.ArgumentParser:
     parser.add_argument("--result", metavar="FILE", help="write what the machine holds at the end, for `launch`")
     group = parser.add_argument_group("staying alive")
     group.add_argument("--state", metavar="DIR", default="", help="where a server keeps its state, to go on from it")
+    add_saves(group)
     add_patience(group)
     add_server_checkpoints(parser)
     return parser
@@ -174,6 +176,16 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     add_arithmetic(group)
     add_table_folder(group)
     group.add_argument("--threads", type=count, metavar="N", help="threads of matrix products (default: 1)")
+
+
+def add_saves(group: Any) -> None:
+    """The option that says where servers save what trainers have them save."""
+    group.add_argument(
+        "--saves",
+        metavar="DIR",
+        help="below which folder a server saves what trainers tell it to (checkpoint_notify); without it, that is "
+        "refused",
+    )
 
 
 def add_patience(group: Any) -> None:
@@ -273,6 +285,7 @@ def _play(
         parts=options.parts,
         parts_every=options.parts_every,
         checkpoints=checkpoints_of(options, folder),
+        saves=options.saves or "",
     )
     terms = Terms(folder.hash, os.environ.get("PSTRANSPILE_TOKEN", ""), options.lease)
     cluster = _cluster(options, folder)

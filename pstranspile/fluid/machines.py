@@ -23,6 +23,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import MAIN, STARTUP, Program, Role
 from pstranspile.net.missing import require_grpc
 from pstranspile.net.process import Place, play_server, play_trainer
+from pstranspile.net.saves import VARIABLE
 from pstranspile.net.status import SERVING, StatusPipe
 from pstranspile.net.terms import Refused, Terms
 from pstranspile.net.tls import read_credentials, require_guarded
@@ -70,6 +71,7 @@ class Machine:
 
     The environment gives what scripts can't say: `PSTRANSPILE_TOKEN` (what every process of the job brings),
     `PSTRANSPILE_TLS` (a folder with certificates), `PSTRANSPILE_INSECURE` (talk openly beyond this host),
+    `PSTRANSPILE_SAVES` (a folder, below which a server saves what trainers tell it to),
     `PSTRANSPILE_LEASE` and `PSTRANSPILE_PATIENCE` (seconds: a trainer that was not heard for so long is given up; a
     trainer waits so long for a server).
     """
@@ -142,7 +144,8 @@ class Machine:
             require_open(addresses)
         credentials = read_credentials(folder) if folder else None
         patience = _number("PSTRANSPILE_PATIENCE", 120.0)
-        place = Place(addresses, patience=patience, fluid=not (token or folder), credentials=credentials)
+        saves = os.environ.get(VARIABLE, "")
+        place = Place(addresses, patience=patience, fluid=not (token or folder), credentials=credentials, saves=saves)
         return Terms(self.hash, token, _number("PSTRANSPILE_LEASE", 60.0)), place
 
 

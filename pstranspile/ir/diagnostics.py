@@ -13,6 +13,7 @@ from typing import NamedTuple
 from pstranspile.ir.codes import Code
 from pstranspile.ir.layout import statement_length
 from pstranspile.ir.model import Location, Op, Origin
+from pstranspile.ir.visible import HIDDEN
 
 
 class Severity(Enum):
@@ -128,8 +129,8 @@ def first_findings(findings: Sequence[Diagnostic]) -> Sequence[Diagnostic]:
     return [*findings[: MAX_FINDINGS - 1], last._replace(notes=(*last.notes, more))]
 
 
-# Control characters and surrogates: a file may hold anything, a terminal should not be sent it.
-_INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+# What hides or reorders, too: a file may hold anything, a terminal should not be sent it.
+_INVISIBLE = re.compile(f"[{HIDDEN}]")
 _COLOURS = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "note": "\x1b[1;36m"}
 _RESET = "\x1b[0m"
 

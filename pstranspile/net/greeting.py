@@ -8,9 +8,11 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from pstranspile.ir.visible import visible
 from pstranspile.net.frames import HELLO, REFUSED, WELCOME, Header, json_body, messages_body
 from pstranspile.net.part import Part
 from pstranspile.net.peer import Connection, Peer
+from pstranspile.net.telling import Told
 from pstranspile.net.terms import Objection, Refused, Terms, number_of
 from pstranspile.net.values import WireError
 from pstranspile.run.cluster.cluster import Cluster
@@ -42,6 +44,8 @@ class Greeting:
         self.dial: Callable[[str], Connection] | None = None
         """Opens a connection to another role."""
         self._clock = clock
+        self.told = Told(role, clock)
+        """Prints lines about what others do wrong."""
         self._pause = LOOK
         """Seconds to wait for events: few while somebody is to be gone to again."""
         self.among_trainers = bool(cluster.rings)
@@ -106,7 +110,8 @@ class Greeting:
                 self.part.reset_links(peer)
             peer.incarnation = incarnation
         elif peer.given_up:
-            raise Objection(f"{peer.role} was given up: it was not heard for {self.terms.lease:g} seconds")
+            reason = peer.refusal or f"it was not heard for {self.terms.lease:g} seconds"
+            raise Objection(f"{peer.role} was given up: {reason}")
         self.hear_of_gone(peer, fields)
         if self.on_greeted is not None:
             self.on_greeted(peer, fields)
@@ -132,7 +137,7 @@ class Greeting:
         """A connection is over; why is remembered where this process has not been let in."""
         role = self._greeted_on(connection)
         if role is not None and reason:
-            self.unreached[role] = plain(reason)
+            self.unreached[role] = visible(plain(reason))
 
     def _greeted_on(self, connection: Connection) -> str | None:
         return next((role for role, begun in self._waiting_for.items() if begun is connection), None)
@@ -146,7 +151,7 @@ class Greeting:
             connection.close()
             self._forget(connection)
             if fields.get("again"):  # such as one that has just ended, and has not been missed yet
-                self.unreached[role] = str(fields.get("reason"))
+                self.unreached[role] = visible(str(fields.get("reason")))
                 return
             raise Refused(f"{role} at {connection.address} refuses {self.role}: {fields.get('reason')}")
         del self._waiting_for[role]
@@ -190,6 +195,25 @@ class Greeting:
         peer.unconfirmed.clear()
         if self.among_trainers:
             self._spread(peer)
+
+    def refuse(self, peer: Peer, reason: str) -> None:
+        """A process that was let in has said something wrong: it is told so, and takes no part any more.
+
+        Raises Refused if it is a server, as a trainer can't go on without it.
+        """
+        connection = peer.connection
+        place = "" if connection is None else f" at {connection.address}"
+        if connection is not None:
+            connection.send(Header(REFUSED, 0, 0, 0), json_body({"reason": reason, "again": False}))
+        if peer.index < 0:
+            raise Refused(f"{peer.role}{place} says what is wrong: {reason}")
+        if not peer.left:
+            peer.refusal = reason
+        self.told(f"{peer.role}{place} is refused, and takes no part any more: {reason}")
+        self.give_up(peer)
+        if connection is not None and peer.connection is connection:
+            connection.close()
+            self._forget(connection)
 
     def _spread(self, gone: Peer) -> None:
         """Tells all others, and itself if it can hear, that a trainer takes no part any more."""

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.visible import visible
 from pstranspile.net.transport import place_of
 
 
@@ -59,7 +60,7 @@ class Metrics:
             steps.add_metric([role], float(fields.get("step", 0)))
             cpu.add_metric([role], float(fields.get("cpu", 0.0)))
             for name, value in _numbers(fields.get("values", {})):
-                fetched.add_metric([role, name], value)
+                fetched.add_metric([role, visible(name)], value)
         yield from (running, starts, steps, cpu, fetched)
 
     def close(self) -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from pstranspile.net.peer import Peer
 from pstranspile.net.values import WireError
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.collectives.ring import GONE
+from pstranspile.run.cluster.communicators.companion import Companion
 from pstranspile.run.cluster.faults.injection import process_of
 from pstranspile.run.cluster.message import COMPLETE, REPLY, Message
 from pstranspile.run.cluster.network import Machine
+from pstranspile.run.cluster.server import Server
+from pstranspile.run.cluster.trainer import Trainer
+
+MOST_STEPS = 1 << 40
+"""More steps than any trainer takes."""
 
 Post: TypeAlias = "Callable[[Peer, list[Message]], object]"
 """Called with the messages that the machines of this process have posted to those of another one."""
@@ -30,6 +36,8 @@ class Part:
         for name in self.machines:
             by_role.setdefault(process_of(name), set()).add(name)
         self.own = frozenset(by_role.pop(role))
+        self._steps: dict[tuple[str, str], int] = {}
+        """The step of the last message on each way to a server of this process."""
         self.peers = {name: Peer(name, frozenset(names), indices.get(name, -1)) for name, names in by_role.items()}
         for peer in self.peers.values():
             for name in peer.machines:
@@ -54,6 +62,43 @@ class Part:
                 post(peer, messages)
 
         return send
+
+    def require_sound(self, peer: Peer, messages: Sequence[Message]) -> None:
+        """Raises WireError, before anything was taken, if a process may not send one of these messages, or not now."""
+        due: dict[tuple[str, str], int] = {}
+        awaited: dict[str, set[int]] = {}
+        left = peer.left
+        for message in messages:
+            self.require_allowed(peer, message)
+            machines, way = self.cluster.machines, (message.source, message.target)
+            target = machines[message.target]
+            expected = due.get(way)
+            if expected is None:
+                expected = self.cluster.network.link(machines[message.source], target, message.trainer).expected
+            if message.sequence > expected or (message.sequence < expected and peer.index >= 0):
+                raise WireError(f"message {message.sequence} has come where {expected} is due: {message}")
+            if message.sequence < expected:
+                continue
+            due[way] = expected + 1
+            if isinstance(target, Server):
+                if left:
+                    raise WireError(f"{peer.role} has left, or was given up, and sends on: {message}")
+                if not -MOST_STEPS < message.step < MOST_STEPS or message.step < self._steps.get(way, -MOST_STEPS):
+                    raise WireError(f"{peer.role} was further than step {message.step}: {message}")
+                self._steps[way] = message.step
+                left = message.kind == COMPLETE
+            elif isinstance(target, (Trainer, Companion)):
+                self._require_awaited(peer, message, target, awaited.setdefault(message.target, set()))
+
+    def _require_awaited(self, peer: Peer, message: Message, target: Trainer | Companion, filled: set[int]) -> None:
+        """Raises WireError for an answer to something else than what a machine has asked. (Old ones are ignored.)"""
+        if message.kind != REPLY or peer.index >= 0:
+            raise WireError(f"{peer.role} may send {message.target} nothing but answers: {message}")
+        replies = target.awaited
+        if replies is not None and replies.step == message.step:
+            if message.slot in filled or not replies.awaits(message):
+                raise WireError(f"{peer.role} answers what it was not asked: {message}")
+            filled.add(message.slot)
 
     def require_allowed(self, peer: Peer, message: Message) -> None:
         """Raises WireError for a message that its sender may not send, or that is for no machine of this process."""
@@ -86,6 +131,7 @@ class Part:
         machines = self.cluster.machines
         for name in peer.machines:
             for mine in self.own:
+                self._steps.pop((name, mine), None)
                 for source, target in ((name, mine), (mine, name)):
                     link = machines[source].links.get(target)
                     if link is not None:

@@ -73,6 +73,8 @@ class Peer:
         """Whether it takes no part any more: it has ended, or was given up."""
         self.given_up = False
         """Whether it was given up, and may not come again."""
+        self.refusal = ""
+        """What was wrong with a message of it, for which it was given up."""
         self.announced = False
         """Whether this process, not the first in its role, has been let in at a step."""
         self.takes: Callable[[list[Message]], object] | None = None
@@ -132,6 +134,7 @@ class Peer:
         self.sent = self.received = self.durable = 0
         self.unconfirmed.clear()
         self.left = self.given_up = self.announced = False
+        self.refusal = ""
 
     def renumber(self) -> None:
         """This process counts anew: what may have to be sent again is numbered from 1."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pstranspile.large.forms import is_table
 from pstranspile.large.memory import return_freed_arrays
 from pstranspile.net.calls import CallService
+from pstranspile.net.checks import Checks
 from pstranspile.net.fluid.checkpoints import CheckpointPlan, ServerCheckpoints
 from pstranspile.net.fluid.journal import Journal
 from pstranspile.net.fluid.service import FluidService
@@ -17,6 +18,7 @@ from pstranspile.net.joining import Readmission, rejoin
 from pstranspile.net.meetings import ServerMeetings, TrainerMeetings, are_needed
 from pstranspile.net.parts import Parts, read_part, take_server, take_trainer
 from pstranspile.net.recording import Recording
+from pstranspile.net.saves import SaveFolder
 from pstranspile.net.site import Site
 from pstranspile.net.state import StateKeeper
 from pstranspile.net.status import DONE, SERVING, TRAINING, WAITING, StatusPipe
@@ -42,7 +44,8 @@ class Place(NamedTuple):
     machines, to repeat or to look at ("": none). `credentials`: certificates; None for connections without TLS.
     `begin`: the file of the part of a checkpoint to begin with ("": none); `parts`: a folder for parts of checkpoints,
     one after every `parts_every` steps (0: none). `checkpoints`: those that a server with `fluid` saves and begins
-    with, together with the other servers.
+    with, together with the other servers. `saves`: the folder below which a server saves what others have it save ("":
+    none).
     """
 
     addresses: Mapping[str, str]
@@ -57,6 +60,7 @@ class Place(NamedTuple):
     parts: str = ""
     parts_every: int = 0
     checkpoints: CheckpointPlan | None = None
+    saves: str = ""
 
     def parts_of(self, report: StatusPipe) -> Parts | None:
         """Writes the parts of checkpoints; None if there are none."""
@@ -71,6 +75,7 @@ def play_server(
     If the process ends before that, its last kept state remains; if it ends later, nothing is left to do.
     """
     server = next(server for server in cluster.servers if server.name == role)
+    server.placed = SaveFolder(place.saves, server.folder).place
     site = Site(cluster, role, terms)
     if report.watched:
         Watching(site, report)
@@ -96,6 +101,7 @@ def play_server(
     if looking:
         site.on_turn = lambda: [look() for look in looking]
     cluster.begin([server], [])
+    _check_messages(site, server, fluid)
     if any(map(is_table, server.scope.values())):
         return_freed_arrays()
     if place.begin:
@@ -123,6 +129,20 @@ def play_server(
         for writing in (parts, kept):
             if writing is not None:
                 writing.finish()
+
+
+def _check_messages(site: Site, server: Server, fluid: FluidService | None) -> None:
+    """Has the server take no message of a trainer that doesn't fit its program."""
+    trainers = {peer.index: peer for peer in site.peers.values() if peer.index >= 0}
+
+    def refuse(index: int, reason: str) -> None:
+        peer = trainers[index]
+        if fluid is not None and peer.takes is not None:
+            fluid.end_part(peer, reason)
+        else:
+            site.refuse(peer, reason)
+
+    Checks(server, site.cluster.trainers, lambda index: trainers[index].takes is not None, refuse)
 
 
 def _serve(

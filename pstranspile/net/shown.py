@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from pstranspile.ir.visible import visible
+
 FEW = 4
 """Numbers that are shown one by one."""
 
@@ -64,7 +66,7 @@ def together(values: Iterable[Shown]) -> Shown:
 
 def values_text(values: Mapping[str, Shown], prefix: str = "") -> str:
     """`loss 0.25  accuracy 0.9`, each name after the prefix."""
-    return "  ".join(f"{prefix}{name} {value}" for name, value in values.items())
+    return "  ".join(f"{prefix}{visible(name)} {value}" for name, value in values.items())
 
 
 def numbers_first(values: Mapping[str, Shown]) -> dict[str, Shown]:

@@ -35,7 +35,7 @@ from pstranspile.net.frames import (
 from pstranspile.net.greeting import LOOK, Greeting
 from pstranspile.net.loop import CLOSED, FOREIGN, FRAME, Event, Loop
 from pstranspile.net.peer import Connection, Peer
-from pstranspile.net.terms import Refused, Terms
+from pstranspile.net.terms import Misconduct, Refused, Terms
 from pstranspile.net.values import Bytes, WireError
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.network import Waiting
@@ -146,6 +146,8 @@ class Site(Greeting):
         if event.what == FRAME and connection is not None:
             try:
                 self._take(connection, event.data)
+            except Misconduct as problem:
+                self.refuse(self._by_connection[connection], str(problem))
             except WireError as problem:
                 self._drop(connection, problem)
         elif event.what == CLOSED and connection is not None:
@@ -211,6 +213,13 @@ class Site(Greeting):
             else:
                 raise WireError("a connection begins with a greeting")
             return
+        try:
+            self._take_of(peer, connection, header, data)
+        except WireError as problem:
+            raise Misconduct(str(problem)) from None
+
+    def _take_of(self, peer: Peer, connection: Connection, header: Header, data: Bytes) -> None:
+        """Takes a frame of a process that was let in."""
         peer.heard = self._clock()
         peer.confirmed(header.durable)
         if header.kind != ALIVE:
@@ -221,14 +230,19 @@ class Site(Greeting):
             question = read_json(data)
             last_sent = {**self.answer(peer, question), "number": question.get("number")}
             connection.send(Header(ANSWER, 0, peer.received, peer.durable), json_body(last_sent))
+        elif header.kind == ANSWER and peer.index >= 0 and not self.among_trainers:
+            raise WireError("nothing was asked")
         elif header.kind == ANSWER:
             last_sent = self.answers[peer.role] = read_json(data)
             self.hear_of_gone(peer, last_sent)
         elif header.kind == BYE:
             self._ended(peer, read_json(data))
         elif header.kind == REFUSED:
+            fields = read_json(data)
             connection.close()
             self._forget(connection)
+            if not fields.get("again") and (peer.index < 0 or self.among_trainers):
+                raise Refused(f"{peer.role} at {connection.address} refuses {self.role}: {fields.get('reason')}")
         elif header.kind != ALIVE:
             raise WireError("there was a greeting already")
 
@@ -240,8 +254,7 @@ class Site(Greeting):
         if header.number != peer.received + 1:
             raise WireError(f"frame {header.number} has come where {peer.received + 1} is due")
         messages = read_messages(data, self.part.machines)
-        for message in messages:
-            self.part.require_allowed(peer, message)
+        self.part.require_sound(peer, messages)
         peer.received = header.number
         if not self.keeps:
             peer.durable = header.number

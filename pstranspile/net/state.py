@@ -6,7 +6,6 @@ is among the frames sent. With it is kept how far each connection was, and the f
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
@@ -21,6 +20,7 @@ from pstranspile.net.fluid.service import FluidService
 from pstranspile.net.loop import WRITTEN, Event
 from pstranspile.net.peer import Unconfirmed
 from pstranspile.net.site import Site
+from pstranspile.net.telling import tell
 from pstranspile.run.cluster.faults.snapshot_files import read_snapshot, write_snapshot
 from pstranspile.run.cluster.faults.snapshots import Snapshot, has_table, restore, take_snapshot
 from pstranspile.run.cluster.server import Server
@@ -30,7 +30,7 @@ _PEERS, _IN, _OUT, _ANNOUNCED, _CALLS = "@peers", "@in", "@out", "@announced", "
 back; and for trainers of Fluid their calls, with the number of the file that holds the later ones.
 """
 
-_OF_PEERS = ("incarnation", "former", "life", "left", "given_up", "announced", "received", "last_step")
+_OF_PEERS = ("incarnation", "former", "life", "left", "given_up", "refusal", "announced", "received", "last_step")
 """What of a peer is kept."""
 
 MOST_BYTES = 1 << 26
@@ -159,7 +159,7 @@ class StateKeeper:
                 self.journal.forget(self._number)
         else:
             if self._failed is None:
-                print(f"pstranspile start: {self.server.name}: its state is not kept: {event.reason}", file=sys.stderr)
+                tell(self.server.name, f"its state is not kept: {event.reason}")
             self._failed = self.site.now()
         self._writing = None
 

@@ -6,6 +6,8 @@ import secrets
 from collections.abc import Container, Mapping
 from typing import Any, NamedTuple
 
+from pstranspile.ir.visible import visible
+from pstranspile.net.telling import MOST
 from pstranspile.net.values import WireError
 
 
@@ -35,11 +37,21 @@ def _bytes(text: str) -> bytes:
 
 
 class Refused(Exception):
-    """Another process does not let this one take part, for the reason in the message."""
+    """Another process does not let this one take part, for the reason in the message.
+
+    The reason may be the other process's text: what a terminal would obey is shown as escapes.
+    """
+
+    def __init__(self, reason: str):
+        super().__init__(visible(reason, MOST))
 
 
 class Objection(WireError):
     """Why a process is not let in, now and later."""
+
+
+class Misconduct(WireError):
+    """Why a process takes no part any more that was let in: something is wrong with what it says, though undamaged."""
 
 
 def number_of(fields: Mapping[str, Any], name: str) -> int:

@@ -84,6 +84,15 @@ class Writer:
         write(self, value)
 
 
+def can_be_sent(value: Any) -> bool:
+    """Whether a variable's value can be sent."""
+    if isinstance(value, LoDTensor):
+        return can_be_sent(value.data)
+    if isinstance(value, SelectedRows):
+        return can_be_sent(value.value)
+    return isinstance(value, np.ndarray) and value.dtype in _DTYPE_NUMBERS and value.ndim <= MOST_DIMS
+
+
 def _write_lod(writer: Writer, value: LoDTensor) -> None:
     writer.add(bytes([_LOD, len(value.lod)]))
     for level in value.lod:
@@ -199,7 +208,10 @@ class Reader:
         dtype, count = _DTYPES[number], prod(dims)
         start = self.take(count * dtype.itemsize)
         if not count:
-            return np.empty(dims, dtype)
+            try:
+                return np.empty(dims, dtype)
+            except ValueError:  # dims whose product numpy can't count
+                raise WireError(f"an array has dims {list(dims)}") from None
         flat: Any = np.frombuffer(self.data, dtype, count, start)
         return flat.reshape(dims)
 

@@ -16,6 +16,7 @@ from ray.exceptions import RayError
 from pstranspile.compile import Compiled, compile
 from pstranspile.data.source import Data
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, render
+from pstranspile.ir.visible import visible
 from pstranspile.net.job import JobFolder, load_job_folder
 from pstranspile.net.outcome import gather
 from pstranspile.ray.cuts import Cuts
@@ -298,7 +299,7 @@ class Session:
         if self._others_are_there(plan.trainers):
             self._recompile()
         where = "its last cut" if self.cuts.source else "its beginning"
-        print(f"pstranspile launch: {problem}; the job goes back to {where}", file=sys.stderr)
+        print(f"pstranspile launch: {visible(str(problem), 4000)}; the job goes back to {where}", file=sys.stderr)
         self.hosts.restart()
 
     def _shrink(self, problem: NotPlaced) -> None:

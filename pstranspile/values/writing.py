@@ -117,7 +117,8 @@ def write_files(files: Mapping[Path, Iterable[bytes | memoryview]]) -> None:
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
             path.parent.mkdir(parents=True, exist_ok=True)
             part = parts[path] = path.with_name(f".{path.name}.{os.getpid()}.part")
-            with open(part, "wb") as file:
+            part.unlink(missing_ok=True)
+            with open(part, "xb") as file:  # which follows no link that somebody has put there
                 file.writelines(pieces)
         for path, part in parts.items():
             now = path

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
@@ -22,7 +25,9 @@ from pstranspile.net.fluid.calls import BATCH_BARRIER_NAME, FETCH_BARRIER_NAME
 from pstranspile.net.fluid.checkpoints import CheckpointPlan, put_together
 from pstranspile.net.job import load_job_folder
 from pstranspile.net.parts import Part, write_part
-from tests.net.fluid_job import TABLE, Job
+from pstranspile.net.saves import SaveFolder
+from pstranspile.values.writing import write_file
+from tests.net.fluid_job import FLUID, TABLE, Job
 from tests.net.test_fluid_service import PROGRAM, Served, Trainer, named
 
 SLICE = np.full((500, 20), 0.5, "float32")
@@ -129,22 +134,87 @@ def test_of_asynchronous_servers(tmp_path: Path) -> None:
     assert (of_both[:500] == values[7][:500]).all()
 
 
-def test_a_table_is_saved_where_a_trainer_says(tmp_path: Path) -> None:
-    """Its folder is on the server's disk. What can't be written is refused, and the server goes on."""
-    folder = Job("dist_table_sgd", TABLE, tmp_path, ()).folder
-    command = [sys.executable, "-m", "pstranspile", "start", str(folder), "--role", "pserver_0", "--fluid"]
-    process = subprocess.Popen([*command, "--seed", "5"])
+@contextmanager
+def table_server(work: Path, *options: str) -> Generator[Trainer]:
+    """A server with a part of a table, whose working folder is `work`, as a trainer of Fluid sees it."""
+    folder = Job("dist_table_sgd", TABLE, work, ()).folder
+    command = [sys.executable, "-m", "pstranspile", "start", str(folder), "--role", "pserver_0", "--fluid", *options]
+    process = subprocess.Popen([*command, "--seed", "5"], cwd=work)
     try:
-        trainer = Trainer(load_job_folder(folder).addresses()["pserver_0"], 0)
-        asked = [named("SAVE@CHECKPOINTNOTIFY", out_varname=f"{place}/table_0") for place in (__file__, tmp_path)]
-        assert trainer.status("CheckpointNotify", asked[0]) == "INTERNAL"
-        assert trainer.call("CheckpointNotify", asked[1]) == b""
+        yield Trainer(load_job_folder(folder).addresses()["pserver_0"], 0)
+        assert process.poll() is None
     finally:
         process.kill()
         process.wait()
-    table = read_selected_rows(tmp_path / "table_0")
-    assert len(table.rows)
-    assert (table.rows % 2 == 0).all()
+
+
+def saving(path: str) -> bytes:
+    return named("SAVE@CHECKPOINTNOTIFY", out_varname=path)
+
+
+def test_a_table_is_saved_where_a_trainer_says_below_a_given_folder(tmp_path: Path) -> None:
+    """Other paths are refused, whatever leads there, and nothing is written; the server goes on."""
+    kept, out = tmp_path / "kept", tmp_path / "out"
+    for folder in (kept, out, kept / "in"):
+        folder.mkdir()
+    (kept / "away").symlink_to(out)
+    (kept / "in" / "link").symlink_to(out / "file")
+    (kept / "in" / "loop").symlink_to("../in/file")
+    os.mkfifo(kept / "pipe")
+    refused = [
+        f"{out}/table_0", "out/table_0", "/etc/table_0", "table_0", "kept/../out/table_0", f"{kept}/../out/table_0",
+        "kept/away/table_0", "kept/in/link", "kept/in/loop", "kept/pipe", "kept", "kept/", "kept/in", "kept/in/", "",
+        "kept\0/x", "kept/x\0", "kept/pipe/table_0", "kept-too/table_0", "kept/" + 300 * "x",
+    ]  # fmt: skip
+    with table_server(tmp_path, "--saves", "kept") as trainer:
+        for path in refused:
+            assert trainer.status("CheckpointNotify", saving(path)) == "FAILED_PRECONDITION", path
+        assert [path for path in (*kept.rglob("*"), *out.rglob("*"), *tmp_path.glob("table*")) if path.is_file()] == []
+        for path in ("kept/new/of/table_0", f"{kept}/table_0", "./kept/./in/table_0", "kept/new/of/table_0"):
+            assert trainer.call("CheckpointNotify", saving(path)) == b""
+    for path in ("new/of", ".", "in"):
+        table = read_selected_rows(kept / path / "table_0")
+        assert len(table.rows)
+        assert (table.rows % 2 == 0).all()
+    assert not os.listdir(out)
+
+
+OF_FLUID = """
+import sys
+import paddle.fluid as fluid
+program = fluid.Program()
+program.global_block().append_op(
+    type="checkpoint_notify", inputs={}, outputs={},
+    attrs={"epmap": [sys.argv[1]], "dir": sys.argv[2], "lookup_table": "table"},
+)
+fluid.Executor(fluid.CPUPlace()).run(program)
+"""
+
+
+@pytest.mark.skipif(not FLUID, reason="PSTRANSPILE_FLUID is not set")
+def test_a_real_trainer_of_fluid_has_a_table_saved(tmp_path: Path) -> None:
+    with table_server(tmp_path, "--saves", "kept") as trainer:
+        environment = {name: value for name, value in os.environ.items() if not name.endswith("_proxy")}
+        command = [FLUID, "-c", OF_FLUID, trainer.address, "kept/step"]
+        assert subprocess.run(command, env=environment, timeout=60, check=False).returncode == 0
+    assert len(read_selected_rows(tmp_path / "kept" / "step" / "table_0").rows)
+
+
+def test_nothing_is_saved_where_no_folder_was_given(tmp_path: Path) -> None:
+    with table_server(tmp_path) as trainer, pytest.raises(grpc.RpcError) as refused:
+        trainer.call("CheckpointNotify", saving("table_0"))
+    problem: Any = refused.value
+    assert "--saves DIR" in problem.details()
+    assert not (tmp_path / "table_0").exists()
+
+
+def test_a_link_in_place_of_the_file_that_is_written_is_not_followed(tmp_path: Path) -> None:
+    """Whoever may write into the folder knows under which name a file is written before it takes its own."""
+    (tmp_path / f".table.{os.getpid()}.part").symlink_to(tmp_path / "elsewhere")
+    with SaveFolder(str(tmp_path)).place(f"{tmp_path}/table") as place:
+        write_file(Path(place), [b"rows"])
+    assert (tmp_path / "table").read_bytes() == b"rows"
+    assert os.listdir(tmp_path) == ["table"]
 
 
 def test_only_whole_sets_of_parts_make_a_checkpoint(tmp_path: Path) -> None:

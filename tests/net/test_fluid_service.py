@@ -28,6 +28,7 @@ class Trainer:
 
     def __init__(self, address: str, index: int):
         options = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own, as a process has
+        self.address = address
         self.channel: Any = grpc.insecure_channel(address, options=options)
         self.index = index
 

@@ -145,6 +145,7 @@ def _is_named(method: str, name: str) -> bool:
 def require_part(peer: Peer, name: str) -> None:
     """Raises CallRefused if a trainer takes no part, or as a process of another kind. It may say so twice."""
     if peer.left and name != calls.COMPLETE_NAME:
-        raise CallRefused(calls.LATER, f"{peer.role} has left, or was given up")
+        reason = f": {peer.refusal}" if peer.refusal else ""
+        raise CallRefused(calls.LATER, f"{peer.role} has left, or was given up{reason}")
     if peer.incarnation:
         raise CallRefused("ALREADY_EXISTS", f"{peer.role} is here already, as a process of its own")

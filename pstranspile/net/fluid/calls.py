@@ -16,7 +16,7 @@ from pstranspile.ir.types import VarKind
 from pstranspile.net.calls import CallRefused
 from pstranspile.net.fluid.message import LOD_TENSOR, SELECTED_ROWS, VariableMessage
 from pstranspile.run.cluster.server import Server, pairs
-from pstranspile.values import SelectedRows
+from pstranspile.values import LoDTensor, SelectedRows
 
 SERVICE = "sendrecv.SendRecvService"
 BATCH_BARRIER_NAME, FETCH_BARRIER_NAME, COMPLETE_NAME = "BATCH_BARRIER@RECV", "FETCH_BARRIER@RECV", "COMPLETE@RECV"
@@ -46,6 +46,16 @@ def require_gradient(server: Server, message: VariableMessage) -> None:
     size, dims = prod(declared.shape), list(message.dims)
     if message.kind == LOD_TENSOR and size > 0 and prod(dims) != size:
         raise CallRefused(INVALID, f"{name} has dims {dims}, where the server has {list(declared.shape)}")
+
+
+def as_declared(value: Any, declared: Var | None) -> Any:
+    """What was sent, which has as many numbers as the variable, in the variable's dims; its levels are left out."""
+    value = value.data if isinstance(value, LoDTensor) else value
+    if declared is None or not declared.shape or min(declared.shape) < 0:
+        return value
+    if isinstance(value, SelectedRows):
+        return SelectedRows(value.rows, value.value.reshape(len(value.value), *declared.shape[1:]), declared.shape[0])
+    return value.reshape(declared.shape) if value.size else value
 
 
 def _require_rows(declared: Var, message: VariableMessage) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -36,6 +35,7 @@ from pstranspile.interop.folders import locked
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.net.parts import Part, part_of, read_part, write_part
 from pstranspile.net.site import Site
+from pstranspile.net.telling import tell
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.scope import own_copy
 
@@ -150,7 +150,7 @@ class ServerCheckpoints:
                 put_together(self._plan, self._work, self._site.cluster.seed)
         except DiagnosticError as problem:
             text = f"its part of a checkpoint, or the checkpoint, is not kept: {problem}"
-            print(f"pstranspile start: {self._server.name}: {text}", file=sys.stderr)
+            tell(self._server.name, text)
 
 
 def put_together(plan: CheckpointPlan, work: Path, seed: int | None) -> None:

@@ -173,8 +173,11 @@ def value_of(message: VariableMessage) -> Any:
     if len(message.numbers) != size:
         given = len(message.numbers)
         raise WireError(f"{message.varname} has {given} bytes where dims {list(message.dims)} of {dtype} take {size}")
-    flat: Any = np.frombuffer(message.numbers, dtype) if size else np.empty(0, dtype)
-    array = flat.reshape(message.dims)
+    array: Any
+    try:
+        array = np.frombuffer(message.numbers, dtype).reshape(message.dims) if size else np.empty(message.dims, dtype)
+    except ValueError:  # no numbers at all, of dims whose product numpy can't count
+        raise WireError(f"{message.varname} has dims {list(message.dims)}") from None
     if message.kind == LOD_TENSOR:
         return LoDTensor(array, _checked_lod(message)) if message.lod else array
     if message.kind == SELECTED_ROWS:

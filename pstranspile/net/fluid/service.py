@@ -7,7 +7,6 @@ them bring its number.
 
 from __future__ import annotations
 
-import sys
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -16,14 +15,18 @@ from typing import Any
 import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ir.visible import visible
 from pstranspile.net.calls import Caller, CallRefused, CallService
+from pstranspile.net.checks import MOST_COUNTED, form_of
 from pstranspile.net.fluid import calls
 from pstranspile.net.fluid.callers import Callers, LastCall, require_part
 from pstranspile.net.fluid.journal import GONE, Entry, Journal
 from pstranspile.net.fluid.message import DTYPES, VariableMessage, pieces_of, read_variable, value_of, with_value
 from pstranspile.net.loop import CALL, Event
 from pstranspile.net.peer import Peer
+from pstranspile.net.saves import Unplaced
 from pstranspile.net.site import Site
+from pstranspile.net.telling import Told, tell
 from pstranspile.net.values import Bytes, WireError
 from pstranspile.run.cluster import message as kinds
 from pstranspile.run.cluster.message import Message
@@ -37,9 +40,6 @@ process has just taken the place of another one.
 
 _REPEATED = ("SendVariable", "DistributeNotify")
 """The methods whose calls must not be taken twice."""
-
-MOST_REPORTED = 100
-"""The number of refused calls that are reported on stderr; a stranger may make any number."""
 
 
 class _Nobody:
@@ -110,7 +110,8 @@ class FluidService:
         """How many calls may wait at once."""
         self._compares = journal is not None or server.mode != 0
         """Whether calls are compared with those that may be repeated. (A gradient of a round may come twice.)"""
-        self._slots = self._refused = 0
+        self._slots = 0
+        self._told = Told(server.name, site.now)
         self._handlers: dict[str, Callable[[_Call], None]] = {
             "SendVariable": self._send,
             "GetVariable": self._get,
@@ -178,10 +179,7 @@ class FluidService:
         except (WireError, CallRefused) as problem:
             refusal = problem if isinstance(problem, CallRefused) else CallRefused(calls.INVALID, str(problem))
             caller.refuse(number, refusal)
-            self._refused += 1
-            if self._refused <= MOST_REPORTED:
-                text = f"{method} of {name} from {caller.address} is refused: {refusal}"
-                print(f"pstranspile start: {self.server.name}: {text}", file=sys.stderr)
+            self._told(f"{method} of {visible(name)} from {caller.address} is refused: {refusal}")
 
     def _who_calls(self, call: _Call) -> Peer:
         """The trainer that makes a call, which is sound. Raises CallRefused; _TakenBefore."""
@@ -219,15 +217,29 @@ class FluidService:
                 self._give_up(self.trainers[index])
 
     def _give_up(self, peer: Peer) -> None:
-        print(f"pstranspile start: {self.server.name}: {peer.role} is gone", file=sys.stderr)
-        if self.journal is not None:
+        tell(self.server.name, f"{peer.role} is gone")
+        self._without(peer)
+        self.site.run_machines()
+
+    def end_part(self, peer: Peer, reason: str) -> None:
+        """Something is wrong with what a trainer has called: it takes no part any more, and nobody waits for it."""
+        peer.refusal = reason
+        for slot, call in list(self._waiting.items()):
+            if call.peer is peer:
+                del self._waiting[slot]
+                call.refuse(CallRefused(calls.INVALID, reason))
+        self._told(f"{peer.role} is refused, and takes no part any more: {reason}")
+        self._without(peer)
+
+    def _without(self, peer: Peer) -> None:
+        if self.journal is not None and not peer.left:
             self.journal.add(GONE, peer.index, b"", 0)
         self.site.give_up(peer)
-        self.site.run_machines()
 
     def _send(self, call: _Call) -> None:
         name = call.message.varname
         if name == calls.BATCH_BARRIER_NAME:
+            self._require_all_sent(call)
             self._send_no_rows(call)
             self._post(call, kinds.SEND_BARRIER)
         elif name == calls.COMPLETE_NAME:
@@ -235,6 +247,7 @@ class FluidService:
         else:
             name = name.partition(calls.PIECE)[0]
             calls.require_gradient(self.server, call.message._replace(varname=name))
+            call.value = calls.as_declared(call.value, self.server.main.main_block.vars.get(name))
             sent = self.callers.sent[self._who_calls(call).index]
             if self.server.mode and name in sent:  # the only sign that a step has begun
                 self._next_step(call)
@@ -245,6 +258,14 @@ class FluidService:
 
     def _next_step(self, call: _Call) -> None:
         self._steps[self._who_calls(call).index] += 1
+
+    def _require_all_sent(self, call: _Call) -> None:
+        """Raises CallRefused at the end of a step in which a trainer has not sent what its program sends."""
+        callers, index = self.callers, self._who_calls(call).index
+        sent = {_unnumbered(name) for name in callers.sent[index]}
+        lacking = sorted({_unnumbered(name) for name in callers.sends[index] - callers.rows[index]} - sent)
+        if self.server.mode == 0 and lacking:
+            raise CallRefused(calls.LATER, f"{self.trainers[index].role} has not sent {', '.join(lacking[:3])}")
 
     def _send_no_rows(self, call: _Call) -> None:
         """Gradients without rows count as sent: trainers of Fluid send none."""
@@ -301,16 +322,23 @@ class FluidService:
         self._who_calls(call)
         try:
             self.server.save_to(call.message.out_varname)
+        except Unplaced as problem:
+            raise CallRefused(calls.LATER, f"{self.server.name} does not save: {problem}") from None
         except DiagnosticError as problem:
             raise CallRefused("INTERNAL", f"{self.server.name} can't save: {problem}") from None
         call.answer()
 
     def _notify(self, call: _Call) -> None:
         self._require_value(call.message.varname)
-        payload: Any = call.value
+        payload, held = call.value, self.server.scope.get(call.message.varname)
         if payload.__class__ is not np.ndarray:
             raise CallRefused(calls.INVALID, f"{call.message.varname} brings no number")
-        self._post(call, kinds.NOTIFY, call.message.varname, payload)
+        if held.__class__ is not np.ndarray or payload.dtype != held.dtype or payload.size != held.size:
+            wanted = form_of(held)
+            raise CallRefused(calls.INVALID, f"{call.message.varname} brings {form_of(payload)}, not {wanted}")
+        if payload.size and not 0 <= payload.min() <= payload.max() < MOST_COUNTED:
+            raise CallRefused(calls.INVALID, f"{call.message.varname} counts {payload.reshape(-1)[0]} steps")
+        self._post(call, kinds.NOTIFY, call.message.varname, payload.reshape(held.shape))
         call.answer()
 
     # messages
@@ -356,3 +384,9 @@ class FluidService:
     def _require_value(self, name: str) -> None:
         if self.server.scope.get(name) is None:
             raise CallRefused(calls.UNKNOWN, f"{self.server.name} has no variable {name}")
+
+
+def _unnumbered(name: str) -> str:
+    """The name of a gradient without the number of its trainer, which may not be the one that it has here."""
+    head, mark, number = name.rpartition(".trainer_")
+    return head if mark and number.isdecimal() else name

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from pstranspile.ir.visible import visible
+
 SEND = "send"
 """A gradient, or another value for a server."""
 GET = "get"
@@ -79,5 +81,5 @@ class Message(NamedTuple):
 
     def __str__(self) -> str:
         """`send fc_0.w_0@GRAD from trainer_0 to pserver_1, step 3`; steps are numbered from 1."""
-        what = f"{self.kind} {self.variable}" if self.variable else self.kind
+        what = f"{self.kind} {visible(self.variable)}" if self.variable else self.kind
         return f"{what} from {self.source} to {self.target}, {step_label(self.step)}"

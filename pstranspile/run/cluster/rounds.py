@@ -50,6 +50,11 @@ class Round(NamedTuple):
             elif name not in self.received:
                 self.senders[name], self.received[name] = next(iter(parts.items()))
 
+    def of(self, trainer: int) -> set[str]:
+        """What a trainer has sent."""
+        alone = {name for name, sender in self.senders.items() if sender == trainer and name in self.received}
+        return alone | {name for name, parts in self.shared.items() if trainer in parts}
+
     def contributions(self) -> list[tuple[str, int, Value]]:
         """The contributions to an update: variable, trainer and value."""
         shared = self.shared

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Set
-from functools import cached_property
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.model import Op, Program
+from pstranspile.ir.visible import visible
 from pstranspile.kernels.context import Value
 from pstranspile.kernels.optimizer_steps import REPLACING
 from pstranspile.large.forms import rows_alone
@@ -86,6 +88,8 @@ class Server(Machine):
         """The trainers that come back, and the first steps in which they take part."""
         self.admitted: set[int] = set()
         """The places in `announced` of the trainers that have been let in."""
+        self.placed: Callable[[str], AbstractContextManager[str]] = nullcontext
+        """Gives the place of a file that is saved; in a cluster of processes, where others name it."""
         self.sent_by_program: Mapping[str, frozenset[str]] = {}
         """The names under which each program of the trainers sends; empty if they have one program."""
         self._copies: dict[str, Value] = {}
@@ -127,6 +131,16 @@ class Server(Machine):
     def step_label(self) -> str:
         """The name of the server's next update in messages to a person, numbered from 1."""
         return f"update {self.updates + 1}"
+
+    def watch(self, take: Callable[[Callable[[Message], object] | None, Message], object]) -> None:
+        """From now on each message is handed to `take`, with what takes it (None: nothing does)."""
+        taken = {kind: self._handlers.get(kind) for kind in kinds.KINDS}
+        self._handlers = {kind: partial(take, handler) for kind, handler in taken.items()}
+
+    @property
+    def takes(self) -> Iterable[str]:
+        """The names of the variables that trainers may send."""
+        return pairs(self.op, "grad_to_block_id")
 
     def receive(self, message: Message) -> None:
         """Takes one message. Raises DiagnosticError."""
@@ -304,12 +318,13 @@ class Server(Machine):
     def save_to(self, path: str) -> None:
         """Runs the save block with a path for its files. Raises DiagnosticError where they can't be written."""
         program = block_program(self.main, [self.save_block])
-        ops = [
-            op._replace(attrs=type(op.attrs)({**op.attrs, "file_path": path})) if op.type == "save" else op
-            for op in program.main_block.ops
-        ]
-        saving = program._replace(blocks=(program.main_block._replace(ops=tuple(ops)), *program.blocks[1:]))
-        Block(saving, self.scope, [], [], folder=self.folder).apply([])
+        with self.placed(path) as file:
+            ops = [
+                op._replace(attrs=type(op.attrs)({**op.attrs, "file_path": file})) if op.type == "save" else op
+                for op in program.main_block.ops
+            ]
+            saving = program._replace(blocks=(program.main_block._replace(ops=tuple(ops)), *program.blocks[1:]))
+            Block(saving, self.scope, [], [], folder=self.folder).apply([])
 
     # errors
 
@@ -320,7 +335,7 @@ class Server(Machine):
         hint = "" if known else near(message.variable, [*self.scope, *declared])
         if known and "asked" in what and self.scope.get(message.variable) is None:
             hint = ", which its program declares, but never gives a value"
-        text = f"{self.name} ({self.endpoint}) {what} {message.variable}{hint}"
+        text = f"{self.name} ({self.endpoint}) {what} {visible(message.variable)}{hint}"
         notes = [Note(f"the message: {message}")]
         return DiagnosticError([at_op("cluster-unknown-variable", text, self.op, notes=notes)])
 

@@ -74,6 +74,11 @@ class SynchronousServer(Server):
             else:
                 handlers[kind](message)
 
+    @property
+    def takes(self) -> Iterable[str]:
+        """The names of the variables that trainers may send: those that an update reads."""
+        return self.update_blocks.names
+
     def on_send(self, message: Message) -> None:
         """Keeps the gradient for the update. Raises DiagnosticError for a variable the server does not have."""
         if message.variable not in self._declared:

@@ -141,6 +141,11 @@ class Trainer(Machine):
         return self._runner is None and self._wait is None
 
     @property
+    def awaited(self) -> Replies | None:
+        """The answers that the trainer waits for; None: it waits for none."""
+        return self._wait if isinstance(self._wait, Replies) else None
+
+    @property
     def held(self) -> bool:
         """Whether the trainer waits before a step for something that must come first."""
         return self._runner is None and self._wait is not None

@@ -57,6 +57,11 @@ class UpdateBlocks:
         self._made: dict[tuple[str, frozenset[str]], Update] = {}
 
     @property
+    def names(self) -> Iterable[str]:
+        """The variables that the update needs from the trainers."""
+        return self._wanted
+
+    @property
     def prepared(self) -> Iterable[Block]:
         """The blocks made ready so far."""
         return (update.block for update in self._made.values())

@@ -47,11 +47,11 @@ class Replies(Wait):
     Replies to requests of another step are ignored. `asked` has the link of each slot's request, for reports.
     """
 
-    __slots__ = ("_asked", "_join", "_step", "_then")
+    __slots__ = ("_asked", "_join", "_then", "step")
 
     def __init__(self, step: int, count: int, join: Join | None = None, asked: Sequence[Link] = ()):
         self.missing = count
-        self._step = step
+        self.step = step
         self._join = join
         self._asked = asked
         self._then: Callable[[], object] | None = None
@@ -59,12 +59,19 @@ class Replies(Wait):
 
     def take(self, messages: Iterable[Message]) -> None:
         """Every reply fills its slot."""
-        values, step, missing = self.values, self._step, self.missing
+        values, step, missing = self.values, self.step, self.missing
         for message in messages:
             if missing and message.step == step:
                 values[message.slot] = message.payload
                 missing -= 1
         self.missing = missing
+
+    def awaits(self, message: Message) -> bool:
+        """Whether a message is the answer for a slot that waits for one, from the machine that was asked."""
+        slot, asked = message.slot, self._asked
+        if not 0 <= slot < len(self.values) or self.values[slot] is not None or message.payload is None:
+            return False
+        return slot >= len(asked) or asked[slot].target.name == message.source
 
     def then(self, action: Callable[[], object]) -> Replies:
         """Sets an action to run once all replies have come; gives the replies themselves."""

@@ -49,6 +49,11 @@ class Companion(Machine, Communicator):
             self.replies.take((message,))
 
     @property
+    def awaited(self) -> Replies | None:
+        """The answers that the round under way waits for."""
+        return self.replies
+
+    @property
     def between_rounds(self) -> bool:
         """Whether nothing is waited for; what has come in the last round is taken over then."""
         replies = self.replies

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, cast
 
+from pstranspile.ir.visible import visible
 from pstranspile.run.cluster import message as kinds
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.message import COMPLETE, END, Message, step_label
@@ -18,6 +19,10 @@ DATA = (kinds.SEND, kinds.REPLY, kinds.COLLECTIVE, kinds.PIECE, kinds.TOTAL, kin
 
 ASKING = (kinds.GET, kinds.GET_NOW, kinds.GET_ROWS, kinds.LOOKUP, kinds.PREFETCH)
 """Kinds of messages that are answered with values."""
+
+
+MOST = 1 << 16
+"""Characters of a name that are recorded."""
 
 
 class Event(NamedTuple):
@@ -48,7 +53,7 @@ def event_of(tick: int, what: str, message: Message) -> Event:
     """The event for a message to which `what` happened."""
     kind, source, target, trainer, step, sequence, variable, payload, _ = message
     step = END if kind == COMPLETE else step
-    return Event(tick, what, kind, source, target, trainer, step, sequence, variable, _size(payload))
+    return Event(tick, what, kind, source, target, trainer, step, sequence, visible(variable, MOST), _size(payload))
 
 
 class Recorder:

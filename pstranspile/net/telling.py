@@ -1,0 +1,45 @@
+"""Lines on stderr about what a machine of a job meets: whom it refuses, and what it can't do.
+
+Others choose the texts in them, and how many there are. So a line is one line, shows what a terminal would obey as
+escapes, and of many like it only some are printed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from pstranspile.ir.visible import visible
+
+MOST = 4000
+"""Characters of a line."""
+
+AT_ONCE, SECONDS = 20, 10.0
+"""So many lines may come at once; afterwards one every so many seconds, which says how many were left out."""
+
+
+def tell(role: str, text: str) -> None:
+    """Prints a line about the machine `role`."""
+    print(f"pstranspile start: {visible(role)}: {visible(text, MOST)}", file=sys.stderr, flush=True)
+
+
+class Told:
+    """Prints lines about the machine `role`, of which others can cause any number. `clock` gives seconds."""
+
+    def __init__(self, role: str, clock: Callable[[], float]):
+        self._role, self._clock = role, clock
+        self._room, self._looked = float(AT_ONCE), clock()
+        self._left_out = 0
+
+    def __call__(self, text: str) -> None:
+        """Prints a line, unless there were too many."""
+        now = self._clock()
+        self._room = min(self._room + (now - self._looked) / SECONDS, float(AT_ONCE))
+        self._looked = now
+        if self._room < 1.0:
+            self._left_out += 1
+            return
+        self._room -= 1.0
+        more = f" ({self._left_out} lines like this were left out)" if self._left_out else ""
+        self._left_out = 0
+        tell(self._role, text + more)
