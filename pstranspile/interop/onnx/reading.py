@@ -247,6 +247,8 @@ class Reading:
 
     def is_scalar(self, value: str) -> bool:
         """Whether a value has no dims in ONNX."""
+        if value in self.scalars:
+            return True
         value = self._aliases.get(value, value)
         return self.known[value].ndim == 0 if value in self.known else value in self.scalars
 
