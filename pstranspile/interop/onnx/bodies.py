@@ -129,6 +129,7 @@ def branch_of(node: Any, reading: Reading) -> Sequence[Any]:
     graph = attribute(node, "then_branch" if bool(condition.reshape(())) else "else_branch")
     to_array = library("onnx.numpy_helper").to_array
     for held in graph.initializer:
+        reading.budget.take(8 * held.ByteSize())
         reading.learn(held.name, to_array(held), [])
     return [*graph.node, *_outputs(node, graph)]
 

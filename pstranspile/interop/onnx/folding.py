@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from pstranspile.interop.onnx.budget import NUMBER_BYTES
+from pstranspile.interop.onnx.costs import cost_of
 from pstranspile.interop.onnx.graph import Refused
 from pstranspile.interop.onnx.library import library
 from pstranspile.interop.onnx.reading import Reading, attribute
@@ -27,17 +30,6 @@ _PASSING = {
 }
 """Nodes that leave numbers in these inputs as they are, so that codes may be among these."""
 
-_LARGEST = 1 << 28
-"""The most elements that are computed while a model is read. What has more is computed when it runs, if at all."""
-
-_NEVER = frozenset(
-    [
-        *("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"),
-        *("If", "Loop", "Scan", "SequenceMap", "DynamicQuantizeLinear", "QuantizeLinear"),
-    ]
-)
-"""Nodes that are not computed while a model is read."""
-
 
 def fold(node: Any, reading: Reading) -> bool:
     """Whether a node's results are known: they are computed now. Raises Refused for nodes that can't be computed."""
@@ -45,7 +37,7 @@ def fold(node: Any, reading: Reading) -> bool:
         return _measure(node, reading)
     names: list[str] = [name for name in node.input if name]
     given = [reading.resolved(name) for name in names]
-    if node.op_type in _NEVER or any(name not in reading.known for name in given):
+    if any(name not in reading.known for name in given):
         return False
     arrays = {name: reading.known[held] for name, held in zip(names, given, strict=True)}
     if any(has_codes(array) for array in arrays.values()) and not _passes(node, arrays):
@@ -53,16 +45,19 @@ def fold(node: Any, reading: Reading) -> bool:
         if made is not None:
             reading.learn(node.output[0], made, names)
         return made is not None
-    if not _is_small(node, arrays):
+    cost = cost_of(node, arrays, reading.version)
+    if cost is None or not reading.budget.affords(*cost):
+        reading.postpone(node)
         return False
-    for name, result in zip(node.output, _computed(node, arrays), strict=False):
+    for name, result in zip(node.output, computed(node, arrays), strict=False):
         if not isinstance(result, np.ndarray | np.generic):
             raise Refused("it makes no tensor")
         reading.learn(name, np.asarray(result), names)
     return True
 
 
-def _computed(node: Any, arrays: Mapping[str, Array]) -> Sequence[Any]:
+def computed(node: Any, arrays: Mapping[str, Array]) -> Sequence[Any]:
+    """What a node makes of arrays, as ONNX's reference computes it. Raises Refused if it can't."""
     evaluator = library("onnx.reference").ReferenceEvaluator(node)
     try:
         with np.errstate(all="ignore"):
@@ -84,17 +79,30 @@ def _with_codes(node: Any, arrays: list[Array], reading: Reading) -> Array | Non
     """The result of a node on whole numbers of which some are codes; None if it must be computed at run time."""
     if len(arrays) == 2 and all(array.dtype.kind == "i" for array in arrays):
         left, right = arrays
+        _take_numbers(np.broadcast_shapes(left.shape, right.shape), reading)
         return equal(left, right) if node.op_type == "Equal" else combined(node.op_type, left, right, reading.sizes)
     if node.op_type in ("ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin") and arrays[0].ndim == 1:
         pair = {"ReduceProd": "Mul", "ReduceSum": "Add", "ReduceMax": "Max", "ReduceMin": "Min"}[node.op_type]
+        _take_numbers(arrays[0].shape, reading)
         made: Array | None = arrays[0][:1]
         for at in range(1, arrays[0].size):
             assert made is not None
             made = combined(pair, made, arrays[0][at : at + 1], reading.sizes)
         return made if made is None or attribute(node, "keepdims", 1) else made.reshape(())
     if node.op_type == "Neg":
+        _take_numbers(arrays[0].shape, reading)
         return combined("Mul", arrays[0], np.array(-1), reading.sizes)
     return None
+
+
+def _take_numbers(dims: Sequence[int], reading: Reading) -> None:
+    """Takes from the budget what whole numbers cost that are computed one by one."""
+    count = math.prod(dims)
+    reading.budget.take(NUMBER_BYTES * count, _ONE_BY_ONE * count)
+
+
+_ONE_BY_ONE = 1 << 10
+"""The work of computing with a number that may be a code, beside that of an element of an array."""
 
 
 def _measure(node: Any, reading: Reading) -> bool:
@@ -111,40 +119,3 @@ def _measure(node: Any, reading: Reading) -> bool:
         made = product
     reading.known[out] = made
     return True
-
-
-def _is_small(node: Any, arrays: Mapping[str, Array]) -> bool:
-    """Whether what a node makes of known values is small enough to be computed while the model is read."""
-    held = sum(array.size for array in arrays.values())
-    if node.op_type in ("Constant", "Reshape", "Transpose", "Slice", "Identity", "Cast", "Unsqueeze", "Squeeze"):
-        return True
-    dims = _dims_made(node, arrays)
-    return all(size <= max(_LARGEST, 4 * held) for size in dims)
-
-
-def _dims_made(node: Any, arrays: Mapping[str, Array]) -> list[int]:
-    """The number of elements of each result of a node, as ONNX infers them; none for results that it can't infer."""
-    onnx = library()
-    types = {name: onnx.helper.make_tensor_type_proto(_number(array), array.shape) for name, array in arrays.items()}
-    small = {
-        name: onnx.numpy_helper.from_array(array)
-        for name, array in arrays.items()
-        if array.size <= 4096 and array.dtype.kind in "iufb"
-    }
-    try:
-        schema = onnx.defs.get_schema(node.op_type, _VERSION)
-        inferred = onnx.shape_inference.infer_node_outputs(schema, node, types, small)
-    except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, RuntimeError):
-        return []
-    counts: list[int] = []
-    for made in inferred.values():
-        dims = [dim.dim_value for dim in made.tensor_type.shape.dim]
-        counts.append(int(np.prod([float(dim) for dim in dims], dtype="float64")) if dims else 1)
-    return counts
-
-
-_VERSION = 23
-
-
-def _number(array: Array) -> int:
-    return library("onnx.helper").np_dtype_to_tensor_dtype(array.dtype)

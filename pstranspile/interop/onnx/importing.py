@@ -41,12 +41,13 @@ def from_onnx(data: bytes, file: str = "<onnx>", folder: str = "") -> Imported:
     findings: list[Diagnostic] = []
     try:
         held = values_of(model)
-        reading = Reading(model.graph, held, symbols_of(model), weights_of(model, held))
+        weights, version = weights_of(model, held), version_of(model)
+        reading = Reading(model.graph, held, symbols_of(model), weights, version=version, size=len(data))
     except Refused as reason:
         raise DiagnosticError([error("onnx-op", str(reason), Location(file))]) from None
     except ValueError as problem:  # names that are no text
         raise DiagnosticError([error("onnx-model", f"a damaged model: {problem}", Location(file))]) from None
-    bodies = Bodies(model, version_of(model))
+    bodies = Bodies(model, version)
     for number, node in enumerate(model.graph.node):
         if reading.is_lost(node):
             continue
@@ -98,7 +99,7 @@ def _read(node: Any, reading: Reading, bodies: Bodies) -> None:
         raise Refused(reason)
     if node.op_type == "If" and not node.domain:
         for held in branch_of(node, reading):
-            _read(held, reading, bodies)
+            _read_inside(held, reading, bodies)
         return
     own = node.domain in ("", "ai.onnx")
     if own and fold(node, reading):
@@ -106,8 +107,17 @@ def _read(node: Any, reading: Reading, bodies: Bodies) -> None:
     reader = readers().get(node.op_type if own else f"{node.domain}.{node.op_type}")
     if reader is not None:
         reader(node, reading)
-    elif not bodies.read(node, reading, lambda held, to: _read(held, to, bodies)):
+    elif not bodies.read(node, reading, lambda held, to: _read_inside(held, to, bodies)):
         raise Refused("no op of Fluid computes this here" if own else f"it is an operator of {node.domain}")
     given = [name for name in node.input if name]
     if given and node.op_type not in _RESHAPING and all(map(reading.is_scalar, given)):
         reading.scalars.update(node.output)
+
+
+def _read_inside(node: Any, reading: Reading, bodies: Bodies) -> None:
+    """Reads a node of a function or branch."""
+    reading.budget.enter()
+    try:
+        _read(node, reading, bodies)
+    finally:
+        reading.budget.leave()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from pstranspile.interop.onnx.budget import BYTES_A_BYTE, DEEPEST, FREE_BYTES, MOST_NODES
 from pstranspile.interop.onnx.graph import Refused
 from pstranspile.interop.onnx.library import library
 from pstranspile.interop.onnx.reading import Symbols
@@ -28,11 +29,13 @@ def opened(data: bytes, file: str, folder: str = "") -> Any:
     decode_error = importlib.import_module("google.protobuf.message").DecodeError
     try:
         model = onnx.load_from_string(data)
-        _measured(model)
+        _measured(model, len(data))
         if folder:
             library("onnx.external_data_helper").load_external_data_for_model(model, folder)
         if any(not made.type.tensor_type.HasField("shape") for made in model.graph.output):
             model = onnx.shape_inference.infer_shapes(model)
+        if any(not made.type.tensor_type.HasField("shape") for made in model.graph.output):
+            onnx.shape_inference.infer_shapes(model, strict_mode=True)  # raises the error that names the node
         checker.check_model(model, full_check=True)
     except (
         *(decode_error, checker.ValidationError, onnx.shape_inference.InferenceError),
@@ -46,32 +49,39 @@ def opened(data: bytes, file: str, folder: str = "") -> Any:
     return model
 
 
-MOST_NODES = 100_000
-"""The most nodes that the functions of a model may stand for. Functions of functions can be of any number."""
+class _Amount(NamedTuple):
+    """What nodes come to when each function is written out where it is called."""
 
-_DEEPEST = 100
+    nodes: int
+    size: int
 
 
-def _measured(model: Any) -> None:
-    """Raises ValueError for a model whose functions stand for too many nodes, or for themselves."""
+def _measured(model: Any, held: int) -> None:
+    """Raises ValueError for a model whose functions stand for too much or for themselves; `held` is its file's size."""
     functions = {(made.domain, made.name): made for made in model.functions}
-    sizes: dict[tuple[str, str], int] = {}
+    amounts: dict[tuple[str, str], _Amount] = {}
+    most = FREE_BYTES + BYTES_A_BYTE * held
 
-    def size(nodes: Any, depth: int) -> int:
-        if depth > _DEEPEST:
+    def amount(nodes: Any, depth: int) -> _Amount:
+        if depth > DEEPEST:
             raise ValueError("its functions stand for themselves, or are nested too deep")
-        total = 0
+        count = size = 0
         for node in nodes:
             key = (node.domain, node.op_type)
-            if key in functions and key not in sizes:
-                sizes[key] = size(functions[key].node, depth + 1)
-            total += sizes.get(key, 1)
-            if total > MOST_NODES:
+            if key in functions and key not in amounts:
+                amounts[key] = amount(functions[key].node, depth + 1)
+            parts = [amounts.get(key, _Amount(1, node.ByteSize()))]
+            parts += [amount(graph.node, depth + 1) for held in node.attribute for graph in (held.g, *held.graphs)]
+            count += sum(part.nodes for part in parts)
+            size += sum(part.size for part in parts)
+            if count > MOST_NODES:
                 raise ValueError(f"its functions stand for more than {MOST_NODES} nodes")
-        return total
+            if size > most:
+                raise ValueError(f"its functions stand for more than {most} bytes")
+        return _Amount(count, size)
 
     if functions:
-        size(model.graph.node, 0)
+        amount(model.graph.node, 0)
 
 
 def _line(problem: Exception) -> str:
@@ -114,7 +124,7 @@ def weights_of(model: Any, values: Mapping[str, Array]) -> set[str]:
         if array.dtype.kind == "f"
         and array.ndim
         and properties.get(name, {}).get(_KIND, "PARAMETER") == "PARAMETER"
-        and not (array.size and np.abs(array).max() >= _NEVER)
+        and not (array.size and float(np.abs(array).max()) >= _NEVER)
     }
 
 
@@ -136,9 +146,9 @@ _LARGE = frozenset(["Range", "If", "Loop", "Scan"])
 def symbols_of(model: Any) -> dict[str, Symbols]:
     """The dims of values as ONNX infers them from those of the inputs; equal dims have one name."""
     onnx = library()
-    plain = not any(node.op_type in _LARGE for made in model.functions for node in made.node)
+    if model.functions:
+        model = library("onnx.inliner").inline_local_functions(model)
     bare = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
-    bare.functions.extend(model.functions if plain else ())
     graph = model.graph
     bare.graph.name = graph.name
     bare.graph.node.extend(node for node in graph.node if node.op_type not in _LARGE)
@@ -156,6 +166,7 @@ def symbols_of(model: Any) -> dict[str, Symbols]:
                 dim.dim_param = f"unnamed {at} {axis}"
     for made in bare.graph.output:
         made.type.tensor_type.ClearField("shape")
+    _cut(bare)
     inferred = onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
     result: dict[str, Symbols] = {}
     for held in (*inferred.input, *inferred.value_info, *inferred.output):
@@ -165,3 +176,49 @@ def symbols_of(model: Any) -> dict[str, Symbols]:
                 for dim in held.type.tensor_type.shape.dim
             )
     return result
+
+
+_LONGEST, _ELEMENTS = 4096, 1 << 20
+"""The most elements of one value, and of all, that ONNX may handle one by one to infer dims."""
+
+
+def _cut(bare: Any) -> None:
+    """Makes inputs of the results of nodes for which ONNX would handle many elements one by one to infer dims.
+
+    It does so for nodes that dims are computed with, such as Concat, where a value has one dim, of any known size.
+    """
+    onnx = library()
+    inferred = onnx.shape_inference.infer_shapes(bare).graph
+    types = {held.name: held for held in (*inferred.input, *inferred.value_info, *inferred.output)}
+    for held in bare.graph.initializer:
+        types[held.name] = onnx.helper.make_tensor_value_info(held.name, held.data_type, held.dims)
+    version, left = version_of(bare), _ELEMENTS
+    kept: list[Any] = []
+    for node in bare.graph.node:
+        if _handles_elements(node.op_type, version):
+            sizes = [_length(types.get(name)) for name in node.input if name]
+            left -= sum(sizes)
+            if max(sizes, default=0) > _LONGEST or left < 0:
+                left += sum(sizes)
+                bare.graph.input.extend(types[name] for name in node.output if name in types)
+                continue
+        kept.append(node)
+    del bare.graph.node[:]
+    bare.graph.node.extend(kept)
+
+
+def _handles_elements(node_type: str, version: int) -> bool:
+    try:
+        return library().defs.get_schema(node_type, version).has_data_propagation_function
+    except library().defs.SchemaError:
+        return False
+
+
+def _length(value: Any) -> int:
+    """How many elements of a value ONNX may handle one by one: more than may be, where this is not known."""
+    if value is None or not value.type.tensor_type.HasField("shape"):
+        return _LONGEST + 1
+    dims = value.type.tensor_type.shape.dim
+    if len(dims) != 1:
+        return 0 if dims else 1
+    return dims[0].dim_value if dims[0].HasField("dim_value") else _LONGEST + 1

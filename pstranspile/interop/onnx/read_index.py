@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from pstranspile.interop.onnx.graph import Refused
+from pstranspile.interop.onnx.positions import counted, counted_classes, counted_rows
 from pstranspile.interop.onnx.read_parts import part
-from pstranspile.interop.onnx.reading import Reading, attribute, onnx_reader
+from pstranspile.interop.onnx.reading import Reading, attribute, onnx_reader, positive
 from pstranspile.interop.onnx.reshaping import of_one_shape, reshape, sizes_of, swapped, transpose
 from pstranspile.interop.onnx.sizes import is_code
 from pstranspile.ir.types import DType
@@ -20,28 +19,19 @@ def _gather(node: Any, reading: Reading) -> None:
     dims = reading.dims(data)
     axis = attribute(node, "axis", 0) % len(dims)
     known = reading.known.get(reading.resolved(index))
+    size = reading.size(data, axis)
     if known is not None and known.ndim == 0 and not reading.is_computed(index):
+        counted(index, size, reading)
         at = int(known)
         attrs = {"axes": [axis], "starts": [at], "ends": [at + 1 if at != -1 else (1 << 31) - 1]}
         if len(dims) == 1:
             reading.scalars.add(out)
         reading.op("slice", {"Input": data}, {"Out": out}, decrease_axis=[axis], **attrs)
     elif axis == 0 and reading.is_weight(data) and len(dims) == 2 and known is None and reading.dims(index):
-        reading.op("lookup_table_v2", {"W": data, "Ids": reading.as_type(index, DType.INT64)}, {"Out": out})
+        rows = counted(index, size, reading)
+        reading.op("lookup_table_v2", {"W": data, "Ids": reading.as_type(rows, DType.INT64)}, {"Out": out})
     else:
-        _gather_rows(data, _counted(index, dims[axis], reading), out, axis, reading)
-
-
-def _counted(index: str, size: int, reading: Reading) -> str:
-    """Known positions counted from 0; those that come at run time must be."""
-    known = reading.known.get(reading.resolved(index))
-    if known is None or reading.is_computed(index) or known.size == 0 or known.min() >= 0:
-        return index
-    if size < 0:
-        raise Refused("its positions are counted from the end of a dim that is known at run time only")
-    made = reading.temp(index)
-    reading.known[made] = np.where(known < 0, known + size, known)
-    return made
+        _gather_rows(data, counted(index, size, reading), out, axis, reading)
 
 
 def _gather_rows(data: str, index: str, out: str, axis: int, reading: Reading) -> None:
@@ -74,13 +64,7 @@ def _gather_nd(node: Any, reading: Reading) -> None:
     (data, index), out = node.input, node.output[0]
     if len(reading.dims(index)) < 2:
         raise Refused("its positions are one row; Fluid's gather_nd has rows of them")
-    known = reading.known.get(reading.resolved(index))
-    if known is not None and not reading.is_computed(index) and known.size and known.min() < 0:
-        sizes = np.array(reading.dims(data)[: known.shape[-1]])
-        if sizes.min() < 0:
-            raise Refused("its positions are counted from the end of a dim that is known at run time only")
-        index = reading.temp(index)
-        reading.known[index] = np.where(known < 0, known + sizes, known)
+    index = counted_rows(index, sizes_of(data, reading)[: reading.dims(index)[-1]], reading)
     reading.op("gather_nd", {"X": data, "Index": index}, {"Out": out})
 
 
@@ -95,7 +79,7 @@ def _gather_elements(node: Any, reading: Reading) -> None:
         if at != axis and one != other and not is_code(one) and not is_code(other):
             data = part(data, at, 0, other, reading)
     flat: list[str] = []
-    for value in (data, _counted(index, reading.dims(data)[axis], reading)):
+    for value in (data, counted(index, sizes[axis], reading)):
         last = swapped(value, axis, rank - 1, reading)
         reshape(last, made := reading.temp(value), [-1, sizes_of(last, reading)[-1]], reading)
         flat.append(made)
@@ -143,25 +127,37 @@ def _top_k(node: Any, reading: Reading) -> None:
 @onnx_reader("ArgMax", "ArgMin")
 def _arg_max(node: Any, reading: Reading) -> None:
     source, out = node.input[0], node.output[0]
-    if attribute(node, "select_last_index", 0):
-        raise Refused("it takes the last of equal elements")
     op_type = "arg_max" if node.op_type == "ArgMax" else "arg_min"
     keep = bool(attribute(node, "keepdims", 1))
-    if not keep and len(reading.dims(source)) == 1:
+    dims = reading.dims(source)
+    axis = attribute(node, "axis", 0) % max(len(dims), 1)
+    if not keep and len(dims) == 1:
         reading.scalars.add(out)
-    reading.op(op_type, {"X": source}, {"Out": out}, axis=attribute(node, "axis", 0), keepdims=keep)
+    if not attribute(node, "select_last_index", 0) or not dims:
+        reading.op(op_type, {"X": source}, {"Out": out}, axis=axis, keepdims=keep)
+        return
+    turned = reading.made("reverse", source, {"axis": [axis]}, X=source)
+    from_end = reading.made(op_type, out, {"axis": axis, "keepdims": keep}, X=turned)
+    last = reading.as_type(
+        reading.measured(reading.sizes.combined("Sub", sizes_of(source, reading)[axis], 1)), DType.INT64
+    )
+    wide = reading.made("fill_zeros_like", out, X=from_end)
+    wide = reading.made("elementwise_add", out, X=wide, Y=last)
+    reading.op("elementwise_sub", {"X": wide, "Y": from_end}, {"Out": out})
 
 
 @onnx_reader("OneHot")
 def _one_hot(node: Any, reading: Reading) -> None:
     (index, depth, values), out = node.input, node.output[0]
-    (count,), (off, on) = reading.ints(depth, "its depth"), reading.constant(values, "its values").reshape(-1)
+    given, (off, on) = reading.constant(depth, "its depth"), reading.constant(values, "its values").reshape(-1)
+    if reading.is_computed(depth) or given.size != 1 or given.dtype.kind not in "iuf":
+        raise Refused(f"its depth is {depth}, which is no number that is known before it runs")
+    count = int(given.reshape(()))
     rank = len(reading.dims(index))
     axis = attribute(node, "axis", -1) % (rank + 1)
-    if reading.is_scalar(index):
-        raise Refused("its index is one number")
     attrs = {"depth": count, "allow_out_of_range": True}
-    scaled = reading.made("one_hot_v2", out, attrs, X=reading.as_type(index, DType.INT64))
+    classes = counted_classes(reading.as_type(index, DType.INT64), count, reading)
+    scaled = reading.made("one_hot_v2", out, attrs, X=classes)
     if (float(off), float(on)) != (0.0, 1.0):
         attrs = {"scale": float(on) - float(off), "bias": float(off)}
         scaled = reading.made("scale", out, attrs, X=scaled)
@@ -175,10 +171,10 @@ def _one_hot(node: Any, reading: Reading) -> None:
 
 @onnx_reader("CumSum")
 def _cumsum(node: Any, reading: Reading) -> None:
-    (axis,) = reading.ints(node.input[1], "its axis")
-    attrs = {name: bool(attribute(node, name, 0)) for name in ("exclusive", "reverse")}
     rank = len(reading.dims(node.input[0]))
-    reading.op("cumsum", {"X": node.input[0]}, {"Out": node.output[0]}, axis=axis % rank, **attrs)
+    (axis,) = positive(reading.ints(node.input[1], "its axis"), rank)
+    attrs = {name: bool(attribute(node, name, 0)) for name in ("exclusive", "reverse")}
+    reading.op("cumsum", {"X": node.input[0]}, {"Out": node.output[0]}, axis=axis, **attrs)
 
 
 @onnx_reader("Trilu")

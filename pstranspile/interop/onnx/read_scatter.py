@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.interop.onnx.graph import Refused
+from pstranspile.interop.onnx.positions import counted, counted_rows
 from pstranspile.interop.onnx.reading import Reading, attribute, onnx_reader
-from pstranspile.interop.onnx.reshaping import reshape
+from pstranspile.interop.onnx.reshaping import reshape, sizes_of
 
 
 @onnx_reader("ScatterND")
@@ -16,6 +17,7 @@ def _scatter_nd(node: Any, reading: Reading) -> None:
     how = attribute(node, "reduction", "none")
     if how not in ("none", "add"):
         raise Refused(f"its reduction is {how}; Fluid's scatter_nd_add adds")
+    index = counted_rows(index, sizes_of(data, reading)[: reading.dims(index)[-1]], reading)
     if how == "none":
         zeros = reading.made("fill_zeros_like", out, X=data)
         ones = reading.made("fill_any_like", out, {"value": 1.0}, X=updates)
@@ -32,6 +34,7 @@ def _scatter_elements(node: Any, reading: Reading) -> None:
     how = attribute(node, "reduction", "none")
     if how not in ("none", "add") or len(reading.dims(data)) != 1:
         raise Refused("it puts elements along a dim of several; Fluid's scatter puts rows")
+    index = counted(index, reading.size(data, 0), reading)
     flat = reading.temp(index)
     reshape(index, flat, [-1], reading)
     inputs = {"X": data, "Ids": flat, "Updates": updates}

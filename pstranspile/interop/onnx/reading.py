@@ -7,9 +7,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from pstranspile.interop.onnx.budget import NUMBER_BYTES, Budget
 from pstranspile.interop.onnx.graph import Refused
 from pstranspile.interop.onnx.library import ELEMENT_TYPES, library
-from pstranspile.interop.onnx.sizes import Dim, Pair, Sizes, has_codes, is_code
+from pstranspile.interop.onnx.sizes import Dim, Pair, Product, Sizes, has_codes, is_code
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Module, ParameterInfo, TensorType, Var
 from pstranspile.ir.types import DType
@@ -27,14 +28,26 @@ class Reading:
     """Which variable each value of the graph is in, and which values are known already.
 
     `symbols` are the dims of values as ONNX infers them: a number, or a name that equal dims share, or None.
-    `weights` are the known values that become parameters.
+    `weights` are the known values that become parameters. `size` is that of the model's file.
     """
 
     def __init__(
-        self, graph: Any, known: dict[str, Array], symbols: Mapping[str, Symbols], weights: Iterable[str] = ()
+        self,
+        graph: Any,
+        known: dict[str, Array],
+        symbols: Mapping[str, Symbols],
+        weights: Iterable[str] = (),
+        *,
+        version: int,
+        size: int = 0,
     ):
         self.draft = Draft()
         self.known = known
+        self.version = version
+        """The version of ONNX's own operators."""
+        self.budget = Budget(max(size, sum(array.nbytes for array in known.values())))
+        self._original = {*known}
+        self._postponed: set[str] = set()
         self.sizes = Sizes()
         self.scalars = {name for name, dims in symbols.items() if not dims}
         self._symbols = symbols
@@ -74,6 +87,8 @@ class Reading:
         if kind is None or (array.dtype.kind in "iu" and array.dtype.name not in ("int32", "int64")):
             raise Refused(f"{name} has elements of type {array.dtype.name}, which Fluid's constants have not")
         is_float = array.dtype.kind == "f"
+        if name not in self._original and not is_float:
+            self.budget.take(NUMBER_BYTES * array.size, array.size)
         is_weight = name in self._weights and is_float if trained is None else trained
         info = ParameterInfo() if is_weight else None
         var = Var(name, tensor=TensorType(kind, array.shape), persistable=True, parameter=info)
@@ -99,6 +114,8 @@ class Reading:
     def constant(self, value: str, what: str) -> Array:
         """A known value. Raises Refused if it is computed at run time."""
         value = self._aliases.get(value, value)
+        if value in self._postponed:
+            raise Refused(f"{what} is {value}, which is too large to be computed while the model is read")
         if value not in self.known:
             raise Refused(f"{what} is {value}, which is computed at run time; Fluid's op has it as an attribute")
         return self.known[value]
@@ -157,14 +174,31 @@ class Reading:
 
     def measured(self, number: int) -> str:
         """The variable i32[1] that holds a number or what a code stands for."""
-        if number not in self._made_sizes:
-            out = self._made_sizes[number] = self.temp("size")
-            self._make_size(number, out)
-            self.draft.stop_gradient.add(out)
+        waiting = [number]
+        while waiting:
+            top = waiting[-1]
+            missing = [part for part in self._parts(top) if part not in self._made_sizes]
+            if top in self._made_sizes or not missing:
+                waiting.pop()
+                if top not in self._made_sizes:
+                    out = self._made_sizes[top] = self.temp("size")
+                    self._make_size(top, out)
+                    self.draft.stop_gradient.add(out)
+            waiting += missing
         return self._made_sizes[number]
+
+    def _parts(self, number: int) -> Sequence[int]:
+        """The numbers and codes that the one of a code is computed of."""
+        size = self.sizes.of(number) if is_code(number) else None
+        if isinstance(size, Pair):
+            return (size.left, size.right)
+        if isinstance(size, Product):
+            return (*size.codes, *((size.factor,) if size.factor != 1 else ()))
+        return ()
 
     def _make_size(self, number: int, out: str) -> None:
         size = self.sizes.of(number) if is_code(number) else None
+        parts = [self._made_sizes[part] for part in self._parts(number)]
         if size is None:
             self.op("fill_constant", {}, {"Out": out}, shape=[1], dtype=DType.INT32.value, value=float(number))
         elif isinstance(size, Dim):
@@ -172,13 +206,12 @@ class Reading:
             self.op("shape", {"Input": size.variable}, {"Out": dims})
             self.op("slice", {"Input": dims}, {"Out": out}, axes=[0], starts=[at], ends=[at + 1])
         elif isinstance(size, Pair):
-            self.op(size.op_type, {"X": self.measured(size.left), "Y": self.measured(size.right)}, {"Out": out})
+            self.op(size.op_type, {"X": parts[0], "Y": parts[1]}, {"Out": out})
         else:
-            parts = [*size.codes, *([size.factor] if size.factor != 1 else [])]
-            made = self.measured(parts[0])
+            made = parts[0]
             for at, part in enumerate(parts[1:], 2):
                 result = out if at == len(parts) else self.temp("size")
-                self.op("elementwise_mul", {"X": made, "Y": self.measured(part)}, {"Out": result})
+                self.op("elementwise_mul", {"X": made, "Y": part}, {"Out": result})
                 made = result
 
     def _measure(self, value: str, array: Array) -> None:
@@ -214,6 +247,8 @@ class Reading:
 
     def is_scalar(self, value: str) -> bool:
         """Whether a value has no dims in ONNX."""
+        if value in self.scalars:
+            return True
         value = self._aliases.get(value, value)
         return self.known[value].ndim == 0 if value in self.known else value in self.scalars
 
@@ -273,6 +308,10 @@ class Reading:
         self.known[value] = array
         if any(self.is_weight(name) for name in sources):
             self._weights.add(value)
+
+    def postpone(self, node: Any) -> None:
+        """The results of a node, which are not computed now though all of its inputs are known."""
+        self._postponed.update(node.output)
 
     def weight(self, name: str, array: Array) -> str:
         """A weight that the model holds in an attribute of a node, under a name of its own."""
@@ -356,5 +395,8 @@ def onnx_reader(*node_types: str) -> Callable[[Reader], Reader]:
 
 
 def positive(axes: Sequence[int], rank: int) -> list[int]:
-    """Axes counted from 0."""
+    """Axes counted from 0. Raises Refused for one that a value of this rank has not."""
+    for axis in axes:
+        if not -rank <= axis < rank:
+            raise Refused(f"its axis {axis} is not one of {rank}")
     return [axis % rank for axis in axes]

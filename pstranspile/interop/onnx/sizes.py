@@ -7,10 +7,15 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from pstranspile.interop.onnx.graph import Refused
 from pstranspile.values import Array
 
 _CODES, _LAST = -(1 << 40), -(1 << 41)
 """From the one number down to the other stand numbers that are known at run time only, in what shapes are made of."""
+
+
+_MOST_FACTORS = 63
+"""Of how many numbers that are known at run time only a product may be: 2 to the power of 63 is no whole number."""
 
 
 class Dim(NamedTuple):
@@ -87,6 +92,8 @@ class Sizes:
         return size if isinstance(size, Product) else Product(1, (number,))
 
     def _made(self, factor: int, codes: Sequence[int]) -> int:
+        if abs(factor) >= 1 << 63 or len(codes) > _MOST_FACTORS:
+            raise Refused("it multiplies dims that are known at run time only to more than a whole number can be")
         if not codes or factor == 0:
             return factor
         return codes[0] if factor == 1 and len(codes) == 1 else self.code(Product(factor, tuple(sorted(codes))))

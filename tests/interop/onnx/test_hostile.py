@@ -1,5 +1,6 @@
 """Models that are damaged, claim too much, or hold what Fluid has not: a finding, in little time and memory."""
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from tests.interop.onnx.programs import floats, played
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 helper, from_array = onnx.helper, onnx.numpy_helper.from_array
+from pstranspile.interop.onnx import folding  # noqa: E402
+from pstranspile.interop.onnx.budget import BYTES_A_BYTE, FREE_BYTES, FREE_WORK, Budget  # noqa: E402
+from pstranspile.interop.onnx.graph import Refused  # noqa: E402
 from pstranspile.interop.onnx.importing import from_onnx  # noqa: E402
 
 node = helper.make_node
@@ -82,6 +86,174 @@ def test_nodes_that_fluid_has_not_are_refused_with_the_reason():
         "onnx-op",
         "node 0 QuantizeLinear: its numbers are quantised; import the model as it was before",
     )
+
+
+def summed(nodes: Any, last: str, **held: Any) -> Any:
+    """A model that adds to x the sum of a value that nodes make of constants."""
+    rest = [
+        node("Cast", [last], ["f"], to=1),
+        node("ReduceSum", ["f"], ["s"], keepdims=0),
+        node("Add", ["x", "s"], ["y"]),
+    ]
+    made = model_of(*nodes, *rest)
+    made.graph.initializer.extend(from_array(np.asarray(array), name) for name, array in held.items())
+    return made
+
+
+def chain(kind: str, count: int, **attrs: Any) -> Any:
+    return [node(kind, [f"c{at}"] * 2, [f"c{at + 1}"], **attrs) for at in range(count)]
+
+
+ONES = np.ones(64, "float32")
+BOMBS: dict[str, Any] = {
+    "doubled": lambda: summed(chain("Concat", 30, axis=0), "c30", c0=ONES),
+    "doubled whole numbers": lambda: summed(chain("Concat", 40, axis=0), "c40", c0=np.ones(2, "int64")),
+    "multiplied matrices": lambda: summed(chain("MatMul", 200), "c200", c0=np.eye(600, dtype="float32")),
+    "many constants": lambda: summed(
+        [
+            *(node("ConstantOfShape", ["d"], [f"z{at}"]) for at in range(9)),
+            node("Max", [f"z{at}" for at in range(9)], ["m"]),
+        ],
+        "m",
+        d=np.int64([1 << 26]),
+    ),
+    "many results of one size": lambda: summed(
+        [
+            *(node("Expand", ["one", "d"], [f"z{at}"]) for at in range(99)),
+            node("Max", [f"z{at}" for at in range(99)], ["m"]),
+        ],
+        "m",
+        d=np.int64([1 << 22]),
+    ),
+    "tiled": lambda: summed([node("Tile", ["w", "d"], ["m"])], "m", d=np.int64([1 << 14, 1 << 14])),
+    "padded": lambda: summed([node("Pad", ["a", "d"], ["m"])], "m", a=ONES, d=np.int64([1 << 30, 0])),
+    "rows again": lambda: summed(
+        [node("Gather", ["a", "i"], ["m0"]), *(node("Gather", [f"m{at}", "i"], [f"m{at + 1}"]) for at in range(3))],
+        "m3",
+        a=ONES,
+        i=np.zeros(400, "int64"),
+    ),
+    "hot": lambda: summed(
+        [node("OneHot", ["i", "far", "v"], ["m"])], "m", i=np.zeros(9, "int64"), v=np.float32([0, 1])
+    ),
+    "broadcast": lambda: summed(
+        [node("Add", ["a", "b"], ["m"])], "m", a=np.ones((1 << 14, 1)), b=np.ones((1, 1 << 14))
+    ),
+    "diagonal": lambda: summed(
+        [node("ConstantOfShape", ["d"], ["z"]), node("EyeLike", ["z"], ["m"])], "m", d=np.int64([1 << 14, 1 << 14])
+    ),
+    "scaled image": lambda: summed(
+        [node("Resize", ["a", "", "", "d"], ["m"])],
+        "m",
+        a=np.ones((1, 1, 2, 2), "float32"),
+        d=np.int64([1, 1, 4096, 4096]),
+    ),
+    "combinations": lambda: summed([node("Einsum", ["a"] * 4, ["m"], equation="a,b,c,d->abcd")], "m", a=ONES),
+    "sums without end": lambda: summed(
+        [*(node("CumSum", [f"m{at}", "none"], [f"m{at + 1}"]) for at in range(200))], "m200", m0=np.ones(1 << 18)
+    ),
+    "wide windows": lambda: summed(
+        [node("MaxPool", ["a"], ["m"], kernel_shape=[4096, 4096], pads=[4000] * 4)], "m", a=np.ones((1, 1, 200, 200))
+    ),
+    "dims repeated": lambda: summed(
+        [node("Shape", ["x"], ["t"]), node("Expand", ["t", "d"], ["e"]), node("Add", ["e", "one"], ["m"])],
+        "m",
+        d=np.int64([1 << 22, 2]),
+    ),
+    "dims multiplied": lambda: summed(
+        [node("Shape", ["x"], ["t"]), node("Gather", ["t", "none"], ["c0"]), *chain("Mul", 40)], "c40"
+    ),
+    "dims of dims": lambda: summed(
+        [
+            node("Shape", ["x"], ["t"]),
+            node("Gather", ["t", "i"], ["c0"]),
+            *chain("Mul", 14),
+            node("ConstantOfShape", ["c14"], ["m"]),
+        ],
+        "m",
+        i=np.int64([1]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_constants_of_any_nodes_take_what_one_budget_allows(name: str, monkeypatch: pytest.MonkeyPatch):
+    """The nodes that are computed make no more than the budget, and what is left are ops, or refused by name."""
+    made = BOMBS[name]().SerializeToString()
+    sizes: list[int] = []
+    computed = folding.computed
+
+    def counted(held: Any, arrays: Any) -> Any:
+        results = computed(held, arrays)
+        sizes.append(sum(np.asarray(result).nbytes for result in results))
+        return results
+
+    monkeypatch.setattr(folding, "computed", counted)
+    tracemalloc.start()
+    try:
+        from_onnx(made)
+    except DiagnosticError as refused:
+        finding = refused.diagnostics[0]
+        assert finding.code in ("onnx-op", "onnx-model")
+        assert finding.message.startswith("node ") or "op_type" in finding.message
+    finally:
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert sum(sizes) <= FREE_BYTES + BYTES_A_BYTE * max(len(made), 1 << 21)
+    assert most < 4 * FREE_BYTES
+
+
+def test_a_budget_is_used_up_by_what_is_taken():
+    budget = Budget(0)
+    assert budget.affords(FREE_BYTES // 2, 0)
+    assert not budget.affords(FREE_BYTES // 2, 0)
+    with pytest.raises(Refused, match="it takes 67108864 bytes while the model is read, and 33554432 are left"):
+        budget.take(FREE_BYTES)
+    with pytest.raises(Refused, match="works on"):
+        budget.take(0, FREE_WORK + 1)
+
+
+def test_large_weights_of_the_file_are_read_and_changed():
+    nodes = [node("Transpose", ["a"], ["t"]), node("Cast", ["t"], ["c"], to=1), node("MatMul", ["x", "c"], ["y"])]
+    model = model_of(*nodes)
+    model.graph.initializer.append(from_array(np.ones((5 << 20, 4), "float16"), "a"))
+    imported = from_onnx(model.SerializeToString())
+    assert [(name, array.shape) for name, array in imported.values.items()] == [("c", (4, 5 << 20))]
+
+
+def test_many_numbers_computed_of_dims_are_made_one_after_the_other():
+    adds = [node("Add", [f"c{at}", "one"], [f"c{at + 1}"]) for at in range(3000)]
+    made = summed([node("Shape", ["x"], ["t"]), node("Gather", ["t", "none"], ["c0"]), *adds], "c3000")
+    assert len(from_onnx(made.SerializeToString()).module.main.main_block.ops) > 3000
+
+
+def test_functions_in_branches_and_constants_in_functions_count():
+    sets = model_of().opset_import
+
+    def called(of: str, source: str, made: str) -> Any:
+        return node(of, [source, "c"], [made], domain="f")
+
+    def doubled(of: str) -> Any:
+        value = helper.make_tensor_value_info("o", 1, ["n", 4])
+        return helper.make_graph([called(of, "a", "t"), called(of, "t", "o")], "b", [], [value])
+
+    functions = [helper.make_function("f", "f0", ["a", "c"], ["r"], [node("Relu", ["a"], ["r"])], sets)]
+    for at in range(1, 40):
+        held = node("If", ["c"], ["r"], then_branch=doubled(f"f{at - 1}"), else_branch=doubled(f"f{at - 1}"))
+        functions.append(helper.make_function("f", f"f{at}", ["a", "c"], ["r"], [held], sets))
+    model = model_of(node("f39", ["x", "yes"], ["y"], domain="f"), functions=functions)
+    assert "stand for more than 100000 nodes" in finding(model)[1]
+    wide = [
+        node("Constant", [], ["k"], value=from_array(np.ones(1 << 18, "float32"))),
+        node("ReduceSum", ["k"], ["s"], keepdims=0),
+        node("Add", ["a", "s"], ["r"]),
+    ]
+    functions = [helper.make_function("f", "f0", ["a"], ["r"], wide, sets)]
+    for at in range(1, 14):
+        twice = [node(f"f{at - 1}", [a], [b], domain="f") for a, b in ("at", "tr")]
+        functions.append(helper.make_function("f", f"f{at}", ["a"], ["r"], twice, sets))
+    model = model_of(node("f13", ["x"], ["y"], domain="f"), functions=functions)
+    assert "its functions stand for more than" in finding(model)[1]
 
 
 def test_functions_of_functions_are_read_up_to_a_number():

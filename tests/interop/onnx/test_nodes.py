@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pstranspile import Scope, dumps, loads, run, verify
+from pstranspile.ir.diagnostics import DiagnosticError
 from tests.interop.onnx.programs import floats, ids, played
 
 onnx = pytest.importorskip("onnx")
@@ -163,6 +164,60 @@ NETS: dict[str, Net] = {
     "elements of rows": Net([node("GatherElements", "x x2", axis=1)], {}, [SIGNAL, ids(4, 2, 3, 9)]),
     "positions": Net([node("GatherND", "x i")], {"i": I64([[0, 1], [1, -2]])}, [SIGNAL], 17, ()),
     "put at positions": Net([node("ScatterND", "x i u")], {"i": I64([[1], [0]]), "u": weight(2, 4)}, [X], 17, ()),
+    "hot from the end": Net(
+        [node("OneHot", "x d v", axis=1)], {"d": I64(5), "v": np.float32([-1, 2])}, [ids(13, 3, 2) - 6]
+    ),
+    "hot of fractions": Net(
+        [node("OneHot", "x d v")], {"d": np.float32(4), "v": np.float32([0, 1])}, [np.float32([-1, 3, -4, 2])]
+    ),
+    "hot, whole numbers": Net([node("OneHot", "x d v")], {"d": I64([3]), "v": I64([7, 1 << 40])}, [ids(6, 4) - 3]),
+    "columns from the end": Net([node("Gather", "x x2", axis=1)], {}, [SIGNAL, ids(8, 2, 2) - 4]),
+    "rows of any number from the end": Net([node("Gather", "x x2")], {}, [X, np.int32([-1, 0, -3])]),
+    "a column from the end": Net(
+        [node("Squeeze", "x2", "s"), node("Gather", "x s", axis=1)], {}, [X, I64([-2])], 17, ()
+    ),
+    "table from the end": Net([node("Gather", "w x")], {"w": weight(5, 3)}, [ids(10, 3, 2) - 5]),
+    "cube from the end": Net([node("Gather", "w x", axis=1)], {"w": weight(2, 5, 3)}, [ids(10, 3) - 5]),
+    "elements from the end": Net([node("GatherElements", "x x2", axis=1)], {}, [SIGNAL, ids(8, 2, 3, 9) - 4]),
+    "elements of any number": Net([node("GatherElements", "x x2", axis=0)], {}, [X, ids(6, 2, 4) - 3], 17, (0,)),
+    "positions from the end": Net([node("GatherND", "x x2")], {}, [SIGNAL, I64([[-1, 1], [0, -4], [-2, -1]])]),
+    "positions from the end, known": Net([node("GatherND", "x i")], {"i": I64([[-1, 1], [1, -4]])}, [SIGNAL]),
+    "put from the end": Net([node("ScatterND", "x x2 u")], {"u": weight(2, 4)}, [X, I64([[-1], [0]])], 17, (1,)),
+    "put from the end of any number": Net(
+        [node("ScatterND", "x i u")], {"i": I64([[-3, -1], [1, 0]]), "u": weight(2)}, [X], 17, (0,)
+    ),
+    "added from the end": Net(
+        [node("ScatterND", "x x2 u", reduction="add")], {"u": weight(2)}, [X, I64([[-1, -4], [-1, 0]])], 17, ()
+    ),
+    "elements put from the end": Net(
+        [node("ScatterElements", "x x2 u")], {"u": weight(2)}, [floats(5), I64([-1, 1])], 17, ()
+    ),
+    "elements put, known": Net(
+        [node("ScatterElements", "x i u")], {"i": I64([-5, -1]), "u": weight(2)}, [floats(5)], 17, ()
+    ),
+    "the last of the largest": Net(
+        [node("ArgMax", "x", axis=-1, keepdims=0, select_last_index=1)], {}, [np.float32([[1, 3, 3, 0], [2, 2, 2, 2]])]
+    ),
+    "the last of the least of any number": Net(
+        [node("ArgMin", "x", axis=-2, select_last_index=1)], {}, [np.float32([[1, 3], [1, 0], [2, 0]])]
+    ),
+    "the first of the largest": Net([node("ArgMax", "x", axis=-2)], {}, [np.float32([[1, 3], [1, 3], [0, 2]])]),
+    "axes from the end": Net(
+        [
+            node("Unsqueeze", "x a", "b"),
+            node("Squeeze", "b a", "c"),
+            node("CumSum", "c d", "e"),
+            node("ReduceSum", "e a", "f"),
+            node("Split", "f", "g h", axis=-2),
+            node("Concat", "g h", "k", axis=-1),
+            node("Slice", "k g1 g2 a", "l"),
+            node("Flatten", "l", axis=-1),
+        ],
+        {"a": I64([-1]), "d": I64(-2), "g1": I64([-2]), "g2": I64([-1])},
+        [floats(2, 4, 3)],
+        17,
+        (),
+    ),
     "where": Net([node("Greater", "x z", "c"), node("Where", "c x z")], {"z": np.float32(0.1)}, [X]),
     "limited whole numbers": Net([node("Clip", "x a b")], {"a": I64(1), "b": I64(3)}, [ids(9, 3, 4)]),
     "to even": Net([node("Round", "x")], {}, [np.float32([[0.5, 1.5, -2.5, 2.4]])]),
@@ -251,3 +306,27 @@ def test_nodes_compute_the_same(name: str):
         assert got.dtype == want.dtype
         assert got.shape == want.shape or (got.shape, want.shape) == ((1,), ())
         np.testing.assert_allclose(got.reshape(want.shape), want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        Net([node("Gather", "x i", axis=1)], {"i": I64([0, -5])}, [X]),
+        Net([node("Gather", "x i", axis=1)], {"i": I64(4)}, [X]),
+        Net([node("GatherElements", "x i", axis=1)], {"i": I64([[0, -5]])}, [X]),
+        Net([node("GatherND", "x i")], {"i": I64([[0, 4]])}, [X], 17, ()),
+        Net([node("ScatterND", "x i u")], {"i": I64([[-4]]), "u": weight(1, 4)}, [X], 17, ()),
+        Net([node("ScatterElements", "x i u")], {"i": I64([5]), "u": weight(1)}, [floats(5)], 17, ()),
+    ],
+)
+def test_known_positions_outside_are_refused(made: Net):
+    with pytest.raises(DiagnosticError, match=r"node 0 .*its positions reach from"):
+        from_onnx(model_of(made))
+
+
+def test_positions_outside_that_come_at_run_time_end_the_run():
+    net = Net([node("Gather", "w x")], {"w": weight(5, 3)}, [ids(5, 3)])
+    imported = from_onnx(model_of(net))
+    for outside in (5, -6):
+        with pytest.raises(DiagnosticError, match="lookup_table_v2"):
+            computed(imported, {"x": I64([outside, 0, 0])})
