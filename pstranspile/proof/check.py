@@ -15,6 +15,7 @@ from pstranspile.ir.required import require_programs
 from pstranspile.job import Job
 from pstranspile.job.modes import Promise, settings_of
 from pstranspile.plan.plan import Plan
+from pstranspile.proof.batch_gradients import differing_gradients
 from pstranspile.proof.causes import Suspicion, server_causes
 from pstranspile.proof.compare import Comparison, Snapshot, differ, plain
 from pstranspile.proof.faults import Faultless, check_faults
@@ -195,12 +196,18 @@ def _compared(given: Given, job: Job, first: _FirstRun) -> tuple[Report, Mapping
     in_doubt = held is not None and bool(doubtful or held.problems)
     if held is None or (in_doubt and _kept_by(workload.whole) <= MOST_IN_DOUBLES):
         held, refused = precisely(given, lambda given: held_to_source(given, verdicts if promised else ()))
+    settled = tuple(verdicts if refused or not promised else held.verdicts)
+    by_gradients = False
+    if refused and doubtful and not held.problems and not any(verdict.name in held.shown for verdict in verdicts):
+        gradients = differing_gradients(given, first.start)
+        by_gradients = not gradients.refused
+        settled = tuple(gradients.settle(verdicts)) if by_gradients else settled
     report = Report(
         mode=job.mode,
         trainers=job.trainers,
         servers=len(job.pservers),
         steps=workload.steps,
-        verdicts=tuple(verdicts if refused or not promised else held.verdicts),
+        verdicts=settled,
         applied=first.applied,
         promised=promised,
         wrong=(*first.other_types, *held.problems),
@@ -209,6 +216,7 @@ def _compared(given: Given, job: Job, first: _FirstRun) -> tuple[Report, Mapping
         not_run=tuple(name for name in workload.known if name not in workload.programs),
         learnt=first.comparison.learnt(),
         single_precision=refused,
+        by_gradients=by_gradients,
         no_numbers=tuple(first.comparison.no_numbers),
         shares=first.uneven,
     )
