@@ -64,6 +64,7 @@ def check(
     result: Compiled | None = None,
     programs: str | None = None,
     faults: Scenario | None = None,
+    unreached: bool = False,
     shares: Weighing = "equal",
     progress: OnProgress | None = None,
     watch: Watch | None = None,
@@ -75,11 +76,12 @@ def check(
     many as are fed, at most 5; of made data 3 where programs keep more than 64 MB). The cluster runs `schedules` more
     times, each in another order of events; where the mode is synchronous, these runs must end bitwise equal. `seed`
     replaces the seeds of the programs if it is not 0. `result` is a compile of the module for the job, if there is one
-    already. `programs` selects the program of each step, where the module has several (`main*5,generator`); feeds are
-    then for every program that has such an input, or for one (`PROGRAM/INPUT`). With `faults` the cluster runs once
-    more with that scenario, and must keep its promise. `shares`: the weights of the trainers' shares of a batch if they
-    have different numbers of rows: "equal", or "weighted" by rows. `progress` is called with what is being done, how
-    much of it, and of how much. `watch` is called with each cluster before it starts. Raises DiagnosticError.
+    already. `programs` selects the program of each step, where the module has several (`main*5,generator`); feeds
+    are then for every program that has such an input, or for one (`PROGRAM/INPUT`). With `faults` the cluster runs
+    once more with that scenario, and must keep its promise; all of it must happen, unless `unreached`. `shares`:
+    the weights of the trainers' shares of a batch if they have different numbers of rows: "equal", or "weighted" by
+    rows. `progress` is called with what is being done, how much of it, and of how much. `watch` is called with each
+    cluster before it starts. Raises DiagnosticError.
     """
     module, result = _source(module, job, result)
     for count, what in ((steps, "a number of steps"), (batch, "a number of rows"), (schedules, "a number of orders")):
@@ -107,7 +109,8 @@ def check(
     if faults is not None:
         workload.progress("with faults: step", 0, workload.steps)
         sound = Faultless(first.parameters, not report.different, bool(report.shares))
-        report = report._replace(faulty=check_faults(given, faults, sound if promise is Promise.ALWAYS else None))
+        faulty = check_faults(given, faults, sound if promise is Promise.ALWAYS else None)
+        report = report._replace(faulty=faulty._replace(unreached_allowed=unreached))
     return report
 
 

@@ -90,11 +90,24 @@ class Faulty(NamedTuple):
     not_compared: str = ""
     held: bool = False
     """Whether its steps were held to the source one by one."""
+    unreached: tuple[str, ...] = ()
+    """The lines of the scenario that nothing came of, so that nothing is shown of them."""
+    unreached_allowed: bool = False
+    """Whether the scenario may have such lines."""
 
     @property
     def holds(self) -> bool:
-        """Whether the cluster came to its end, with every gradient applied once, and where it should."""
+        """Whether the cluster came to its end, with every gradient applied once, and where it should; and
+        whether all of the scenario happened, if it must.
+        """
+        if self.unreached and not self.unreached_allowed:
+            return False
         return not self.stuck and not self.wrong and self.equality != DIFFERENT
+
+    @property
+    def only_unreached(self) -> bool:
+        """Whether nothing is wrong but that a part of the scenario did not happen."""
+        return not self.holds and self._replace(unreached=()).holds
 
 
 class Learnt(NamedTuple):
@@ -261,6 +274,8 @@ def _last_line(report: Report) -> str:
     if not report.learnt:
         shown = "so nothing is shown" if report.nothing_seen else "the trainers' results are those of a single machine"
         return f"nothing is trained by what was run; {shown}"
+    if report.faulty is not None and report.faulty.only_unreached:
+        return "NOT REACHED: a part of the faults did not happen, so nothing is shown of it"
     if not report.promised:
         return "equal to a single machine"
     if report.whole and faultless:
@@ -284,6 +299,7 @@ def _fault_lines(result: Faulty) -> list[str]:
     lines = ["with faults:", *(f"  {line}" for line in result.named)]
     if result.stuck:
         return [*lines, "  STUCK: no machine can go on", *(f"  {line}" for line in result.stuck)]
+    lines += [f"  not reached: {line}" for line in result.unreached]
     lines += [f"  WRONG: {line}" for line in result.wrong[:SHOWN]]
     lines += [f"  WRONG: and {len(result.wrong) - SHOWN} more"] if len(result.wrong) > SHOWN else []
     if not result.wrong:
