@@ -8,7 +8,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pstranspile.cli.blas import use_threads
-from pstranspile.cli.common import add_input, add_job, add_shares, load_verified, make_parser, read_job, refuse_empty
+from pstranspile.cli.common import (
+    add_input,
+    add_job,
+    add_shares,
+    add_unreached,
+    check_unreached,
+    load_verified,
+    make_parser,
+    read_job,
+    refuse_empty,
+)
 from pstranspile.cli.live_screen import add_live, check_live
 from pstranspile.cli.numbers import count, number, whole
 from pstranspile.cli.progress import status
@@ -37,6 +47,7 @@ def run(arguments: Sequence[str]) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     check_live(parser, options)
+    check_unreached(parser, options)
     use_threads()
     refuse_empty(parser, options, "feed", "init", "faults")
     job = read_job(options)
@@ -45,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
         from pstranspile.run.dropout import without_dropout
 
         module = without_dropout(module)
-    from pstranspile.cli.run_cluster import read_faults
+    from pstranspile.cli.run_cluster import drawn, read_faults
     from pstranspile.compile import compile
     from pstranspile.kernels.blocks import most_turns
     from pstranspile.proof.check import STEPS, check
@@ -73,6 +84,7 @@ def run(arguments: Sequence[str]) -> int:
             batch=options.batch,
             result=result,
             faults=faults,
+            unreached=options.allow_unreached or drawn(options.faults),
             shares=options.shares,
             progress=progress,
             watch=watch,
@@ -143,6 +155,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE|SEED",
         help="also run the cluster with what goes wrong as a file says or a seed draws it (docs/reference/faults.md)",
     )
+    add_unreached(group)
     group.add_argument("--program", metavar="TURNS", help=TURNS_HELP)
     group.add_argument("--feed", metavar="FILE.npz", help="data: arrays by input, as for run")
     group.add_argument("--init", metavar="FILE.npz|DIR", help="values to start from, as for run")

@@ -141,6 +141,21 @@ def uses_fluid_arithmetic(options: argparse.Namespace) -> bool:
     return True
 
 
+def add_unreached(group: Any) -> None:
+    """`--allow-unreached`, for faults that need not happen."""
+    group.add_argument(
+        "--allow-unreached",
+        action="store_true",
+        help="lines of --faults of which nothing came are only named; without it, the exit status is 1 then",
+    )
+
+
+def check_unreached(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Ends the command if `--allow-unreached` is given without faults."""
+    if options.allow_unreached and not options.faults:
+        parser.error("--allow-unreached is about the lines of --faults FILE")
+
+
 def add_shares(group: Any) -> None:
     """`--shares`, how much the trainers' shares of a batch count."""
     group.add_argument(

@@ -8,7 +8,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.blas import use_threads
-from pstranspile.cli.common import add_input, add_job, load_compiled, make_parser, require_page, write_page
+from pstranspile.cli.common import (
+    add_input,
+    add_job,
+    add_unreached,
+    check_unreached,
+    load_compiled,
+    make_parser,
+    require_page,
+    write_page,
+)
 from pstranspile.cli.numbers import number, whole
 from pstranspile.cli.report import quoting
 from pstranspile.cli.turns import TURNS_HELP
@@ -34,6 +43,7 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.schedules and not options.check:
         parser.error("--schedules is about --check; --schedule SEED is the order of events of the run")
+    check_unreached(parser, options)
     given = [name for name in ("check", "steps", "schedule", "seed", "faults") if getattr(options, name)]
     if options.replay and given:
         parser.error(f"--{given[0]} has no place beside --replay, which does what was recorded")
@@ -75,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--schedule", type=whole, metavar="SEED", help="a random order of events, drawn by this seed")
     group.add_argument("--seed", type=whole, metavar="N", help="takes the place of the programs' random seeds")
     group.add_argument("--faults", metavar="FILE|SEED", help="what goes wrong, as for run")
+    add_unreached(group)
     group.add_argument("--replay", metavar="FILE", help="do a recorded run again, as for run; it takes --feed")
     group = parser.add_argument_group("output")
     group.add_argument(
@@ -118,7 +129,7 @@ def _run(
     """What a run and a check have seen. Raises DiagnosticError."""
 
     use_threads()
-    from pstranspile.cli.run_cluster import read_faults
+    from pstranspile.cli.run_cluster import drawn, read_faults
     from pstranspile.proof.check import STEPS, check
     from pstranspile.report.running import RunOptions, check_data, run_data
     from pstranspile.run.cluster.record import read_record
@@ -142,5 +153,6 @@ def _run(
         result=compiled,
         schedules=options.schedules,
         faults=faults,
+        unreached=options.allow_unreached or drawn(options.faults),
     )
     return running, check_data(report)

@@ -18,7 +18,9 @@ from pstranspile.cli.common import (
     add_job,
     add_shares,
     add_table_folder,
+    add_unreached,
     check_checkpoints,
+    check_unreached,
     load_verified,
     make_parser,
     read_job,
@@ -66,6 +68,7 @@ def run(arguments: Sequence[str]) -> int:
     check_checkpoints(parser, options)
     check_pictures(parser, options)
     check_live(parser, options)
+    check_unreached(parser, options)
     given = [name for name in _NOT_REPLAYED if getattr(options, name) not in (None, False)]
     if options.replay and given:
         parser.error(f"--replay can't be combined with --{given[0]}: the record says what happens")
@@ -89,8 +92,7 @@ def run(arguments: Sequence[str]) -> int:
     chosen = fluid_arithmetic(as_fluid), most_turns(options.max_turns), rows_on_disk(options.table_folder)
     with quoting(module.source), chosen[0], chosen[1], chosen[2], _suggesting_feed(options):
         if job is not None:
-            _run_cluster(module, job, options, kind)
-            return 0
+            return _run_cluster(module, job, options, kind)
         from pstranspile.cli.run_single import Session
 
         with closing(Session(module, options)) as session:
@@ -185,6 +187,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         metavar="FILE|SEED",
         help="in a cluster: what goes wrong: a file says it or a seed draws (docs/reference/faults.md); told on stderr",
     )
+    add_unreached(group)
     group.add_argument(
         "--replay",
         metavar="FILE",
@@ -281,9 +284,9 @@ def _require_one_machine(options: argparse.Namespace) -> None:
             raise DiagnosticError([error("run-cluster", message)])
 
 
-def _run_cluster(module: Module, job: Job, options: argparse.Namespace, kind: str) -> None:
-    """Runs the job and saves what was asked for."""
-    from pstranspile.cli.run_cluster import curves_of, run_cluster
+def _run_cluster(module: Module, job: Job, options: argparse.Namespace, kind: str) -> int:
+    """Runs the job and saves what was asked for. The exit status is 1 if faults of a file did not happen."""
+    from pstranspile.cli.run_cluster import curves_of, drawn, run_cluster, unreached
 
     turns = requested_turns(options, module)
     fetches = requested_fetches(options, module, turns)
@@ -291,6 +294,7 @@ def _run_cluster(module: Module, job: Job, options: argparse.Namespace, kind: st
     done = run_cluster(module, job, options, turns, fetches)
     machines = f"mode {job.mode}, {job.trainers} trainers, {len(job.pservers)} servers"
     _save(options, kind, done.arrays, curves_of(done), f"{_name(options)}, {machines}")
+    return 1 if unreached(done) and not options.allow_unreached and not drawn(options.faults) else 0
 
 
 def _save(

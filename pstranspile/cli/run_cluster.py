@@ -92,10 +92,24 @@ def curves_of(done: Simulated) -> dict[str, Curve]:
     return curves
 
 
+def drawn(given: str | None) -> bool:
+    """Whether `--faults` is the seed of a scenario: not all that is drawn has to happen."""
+    return given is not None and given.isdecimal() and len(given) <= 18
+
+
+def unreached(done: Simulated) -> list[str]:
+    """The faults of a run that did not happen, which are told on stderr."""
+    injector = done.cluster.injector
+    lines = injector.unreached() if injector is not None else []
+    for line in lines:
+        print(f"not reached: {line}", file=sys.stderr)
+    return lines
+
+
 def read_faults(given: str, result: Compiled, steps: int) -> Scenario:
     """The scenario of a file, or the one that a seed draws, which is printed on stderr. Raises DiagnosticError."""
 
-    if not given.isdecimal() or len(given) > 18:
+    if not drawn(given):
         return read_scenario(given)
     trainers = [name for name in result.roles() if name.startswith("trainer")]
     servers = [name for name in result.roles() if name not in trainers]

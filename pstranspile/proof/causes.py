@@ -17,7 +17,7 @@ from pstranspile.ir.roles import OpRole
 from pstranspile.kernels.context import Value
 from pstranspile.ops import schema_of
 from pstranspile.proof.halves import Evaluation, Halves
-from pstranspile.proof.report import Cause
+from pstranspile.proof.report import OWN_NORM, Cause
 from pstranspile.proof.share_values import fits, forced_parts, same_rows, sum_of
 from pstranspile.proof.workload import metrics_of
 from pstranspile.run.batch import Batch
@@ -213,5 +213,14 @@ def server_causes(main: Program, shown: Mapping[str, str], different: Iterable[s
         about = op.input("Param") if schema is not None and schema.is_optimizer else op.output("Out")
         variable = next((name for name in names if name in op.output_names), None)
         if variable is not None and about in shown and (op.type == "increment" or op.input("Param")):
-            result.append(Cause(op.type, variable, _location(op), shown[about or ""]))
+            why = shown[about or ""]
+            made_by = _norm_of(main, about or "", op) if why == OWN_NORM else op
+            result.append(Cause(made_by.type, variable, _location(made_by), why))
     return result
+
+
+def _norm_of(main: Program, parameter: str, update: Op) -> Op:
+    """The op that takes the norm for the update of a parameter: the update itself, or one that clips its gradient."""
+    ops = [op for op in main.main_block.ops if any(name == parameter for name, _ in op.role_pairs)]
+    norms = [op for op in (update, *ops) if (schema := schema_of(op.type)) is not None and schema.whole_norm]
+    return next(iter(norms), update)

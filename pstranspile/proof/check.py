@@ -15,6 +15,7 @@ from pstranspile.ir.required import require_programs
 from pstranspile.job import Job
 from pstranspile.job.modes import Promise, settings_of
 from pstranspile.plan.plan import Plan
+from pstranspile.proof.batch_gradients import differing_gradients
 from pstranspile.proof.causes import Suspicion, server_causes
 from pstranspile.proof.compare import Comparison, Snapshot, differ, plain
 from pstranspile.proof.faults import Faultless, check_faults
@@ -63,6 +64,7 @@ def check(
     result: Compiled | None = None,
     programs: str | None = None,
     faults: Scenario | None = None,
+    unreached: bool = False,
     shares: Weighing = "equal",
     progress: OnProgress | None = None,
     watch: Watch | None = None,
@@ -74,11 +76,12 @@ def check(
     many as are fed, at most 5; of made data 3 where programs keep more than 64 MB). The cluster runs `schedules` more
     times, each in another order of events; where the mode is synchronous, these runs must end bitwise equal. `seed`
     replaces the seeds of the programs if it is not 0. `result` is a compile of the module for the job, if there is one
-    already. `programs` selects the program of each step, where the module has several (`main*5,generator`); feeds are
-    then for every program that has such an input, or for one (`PROGRAM/INPUT`). With `faults` the cluster runs once
-    more with that scenario, and must keep its promise. `shares`: the weights of the trainers' shares of a batch if they
-    have different numbers of rows: "equal", or "weighted" by rows. `progress` is called with what is being done, how
-    much of it, and of how much. `watch` is called with each cluster before it starts. Raises DiagnosticError.
+    already. `programs` selects the program of each step, where the module has several (`main*5,generator`); feeds
+    are then for every program that has such an input, or for one (`PROGRAM/INPUT`). With `faults` the cluster runs
+    once more with that scenario, and must keep its promise; all of it must happen, unless `unreached`. `shares`:
+    the weights of the trainers' shares of a batch if they have different numbers of rows: "equal", or "weighted" by
+    rows. `progress` is called with what is being done, how much of it, and of how much. `watch` is called with each
+    cluster before it starts. Raises DiagnosticError.
     """
     module, result = _source(module, job, result)
     for count, what in ((steps, "a number of steps"), (batch, "a number of rows"), (schedules, "a number of orders")):
@@ -106,7 +109,8 @@ def check(
     if faults is not None:
         workload.progress("with faults: step", 0, workload.steps)
         sound = Faultless(first.parameters, not report.different, bool(report.shares))
-        report = report._replace(faulty=check_faults(given, faults, sound if promise is Promise.ALWAYS else None))
+        faulty = check_faults(given, faults, sound if promise is Promise.ALWAYS else None)
+        report = report._replace(faulty=faulty._replace(unreached_allowed=unreached))
     return report
 
 
@@ -195,12 +199,18 @@ def _compared(given: Given, job: Job, first: _FirstRun) -> tuple[Report, Mapping
     in_doubt = held is not None and bool(doubtful or held.problems)
     if held is None or (in_doubt and _kept_by(workload.whole) <= MOST_IN_DOUBLES):
         held, refused = precisely(given, lambda given: held_to_source(given, verdicts if promised else ()))
+    settled = tuple(verdicts if refused or not promised else held.verdicts)
+    by_gradients = False
+    if refused and doubtful and not held.problems and not any(verdict.name in held.shown for verdict in verdicts):
+        gradients = differing_gradients(given, first.start)
+        by_gradients = not gradients.refused
+        settled = tuple(gradients.settle(verdicts)) if by_gradients else settled
     report = Report(
         mode=job.mode,
         trainers=job.trainers,
         servers=len(job.pservers),
         steps=workload.steps,
-        verdicts=tuple(verdicts if refused or not promised else held.verdicts),
+        verdicts=settled,
         applied=first.applied,
         promised=promised,
         wrong=(*first.other_types, *held.problems),
@@ -209,6 +219,7 @@ def _compared(given: Given, job: Job, first: _FirstRun) -> tuple[Report, Mapping
         not_run=tuple(name for name in workload.known if name not in workload.programs),
         learnt=first.comparison.learnt(),
         single_precision=refused,
+        by_gradients=by_gradients,
         no_numbers=tuple(first.comparison.no_numbers),
         shares=first.uneven,
     )

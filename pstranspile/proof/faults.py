@@ -46,7 +46,7 @@ def check_faults(given: Given, faults: Scenario, sound: Faultless | None) -> Fau
     """
     workload = given.workload
     run = _FaultyRun(given, faults)
-    result = Faulty(str(faults), run.told, run.stuck, run.wrong(counting=sound is None))
+    result = Faulty(str(faults), run.told, run.stuck, run.wrong(counting=sound is None), unreached=run.unreached)
     if run.stuck:
         return result
     if sound is None:
@@ -93,6 +93,7 @@ class _FaultyRun:
             if [finding.code for finding in problem.diagnostics] != ["cluster-stuck"]:
                 raise
             self.stuck = tuple(note.message for finding in problem.diagnostics for note in finding.notes)
+        self.unreached = () if self.stuck else tuple(self.cluster.injector.unreached())
         self.told = tuple(f"tick {tick}: {text}" for tick, text in self.cluster.injector.log)
         self.restarts = self.cluster.injector.scenario.restarts
 

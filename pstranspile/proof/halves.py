@@ -92,7 +92,7 @@ class Evaluation:
     """One execution of a program's block 0, in as many parts as are asked for, beginning with these values.
 
     `values` are of variables by name; nothing of them is changed, as an op that writes one gets a copy. Those in `own`
-    ops may change.
+    ops may change. What gradients begin with is multiplied by `part`.
     """
 
     def __init__(
@@ -105,8 +105,9 @@ class Evaluation:
         stream: int = 0,
         step: int = 0,
         own: Container[str] = (),
+        part: float = 1.0,
     ):
-        self.weight = feed.weight if isinstance(feed, Batch) else 1.0
+        self.weight = part * (feed.weight if isinstance(feed, Batch) else 1.0)
         self.idle = isinstance(feed, Batch) and feed.rows == 0
         """Whether there are no rows: then nothing is done that needs them."""
         self._seeds = seeds_of(program) if self.weight != 1.0 else {}
@@ -221,12 +222,12 @@ def kept_of(half: Halves, indices: Iterable[int]) -> set[str]:
     return {name for name, var in blocks[0].vars.items() if var.persistable and name in result}
 
 
-def combined(values: list[Value], count: int = 0) -> Value:
+def combined(values: list[Value], count: int = 0, *, summed: bool = False) -> Value:
     """The mean of the gradients of `count` trainers (0: of all that are given), added up in their order; rows one after
-    the other.
+    the other. With `summed`, their sum.
     """
-    first, count = values[0], count or len(values)
-    if count == 1:
+    first, count = values[0], 1 if summed else count or len(values)
+    if count == 1 and len(values) == 1:
         return first
     if isinstance(first, SelectedRows):
         rows = np.concatenate([value.rows for value in values])

@@ -39,7 +39,6 @@ LATE = 1e-9
 """The tolerance relative to a machine's largest change in a step, where trainers scale before they add up."""
 
 NO_ROWS = "a server leaves its slice alone in a step that brings no rows of it; one machine updates the table"
-OWN_NORM = "each server uses the norm of its own slice"
 COUNTS = "the servers count the steps of all trainers from 0, and may be ahead of a single machine"
 BY_ID = "the servers update a distributed lookup table by sgd with the sum of the trainers' gradients"
 
@@ -52,6 +51,12 @@ class Replay(ABC):
 
     waits = True
     """Whether machines wait for each other, so that a trainer without rows takes part in a step."""
+
+    single = ROUGH
+    """The tolerance in single precision, relative to a value and to the largest change in a step."""
+
+    part = 1.0
+    """The number by which trainers multiply what gradients begin with."""
 
     def __init__(self, given: Given, cluster: Cluster):
         self.made, self.workload, self.seed = given.made, given.workload, given.seed
@@ -149,6 +154,7 @@ class Replay(ABC):
         name = self.workload.turns.program(step)
         wanted = self.expected(self.halves[name], step)
         wrong = self._misfits(now, wanted)
+        wrong = self.not_rounded(wrong, now, wanted, step) if wrong else wrong
         for place in self.unexplained(wrong, now, wanted, step) if wrong else ():
             self.note(step + 1, place, "is not what the source program makes of the values before the step")
         self.look(wanted)
@@ -169,9 +175,9 @@ class Replay(ABC):
         """
         return isinstance(self.scopes[place[0]].get(place[1]), LargeTable | TableState)
 
-    def fits(self, place: Place, value: Value, wanted: Value, floor: float = 0.0) -> bool:
+    def fits(self, place: Place, value: Value, wanted: Value, floor: Any = 0.0) -> bool:
         """Whether a machine's value is the expected one."""
-        return same_arrays(value, wanted) or close(value, wanted, self.before.get(place), floor)
+        return same_arrays(value, wanted) or close(value, wanted, self.before.get(place), floor, self.single)
 
     @abstractmethod
     def end(self) -> None:
@@ -180,6 +186,12 @@ class Replay(ABC):
     @abstractmethod
     def expected(self, half: Halves, step: int) -> MachineValues:
         """The expected values of every machine after a step."""
+
+    def not_rounded(
+        self, wrong: list[Place], now: Mapping[Place, Value], wanted: MachineValues, step: int
+    ) -> list[Place]:
+        """The differences that rounding of gradients can't make."""
+        return wrong
 
     def unexplained(
         self, wrong: list[Place], now: Mapping[Place, Value], wanted: MachineValues, step: int
@@ -202,7 +214,7 @@ class Replay(ABC):
         own = self.values_of(f"trainer_{trainer}", names)
         values = {**(self.whole(kept_of(half, half.first) - own.keys()) if remote is None else remote), **own}
         feed = self.feeds[trainer](step) or {}
-        run = Evaluation(half.program, values, feed, seed=self.seed, stream=trainer, step=step)
+        run = Evaluation(half.program, values, feed, seed=self.seed, stream=trainer, step=step, part=self.part)
         if not run.idle:
             return run.go(half.first, given, self._needed(half, trainer, step))
         return run.without(half.first) if self.waits else run
@@ -232,8 +244,12 @@ class Replay(ABC):
         self.problems.append(f"step {step}: %{place[1]} on {place[0]} {what}")
 
 
-def close(value: Value, wanted: Value, before: Value = None, floor: float = 0.0) -> bool:
-    """Whether a value is the wanted one, up to rounding of the value and of its largest change, and to `floor`."""
+def close(value: Value, wanted: Value, before: Value = None, floor: Any = 0.0, single: float = ROUGH) -> bool:
+    """Whether a value is the wanted one, up to rounding of the value and of its largest change, and to
+    `floor`, one number or one for each element.
+
+    `single` is the tolerance in single precision.
+    """
     if isinstance(value, LoDTensor) and isinstance(wanted, LoDTensor) and value.lod != wanted.lod:
         return False
     a, b, c = map(plain, (value, wanted, before))
@@ -246,5 +262,5 @@ def close(value: Value, wanted: Value, before: Value = None, floor: float = 0.0)
     if a.dtype.kind != "f" or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return bool(np.array_equal(a, b, equal_nan=a.dtype.kind == "f"))
     change = moved(b, c) if c is not None else 0.0
-    part = PRECISE if a.dtype == "float64" else ROUGH
+    part = PRECISE if a.dtype == "float64" else single
     return bool((np.abs(a - b) <= part * (np.abs(b) + change) + floor).all())

@@ -14,8 +14,9 @@ from pstranspile.plan.plan import Plan
 from pstranspile.proof.given import Given
 from pstranspile.proof.halves import Evaluation, Halves
 from pstranspile.proof.machine_values import MachineValues, Place
-from pstranspile.proof.replay import BY_ID, NO_ROWS, OWN_NORM, close
+from pstranspile.proof.replay import BY_ID, NO_ROWS, close
 from pstranspile.proof.replay_events import ANSWERED, Event, EventReplay
+from pstranspile.proof.report import OWN_NORM
 from pstranspile.proof.slices import Owned, SliceUpdates, owned_slices, piece_of
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.message import LOOKUP, NOTIFY, PREFETCH, SEND

@@ -15,6 +15,9 @@ ADDS_UP = "adds up over the trainers"
 ROUGH = 1e-4
 """Where double precision can't be had: the relative difference of anything that is taken for rounding."""
 
+OWN_NORM = "each server uses the norm of its own slice"
+"""Why updates differ whose ops take the norm of all of a parameter."""
+
 SHOWN = 5
 """How many wrong steps a report for a reader shows."""
 
@@ -26,7 +29,6 @@ class Verdict(NamedTuple):
     kept or made for a metric only. No equality is promised for a metric, as no training depends on it. `worst` is the
     largest relative difference and `worst_step` the step after which it was seen; `first` is the first step after which
     the two were not equal within rounding, -1 for none. Steps count from 1.
-    were not equal within rounding, -1 for none. Steps count from 1.
     """
 
     name: str
@@ -88,11 +90,24 @@ class Faulty(NamedTuple):
     not_compared: str = ""
     held: bool = False
     """Whether its steps were held to the source one by one."""
+    unreached: tuple[str, ...] = ()
+    """The lines of the scenario that nothing came of, so that nothing is shown of them."""
+    unreached_allowed: bool = False
+    """Whether the scenario may have such lines."""
 
     @property
     def holds(self) -> bool:
-        """Whether the cluster came to its end, with every gradient applied once, and where it should."""
+        """Whether the cluster came to its end, with every gradient applied once, and where it should; and
+        whether all of the scenario happened, if it must.
+        """
+        if self.unreached and not self.unreached_allowed:
+            return False
         return not self.stuck and not self.wrong and self.equality != DIFFERENT
+
+    @property
+    def only_unreached(self) -> bool:
+        """Whether nothing is wrong but that a part of the scenario did not happen."""
+        return not self.holds and self._replace(unreached=()).holds
 
 
 class Learnt(NamedTuple):
@@ -131,6 +146,8 @@ class Report(NamedTuple):
     """What a single machine has changed, of every parameter that the programs update: nothing is shown of the rest."""
     single_precision: str = ""
     """Why double precision could not be had; then rounding is allowed for by a bound."""
+    by_gradients: bool = False
+    """Whether, without double precision of all, gradients of whole batches were compared in it with those of shares."""
     wrong: tuple[str, ...] = ()
     """Where a step of a machine is not what the source program makes of the values that the machines had before it."""
     shares: str = ""
@@ -200,6 +217,8 @@ def _conclusion(report: Report) -> list[str]:
         lines.append(f"not run: {', '.join(f'@{name}' for name in report.not_run)} (--program says what is)")
     if report.single_precision:
         lines.append(f"not in double precision, so {ROUGH:.0e} is taken for rounding: {report.single_precision}")
+    if report.by_gradients and not report.different:
+        lines.append("what differs by more is rounding, too: gradients of whole batches are the means of their shares'")
     lines += [report.shares] if report.shares else []
     lines += [f"WRONG: {line}" for line in report.wrong[:SHOWN]]
     if len(report.wrong) > SHOWN:
@@ -231,6 +250,10 @@ def _conclusion(report: Report) -> list[str]:
     for cause in report.causes:
         where = f"{cause.location}: " if cause.location else ""
         lines.append(f"{where}{cause.op_type} makes %{cause.variable} differ: {cause.why}")
+    if report.promised and report.different and not report.causes:
+        lines.append(
+            "no cause was found: no op gives something else on shares of a batch, and servers do as one machine"
+        )
     lines += _fault_lines(report.faulty) if report.faulty is not None else ()
     return [*lines, _last_line(report)]
 
@@ -251,6 +274,8 @@ def _last_line(report: Report) -> str:
     if not report.learnt:
         shown = "so nothing is shown" if report.nothing_seen else "the trainers' results are those of a single machine"
         return f"nothing is trained by what was run; {shown}"
+    if report.faulty is not None and report.faulty.only_unreached:
+        return "NOT REACHED: a part of the faults did not happen, so nothing is shown of it"
     if not report.promised:
         return "equal to a single machine"
     if report.whole and faultless:
@@ -274,6 +299,7 @@ def _fault_lines(result: Faulty) -> list[str]:
     lines = ["with faults:", *(f"  {line}" for line in result.named)]
     if result.stuck:
         return [*lines, "  STUCK: no machine can go on", *(f"  {line}" for line in result.stuck)]
+    lines += [f"  not reached: {line}" for line in result.unreached]
     lines += [f"  WRONG: {line}" for line in result.wrong[:SHOWN]]
     lines += [f"  WRONG: and {len(result.wrong) - SHOWN} more"] if len(result.wrong) > SHOWN else []
     if not result.wrong:

@@ -12,6 +12,7 @@ import pstranspile as ps
 from pstranspile import layers as L
 from pstranspile.autodiff import (
     SGD,
+    Adagrad,
     Adam,
     Adamax,
     Exponential,
@@ -28,7 +29,7 @@ from pstranspile.ir.model import Module
 from pstranspile.layers.parameters import create_parameter
 from pstranspile.proof import check, compare, given
 from pstranspile.proof.compare import moved, same_in_doubles
-from pstranspile.proof.report import ADDS_UP, ROUNDING, report_text
+from pstranspile.proof.report import ADDS_UP, DIFFERENT, ROUNDING, report_text
 from pstranspile.proof.workload import metrics_of
 
 checking = importlib.import_module("pstranspile.proof.check")
@@ -283,6 +284,25 @@ def test_large_programs_are_checked_on_fewer_steps_of_made_data(monkeypatch: pyt
     module = clicks()
     assert check(module, job()).steps == checking.STEPS_OF_LARGE
     assert check(module, job(), steps=4).steps == 4
+
+
+@pytest.mark.parametrize(("batch", "why"), [(3, "brings no rows"), (4, "brings no rows"), (64, "")])
+@pytest.mark.parametrize("optimizer", [Adam(0.01), Adagrad(0.01), Momentum(0.01, 0.9)])
+def test_norms_are_no_cause_where_updates_have_none(optimizer: Optimizer, batch: int, why: str):
+    """In the steps after one without rows of a slice, what its server counts stays behind: that is no norm."""
+    draft = L.Draft(seed=3)
+    words = L.embedding(L.data(draft, "ids", [-1, 1], "i64"), (60, 8), is_sparse=True)
+    minimize(L.mean(L.square_error_cost(L.fc(words, 1), L.data(draft, "y", [-1, 1]))), optimizer)
+    report = check(draft.module(), job(2, 4), steps=3, batch=batch, shares="weighted")
+    named = [cause.why for cause in report.causes]
+    assert all("norm" not in text for text in named), named
+    assert bool(report.different) == any(why and why in text for text in named), report_text(report)
+
+
+def test_a_difference_without_a_cause_is_said_to_have_none():
+    report = check(clicks(), job(), steps=1)
+    bad = report.verdicts[0]._replace(equality=DIFFERENT, first=1)
+    assert "no cause was found" in report_text(report._replace(verdicts=(bad, *report.verdicts[1:])))
 
 
 def test_a_metric_is_no_cause():

@@ -29,7 +29,8 @@ CLUSTER = ["--pservers", "2", "--trainers", "2"]
 def checked(scenario: Any, mode: str = "sync", kind: str = "dense", trainers: int = 2, **settings: Any) -> Faulty:
     made = compiled(kind, trainers, 2, mode, **settings)
     faults = parse_scenario(scenario) if isinstance(scenario, str) else scenario
-    report = check(model(kind), made.job, steps=5, result=made, faults=faults)
+    drawn = not isinstance(scenario, str)
+    report = check(model(kind), made.job, steps=5, result=made, faults=faults, unreached=drawn)
     assert report.faulty is not None
     assert report.holds == report.faulty.holds
     return report.faulty
@@ -154,6 +155,58 @@ def test_what_asynchronous_servers_were_sent_is_counted():
     assert [line.rpartition(" was ")[2] for line in gradients.problems(restarts=True)] == ["lost"]
 
 
+REACHED = """\
+drop 0.3
+delay 0.3 1..9
+duplicate 0.3
+late trainer_1 9
+slow trainer_1 9
+leave trainer_1 step 3
+rejoin trainer_1 step 4
+crash pserver_0 step 2 restart 9
+partition trainer_0 | pserver_0 from 5 to 60
+"""
+
+
+def test_all_that_has_happened_is_reached():
+    assert not checked(REACHED).unreached
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "crash trainer_1 step 50",
+        "crash trainer_1 step 5 after 1000",
+        "crash pserver_0 step 50 restart 9",
+        "crash pserver_0 step 7",
+        "leave trainer_1 step 50",
+        "rejoin trainer_1 step 2",
+        "partition trainer_0 | trainer_1 from 0",
+        "partition pserver_0 | pserver_1 from 0 to 50",
+        "partition trainer_0 | pserver_0 from 100000 to 200000",
+        "drop 1e-09",
+        "delay 1e-09 1..20",
+        "duplicate 1e-09",
+    ],
+)
+def test_what_has_not_happened_is_not_shown(line: str):
+    found = checked(line)
+    assert found.unreached == (line,)
+    assert not found.holds
+    assert found.only_unreached
+
+
+@pytest.mark.parametrize("mode", ["async", "geo", "nccl2", "grad-allreduce", "local-sgd"])
+def test_what_has_not_happened_is_named_in_every_mode(mode: str):
+    assert checked("drop 0.3\ncrash trainer_1 step 50", mode).unreached == ("crash trainer_1 step 50",)
+
+
+def test_a_trainer_does_not_crash_after_it_has_left():
+    assert checked("leave trainer_1 step 2\ncrash trainer_1 step 4").unreached == ("crash trainer_1 step 4",)
+    again = "leave trainer_1 step 2\nrejoin trainer_1 step 3\ncrash trainer_1 step 5"
+    assert not checked(again).unreached
+
+
 def test_random_scenarios():
     names = ["trainer_0", "trainer_1", "trainer_2"], ["pserver_0", "pserver_1"]
     ends: set[str] = set()
@@ -180,6 +233,13 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     told = capsys.readouterr().out
     assert "STUCK: no machine can go on\n  pserver_0 crashed in step 2, and is not started again\n" in told
     assert told.endswith("without faults the cluster trains as the single machine does\n")
+    file.write_text("drop 0.3\ncrash trainer_1 step 50\n")
+    assert main(["check", EXAMPLE, *CLUSTER, "--faults", str(file)]) == 1
+    told = capsys.readouterr().out
+    assert "\n  not reached: crash trainer_1 step 50\n" in told
+    assert told.endswith("NOT REACHED: a part of the faults did not happen, so nothing is shown of it\n")
+    assert main(["check", EXAMPLE, *CLUSTER, "--faults", str(file), "--allow-unreached"]) == 0
+    assert "\n  not reached: crash trainer_1 step 50\n" in capsys.readouterr().out
     file.write_text("crash pserver_9 step 2\n")
     assert main(["check", EXAMPLE, *CLUSTER, "--faults", str(file)]) == 1
     assert "the cluster has no machine pserver_9" in capsys.readouterr().err

@@ -112,7 +112,9 @@ def held(made: Compiled, name: str, mode: str) -> str:
     module, turns = source(name)
     assert made.job is not None
     try:
-        report = check(module, made.job, result=made, steps=STEPS, programs=turns, faults=faults_of(made, mode))
+        report = check(
+            module, made.job, result=made, steps=STEPS, programs=turns, faults=faults_of(made, mode), unreached=True
+        )
     except DiagnosticError as problem:
         return f"error {problem.diagnostics[0].code}"
     if report.holds:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import expect
-from pstranspile.run.cluster.faults.scenario import Crash, Leave, Partition, Rejoin, Scenario
+from pstranspile.run.cluster.faults.scenario import Crash, Leave, Partition, Rejoin, Scenario, line_of
 from pstranspile.run.cluster.faults.servers import ServerFaults
 from pstranspile.run.cluster.faults.trainers import Machines, TrainerFaults
 from pstranspile.run.cluster.message import Message
@@ -42,6 +42,10 @@ class Injector:
         """What happened: tick and sentence."""
         self._cut: dict[tuple[str, str], int] = {}
         """Pairs of machines that can't reach each other for good, and when it was found out."""
+        self._chances: set[str] = set()
+        """Which of `delay`, `drop` and `duplicate` have come to a message."""
+        self._parting: set[int] = set()
+        """Which partitions have come between machines that had something to say to each other."""
         self._require()
         self._partitions = [event for event in scenario.events if isinstance(event, Partition)]
         self.trainers = {trainer.name: TrainerFaults(self, trainer) for trainer in cluster.trainers}
@@ -82,8 +86,10 @@ class Injector:
             if server is not None:
                 server.log(message)
         wait = 0
-        for partition in self._partitions:
+        for place, partition in enumerate(self._partitions):
             if now >= partition.since and _parted(partition, source, target):
+                if partition.until is None or now < partition.until:
+                    self._parting.add(place)
                 if partition.until is None:
                     self._cut.setdefault((min(source, target), max(source, target)), now)
                     return None
@@ -92,10 +98,13 @@ class Injector:
             self.trainers[source].count()
         scenario, draw = self.scenario, self._random.random
         if scenario.drop and draw() < scenario.drop:
+            self._chances.add("drop")
             return () if not wait else (wait + RETRY_AFTER,)
         if scenario.delay and draw() < scenario.delay:
+            self._chances.add("delay")
             wait += self._random.randint(*scenario.ticks)
         if scenario.duplicate and draw() < scenario.duplicate:
+            self._chances.add("duplicate")
             return wait, wait + self._random.randint(1, RETRY_AFTER)
         return (wait,)
 
@@ -116,6 +125,20 @@ class Injector:
         """The machines that are down for good, and those that can't be reached, as far as anybody tried."""
         result = [name for name, faulty in (*self.trainers.items(), *self.servers.items()) if faulty.unresolved()]
         return [*result, *(name for pair in self._cut for name in pair)]
+
+    def unreached(self) -> list[str]:
+        """The lines of the scenario that nothing has come of by now: the run ended before, or it was never so."""
+        scenario = self.scenario
+        lines = [
+            scenario.chance_line(name)
+            for name in ("delay", "drop", "duplicate")
+            if getattr(scenario, name) and name not in self._chances
+        ]
+        faulty = (*self.trainers.values(), *self.servers.values())
+        waiting = [id(event) for one in faulty for event in one.unreached()]
+        waiting += [id(event) for event in self._rejoins]
+        waiting += [id(event) for place, event in enumerate(self._partitions) if place not in self._parting]
+        return [*lines, *(line_of(event) for event in scenario.events if id(event) in waiting)]
 
     # coming back
 

@@ -98,20 +98,24 @@ class Scenario(NamedTuple):
         """Whether a server is started again."""
         return any(isinstance(event, Crash) and event.restart is not None for event in self.events)
 
+    def chance_line(self, name: str) -> str:
+        """The line of `delay`, `drop` or `duplicate`."""
+        ticks = f" {self.ticks[0]}..{self.ticks[1]}" if name == "delay" else ""
+        return f"{name} {getattr(self, name):g}{ticks}"
+
     def __str__(self) -> str:
         """The text, which `parse_scenario` reads."""
         lines = [f"seed {self.seed}"]
         if self.delay or self.ticks != Scenario().ticks:
-            lines.append(f"delay {self.delay:g} {self.ticks[0]}..{self.ticks[1]}")
-        lines += [
-            f"{name} {chance:g}" for name, chance in (("drop", self.drop), ("duplicate", self.duplicate)) if chance
-        ]
+            lines.append(self.chance_line("delay"))
+        lines += [self.chance_line(name) for name in ("drop", "duplicate") if getattr(self, name)]
         if self.keep != 1 or self.folder:
             lines.append(f"keep {self.keep}" + (f" in {self.folder}" if self.folder else ""))
-        return "\n".join([*lines, *map(_line, self.events)]) + "\n"
+        return "\n".join([*lines, *map(line_of, self.events)]) + "\n"
 
 
-def _line(event: Event) -> str:
+def line_of(event: Event) -> str:
+    """The line of a scenario that says what happens to machines."""
     if isinstance(event, Late):
         return f"late {event.machine} {event.ticks}"
     if isinstance(event, Slow):

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from pstranspile.run.cluster.faults.scenario import Crash, Scenario
+from pstranspile.run.cluster.faults.scenario import Crash, Event, Scenario
 from pstranspile.run.cluster.faults.snapshot_files import read_snapshot, write_snapshot
 from pstranspile.run.cluster.faults.snapshots import Snapshot, lose_state, restore, take_snapshot
-from pstranspile.run.cluster.message import Message
+from pstranspile.run.cluster.message import COMPLETE, Message
 from pstranspile.run.cluster.network import Link, Machine
 from pstranspile.run.cluster.server import Server
 
@@ -39,6 +39,8 @@ class ServerFaults:
         self._in_step = -1
         self._count = 0
         self._ended = ""
+        self._waiting: list[Crash] = []
+        """The crashes after which the server has not been started again yet."""
         server.turn = self._turn
 
     def log(self, message: Message) -> None:
@@ -64,7 +66,7 @@ class ServerFaults:
                 len(server.live) != members or done // self._scenario.keep > before // self._scenario.keep
             ):
                 self._keep()
-            if self._crashes and self._due():
+            if self._crashes and message.kind != COMPLETE and self._due():
                 self._crash()
                 return
 
@@ -105,6 +107,7 @@ class ServerFaults:
         if event.restart is None:
             self._ended = f"{cause}, and is not started again"
         else:
+            self._waiting.append(event)
             self.server.network.scheduler.later(event.restart, self._restart)
 
     def _links(self) -> Iterable[Link]:
@@ -132,10 +135,15 @@ class ServerFaults:
             link.expected = snapshot.taken.get(link.source.name, 0) + 1
             link.held = None
         self._note(f"{server.name} is started again, in {server.step_label()}")
+        self._waiting.clear()
         server.restored()
         for link in self._links():
             for message in list(self._messages.get(link.source.name, ())):
                 network.carry(link, message, attempt=1)
+
+    def unreached(self) -> list[Event]:
+        """What has not happened to the server."""
+        return [*self._crashes, *self._waiting]
 
     def unresolved(self) -> list[str]:
         """Why the server will never come."""

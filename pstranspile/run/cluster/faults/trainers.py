@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from pstranspile.run.cluster.collectives.ring import GONE, Ring
 from pstranspile.run.cluster.communicators.companion import Companion
-from pstranspile.run.cluster.faults.scenario import Crash, Late, Leave, Partition, Scenario, Slow
+from pstranspile.run.cluster.faults.scenario import Crash, Event, Late, Leave, Partition, Scenario, Slow
 from pstranspile.run.cluster.message import COMPLETE, step_label
 from pstranspile.run.cluster.network import Link, Machine, Network
 from pstranspile.run.cluster.server import Server
@@ -58,7 +58,11 @@ class TrainerFaults:
         self._late = sum(event.ticks for event in events if isinstance(event, Late))
         self._slow = sum(event.ticks for event in events if isinstance(event, Slow))
         self._crashes = [event for event in events if isinstance(event, Crash)]
-        self._leaves = [event.step - 1 for event in events if isinstance(event, Leave)]
+        self._leaves = [event for event in events if isinstance(event, Leave)]
+        self._waits = {-1: [e for e in events if isinstance(e, Late)], 0: [e for e in events if isinstance(e, Slow)]}
+        """What has not made the trainer wait yet: before its first step, and before any."""
+        self._in_vain: list[Event] = []
+        """Crashes of a trainer that had left."""
         self._paused: set[int] = set()
         self._in_step = -1
         self._count = 0
@@ -92,6 +96,7 @@ class TrainerFaults:
         pause = self._late if step == -1 else self._slow if 0 <= step < trainer.limit else 0
         if pause and step not in self._paused:
             self._paused.add(step)
+            self._waits.pop(min(step, 0), None)
             scheduler = self._network.scheduler
             scheduler.later(pause, lambda: scheduler.wake(trainer))
             return False
@@ -99,7 +104,7 @@ class TrainerFaults:
             if self._due(0):
                 self._crash()
                 return False
-            if self._leaves and step >= self._leaves[0] and not self._scene.cluster.finishing:
+            if self._leaves and step >= self._leaves[0].step - 1 and not self._scene.cluster.finishing:
                 self._leaves.pop(0)
                 self._feed = trainer.feed
                 trainer.feed = _no_more
@@ -110,7 +115,7 @@ class TrainerFaults:
 
     def _due(self, sent: int) -> bool:
         """Whether the next crash is to happen when so many messages of the step have been sent."""
-        if not self._crashes:
+        if not self._crashes or self._scene.cluster.finishing:  # after the last step there is none to crash in
             return False
         first, step = self._crashes[0], self.trainer.step + 1
         return step > first.step or (step == first.step and sent >= first.after)
@@ -129,6 +134,7 @@ class TrainerFaults:
     def _crash(self) -> None:
         trainer, event = self.trainer, self._crashes.pop(0)
         if trainer.left:
+            self._in_vain.append(event)
             return
         self._stopped_in, self._results = trainer.step, len(trainer.results)
         for machine in self._machines():
@@ -198,6 +204,11 @@ class TrainerFaults:
     def after(self) -> int:
         """The first step that the trainer has not begun."""
         return self._stopped_in + 1 if self.trainer.down else self.trainer.step
+
+    def unreached(self) -> list[Event]:
+        """What has not happened to the trainer."""
+        waits = (event for events in self._waits.values() for event in events)
+        return [*self._crashes, *self._in_vain, *self._leaves, *waits]
 
     def unresolved(self) -> list[str]:
         """Why the trainer will never come."""
