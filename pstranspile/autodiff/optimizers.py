@@ -1,4 +1,4 @@
-"""The optimizers of Fluid 1.8.5: their update ops and the state of these.
+"""The optimizers of Fluid 1.8.5, and of Paddle 2.x where it has other formulas: their update ops and state.
 
 An optimizer is a frozen value. Its `Update` describes the ops of `minimize`: an op type, the state variables for each
 parameter, and attributes.
@@ -135,12 +135,16 @@ class DecayedAdagrad(Optimizer):
 
 @dataclass(frozen=True)
 class Adam(Optimizer):
-    """Adam; `beta1` and `beta2` may be variables. `lazy_mode` updates only the rows a sparse gradient has."""
+    """Adam; `beta1` and `beta2` may be variables. `lazy_mode` updates only the rows a sparse gradient has.
+
+    `later`: as in Paddle 2.x, epsilon is added to the corrected root, which makes it smaller in early steps.
+    """
 
     beta1: float | Value = 0.9
     beta2: float | Value = 0.999
     epsilon: float = 1e-08
     lazy_mode: bool = False
+    later: bool = False
 
     def update(self, param: str) -> Update:
         """One `adam` op, two moments and two powers of beta."""
@@ -148,6 +152,7 @@ class Adam(Optimizer):
             "epsilon": self.epsilon,
             "lazy_mode": self.lazy_mode,
             "min_row_size_to_use_multithread": 1000,
+            **({"scaled_epsilon": True} if self.later else {}),
         }
         inputs: dict[str, Value] = {}
         for key, slot, beta in (("beta1", "Beta1Tensor", self.beta1), ("beta2", "Beta2Tensor", self.beta2)):
@@ -194,10 +199,14 @@ class Dpsgd(Optimizer):
 
 @dataclass(frozen=True)
 class Adadelta(Optimizer):
-    """Steps sized by running averages; the learning rate is declared, but the op does not read it (as in Fluid)."""
+    """Steps sized by running averages; the learning rate is declared, but the op does not read it (as in Fluid).
+
+    `later`: as in Paddle 2.x, steps are multiplied by the learning rate.
+    """
 
     epsilon: float = 1e-06
     rho: float = 0.95
+    later: bool = False
 
     def update(self, param: str) -> Update:
         """One `adadelta` op and two averages."""
@@ -205,7 +214,10 @@ class Adadelta(Optimizer):
             State("_avg_squared_grad", "AvgSquaredGrad", "AvgSquaredGradOut"),
             State("_avg_squared_update", "AvgSquaredUpdate", "AvgSquaredUpdateOut"),
         )
-        return Update("adadelta", states, {"epsilon": self.epsilon, "rho": self.rho}, takes_rate=False)
+        attrs: dict[str, object] = {"epsilon": self.epsilon, "rho": self.rho}
+        if self.later:
+            attrs["scaled"] = True
+        return Update("adadelta", states, attrs, takes_rate=self.later)
 
 
 @dataclass(frozen=True)
@@ -247,19 +259,29 @@ class Ftrl(Optimizer):
 
 @dataclass(frozen=True)
 class Lamb(Optimizer):
-    """Adam's step scaled by the norm of the parameter; parameters whose name `exclude` accepts have no weight decay."""
+    """Adam's step scaled by the norm of the parameter; parameters whose name `exclude` accepts have no weight decay.
+
+    `later`: as in Paddle 2.x, moments are corrected for their start at 0. A step without weight decay is not scaled.
+    """
 
     lamb_weight_decay: float = 0.01
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-06
     exclude: Callable[[str], bool] | None = field(default=None, compare=False)
+    later: bool = False
 
     def update(self, param: str) -> Update:
         """One `lamb` op, two moments and two powers of beta."""
         decay = 0.0 if self.exclude and self.exclude(param) else self.lamb_weight_decay
-        attrs = {"beta1": self.beta1, "beta2": self.beta2, "epsilon": self.epsilon, "weight_decay": decay}
-        return Update("lamb", _adam_states(self.beta1, self.beta2, powers_written=False), attrs)
+        attrs: dict[str, object] = {
+            "beta1": self.beta1,
+            "beta2": self.beta2,
+            "epsilon": self.epsilon,
+            "weight_decay": decay,
+            **({"corrected": True} if self.later else {}),
+        }
+        return Update("lamb", _adam_states(self.beta1, self.beta2, powers_written=self.later), attrs)
 
 
 _VELOCITY = State("velocity", "Velocity", "VelocityOut")

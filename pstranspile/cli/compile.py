@@ -44,6 +44,10 @@ def run(arguments: Sequence[str]) -> int:
         plan = _read_plan(options.plan) if options.plan else None
         result = compile(module, job, plan=plan, on_pass=watch)
     report(result.warnings, [module.source])
+    if options.emit == "pb":
+        from pstranspile.interop.newer import newer_ops
+
+        report(newer_ops(module.programs.values()), [module.source])
     code = 0
     if options.output is None and options.check is None:
         _print_roles(result.roles())

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pstranspile.cli.common import add_companions, folder_name, load_input, make_parser
-from pstranspile.cli.report import quoting
+from pstranspile.cli.report import quoting, report
 from pstranspile.ir.model import MAIN
 from pstranspile.ir.required import require_programs
 
@@ -62,9 +62,15 @@ def run(arguments: Sequence[str]) -> int:
         parser.error(f"--fetch and --init are about ONNX models, not --to {options.to}")
     module = load_input(options.input, options.startup, options.meta)
     if options.to == "pb":
-        from pstranspile.interop.exporting import export
+        import warnings
 
-        export(module, options.output)
+        from pstranspile.interop.exporting import export
+        from pstranspile.interop.newer import newer_ops
+
+        report(newer_ops(module.programs.values()), [module.source])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # reported above, with the lines
+            export(module, options.output)
         return 0
     from pstranspile.interop.outputs import write_outputs
 

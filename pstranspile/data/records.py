@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +18,11 @@ from pstranspile.data.mapping import Mapped, map_columns
 from pstranspile.data.missing import require_pyarrow
 from pstranspile.data.reader import Unit, Wanted
 from pstranspile.data.tables import chunk_of
+from pstranspile.data.words import whole_number
 from pstranspile.run.row_source import LeftOut
+
+_LARGE = re.compile(rb"\d{19}")
+"""As many digits as an id has that int64 may not hold."""
 
 
 class LineReader:
@@ -93,11 +99,12 @@ def _plain(reason: str) -> str:
 def csv_reader(file: str, wanted: Wanted, delimiter: str = ",") -> LineReader:
     """A file of comma-separated values. Its first line has the names of the columns, unless these are given.
 
-    The numbers of a ragged input stand in one cell, with white space between them. Raises DiagnosticError.
+    The numbers of a ragged input stand in one cell, with white space between them; an empty cell is an empty list.
+    Raises DiagnosticError.
     """
     require_pyarrow(file)
     import pyarrow
-    from pyarrow import compute, csv
+    from pyarrow import csv
 
     names, header = list(wanted.names), 0
     if not names:
@@ -109,10 +116,12 @@ def csv_reader(file: str, wanted: Wanted, delimiter: str = ",") -> LineReader:
         except pyarrow.ArrowException:
             raise refused(file, "it has no first line with the names of its columns") from None
     mapped = map_columns(wanted.inputs, wanted.columns, names, file)
-    types = {name: pyarrow.string() if one.levels else type_of(one) for one, columns in mapped for name in columns}
     ragged = {name: one for one, columns in mapped if one.levels for name in columns}
 
-    def parse(data: bytes) -> Any:
+    def parse(data: bytes, ids: Any) -> Any:
+        kinds = {name: _kind(one, ids) for one, columns in mapped for name in columns}
+        singly = {name for one, columns in mapped for name in columns if ids is None and one.dtype == "int64"}
+        types = {name: pyarrow.string() if name in {*ragged, *singly} else kind for name, kind in kinds.items()}
         if not data:
             return pyarrow.table({name: pyarrow.array([], kind) for name, kind in types.items()})
         table = csv.read_csv(
@@ -121,13 +130,34 @@ def csv_reader(file: str, wanted: Wanted, delimiter: str = ",") -> LineReader:
             csv.ParseOptions(delimiter=delimiter, ignore_empty_lines=False),
             csv.ConvertOptions(column_types=types, include_columns=list(types), null_values=[""]),
         )
-        for name, one in ragged.items():
-            words = compute.utf8_split_whitespace(compute.utf8_trim_whitespace(table.column(name)))
-            place = table.column_names.index(name)
-            table = table.set_column(place, name, words.cast(pyarrow.list_(type_of(one))))
+        for name in types:
+            column, kind = table.column(name), kinds[name]
+            if name in ragged:
+                kind, column = pyarrow.list_(kind), _words(column)
+            if name in singly:
+                column = pyarrow.array(_signed(_numbers(column.to_pylist())), kind)
+            elif name in ragged:
+                column = column.cast(kind)
+            table = table.set_column(table.column_names.index(name), name, column)
         return table
 
-    return LineReader(file, mapped, header, parse)
+    return LineReader(file, mapped, header, _with_large_ids(mapped, parse))
+
+
+def _words(cells: Any) -> Any:
+    """The words of each cell of a column, none for an empty one."""
+    import pyarrow
+    from pyarrow import compute
+
+    cells = compute.utf8_trim_whitespace(pyarrow.chunked_array(cells).combine_chunks())
+    words = compute.utf8_split_whitespace(cells)
+    empty = compute.equal(cells, "").to_numpy(zero_copy_only=False)
+    if not empty.any():
+        return words
+    sizes = compute.list_value_length(words).to_numpy(zero_copy_only=False)
+    offsets = np.concatenate([[0], np.cumsum(np.where(empty, 0, sizes))])
+    kept = words.flatten().filter(compute.not_equal(words.flatten(), ""))
+    return pyarrow.ListArray.from_arrays(pyarrow.array(offsets, "int32"), kept)
 
 
 def json_reader(file: str, wanted: Wanted) -> LineReader:
@@ -138,17 +168,84 @@ def json_reader(file: str, wanted: Wanted) -> LineReader:
 
     example = _first_object(file)
     mapped = map_columns(wanted.inputs, wanted.columns, list(example), file) if example is not None else []
-    fields = {name: _json_type(one, (example or {})[name]) for one, names in mapped for name in names}
-    options = json.ParseOptions(
-        explicit_schema=pyarrow.schema(list(fields.items())), unexpected_field_behavior="ignore"
-    )
+    ids_in = {name for one, names in mapped if one.dtype == "int64" for name in names}
 
-    def parse(data: bytes) -> Any:
+    def parse(data: bytes, ids: Any) -> Any:
+        fields = {name: _json_type(_kind(one, ids), (example or {})[name]) for one, names in mapped for name in names}
         if not data:
             return pyarrow.table({name: pyarrow.array([], kind) for name, kind in fields.items()})
-        return json.read_json(io.BytesIO(data), json.ReadOptions(block_size=len(data) + 1), options)
+        singly = {name: fields.pop(name) for name in sorted(ids_in)} if ids is None else {}
+        columns = {name: pyarrow.array(_ids_of(data, name), kind) for name, kind in singly.items()}
+        if fields:
+            options = json.ParseOptions(
+                explicit_schema=pyarrow.schema(list(fields.items())), unexpected_field_behavior="ignore"
+            )
+            table = json.read_json(io.BytesIO(data), json.ReadOptions(block_size=len(data) + 1), options)
+            columns = {**{name: table.column(name) for name in fields}, **columns}
+        return pyarrow.table(columns)
 
-    return LineReader(file, mapped, 0, parse)
+    return LineReader(file, mapped, 0, _with_large_ids(mapped, parse))
+
+
+def _ids_of(data: bytes, name: str) -> list[Any]:
+    """The ids that a column of JSON lines has. Raises what Arrow does."""
+    import json
+
+    import pyarrow
+
+    try:
+        return [_signed(json.loads(line).get(name)) for line in data.split(b"\n") if line.strip()]
+    except (ValueError, AttributeError, RecursionError):
+        raise pyarrow.ArrowInvalid("a line is no JSON object") from None
+
+
+def _with_large_ids(mapped: Sequence[Mapped], parse: Callable[[bytes, Any], Any]) -> Callable[[bytes], Any]:
+    """What makes a table of lines, also of those with ids of 64 bits that int64 doesn't hold.
+
+    `parse` is given lines and the type to read ids as, the last time None: one by one. It raises what Arrow does.
+    """
+    import pyarrow
+
+    has_ids = any(one.dtype == "int64" for one, _ in mapped)
+
+    def read(data: bytes) -> Any:
+        try:
+            return parse(data, pyarrow.int64())
+        except pyarrow.ArrowException as problem:
+            if has_ids and _LARGE.search(data):
+                with suppress(pyarrow.ArrowException):
+                    return parse(data, pyarrow.uint64())
+                with suppress(pyarrow.ArrowException):
+                    return parse(data, None)
+            raise problem from None
+
+    return read
+
+
+def _kind(one: Input, ids: Any) -> Any:
+    """The type of Arrow that the numbers of an input are read as; `ids` is that of int64, None for int64 itself."""
+    return ids if ids is not None and one.dtype == "int64" else type_of(one)
+
+
+def _signed(value: Any) -> Any:
+    """Ids with the bits that they have unsigned, of numbers in lists; None stays. Raises what Arrow does."""
+    import pyarrow
+
+    if isinstance(value, list):
+        return [_signed(one) for one in cast("list[Any]", value)]
+    if value is None:
+        return None
+    if type(value) is not int or not -(1 << 63) <= value < 1 << 64:
+        raise pyarrow.ArrowInvalid(f"{value!r} is no id of 64 bits")
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def _numbers(value: Any) -> Any:
+    """The whole numbers of words in lists. A word that is none stays as it is, and an empty one is no value."""
+    if isinstance(value, list):
+        return [_numbers(one) for one in cast("list[Any]", value)]
+    number = whole_number(value) if value else None
+    return number if number is not None else value or None
 
 
 def _first_object(file: str) -> dict[str, Any] | None:
@@ -171,11 +268,10 @@ def _first_object(file: str) -> dict[str, Any] | None:
     return cast("dict[str, Any]", result)
 
 
-def _json_type(one: Input, example: Any) -> Any:
-    """The numbers of an input, in lists as deep as those of an example."""
+def _json_type(kind: Any, example: Any) -> Any:
+    """Numbers of a type, in lists as deep as those of an example."""
     import pyarrow
 
-    kind = type_of(one)
     while isinstance(example, list) and example:
         kind, example = pyarrow.list_(kind), cast("list[Any]", example)[0]
     return pyarrow.list_(kind) if example == [] else kind

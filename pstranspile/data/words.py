@@ -107,11 +107,21 @@ def integers(words: Words, numbers: Numbers, chosen: Array) -> tuple[Array, Arra
     wrong |= (minus & (values > 1 << 63)) | (~minus & False)
     result[minus] = -result[minus]
     for index in np.flatnonzero(numbers.odd[chosen]).tolist():  # too long to be surely within 64 bits, or no number
-        text = words.text(int(chosen[index]))
-        if text.lstrip("+-").isdecimal() and -(1 << 63) <= int(text) < 1 << 64:
-            result[index] = int(text) - (1 << 64) * (int(text) >= 1 << 63)
+        number = whole_number(words.text(int(chosen[index])))
+        if number is not None:
+            result[index] = number - (1 << 64) * (number >= 1 << 63)
             wrong[index] = False
     return result, wrong
+
+
+def whole_number(text: str) -> int | None:
+    """The whole number that a word is, None if it is none or 64 bits don't hold it."""
+    sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text.removeprefix("+"))
+    short = digits.lstrip("0") or digits[:1]  # Python refuses to convert thousands of digits
+    if not digits.isdecimal() or len(short) > 20:
+        return None
+    number = int(sign + short)
+    return number if -(1 << 63) <= number < 1 << 64 else None
 
 
 def floats(words: Words, numbers: Numbers, chosen: Array) -> tuple[Array, Array]:

@@ -6,6 +6,7 @@ import os
 import random
 import shlex
 import subprocess
+import warnings
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
@@ -20,8 +21,14 @@ from pstranspile.fluid.missing import names_of_fluid, refused
 
 _ONE_BY_ONE = "samples are trained one by one, not merged into page views"
 
-Sample = list[list[str]]
-"""The values of each variable, as the line of the sample has them; then the id, if lines begin with one."""
+Sample = list[list[Any]]
+"""The values of each variable, as Python's numbers; then the text of the id, if lines begin with one."""
+
+_LOWEST, _BEYOND = -(1 << 63), 1 << 64
+"""The smallest id, and the first that 64 bits don't hold."""
+
+_NOTHING = 1e-6
+"""What a value of a float slot must reach to be kept by an `InMemoryDataset`, as in Fluid."""
 
 
 class DatasetFactory:
@@ -158,15 +165,25 @@ class DatasetBase:
         return text_format.MessageToString(self.proto_desc)
 
     def lines(self, files: Iterable[str] | None = None) -> Iterator[Sample]:
-        """The samples of files (default: all). RuntimeError if a command fails, ValueError for a line that is none."""
+        """The samples of files (default: all). RuntimeError if a command fails, ValueError for a line that is none.
+
+        Words after the last variable are skipped, with a warning.
+        """
         for file in self.filelist if files is None else files:
             with self._opened(file) as source:
-                command = subprocess.Popen(
-                    self.pipe_command, shell=True, stdin=source, stdout=subprocess.PIPE, text=True
-                )
+                command = subprocess.Popen(self.pipe_command, shell=True, stdin=source, stdout=subprocess.PIPE)
                 assert command.stdout is not None
+                more = False
                 for number, line in enumerate(command.stdout, start=1):
-                    yield self._sample(line, f"{file}:{number}")
+                    sample, left = self._sample(line, f"{file}:{number}")
+                    if left and not more:
+                        more = True
+                        warnings.warn(
+                            f"{file}:{number}: words are left after the last variable; they are skipped in this file, "
+                            "as in Fluid",
+                            stacklevel=2,
+                        )
+                    yield sample
                 if command.wait():
                     raise RuntimeError(f"{self.pipe_command!r} has ended with status {command.returncode} for {file}")
 
@@ -191,18 +208,19 @@ class DatasetBase:
             return shlex.split(self.download_cmd)
         return [*self.hdfs_command, "-text" if file.endswith(".gz") else "-cat"]
 
-    def _sample(self, line: str, place: str) -> Sample:
-        words, at, sample = line.split(), 2 * (self.parse_ins_id + self.parse_content), list[list[str]]()
+    def _sample(self, line: bytes, place: str) -> tuple[Sample, bool]:
+        """The sample of a line, and whether words are left after it. Raises ValueError for a line that has none."""
+        words, at, sample = line.split(), 2 * (self.parse_ins_id + self.parse_content), Sample()
         for var in self.use_vars:
-            count = int(words[at]) if at < len(words) and words[at].isdigit() else 0
+            count = _count(words[at]) if at < len(words) else 0
             values = words[at + 1 : at + 1 + count]
             if not count or len(values) < count:
                 raise ValueError(f"{place}: {var.name} needs a number of values, at least 1, and as many values")
-            sample.append(values)
+            sample.append(_values(var, values, place))
             at += 1 + count
-        if at < len(words):
-            raise ValueError(f"{place}: {len(words) - at} words are left after the last variable")
-        return [*sample, words[1:2]] if self.parse_ins_id else sample
+        if self.parse_ins_id:
+            sample.append([words[1].decode("utf-8", "backslashreplace")])
+        return sample, at < len(words)
 
     def samples(self) -> Iterable[Sample]:
         """The samples of an epoch."""
@@ -233,22 +251,52 @@ class DatasetBase:
         return {var.name: _column(var, [sample[at] for sample in samples]) for at, var in enumerate(self.use_vars)}
 
 
-def _column(var: Variable, rows: list[list[str]]) -> LoDTensor:
-    """The values of a variable. A sample gives as many rows as its values make, as in Fluid.
+def _count(word: bytes) -> int:
+    """How many values a slot has, 0 for a word that doesn't say it."""
+    word = word.removeprefix(b"+")
+    return int(word) if len(word) < 10 and word.isdigit() else 0
 
-    Raises ValueError for one whose values make no rows.
-    """
-    flat = np.array([word for row in rows for word in row], dtype=object).astype(numpy_name(var.dtype))
+
+def _values(var: Variable, words: list[bytes], place: str) -> list[Any]:
+    """The values of a variable. Raises ValueError for words that are none, and for values that make no rows."""
+    ids = numpy_name(var.dtype) == "int64"
+    try:
+        values: list[Any] = [*map(int if ids else float, words)]
+        fine = b"_" not in b"".join(words)
+    except ValueError:
+        values, fine = [], False
+    if ids and fine and (min(values) < _LOWEST or max(values) > ~_LOWEST):
+        fine = min(values) >= _LOWEST and max(values) < _BEYOND
+        values = [value - _BEYOND if value > ~_LOWEST else value for value in values]
+    if not fine:
+        wrong = next((word for word in words if not _is_value(word, ids)), b"").decode("ascii", "backslashreplace")
+        shown = wrong if len(wrong) <= 40 else f"{wrong[:40]}..."
+        raise ValueError(f"{place}: {var.name} holds {shown!r}, which is no {'id of 64 bits' if ids else 'number'}")
+    size = 1 if var.lod_level else prod(var.shape[1:])
+    if size <= 0 or len(values) % size:
+        raise ValueError(
+            f"{place}: {var.name}: a sample has {len(values)} values, and a row of {list(var.shape)} has {abs(size)}"
+        )
+    return values
+
+
+def _is_value(word: bytes, ids: bool) -> bool:
+    """Whether a word is an id of 64 bits, or a float."""
+    try:
+        number = int(word) if ids else float(word)
+    except ValueError:
+        return False
+    return b"_" not in word and (not ids or _LOWEST <= number < _BEYOND)
+
+
+def _column(var: Variable, rows: list[list[Any]]) -> LoDTensor:
+    """The values of a variable. As in Fluid, a sample gives as many rows as its values make, one 0 if it has none."""
+    rows = [row or [0] for row in rows]
+    flat = np.array([value for row in rows for value in row], numpy_name(var.dtype))
     if var.lod_level:
         result = LoDTensor(flat.reshape(-1, *[1] * (len(var.shape) - 1)))
         result.set_recursive_sequence_lengths([[len(row) for row in rows]])
         return result
-    size = prod(var.shape[1:])
-    for row in rows:
-        if size < 0 or len(row) % size:
-            raise ValueError(
-                f"{var.name}: a sample has {len(row)} values, and a row of {list(var.shape)} has {abs(size)}"
-            )
     return LoDTensor(flat.reshape(-1, *var.shape[1:]))
 
 
@@ -271,7 +319,11 @@ class FileInstantDataset(QueueDataset):
 
 
 class InMemoryDataset(DatasetBase):
-    """Samples that are kept, and may be shuffled."""
+    """Samples that are kept, and may be shuffled.
+
+    As in Fluid, variables with LoD lose their zeros when the files are read: the id 0, and floats below 1e-6. A sample
+    that has nothing left gives one 0. A `QueueDataset` keeps zeros.
+    """
 
     feed_name = "MultiSlotInMemoryDataFeed"
 
@@ -281,8 +333,16 @@ class InMemoryDataset(DatasetBase):
         self._merge_size: int | None = None
 
     def load_into_memory(self) -> None:
-        """Reads all files."""
+        """Reads all files, and drops zeros."""
+        ragged = [at for at, var in enumerate(self.use_vars) if var.lod_level]
+        floats = {at for at in ragged if numpy_name(self.use_vars[at].dtype) == "float32"}
         self._held = list(self.lines())
+        for sample in self._held:
+            for at in ragged:
+                if at in floats:
+                    sample[at] = [value for value in sample[at] if not abs(float(np.float32(value))) < _NOTHING]
+                elif 0 in sample[at]:
+                    sample[at] = [value for value in sample[at] if value]
 
     def preload_into_memory(self, thread_num: int | None = None) -> None:
         """As `load_into_memory`."""

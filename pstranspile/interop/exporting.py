@@ -13,15 +13,17 @@ def export(module: Module, folder: str | os.PathLike[str]) -> None:
 
     `load(folder/main.pb, startup=folder/startup.pb, meta=folder/meta.json)` gives the module again. The folder is made
     if there is none; all files are written, or none. Raises DiagnosticError for a value that a ProgramDesc can't hold,
-    and when a file can't be written.
+    and when a file can't be written. Warns of ops that Fluid computes by another formula.
     """
     from pstranspile.interop.json_text import json_text
     from pstranspile.interop.meta_of import meta_of
+    from pstranspile.interop.newer import warn_of_newer_ops
     from pstranspile.interop.outputs import write_outputs
     from pstranspile.interop.program_desc import program_to_bytes
 
     expect_module(module, "export")
     path_of(folder, "export")
+    warn_of_newer_ops(module.programs.values())
     files = {f"{name}.pb": program_to_bytes(program) for name, program in module.programs.items()}
     files["meta.json"] = json_text(meta_of(module)).encode("utf-8")
     write_outputs(folder, files)

@@ -61,6 +61,7 @@ OwnCode = Literal[
     "desc-duplicate",
     "desc-enum",
     "desc-missing",
+    "desc-newer",
     "desc-no-value",
     "desc-not-kept",
     "desc-role",

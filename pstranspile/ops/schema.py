@@ -43,12 +43,14 @@ class Slot(NamedTuple):
 class AttrSpec(NamedTuple):
     """Kind and default of an attribute. With a `default` of None every op must have the attribute.
 
-    An `optional` attribute has no default, and an op may lack it.
+    An `optional` attribute has no default, and an op may lack it. A `later` one is unknown to Fluid 1.8.5: it says that
+    the op computes what Paddle 2.x does.
     """
 
     kind: AttrKind
     default: AttrValue | None = None
     optional: bool = False
+    later: bool = False
 
 
 class Slicing(Enum):
@@ -137,6 +139,11 @@ def attr(kind: str, default: object = None) -> AttrSpec:
 def optional(kind: str) -> AttrSpec:
     """An attribute of the named kind that an op of the type may lack."""
     return attr(kind)._replace(optional=True)
+
+
+def later(kind: str) -> AttrSpec:
+    """An attribute of the named kind that Fluid 1.8.5 does not know; an op of the type may lack it."""
+    return optional(kind)._replace(later=True)
 
 
 UNSCOPED: Mapping[str, AttrSpec] = {"op_namescope": optional("string")}

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
+from pstranspile import layers as L
 from pstranspile.data import lines
 from pstranspile.data.columns import Chunk
 from pstranspile.data.mapping import inputs
@@ -166,3 +167,57 @@ def test_wrong_arguments(tmp_path: Path):
         ps.Data(tmp_path, batch=1, format="xls")
     with pytest.raises(ValueError, match="must be 'refuse' or 'skip'"):
         ps.Data(tmp_path, batch=1, bad_rows="drop")  # pyright: ignore[reportArgumentType]
+
+
+HUGE = [[5, (1 << 64) - 1], [1 << 63], [-1, 1 << 63], [7]]
+"""Ids of 64 bits, in one row beside a negative one."""
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "multislot"])
+@pytest.mark.parametrize("ids", [HUGE, HUGE[:2], HUGE[2:]], ids=["mixed", "unsigned", "one row"])
+def test_ids_of_64_bits_keep_their_bits(kind: str, ids: list[list[int]], tmp_path: Path):
+    given = [{**row, "ids": chosen} for row, chosen in zip(rows(len(ids)), ids, strict=True)]
+    path = write(tmp_path / f"x.{kind}", given)
+    (feed,), _ = data(path).feeds([module().main])
+    fed = feed(0)["ids"]
+    assert [number % (1 << 64) for number in fed.data.ravel().tolist()] == [n % (1 << 64) for row in ids for n in row]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "multislot"])
+@pytest.mark.parametrize("bad", ["18446744073709551616", "9" * 5000, "-9223372036854775809", "9223372036854775808.0"])
+def test_ids_of_more_than_64_bits_are_bad_rows(kind: str, bad: str, tmp_path: Path):
+    given = [{**row, "ids": [(1 << 64) - 1]} for row in rows(5)]
+    given[4]["ids"] = [-1, (1 << 64) - 1]
+    path = Path(write(tmp_path / f"x.{kind}", given))
+    lines = path.read_text().splitlines(keepends=True)
+    number = 3 if kind == "csv" else 2
+    lines[number] = lines[number].replace(str((1 << 64) - 1), bad)
+    path.write_text("".join(lines))
+    source = data(path, bad_rows="skip")
+    assert clicks(source) == [[[0, 1, 3, 4]]]
+    assert [row.line for row in source.bad] == [number + 1]
+
+
+@pytest.mark.parametrize("cell", ["", " ", '""'])
+def test_an_empty_cell_of_csv_is_an_empty_list(cell: str, tmp_path: Path):
+    (tmp_path / "x.csv").write_text(f"click,ids,a,b\n0,{cell},1,2\n1,3 4,1,2\n2,{cell},1,2\n3, 5 ,1,2\n")
+    (feed,), _ = data(tmp_path / "x.csv").feeds([module().main])
+    fed = feed(0)["ids"]
+    assert fed.data.ravel().tolist() == [3, 4, 5]
+    assert [list(level) for level in fed.lod] == [[0, 0, 2, 2, 3]]
+
+
+def test_a_file_of_csv_may_have_no_numbers_at_all(tmp_path: Path):
+    (tmp_path / "x.csv").write_text("click,ids,a,b\n0,,1,2\n1,,1,2\n")
+    (feed,), _ = data(tmp_path / "x.csv").feeds([module().main])
+    assert feed(0)["ids"].data.size == 0
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_dense_ids_of_64_bits_keep_their_bits(kind: str, tmp_path: Path):
+    model = L.Draft(seed=4)
+    L.mean(L.cast(L.data(model, "a", [-1, 1], "i64"), "f32"))
+    given = [{**row, "a": number} for row, number in zip(rows(4), [-7, 1 << 63, (1 << 64) - 1, 5], strict=True)]
+    source = ps.Data(write(tmp_path / f"x.{kind}", given), batch=4)
+    (feed,), _ = source.feeds([model.module().main])
+    assert np.asarray(feed(0)["a"]).ravel().tolist() == [-7, -(1 << 63), -1, 5]

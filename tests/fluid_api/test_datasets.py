@@ -71,8 +71,10 @@ def test_mistakes_in_files_and_commands_are_told_with_their_place(tmp_path: Path
             list(data_set("QueueDataset", tmp_path, "cat; exit 3").feed_dicts())
         with pytest.raises(ValueError, match="part_0:1: x needs a number of values"):
             list(data_set("QueueDataset", tmp_path, "cut -d ' ' -f 1-4").feed_dicts())
-        with pytest.raises(ValueError, match="part_0:1: 1 words are left"):
-            list(data_set("QueueDataset", tmp_path, "sed 's/$/ 7/'").feed_dicts())
+        with pytest.warns(UserWarning, match="part_[01]:1: words are left after the last variable") as told:
+            (fed, _) = data_set("QueueDataset", tmp_path, "sed 's/$/ 7 #/'").feed_dicts()
+        assert len({str(one.message) for one in told if "words are left" in str(one.message)}) == 2
+        assert np.array(fed["x"]).shape == (4, 2)
         with pytest.raises(NotImplementedError, match="take an InMemoryDataset"):
             data_set("QueueDataset", tmp_path).local_shuffle()
 
@@ -90,10 +92,123 @@ def test_the_values_of_a_sample_make_as_many_rows_as_they_fill(tmp_path: Path) -
         (fed,) = made.feed_dicts()
         assert np.array_equal(np.array(fed["x"]), [[1, 2], [3, 4], [5, 6]])
         made.set_use_var([fluid.layers.data("y", [4])])
-        with pytest.raises(ValueError, match=r"y: a sample has 2 values, and a row of \[-1, 4\] has 4"):
-            list(made.feed_dicts())
+        with pytest.raises(ValueError, match=r"file:1: y: a sample has 2 values, and a row of \[-1, 4\] has 4"):
+            made.load_into_memory()
         with pytest.raises(RuntimeError, match="dataset is need and should be initialized"):
             fluid.Executor().train_from_dataset()
+
+
+ZEROS = "3 0 5 7 6 1e-6 1.1e-6 -0.0 -1e-6 1.0000001e-6 3 2 0 1\n1 0 2 0 1.5 2 0 0\n2 4 0 1 0.0 2 3 4\n"
+"""Rows with zeros in ids, floats and a dense slot."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "ids", "floats"),
+    [
+        ("QueueDataset", [[0, 5, 7], [0], [4, 0]], [[1e-6, 1.1e-6, 0, -1e-6, 1.0000001e-6, 3], [0, 1.5], [0]]),
+        ("InMemoryDataset", [[5, 7], [0], [4]], [[1.1e-6, 1.0000001e-6, 3], [1.5], [0]]),
+    ],
+)
+def test_zeros_of_ragged_slots_are_kept_in_queues_and_dropped_in_memory(
+    kind: str, ids: list[list[int]], floats: list[list[float]], tmp_path: Path
+) -> None:
+    fed = read(kind, ZEROS, tmp_path)
+    assert np.array(fed["ids"]).ravel().tolist() == [value for row in ids for value in row]
+    assert fed["ids"].recursive_sequence_lengths() == [[len(row) for row in ids]]
+    assert np.array_equal(np.array(fed["x"]).ravel(), np.float32([value for row in floats for value in row]))
+    assert np.array(fed["dense"]).tolist() == [[0, 1], [0, 0], [3, 4]]
+
+
+def read(kind: str, text: str, folder: Path):
+    """The batch of a file with ids, floats, and a dense slot of two ids."""
+    (folder / "file").write_bytes(text.encode())
+    with fresh():
+        made = fluid.DatasetFactory().create_dataset(kind)
+        made.set_filelist([str(folder / "file")])
+        ragged = [fluid.data(name, [None, 1], kind, lod_level=1) for name, kind in (("ids", "int64"), ("x", "float32"))]
+        made.set_use_var([*ragged, fluid.data("dense", [None, 2], "int64")])
+        if kind == "InMemoryDataset":
+            made.load_into_memory()
+        (fed,) = made.feed_dicts()
+    return fed
+
+
+def test_what_memory_drops_stays_dropped_when_samples_are_merged(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("1 a 1 0\n1 a 1 3\n1 b 1 0\n1 b 1 0\n")
+    with fresh():
+        made = fluid.DatasetFactory().create_dataset("InMemoryDataset")
+        made.set_use_var([fluid.data("ids", [None, 1], "int64", lod_level=1)])
+        made.set_filelist([str(tmp_path / "file")])
+        made.set_merge_by_lineid(2)
+        made.load_into_memory()
+        made.merge_by_lineid()
+        (fed,) = made.feed_dicts()
+    assert np.array(fed["ids"]).ravel().tolist() == [3, 0]
+
+
+@pytest.mark.parametrize("kind", ["QueueDataset", "InMemoryDataset"])
+def test_words_are_read_as_in_fluid(kind: str, tmp_path: Path) -> None:
+    text = "+1  -5\t2 nan -inf \v 2 +5 9\r\n2 9223372036854775808 18446744073709551615 1 1e400 2 1\r 2\n"
+    fed = read(kind, text, tmp_path)
+    assert np.array(fed["ids"]).ravel().tolist() == [-5, -(1 << 63), -1]
+    assert np.array_equal(np.array(fed["x"]).ravel(), [np.nan, -np.inf, np.inf], equal_nan=True)
+    assert np.array(fed["dense"]).tolist() == [[5, 9], [1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("1 5.0 1 1 2 1 1", "ids holds '5.0', which is no id of 64 bits"),
+        ("2 1 18446744073709551616 1 1 2 1 1", "ids holds '18446744073709551616', which is no id of 64 bits"),
+        ("1 -9223372036854775809 1 1 2 1 1", "ids holds '-9223372036854775809', which is no id"),
+        ("1 1_0 1 1 2 1 1", "ids holds '1_0'"),
+        ("1 \u0661 1 1 2 1 1", "ids holds '\\\\xd9\\\\xa1'"),
+        (f"1 {'9' * 5000} 1 1 2 1 1", f"ids holds '{'9' * 40}...'"),
+        ("1 5 2 1 0x10 2 1 1", "x holds '0x10', which is no number"),
+        ("1 5 1 1 2 1 x", "dense holds 'x', which is no id"),
+        ("1 5 1 1 3 1 2 3", "dense: a sample has 3 values, and a row of [-1, 2] has 2"),
+        ("0 1 1 2 1 1", "ids needs a number of values"),
+        ("-1 5 1 1 2 1 1", "ids needs a number of values"),
+        (f"{'9' * 5000} 1 1 2 1 1", "ids needs a number of values"),
+        ("\ufeff1 5 1 1 2 1 1", "ids needs a number of values"),
+        ("1 5", "x needs a number of values"),
+        ("1 5 3 1 2", "x needs a number of values"),
+        ("", "ids needs a number of values"),
+    ],
+)
+def test_a_malformed_line_is_told_with_its_place(line: str, said: str, tmp_path: Path) -> None:
+    for kind in ("QueueDataset", "InMemoryDataset"):
+        with pytest.raises(ValueError, match=f"file:2: {re.escape(said)}"):
+            read(kind, f"1 5 1 1 2 1 1\n{line}\n1 5 1 1 2 1 1\n", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        ([("x", [1.0]), ("ids", [1])], "a sample has the variables ['x', 'ids'], and the first had ['ids', 'x']"),
+        ([("ids", [1]), ("y", [1.0])], "a sample has the variables ['ids', 'y']"),
+        ([("ids", [1])], "a sample has the variables ['ids']"),
+        ([("ids", [1]), ("x", [1.0]), ("x", [1.0])], "a sample has the variables ['ids', 'x', 'x']"),
+        ([("ids", (1,)), ("x", [1.0])], "the values of ids are a tuple, not a list"),
+        ([("ids", ["1"]), ("x", [1.0])], "ids holds '1', which is no int or float"),
+        ([("ids", [True]), ("x", [1.0])], "ids holds True, which is no int or float"),
+        ([("ids", []), ("x", [1.0])], "ids has no values"),
+        ([(3, [1]), ("x", [1.0])], "the name of a variable is a text, not 3"),
+        ("ids", "a sample is a list of names and values"),
+    ],
+)
+def test_samples_of_a_generator_have_the_variables_of_its_first(
+    second, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Given(MultiSlotDataGenerator):
+        def generate_sample(self, line):
+            return lambda: [[("ids", [1, 2]), ("x", [1.0, 2])], zip(["ids", "x"], [[3], [4]], strict=True), second]
+
+    generator = Given()
+    generator.set_batch(1)
+    with pytest.raises(ValueError, match=re.escape(said)):
+        generator.run_from_memory()
+    assert capsys.readouterr().out == "2 1 2 2 1.0 2\n1 3 1 4\n"
 
 
 def test_generators_write_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,9 +84,12 @@ FAMILY = [
     Adagrad(0.1),
     Adam(0.1),
     Adam(0.1, lazy_mode=True),
+    Adam(0.1, epsilon=0.01, later=True),
+    Adam(0.1, epsilon=0.01, lazy_mode=True, later=True),
     Adamax(0.1),
     DecayedAdagrad(0.1),
     Adadelta(0.1),
+    Adadelta(0.1, later=True),
     RMSProp(0.1, centered=True),
     Ftrl(0.1),
 ]

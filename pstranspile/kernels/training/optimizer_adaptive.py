@@ -57,7 +57,7 @@ def _in_place(op: Op, slot: str) -> bool:
 @kernel("adam", "ParamOut Moment1Out Moment2Out Beta1PowOut Beta2PowOut")
 def _adam(op: Op) -> Run:
     given1, given2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
-    lazy, as_rows = flag(op, "lazy_mode"), AS_ROWS in op.attrs
+    lazy, as_rows, scaled = flag(op, "lazy_mode"), AS_ROWS in op.attrs, flag(op, "scaled_epsilon")
     own, replace = owned(op, "Moment1 Moment2"), replaced(op)
     powers_in_place = _in_place(op, "Beta1Pow")
 
@@ -89,11 +89,16 @@ def _adam(op: Op) -> Run:
         number = number_of(param)
         left1, left2 = float(number(1 - first(used1))), float(number(1 - first(used2)))
         rate = number(first(LearningRate) * float(np.divide(left2**0.5, left1)))
+        added = epsilon
+        if scaled:
+            added = float(number(epsilon) * number(left2**0.5))
+            factors, scales = factors._replace(epsilon=added), scales._replace(epsilon=np.array(added, Moment1.dtype))
 
         def step(g: Array | None, p: Array, m: Array, v: Array, n: Array | None = None) -> None:
             spare = _adam_moments(scales, g, m, v)
             if sparse:
-                p -= rate * over_root(m, v, epsilon)
+                # as in Paddle 2.6, epsilon is scaled in the rows that the gradient has
+                p -= rate * over_root(m, v, epsilon if g is None else added)
                 return
             spare = root(v, spare)
             spare += scales.epsilon
@@ -103,7 +108,7 @@ def _adam(op: Op) -> Run:
 
         if isinstance(Grad, SelectedRows) and (sparse and lazy):
             update_rows(Grad, step, param, moment1, moment2)
-        elif isinstance(Grad, SelectedRows) and (as_rows or is_large(param)):
+        elif isinstance(Grad, SelectedRows) and (as_rows or scaled or is_large(param)):
             update_all(Grad, step, param, moment1, moment2)
         elif not (
             isinstance(Grad, np.ndarray)
@@ -139,27 +144,37 @@ def _adamax(op: Op) -> Run:
     return run
 
 
-@kernel("lamb", "ParamOut Moment1Out Moment2Out")
+@kernel("lamb", "ParamOut Moment1Out Moment2Out Beta1PowOut Beta2PowOut")
 def _lamb(op: Op) -> Run:
     beta1, beta2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
-    decay = real(op, "weight_decay")
+    decay, corrected = real(op, "weight_decay"), flag(op, "corrected")
     own = owned(op, "Param Moment1 Moment2")
 
-    def run(Param: Array, Grad: Array, LearningRate: Array, Moment1: Array, Moment2: Array) -> tuple[Array, ...]:
+    def run(
+        Param: Array,
+        Grad: Array,
+        LearningRate: Array,
+        Moment1: Array,
+        Moment2: Array,
+        Beta1Pow: Array,
+        Beta2Pow: Array,
+    ) -> tuple[Array | None, ...]:
         param, moment1, moment2 = own(Param, Moment1, Moment2)
         step = np.zeros_like(param)
+        left1, left2 = 1 - first(Beta1Pow), 1 - first(Beta2Pow)
         for g, p, m, v, r in pieces(Grad, param, moment1, moment2, step):
             m *= beta1
             m += (1 - beta1) * g
             v *= beta2
             v += (1 - beta2) * g * g
-            r[...] = over_root(m, v, epsilon) + decay * p
+            r[...] = (over_root(m / left1, v / left2, epsilon) if corrected else over_root(m, v, epsilon)) + decay * p
         number = number_of(param)
         of_param, of_step = number(norm(param)), number(norm(step))
-        trust = of_param / of_step if of_param > 0 and of_step > 0 else number(1)
-        step *= number(first(LearningRate)) * trust
+        adapts = of_param > 0 and of_step > 0 and not (corrected and decay == 0)
+        step *= number(first(LearningRate)) * (of_param / of_step if adapts else number(1))
         param -= step
-        return param, moment1, moment2
+        powers = (Beta1Pow * beta1, Beta2Pow * beta2) if corrected else (None, None)
+        return param, moment1, moment2, *powers
 
     return run
 
@@ -199,11 +214,16 @@ def _adagrad(op: Op) -> Run:
 
 @kernel("adadelta", "ParamOut AvgSquaredGradOut AvgSquaredUpdateOut")
 def _adadelta(op: Op) -> Run:
-    rho, epsilon = real(op, "rho"), real(op, "epsilon")
+    rho, epsilon, scaled = real(op, "rho"), real(op, "epsilon"), flag(op, "scaled")
     own = owned(op, "Param AvgSquaredGrad AvgSquaredUpdate")
-    in_place = _in_place(op, "AvgSquaredUpdate")
+    in_place = _in_place(op, "AvgSquaredUpdate") and not scaled
 
-    def run(Param: Array, Grad: Array, AvgSquaredGrad: Array, AvgSquaredUpdate: Array) -> tuple[Array, ...]:
+    def run(
+        Param: Array, Grad: Array, AvgSquaredGrad: Array, AvgSquaredUpdate: Array, LearningRate: Array | None = None
+    ) -> tuple[Array, ...]:
+        if scaled and LearningRate is None:
+            raise ValueError("scaled needs LearningRate")
+        rate = first(LearningRate) if scaled and LearningRate is not None else None
         param, of_grad, of_update = own(Param, AvgSquaredGrad, AvgSquaredUpdate)
         for g, p, a, b in pieces(Grad, param, of_grad, of_update):
             a *= rho
@@ -212,7 +232,8 @@ def _adadelta(op: Op) -> Run:
             b *= rho
             b += (1 - rho) * (change * change)
             # Fluid computes the step again, from the new average if it is updated in place
-            p -= root((b + epsilon) / (a + epsilon)) * g if in_place else change
+            step = root((b + epsilon) / (a + epsilon)) * g if in_place else change
+            p -= step if rate is None else rate * step
         return param, of_grad, of_update
 
     return run

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from pstranspile.ops.schema import FLOAT, declare, long
+from pstranspile.ops.schema import FLOAT, declare, later, long
 
 declare(
     "adam",
     "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow Beta1Tensor? Beta2Tensor? -> "
     "ParamOut Moment1Out Moment2Out Beta1PowOut Beta2PowOut",
-    {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-08, "lazy_mode": False, "min_row_size_to_use_multithread": long(1000)},
+    {
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "epsilon": 1e-08,
+        "lazy_mode": False,
+        "min_row_size_to_use_multithread": long(1000),
+        "scaled_epsilon": later("bool"),
+    },
     follows="Param Grad Moment1 Moment2 ParamOut Moment1Out Moment2Out",
-    doc="ParamOut = Param - rate * Moment1Out / (sqrt(Moment2Out) + epsilon), moments corrected for their start at 0",
+    doc="ParamOut = Param - rate * Moment1Out / (sqrt(Moment2Out) + epsilon), moments corrected for their start at 0; "
+    "with scaled_epsilon, epsilon is added to the corrected root: it is multiplied by sqrt(1 - Beta2Pow)",
 )
 declare(
     "adamax",
@@ -21,12 +29,14 @@ declare(
 )
 declare(
     "lamb",
-    "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow -> ParamOut Moment1Out Moment2Out",
-    {"weight_decay": FLOAT, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-06},
+    "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow -> "
+    "ParamOut Moment1Out Moment2Out Beta1PowOut- Beta2PowOut-",
+    {"weight_decay": FLOAT, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-06, "corrected": later("bool")},
     follows="Param Grad Moment1 Moment2 ParamOut Moment1Out Moment2Out",
     whole_norm=True,
     never_cut=True,
-    doc="as adam without the correction, with weight decay, scaled by the norm of Param over that of the step",
+    doc="as adam without the correction, with weight decay, scaled by the norm of Param over that of the step; with "
+    "corrected, moments are corrected, powers advance, and a step without weight decay is not scaled",
 )
 declare(
     "adagrad",
@@ -44,10 +54,10 @@ declare(
 )
 declare(
     "adadelta",
-    "Param Grad AvgSquaredGrad AvgSquaredUpdate -> ParamOut AvgSquaredGradOut AvgSquaredUpdateOut",
-    {"rho": 0.95, "epsilon": 1e-06},
+    "Param Grad LearningRate- AvgSquaredGrad AvgSquaredUpdate -> ParamOut AvgSquaredGradOut AvgSquaredUpdateOut",
+    {"rho": 0.95, "epsilon": 1e-06, "scaled": later("bool")},
     follows="Param Grad AvgSquaredGrad AvgSquaredUpdate ParamOut AvgSquaredGradOut AvgSquaredUpdateOut",
-    doc="steps sized by the running averages of squared steps over squared gradients; no learning rate",
+    doc="steps sized by the running averages of squared steps over squared gradients; with scaled, times LearningRate",
 )
 declare(
     "rmsprop",

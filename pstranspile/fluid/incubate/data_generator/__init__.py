@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from numbers import Real
+from typing import Any, cast
 
 from pstranspile.fluid.missing import names_of_fluid
 
@@ -63,15 +64,48 @@ class MultiSlotStringDataGenerator(DataGenerator):
     def _gen_str(self, line: Sample) -> str:
         """The line of a sample: for each variable how many values it has, and these. Raises ValueError for none."""
         words: list[str] = []
-        for name, values in line:
-            if not values:
+        for name, values in _pairs_of(line):
+            if not len(values):
                 raise ValueError(f"{name} has no values")
             words += [str(len(values)), *map(str, values)]
         return " ".join(words) + "\n"
 
 
+def _pairs_of(sample: Sample) -> list[tuple[str, Any]]:
+    """The names and values of a sample. Raises ValueError if it is no list or tuple of these."""
+    if isinstance(sample, zip):
+        sample = list(cast("Iterable[Any]", sample))
+    if not isinstance(sample, (list, tuple)):
+        raise ValueError(f"a sample is a list of names and values, as [('words', [3, 8])], not {sample!r}")
+    pairs: list[tuple[str, Any]] = []
+    for pair in cast("Iterable[Any]", sample):
+        name, values = pair
+        if not isinstance(name, str):
+            raise ValueError(f"the name of a variable is a text, not {name!r}")
+        pairs.append((name, values))
+    return pairs
+
+
 class MultiSlotDataGenerator(MultiSlotStringDataGenerator):
-    """Samples of numbers."""
+    """Samples of numbers. The first sample says which variables a sample has, and in which order."""
+
+    _names: list[str] | None = None
+
+    def _gen_str(self, line: Sample) -> str:
+        """The line of a sample. Raises ValueError if it has other variables than the first, or no lists of numbers."""
+        pairs = _pairs_of(line)
+        names = [name for name, _ in pairs]
+        if self._names is None:
+            self._names = names
+        if names != self._names:
+            raise ValueError(f"a sample has the variables {names}, and the first had {self._names}")
+        for name, values in pairs:
+            if not isinstance(values, list):
+                raise ValueError(f"the values of {name} are a {type(values).__name__}, not a list")
+            for value in cast("list[Any]", values):
+                if isinstance(value, bool) or not isinstance(value, Real):
+                    raise ValueError(f"{name} holds {value!r}, which is no int or float")
+        return super()._gen_str(pairs)
 
 
 __getattr__ = names_of_fluid(__name__, globals())

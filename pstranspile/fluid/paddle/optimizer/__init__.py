@@ -59,6 +59,10 @@ class Optimizer(fluid.Optimizer):
         raise AttributeError(f"{type(self).__name__} has no {name!r}", name=name, obj=self)
 
 
+_CHANGED = frozenset({"Adam", "Lamb", "Adadelta"})
+"""Optimizers that compute something else from 2.0 on."""
+
+
 def _later(base: Any, arguments: str) -> Any:
     """Fluid's optimizer with other arguments."""
     name: str = base.type
@@ -69,6 +73,8 @@ def _later(base: Any, arguments: str) -> Any:
         if given.pop("rescale_grad", 1.0) != 1.0:
             raise fluid.refused(f"{name}(rescale_grad=...)", "scale the loss")
         given.pop("multi_precision", None)  # parameters have 32 bits
+        if name in _CHANGED:
+            given["later"] = True
         Optimizer.__init__(self, **given)
 
     members = {"__init__": start, "__doc__": f"{base.__doc__}, with the arguments of 2.x."}

@@ -201,7 +201,9 @@ class DistributedStrategy:
             left = _naming(configs["exclude_from_weight_decay"])
             kept["exclude_from_weight_decay_fn"] = _by_name(left)
             kept["regularization"] = given.regularization
-            return fluid.Lamb(given._learning_rate, *numbers, **kept)
+            lamb = fluid.Lamb(given._learning_rate, *numbers, **kept)
+            lamb.settings["later"] = settings.get("later", False)
+            return lamb
         return given
 
     def with_servers(self) -> servers.DistributedStrategy:
