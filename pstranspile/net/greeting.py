@@ -35,6 +35,10 @@ class Greeting:
         self.greeted: set[str] = set()
         """The roles that have greeted this process."""
         self.on_welcome: Callable[[Peer, Mapping[str, Any]], object] | None = None
+        self.on_news: Callable[[str, Peer], object] | None = None
+        """Told of trainers that take no part any more, or again: a sentence, and the trainer."""
+        self._gone_of: dict[str, set[str]] = {}
+        """The trainers that each server goes on without, as far as it has said so to this process."""
         self.on_foreign: Callable[[Peer], object] | None = None
         """Told of a server that speaks another protocol; None: it can't take part."""
         self.refused = 0
@@ -99,11 +103,14 @@ class Greeting:
                 if peer.connection is not None and self._clock() - peer.heard < 3.0:
                     raise WireError(f"{peer.role} is here already, at {peer.connection.address}")
                 if not peer.left:
-                    self.give_up(peer)
+                    self.give_up(peer, "another process has come in its place")
                 if self.among_trainers:
                     raise Objection(_without(peer.role))
                 peer.begin_anew(incarnation)
                 self.part.reset_links(peer)
+                if peer.index >= 0:
+                    self._tell(peer, f"{peer.role} is back, as a new process")
+                    self._tell_trainers({"back": peer.role}, peer)
             peer.incarnation = incarnation
         elif peer.given_up:
             raise Objection(f"{peer.role} was given up: it was not heard for {self.terms.lease:g} seconds")
@@ -154,7 +161,7 @@ class Greeting:
         incarnation = str(fields.get("incarnation", ""))
         received = number_of(fields, "received")
         if self.among_trainers and (peer.given_up or (peer.incarnation and incarnation != peer.incarnation)):
-            self.give_up(peer)
+            self.give_up(peer, "another process has come in its place")
             connection.close()
             self._forget(connection)
             return
@@ -181,15 +188,47 @@ class Greeting:
         del self._waiting_for[role], self._redial[role]
         self.on_foreign(self.peers[role])
 
-    def give_up(self, peer: Peer) -> None:
-        """A trainer's process takes no part any more, and may not come again."""
+    def give_up(self, peer: Peer, why: str) -> None:
+        """A trainer's process takes no part any more, and may not come again; the others are told why."""
         if peer.left or peer.index < 0:
             return
         self.part.take_out(peer)
         peer.left = peer.given_up = True
         peer.unconfirmed.clear()
+        self._tell(peer, f"goes on without {peer.role}: {why}")
         if self.among_trainers:
             self._spread(peer)
+        else:
+            self._tell_trainers({"without": peer.role, "why": why}, peer)
+
+    def _tell(self, about: Peer, news: str) -> None:
+        if self.on_news is not None:
+            self.on_news(f"{self.role}: {news}", about)
+
+    def _tell_trainers(self, fields: Mapping[str, Any], about: Peer) -> None:
+        """Tells the trainers of this package something about one of them."""
+        for peer in self.peers.values():
+            if peer is not about and peer.index >= 0 and peer.connection is not None and peer.takes is None:
+                peer.send_answer(fields)
+
+    def hear_of_others(self, teller: Peer, fields: Mapping[str, Any]) -> None:
+        """A server goes on without a trainer, or with it again; what the first server says is passed on."""
+        if teller.index >= 0 or self.among_trainers:
+            return
+        role = fields.get("without", fields.get("back"))
+        peer = self.peers.get(role) if isinstance(role, str) else None
+        if peer is None or peer.index < 0:
+            return
+        known = any(peer.role in gone for gone in self._gone_of.values())
+        gone = self._gone_of.setdefault(teller.role, set())
+        if "without" in fields:
+            gone.add(peer.role)
+            if not known:
+                self._tell(peer, f"{teller.role} goes on without {peer.role}: {_printable(fields.get('why'))}")
+        else:
+            gone.discard(peer.role)
+            if known and not any(peer.role in gone for gone in self._gone_of.values()):
+                self._tell(peer, f"{peer.role} is back, as a new process")
 
     def _spread(self, gone: Peer) -> None:
         """Tells all others, and itself if it can hear, that a trainer takes no part any more."""
@@ -214,7 +253,7 @@ class Greeting:
             raise Refused(f"{teller.role} has given up this {self.role}: it was not heard for too long, or has ended")
         for role in roles:
             if role in self.peers:
-                self.give_up(self.peers[role])
+                self.give_up(self.peers[role], f"{teller.role} does so")
 
     def _drop(self, connection: Connection, problem: WireError) -> None:
         """Ends a connection with a wrong frame; the answer has the reason, and whether to connect again."""
@@ -252,6 +291,11 @@ def plain(reason: str) -> str:
 
 
 _NUMBER, _AROUND = re.compile(r"\[Errno ([1-9][0-9]{0,3})\]"), re.compile(r"^\[[^]]*\] *| *\(_ssl\.c:\d+\)$")
+
+
+def _printable(text: object) -> str:
+    """What another process says, for a terminal."""
+    return "".join(each if each.isprintable() else "?" for each in str(text)[:200])
 
 
 def _without(role: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from pstranspile.net.fluid.service import FluidService
 from pstranspile.net.joining import Readmission, rejoin
 from pstranspile.net.meetings import ServerMeetings, TrainerMeetings, are_needed
 from pstranspile.net.parts import Parts, read_part, take_server, take_trainer
+from pstranspile.net.peer import Peer
 from pstranspile.net.recording import Recording
 from pstranspile.net.site import Site
 from pstranspile.net.state import StateKeeper
@@ -42,7 +44,8 @@ class Place(NamedTuple):
     machines, to repeat or to look at ("": none). `credentials`: certificates; None for connections without TLS.
     `begin`: the file of the part of a checkpoint to begin with ("": none); `parts`: a folder for parts of checkpoints,
     one after every `parts_every` steps (0: none). `checkpoints`: those that a server with `fluid` saves and begins
-    with, together with the other servers.
+    with, together with the other servers. `trainers_ended`: whether it is known that the processes of all trainers have
+    ended.
     """
 
     addresses: Mapping[str, str]
@@ -57,6 +60,7 @@ class Place(NamedTuple):
     parts: str = ""
     parts_every: int = 0
     checkpoints: CheckpointPlan | None = None
+    trainers_ended: Callable[[], bool] = lambda: False
 
     def parts_of(self, report: StatusPipe) -> Parts | None:
         """Writes the parts of checkpoints; None if there are none."""
@@ -72,6 +76,7 @@ def play_server(
     """
     server = next(server for server in cluster.servers if server.name == role)
     site = Site(cluster, role, terms)
+    site.on_news, site.trainers_ended = _telling(report), place.trainers_ended
     if report.watched:
         Watching(site, report)
     journal = Journal(place.state, role) if place.fluid and place.state else None
@@ -158,6 +163,16 @@ def _listen(site: Site, place: Place, service: CallService | None = None) -> Lis
         raise Refused(f"it can't listen at {address}: {problem}") from None
 
 
+def _telling(report: StatusPipe) -> Callable[[str, Peer], object]:
+    """Tells people, and the parent, which trainers take no part any more, or again."""
+
+    def tell(news: str, about: Peer) -> None:
+        print(news, file=sys.stderr, flush=True)
+        report(news=[news, about.role])
+
+    return tell
+
+
 @contextmanager
 def _reporting(site: Site, report: StatusPipe) -> Generator[None]:
     """Reports to the parent what the machines wait for, when they are idle and when the process is ended."""
@@ -188,6 +203,7 @@ def play_trainer(
     """Runs a trainer for `steps` steps, or up to its lowered `limit`; calls `save`. Raises DiagnosticError, Refused."""
     trainer = next(trainer for trainer in cluster.trainers if trainer.name == role)
     site = Site(cluster, role, terms)
+    site.on_news = _telling(report)
     if report.watched:
         Watching(site, report)
     parts = place.parts_of(report)

@@ -140,7 +140,7 @@ class FluidService:
         for method, index, data in entries:
             peer = self.trainers[index]
             if method == GONE:
-                self.site.give_up(peer)
+                self.site.give_up(peer, "it was gone before")
             else:
                 call = _Call(method, read_variable(data), _Nobody(), 0, data)
                 call.peer = peer
@@ -219,10 +219,9 @@ class FluidService:
                 self._give_up(self.trainers[index])
 
     def _give_up(self, peer: Peer) -> None:
-        print(f"pstranspile start: {self.server.name}: {peer.role} is gone", file=sys.stderr)
         if self.journal is not None:
             self.journal.add(GONE, peer.index, b"", 0)
-        self.site.give_up(peer)
+        self.site.give_up(peer, "its connection has ended, and it has not called again")
         self.site.run_machines()
 
     def _send(self, call: _Call) -> None:
