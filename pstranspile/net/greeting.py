@@ -35,8 +35,8 @@ class Greeting:
         self.greeted: set[str] = set()
         """The roles that have greeted this process."""
         self.on_welcome: Callable[[Peer, Mapping[str, Any]], object] | None = None
-        self.on_news: Callable[[str, Peer], object] | None = None
-        """Told of trainers that take no part any more, or again: a sentence, and the trainer."""
+        self.on_news: Callable[[str, str, bool], object] | None = None
+        """Told of trainers that take no part any more, or again: a sentence, the trainer, whether it is gone."""
         self._gone_of: dict[str, set[str]] = {}
         """The trainers that each server goes on without, as far as it has said so to this process."""
         self.on_foreign: Callable[[Peer], object] | None = None
@@ -109,7 +109,7 @@ class Greeting:
                 peer.begin_anew(incarnation)
                 self.part.reset_links(peer)
                 if peer.index >= 0:
-                    self._tell(peer, f"{peer.role} is back, as a new process")
+                    self._tell(f"{peer.role} is back, as a new process", peer, gone=False)
                     self._tell_trainers({"back": peer.role}, peer)
             peer.incarnation = incarnation
         elif peer.given_up:
@@ -195,15 +195,15 @@ class Greeting:
         self.part.take_out(peer)
         peer.left = peer.given_up = True
         peer.unconfirmed.clear()
-        self._tell(peer, f"goes on without {peer.role}: {why}")
+        self._tell(f"goes on without {peer.role}: {why}", peer, gone=True)
         if self.among_trainers:
             self._spread(peer)
         else:
             self._tell_trainers({"without": peer.role, "why": why}, peer)
 
-    def _tell(self, about: Peer, news: str) -> None:
+    def _tell(self, news: str, about: Peer, *, gone: bool) -> None:
         if self.on_news is not None:
-            self.on_news(f"{self.role}: {news}", about)
+            self.on_news(f"{self.role}: {news}", about.role, gone)
 
     def _tell_trainers(self, fields: Mapping[str, Any], about: Peer) -> None:
         """Tells the trainers of this package something about one of them."""
@@ -224,11 +224,12 @@ class Greeting:
         if "without" in fields:
             gone.add(peer.role)
             if not known:
-                self._tell(peer, f"{teller.role} goes on without {peer.role}: {_printable(fields.get('why'))}")
+                why = _printable(fields.get("why"))
+                self._tell(f"{teller.role} goes on without {peer.role}: {why}", peer, gone=True)
         else:
             gone.discard(peer.role)
             if known and not any(peer.role in gone for gone in self._gone_of.values()):
-                self._tell(peer, f"{peer.role} is back, as a new process")
+                self._tell(f"{peer.role} is back, as a new process", peer, gone=False)
 
     def _spread(self, gone: Peer) -> None:
         """Tells all others, and itself if it can hear, that a trainer takes no part any more."""

@@ -17,7 +17,6 @@ from pstranspile.net.fluid.service import FluidService
 from pstranspile.net.joining import Readmission, rejoin
 from pstranspile.net.meetings import ServerMeetings, TrainerMeetings, are_needed
 from pstranspile.net.parts import Parts, read_part, take_server, take_trainer
-from pstranspile.net.peer import Peer
 from pstranspile.net.recording import Recording
 from pstranspile.net.site import Site
 from pstranspile.net.state import StateKeeper
@@ -163,12 +162,12 @@ def _listen(site: Site, place: Place, service: CallService | None = None) -> Lis
         raise Refused(f"it can't listen at {address}: {problem}") from None
 
 
-def _telling(report: StatusPipe) -> Callable[[str, Peer], object]:
+def _telling(report: StatusPipe) -> Callable[[str, str, bool], object]:
     """Tells people, and the parent, which trainers take no part any more, or again."""
 
-    def tell(news: str, about: Peer) -> None:
+    def tell(news: str, role: str, gone: bool) -> None:
         print(news, file=sys.stderr, flush=True)
-        report(news=[news, about.role])
+        report(news=[news, role, gone])
 
     return tell
 

@@ -23,6 +23,7 @@ from typing import IO, Any, NamedTuple
 from pstranspile.fluid.running.launched import LAUNCHER, TRAINERS_ENDED
 from pstranspile.fluid.running.meeting import MEETING
 from pstranspile.net.logs import LogsTaken, log_folder
+from pstranspile.net.supervisor import how_it_ended
 from pstranspile.net.transport import is_taken
 
 GRACE = 10.0
@@ -180,16 +181,6 @@ class _Process:
         while lines and not lines[0].strip():
             del lines[0]
         return lines
-
-
-def how_it_ended(status: int) -> str:
-    """`with status 1`, or `by SIGKILL`."""
-    if status >= 0:
-        return f"with status {status}"
-    try:
-        return f"by {signal.Signals(-status).name}"
-    except ValueError:  # one without a name
-        return f"by signal {-status}"
 
 
 def exit_status(status: int) -> int:
