@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import secrets
-import signal
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,7 @@ from pstranspile.cli.progress import status
 from pstranspile.cli.report import report
 from pstranspile.cli.start import add_patience, add_run, add_saves, fetches_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
+from pstranspile.ir.model import Location
 from pstranspile.ir.visible import visible
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ done, it is started again as often as --restarts says (without servers: all begi
 that the others are ended too, and what they waited for is reported. An interrupt ends all of them."""
 
 
+_LOGS = re.compile(r"(pserver|trainer)_[0-9]+\.log")
 _NAMING = (
     "feed", "init", "save", "record", "metrics", "logs", "state", "trace", "chart", "checkpoint", "resume",
     "table_folder", "tls", "saves",
@@ -250,10 +252,19 @@ def _launch(
         if "left_out" in fields and isinstance(source, Data):
             source.left_out(LeftOut(*fields["left_out"]))
         if "unsaved" in fields:
-            print(
-                f"pstranspile launch: {member.role} could not write its part: {visible(fields['unsaved'])}",
-                file=sys.stderr,
-            )
+            tell(f"{member.role} could not write its part: {visible(fields['unsaved'])}")
+        if "news" in fields:
+            news, role, gone = fields["news"]
+            if gone != (role in given_up):  # the first machine that says so
+                given_up.symmetric_difference_update([role])
+                tell(visible(news))
+
+    given_up: set[str] = set()
+    """Trainers that the others go on without."""
+
+    def tell(what: str) -> None:
+        view.clear()
+        print(f"pstranspile launch: {what}", file=sys.stderr, flush=True)
 
     with ExitStack() as at_end:
         at_end.callback(ports.close)
@@ -261,7 +272,10 @@ def _launch(
             metrics = Metrics(options.metrics, lambda: [member.known() for member in members.values()])
             at_end.callback(metrics.close)
         at_end.callback(view.end)
-        supervisor, done = _supervised(options.restarts, members, kept, seed, view, on_report, steps)
+        earlier = at_end.enter_context(_logs(options))
+        if earlier is not None:
+            tell(f"the logs of the launch before are in {earlier} now")
+        supervisor, done = _supervised(options.restarts, members, kept, seed, view, on_report, tell, steps)
     if options.record:
         from pstranspile.run.cluster.record import write_record
 
@@ -273,7 +287,25 @@ def _launch(
         kept.end(seed, results, steps)
     if options.save:
         _save(options, job, results)
+    if options.logs:
+        tell(f"all {len(members)} machines have ended well; logs in {options.logs}")
     return 0
+
+
+@contextmanager
+def _logs(options: argparse.Namespace) -> Generator[Path | None]:
+    """Keeps other launches out of the folder for logs; gives the folder of the logs of an earlier one. Raises
+    DiagnosticError.
+    """
+    from pstranspile.net.logs import LogsTaken, log_folder
+
+    with ExitStack() as at_end:
+        try:
+            earlier = at_end.enter_context(log_folder(Path(options.logs), _LOGS)) if options.logs else None
+        except LogsTaken:
+            message = "another launch writes its logs there; give this one another folder"
+            raise DiagnosticError([error("output-unwritable", message, Location(options.logs))]) from None
+        yield earlier
 
 
 def _supervised(
@@ -283,6 +315,7 @@ def _supervised(
     seed: int | None,
     view: View | LiveView,
     on_report: Callable[[Member, dict[str, Any]], object],
+    tell: Callable[[str], object],
     steps: int,
 ) -> tuple[Supervisor, bool]:
     """Runs the job to its end, and gives what became of it, and whether all machines have done their work.
@@ -297,12 +330,14 @@ def _supervised(
         begin = kept.begin(seed) if kept is not None and kept.source else {}
         for name, member in members.items():
             member.begin = ["--begin", str(begin[name])] if begin else []
-        supervisor = Supervisor(members, restarts=restarts_of_one, on_report=on_report, on_look=view.look)
+        supervisor = Supervisor(
+            members, restarts=restarts_of_one, on_report=on_report, on_look=view.look, on_restart=tell
+        )
         done = supervisor.run()
         if done or not again:
             return supervisor, done
         again -= 1
-        _go_back(supervisor, kept)
+        tell(_go_back(supervisor, kept))
         view.begin(members, steps)
 
 
@@ -385,25 +420,27 @@ def _shared(options: argparse.Namespace, work: Path) -> list[str]:
     return [*given, *(part for name in options.fetch for part in ("--fetch", name))]
 
 
-def _go_back(supervisor: Supervisor, kept: Checkpoints | None) -> None:
-    """Prints that all trainers of a job without servers begin again, since one of them has ended."""
+def _go_back(supervisor: Supervisor, kept: Checkpoints | None) -> str:
+    """Goes back to the last checkpoint; says that all trainers of a job without servers begin again, since one of them
+    has ended.
+    """
     if kept is not None:
         kept.go_back()
-    ended = [f"{member.role} has ended {_how(code)}" for member, code in supervisor.failed]
+    from pstranspile.net.supervisor import how_it_ended
+
+    ended = [f"{member.role} has ended {how_it_ended(code)}" for member, code in supervisor.failed]
     ended += [f"{member.role} was given up" for member in supervisor.left_out]
     place = f"from step {kept.first + 1}" if kept is not None and kept.source else "from the beginning"
-    print(f"pstranspile launch: {'; '.join(ended)}: all begin again {place}", file=sys.stderr)
-
-
-def _how(code: int) -> str:
-    return f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
+    return f"{'; '.join(ended)}: all begin again {place}"
 
 
 def _failed(supervisor: Supervisor) -> DiagnosticError:
     """The error of a job that did not come to its end: the machines that ended, and what the others waited for."""
+    from pstranspile.net.supervisor import how_it_ended
+
     result: list[Diagnostic] = []
     for member, code in supervisor.failed:
-        how = _how(code)
+        how = how_it_ended(code)
         notes = (Note(line.removeprefix("note: ")) for line in member.log_tail().splitlines())
         result.append(error("launch-ended", f"{member.role} has ended {how}", notes=tuple(notes)))
     result += [

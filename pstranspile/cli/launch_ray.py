@@ -51,7 +51,12 @@ def add_ray(parser: argparse.ArgumentParser) -> None:
         "RAY_ADDRESS or this host has; there --trainers 2..8 has as many take part as the cluster has room for, and "
         "--pservers 1..4 has servers grow and shrink with them",
     )
-    parser.add_argument("--cpus", type=cpus, metavar="N", help="on Ray: the CPUs of each machine (default: 1)")
+    parser.add_argument(
+        "--cpus",
+        type=cpus,
+        metavar="N",
+        help="on Ray: the CPUs of each machine (default: 1, or equal shares of what the cluster has, if that is less)",
+    )
     parser.add_argument(
         "--tls",
         metavar="DIR",
@@ -104,7 +109,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) 
             init=initial_values(options.init, compiled.source.main, compiled.source.startup),
             seed=options.seed,
             address=address,
-            cpus=options.cpus or 1.0,
+            cpus=options.cpus,
             trainers=trainers,
             servers=servers,
             restarts=10 if options.restarts is None else options.restarts,

@@ -69,6 +69,11 @@ class View:
         self._last = step
         self._progress.step(step, by_trainer)
 
+    def clear(self) -> None:
+        """Takes the table away, so that something else can be printed, until it is drawn again."""
+        if self._lines is not None:
+            self._lines.clear()
+
     def look(self) -> None:
         """Draws the table."""
         if self._lines is None:

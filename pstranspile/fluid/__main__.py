@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from pstranspile.fluid.aliases import install_for_children
+from pstranspile.fluid.running.launched import listen
 from pstranspile.fluid.running.tracebacks import rendered, traceback_of
 from pstranspile.fluid.session import USAGE, Session, Stopped, parsed
 from pstranspile.ir.diagnostics import DiagnosticError
@@ -21,6 +22,7 @@ def main(arguments: list[str]) -> int:
     if isinstance(options, str):
         print(f"python -m pstranspile.fluid: {options}", file=sys.stderr)
         return 2
+    listen()
     install_for_children()
     session = Session(options)
     script = options.script

@@ -14,6 +14,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from pstranspile.fluid.missing import Missing, fluid_names, module_here
+from pstranspile.fluid.running.dynamic import begin_script
 from pstranspile.fluid.running.older import give_bytes, give_numbers, give_unequal_rows
 from pstranspile.fluid.running.older_libraries import change_libraries
 from pstranspile.fluid.running.older_names import give_names
@@ -139,6 +140,7 @@ def install() -> None:
 def install_for_scripts() -> None:
     """Makes this process one of scripts: names, arrays and comparisons are those of Fluid's days."""
     install()
+    begin_script()
     give_numbers()
     give_bytes()
     give_unequal_rows()

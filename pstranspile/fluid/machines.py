@@ -18,6 +18,7 @@ from pstranspile.compile import Compiled
 from pstranspile.fluid.graph.in_cluster import TEST
 from pstranspile.fluid.running.around import Around, held_in, quiet
 from pstranspile.fluid.running.communicating import communicator_settings
+from pstranspile.fluid.running.launched import note_serving, trainers_ended
 from pstranspile.interop.json_text import json_text
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import MAIN, STARTUP, Program, Role
@@ -145,7 +146,14 @@ class Machine:
         credentials = read_credentials(folder) if folder else None
         patience = _number("PSTRANSPILE_PATIENCE", 120.0)
         saves = os.environ.get(VARIABLE, "")
-        place = Place(addresses, patience=patience, fluid=not (token or folder), credentials=credentials, saves=saves)
+        place = Place(
+            addresses,
+            patience=patience,
+            fluid=not (token or folder),
+            credentials=credentials,
+            saves=saves,
+            trainers_ended=trainers_ended,
+        )
         return Terms(self.hash, token, _number("PSTRANSPILE_LEASE", 60.0)), place
 
 
@@ -232,6 +240,7 @@ class ServerMachine(Machine):
         server = self._server(cluster)
         server.is_initialised = any(scope.get(name) is not None for name in self.role.startup.main_block.vars)
         terms, place = self.terms(main=program)
+        note_serving()
         flag = PortFile()
         try:
             with ended_by_signals():
@@ -241,6 +250,31 @@ class ServerMachine(Machine):
 
     def leave(self) -> None:
         """Nothing: a server ends when the trainers have left."""
+
+
+def require_trainer(number: int, trainers: int) -> None:
+    """Raises DiagnosticError unless the number is that of a trainer."""
+    if number >= trainers:
+        message = f"trainer_id is {number}; trainers is {trainers}, numbered from 0: only a server may have this number"
+        raise DiagnosticError([error("job-value", message, focus="trainer_id")])
+
+
+class NoTrainer(Machine):
+    """What stands in the place of a trainer in the process of a server whose number no trainer has."""
+
+    def __init__(self, compiled: Compiled, role: Role, number: int):
+        super().__init__(compiled, role)
+        self._number = number
+
+    def run(
+        self, program: Program, part: str, feed: Mapping[str, Any], fetch: Sequence[str], scope: Scope
+    ) -> Mapping[str, Any]:
+        """Raises DiagnosticError: there is no such trainer."""
+        require_trainer(self._number, self.compiled.plan.trainers)
+        return {}
+
+    def leave(self) -> None:
+        """Nothing: it has never come."""
 
 
 class TrainerMachine(Machine):

@@ -193,6 +193,7 @@ OwnCode = Literal[
     "run-plot-impossible",
     "run-save-impossible",
     "run-uninitialised",
+    "script-dynamic",
     "shuffle-seed",
     "sliced-norm",
     "slot-not-list",

@@ -37,6 +37,10 @@ class Greeting:
         self.greeted: set[str] = set()
         """The roles that have greeted this process."""
         self.on_welcome: Callable[[Peer, Mapping[str, Any]], object] | None = None
+        self.on_news: Callable[[str, str, bool], object] | None = None
+        """Told of trainers that take no part any more, or again: a sentence, the trainer, whether it is gone."""
+        self._gone_of: dict[str, set[str]] = {}
+        """The trainers that each server goes on without, as far as it has said so to this process."""
         self.on_foreign: Callable[[Peer], object] | None = None
         """Told of a server that speaks another protocol; None: it can't take part."""
         self.refused = 0
@@ -103,11 +107,14 @@ class Greeting:
                 if peer.connection is not None and self._clock() - peer.heard < 3.0:
                     raise WireError(f"{peer.role} is here already, at {peer.connection.address}")
                 if not peer.left:
-                    self.give_up(peer)
+                    self.give_up(peer, "another process has come in its place")
                 if self.among_trainers:
                     raise Objection(_without(peer.role))
                 peer.begin_anew(incarnation)
                 self.part.reset_links(peer)
+                if peer.index >= 0:
+                    self._tell(f"{peer.role} is back, as a new process", peer, gone=False)
+                    self._tell_trainers({"back": peer.role}, peer)
             peer.incarnation = incarnation
         elif peer.given_up:
             reason = peer.refusal or f"it was not heard for {self.terms.lease:g} seconds"
@@ -159,7 +166,7 @@ class Greeting:
         incarnation = str(fields.get("incarnation", ""))
         received = number_of(fields, "received")
         if self.among_trainers and (peer.given_up or (peer.incarnation and incarnation != peer.incarnation)):
-            self.give_up(peer)
+            self.give_up(peer, "another process has come in its place")
             connection.close()
             self._forget(connection)
             return
@@ -186,15 +193,48 @@ class Greeting:
         del self._waiting_for[role], self._redial[role]
         self.on_foreign(self.peers[role])
 
-    def give_up(self, peer: Peer) -> None:
-        """A trainer's process takes no part any more, and may not come again."""
+    def give_up(self, peer: Peer, why: str) -> None:
+        """A trainer's process takes no part any more, and may not come again; the others are told why."""
         if peer.left or peer.index < 0:
             return
         self.part.take_out(peer)
         peer.left = peer.given_up = True
         peer.unconfirmed.clear()
+        self._tell(f"goes on without {peer.role}: {why}", peer, gone=True)
         if self.among_trainers:
             self._spread(peer)
+        else:
+            self._tell_trainers({"without": peer.role, "why": why}, peer)
+
+    def _tell(self, news: str, about: Peer, *, gone: bool) -> None:
+        if self.on_news is not None:
+            self.on_news(f"{self.role}: {news}", about.role, gone)
+
+    def _tell_trainers(self, fields: Mapping[str, Any], about: Peer) -> None:
+        """Tells the trainers of this package something about one of them."""
+        for peer in self.peers.values():
+            if peer is not about and peer.index >= 0 and peer.connection is not None and peer.takes is None:
+                peer.send_answer(fields)
+
+    def hear_of_others(self, teller: Peer, fields: Mapping[str, Any]) -> None:
+        """A server goes on without a trainer, or with it again; what the first server says is passed on."""
+        if teller.index >= 0 or self.among_trainers:
+            return
+        role = fields.get("without", fields.get("back"))
+        peer = self.peers.get(role) if isinstance(role, str) else None
+        if peer is None or peer.index < 0:
+            return
+        known = any(peer.role in gone for gone in self._gone_of.values())
+        gone = self._gone_of.setdefault(teller.role, set())
+        if "without" in fields:
+            gone.add(peer.role)
+            if not known:
+                why = _printable(fields.get("why"))
+                self._tell(f"{teller.role} goes on without {peer.role}: {why}", peer, gone=True)
+        else:
+            gone.discard(peer.role)
+            if known and not any(peer.role in gone for gone in self._gone_of.values()):
+                self._tell(f"{peer.role} is back, as a new process", peer, gone=False)
 
     def refuse(self, peer: Peer, reason: str) -> None:
         """A process that was let in has said something wrong: it is told so, and takes no part any more.
@@ -210,7 +250,7 @@ class Greeting:
         if not peer.left:
             peer.refusal = reason
         self.told(f"{peer.role}{place} is refused, and takes no part any more: {reason}")
-        self.give_up(peer)
+        self.give_up(peer, f"it was refused: {reason}")
         if connection is not None and peer.connection is connection:
             connection.close()
             self._forget(connection)
@@ -238,7 +278,7 @@ class Greeting:
             raise Refused(f"{teller.role} has given up this {self.role}: it was not heard for too long, or has ended")
         for role in roles:
             if role in self.peers:
-                self.give_up(self.peers[role])
+                self.give_up(self.peers[role], f"{teller.role} does so")
 
     def _drop(self, connection: Connection, problem: WireError) -> None:
         """Ends a connection with a wrong frame; the answer has the reason, and whether to connect again."""
@@ -276,6 +316,11 @@ def plain(reason: str) -> str:
 
 
 _NUMBER, _AROUND = re.compile(r"\[Errno ([1-9][0-9]{0,3})\]"), re.compile(r"^\[[^]]*\] *| *\(_ssl\.c:\d+\)$")
+
+
+def _printable(text: object) -> str:
+    """What another process says, for a terminal."""
+    return "".join(each if each.isprintable() else "?" for each in str(text)[:200])
 
 
 def _without(role: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,7 +46,7 @@ class Place(NamedTuple):
     `begin`: the file of the part of a checkpoint to begin with ("": none); `parts`: a folder for parts of checkpoints,
     one after every `parts_every` steps (0: none). `checkpoints`: those that a server with `fluid` saves and begins
     with, together with the other servers. `saves`: the folder below which a server saves what others have it save ("":
-    none).
+    none). `trainers_ended`: whether it is known that the processes of all trainers have ended.
     """
 
     addresses: Mapping[str, str]
@@ -61,6 +62,7 @@ class Place(NamedTuple):
     parts_every: int = 0
     checkpoints: CheckpointPlan | None = None
     saves: str = ""
+    trainers_ended: Callable[[], bool] = lambda: False
 
     def parts_of(self, report: StatusPipe) -> Parts | None:
         """Writes the parts of checkpoints; None if there are none."""
@@ -77,6 +79,7 @@ def play_server(
     server = next(server for server in cluster.servers if server.name == role)
     server.placed = SaveFolder(place.saves, server.folder).place
     site = Site(cluster, role, terms)
+    site.on_news, site.trainers_ended = _telling(report), place.trainers_ended
     if report.watched:
         Watching(site, report)
     journal = Journal(place.state, role) if place.fluid and place.state else None
@@ -178,6 +181,16 @@ def _listen(site: Site, place: Place, service: CallService | None = None) -> Lis
         raise Refused(f"it can't listen at {address}: {problem}") from None
 
 
+def _telling(report: StatusPipe) -> Callable[[str, str, bool], object]:
+    """Tells people, and the parent, which trainers take no part any more, or again."""
+
+    def tell(news: str, role: str, gone: bool) -> None:
+        print(news, file=sys.stderr, flush=True)
+        report(news=[news, role, gone])
+
+    return tell
+
+
 @contextmanager
 def _reporting(site: Site, report: StatusPipe) -> Generator[None]:
     """Reports to the parent what the machines wait for, when they are idle and when the process is ended."""
@@ -208,6 +221,7 @@ def play_trainer(
     """Runs a trainer for `steps` steps, or up to its lowered `limit`; calls `save`. Raises DiagnosticError, Refused."""
     trainer = next(trainer for trainer in cluster.trainers if trainer.name == role)
     site = Site(cluster, role, terms)
+    site.on_news = _telling(report)
     if report.watched:
         Watching(site, report)
     parts = place.parts_of(report)

@@ -64,6 +64,8 @@ class Site(Greeting):
         """Called when nothing has come for `IDLE` seconds, and again after as many more."""
         self.idle = 0.0
         """Seconds of waiting since something has come, besides signs of life."""
+        self.trainers_ended: Callable[[], bool] = lambda: False
+        """Whether it is known that the processes of all trainers have ended."""
         self.unmet: Callable[[], Sequence[str]] = self._not_come
         """Names the processes that have not taken part yet, those of trainers at first."""
         self.patience = 0.0
@@ -195,7 +197,9 @@ class Site(Greeting):
             ):
                 raise Refused(f"{peer.role} was not heard for {self.patience:g} seconds")
             if not peer.left and peer.incarnation and peer.index >= 0 and now - peer.heard > self.terms.lease:
-                self.give_up(peer)
+                self.give_up(peer, f"it was not heard for {self.terms.lease:g} seconds")
+            elif peer.index >= 0 and peer.connection is None and self.trainers_ended():
+                self.give_up(peer, "its process has ended")
         away = [role for role in self._redial if self.peers[role].connection is None]
         self._pause = LOOK if any(not self.peers[role].given_up for role in away) else TICK
         for role in away:
@@ -233,8 +237,11 @@ class Site(Greeting):
         elif header.kind == ANSWER and peer.index >= 0 and not self.among_trainers:
             raise WireError("nothing was asked")
         elif header.kind == ANSWER:
-            last_sent = self.answers[peer.role] = read_json(data)
+            last_sent = read_json(data)
+            if "number" in last_sent:
+                self.answers[peer.role] = last_sent
             self.hear_of_gone(peer, last_sent)
+            self.hear_of_others(peer, last_sent)
         elif header.kind == BYE:
             self._ended(peer, read_json(data))
         elif header.kind == REFUSED:
@@ -268,7 +275,7 @@ class Site(Greeting):
             peer.left = True
             self._redial.pop(peer.role, None)
         elif self.among_trainers:
-            self.give_up(peer)
+            self.give_up(peer, "its process has ended before its part was done")
 
     def send_bye(self, done: bool) -> None:
         """Tells all others that this process ends, and whether its part is done."""

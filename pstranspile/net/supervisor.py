@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +29,10 @@ GRACE = 5.0
 
 SETTLE = 0.3
 """Seconds in which the others come to wait for a process that has ended, and report it."""
+
+
+_ENDED = itertools.count(1)
+"""Numbers for processes as they end."""
 
 
 class Member:
@@ -46,10 +52,12 @@ class Member:
         self.starts = 0
         self.ended: int | None = None
         """Its exit status, below 0 for a signal; None while it runs."""
+        self.noticed = 0
+        """Its place among all processes that have ended, by which the first one to end is known."""
         self._rest = b""
 
-    def start(self) -> None:
-        """Starts the process; its output goes to the log."""
+    def start(self, why: str = "") -> None:
+        """Starts the process; its output goes to the log, after a line that says why it is started again."""
         reading, writing = os.pipe()
         environment = {
             **os.environ,
@@ -60,15 +68,21 @@ class Member:
         }
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
+            log.write(f"{why}\n".encode() if why else b"")
             self.process = subprocess.Popen(
                 [*self.command, *self.begin], stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=[writing],
                 env=environment, start_new_session=True,
             )  # fmt: skip
         os.close(writing)
+        threading.Thread(target=self._notice_end, args=(self.process,), daemon=True).start()
         self.pipe = os.fdopen(reading, "rb", buffering=0)
         self.starts += 1
         self.ended, self._rest = None, b""
         self.reported.pop("state", None)
+
+    def _notice_end(self, process: subprocess.Popen[bytes]) -> None:
+        process.wait()
+        self.noticed = next(_ENDED)
 
     def read(self) -> list[dict[str, Any]]:
         """The reports of the process since the last call; none once its end of the pipe is closed."""
@@ -112,7 +126,8 @@ def _own_modules() -> dict[str, str]:
 class Supervisor:
     """Runs the machines of a job until all have ended; `restarts` is how often each may be started again.
 
-    `on_report` is called with every report of a process. The servers are started first, but nothing depends on it.
+    `on_report` is called with every report of a process, `on_restart` with a sentence about one that is started again.
+    The servers are started first, but nothing depends on it.
     """
 
     def __init__(
@@ -122,13 +137,15 @@ class Supervisor:
         restarts: int = 0,
         on_report: Callable[[Member, dict[str, Any]], object] | None = None,
         on_look: Callable[[], object] | None = None,
+        on_restart: Callable[[str], object] | None = None,
     ):
         self.members = dict(members)
         self.restarts = restarts
         self.on_report = on_report
         self.on_look = on_look
+        self.on_restart = on_restart
         self.failed: list[tuple[Member, int]] = []
-        """The processes that ended with an error and were not started again, each with its status."""
+        """The processes that ended with an error and were not started again, each with its status, as they ended."""
         self.left_out: list[Member] = []
         """The trainers that were given up and did not come back before the servers were done."""
         self._selector = selectors.DefaultSelector()
@@ -143,7 +160,7 @@ class Supervisor:
                 self.left_out = self._too_late()
                 if self.left_out:
                     break
-                for member in self.members.values():
+                for member in sorted(self.members.values(), key=lambda member: member.noticed):
                     self._look_after(member)
                 if self.on_look is not None:
                     self.on_look()
@@ -164,8 +181,8 @@ class Supervisor:
             return []
         return [member for member in self.members.values() if member.reported.get("state") != DONE]
 
-    def _start(self, member: Member) -> None:
-        member.start()
+    def _start(self, member: Member, why: str = "") -> None:
+        member.start(why)
         self._selector.register(member.pipe, selectors.EVENT_READ, member)  # pyright: ignore[reportArgumentType]
 
     def _read(self, timeout: float) -> None:
@@ -189,7 +206,11 @@ class Supervisor:
         if member.reported.get("state") == DONE:  # whatever ended it, its part was done
             status = 0
         if status and member.starts <= self.restarts:
-            self._start(member)
+            again = f"{member.role} has ended {how_it_ended(status)}, and is started again"
+            why = f"{again} ({member.starts} of {self.restarts})"
+            if self.on_restart is not None:
+                self.on_restart(why)
+            self._start(member, why)
             return
         member.ended = status
         if status:
@@ -200,17 +221,20 @@ class Supervisor:
             self._read(0)
 
     def end_all(self) -> None:
-        """Ends every process that still runs: by SIGTERM first, then by SIGKILL."""
+        """Ends every process that still runs: by SIGTERM first, then, or at an interrupt, by SIGKILL."""
         running = [m.process for m in self.members.values() if m.process is not None and m.process.poll() is None]
         for process in running:
             with contextlib.suppress(OSError):
                 process.send_signal(signal.SIGTERM)
         end = time.monotonic() + GRACE
-        for process in running:
-            try:
-                process.wait(max(end - time.monotonic(), 0.01))
-            except subprocess.TimeoutExpired:
-                process.kill()
+        try:
+            for process in running:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(max(end - time.monotonic(), 0.01))
+        finally:
+            for process in running:
+                if process.poll() is None:
+                    process.kill()
                 process.wait()
         self._read_to_the_end(list(self.members.values()))
         for member in self.members.values():
@@ -219,6 +243,16 @@ class Supervisor:
                     with contextlib.suppress(OSError):
                         member.process.stdin.close()
                 member.ended = member.process.returncode
+
+
+def how_it_ended(status: int) -> str:
+    """How a process ended: `with status 1`, or `by SIGKILL`."""
+    if status >= 0:
+        return f"with status {status}"
+    try:
+        return f"by {signal.Signals(-status).name}"
+    except ValueError:  # one without a name
+        return f"by signal {-status}"
 
 
 class Ports:

@@ -22,6 +22,10 @@ an actor that starts again is asked again.
 """
 
 
+UNITS = 10000
+"""Parts of a CPU that Ray tells apart."""
+
+
 class Lost(Exception):
     """A machine of the job is gone; the message says which, and why."""
 
@@ -242,6 +246,27 @@ def _nodes() -> dict[str, float]:
         f"node {number} at {node['NodeManagerAddress']}": node["Resources"].get("CPU", 0.0)
         for number, node in enumerate(alive, 1)
     }
+
+
+def share_for(machines: int) -> float:
+    """CPUs for each of so many machines: 1, or where the cluster has not one for each, the largest equal share of what
+    its nodes have, which is told.
+    """
+    nodes = _nodes()
+    cpus = [held for held in nodes.values() if held > 0]
+    shares = sorted({int(held / count * UNITS) / UNITS for held in set(cpus) for count in range(1, machines + 1)})
+    fitting = [share for share in shares if 0 < share < 1 and _room(cpus, share) >= machines]
+    if not fitting or _room(cpus, 1.0) >= machines:
+        return 1.0
+    share = fitting[-1]
+    text = f"{machines} machines ask for {share:g} CPUs each: the cluster has {sum(cpus):g}"
+    print(f"pstranspile launch: {text}", file=sys.stderr, flush=True)
+    return share
+
+
+def _room(nodes: Sequence[float], share: float) -> int:
+    """How many machines with so many CPUs the nodes have room for."""
+    return sum(int((held + 0.5 / UNITS) / share) for held in nodes)
 
 
 def first_line(problem: BaseException) -> str:

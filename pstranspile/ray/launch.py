@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +35,7 @@ def launch(
     init: Mapping[str, Any] | None = None,
     seed: int | None = None,
     address: str | None = None,
-    cpus: float = 1.0,
+    cpus: float | None = None,
     trainers: tuple[int, int] | None = None,
     servers: tuple[int, int] | None = None,
     restarts: int = 10,
@@ -51,9 +53,10 @@ def launch(
 
     `feeds` are arrays with a leading step axis, or rows (`Data`, `Rows`, `DatasetRows`) that every node can read.
     `steps`, `fetch`, `init` and `seed` are those of `simulate`. `address` is the cluster's, as `ray.init` takes it
-    (None: this process's, that of RAY_ADDRESS, this host's, or else one that starts here). Each machine has `cpus`. If
-    they have no place within `patience` seconds, the job ends. When a machine is gone, Ray starts it elsewhere, and the
-    job goes back to its last cut, at most `restarts` times. Cuts are taken every `checkpoint_every` steps (20) and kept
+    (None: this process's, that of RAY_ADDRESS, this host's, or else one that starts here, with the CPUs that the job
+    needs). Each machine has `cpus` (None: 1, or equal shares of what the cluster has, if that is less). If they have no
+    place within `patience` seconds, the job ends. When a machine is gone, Ray starts it elsewhere, and the job goes
+    back to its last cut, at most `restarts` times. Cuts are taken every `checkpoint_every` steps (20) and kept
     in `checkpoint`; `resume` is one to start from. Trainers of asynchronous and geo jobs meet for a cut. With
     `trainers` (fewest, most), as many take part as have a place; with `servers` (fewest, most), servers grow and shrink
     with them. `tls` and `table_folder` are folders on every node: of certificates, and for rows of large tables.
@@ -67,7 +70,7 @@ def launch(
     if not isinstance(job, Compiled):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise wrong_type("launch", "what a compile gives", job, "Compiled")
     from pstranspile.ray.cuts import Cuts
-    from pstranspile.ray.hosts import Hosts
+    from pstranspile.ray.hosts import Hosts, share_for
     from pstranspile.ray.session import Session, Settings
 
     _require_ranges(job, trainers, servers)
@@ -84,11 +87,12 @@ def launch(
         target = at_end.enter_context(closing(Target(own, layout_of(job), standing)))
         every = checkpoint_every or (EVERY if restarts else None)
         cuts = at_end.enter_context(closing(Cuts(origin, target, every, Path(folder), at_end=checkpoint is not None)))
-        at_end.enter_context(_connected(address))
+        machines = job.plan.trainers + len(job.plan.pservers)
+        at_end.enter_context(_connected(address, ceil((cpus or 1.0) * machines)))
         settings = Settings(
             steps, names_of(fetch, "launch"), seed, restarts, patience, as_fluid, trainers, servers, certificates, rows
         )
-        hosts = Hosts(cpus, environment or {}, patience)
+        hosts = Hosts(share_for(machines) if cpus is None else cpus, environment or {}, patience)
         session = Session(job, feeds, dict(init or {}), settings, hosts, cuts)
         if prepare is not None:
             prepare(session)
@@ -109,41 +113,68 @@ def _require_ranges(job: Compiled, trainers: tuple[int, int] | None, servers: tu
 
 
 @contextmanager
-def _connected(address: str | None) -> Generator[None]:
-    """Holds while this process is connected to a cluster; left as it was, if it was before. Raises DiagnosticError."""
+def _connected(address: str | None, needed: int) -> Generator[None]:
+    """Holds while this process is connected to a cluster; left as it was, if it was before. One that starts here has
+    the CPUs that are needed. Raises DiagnosticError.
+    """
     import ray
 
     if ray.is_initialized():
         yield
         return
-    _connect(address)
+    _connect(address, needed)
     try:
         yield
     finally:
         ray.shutdown()
 
 
-def _connect(address: str | None) -> None:
+def _connect(address: str | None, needed: int) -> None:
     """Connects this process to a cluster. Raises DiagnosticError."""
-    import ray
-
     from pstranspile.ray.hosts import first_line
 
     options: dict[str, Any] = {"logging_level": "error"}
     named = address or os.environ.get("RAY_ADDRESS")
-    try:
-        _init(address, options)
+    if named == "local":
+        _start("local", needed, options)
         return
+    try:
+        if named or not _start(None, needed, options):
+            _init(address, options)
     except ConnectionError as problem:
         if named:
             raise _no_cluster(f"no cluster answers at {named}: {first_line(problem)}") from None
+        _start("local", needed, options)  # what `ray start` has recorded on this host is gone
+    except DiagnosticError:
+        raise
     except Exception as problem:  # Ray raises plain exceptions, too
         failed = f"the cluster at {named} can't be joined" if named else _NONE_HERE
         raise _no_cluster(f"{failed}: {first_line(problem)}") from None
+
+
+def _start(address: str | None, needed: int, options: Mapping[str, Any]) -> bool:
+    """Starts a cluster on this host, for as many CPUs as are needed, whether it has them or not; False where one is
+    there already, unless the address is `local`. Raises DiagnosticError, ConnectionError.
+    """
+    import ray
+
+    from pstranspile.ray.hosts import first_line
+
+    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
-        ray.init(address="local", **options)  # what `ray start` has recorded on this host is gone
+        ray.init(address=address, num_cpus=max(here, needed), **options)
+    except ConnectionError:
+        raise
+    except ValueError as problem:
+        if address is None and "existing cluster" in str(problem):
+            return False
+        raise _no_cluster(f"{_NONE_HERE}: {first_line(problem)}") from None
     except Exception as problem:
         raise _no_cluster(f"{_NONE_HERE}: {first_line(problem)}") from None
+    shared = f", which share the {here} of this host" if needed > here else ""
+    text = f"a cluster of Ray's has started on this host, with {max(here, needed)} CPUs{shared}"
+    print(f"pstranspile launch: {text}", file=sys.stderr, flush=True)
+    return True
 
 
 def _init(address: str | None, options: Mapping[str, Any]) -> None:

@@ -165,3 +165,69 @@ def test_checkpoints_of_another_run(tmp_path: Path):
         launch(job, checkpoint=kept, resume=kept, seed=12345)
     with pytest.raises(ValueError, match="init and resume"):
         launch(job, init={"w": 1}, resume=kept)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_cluster_that_starts_here_has_the_cpus_that_the_job_needs(
+    recorded: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Also where `ray start` has left the record of a cluster that is gone."""
+    ray = pytest.importorskip("ray", reason="Ray is not installed")
+    from pstranspile.ray.launch import _connect
+
+    existing = ValueError("When connecting to an existing cluster, num_cpus and num_gpus must not be provided.")
+    init = Mock(side_effect=[existing, ConnectionError("gone"), None] if recorded else [None])
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    _connect(None, 5000)
+    asked = [(call.kwargs["address"], call.kwargs.get("num_cpus")) for call in init.call_args_list]
+    assert asked == ([(None, 5000), (None, None), ("local", 5000)] if recorded else [(None, 5000)])
+    assert "a cluster of Ray's has started on this host, with 5000 CPUs, which share the" in capsys.readouterr().err
+
+
+def test_a_cluster_that_is_there_is_joined_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    ray = pytest.importorskip("ray", reason="Ray is not installed")
+    from pstranspile.ray.launch import _connect
+
+    existing = ValueError("When connecting to an existing cluster, num_cpus and num_gpus must not be provided.")
+    init = Mock(side_effect=[existing, None, None])
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    _connect(None, 4)
+    _connect("ray://a:1", 4)
+    asked = [(call.kwargs["address"], call.kwargs.get("num_cpus")) for call in init.call_args_list]
+    assert asked == [(None, 4), (None, None), ("ray://a:1", None)]
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "machines", "share"),
+    [
+        ([8.0], 4, 1.0),
+        ([2.0], 2, 1.0),
+        ([2.0], 4, 0.5),
+        ([2.0], 3, 0.6666),
+        ([1.0, 1.0, 0.0], 4, 0.5),
+        ([1.0, 3.0], 5, 0.75),
+        ([0.5], 2, 0.25),
+        ([1.0], 1000, 0.001),
+        ([0.0], 3, 1.0),
+        ([1.5, 1.5], 3, 0.75),
+    ],
+)
+def test_machines_share_a_cluster_that_has_fewer_cpus(
+    nodes: list[float],
+    machines: int,
+    share: float,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    pytest.importorskip("ray", reason="Ray is not installed")
+    from pstranspile.ray import hosts
+
+    monkeypatch.setattr(hosts, "_nodes", lambda: {str(number): cpus for number, cpus in enumerate(nodes)})
+    assert hosts.share_for(machines) == share
+    told = f"pstranspile launch: {machines} machines ask for {share:g} CPUs each: the cluster has {sum(nodes):g}\n"
+    assert capsys.readouterr().err == (told if share < 1 else "")

@@ -40,6 +40,7 @@ OTHER_INPUTS = {
     "start-": "tests/net",  # a process
     "launch-": "tests/net",  # processes
     "data-": "tests/data_rows",  # files of rows
+    "script-": "tests/fluid_api",  # scripts
     "ray-": "tests/ray_cluster",  # machines elsewhere
     "feed-shares": "tests/run",  # data for several trainers
     "program-turns": "tests/run",  # an option of `run` and `check`

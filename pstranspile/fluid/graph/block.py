@@ -11,6 +11,7 @@ from pstranspile.fluid.graph.operator import GENERIC, Operator, names_in, plain
 from pstranspile.fluid.graph.variable import Parameter, Variable
 from pstranspile.fluid.graph.vars import Vars
 from pstranspile.fluid.graph.vartype import dtype_of, kind_of
+from pstranspile.fluid.running.dynamic import require_static
 from pstranspile.ir.model import Op, ParameterInfo, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.layers.block_draft import BlockDraft
@@ -147,6 +148,7 @@ class Block:
         """
         from pstranspile.fluid import unique_name
 
+        require_static()
         name = name or unique_name.generate("_generated_var")
         known = self.draft.vars.get(name)
         tensor = known.tensor if known is not None else None

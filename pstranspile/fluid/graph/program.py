@@ -15,6 +15,7 @@ from pstranspile.fluid.graph.live import LiveDraft
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.pruning import places_of, pruned, with_used_variables, without_roles
 from pstranspile.fluid.graph.variable import Parameter, Variable
+from pstranspile.fluid.running.dynamic import require_static
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, TensorType
 from pstranspile.ir.model import Block as FrozenBlock
@@ -109,7 +110,11 @@ class Program(PartInCluster):
         return Program().take(frozen)
 
     def live(self, startup_program: Program | None = None) -> LiveDraft:
-        """The program, with the start-up program (default: the one in use) as layers of this package take them."""
+        """The program, with the start-up program (default: the one in use) as layers of this package take them.
+
+        Raises DiagnosticError in a script whose graphs are not static.
+        """
+        require_static()
         return LiveDraft(self, startup_program or DEFAULTS[1])
 
     def wrap(self, made: Any) -> Any:

@@ -10,6 +10,7 @@ from pstranspile.fluid.paddle import compat as compat
 from pstranspile.fluid.paddle import dataset as dataset
 from pstranspile.fluid.paddle import reader as reader
 from pstranspile.fluid.paddle.batching import batch as batch
+from pstranspile.fluid.running.dynamic import build_static, is_dynamic
 
 __version__ = "1.8.5"
 _OF_FLUID = ("CPUPlace", "CUDAPlace", "CUDAPinnedPlace", "ParamAttr", "core", "is_compiled_with_cuda")
@@ -33,7 +34,8 @@ Variable.methods = _method
 
 
 def enable_static() -> None:
-    """Nothing: there are static graphs only."""
+    """Says that the script builds static graphs; there are no others."""
+    build_static()
 
 
 def disable_static() -> None:
@@ -44,8 +46,8 @@ def disable_static() -> None:
 
 
 def in_dynamic_mode() -> bool:
-    """False: there are static graphs only."""
-    return False
+    """Whether the script's graphs would be dynamic in Paddle; they are not run here."""
+    return is_dynamic()
 
 
 def seed(value: int) -> None:
@@ -104,6 +106,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     if name == "fluid":
+        build_static()
         return import_module(__name__.rpartition(".")[0])
     if name in _MODULES:
         return import_module(f"{__name__}.{name}")

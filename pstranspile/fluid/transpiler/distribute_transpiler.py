@@ -10,7 +10,7 @@ from typing import Any, cast
 from pstranspile.compile import Compiled, compile
 from pstranspile.fluid.graph.program import DEFAULTS
 from pstranspile.fluid.graph.program import Program as LiveProgram
-from pstranspile.fluid.machines import Machine, ServerMachine, TrainerMachine
+from pstranspile.fluid.machines import Machine, NoTrainer, ServerMachine, TrainerMachine, require_trainer
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.running.communicating import DistributedMode as DistributedMode
 from pstranspile.fluid.running.hooks import tell_transpiled
@@ -128,7 +128,8 @@ class DistributeTranspiler:
         (`/tmp/paddle.PID.port`).
 
         In the modes `nccl2` and `collective` there are no servers: `trainers` are endpoints, comma-separated, and
-        `current_endpoint`, where it is given, must be that of trainer `trainer_id` (ValueError).
+        `current_endpoint`, where it is given, must be that of trainer `trainer_id` (ValueError). With servers, a
+        server may give its number among those, which no trainer may have: then only the trainer's programs are refused.
         `sync_mode` defaults to the config's, and that to True; where both are given they must agree (Fluid builds
         trainers after the one and servers after the other). Raises DiagnosticError when the program can't be
         distributed or the job contradicts itself, TypeError for a frozen program without a start-up program.
@@ -150,7 +151,9 @@ class DistributeTranspiler:
             settings["current_endpoint"] = current_endpoint
         self._ports = {} if without_servers else free_ports(pservers)
         servers = None if without_servers and pservers == DEFAULT_SERVER else replaced(pservers, self._ports)
-        job = Job(servers, trainers, trainer_id=trainer_id, **settings)
+        numbers = 0 if without_servers else len(pservers.split(","))
+        beyond = isinstance(trainers, int) and 0 < trainers <= trainer_id < numbers
+        job = Job(servers, trainers, trainer_id=0 if beyond else trainer_id, **settings)
         if without_servers and job.current_endpoint:
             check_rank(job, trainer_id, job.current_endpoint)
         module = Module(FrozenMap({MAIN: begun_from(main, MAIN), STARTUP: begun_from(startup, STARTUP)}))
@@ -160,7 +163,14 @@ class DistributeTranspiler:
         self._live, self._servers = None, {}
         if isinstance(main, LiveProgram) and isinstance(startup, LiveProgram):
             self._live = main, startup
-            take_role(main, startup, TrainerMachine(self._compiled, self._compiled.trainer(trainer_id)))
+            take_role(main, startup, self._trainer(self._compiled, trainer_id))
+
+    @staticmethod
+    def _trainer(compiled: Compiled, trainer_id: int) -> Machine:
+        """The machine of the trainer. A number beyond those of trainers is that of a server, where it means nothing."""
+        if trainer_id < compiled.plan.trainers:
+            return TrainerMachine(compiled, compiled.trainer(trainer_id))
+        return NoTrainer(compiled, compiled.trainer(0), trainer_id)
 
     @property
     def result(self) -> Compiled:
@@ -174,10 +184,12 @@ class DistributeTranspiler:
 
         `wait_port` is part of Fluid's signature and changes nothing: the start-up program waits for the servers.
         """
+        require_trainer(self._trainer_id, self.result.plan.trainers)
         return self._live[0] if self._live else self.result.trainer(self._trainer_id).main
 
     def get_trainer_startup_program(self) -> Any:
         """The start-up program of the trainer given to `transpile`."""
+        require_trainer(self._trainer_id, self.result.plan.trainers)
         return self._live[1] if self._live else self.result.trainer(self._trainer_id).startup
 
     def get_pserver_program(self, endpoint: str) -> Any:

@@ -26,7 +26,7 @@ from pstranspile.net.loop import CALL, Event
 from pstranspile.net.peer import Peer
 from pstranspile.net.saves import Unplaced
 from pstranspile.net.site import Site
-from pstranspile.net.telling import Told, tell
+from pstranspile.net.telling import Told
 from pstranspile.net.values import Bytes, WireError
 from pstranspile.run.cluster import message as kinds
 from pstranspile.run.cluster.message import Message
@@ -141,7 +141,7 @@ class FluidService:
         for method, index, data in entries:
             peer = self.trainers[index]
             if method == GONE:
-                self.site.give_up(peer)
+                self.site.give_up(peer, "it was gone before")
             else:
                 call = _Call(method, read_variable(data), _Nobody(), 0, data)
                 call.peer = peer
@@ -217,8 +217,7 @@ class FluidService:
                 self._give_up(self.trainers[index])
 
     def _give_up(self, peer: Peer) -> None:
-        tell(self.server.name, f"{peer.role} is gone")
-        self._without(peer)
+        self._without(peer, "its connection has ended, and it has not called again")
         self.site.run_machines()
 
     def end_part(self, peer: Peer, reason: str) -> None:
@@ -229,12 +228,12 @@ class FluidService:
                 del self._waiting[slot]
                 call.refuse(CallRefused(calls.INVALID, reason))
         self._told(f"{peer.role} is refused, and takes no part any more: {reason}")
-        self._without(peer)
+        self._without(peer, f"it was refused: {reason}")
 
-    def _without(self, peer: Peer) -> None:
+    def _without(self, peer: Peer, why: str) -> None:
         if self.journal is not None and not peer.left:
             self.journal.add(GONE, peer.index, b"", 0)
-        self.site.give_up(peer)
+        self.site.give_up(peer, why)
 
     def _send(self, call: _Call) -> None:
         name = call.message.varname

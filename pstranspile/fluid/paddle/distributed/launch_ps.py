@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from pstranspile.fluid.aliases import install_for_children
-from pstranspile.fluid.paddle.distributed.processes import meeting, start, wait
+from pstranspile.fluid.paddle.distributed.processes import Wanted, counted, meeting, run_script
 
 
 def parser() -> argparse.ArgumentParser:
@@ -18,8 +18,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--start_port", type=int, default=6170, help="the port of the first server")
     made.add_argument("--print_config", default="True", help="accepted, as in Fluid")
     made.add_argument("--endpoints", default="", help="where the servers are, if not on ports in a row")
-    made.add_argument("--worker_num", type=int, default=2, help="how many trainers")
-    made.add_argument("--server_num", type=int, default=2, help="how many servers")
+    made.add_argument("--worker_num", type=counted, default=2, help="how many trainers")
+    made.add_argument("--server_num", type=counted, default=2, help="how many servers")
     made.add_argument("--log_dir", default="logs", help="where logs go")
     made.add_argument("training_script", help="the script")
     made.add_argument("training_script_args", nargs=argparse.REMAINDER, help="its own arguments")
@@ -33,6 +33,8 @@ def launch(arguments: Sequence[str] | None = None) -> int:
         parser().error("only processes of this host are started: start each host's by itself, with --endpoints")
     ports = [f"{options.node_ip}:{options.start_port + number}" for number in range(options.server_num)]
     endpoints = [text for text in options.endpoints.split(",") if text] or ports
+    if not endpoints or not options.worker_num:
+        parser().error("there is at least one server and one trainer: raise --server_num and --worker_num")
     script = [options.training_script, *options.training_script_args]
     return run_cluster(endpoints, options.worker_num, script, options.log_dir)
 
@@ -42,29 +44,29 @@ def run_cluster(endpoints: Sequence[str], worker_num: int, script: Sequence[str]
     install_for_children()
     shared = {"PADDLE_PSERVERS_IP_PORT_LIST": ",".join(endpoints), "PADDLE_TRAINERS_NUM": str(worker_num), **meeting()}
     servers = [
-        start(
+        Wanted(
+            f"server {number}",
             f"serverlog.{number}",
-            script,
+            True,
             {
                 **shared,
                 "TRAINING_ROLE": "PSERVER",
                 "POD_IP": endpoint.rpartition(":")[0],
                 "PADDLE_PORT": endpoint.rpartition(":")[2],
             },
-            log_dir,
         )
         for number, endpoint in enumerate(endpoints)
     ]
-    workers = [
-        start(
+    trainers = [
+        Wanted(
+            f"trainer {number}",
             f"workerlog.{number}",
-            script,
+            False,
             {**shared, "TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": str(number)},
-            log_dir,
         )
         for number in range(worker_num)
     ]
-    return wait(workers, servers)
+    return run_script(script, [*servers, *trainers], log_dir, endpoints)
 
 
 if __name__ == "__main__":

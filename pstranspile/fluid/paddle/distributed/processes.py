@@ -1,66 +1,453 @@
-"""Processes of a job on this host, each with its part of the environment and a log."""
+"""Processes of a script on this host: started, shown by their names, watched, and ended together."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import selectors
+import signal
 import socket
 import subprocess
 import sys
+import time
+import traceback
+import warnings
+from argparse import ArgumentTypeError
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
+from threading import Thread, current_thread, main_thread
+from typing import IO, Any, NamedTuple
 
+from pstranspile.fluid.running.launched import LAUNCHER, TRAINERS_ENDED
 from pstranspile.fluid.running.meeting import MEETING
+from pstranspile.net.logs import LogsTaken, log_folder
+from pstranspile.net.supervisor import how_it_ended
+from pstranspile.net.transport import is_taken
+
+GRACE = 10.0
+"""Seconds that processes have to end after SIGTERM."""
+
+SETTLE = 0.3
+"""Seconds in which processes that end because of the first one are noticed as well."""
+
+MOST_IN_LINE = 1 << 16
+"""Bytes of a line that are shown together; a longer one is shown in pieces."""
+
+LAST_LINES, MOST_OF_LINE = 15, 1000
+"""Lines of a process that has failed which are shown again at the end, and characters of each."""
+
+_PIECE = 1 << 16
+_LOGS = re.compile(r"(worker|server)log\.[0-9]+")
 
 
-class Started(NamedTuple):
-    """A process, what it is called, and its log."""
+class Wanted(NamedTuple):
+    """A process to start: its name for people (`trainer 0`), that of its log, whether it is a server, and what it finds
+    in its environment.
+    """
 
     name: str
-    process: subprocess.Popen[bytes]
-    log: IO[bytes] | None
+    log: str
+    is_server: bool
+    environment: Mapping[str, str]
 
 
-def start(name: str, script: Sequence[str], environment: Mapping[str, str], log_dir: str | None) -> Started:
-    """Starts a script as `python SCRIPT`; its output goes to a log, or to that of this process."""
-    log: IO[bytes] | None = None
-    if log_dir:
-        Path(log_dir).mkdir(parents=True, exist_ok=True)
-        log = open(Path(log_dir, name), "wb")  # noqa: SIM115
-    process = subprocess.Popen(
-        [sys.executable, "-u", *script],
-        env={**os.environ, **environment},
-        stdout=log,
-        stderr=subprocess.STDOUT if log else None,
-    )
-    return Started(name, process, log)
+class _Output:
+    """One of the outputs of a process. Whole lines are shown, with the name of the process, and go into its log."""
+
+    def __init__(self, pipe: IO[bytes], shown: Any, name: str, log: IO[bytes] | None):
+        self.pipe: IO[bytes] | None = pipe
+        self.last: deque[bytes] = deque(maxlen=LAST_LINES)
+        self.unread = False
+        """Whether nobody reads any more what is shown."""
+        self._shown = shown
+        self._prefix = f"[{name}] ".encode()
+        self._log = log
+        self._rest = bytearray()
+        os.set_blocking(pipe.fileno(), False)
+
+    def read(self) -> bool:
+        """Takes what is there; False if that is nothing. The pipe is closed at its end."""
+        if self.pipe is None:
+            return False
+        try:
+            data = os.read(self.pipe.fileno(), _PIECE)
+        except BlockingIOError:
+            return False
+        if not data:
+            self.end()
+            return False
+        self._take(data)
+        return True
+
+    def _take(self, data: bytes) -> None:
+        head, newline, tail = data.rpartition(b"\n")
+        if newline:
+            self._rest += head
+            self._write(bytes(self._rest))
+            self._rest.clear()
+        self._rest += tail
+        if len(self._rest) > MOST_IN_LINE:
+            self._write(bytes(self._rest), end=b"")
+            self._rest.clear()
+
+    def _write(self, lines: bytes, end: bytes = b"\n") -> None:
+        if self._log is not None:
+            self._log.write(lines + end)
+        self.last.extend(lines.split(b"\n")[-LAST_LINES:])
+        ended = lines.replace(b"\r\n", b"\n").replace(b"\r", b"\n")  # bars of progress draw over their line
+        try:
+            _show(self._shown, self._prefix + ended.replace(b"\n", b"\n" + self._prefix) + b"\n")
+        except BrokenPipeError:
+            self._shown, self.unread = None, True
+
+    def end(self) -> None:
+        """What has come of a line is shown, and nothing more is read."""
+        if self._rest:
+            self._write(bytes(self._rest))
+            self._rest.clear()
+        if self.pipe is not None:
+            self.pipe.close()
+            self.pipe = None
 
 
-def wait(workers: Sequence[Started], servers: Sequence[Started] = ()) -> int:
-    """Waits for the workers, and then for the servers, which end with them; gives the first status that is not 0.
+def _show(stream: Any, data: bytes) -> None:
+    """Writes bytes to a stream of text, at once. Raises BrokenPipeError when nobody reads them."""
+    if stream is None:
+        return
+    buffer = getattr(stream, "buffer", None)
+    if buffer is None:
+        stream.write(data.decode(errors="replace"))
+    else:
+        stream.flush()
+        buffer.write(data)
+    stream.flush()
 
-    When a worker fails, all others are ended.
+
+class _Process:
+    """A process that was started, and how it ended."""
+
+    def __init__(self, wanted: Wanted, command: Sequence[str], log: IO[bytes] | None):
+        self.wanted = wanted
+        self.status: int | None = None
+        """Its exit status, below 0 for a signal; None while it runs."""
+        self.told = False
+        """Whether it was told to end."""
+        self._log = log
+        hears, self._tells = os.pipe()
+        try:
+            self.process = subprocess.Popen(
+                command, env={**os.environ, **wanted.environment, LAUNCHER: str(hears)}, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, pass_fds=[hears], start_new_session=True,
+            )  # fmt: skip
+        finally:
+            os.close(hears)
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        self.out = _Output(self.process.stdout, sys.stdout, wanted.name, log)
+        self.errors = _Output(self.process.stderr, sys.stderr, wanted.name, log)
+
+    def tell(self, what: bytes) -> None:
+        """Tells it something on its pipe."""
+        with contextlib.suppress(OSError):
+            os.write(self._tells, what)
+
+    def send(self, number: int) -> None:
+        """Sends a signal to it and to the processes that it has started."""
+        with contextlib.suppress(OSError):
+            os.killpg(self.process.pid, number)
+
+    def has_ended(self) -> None:
+        """Takes the rest of what it has written, and how it ended."""
+        self.status = self.process.wait()
+        for output in (self.out, self.errors):
+            while output.read():
+                pass
+            output.end()
+        os.close(self._tells)
+        if self._log is not None:
+            self._log.close()
+
+    def how(self) -> str:
+        """How it ended."""
+        assert self.status is not None
+        return how_it_ended(self.status)
+
+    def last_lines(self) -> list[str]:
+        """The last lines that it has written: those of errors, or else those of its output."""
+        last = self.errors.last if any(map(bytes.strip, self.errors.last)) else self.out.last
+        lines = [line.decode(errors="replace").rstrip("\r")[:MOST_OF_LINE] for line in last]
+        while lines and not lines[0].strip():
+            del lines[0]
+        return lines
+
+
+def exit_status(status: int) -> int:
+    """The status of a launcher whose process has ended so: that of shells for a signal."""
+    return status if status >= 0 else 128 - status
+
+
+class _Launch:
+    """The processes of a script, from the first to the last."""
+
+    def __init__(self, processes: Sequence[_Process]):
+        self._processes = processes
+        self._selector = selectors.DefaultSelector()
+        self._woken, self._waking = socket.socketpair()
+        self._ended: deque[_Process] = deque()
+        """Those whose end was noticed, in this order."""
+        self._signals: list[int] = []
+        """The signals that this process was sent."""
+        self._woken.setblocking(False)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        for process in processes:
+            for output in (process.out, process.errors):
+                assert output.pipe is not None
+                self._selector.register(output.pipe, selectors.EVENT_READ, output)
+            Thread(target=self._await, args=(process,), daemon=True).start()
+
+    def _await(self, process: _Process) -> None:
+        process.process.wait()
+        self._ended.append(process)
+        self._wake()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):
+            self._waking.send(b"\0")
+
+    def _told(self, number: int, _frame: object) -> None:
+        self._signals.append(number)
+        self._wake()
+
+    def run(self) -> int:
+        """Waits until all have ended, or one has failed, after which the others are ended; gives the exit status."""
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # not under nohup
+            numbers.append(signal.SIGHUP)
+        here = current_thread() is main_thread()
+        before = {number: signal.signal(number, self._told) for number in numbers} if here else {}
+        try:
+            return self._run()
+        finally:
+            self._kill()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self._selector.close()
+            self._woken.close()
+            self._waking.close()
+
+    def _run(self) -> int:
+        failed: list[_Process] = []
+        while self._running() and not failed and not self._signals:
+            for process in self._look(None):
+                failed += [process] if self._has_failed(process) else []
+                self._note_end(process)
+        if not failed and not self._signals:
+            return 0
+        if failed:
+            first = failed[0]
+            _say(f"{first.wanted.name} has ended {first.how()}", *_indented(first))
+            self._settle(failed)
+        else:
+            how = _name(self._signals[0])
+            why = "nobody reads the output any more" if how == "SIGPIPE" else f"told to end by {how}"
+            _say(f"{why}; all processes are ended, at once if told to end again")
+        self._end_the_rest(failed)
+        return exit_status(failed[0].status or 0) if failed else 128 + self._signals[0]
+
+    def _running(self) -> list[_Process]:
+        return [process for process in self._processes if process.status is None]
+
+    def _look(self, timeout: float | None) -> list[_Process]:
+        """Shows what has come, after waiting for it; gives the processes that have ended meanwhile."""
+        ready = self._selector.select(timeout)
+        for key, _ in sorted(ready, key=lambda entry: entry[0].fd):  # a process's output before its errors
+            output: _Output | None = key.data
+            if output is None:
+                with contextlib.suppress(OSError):
+                    self._woken.recv(4096)
+            else:
+                output.read()
+                if output.unread and signal.SIGPIPE not in self._signals:
+                    self._signals.append(signal.SIGPIPE)
+                if output.pipe is None:
+                    self._selector.unregister(key.fileobj)
+        result: list[_Process] = []
+        while self._ended:
+            process = self._ended.popleft()
+            for output in (process.out, process.errors):
+                if output.pipe is not None:
+                    self._selector.unregister(output.pipe)
+            process.has_ended()
+            result.append(process)
+        return result
+
+    def _has_failed(self, process: _Process) -> bool:
+        """Whether a process did not end as it should. A server that was told that all trainers have ended may end by
+        SIGTERM.
+        """
+        by_sigterm = process.status in (-signal.SIGTERM, 128 + signal.SIGTERM)
+        return bool(process.status) and not (process.told and by_sigterm)
+
+    def _note_end(self, process: _Process) -> None:
+        """A process has ended. With the last trainer, the servers are told."""
+        if not process.wanted.is_server and all(one.wanted.is_server for one in self._running()):
+            for server in self._running():
+                server.told = True
+                server.tell(TRAINERS_ENDED)
+
+    def _settle(self, failed: list[_Process]) -> None:
+        """Others that fail at the same time, mostly since the first one did, are named as well."""
+        end = time.monotonic() + SETTLE
+        while self._running() and (left := end - time.monotonic()) > 0:
+            for process in self._look(left):
+                if process.status:
+                    failed.append(process)
+                    _say(f"after it {process.wanted.name} has ended {process.how()}")
+
+    def _end_the_rest(self, failed: Sequence[_Process]) -> None:
+        """Ends all that still run: by SIGTERM first, then, or when this process is told to end again, by SIGKILL."""
+        rest, told = self._running(), 0 if failed else 1
+        if rest and failed:
+            _say(f"ended because of it: {', '.join(process.wanted.name for process in rest)}")
+        for process in self._processes:  # also what those have started that have ended
+            process.send(signal.SIGTERM)
+        end = time.monotonic() + GRACE
+        while self._running() and (left := end - time.monotonic()) > 0 and len(self._signals) <= told:
+            self._look(left)
+        if self._running():
+            _say(f"killed: {', '.join(process.wanted.name for process in self._running())}")
+        self._kill()
+
+    def _kill(self) -> None:
+        """Nothing is left of what still runs."""
+        for process in self._running():
+            process.send(signal.SIGKILL)
+        while self._running():
+            self._look(None)
+
+
+def _name(number: int) -> str:
+    return signal.Signals(number).name
+
+
+def _say(*lines: str) -> None:
+    """Tells something of the launcher's own on stderr."""
+    with contextlib.suppress(OSError):
+        print("launch:", *lines[:1], file=sys.stderr)
+        for line in lines[1:]:
+            print(f"  {line}", file=sys.stderr)
+        sys.stderr.flush()
+
+
+def _indented(process: _Process) -> list[str]:
+    lines = process.last_lines() or ["(it has written nothing)"]
+    if process.status == -signal.SIGKILL:
+        lines.append("(where nobody has sent SIGKILL, the system does when memory runs short)")
+    return lines
+
+
+def run_script(
+    script: Sequence[str], wanted: Sequence[Wanted], log_dir: str | None, listening: Sequence[str] = ()
+) -> int:
+    """Runs a script as several processes until all have ended; gives the exit status: that of the first one that fails,
+    or 0. What they write is shown line by line with their names, and goes into logs in `log_dir` ("", None: nowhere).
+    `listening` are the addresses of the servers among them.
     """
-    status = 0
-    try:
-        for started in workers:
-            code = started.process.wait()
-            if code and not status:
-                status = code
-                print(f"{started.name} has ended with status {code}", file=sys.stderr)
-                break
-        for started in servers:
-            if not status:
-                status = started.process.wait()
-    finally:
-        for started in (*workers, *servers):
-            if started.process.poll() is None:
-                started.process.terminate()
-        for started in (*workers, *servers):
-            started.process.wait()
-            if started.log is not None:
-                started.log.close()
+    wrong = problem_of(script[0]) or problem_of_addresses(listening)
+    if wrong:
+        _say(f"error: {wrong}")
+        return 2
+    with contextlib.ExitStack() as at_end:
+        if log_dir:
+            try:
+                earlier = at_end.enter_context(log_folder(Path(log_dir), _LOGS))
+            except LogsTaken:
+                _say(f"error: another launch writes its logs into {log_dir}; give this one another --log_dir")
+                return 2
+            except OSError as problem:
+                _say(f"error: logs can't be written into {log_dir}: {problem.strerror or problem}")
+                return 2
+            if earlier is not None:
+                _say(f"the logs of the launch before are in {earlier} now")
+        _say(f"{_counted(wanted)}, logs in {log_dir}" if log_dir else _counted(wanted))
+        try:
+            started = _started(script, wanted, log_dir)
+        except OSError as problem:
+            _say(f"error: not all processes can be started: {problem.strerror or problem}")
+            return 1
+        status = _Launch(started).run()
+    where = f"; logs in {log_dir}" if log_dir else ""
+    _say(f"all have ended well{where}" if not status else f"ended with status {status}{where}")
+    if status == 128 + signal.SIGPIPE:
+        _silence_stdout()
     return status
+
+
+def _silence_stdout() -> None:
+    """Points stdout at nothing, so that the interpreter's last flush does not fail a second time."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _started(script: Sequence[str], wanted: Sequence[Wanted], log_dir: str | None) -> list[_Process]:
+    """Starts the processes. Raises OSError; then none is left."""
+    path = script[0] if not script[0].startswith("-") else f"./{script[0]}"
+    command = [sys.executable, "-u", "-m", "pstranspile.fluid", path, *script[1:]]
+    started: list[_Process] = []
+    try:
+        for one in wanted:
+            log = open(Path(log_dir, one.log), "wb", buffering=0) if log_dir else None  # noqa: SIM115
+            started.append(_Process(one, command, log))
+    except BaseException:
+        for process in started:
+            process.send(signal.SIGKILL)
+            process.has_ended()
+        raise
+    return started
+
+
+def problem_of(script: str) -> str:
+    """Why a script can't be run at all: it is not there, or is no Python; "" if it can be."""
+    try:
+        source = Path(script).read_bytes()
+    except OSError as problem:
+        return f"{script}: {problem.strerror or problem}"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(source, script, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as problem:
+        return "".join(traceback.format_exception_only(problem)).strip().replace("\n", "\n  ")
+    return ""
+
+
+def counted(text: str) -> int:
+    """How many processes an option asks for. Raises ArgumentTypeError."""
+    if not text.isdecimal() or not text.isascii():
+        raise ArgumentTypeError(f"{text!r} is no number of processes")
+    return int(text)
+
+
+def problem_of_addresses(endpoints: Sequence[str]) -> str:
+    """Why servers of a script can't listen at these addresses; "" if they can."""
+    for number, endpoint in enumerate(endpoints):
+        host, _, port = endpoint.rpartition(":")
+        if not host or not port.isdecimal() or not port.isascii() or not 0 < int(port) < 1 << 16:
+            return f"server {number} can't listen at {endpoint}: give it as HOST:PORT"
+        if endpoint in endpoints[:number]:
+            return f"server {endpoints.index(endpoint)} and server {number} are both at {endpoint}"
+        if is_taken(endpoint):
+            return f"server {number} can't listen at {endpoint}: somebody does already"
+    return ""
+
+
+def _counted(wanted: Sequence[Wanted]) -> str:
+    """`2 servers and 1 trainer`."""
+    servers = sum(one.is_server for one in wanted)
+    counts = {"server": servers, "trainer": len(wanted) - servers}
+    return " and ".join(f"{count} {what}{'s' * (count != 1)}" for what, count in counts.items() if count)
 
 
 def meeting() -> dict[str, str]:
