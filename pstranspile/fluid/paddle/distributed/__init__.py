@@ -11,6 +11,7 @@ from pstranspile.fluid.dataset import QueueDataset as _Queue
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.running.large import CountFilterEntry as CountFilterEntry
 from pstranspile.fluid.running.large import ProbabilityEntry as ProbabilityEntry
+from pstranspile.fluid.running.large import ShowClickEntry as ShowClickEntry
 
 
 def get_rank() -> int:
