@@ -18,6 +18,7 @@ from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.places import Place
 from pstranspile.fluid.running.again import Again
 from pstranspile.fluid.running.alike import Alike, form_of, of_any_rows
+from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.fluid.running.devices import Devices, Fed, apart, require_for_all, shares
 from pstranspile.fluid.running.feeding import (
     Facts,
@@ -268,6 +269,9 @@ class Executor:
             raise RuntimeError("dataset is need and should be initialized")
         names = [name_of(item) for item in fetch_list or ()]
         told = list(fetch_info or names)
+        options: Mapping[str, Any] = plain_program(program)._fleet_opt or {}  # pyright: ignore[reportPrivateUsage]
+        for key in (key for key in options if key.startswith("dump_") and options[key]):
+            warn_unused(f"_fleet_opt[{key!r}]", options[key], "nothing is written while a program trains; fetch it")
         with profiled() if debug else nullcontext():
             for number, fed in enumerate(dataset.feed_dicts()):
                 shown = names and (number + 1) % print_period == 0

@@ -101,7 +101,18 @@ def is_compiled_with_cuda() -> bool:
     return False
 
 
-is_compiled_with_xpu = is_compiled_with_cuda
+is_compiled_with_xpu = is_compiled_with_rocm = is_compiled_with_npu = is_compiled_with_cuda
+is_compiled_with_mlu = is_compiled_with_ipu = is_compiled_with_cinn = is_compiled_with_cuda
+
+
+def is_compiled_with_custom_device(device_type: str) -> bool:
+    """False: all is computed on the CPU."""
+    return False
+
+
+def is_compiled_with_distribute() -> bool:
+    """True: programs of clusters run."""
+    return True
 
 
 def cpu_places(device_count: int | None = None) -> list[CPUPlace]:

@@ -203,7 +203,7 @@ def test_layers_share_their_parameters_between_calls_and_train() -> None:
         net.eval()
         again = paddle.nn.CrossEntropyLoss()(net(x), y)
         assert {param.name for param in paddle.static.default_main_program().all_parameters()} == parameters
-        assert {"conv2d_0.w_0", "batch_norm_0.b_0", "layer_norm_0.w_0", "linear_0.w_0"} <= parameters
+        assert {"conv2d_0.w_0", "batch_norm2d_0.b_0", "layer_norm_0.w_0", "linear_0.w_0"} <= parameters
         weight = dict(net.named_parameters())["0.weight"]
         assert weight.optimize_attr["learning_rate"] == 2.0
         paddle.optimizer.Adam(0.05, parameters=net.parameters()).minimize(loss)

@@ -31,6 +31,7 @@ NOT_REGISTERED = {
     "large_table": "Fluid has no tables of this kind",
     "large_table_state": "as large_table",
     "shrink_table": "a message of our own, by which rows leave large tables",
+    **{f"bitwise_{name}": "an op of 2.x" for name in ("and", "not", "or", "xor")},
     "while_grad": "its maker needs a sub-block; slots and attributes are those of recorded programs",
     "recurrent_grad": "as while_grad",
     "conditional_block_grad": "as while_grad",

@@ -3,3 +3,4 @@
 from pstranspile.fluid.running.large import CountFilterEntry as CountFilterEntry
 from pstranspile.fluid.running.large import EntryAttr as EntryAttr
 from pstranspile.fluid.running.large import ProbabilityEntry as ProbabilityEntry
+from pstranspile.fluid.running.large import ShowClickEntry as ShowClickEntry

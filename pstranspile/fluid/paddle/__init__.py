@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from pstranspile.fluid.framework import is_compiled_with_cinn as is_compiled_with_cinn
+from pstranspile.fluid.framework import is_compiled_with_custom_device as is_compiled_with_custom_device
+from pstranspile.fluid.framework import is_compiled_with_distribute as is_compiled_with_distribute
+from pstranspile.fluid.framework import is_compiled_with_ipu as is_compiled_with_ipu
+from pstranspile.fluid.framework import is_compiled_with_mlu as is_compiled_with_mlu
+from pstranspile.fluid.framework import is_compiled_with_npu as is_compiled_with_npu
+from pstranspile.fluid.framework import is_compiled_with_rocm as is_compiled_with_rocm
 from pstranspile.fluid.framework import is_compiled_with_xpu as is_compiled_with_xpu
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.paddle import compat as compat
@@ -16,6 +23,11 @@ __version__ = "1.8.5"
 _OF_FLUID = ("CPUPlace", "CUDAPlace", "CUDAPinnedPlace", "ParamAttr", "core", "is_compiled_with_cuda")
 _REFUSED = ("DataParallel", "Model", "XPUPlace", "amp", "callbacks", "flops", "grad", "jit", "onnx", "summary")
 """Names of 2.x for what there is only without static graphs, or with other devices."""
+_DTYPES = {
+    **{f"float{bits}": f"FP{bits}" for bits in (16, 32, 64)},
+    **{name: name.upper() for name in ("bool", "int8", "int16", "int32", "int64", "uint8")},
+}
+"""The element types under their names in 2.x, with those of Fluid."""
 _MODULES = [
     *("device", "distributed", "distribution", "framework", "io", "metric", "nn", "optimizer", "regularizer", "static"),
     *("sysconfig", "tensor", "text", "utils", "version", "vision"),
@@ -114,6 +126,9 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.framework")
     if name == "Tensor":
         return Variable
+    if name in ("dtype", *_DTYPES):
+        kinds = import_module("pstranspile.fluid.graph.vartype").VarType
+        return kinds if name == "dtype" else getattr(kinds, _DTYPES[name])
     if name in _REFUSED:
         from pstranspile.fluid.missing import Missing
 

@@ -10,8 +10,20 @@ import numpy as np
 
 from pstranspile.fluid import layers
 from pstranspile.fluid.graph.variable import Variable
+from pstranspile.fluid.layers.adapt import to_core, wrap
+from pstranspile.layers import indexing
+from pstranspile.layers.basic import layer_outputs
 
 L: Any = layers
+
+
+def _dims_of(x: Any) -> Any:
+    return wrap(indexing.shape(to_core(x)))
+
+
+def shape(input: Any) -> Any:
+    """The dims of a variable of any element type, int32."""
+    return _dims_of(input)
 
 
 def broadcast_shape(x_shape: Sequence[int], y_shape: Sequence[int]) -> list[int]:
@@ -25,7 +37,7 @@ def expand(x: Any, shape: Any, name: Any = None) -> Any:
         return _repeated(x, shape)
     dims = [1] * (len(shape) - len(x.shape)) + list(x.shape)
     if any(isinstance(dim, Variable) for dim in shape):
-        known = L.shape(x)
+        known = _dims_of(x)
         front = len(shape) - len(x.shape)
         sizes = [
             L.slice(known, [0], [index - front], [index - front + 1]) if isinstance(dim, int) and dim < 0 else dim
@@ -49,7 +61,7 @@ def _repeated(x: Any, shape: Any) -> Any:
 
 def expand_as(x: Any, y: Any, name: Any = None) -> Any:
     """x with the dims of y."""
-    return _repeated(x, L.shape(y)) if any(dim < 0 for dim in y.shape) else expand(x, list(y.shape))
+    return _repeated(x, _dims_of(y)) if any(dim < 0 for dim in y.shape) else expand(x, list(y.shape))
 
 
 def empty(shape: Any, dtype: Any = None, name: Any = None) -> Any:
@@ -98,6 +110,31 @@ def detach(x: Any) -> Any:
 def is_tensor(x: Any) -> bool:
     """Whether something is a variable."""
     return isinstance(x, Variable)
+
+
+def _bits(op: str, *given: Any) -> Any:
+    inputs = {slot: to_core(held) for slot, held in zip("XY", given, strict=False)}
+    return wrap(layer_outputs(op, inputs, {"Out": inputs["X"].dtype})[0])
+
+
+def bitwise_and(x: Any, y: Any, out: Any = None, name: Any = None) -> Any:
+    """The bits that x and y have, element by element."""
+    return _bits("bitwise_and", x, y)
+
+
+def bitwise_or(x: Any, y: Any, out: Any = None, name: Any = None) -> Any:
+    """The bits that x or y has, element by element."""
+    return _bits("bitwise_or", x, y)
+
+
+def bitwise_xor(x: Any, y: Any, out: Any = None, name: Any = None) -> Any:
+    """The bits that one of x and y has, element by element."""
+    return _bits("bitwise_xor", x, y)
+
+
+def bitwise_not(x: Any, out: Any = None, name: Any = None) -> Any:
+    """The bits that x does not have, element by element."""
+    return _bits("bitwise_not", x)
 
 
 def isnan(x: Any, name: Any = None) -> Any:
@@ -179,7 +216,7 @@ def var(x: Any, axis: Any = None, unbiased: bool = True, keepdim: bool = False, 
     if min(sizes) > 0:
         count = math.prod(sizes)
         return L.scale(biased, count / (count - 1.0)) if count > 1 else biased
-    counted = L.cast(L.reduce_prod(L.gather(L.shape(x), L.assign(np.array(dims, "int32")))), x.dtype)
+    counted = L.cast(L.reduce_prod(L.gather(_dims_of(x), L.assign(np.array(dims, "int32")))), x.dtype)
     fewer = L.elementwise_max(L.scale(counted, 1.0, -1.0), L.fill_constant([1], x.dtype, 1.0))
     return L.elementwise_mul(biased, L.elementwise_div(counted, fewer))
 
@@ -203,7 +240,25 @@ def median(x: Any, axis: Any = None, keepdim: bool = False, name: Any = None) ->
 
 def bernoulli(x: Any, name: Any = None) -> Any:
     """1 with the probability that an element is, else 0."""
-    return L.cast(L.less_than(L.uniform_random(L.shape(x), x.dtype, 0.0, 1.0), x), x.dtype)
+    return L.cast(L.less_than(L.uniform_random(_dims_of(x), x.dtype, 0.0, 1.0), x), x.dtype)
+
+
+def multinomial(x: Any, num_samples: int = 1, replacement: bool = False, name: Any = None) -> Any:
+    """Places in the last dim, each drawn with the probability that its element has among all of them.
+
+    Without replacement no place is drawn twice; fewer places than samples are a mistake that shows when they are drawn.
+    """
+    if not replacement:
+        drawn = L.uniform_random(_dims_of(x), x.dtype, 1e-30, 1.0)
+        return L.topk(L.elementwise_div(L.log(drawn), x), num_samples)[1]
+    last = len(x.shape) - 1
+    ones = [1] * last
+    sums = L.cumsum(x, last)
+    whole = L.expand(L.slice(sums, [last], [-1], [2**31 - 1]), [*ones, num_samples])
+    drawn = L.elementwise_mul(L.uniform_random(_dims_of(whole), x.dtype, 0.0, 1.0), whole)
+    ends = L.expand(L.unsqueeze(sums, [last]), [*ones, num_samples, 1])
+    passed = L.less_equal(ends, L.unsqueeze(drawn, [last + 1]))
+    return L.reduce_sum(L.cast(passed, "int64"), dim=[last + 1])
 
 
 def unique(

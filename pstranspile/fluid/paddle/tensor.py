@@ -11,6 +11,7 @@ from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.layers.adapt import to_core, wrap
 from pstranspile.fluid.paddle import figures as more
 from pstranspile.fluid.paddle.later import from_tables
+from pstranspile.fluid.paddle.sums_of_products import einsum as einsum
 from pstranspile.layers.basic import layer_outputs
 
 L: Any = layers
@@ -92,7 +93,7 @@ _TABLE: dict[str, tuple[str, ...]] = {
 }
 _SAME = """abs acos array_length array_read array_write asin atan cast ceil cos create_array create_parameter erf exp
 floor is_empty linspace log logical_and logical_not logical_or logical_xor rank reciprocal round rsqrt scale
-shape shard_index sin slice sqrt square t tanh transpose unstack"""
+shard_index sin slice sqrt square t tanh transpose unstack"""
 _IN_PLACE = ("reshape", "scatter", "squeeze", "tanh", "unsqueeze", "add", "subtract", "clip", "ceil", "floor", "exp")
 """Functions that 2.x also has with a trailing underscore, which change no other value than the one they give."""
 
@@ -155,7 +156,18 @@ def clip(x: Any, min: Any = None, max: Any = None, name: Any = None) -> Any:
 
 
 def where(condition: Any, x: Any = None, y: Any = None, name: Any = None) -> Any:
-    """x where the condition is true, else y."""
+    """x where the condition is true, else y; those with fewer or smaller dims are repeated.
+
+    Without x and y, where the condition is true.
+    """
+    if x is None and y is None:
+        return L.nonzero(condition, True)
+    x, y = ((L.fill_constant([1], "float32", held) if isinstance(held, int | float) else held) for held in (x, y))
+    if len({tuple(held.shape) for held in (condition, x, y)}) > 1:
+        chosen = L.cast(condition, x.dtype)
+        zeros = L.elementwise_add(L.elementwise_add(L.zeros_like(x), L.zeros_like(y)), L.zeros_like(chosen))
+        condition = L.cast(L.elementwise_add(chosen, zeros), "bool")
+        x, y = L.elementwise_add(x, zeros), L.elementwise_add(y, zeros)
     inputs = {"Condition": to_core(condition), "X": to_core(x), "Y": to_core(y)}
     return wrap(layer_outputs("where", inputs, {"Out": to_core(x).dtype}, name=name)[0])
 
@@ -224,7 +236,7 @@ def rand(shape: Any, dtype: Any = None, name: Any = None) -> Any:
 def roll(x: Any, shifts: Any, axis: Any = None, name: Any = None) -> Any:
     """The elements moved on along dims, those from the end to the front; without an axis, as if in a row."""
     moved, dims = ([value] if isinstance(value, int) else value for value in (shifts, axis))
-    return L.reshape(L.roll(L.reshape(x, [-1]), moved, [0]), L.shape(x)) if dims is None else L.roll(x, moved, dims)
+    return L.reshape(L.roll(L.reshape(x, [-1]), moved, [0]), more.shape(x)) if dims is None else L.roll(x, moved, dims)
 
 
 def gather(x: Any, index: Any, axis: Any = None, name: Any = None) -> Any:
@@ -277,7 +289,8 @@ def function(name: str) -> Any:
 _tabled = from_tables("paddle", [*globals(), *more.NAMES], _TABLE, _SAME)
 __getattr__ = function
 _METHODS = """
-abs acos add add_n addmm all allclose any argmax argmin argsort asin atan bmm broadcast_to cast ceil chunk clip clone
+abs acos add add_n addmm all allclose any argmax argmin argsort asin atan bitwise_and bitwise_not
+bitwise_or bitwise_xor bmm broadcast_to cast ceil chunk clip clone
 concat cos cosh cross cumsum detach dist divide dot equal equal_all erf exp expand expand_as flatten flip floor
 floor_divide floor_mod gather gather_nd greater_equal greater_than increment index_sample index_select is_empty
 is_tensor isfinite isinf isnan kron less_equal less_than log log10 log1p log2 logical_and logical_not logical_or

@@ -172,7 +172,8 @@ def fitting(facts: Facts, fed: Mapping[Any, Any], names: Sequence[str], devices:
 def check_feed_shape_type(var: Any, feed: Any, num_places: int = 1) -> bool:
     """Whether a value fits a variable, of which each of several devices gets a share. Raises ValueError if not.
 
-    The messages are those that scripts compare with.
+    As in Fluid, it fits with fewer dims than declared, if these are the first ones. The messages are those that scripts
+    compare with.
     """
     tensor = getattr(var, "tensor", None) or var.var.tensor
     data = feed if isinstance(feed, np.ndarray) else np.asarray(getattr(feed, "data", feed))
@@ -182,7 +183,8 @@ def check_feed_shape_type(var: Any, feed: Any, num_places: int = 1) -> bool:
     if isinstance(feed, CoreLoDTensor) and feed.lod and shape:
         shape[0] = tensor.shape[0] if tensor.shape else shape[0]
     pairs = zip(tensor.shape, shape, strict=False)
-    if len(shape) != len(tensor.shape) or any(-1 not in (wish, dim) and wish != dim for wish, dim in pairs):
+    many = len(shape) > len(tensor.shape) or (not shape and tensor.shape)
+    if many or any(-1 not in (wish, dim) and wish != dim for wish, dim in pairs):
         raise ValueError(
             f"The fed Variable {var.name!r} should have dimensions = {len(tensor.shape)!r}, "
             f"shape = {tuple(tensor.shape)!r}, but received fed shape {shape!r} on each device"

@@ -8,6 +8,7 @@ from typing import Any
 
 from pstranspile.analysis.large_tables import large_table, table_state
 from pstranspile.checkpoint.layout import layout_of
+from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.ir.attributes import AttrValue, Longs, Strings
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.frozen import FrozenMap
@@ -63,6 +64,25 @@ class ProbabilityEntry(EntryAttr):
     def to_attr(self) -> str:
         """The rule as text."""
         return f"probability_entry:{self.rules.enter_chance}"
+
+
+class ShowClickEntry(EntryAttr):
+    """Names the variables with how often each sample was shown and clicked; rows enter with their first gradient.
+
+    In 2.x their counts say which rows are saved and leave. Here they leave by when they had a gradient last, which is
+    said on stderr. Raises ValueError for what are no names.
+    """
+
+    def __init__(self, show_name: str, click_name: str):
+        if not (isinstance(show_name, str) and isinstance(click_name, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"show_name and click_name are names of variables, not {show_name!r} and {click_name!r}")
+        self._names = show_name, click_name
+        reason = "rows leave by when they had a gradient last, and all are saved"
+        warn_unused("ShowClickEntry(show_name, click_name)", ", ".join(self._names), reason)
+
+    def to_attr(self) -> str:
+        """The rule as text."""
+        return ":".join(("show_click_entry", *self._names))
 
 
 def make_large(table: Any, rules: Rules) -> None:

@@ -17,12 +17,14 @@ register_ufuncs(
         "less_equal": "less_equal",
         "greater_than": "greater",
         "greater_equal": "greater_equal",
+        **{name: name for name in ("bitwise_and", "bitwise_or", "bitwise_xor")},
     }
 )
 formula("logical_and", "np.logical_and({X}, {Y})")
 formula("logical_or", "np.logical_or({X}, {Y})")
 formula("logical_xor", "np.logical_xor({X}, {Y})")
 formula("logical_not", "np.logical_not({X})")
+formula("bitwise_not", "np.bitwise_not({X})")
 
 
 @plain_kernel("allclose", lod="none")

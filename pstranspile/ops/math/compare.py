@@ -6,7 +6,7 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.math.elementwise import broadcast
 from pstranspile.ops.schema import declare
-from pstranspile.ops.shapes import Types, disagree, fits, given, one, require_alike, shape_rule
+from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, fits, given, one, require_alike, shape_rule
 
 _COMPARE = {"axis": -1, "force_cpu": False}
 
@@ -34,6 +34,20 @@ def _logical(_op: Op, types: Types) -> Types:
     if y is not None and not fits(x.shape, y.shape):
         disagree("Y", y, "X", x)
     return {"Out": (x._replace(dtype=DType.BOOL),)}
+
+
+declare("bitwise_and", "X Y -> Out", row_wise=True, doc="Out = the bits that X and Y have, broadcast as numpy does")
+declare("bitwise_or", "X Y -> Out", row_wise=True, doc="Out = the bits that X or Y has")
+declare("bitwise_xor", "X Y -> Out", row_wise=True, doc="Out = the bits that one of X and Y has")
+declare("bitwise_not", "X -> Out", row_wise=True, doc="Out = the bits that X does not have")
+
+
+@shape_rule("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not")
+def _bitwise(op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    if x.dtype.text.startswith("f"):
+        raise ShapeError(f"X is {describe(x)}; whole numbers and booleans have bits", "X")
+    return {"Out": (x if op.type == "bitwise_not" else broadcast(op, types),)}
 
 
 declare(

@@ -106,15 +106,24 @@ def test_digits_are_read_from_files_that_are_there(tmp_path: Path) -> None:
             getattr(paddle, name)()
 
 
-def test_data_sets_take_settings_again() -> None:
+def test_data_sets_take_settings_again(capsys: pytest.CaptureFixture[str]) -> None:
     files = paddle.distributed.InMemoryDataset()
     files.init(batch_size=2, thread_num=1, pipe_command="cat", use_var=[])
     files._init_distributed_settings(fleet_send_batch_size=10, parse_ins_id=False)
     files.update_settings(batch_size=4)
-    assert files.batch_size == 4
+    assert (files.batch_size, files.parse_ins_id, files.fea_eval) == (4, False, False)
+    files.update_settings(parse_ins_id=True, parse_content=True, fea_eval=True, fs_name="hdfs://a", fs_ugi="me")
+    assert (files.parse_ins_id, files.parse_content, files.fea_eval) == (True, True, True)
+    assert files.get_hdfs_config() == ("hdfs://a", "me")
+    files._init_distributed_settings(merge_size=2)
+    files._set_use_ps_gpu(False)
+    assert capsys.readouterr().err == ""
+    files._set_use_ps_gpu(True)
+    assert "_set_use_ps_gpu = True changes nothing" in capsys.readouterr().err
     for change in (
-        lambda: files.update_settings(fea_eval=True),
-        lambda: files._init_distributed_settings(parse_ins_id=True),
+        lambda: files.update_settings(input_type=1),
+        lambda: paddle.distributed.QueueDataset().update_settings(parse_ins_id=True),
     ):
-        with pytest.raises(NotImplementedError, match=r"settings\((fea_eval|parse_ins_id)\)"):
+        with pytest.raises(NotImplementedError, match=r"settings\((input_type|parse_ins_id)\)"):
             change()
+

@@ -21,14 +21,18 @@ def sparse_embedding(
     param_attr: Any = None,
     dtype: str = "float32",
     table_class: str = "CommonSparseTable",
+    slot: int | None = None,
 ) -> Any:
     """The rows of a table that has a row for every id from 0 on to 2**63 / width, whatever the height in `size`.
 
     Servers hold it, or the process itself. A row exists once it is trained, by the rule of an `entry`:
-    `CountFilterEntry` or `ProbabilityEntry`. Raises ValueError for another one.
+    `CountFilterEntry`, `ProbabilityEntry` or `ShowClickEntry`. Raises ValueError for another one.
     """
     if not isinstance(entry, EntryAttr | None):
-        raise ValueError(f"entry is a CountFilterEntry or a ProbabilityEntry, not a {type(entry).__name__}")
+        kinds = "a CountFilterEntry, a ProbabilityEntry or a ShowClickEntry"
+        raise ValueError(f"entry is {kinds}, not a {type(entry).__name__}")
+    if slot:
+        warn_unused("sparse_embedding(slot=...)", slot, "rows have no slots")
     if table_class not in ("CommonSparseTable", "MemorySparseTable"):
         warn_unused(
             "sparse_embedding(table_class=...)", table_class, "rows lie in memory, or in a folder that is named"

@@ -9,8 +9,10 @@ from typing import Any
 from pstranspile.fluid.dataset import InMemoryDataset as _InMemory
 from pstranspile.fluid.dataset import QueueDataset as _Queue
 from pstranspile.fluid.missing import refused
+from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.fluid.running.large import CountFilterEntry as CountFilterEntry
 from pstranspile.fluid.running.large import ProbabilityEntry as ProbabilityEntry
+from pstranspile.fluid.running.large import ShowClickEntry as ShowClickEntry
 
 
 def get_rank() -> int:
@@ -46,7 +48,14 @@ _SETTERS = {
     "thread_num": "set_thread",
     "use_var": "set_use_var",
     "pipe_command": "set_pipe_command",
+    "download_cmd": "set_download_cmd",
+    "parse_ins_id": "set_parse_ins_id",
+    "parse_content": "set_parse_content",
+    "fleet_send_batch_size": "set_fleet_send_batch_size",
+    "fleet_send_sleep_seconds": "set_fleet_send_sleep_seconds",
 }
+_MOST_CANDIDATES = 10000
+"""From how many samples `slots_shuffle` draws, unless a script says so."""
 
 
 class _WithInit:
@@ -78,16 +87,22 @@ class _WithInit:
     def update_settings(self, **settings: Any) -> None:
         """Sets some of what `init` sets, and leaves the rest. Raises NotHere for other settings."""
         made: Any = self
-        for name in [key for key in settings if key in _SETTERS]:
+        for name in [key for key in settings if key in _SETTERS and hasattr(made, _SETTERS[key])]:
             getattr(made, _SETTERS[name])(settings.pop(name))
+        if "fs_name" in settings or "fs_ugi" in settings:
+            name, user = made.get_hdfs_config()
+            made.set_hdfs_config(settings.pop("fs_name", name), settings.pop("fs_ugi", user))
+        if isinstance(self, _InMemory):
+            size = settings.pop("merge_size", 0)
+            if size > 0:
+                made.set_merge_by_lineid(size)
+            if settings.pop("fea_eval", False):
+                made.set_fea_eval(settings.pop("candidate_size", _MOST_CANDIDATES), True)
         self._refuse("update_settings", settings)
 
     def _init_distributed_settings(self, **settings: Any) -> None:
-        """Accepts how fast samples are sent when they are shuffled over trainers; refuses other settings."""
-        sending = ("fleet_send_batch_size", "fleet_send_sleep_seconds")
-        self._refuse(
-            "_init_distributed_settings", {key: value for key, value in settings.items() if key not in sending}
-        )
+        """Sets how samples are sent when they are shuffled over trainers, merged and read. Raises NotHere for others."""
+        self.update_settings(**settings)
 
     def _refuse(self, method: str, settings: Mapping[str, Any]) -> None:
         """Raises NotHere for settings that ask for something."""
@@ -103,6 +118,10 @@ class QueueDataset(_WithInit, _Queue):
 
 class InMemoryDataset(_WithInit, _InMemory):
     """Files that are read before they are trained on, and can be shuffled."""
+
+    def _set_use_ps_gpu(self, use_ps_gpu: bool) -> None:
+        if use_ps_gpu:
+            warn_unused("InMemoryDataset._set_use_ps_gpu", use_ps_gpu, "all is computed on the CPU")
 
 
 def __getattr__(name: str) -> Any:

@@ -182,7 +182,12 @@ class InstanceNorm2D(Layer):
         return F.instance_norm(input, weight=self.scale, bias=self.bias, eps=self._epsilon)
 
 
-InstanceNorm1D = InstanceNorm3D = InstanceNorm2D
+class InstanceNorm1D(InstanceNorm2D):
+    """As `InstanceNorm2D`, for rows."""
+
+
+class InstanceNorm3D(InstanceNorm2D):
+    """As `InstanceNorm2D`, for volumes."""
 
 
 class PReLU(Layer):

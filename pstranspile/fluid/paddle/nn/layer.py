@@ -125,7 +125,7 @@ class BatchNorm1D(Layer):
         use_global_stats: bool | None = None,
         name: Any = None,
     ):
-        super().__init__(name or "batch_norm")
+        super().__init__(name)
         self.weight = self.create_parameter([num_features], weight_attr, default_initializer=Constant(1.0))
         self.bias = self.create_parameter([num_features], bias_attr, is_bias=True)
         self._held = ((self.weight, weight_attr), (self.bias, bias_attr))
@@ -295,4 +295,13 @@ class ParameterList(Layer):
         return iter(self._parameters.values())
 
 
-BatchNorm2D = BatchNorm3D = SyncBatchNorm = BatchNorm1D
+class BatchNorm2D(BatchNorm1D):
+    """As `BatchNorm1D`, for images."""
+
+
+class BatchNorm3D(BatchNorm1D):
+    """As `BatchNorm1D`, for volumes."""
+
+
+class SyncBatchNorm(BatchNorm1D):
+    """As `BatchNorm1D`: every trainer has its own batch."""

@@ -36,6 +36,7 @@ from pstranspile.fluid.layers import create_parameter as create_parameter
 from pstranspile.fluid.layers import py_func as py_func
 from pstranspile.fluid.optimizer import ExponentialMovingAverage as ExponentialMovingAverage
 from pstranspile.fluid.paddle.static import files, nn
+from pstranspile.fluid.paddle.static.bundle import ctr_metric_bundle as ctr_metric_bundle
 from pstranspile.fluid.paddle.static.files import deserialize_persistables as deserialize_persistables
 from pstranspile.fluid.paddle.static.files import deserialize_program as deserialize_program
 from pstranspile.fluid.paddle.static.files import load_from_file as load_from_file

@@ -192,12 +192,22 @@ class Fleet:
         made = self._optimizer.minimize(
             loss, startup_program=startup_program, parameter_list=parameter_list, no_grad_set=no_grad_set
         )
+        main = loss.block.program
+        main._fleet_opt = {**(main._fleet_opt or {}), **self._told()}
         if not self._is_alone and self.inner.is_server():  # in 2.x the default programs are those of the server
             own = self.inner.main_program, self.inner.startup_program
             for program, part in zip((default_main_program(), default_startup_program()), own, strict=True):
                 program.take(part.freeze())
                 program.machine, program.part = part.machine, part.part
         return made
+
+    def _told(self) -> dict[str, Any]:
+        """What a program's `_fleet_opt` has: the trainer's number, how many there are, and what the strategy says."""
+        return {
+            "mpi_size": self.worker_num(),
+            "mpi_rank": self.worker_index(),
+            **self._strategy.trainer_desc_configs,
+        }
 
     def save_inference_model(
         self,

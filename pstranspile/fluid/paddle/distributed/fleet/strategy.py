@@ -13,6 +13,7 @@ from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler imp
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.optimizer import RecomputeOptimizer
 from pstranspile.fluid.paddle.distributed.fleet.merging import GradientMerge
+from pstranspile.fluid.paddle.distributed.fleet.tables import checked_tables
 from pstranspile.fluid.running.communicating import warn_unused
 
 _A_SYNC = {
@@ -27,6 +28,8 @@ _A_SYNC = {
     "launch_barrier": True,
     "heter_worker_device_guard": "cpu",
     "lr_decay_steps": 10,
+    "use_ps_gpu": 0,
+    "use_gpu_graph": 0,
 }
 _REFUSED = {
     "amp": "all is computed in the element types of the program",
@@ -35,6 +38,15 @@ _REFUSED = {
     "adaptive_localsgd": "take localsgd",
     "sharding": "every trainer keeps all parameters; have servers keep them",
     "fp16_allreduce": "gradients are exchanged in their own element type",
+    "tensor_parallel": "every trainer has whole parameters; have servers keep them",
+    "semi_auto": "take a_sync, or no servers",
+    "auto_search": "take a_sync, or no servers",
+    "qat": "take QuantizeTranspiler",
+    "asp": "every weight is trained",
+    "is_fl_ps_mode": "trainers learn together; leave it out",
+    "is_with_coordinator": "trainers learn without a coordinator; leave it out",
+    "heter_ccl_mode": "all trainers are alike",
+    "fleet_desc_configs": "it describes tables of pslib",
 }
 _CONFIGS: dict[str, dict[str, Any]] = {
     "a_sync": _A_SYNC,
@@ -45,6 +57,18 @@ _CONFIGS: dict[str, dict[str, Any]] = {
     "lamb": {"lamb_weight_decay": 0.01, "exclude_from_weight_decay": []},
 }
 """The keys of configurations with their defaults; those of what is refused are kept."""
+_OF_TRAINERS = {
+    "dump_fields_path": "",
+    "dump_fields": [],
+    "dump_param": [],
+    "stat_var_names": [],
+    "trainer": "",
+    "device_worker": "",
+    "local_sparse": [],
+    "remote_sparse": [],
+}
+"""What `trainer_desc_configs` has, with its defaults."""
+_KEYS = {**_CONFIGS, "trainer_desc": _OF_TRAINERS}
 _WITHOUT_EFFECT = {
     **dict.fromkeys(("a_sync.independent_recv_thread", "a_sync.thread_pool_size"), "a trainer has one thread to talk"),
     "a_sync.min_send_grad_num_before_recv": "parameters come with every exchange",
@@ -52,6 +76,12 @@ _WITHOUT_EFFECT = {
     "a_sync.runtime_split_send_recv": "the result is the same",
     "a_sync.launch_barrier": "trainers wait until servers answer",
     "a_sync.heter_worker_device_guard": "all trainers are alike",
+    "a_sync.use_ps_gpu": "servers keep tables in memory",
+    "a_sync.use_gpu_graph": "servers keep tables in memory",
+    "trainer_desc.trainer": "a trainer has one thread that learns",
+    "trainer_desc.device_worker": "a trainer has one thread that learns",
+    "trainer_desc.local_sparse": "what is sparse is on the servers",
+    "trainer_desc.remote_sparse": "what is sparse is on the servers",
     "recompute.enable_offload": "all is computed on the CPU",
     "recompute.checkpoint_shape": "all is computed on the CPU",
 }
@@ -77,6 +107,13 @@ _ACCEPTED = {
     "_fuse_grad_size_in_TFLOPS": "the result is the same",
     "without_graph_optimization": "the result is the same",
     "_calc_comm_same_stream": "all is computed on the CPU",
+    "fuse_grad_merge": "the result is the same",
+    "fuse_grad_size_in_num": "the result is the same",
+    "split_data": "trainers take the files that they are given",
+    "gradient_scale_configs": "gradients are averaged over trainers",
+    "hybrid_configs": "every trainer has whole parameters",
+    "fs_client_param": "models are written to folders of this host",
+    "adam_d2sum": "servers update with the Adam of the script",
 }
 _AUTO_STEPS = 800
 """After how many steps trainers exchange what SGD has changed, where `auto` leaves it to Fleet; as in 2.x."""
@@ -90,6 +127,11 @@ _AT_FIRST = {
     "cudnn_exhaustive_search": True,
     "conv_workspace_size_limit": 4000,
     "cudnn_batchnorm_spatial_persistent": True,
+    "fuse_grad_size_in_num": 8,
+    "split_data": True,
+    "gradient_scale_configs": {"scale_strategy": "avg", "scale_gradient": False},
+    "hybrid_configs": {},
+    "fs_client_param": {},
 }
 """What is accepted, and not False to begin with."""
 
@@ -114,6 +156,7 @@ class DistributedStrategy:
         known |= dict.fromkeys([*_REFUSED, *_ACCEPTED, *_CONFIGS, "auto"], False)
         known |= _AT_FIRST
         known |= {f"{name}_configs": {**_CONFIGS.get(name, {})} for name in (*_REFUSED, *_CONFIGS)}
+        known |= {"trainer_desc_configs": {**_OF_TRAINERS}, "sparse_table_configs": {}}
         vars(self).update(known)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -129,8 +172,10 @@ class DistributedStrategy:
             if not isinstance(value, bool):
                 raise ValueError(f"a_sync is True or False, not {value!r}")
             vars(self)["a_sync_configs"] = {**self.a_sync_configs, "k_steps": 0}
+        if name == "sparse_table_configs":
+            value = checked_tables(value)
         of = name.removesuffix("_configs")
-        if of != name and of in _CONFIGS:
+        if of != name and of in _KEYS:
             value = self._changed(of, value)
         vars(self)[name] = value
 
@@ -139,8 +184,8 @@ class DistributedStrategy:
 
     def _changed(self, name: str, given: Any) -> dict[str, Any]:
         for key in given:
-            if key not in _CONFIGS[name]:
-                near = get_close_matches(str(key), _CONFIGS[name], 1)
+            if key not in _KEYS[name]:
+                near = get_close_matches(str(key), _KEYS[name], 1)
                 raise ValueError(f"{name}_configs has no {key!r}{f'; did you mean {near[0]}?' if near else ''}")
         held = vars(self)[f"{name}_configs"]
         for key, value in given.items():
