@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING
 
 from pstranspile.cli.common import add_input, add_job, folder_name, load_verified, make_parser, read_job
@@ -16,6 +18,7 @@ from pstranspile.ir.model import Location
 from pstranspile.ir.suggest import did_you_mean
 
 if TYPE_CHECKING:
+    from pstranspile.compile import Compiled
     from pstranspile.ir.model import Role
     from pstranspile.plan.edited import PlanFile
 
@@ -25,7 +28,7 @@ every trainer and every parameter server, all at once.
 
 The input is verified first; errors stop the command, warnings are printed. The compiled programs are checked
 together (every value sent has a receiver, every slice an owner, every barrier its count) before anything is
-written. Output appears whole or not at all."""
+written. Output appears whole or not at all; with -o a summary follows on stderr."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -61,9 +64,48 @@ def run(arguments: Sequence[str]) -> int:
             code = _check(options.check, files)
         else:
             write_outputs(options.output, files)
+            print(_summary(result, options), file=sys.stderr)
     if options.timing:
         print(watch.table(), file=sys.stderr)
     return code
+
+
+def _summary(result: Compiled, options: argparse.Namespace) -> str:
+    """What has been written where, what each server holds, and the command that proves the job."""
+    plan = result.plan
+    machines = [
+        _counted(plan.trainers, "trainer"),
+        *([_counted(len(plan.pservers), "server")] if plan.pservers else []),
+    ]
+    lines = [f"{options.output}: the programs of {' and '.join(machines)} ({plan.mode}), and plan.json"]
+    for endpoint in plan.pservers[:_SHOWN]:
+        owned = plan.slices_on(endpoint)
+        size = sum(prod(part.shape) * parameter.dtype.size for parameter, part in owned)
+        lines.append(f"  {endpoint} holds {_counted(len(owned), 'slice')}, {size:,} bytes of parameters")
+    if len(plan.pservers) > _SHOWN:
+        lines.append(f"  and {len(plan.pservers) - _SHOWN} more; `pstranspile plan` shows them all")
+    if options.input != "-" and not options.plan and not options.passes:
+        lines.append(f"does it train as one machine does?  {_check_command(options)}")
+    return "\n".join(lines)
+
+
+_SHOWN = 8
+"""How many servers a summary names."""
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _check_command(options: argparse.Namespace) -> str:
+    """`pstranspile check` for the same input and job."""
+    words = ["pstranspile", "check", options.input]
+    for name in ("startup", "meta", "config", "pservers", "trainers", "mode"):
+        value = getattr(options, name)
+        words += [] if value is None else [f"--{name}", str(value)]
+    words += ["--trust-code"] if options.trust_code else []
+    words += [word for setting in options.settings for word in ("--set", setting)]
+    return shlex.join(words)
 
 
 def _check(folder: str, files: Mapping[str, bytes]) -> int:
