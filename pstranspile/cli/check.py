@@ -8,7 +8,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pstranspile.cli.blas import use_threads
-from pstranspile.cli.common import add_input, add_job, add_shares, load_verified, make_parser, read_job, refuse_empty
+from pstranspile.cli.common import (
+    add_input,
+    add_job,
+    add_shares,
+    begun_with,
+    load_verified,
+    make_parser,
+    read_job,
+    refuse_empty,
+)
 from pstranspile.cli.live_screen import add_live, check_live
 from pstranspile.cli.numbers import count, number, whole
 from pstranspile.cli.progress import status
@@ -50,7 +59,7 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.kernels.blocks import most_turns
     from pstranspile.proof.check import STEPS, check
     from pstranspile.proof.report import report_text
-    from pstranspile.run.files import initial_values, read_arrays
+    from pstranspile.run.files import read_arrays
     from pstranspile.run.turns import step_programs, union_of
 
     with quoting(module.source):
@@ -67,7 +76,7 @@ def run(arguments: Sequence[str]) -> int:
             feeds=read_arrays(options.feed) if options.feed else None,
             steps=options.steps,
             schedules=options.schedules,
-            init=initial_values(options.init, declaring, module.startup),
+            init=begun_with(options.init, declaring, module.startup),
             programs=options.program,
             seed=options.seed or 0,
             batch=options.batch,

@@ -12,14 +12,14 @@ import pstranspile
 from pstranspile.cli.blas import use_rounded_products
 from pstranspile.cli.numbers import count
 from pstranspile.cli.report import quoting, report
-from pstranspile.ir.diagnostics import error, raise_errors
-from pstranspile.ir.model import SourceText
+from pstranspile.ir.diagnostics import error, raise_errors, warning
+from pstranspile.ir.model import Location, SourceText
 from pstranspile.ir.severity import wrong_codes
 from pstranspile.ir.suggest import nearest
 
 if TYPE_CHECKING:
     from pstranspile.compile import Compiled
-    from pstranspile.ir.model import Module
+    from pstranspile.ir.model import Module, Program, Role
     from pstranspile.job import Job
 
 STDIN = "<stdin>"
@@ -105,6 +105,42 @@ def check_checkpoints(parser: argparse.ArgumentParser, options: argparse.Namespa
         parser.error("--checkpoint-every needs --checkpoint, which says where to")
     if options.resume and options.init:
         parser.error("--init can't be combined with --resume: the checkpoint says what all variables begin with")
+
+
+INIT_HELP = (
+    "persistable variables by name, set after the startup program; or a checkpoint, the parameters that --save wrote, "
+    "or a folder of Fluid's save_persistables, with a file for each variable"
+)
+"""The help of `--init`."""
+
+
+def begun_with(path: str | None, program: Program, startup: Program | None) -> dict[str, Any]:
+    """The values that `--init` names; what is to be told of them is printed. Raises DiagnosticError."""
+    if not path:
+        return {}
+    from pstranspile.checkpoint.starting import starting_values
+
+    starting = starting_values(path, program, startup)
+    report(starting.warnings)
+    return starting.values
+
+
+def begun_on_machines(path: str | None, trainer: Role, source: Module | None) -> dict[str, Any]:
+    """The values that `--init` names, for machines that are processes: those of variables that trainers declare.
+
+    What only servers have (moments of optimizers) is told to begin as the start-up program says, where the job's
+    `source` is known. Raises DiagnosticError.
+    """
+    values = begun_with(path, trainer.main, trainer.startup)
+    if path and source is not None:
+        from pstranspile.checkpoint.starting import starting_values
+        from pstranspile.run.cluster.report import listed
+
+        left = sorted(starting_values(path, source.main, source.startup).values.keys() - values.keys())
+        if left:
+            message = f"not taken over, since only servers have them: {listed(left, 4)}; --resume goes on with all"
+            report([warning("checkpoint-variable", message, Location(path))])
+    return values
 
 
 def add_table_folder(group: Any) -> None:

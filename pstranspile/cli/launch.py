@@ -24,6 +24,7 @@ from pstranspile.cli.common import (
     add_checkpoints,
     add_input,
     add_job,
+    begun_on_machines,
     check_checkpoints,
     load_compiled,
     make_parser,
@@ -104,6 +105,12 @@ def run(arguments: Sequence[str]) -> int:
         options.fetch = fetches_of(options.fetch, job)
         cluster = job.cluster(fetch=options.fetch, seed=options.seed)
         cluster.require_sound()
+        if options.init:
+            from pstranspile.checkpoint.starting import settled
+
+            options.init = settled(options.init)
+            first = job.roles[cluster.trainers[0].name]
+            begun_on_machines(options.init, first, None if compiled is None else compiled.source)
         from pstranspile.run.row_source import RowSource
 
         feeds = read_feed(options)

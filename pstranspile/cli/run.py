@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pstranspile.cli.blas import use_threads
 from pstranspile.cli.cluster_pictures import add_pictures, check_pictures
 from pstranspile.cli.common import (
+    INIT_HELP,
     add_arithmetic,
     add_checkpoints,
     add_input,
@@ -147,8 +148,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--init",
         metavar="FILE.npz|DIR",
-        help="persistable variables by name, set after the startup program; "
-        "a folder is one of Fluid's save_persistables, with a file for each variable",
+        help=INIT_HELP,
     )
     group.add_argument(
         "--program",
