@@ -370,6 +370,16 @@ def load_compiled(options: argparse.Namespace) -> Compiled:
     return result
 
 
+_READ = ("input", "startup", "meta", "config", "feed", "init", "trained", "faults", "replay", "plan")
+"""Options that name files to read."""
+
+
+def files_read(options: argparse.Namespace) -> list[str | None]:
+    """The files that the options of a command name to be read."""
+    given: list[object] = [getattr(options, name, None) for name in _READ]
+    return [path for path in given if isinstance(path, str) and path != "-"]
+
+
 def require_page(path: str, inputs: Iterable[str | None]) -> None:
     """Raises DiagnosticError where a page could not be written, or would take the place of an input (None: not given).
 
@@ -378,7 +388,7 @@ def require_page(path: str, inputs: Iterable[str | None]) -> None:
     from pstranspile.interop.outputs import require_writable
 
     if path != "-":
-        require_writable(path, inputs)
+        require_writable(path, inputs, "html")
 
 
 def write_page(path: str, data: bytes) -> None:
@@ -391,11 +401,14 @@ def write_page(path: str, data: bytes) -> None:
         write_output(path, data)
 
 
-def write_text(path: str | None, text: str) -> None:
-    """Writes the text of a program to a file, or to stdout (`-`, None). Raises DiagnosticError."""
-    if path in (None, "-"):
+def write_text(path: str | None, text: str, inputs: Iterable[str | None] = ()) -> None:
+    """Writes the text of a program to a file, or to stdout (`-`, None). Raises DiagnosticError, also for a file that is
+    one of those that were read.
+    """
+    if path is None or path == "-":
         sys.stdout.write(text)
         return
-    from pstranspile.interop.outputs import write_output
+    from pstranspile.interop.outputs import require_writable, write_output
 
+    require_writable(path, inputs)
     write_output(path, text.encode("utf-8"))

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.cli.common import add_companions, begun_with, folder_name, load_input, make_parser, refuse_empty
+from pstranspile.cli.common import (
+    add_companions,
+    begun_with,
+    files_read,
+    folder_name,
+    load_input,
+    make_parser,
+    refuse_empty,
+)
 from pstranspile.cli.report import quoting
-from pstranspile.ir.model import MAIN
+from pstranspile.ir.model import MAIN, Location
 from pstranspile.ir.required import require_programs
 
 if TYPE_CHECKING:
@@ -79,7 +88,9 @@ def run(arguments: Sequence[str]) -> int:
     module = load_input(options.input, options.startup, options.meta)
     if options.to == "pb":
         from pstranspile.interop.exporting import export
+        from pstranspile.interop.outputs import require_own
 
+        require_own(options.output, [*(f"{name}.pb" for name in module.programs), "meta.json"], files_read(options))
         export(module, options.output)
         return 0
     from pstranspile.interop.outputs import write_outputs
@@ -114,6 +125,7 @@ def _onnx(module: Module, options: argparse.Namespace) -> bytes:
 def _write_inference(module: Module, options: argparse.Namespace) -> None:
     """Writes the inference model of what is fetched of @main. Raises DiagnosticError or Reported."""
     from pstranspile.checkpoint.inference import asked_for, inference_program, write_model
+    from pstranspile.checkpoint.names import MANIFEST
     from pstranspile.interop.variables import persistable_names
     from pstranspile.ir.diagnostics import error, raise_errors
 
@@ -123,6 +135,9 @@ def _write_inference(module: Module, options: argparse.Namespace) -> None:
         values = _values(module, model.program, options)
         names = persistable_names(model.program)
         raise_errors(error("inference-program", f"{name} has no value") for name in names if values.get(name) is None)
+        if (Path(options.output) / MANIFEST).exists():
+            message = "it is a checkpoint, which nothing is written into; name another folder"
+            raise_errors([error("output-foreign", message, Location(options.output))])
         write_model(options.output, model, {name: values[name] for name in names})
 
 

@@ -10,7 +10,13 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.blas import VARIABLES
-from pstranspile.cli.common import begun_on_machines, check_checkpoints, load_compiled, uses_fluid_arithmetic
+from pstranspile.cli.common import (
+    begun_on_machines,
+    check_checkpoints,
+    files_read,
+    load_compiled,
+    uses_fluid_arithmetic,
+)
 from pstranspile.cli.feed import read_feed
 from pstranspile.cli.launch_view import View
 from pstranspile.cli.numbers import cpus
@@ -78,7 +84,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) 
     trainers, servers = _checked(parser, options)
     require_ray()
     if options.save:
-        require_writable(options.save)
+        require_writable(options.save, files_read(options), "npz")
     as_fluid = uses_fluid_arithmetic(options)
     compiled = load_compiled(options)
     feeds = read_feed(options)

@@ -20,6 +20,7 @@ from pstranspile.cli.common import (
     add_shares,
     add_table_folder,
     check_checkpoints,
+    files_read,
     load_verified,
     make_parser,
     read_job,
@@ -244,8 +245,15 @@ def _require_writable(options: argparse.Namespace) -> None:
     """Raises DiagnosticError for a file of results that can't be written, before they are computed."""
     from pstranspile.interop.outputs import require_writable
 
-    for path in filter(None, (options.save, options.plot, options.trace, options.chart)):
-        require_writable(path)
+    read = files_read(options)
+    kinds = {"save": "npz", "plot": _ending(options.plot), "trace": "json", "chart": _ending(options.chart)}
+    for name, kind in kinds.items():
+        if path := getattr(options, name):
+            require_writable(path, read, kind)
+
+
+def _ending(path: str | None) -> str:
+    return Path(path or "").suffix.lower().lstrip(".")
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from pstranspile.cli.common import (
     add_arithmetic,
     add_table_folder,
     begun_with,
+    files_read,
     make_parser,
     refuse_empty,
     uses_fluid_arithmetic,
@@ -287,7 +288,7 @@ def _play(
     cluster.require_sound()
     _require_way(cluster, addresses)
     if options.save:
-        require_writable(options.save)
+        require_writable(options.save, files_read(options), "npz")
     if options.state and is_server(cluster, role):
         require_writable(Path(options.state, f"{role}.kept"))
     if not is_server(cluster, role):

@@ -155,6 +155,7 @@ OwnCode = Literal[
     "op-family",
     "optimize-op-unattributed",
     "optimizer-unknown",
+    "output-foreign",
     "output-name",
     "output-unwritable",
     "parameter-not-persistable",
