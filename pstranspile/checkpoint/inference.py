@@ -186,14 +186,30 @@ def save_inference_model(
     trainer's, which goes on asking the servers for rows of tables. Files are as in Fluid, and none is replaced
     before all are written. Raises DiagnosticError.
     """
-    from pstranspile.interop.program_desc import program_to_bytes
-
     module = job if isinstance(job, Module) else job.trainer(0).module if remote_tables else job.source
     if program not in module.programs:
         raise DiagnosticError([error("inference-program", f"there is no program @{program}")])
     source = module[program]
     model = inference_program(source, feeds, targets)
     values = _parameters(machines, job, model.program)
+    write_model(folder, model, values, model_filename=model_filename, params_filename=params_filename)
+    return model.targets
+
+
+def write_model(
+    folder: str | os.PathLike[str],
+    model: InferenceModel,
+    values: Mapping[str, Value],
+    *,
+    model_filename: str = MODEL,
+    params_filename: str | None = None,
+) -> None:
+    """Writes an inference model with the values of its variables, each in a file or all in one, in the order of names.
+
+    Raises DiagnosticError.
+    """
+    from pstranspile.interop.program_desc import program_to_bytes
+
     file = params_filename
     names: dict[str, list[str]] = {name: [name] for name in values} if file is None else {file: list(values)}
     require_names([*names, model_filename], (), str(folder))
@@ -201,7 +217,41 @@ def save_inference_model(
         require_encodable(value, name, str(folder))
     files = {path: [piece for name in held for piece in encode(values[name])] for path, held in names.items()}
     write_variables(folder, {**files, model_filename: [program_to_bytes(model.program)]})
-    return model.targets
+
+
+def asked_for(program: Program, targets: Sequence[str] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What is fed and what is inferred: `targets` and what they need, else what a program's feed and fetch ops name.
+
+    Raises DiagnosticError where neither says what is inferred.
+    """
+    if targets:
+        return _needed_feeds(program, targets), tuple(targets)
+    ops = program.main_block.ops
+    fetched = _columns(ops, "fetch", "X")
+    if not fetched:
+        message = "the program has no fetch op; --fetch names what a model shall compute"
+        raise DiagnosticError([error("inference-program", message)])
+    return _columns(ops, "feed", "Out"), fetched
+
+
+def _needed_feeds(program: Program, targets: Sequence[str]) -> tuple[str, ...]:
+    """What is fed of what the targets depend on, in the order of declaration.
+
+    That is what is read before any op makes it and is not kept between steps, and what feed ops name.
+    """
+    block, needed = program.main_block, set(targets)
+    kept: list[tuple[set[str], set[str]]] = []
+    for op in reversed(block.ops):
+        effects = effects_of(program, op)
+        reads, writes = {*effects.reads}, {*effects.writes}
+        if op.type != "feed" and not needed.isdisjoint(writes):
+            kept.append((reads, writes))
+            needed |= reads
+    made, fed = set[str](), set[str]()
+    for reads, writes in reversed(kept):
+        fed |= reads - made
+        made |= writes
+    return tuple(name for name, var in block.vars.items() if name in fed and not var.persistable)
 
 
 def _parameters(machines: Any, job: Compiled | Module, program: Program) -> dict[str, Value]:

@@ -21,10 +21,13 @@ from pstranspile.job.modes import settings_of
 from pstranspile.ops.build import make_op
 
 
-def save_program(job: Compiled, folder: str, trainer: int = 0, names: Container[str] | None = None) -> Program:
+def save_program(
+    job: Compiled, folder: str, trainer: int = 0, names: Container[str] | None = None, *, served: bool | None = None
+) -> Program:
     """What a trainer runs to save the variables of the source program into `folder`, all or those of some names.
 
-    Every trainer may save what it holds itself; trainer 0 also what the servers hold. A variable of which several
+    Every trainer may save what it holds itself; trainer 0, or one that is to save what is `served`, also what the
+    servers hold. A variable of which several
     servers have a copy is fetched from the first (Fluid's file repeats it), and learning rates and counters that
     only servers have are saved too (Fluid loses them). Parameters come from the trainer in sync modes, as in Fluid,
     and from the servers in others, where the trainer's own may be old.
@@ -39,15 +42,15 @@ def save_program(job: Compiled, folder: str, trainer: int = 0, names: Container[
     remote: list[Op] = []
     wanted = [placed for placed in _saved(layout) if names is None or placed.name in names]
     for placed in wanted:
-        served = not placed.table and placed.parts[0].machine.startswith("pserver")
+        on_servers = not placed.table and placed.parts[0].machine.startswith("pserver")
         held = (role.name, placed.name) in {part[:2] for part in placed.holders}
-        if served and not (held and placed.name in parameters):
+        if on_servers and not (held and placed.name in parameters):
             remote.append(_recv_save(job, placed, folder))
         elif not placed.table:
             variables[placed.name] = own[placed.name]._replace(parameter=None, location=None)
             path = posixpath.join(folder, placed.name)
             saves.append(make_op("save", {"X": [placed.name]}, {}, {"file_path": path}))
-    if trainer == 0:
+    if served or (served is None and trainer == 0):
         saves += remote
         saves += (_notify(job, placed, folder) for placed in wanted if placed.table)
     return _program(variables, saves)

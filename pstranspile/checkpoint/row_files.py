@@ -25,6 +25,7 @@ import numpy as np
 from pstranspile.checkpoint.api import scopes_of
 from pstranspile.checkpoint.folder import write_folder
 from pstranspile.checkpoint.layout import layout_of
+from pstranspile.checkpoint.names import MANIFEST
 from pstranspile.checkpoint.runs import Source
 from pstranspile.checkpoint.store import read_checkpoint
 from pstranspile.compile import Compiled
@@ -114,6 +115,8 @@ def _write(
         files["seen.npy"] = _file(np.dtype(np.uint32), (count,), pieces("seen"))
     if rows == "changed":
         files["left.npy"] = _file(left.dtype, left.shape, [left])
+    if (folder / MANIFEST).exists():
+        raise _refused(folder, "it is a checkpoint; name another folder for rows")
     try:
         write_folder(folder, files)
     except OSError as problem:

@@ -13,6 +13,7 @@ from pstranspile.cli.common import (
     add_job,
     add_shares,
     add_unreached,
+    begun_with,
     check_unreached,
     load_verified,
     make_parser,
@@ -61,7 +62,7 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.kernels.blocks import most_turns
     from pstranspile.proof.check import STEPS, check
     from pstranspile.proof.report import report_text
-    from pstranspile.run.files import initial_values, read_arrays
+    from pstranspile.run.files import read_arrays
     from pstranspile.run.turns import step_programs, union_of
 
     with quoting(module.source):
@@ -78,7 +79,7 @@ def run(arguments: Sequence[str]) -> int:
             feeds=read_arrays(options.feed) if options.feed else None,
             steps=options.steps,
             schedules=options.schedules,
-            init=initial_values(options.init, declaring, module.startup),
+            init=begun_with(options.init, declaring, module.startup),
             programs=options.program,
             seed=options.seed or 0,
             batch=options.batch,

@@ -12,14 +12,14 @@ import pstranspile
 from pstranspile.cli.blas import use_rounded_products
 from pstranspile.cli.numbers import count
 from pstranspile.cli.report import quoting, report
-from pstranspile.ir.diagnostics import error, raise_errors
-from pstranspile.ir.model import SourceText
+from pstranspile.ir.diagnostics import error, raise_errors, warning
+from pstranspile.ir.model import Location, SourceText
 from pstranspile.ir.severity import wrong_codes
 from pstranspile.ir.suggest import nearest
 
 if TYPE_CHECKING:
     from pstranspile.compile import Compiled
-    from pstranspile.ir.model import Module
+    from pstranspile.ir.model import Module, Program, Role
     from pstranspile.job import Job
 
 STDIN = "<stdin>"
@@ -109,6 +109,42 @@ def check_checkpoints(parser: argparse.ArgumentParser, options: argparse.Namespa
         parser.error("--checkpoint-every needs --checkpoint, which says where to")
     if options.resume and options.init:
         parser.error("--init can't be combined with --resume: the checkpoint says what all variables begin with")
+
+
+INIT_HELP = (
+    "persistable variables by name, set after the startup program; or a checkpoint, the parameters that --save wrote, "
+    "or a folder of Fluid's save_persistables, with a file for each variable"
+)
+"""The help of `--init`."""
+
+
+def begun_with(path: str | None, program: Program, startup: Program | None) -> dict[str, Any]:
+    """The values that `--init` names; what is to be told of them is printed. Raises DiagnosticError."""
+    if not path:
+        return {}
+    from pstranspile.checkpoint.starting import starting_values
+
+    starting = starting_values(path, program, startup)
+    report(starting.warnings)
+    return starting.values
+
+
+def begun_on_machines(path: str | None, trainer: Role, source: Module | None) -> dict[str, Any]:
+    """The values that `--init` names, for machines that are processes: those of variables that trainers declare.
+
+    What only servers have (moments of optimizers) is told to begin as the start-up program says, where the job's
+    `source` is known. Raises DiagnosticError.
+    """
+    values = begun_with(path, trainer.main, trainer.startup)
+    if path and source is not None:
+        from pstranspile.checkpoint.starting import starting_values
+        from pstranspile.run.cluster.report import listed
+
+        left = sorted(starting_values(path, source.main, source.startup).values.keys() - values.keys())
+        if left:
+            message = f"not taken over, since only servers have them: {listed(left, 4)}; --resume goes on with all"
+            report([warning("checkpoint-variable", message, Location(path))])
+    return values
 
 
 def add_table_folder(group: Any) -> None:
@@ -353,6 +389,16 @@ def load_compiled(options: argparse.Namespace) -> Compiled:
     return result
 
 
+_READ = ("input", "startup", "meta", "config", "feed", "init", "trained", "faults", "replay", "plan")
+"""Options that name files to read."""
+
+
+def files_read(options: argparse.Namespace) -> list[str | None]:
+    """The files that the options of a command name to be read."""
+    given: list[object] = [getattr(options, name, None) for name in _READ]
+    return [path for path in given if isinstance(path, str) and path != "-"]
+
+
 def require_page(path: str, inputs: Iterable[str | None]) -> None:
     """Raises DiagnosticError where a page could not be written, or would take the place of an input (None: not given).
 
@@ -361,7 +407,7 @@ def require_page(path: str, inputs: Iterable[str | None]) -> None:
     from pstranspile.interop.outputs import require_writable
 
     if path != "-":
-        require_writable(path, inputs)
+        require_writable(path, inputs, "html")
 
 
 def write_page(path: str, data: bytes) -> None:
@@ -374,11 +420,14 @@ def write_page(path: str, data: bytes) -> None:
         write_output(path, data)
 
 
-def write_text(path: str | None, text: str) -> None:
-    """Writes the text of a program to a file, or to stdout (`-`, None). Raises DiagnosticError."""
-    if path in (None, "-"):
+def write_text(path: str | None, text: str, inputs: Iterable[str | None] = ()) -> None:
+    """Writes the text of a program to a file, or to stdout (`-`, None). Raises DiagnosticError, also for a file that is
+    one of those that were read.
+    """
+    if path is None or path == "-":
         sys.stdout.write(text)
         return
-    from pstranspile.interop.outputs import write_output
+    from pstranspile.interop.outputs import require_writable, write_output
 
+    require_writable(path, inputs)
     write_output(path, text.encode("utf-8"))

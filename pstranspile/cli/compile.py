@@ -7,9 +7,10 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pstranspile.cli.common import add_input, add_job, folder_name, load_verified, make_parser, read_job
+from pstranspile.cli.common import add_input, add_job, files_read, folder_name, load_verified, make_parser, read_job
 from pstranspile.cli.progress import status
 from pstranspile.cli.report import quoting, report
 from pstranspile.cli.watch import Watch
@@ -56,14 +57,19 @@ def run(arguments: Sequence[str]) -> int:
         _print_roles(result.roles())
     else:
         from pstranspile.explain.files import files_of
-        from pstranspile.interop.outputs import write_outputs
+        from pstranspile.interop.outputs import require_own, stale_files, write_outputs
 
         with status("compile") as tell:
             files = dict(files_of(result, options.emit, tell))
         if options.output is None:
             code = _check(options.check, files)
         else:
+            require_own(options.output, files, files_read(options))
+            stale = stale_files(Path(options.output), files)
             write_outputs(options.output, files)
+            if stale:
+                told = f"removed, of the earlier compile: {', '.join(stale)}"
+                print(f"pstranspile compile: {options.output}: {told}", file=sys.stderr)
             print(_summary(result, options), file=sys.stderr)
     if options.timing:
         print(watch.table(), file=sys.stderr)

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from pstranspile.cli.common import add_companions, folder_name, load_input, make_parser
+from pstranspile.cli.common import (
+    add_companions,
+    begun_with,
+    files_read,
+    folder_name,
+    load_input,
+    make_parser,
+    refuse_empty,
+)
 from pstranspile.cli.report import quoting, report
-from pstranspile.ir.model import MAIN
+from pstranspile.ir.model import MAIN, Location
 from pstranspile.ir.required import require_programs
 
 if TYPE_CHECKING:
-    from pstranspile.ir.model import Module
+    from pstranspile.ir.model import Module, Program
 
 DESCRIPTION = """\
 Turns a module into files of another format, one per program (main.pb and startup.pb for the usual two).
 
 pb: what these can't carry is written beside them, to meta.json, for --meta. dot and mermaid: graphs for looking at, ops
-as boxes, variables as edges. mlir: one file, module.mlir, in MLIR's generic form. onnx: the model that infers what
---fetch names (else what fetch ops name) of @main, with the values of its parameters; an op that ONNX can't express is
-refused by name. It needs the package onnx: pip install 'pstranspile[onnx]'."""
+as boxes, variables as edges. mlir: one file, module.mlir, in MLIR's generic form. onnx and inference: the model that
+infers what --fetch names (else what fetch ops name) of @main, with the values of its parameters, which --from takes
+from what training has left. onnx: main.onnx; an op that ONNX can't express is refused by name; it needs the package
+onnx: pip install 'pstranspile[onnx]'. inference: __model__ and a file for each parameter, as Fluid's
+save_inference_model writes them."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -31,20 +42,21 @@ def run(arguments: Sequence[str]) -> int:
         [
             "net.ir --to pb -o out",
             "net.ir --to dot -o drawn",
-            "net.ir --to onnx --fetch softmax_0.tmp_0 --init trained.npz -o model",
+            "net.ir --to onnx --fetch softmax_0.tmp_0 --from kept -o model",
+            "net.ir --to inference --fetch softmax_0.tmp_0 --from trained.npz -o model",
         ],
     )
     parser.add_argument("input", metavar="PROG.ir", help="the module, or - for text on stdin")
     add_companions(parser)
     parser.add_argument(
         "--to",
-        choices=["pb", "onnx", "mlir", "dot", "mermaid"],
+        choices=["pb", "onnx", "inference", "mlir", "dot", "mermaid"],
         required=True,
-        help="the format; pb: ProgramDesc, as Fluid reads it; onnx: ONNX; mlir: MLIR's generic form; dot: a graph for "
-        "Graphviz; mermaid: one for Mermaid",
+        help="the format; pb: ProgramDesc, as Fluid reads it; onnx: ONNX; inference: an inference model of Fluid; "
+        "mlir: MLIR's generic form; dot: a graph for Graphviz; mermaid: one for Mermaid",
     )
     parser.add_argument("-o", "--output", metavar="DIR", type=folder_name, required=True, help="the folder to write to")
-    group = parser.add_argument_group("onnx")
+    group = parser.add_argument_group("onnx and inference")
     group.add_argument(
         "--fetch",
         metavar="VAR",
@@ -53,21 +65,36 @@ def run(arguments: Sequence[str]) -> int:
         help="an output of the model; may be repeated. The rest of the program is cut away, and set to testing",
     )
     group.add_argument(
+        "--from",
+        metavar="CHECKPOINT|FILE.npz|DIR",
+        dest="trained",
+        help="the values of all variables that the model needs: a checkpoint (the newest in a folder), what --save "
+        "wrote, arrays by name, or what Fluid's save_persistables wrote",
+    )
+    group.add_argument(
         "--init",
         metavar="FILE.npz|DIR",
-        help="the values of persistable variables, as for run (default: those that the startup program makes)",
+        help="in place of --from: values of some variables, as for run; the others are those that the startup program "
+        "makes, all of them without --init",
     )
     options = parser.parse_args(arguments)
-    if options.to != "onnx" and (options.fetch or options.init):
-        parser.error(f"--fetch and --init are about ONNX models, not --to {options.to}")
+    refuse_empty(parser, options, "init")
+    if options.trained == "":
+        parser.error("--from: the name is empty")
+    if options.to not in ("onnx", "inference") and (options.fetch or options.init or options.trained):
+        parser.error(f"--fetch, --from and --init are about models with values, not --to {options.to}")
+    if options.init and options.trained:
+        parser.error("--from and --init both say which values the model has; give one")
     module = load_input(options.input, options.startup, options.meta)
     if options.to == "pb":
         import warnings
 
         from pstranspile.interop.exporting import export
         from pstranspile.interop.newer import newer_ops
+        from pstranspile.interop.outputs import require_own
 
         report(newer_ops(module.programs.values()), [module.source])
+        require_own(options.output, [*(f"{name}.pb" for name in module.programs), "meta.json"], files_read(options))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # reported above, with the lines
             export(module, options.output)
@@ -76,6 +103,8 @@ def run(arguments: Sequence[str]) -> int:
 
     if options.to == "onnx":
         write_outputs(options.output, {"main.onnx": _onnx(module, options)})
+    elif options.to == "inference":
+        _write_inference(module, options)
     elif options.to == "mlir":
         from pstranspile.interop.mlir import mlir_text
 
@@ -90,17 +119,47 @@ def run(arguments: Sequence[str]) -> int:
 
 def _onnx(module: Module, options: argparse.Namespace) -> bytes:
     """The model of what is fetched of @main. Raises DiagnosticError or Reported."""
+    from pstranspile.checkpoint.inference import asked_for, inference_program
     from pstranspile.checkpoint.onnx_model import onnx_model
-    from pstranspile.run.api import run as run_program
-    from pstranspile.run.files import initial_values
-    from pstranspile.run.scope import Scope
 
-    scope = Scope()
     with quoting(module.source):
         require_programs(module, module.programs.keys() | {MAIN})
-        values = initial_values(options.init, module.main, module.startup)
-        if module.startup is not None:
-            run_program(module.startup, {}, (), scope)
-        for name, value in values.items():
-            scope[name] = value
-        return onnx_model(module.main, scope, options.fetch)
+        cut = inference_program(module.main, *asked_for(module.main, options.fetch)).program
+        return onnx_model(module.main, _values(module, cut, options), options.fetch)
+
+
+def _write_inference(module: Module, options: argparse.Namespace) -> None:
+    """Writes the inference model of what is fetched of @main. Raises DiagnosticError or Reported."""
+    from pstranspile.checkpoint.inference import asked_for, inference_program, write_model
+    from pstranspile.checkpoint.names import MANIFEST
+    from pstranspile.interop.variables import persistable_names
+    from pstranspile.ir.diagnostics import error, raise_errors
+
+    with quoting(module.source):
+        require_programs(module, module.programs.keys() | {MAIN})
+        model = inference_program(module.main, *asked_for(module.main, options.fetch))
+        values = _values(module, model.program, options)
+        names = persistable_names(model.program)
+        raise_errors(error("inference-program", f"{name} has no value") for name in names if values.get(name) is None)
+        if (Path(options.output) / MANIFEST).exists():
+            message = "it is a checkpoint, which nothing is written into; name another folder"
+            raise_errors([error("output-foreign", message, Location(options.output))])
+        write_model(options.output, model, {name: values[name] for name in names})
+
+
+def _values(module: Module, model: Program, options: argparse.Namespace) -> Mapping[str, Any]:
+    """The values of the variables that a model keeps. Raises DiagnosticError."""
+    from pstranspile.checkpoint.starting import served_values
+    from pstranspile.interop.variables import persistable_names
+
+    if options.trained:
+        return served_values(options.trained, module.main, persistable_names(model))
+    from pstranspile.run.api import run as run_program
+    from pstranspile.run.scope import Scope
+
+    scope, values = Scope(), begun_with(options.init, module.main, module.startup)
+    if module.startup is not None:
+        run_program(module.startup, {}, (), scope)
+    for name, value in values.items():
+        scope[name] = value
+    return scope

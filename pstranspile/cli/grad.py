@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pstranspile.cli.common import add_input, load_verified, make_parser, write_text
+from pstranspile.cli.common import add_input, files_read, load_verified, make_parser, write_text
 from pstranspile.cli.report import quoting, report
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def run(arguments: Sequence[str]) -> int:
         parameters = _names(options.parameters)
         made = train(module, options.loss.removeprefix("%"), optimizer, parameters, _names(options.no_grad) or ())
         report(trained_already(module, parameters), [module.source])
-    write_text(options.output, print_module(made))
+    write_text(options.output, print_module(made), files_read(options))
     return 0
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pstranspile.cli.common import add_companions, load_input, make_parser, write_text
+from pstranspile.cli.common import add_companions, files_read, load_input, make_parser, write_text
 
 if TYPE_CHECKING:
     from pstranspile.ir.model import Module
@@ -39,14 +39,20 @@ def run(arguments: Sequence[str]) -> int:
         "--params", metavar="FILE.npz", help="the file to write the parameters of an ONNX model to, by name"
     )
     options = parser.parse_args(arguments)
+    from pstranspile.interop.outputs import require_writable
     from pstranspile.ops.textual import print_module
+
+    if options.output not in (None, "-"):
+        require_writable(options.output, files_read(options))
+    if options.params:
+        require_writable(options.params, files_read(options), "npz")
 
     module = _from_onnx(parser, options)
     if module is None:
         if options.params:
             parser.error("--params is about ONNX models, which hold their parameters; a ProgramDesc holds none")
         module = load_input(options.input, options.startup, options.meta, call_stacks=options.call_stacks)
-    write_text(options.output, print_module(module))
+    write_text(options.output, print_module(module), files_read(options))
     return 0
 
 

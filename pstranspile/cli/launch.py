@@ -24,7 +24,9 @@ from pstranspile.cli.common import (
     add_checkpoints,
     add_input,
     add_job,
+    begun_on_machines,
     check_checkpoints,
+    files_read,
     load_compiled,
     make_parser,
     refuse_empty,
@@ -37,7 +39,7 @@ from pstranspile.cli.numbers import whole
 from pstranspile.cli.progress import status
 from pstranspile.cli.report import report
 from pstranspile.cli.start import add_patience, add_run, add_saves, fetches_of
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, raise_errors
 from pstranspile.ir.model import Location
 from pstranspile.ir.visible import visible
 
@@ -88,8 +90,16 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.net.job import load_job_folder
     from pstranspile.net.meetings import are_needed
 
-    for path in filter(None, (options.save, options.record, options.trace, options.chart)):
-        require_writable(path)
+    read = files_read(options)
+    kinds = {
+        "save": "npz",
+        "record": "",
+        "trace": "json",
+        "chart": Path(options.chart or "").suffix.lower().lstrip("."),
+    }
+    for name, kind in kinds.items():
+        if path := getattr(options, name):
+            require_writable(path, read, kind)
     for folder in filter(None, (options.state, options.logs)):
         require_writable(Path(folder, "of a machine"))
     work_place = work_folder(Path(tempfile.gettempdir()), "pstranspile-launch-", mode=0o700)
@@ -107,6 +117,14 @@ def run(arguments: Sequence[str]) -> int:
         options.fetch = fetches_of(options.fetch, job)
         cluster = job.cluster(fetch=options.fetch, seed=options.seed)
         cluster.require_sound()
+        if options.state:
+            _require_no_state(options.state, [server.name for server in cluster.servers])
+        if options.init:
+            from pstranspile.checkpoint.starting import settled
+
+            options.init = settled(options.init)
+            first = job.roles[cluster.trainers[0].name]
+            begun_on_machines(options.init, first, None if compiled is None else compiled.source)
         from pstranspile.run.row_source import RowSource
 
         feeds = read_feed(options)
@@ -195,6 +213,13 @@ def _checkpoints(
         standing = None if source is None else source.standing
         target = at_end.enter_context(closing(Target(options.checkpoint, layout_of(compiled), standing)))
     return at_end.enter_context(closing(Checkpoints(compiled, source, target, options.checkpoint_every, work)))
+
+
+def _require_no_state(folder: str, servers: Sequence[str]) -> None:
+    """Raises DiagnosticError for states that servers of an earlier run have left: trainers would begin anew."""
+    left = [path for name in servers if (path := Path(folder, f"{name}.kept")).exists()]
+    message = "an earlier run has left it, from which trainers can't go on: move it away, or name another folder"
+    raise_errors(error("cluster-kept", message, Location(str(path))) for path in left)
 
 
 def _steps(options: argparse.Namespace, cluster: Cluster) -> int:

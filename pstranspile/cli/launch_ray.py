@@ -10,7 +10,13 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.blas import VARIABLES
-from pstranspile.cli.common import check_checkpoints, load_compiled, uses_fluid_arithmetic
+from pstranspile.cli.common import (
+    begun_on_machines,
+    check_checkpoints,
+    files_read,
+    load_compiled,
+    uses_fluid_arithmetic,
+)
 from pstranspile.cli.feed import read_feed
 from pstranspile.cli.launch_view import View
 from pstranspile.cli.numbers import cpus
@@ -83,14 +89,13 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) 
     trainers, servers = _checked(parser, options)
     require_ray()
     if options.save:
-        require_writable(options.save)
+        require_writable(options.save, files_read(options), "npz")
     as_fluid = uses_fluid_arithmetic(options)
     compiled = load_compiled(options)
     feeds = read_feed(options)
     view, machines, at_end = _view(options), dict[str, _Machine](), ExitStack()
     from pstranspile.data.source import Data
     from pstranspile.ray import launch
-    from pstranspile.run.files import initial_values
 
     try:
         _require_steps(options, compiled, feeds)
@@ -106,7 +111,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) 
             feeds,
             steps=options.steps,
             fetch=_fetches(options, compiled),
-            init=initial_values(options.init, compiled.source.main, compiled.source.startup),
+            init=begun_on_machines(options.init, compiled.trainer(0), compiled.source),
             seed=options.seed,
             address=address,
             cpus=options.cpus,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pstranspile.cli.blas import use_threads
 from pstranspile.cli.cluster_pictures import add_pictures, check_pictures
 from pstranspile.cli.common import (
+    INIT_HELP,
     add_arithmetic,
     add_checkpoints,
     add_input,
@@ -21,6 +22,7 @@ from pstranspile.cli.common import (
     add_unreached,
     check_checkpoints,
     check_unreached,
+    files_read,
     load_verified,
     make_parser,
     read_job,
@@ -149,8 +151,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--init",
         metavar="FILE.npz|DIR",
-        help="persistable variables by name, set after the startup program; "
-        "a folder is one of Fluid's save_persistables, with a file for each variable",
+        help=INIT_HELP,
     )
     group.add_argument(
         "--program",
@@ -247,8 +248,15 @@ def _require_writable(options: argparse.Namespace) -> None:
     """Raises DiagnosticError for a file of results that can't be written, before they are computed."""
     from pstranspile.interop.outputs import require_writable
 
-    for path in filter(None, (options.save, options.plot, options.trace, options.chart)):
-        require_writable(path)
+    read = files_read(options)
+    kinds = {"save": "npz", "plot": _ending(options.plot), "trace": "json", "chart": _ending(options.chart)}
+    for name, kind in kinds.items():
+        if path := getattr(options, name):
+            require_writable(path, read, kind)
+
+
+def _ending(path: str | None) -> str:
+    return Path(path or "").suffix.lower().lstrip(".")
 
 
 @contextmanager

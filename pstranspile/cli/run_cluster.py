@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.checkpoint.running import CheckpointedRun
 from pstranspile.cli.cluster_pictures import require_chart_steps, show_pictures, wants_pictures
+from pstranspile.cli.common import begun_with
 from pstranspile.cli.feed import read_feed
 from pstranspile.cli.live_views import LiveCluster
 from pstranspile.cli.progress import Progress
@@ -24,7 +25,6 @@ from pstranspile.run.cluster.pictures.recorder import Recorder
 from pstranspile.run.cluster.random_scenario import random_scenario
 from pstranspile.run.cluster.record import RecordedScheduler, read_record, replay
 from pstranspile.run.cluster.simulate import Simulated, simulate
-from pstranspile.run.files import initial_values
 from pstranspile.run.program_feeds import ProgramFeeds, of_everybody
 from pstranspile.run.row_source import RowSource, refuse_turns, require_steps
 from pstranspile.run.step_feeds import Feeds
@@ -206,7 +206,7 @@ def _run(
             steps,
             _fetched(turns, fetches),
             programs=turns,
-            init=initial_values(options.init, declaring, module.startup),
+            init=begun_with(options.init, declaring, module.startup),
             seed=record.seed if record else kept.seed if kept else options.seed,
             schedule=RecordedScheduler(record) if record else options.schedule,
             on_step=progress,

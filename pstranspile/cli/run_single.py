@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pstranspile.checkpoint.api import load_checkpoint, save_checkpoint
 from pstranspile.checkpoint.layout import layout_of
 from pstranspile.checkpoint.runs import ALONE, Source, Target
+from pstranspile.cli.common import begun_with
 from pstranspile.cli.feed import read_feed
 from pstranspile.cli.live_views import LiveSingle
 from pstranspile.cli.progress import Progress
@@ -19,7 +20,6 @@ from pstranspile.ir.model import MAIN
 from pstranspile.large.forms import parameter_arrays
 from pstranspile.net.shown import shown
 from pstranspile.run.api import run
-from pstranspile.run.files import initial_values
 from pstranspile.run.program_feeds import ProgramFeeds
 from pstranspile.run.row_source import RowFeeds, RowSource, refuse_turns
 from pstranspile.run.scope import Scope
@@ -96,7 +96,7 @@ class Session:
     def start(self) -> None:
         """Runs the startup program, then sets what `--init` gives, or what the checkpoint holds."""
 
-        values = initial_values(self.options.init, self.program, self.module.startup)
+        values = begun_with(self.options.init, self.program, self.module.startup)
         if self.module.startup is not None:
             self._run(self.module.startup, {}, ())
         for name, value in values.items():

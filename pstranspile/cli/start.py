@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.blas import use_threads
-from pstranspile.cli.common import add_arithmetic, add_table_folder, make_parser, refuse_empty, uses_fluid_arithmetic
+from pstranspile.cli.common import (
+    INIT_HELP,
+    add_arithmetic,
+    add_table_folder,
+    begun_with,
+    files_read,
+    make_parser,
+    refuse_empty,
+    uses_fluid_arithmetic,
+)
 from pstranspile.cli.feed import add_feed, check_feed, dealing, dealt_feed
 from pstranspile.cli.numbers import count, seconds, whole
 from pstranspile.cli.start_checkpoints import add_server_checkpoints, check_server_checkpoints, checkpoints_of
@@ -161,7 +170,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the run")
     group.add_argument("--steps", type=count, metavar="N", help="how many steps (default: as many as are fed, or 1)")
     add_feed(group)
-    group.add_argument("--init", metavar="FILE.npz|DIR", help="persistable variables by name, set after the start-up")
+    group.add_argument("--init", metavar="FILE.npz|DIR", help=INIT_HELP)
     group.add_argument(
         "--fetch", metavar="VAR", action="append", default=[], help="what to keep of every step (default: the loss)"
     )
@@ -292,7 +301,7 @@ def _play(
     cluster.require_sound()
     _require_way(cluster, addresses)
     if options.save:
-        require_writable(options.save)
+        require_writable(options.save, files_read(options), "npz")
     if options.state and is_server(cluster, role):
         require_writable(Path(options.state, f"{role}.kept"))
     if not is_server(cluster, role):
@@ -345,9 +354,8 @@ def fetches_of(given: Sequence[str], folder: JobFolder) -> list[str]:
 
 def _cluster(options: argparse.Namespace, folder: JobFolder) -> Cluster:
     """The machines, none of which has begun."""
-    from pstranspile.run.files import initial_values
 
     first = next(role for name, role in folder.roles.items() if name.startswith("trainer"))
-    init = initial_values(options.init, first.main, first.startup)
+    init = begun_with(options.init, first.main, first.startup)
     cluster: Cluster = folder.cluster(fetch=fetches_of(options.fetch, folder), seed=options.seed, init=init)
     return cluster

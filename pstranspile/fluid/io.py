@@ -43,7 +43,9 @@ from pstranspile.fluid.running.distributed_io import (
     save_from_servers,
     save_with_servers,
     saves_with_servers,
+    values_with_servers,
     warn_of_filename,
+    with_own_lookups,
 )
 from pstranspile.fluid.running.large import load_tables
 from pstranspile.fluid.running.states import older_state, pickled, saved_state, without_ending
@@ -204,13 +206,40 @@ def save_inference_model(
     the whole program is written, to a file `<model_filename>.main_program`.
     """
     program = plain_program(main_program)
+    return save_model(
+        dirname,
+        feeded_var_names,
+        target_vars,
+        program,
+        (model_filename, params_filename),
+        export_for_deployment=export_for_deployment,
+        program_only=program_only,
+    )
+
+
+def save_model(
+    dirname: str,
+    feeded_var_names: Any,
+    target_vars: Any,
+    program: Program,
+    filenames: tuple[str | None, str | None],
+    *,
+    export_for_deployment: bool = True,
+    program_only: bool = False,
+    together: bool = False,
+) -> list[str]:
+    """What `save_inference_model` does, with the names of the files of the program and of the parameters.
+
+    With `together` the parameters of a cluster go to one file, too, as from Paddle 2.0 on. Raises ValueError for those
+    that can't.
+    """
     names = scaled_targets(program, target_vars)
-    frozen, file = program.freeze(), model_filename or MODEL
+    frozen, file = program.freeze(), filenames[0] or MODEL
     if export_for_deployment:
         frozen = inference_program(frozen, _names(feeded_var_names or []), names, scaled=True).program
     else:
         file += ".main_program"
-    _write_model(dirname, frozen, program, (file, params_filename), program_only)
+    _write_model(dirname, frozen, program, (file, filenames[1]), program_only, together)
     return names
 
 
@@ -227,6 +256,7 @@ def _write_model(
     holder: Program,
     filenames: tuple[str, str | None],
     program_only: bool = False,
+    together: bool = False,
 ) -> None:
     from pstranspile.interop.program_desc import program_to_bytes
 
@@ -234,16 +264,23 @@ def _write_model(
         warnings.warn(
             "please ensure that you have set the auc states to zeros before saving inference model", stacklevel=3
         )
+    kept = [var.name for var in Program.of(model).list_vars() if is_persistable(var)]
+    with_servers = saves_with_servers(holder) and not program_only
+    values = values_with_servers(holder, kept, global_scope().core) if with_servers and together else None
+    if values is not None:
+        model = with_own_lookups(model)
     os.makedirs(dirname, exist_ok=True)
     Path(dirname, filenames[0]).write_bytes(program_to_bytes(model))
-    kept = [var.name for var in Program.of(model).list_vars() if is_persistable(var)]
     if program_only:
         return
     if not kept:
         message = "no variable in your model, please ensure there are any variables in your model to save"
         warnings.warn(message, stacklevel=3)
         return
-    if saves_with_servers(holder):
+    if values is not None and filenames[1] is not None:
+        save_variables(model, values, Path(dirname, filenames[1]), layout="combined", names=kept)
+        return
+    if with_servers:
         warn_of_filename(filenames[1])
         kept = sorted(save_with_servers(holder, dirname, kept))
     if kept:

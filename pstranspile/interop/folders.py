@@ -67,7 +67,10 @@ class Reading:
     """
 
     def __init__(self, folder: Path):
-        handle = _locked(folder, shared=True)
+        try:
+            handle = _locked(folder, shared=True)
+        except OSError:  # it may not be listed: only the files in it may be read
+            handle = -1
         self.there = handle is not None
         self.close = finalize(self, _close, handle)
         """Lets the folder be removed."""
@@ -121,7 +124,7 @@ def _file_handle(path: Path, shared: bool) -> int | None:
 
 
 def _free(path: Path, handle: int | None) -> None:
-    if handle is None or handle < 0:
+    if handle is None or handle < 0 or fcntl is None:
         return
     with contextlib.suppress(OSError):  # others share it
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import shutil
@@ -10,7 +11,7 @@ import stat
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
-from typing import TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from pstranspile.interop.folders import exchange, locked, work_folder
 from pstranspile.ir.diagnostics import DiagnosticError, error
@@ -110,16 +111,25 @@ def write_output(path: str | os.PathLike[str], data: bytes) -> None:
         _write_in_place(target.parent, files)
 
 
-def require_writable(path: str | os.PathLike[str], inputs: Iterable[str | None] = ()) -> None:
+_KINDS: Mapping[str, tuple[str, tuple[bytes, ...]]] = {
+    "npz": ("archive of arrays", (b"PK\x03\x04", b"PK\x05\x06")),
+    "png": ("picture", (b"\x89PNG",)),
+    "svg": ("picture", (b"<",)),
+    "html": ("page", (b"<",)),
+    "json": ("JSON", (b"{", b"[")),
+}
+"""Kinds of files: what they are called, and how they begin after blanks."""
+
+
+def require_writable(path: str | os.PathLike[str], inputs: Iterable[str | None] = (), kind: str = "") -> None:
     """Raises DiagnosticError where a file could not be written; asked before the long work whose result it holds.
 
-    `inputs` are files that it must not take the place of (None for those that are not given).
+    `inputs` are files that it must not take the place of (None for those that are not given). A file that is there is
+    replaced if it is empty or of this `kind` ("": whatever it is).
     """
     target = Path(path)
     with _told(target):
-        there = [read for read in inputs if read is not None and os.path.exists(read)] if target.exists() else []
-        if any(map(target.samefile, there)):
-            raise DiagnosticError([error("output-unwritable", "is read, so it can't be written", Location(str(path)))])
+        _require_other(target, inputs)
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
         if target.exists() and not target.is_file():
@@ -129,6 +139,58 @@ def require_writable(path: str | os.PathLike[str], inputs: Iterable[str | None] 
             raise NotADirectoryError(errno.ENOTDIR, "", str(folder))
         if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(target))
+        if kind in _KINDS and target.exists():
+            called, begins = _KINDS[kind]
+            with open(target, "rb") as file:
+                held = file.read(256).lstrip()
+            if held and not held.startswith(begins):
+                _foreign(target, f"it is there, and is no {called}; name another file, or move it away")
+
+
+def _require_other(target: Path, inputs: Iterable[str | None]) -> None:
+    """Raises DiagnosticError if a file that is to be written is one of those that are read."""
+    there = [read for read in inputs if read is not None and os.path.exists(read)] if target.exists() else []
+    if any(map(target.samefile, there)):
+        raise DiagnosticError([error("output-unwritable", "is read, so it can't be written", Location(str(target)))])
+
+
+def _foreign(place: Path, message: str) -> NoReturn:
+    raise DiagnosticError([error("output-foreign", message, Location(str(place)))])
+
+
+def require_own(folder: str | os.PathLike[str], names: Iterable[str], inputs: Iterable[str | None] = ()) -> None:
+    """Raises DiagnosticError where files of these names in a folder would take the place of what is read, or, where a
+    plan is among them, of what no compile has written.
+    """
+    place, files = Path(folder), dict.fromkeys(names, b"")
+    read = [*inputs]
+    with _told(place):
+        for name in [*files, *stale_files(place, files)]:
+            _require_other(place / name, read)
+        there = [name for name in files if os.path.lexists(place / name)] if PLAN_FILE in files else []
+        if PLAN_FILE in there and _machines_of(place / PLAN_FILE) is None and not _is_blank(place / PLAN_FILE):
+            _foreign(place / PLAN_FILE, "it is there, and is no plan that `compile` wrote; name another folder")
+        if there and PLAN_FILE not in there:
+            message = "it is there, and no plan.json says that `compile` wrote it; name another folder"
+            _foreign(place / there[0], message)
+
+
+def _is_blank(file: Path) -> bool:
+    """Whether nothing is lost with a JSON file."""
+    with open(file, "rb") as stream:
+        return stream.read(256).strip() in (b"", b"{}")
+
+
+def _machines_of(plan: Path) -> set[str] | None:
+    """The machines of the job whose plan a file holds; None for what is no plan."""
+    try:
+        held: Any = json.loads(plan.read_bytes())
+        servers, trainers = len(held["pservers"]), int(held["trainers"])
+        known = held["version"] and held["source"] and held["mode"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+    roles = [*(f"pserver_{j}" for j in range(servers)), *(f"trainer_{i}" for i in range(min(trainers, 1 << 20)))]
+    return set(roles) if known else None
 
 
 def _failure(folder: Path, problem: Exception) -> DiagnosticError:
@@ -168,14 +230,19 @@ def is_role(name: str) -> bool:
 
 
 def stale_files(folder: Path, files: Mapping[str, Content]) -> list[str]:
-    """The files of roles that an earlier compile left in a folder, and that `files`, those of another, do not have."""
+    """The files of roles that an earlier compile left in a folder, and that `files`, those of another, do not have.
+
+    Files of machines that the earlier compile's plan does not have are none of its.
+    """
     if PLAN_FILE not in files or not (folder / PLAN_FILE).is_file():
         return []
+    machines = _machines_of(folder / PLAN_FILE)
     with os.scandir(folder) as entries:
         return sorted(
             entry.name
             for entry in entries
             if _ROLE_FILE.fullmatch(entry.name) and entry.name not in files and entry.is_file(follow_symlinks=False)
+            if machines is None or entry.name.partition(".")[0] in machines
         )
 
 

@@ -156,6 +156,7 @@ OwnCode = Literal[
     "op-family",
     "optimize-op-unattributed",
     "optimizer-unknown",
+    "output-foreign",
     "output-name",
     "output-unwritable",
     "parameter-not-persistable",

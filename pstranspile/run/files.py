@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import lzma
 import os
+import re
 import struct
 import zipfile
 import zlib
@@ -19,7 +20,7 @@ from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Location, Program, Var
 from pstranspile.ir.reading import open_regular
 from pstranspile.run.feeds import declared, mismatch, near
-from pstranspile.values import NUMPY_TYPES
+from pstranspile.values import NUMPY_TYPES, SelectedRows
 
 
 def _problem(file: str, message: str) -> Diagnostic:
@@ -111,19 +112,19 @@ def _require_sizes(file: str, archive: zipfile.ZipFile) -> None:
             raise _refuse(file, f"the array {name} says that it has {claimed} bytes; the file holds {member.file_size}")
 
 
-def initial_values(path: str | None, program: Program, startup: Program | None = None) -> dict[str, Any]:
-    """The persistable variables that a run starts from; none without a path. Raises DiagnosticError for a file that
-    can't be read, and for every variable that doesn't fit.
+def fitting(arrays: Mapping[str, Any], path: str, program: Program, startup: Program | None = None) -> dict[str, Any]:
+    """The values of persistable variables in a file, as they are to be set.
 
     One that `startup` declares with other dims (as Fluid does with counters of `auc`) may have those. Integers of fewer
     bits than are declared, which ops of Fluid read as they are (the tree of `tdm_sampler`), become those declared.
+    Raises DiagnosticError for every variable that does not fit, or that the program does not declare.
     """
-    arrays = read_initial(path, program) if path else {}
+    result = dict(arrays)
     made: Mapping[str, Var] = startup.main_block.vars if startup is not None else EMPTY
     variables = {name: var for name, var in program.main_block.vars.items() if var.persistable}
     findings: list[Diagnostic] = []
-    for name, given in [*arrays.items()]:
-        arrays[name] = array = _widened(variables[name], given) if name in variables else given
+    for name, given in arrays.items():
+        result[name] = array = _widened(variables[name], given) if name in variables else given
         message = ""
         if name not in variables:
             message = f"the program declares no persistable variable {name}{near(name, variables)}"
@@ -132,9 +133,9 @@ def initial_values(path: str | None, program: Program, startup: Program | None =
                 continue
             reason = problem.replace("is fed", "the file holds")
             message = f"{name} is declared {declared(variables[name])}, but {reason}"
-        findings += [_problem(path or "", message)] if message else []
+        findings += [_problem(path, message)] if message else []
     raise_errors(findings)
-    return arrays
+    return result
 
 
 def _widened(var: Var, value: Any) -> Any:
@@ -148,15 +149,16 @@ def _widened(var: Var, value: Any) -> Any:
 def read_initial(path: str | os.PathLike[str], program: Program) -> dict[str, Any]:
     """Values to start from, by variable: the arrays of an `.npz` file, or what `save_persistables` of Fluid wrote.
 
-    In a folder of it a file is called like its variable; a `/` in the name is a folder. One combined file (its
-    `filename`) holds the program's persistable variables by order of their names, and no names. Raises DiagnosticError
-    when something can't be read.
+    Of results that `run --save` wrote these are the parameters, large tables as the rows that exist. In a folder of
+    Fluid's a file is called like its variable; a `/` in the name is a folder. One combined file (its `filename`) holds
+    the program's persistable variables by order of their names, and no names. Raises DiagnosticError when something
+    can't be read.
     """
     from pstranspile.interop.tensor_files import read_combined, read_tensor
 
     if not os.path.isdir(path):
         if not _is_combined(path):
-            return read_arrays(path)
+            return _parameters(read_arrays(path), program)
         held = program.main_block.vars.values()
         return dict(read_combined(path, sorted(v.name for v in held if v.persistable and v.tensor is not None)))
 
@@ -172,6 +174,35 @@ def read_initial(path: str | os.PathLike[str], program: Program) -> dict[str, An
             findings += problem.diagnostics
     raise_errors(findings)
     return values
+
+
+PARAMETER, ROWS = "param/", "@ROWS"
+"""Of results, with what the names of parameters begin, and what ends the names of their rows' ids."""
+
+_FETCHED = re.compile(r"([^/]+/)*step/.+", re.DOTALL)
+"""Of results, names of what was fetched: `step/loss`, `trainer_0/step/3|loss`, `generator/step/loss`."""
+
+
+def _parameters(arrays: ArrayFile, program: Program) -> dict[str, Any]:
+    """The parameters of a file of results, by variable; any other file as it is."""
+    variables = program.main_block.vars
+    named = {name: name.removeprefix(PARAMETER) for name in arrays if name.startswith(PARAMETER)}
+    if not named or any(name in variables for name in named):
+        return arrays
+    result: dict[str, Any] = {}
+    for name, value in arrays.items():
+        own = named.get(name, name)
+        if name in named and own.endswith(ROWS) and name.removesuffix(ROWS) in arrays:
+            continue
+        ids = arrays.get(f"{name}{ROWS}") if name in named else None
+        if ids is not None:
+            height = (
+                variables[own].shape[0] if own in variables and variables[own].shape else int(ids.max(initial=0)) + 1
+            )
+            result[own] = SelectedRows(ids, value, height)
+        elif name in named or name in variables or not _FETCHED.fullmatch(name):
+            result[own] = value
+    return result
 
 
 def _array(file: str, archive: Mapping[str, Any], name: str) -> Any:

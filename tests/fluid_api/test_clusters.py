@@ -161,3 +161,45 @@ def test_fleet_without_servers_trains_as_one_machine(tmp_path: Path, monkeypatch
     monkeypatch.setenv("PADDLE_TRAINER_ENDPOINTS", "127.0.0.1:1")
     together = (np.array(numbers(first)) + numbers(second)) / 2
     np.testing.assert_allclose(together, numbers(printed(SCRIPTS / "fleet_collective.py")), rtol=1e-4)
+
+
+def static_cluster(folder: Path, kind: str) -> list[str]:
+    """What two servers and two trainers of a script of Paddle 2.x print."""
+    ports = free_ports(4)
+    servers, trainers = ports[:2], ports[2:]
+    common = {
+        "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(f"127.0.0.1:{port}" for port in servers),
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(f"127.0.0.1:{port}" for port in trainers),
+        "PADDLE_TRAINERS_NUM": "2",
+        "POD_IP": "127.0.0.1",
+    }
+    roles = [{"TRAINING_ROLE": "PSERVER", "PADDLE_PORT": str(port)} for port in servers]
+    roles += [
+        {"TRAINING_ROLE": "TRAINER", "PADDLE_PORT": str(port), "PADDLE_TRAINER_ID": str(number)}
+        for number, port in enumerate(trainers)
+    ]
+    command = [str(SCRIPTS / "static_ps.py"), str(folder), kind]
+    return play([command] * 4, [{**common, **role} for role in roles])
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_a_trainer_saves_the_files_of_a_model_as_a_machine_alone(kind: str, tmp_path: Path) -> None:
+    """`PREFIX.pdmodel` and `PREFIX.pdiparams` of Paddle 2.x, with what servers hold; it asks no server for rows."""
+    out = static_cluster(tmp_path, kind)
+    for number in (0, 1):
+        assert sorted(path.name for path in (tmp_path / f"of_{number}").iterdir()) == [
+            "model.pdiparams",
+            "model.pdmodel",
+        ]
+        assert "lookup_table_v2" in out[2 + number]
+        assert "distributed" not in out[2 + number]
+    first, second = (np.load(tmp_path / f"out_{number}.npy") for number in (0, 1))
+    assert (np.abs(first - 1) < 0.6).all()  # it was trained to give 1
+    if kind == "dense":
+        np.testing.assert_array_equal(first, second)
+
+
+def test_tables_whose_rows_servers_hold_do_not_go_into_one_file(tmp_path: Path) -> None:
+    for text in static_cluster(tmp_path, "rows")[2:]:
+        assert "refused servers hold the rows of emb, which do not go into one file with other parameters" in text
+    assert not list(tmp_path.iterdir())

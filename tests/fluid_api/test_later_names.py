@@ -281,3 +281,10 @@ def test_samples_in_a_row_come_in_batches() -> None:
         len(loader)
     with pytest.raises(NotImplementedError, match="write __iter__"):
         list(paddle.io.DataLoader(paddle.io.IterableDataset()))
+
+
+def test_a_prefix_that_names_a_folder_is_refused(tmp_path: Path) -> None:
+    for prefix in (f"{tmp_path}/", str(tmp_path)):
+        with pytest.raises(ValueError, match="names a folder: it takes folder/name, without an ending"):
+            paddle.static.save_inference_model(prefix, [], [], None)
+    assert not list(tmp_path.iterdir())

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import posixpath
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pstranspile.checkpoint.layout import layout_of
@@ -16,7 +17,9 @@ from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.machines import TrainerMachine
 from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.fluid.running.large import load_tables
+from pstranspile.interop.tensor_files import read_tensor
 from pstranspile.ir.attributes import Longs, Strings
+from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program
 from pstranspile.ir.roles import OpRole
 from pstranspile.ops.attributes import int_attr
@@ -57,6 +60,54 @@ def save_with_servers(program: Any, folder: str, names: Collection[str] | None =
     os.makedirs(folder, exist_ok=True)
     machine.run_besides(save_program(machine.compiled, folder, machine.index, names))
     return set(names or ()) - set(layout_of(machine.compiled).variables)
+
+
+def values_with_servers(program: Any, names: Collection[str], scope: Mapping[str, Any]) -> dict[str, Any]:
+    """The whole values of variables that a trainer holds, or that its servers do.
+
+    Raises ValueError for a table of which servers hold rows, and for a variable without a value.
+    """
+    machine = program.machine
+    layout = layout_of(machine.compiled).variables
+    startup = machine.compiled.source.startup
+    large = {name for op in startup.main_block.ops if op.type == "large_table" for name in op.output_names}
+    rows = sorted(name for name in names if name in large or (name in layout and layout[name].table))
+    if rows:
+        raise ValueError(
+            f"servers hold the rows of {', '.join(rows)}, which do not go into one file with other parameters; "
+            "fleet.save_persistables writes them"
+        )
+    with TemporaryDirectory() as folder:
+        machine.run_besides(save_program(machine.compiled, folder, machine.index, names, served=True))
+        files = {name: Path(folder, name) for name in names}
+        values = {name: read_tensor(file) if file.exists() else scope.get(name) for name, file in files.items()}
+    missing = sorted(name for name, value in values.items() if value is None)
+    if missing:
+        raise ValueError(f"{', '.join(missing)} has no value yet")
+    return values
+
+
+def with_own_lookups(program: Program) -> Program:
+    """A program that looks rows up in tables of its own, where it asks servers for them."""
+    return program._replace(
+        blocks=tuple(block._replace(ops=tuple(_own_lookups(block.ops))) for block in program.blocks)
+    )
+
+
+_REMOTE = ("remote_prefetch", "epmap", "table_names", "height_sections", "trainer_id")
+"""Attributes of a lookup that asks servers for rows."""
+
+
+def _own_lookups(ops: Iterable[Op]) -> Iterator[Op]:
+    for op in ops:
+        if op.type != "distributed_lookup_table":
+            here = {name: value for name, value in op.attrs.items() if name not in _REMOTE}
+            yield op._replace(attrs=FrozenMap(here)) if op.attrs.get("remote_prefetch") else op
+            continue
+        kind = str(op.attrs.get("lookup_table_version", "lookup_table"))
+        padding = {"padding_idx": op.attrs["padding_idx"]} if "padding_idx" in op.attrs else {}
+        for ids, out in zip(op.inputs["Ids"], op.outputs["Outputs"], strict=True):
+            yield make_op(kind, {"W": op.inputs["W"], "Ids": [ids]}, {"Out": [out]}, padding)
 
 
 def held_by_servers(program: Any) -> dict[str, list[Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pstranspile.interop.onnx.graph import WRITERS, Graph, Refused, Writer
@@ -110,18 +110,3 @@ def _check(model: Any) -> None:
     except (checker.ValidationError, library("onnx.shape_inference").InferenceError) as problem:
         message = f"ONNX would compute something else than the program declares: {problem}"
         raise DiagnosticError([error("onnx-op", message)]) from None
-
-
-def feeds_and_targets(program: Program) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What the `feed` and `fetch` ops of a program name, in the order of their columns."""
-    ops = program.main_block.ops
-    return _by_column(ops, "feed"), _by_column(ops, "fetch")
-
-
-def _by_column(ops: Iterable[Op], kind: str) -> tuple[str, ...]:
-    from pstranspile.ops.attributes import int_attr
-
-    columns = [
-        (int_attr(op, "col"), op.output("Out") if kind == "feed" else op.input("X")) for op in ops if op.type == kind
-    ]
-    return tuple(name for _, name in sorted(columns, key=lambda pair: pair[0]) if name is not None)

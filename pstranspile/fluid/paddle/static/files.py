@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pstranspile.fluid import io
+from pstranspile.fluid.executor import plain_program
 from pstranspile.fluid.framework import default_main_program
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
@@ -16,12 +17,19 @@ from pstranspile.fluid.graph.program import Program
 def save_inference_model(
     path_prefix: str, feed_vars: Any, fetch_vars: Any, executor: Any, program: Any = None, **_: Any
 ) -> None:
-    """Writes the program that computes `fetch_vars` from what is fed, and all its parameters to one file."""
+    """Writes the program that computes `fetch_vars` from what is fed, and all its parameters to one file.
+
+    In a cluster these are the parameters that servers hold. Raises ValueError for a path that names a folder, and for
+    tables of which servers hold rows.
+    """
     folder, name = os.path.split(path_prefix)
+    if not name or os.path.isdir(path_prefix):
+        raise ValueError(f"{path_prefix!r} names a folder: it takes folder/name, without an ending")
     feeds: list[Any] = [*feed_vars] if several(feed_vars) else [feed_vars]
     names: list[str] = [getattr(var, "name", var) for var in feeds]
     files = f"{name}.pdmodel", f"{name}.pdiparams"
-    io.save_inference_model(folder or ".", names, fetch_vars, executor, program or default_main_program(), *files)
+    chosen = plain_program(program or default_main_program())
+    io.save_model(folder or ".", names, fetch_vars, chosen, files, together=True)
 
 
 def load_inference_model(
