@@ -144,10 +144,11 @@ class Site(Greeting):
     def _handle(self, event: Event) -> None:
         connection = event.connection
         if event.what == FRAME and connection is not None:
-            try:
-                self._take(connection, event.data)
-            except WireError as problem:
-                self._drop(connection, problem)
+            with self.events.charging(connection):
+                try:
+                    self._take(connection, event.data)
+                except WireError as problem:
+                    self._drop(connection, problem)
         elif event.what == CLOSED and connection is not None:
             self._note(connection, event.reason)
             self._forget(connection)
