@@ -154,6 +154,22 @@ class Http2(Reading):
         """The client's end of the connection."""
         return self._channel.address
 
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more can be sent."""
+        return self._channel.closed
+
+    @property
+    def idle(self) -> bool:
+        """Whether no call is open."""
+        return not self._streams
+
+    def leave(self, reason: str) -> None:
+        """Ends the connection, on which nothing is wrong: the client may come again."""
+        self._over = True
+        self._channel.send([_frame(_GO_AWAY, 0, 0, struct.pack(">II", self._last, _NO_ERROR) + reason.encode())])
+        self._channel.refuse(reason)
+
     # what comes
 
     def room(self) -> memoryview:

@@ -74,6 +74,12 @@ class Handled(Protocol):
         ...
 
 
+class Known(Protocol):
+    """Somebody who has been let in, or not yet."""
+
+    known: bool
+
+
 class Loop:
     """The events of a process. `put` may be called by any thread, the rest by the one that takes the events."""
 
@@ -164,9 +170,9 @@ class Loop:
         handled.spend(spent)
 
     @contextlib.contextmanager
-    def charging(self, connection: Connection) -> Generator[None]:
-        """What is done for somebody counts as that of strangers if he was not known before."""
-        known, begun = connection.known, self._cpu()
+    def charging(self, somebody: Known) -> Generator[None]:
+        """What is done for somebody counts as done for strangers if he was not known before."""
+        known, begun = somebody.known, self._cpu()
         try:
             yield
         finally:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from errno import EINPROGRESS, EMFILE, ENFILE, ENOBUFS, ENOMEM
+from itertools import islice
 from os import strerror
 from typing import Any
 
@@ -28,6 +29,9 @@ BACKLOG, MOST_ACCEPTED = 128, 16
 
 MOST_TOLD, TOLD_EVERY = 20, 60.0
 """Lines of the log about strangers, and in how many seconds."""
+
+MOST_CALLERS = 16
+"""Connections of known clients of gRPC for each trainer of the job."""
 
 MOST_UNREAD = 1 << 16
 """Pieces of frames that a peer may leave unread; each frame has two."""
@@ -161,11 +165,14 @@ class _Newcomer(Reading):
 
     @property
     def progress(self) -> int:
-        """How far it has come: it is being closed, has said nothing, speaks a protocol, or has shown a certificate."""
+        """How far it has come: it is being closed, has said nothing, speaks a protocol, brings a large call, or has
+        shown a certificate.
+        """
         if self.channel.closed:
             return 0
         shown = 2 if self.channel.guarded and self.channel.began else 0
-        return 1 + (self.stranger is not self or self.channel.heard) + shown
+        lent = isinstance(self.stranger, Http2) and self.stranger.lent > 0
+        return 1 + (self.stranger is not self or self.channel.heard) + shown + lent
 
     def room(self) -> memoryview:
         """Where the first bytes go."""
@@ -217,6 +224,8 @@ class Listener:
         self.service = CallService("", {}, 0) if service is None else service
         self.told = _Told(tell)
         self._newcomers: list[_Newcomer] = []
+        self._callers: list[Http2] = []
+        """The clients of gRPC that are known."""
         host, port = place_of(address)
         family, kind, number, _, target = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -271,7 +280,13 @@ class Listener:
         least far: to come farther than others costs a stranger its part of the time that all strangers share, and takes
         a newcomer of the job a moment. Of equals, the oldest goes.
         """
-        self._newcomers = [one for one in self._newcomers if one.channel.open and not one.stranger.known]
+        came, self._newcomers = self._newcomers, []
+        for one in came:
+            if one.stranger.known and isinstance(one.stranger, Http2):
+                self._callers.append(one.stranger)
+            elif one.channel.open and not one.stranger.known:
+                self._newcomers.append(one)
+        self._keep_few_callers()
         if not self._newcomers or len(self._newcomers) < most:
             return
         hosts = Counter(one.host for one in self._newcomers)
@@ -280,6 +295,15 @@ class Listener:
         if not gone.channel.closed:
             gone.channel.tell("it was not let in before many others came")
         gone.channel.abandon()
+
+    def _keep_few_callers(self) -> None:
+        """Of too many clients of gRPC that are known, the oldest one goes that waits for no answer: it comes again when
+        it has something to say. (Whoever knows the job's variables may say that it is one of its trainers.)
+        """
+        self._callers = [one for one in self._callers if not one.closed]
+        idle = (one for one in self._callers if one.idle)
+        for one in islice(idle, max(len(self._callers) - MOST_CALLERS * self.service.callers, 0)):
+            one.leave(f"more than {MOST_CALLERS} connections for each trainer are open")
 
     def lends(self) -> bool:
         """Whether one more stranger may bring a large call."""
@@ -333,8 +357,6 @@ class _Told:
 class _Called(Reading):
     """The first bytes from the called process, which decide the protocol."""
 
-    known = True
-
     def __init__(self, frames: Frames, events: Loop):
         self.frames = frames
         self._events = events
@@ -378,7 +400,7 @@ class Dialer:
     def dial(self) -> Frames:
         """Begins a connection; an earlier one is over."""
         self.close()
-        frames = self._frames = Frames(self._events, self.address, known=True)
+        frames = self._frames = Frames(self._events, self.address, known=False)
         host, port = place_of(self.address)
         try:
             places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pstranspile.net import channel, transport
 from pstranspile.net.calls import LARGE_CALL, CallService
 from pstranspile.net.channel import STRANGER_BYTES, STRANGER_SECONDS, STRANGER_TURN, TURN
-from pstranspile.net.frames import HEADER_SIZE, HELLO, Header, frame, json_body
+from pstranspile.net.frames import HEADER_SIZE, HELLO, WELCOME, Header, frame, json_body
 from pstranspile.net.guard import MOST_HANDSHAKE, Guard
 from pstranspile.net.http2 import (
     FRAME_WORK,
@@ -31,7 +33,17 @@ from pstranspile.net.http2 import (
 )
 from pstranspile.net.loop import FRAME, STRANGERS_SAVED, STRANGERS_SHARE, Event, Loop
 from pstranspile.net.tls import read_credentials
-from pstranspile.net.transport import MOST_ACCEPTED, MOST_STRANGERS, MOST_TOLD, PATIENCE, TOLD_EVERY, Frames, Listener
+from pstranspile.net.transport import (
+    MOST_ACCEPTED,
+    MOST_CALLERS,
+    MOST_STRANGERS,
+    MOST_TOLD,
+    PATIENCE,
+    TOLD_EVERY,
+    Dialer,
+    Frames,
+    Listener,
+)
 from pstranspile.net.values import WireError
 from tests.net.test_http2 import BLOCK, CONTINUATION, DATA, HEADERS, PING, RESET, SETTINGS, WINDOW, message
 from tests.net.test_http2 import frame as http2_frame
@@ -388,6 +400,35 @@ def test_what_a_newcomer_has_said_is_looked_at_before_others_come(port: Port) ->
     assert [event.what for event in port.events if event.what == FRAME] == [FRAME]
 
 
+def test_known_clients_of_grpc_are_few_for_each_trainer(port: Port) -> None:
+    """Nothing tells a trainer of Fluid from a stranger who knows the job; one that waits for an answer stays."""
+    service = SERVICE._replace(methods={"say": lambda caller, call, data: None})
+    port.listener.service = service
+    waits = port.connect(let_in=True)
+    waits.sendall(BEGUN + http2_frame(DATA, 0x1, 1, message(b"")))
+    port.turns(2)
+    idle = [port.connect(let_in=True) for _ in range(MOST_CALLERS + 4)]
+    port.connect()
+    port.turns(3)
+    assert not is_over(waits)
+    assert [is_over(sock) for sock in idle[:6]] == [True] * 5 + [False]
+
+
+def test_whoever_is_called_says_no_more_than_a_greeting_at_first(port: Port) -> None:
+    """Somebody else may listen where a server should."""
+    with socket.create_server(("127.0.0.1", 0)) as impostor:
+        dialer = Dialer(f"127.0.0.1:{impostor.getsockname()[1]}", port.loop)
+        frames = dialer.dial()
+        sock, _ = impostor.accept()
+        sock.sendall(frame(Header(WELCOME, 0, 0, 0), bytes(STRANGER_BYTES + 1))[0] + bytes(100))
+        port.turns(4)
+        assert port.events[-1].reason == "a stranger says more than a greeting"
+        assert frames.channel is not None
+        assert frames.channel.closed
+        sock.close()
+        dialer.close()
+
+
 def test_connections_that_are_being_closed_count_as_well(port: Port) -> None:
     """They linger, so that the other side reads why; the first to go are these."""
     for _ in range(3 * MOST_STRANGERS):
@@ -701,3 +742,36 @@ def test_a_change_of_windows_goes_through_the_calls_once() -> None:
     http._more(0, 0, memoryview(b"\0\0\0\1"))  # no answer waits for it
     assert http._work == before
     assert not line.reasons
+
+
+KINDS = st.sampled_from([DATA, HEADERS, 2, RESET, SETTINGS, PING, 7, WINDOW, CONTINUATION, 99])
+PARTS = st.sampled_from(
+    [b"", BLOCK, b"\x83", KEPT, b"\xbe", b"\0\0\0\1", b"\x7f\xff\xff\xff", bytes(5), bytes(8), message(b""),
+     message(b"abc"), b"\0\4\0\0\0\0", b"\0\4\x7f\xff\xff\xff", b"\0\5\0\0\x40\0", b"\x3f\xe1\x1f"]
+)  # fmt: skip
+SAID = st.lists(
+    st.tuples(KINDS, st.sampled_from([0, 1, 4, 5, 8, 0x20, 0x2D]), st.sampled_from([0, 1, 1, 3, 5, 7]), PARTS)
+)
+
+
+@given(SAID, st.booleans(), st.lists(st.integers(0, 4)))
+def test_whatever_is_said_the_books_are_kept(said: list[Any], known: bool, answered: list[int]) -> None:
+    """Bytes of unfinished calls, open answers and unread replies are what they are counted as."""
+    open_calls: list[tuple[Any, int]] = []
+    lost: list[int] = []
+    methods = {"say": lambda caller, call, data: open_calls.append((caller, call))}
+    http, line = end(CallService("s", methods, 4, lambda caller, call: lost.append(call)), known=known)
+    for number, (kind, flags, stream, data) in enumerate(said):
+        say(http, http2_frame(kind, flags, stream, data))
+        if number in answered and open_calls:
+            caller, call = open_calls.pop()
+            caller.answer(call, [b"x" * 70_000])
+        unfinished = [stream for stream in http._streams.values() if not stream.taken]
+        assert http._held == sum(len(stream.body) for stream in unfinished)
+        assert http._answering.items() <= http._streams.items()
+        assert len(http._streams) <= 5
+        assert len(line.reasons) <= 1
+        assert bool(line.reasons) == http._over
+    http.ended("over")
+    assert http._held == 0
+    assert not http._streams
