@@ -13,13 +13,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pstranspile.net import channel, transport
+from pstranspile.net import channel, http2, transport
 from pstranspile.net.calls import LARGE_CALL, CallService
-from pstranspile.net.channel import STRANGER_BYTES, STRANGER_SECONDS, STRANGER_TURN, TURN
+from pstranspile.net.channel import MOST_WRITTEN, STRANGER_BYTES, STRANGER_SECONDS, STRANGER_TURN, TURN
+from pstranspile.net.fluid.calls import MOST_FIELDS, most_brought, most_held
+from pstranspile.net.fluid.message import VariableMessage, read_name, write_value
 from pstranspile.net.frames import HEADER_SIZE, HELLO, WELCOME, Header, frame, json_body
 from pstranspile.net.guard import MOST_HANDSHAKE, Guard
 from pstranspile.net.http2 import (
@@ -45,6 +48,8 @@ from pstranspile.net.transport import (
     Listener,
 )
 from pstranspile.net.values import WireError
+from pstranspile.run.cluster.programs import names_sent_to
+from tests.net.played import compiled
 from tests.net.test_http2 import BLOCK, CONTINUATION, DATA, HEADERS, PING, RESET, SETTINGS, WINDOW, message
 from tests.net.test_http2 import frame as http2_frame
 
@@ -729,6 +734,75 @@ def test_a_port_lends_to_as_many_as_the_job_has_trainers() -> None:
     port.turns(20)
     assert [one.stranger.lent > 0 for one in port.newcomers] == [True, True, False]
     port.end()
+
+
+def test_unfinished_calls_bring_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http2, "MOST_BODIES", 1 << 19)
+    http, line = end(SERVICE._replace(room=lambda method, begin, known: LARGE_CALL), known=True)
+    for stream in (1, 3, 5):
+        say(http, http2_frame(HEADERS, 0x4, stream, BLOCK) + http2_frame(DATA, 0, stream, bytes(200_000)))
+    assert line.reasons == ["unfinished calls bring more than 524288 bytes"]
+    assert http._held == 0
+
+
+@pytest.mark.parametrize(("kind", "most"), [(DATA, 1 << 18), (HEADERS, 1 << 14), (99, 1 << 14), (SETTINGS, 1 << 14)])
+def test_frames_have_a_bounded_size(kind: int, most: int) -> None:
+    """Which is seen before they have come."""
+    http, line = end(SERVICE, known=True)
+    head = struct.pack(">I", most + 1)[1:] + struct.pack(">BBI", kind, 0, 1)
+    say(http, head)
+    assert line.reasons == [f"a frame of {most + 1} bytes is too long"]
+
+
+def test_a_turn_writes_a_bounded_number_of_bytes(port: Port) -> None:
+    """Also to a peer that reads as fast as this process writes."""
+    port.connect()
+    port.turns(2)
+    found: Any = port.newcomers[0].channel
+    sent = 0
+
+    class Endless:
+        """A socket that takes everything."""
+
+        def sendmsg(self, pieces: Any) -> int:
+            nonlocal sent
+            size = sum(map(len, pieces))
+            sent += size
+            return size
+
+    real, found._sock = found._sock, Endless()
+    found._out.extend(memoryview(bytes(1 << 16)) for _ in range(1024))
+    assert found._write() == ""
+    assert sent <= MOST_WRITTEN + 512 * (1 << 16)
+    assert found._out
+    found._sock = real
+    found._out.clear()
+
+
+def test_hosts_that_are_gone_are_noticed(port: Port) -> None:
+    port.connect()
+    port.turns(2)
+    sock = port.newcomers[0].channel._sock
+    idle, every, tries = (
+        sock.getsockopt(socket.IPPROTO_TCP, number)
+        for number in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+    )
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    assert idle + every * tries == 120
+
+
+def test_a_large_call_of_fluid_brings_what_its_variable_holds(tmp_path: Path) -> None:
+    job = compiled(tmp_path, str(Path(__file__).parents[2] / "examples" / "regression.ir"), "--pservers", "1")
+    server = job.cluster(seed=1).servers[0]
+    name = next(iter(names_sent_to(job.cluster(seed=1).trainers[0].role.main, server.endpoint)))
+    held = {"w": 1000 * 20 * 4, "b": 20 * 4}[name.partition("@")[0]]
+    assert most_brought(server, "SendVariable", name) == held + MOST_FIELDS
+    assert most_brought(server, "SendVariable", f"{name}@PIECE@1") == held + MOST_FIELDS
+    assert most_brought(server, "SendVariable", "other") == most_brought(server, "GetVariable", name) == 0
+    assert most_brought(server, "PrefetchVariable", "ids") == LARGE_CALL
+    assert most_held(server) == 1000 * 20 * 4
+    said = write_value(VariableMessage(name, trainer_id=1), np.zeros(1, "float32"))
+    assert [read_name(begin) for begin in (said, said[:40], said[:3], b"", b"\x12\1x")] == [name, name, "", "", ""]
 
 
 def test_a_change_of_windows_goes_through_the_calls_once() -> None:
