@@ -42,14 +42,22 @@ class Caller(Protocol):
         ...
 
 
+SMALL_CALL, LARGE_CALL = 1 << 18, (1 << 31) - 1
+"""Bytes of a message that any call may bring, and those that no call may exceed (gRPC's own limit)."""
+
+
 class CallService(NamedTuple):
     """A service: for each method a function of the caller, the call's number and the bytes of the request.
 
     The function answers the call, now or later; `lost` is called when a caller gives up waiting. `most` calls may be
-    open at once.
+    open at once. A call that brings more than `SMALL_CALL` bytes is asked about by `room`, with its method, the first
+    bytes of its message and whether the caller is known: so many bytes it may bring. `callers` who are not known may
+    bring so much at a time.
     """
 
     name: str
     methods: Mapping[str, Callable[[Caller, int, Bytes], None]]
     most: int
     lost: Callable[[Caller, int], None] = lambda caller, call: None
+    room: Callable[[str, Bytes, bool], int] = lambda method, begin, known: LARGE_CALL if known else 0
+    callers: int = 1

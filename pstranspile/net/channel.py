@@ -6,10 +6,9 @@ import contextlib
 import socket
 import ssl
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
-from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from pstranspile.net.guard import Guard
 from pstranspile.net.loop import CALL, READ, WRITE, Event, Loop
@@ -18,28 +17,53 @@ from pstranspile.net.values import Bytes, WireError
 MOST_AT_ONCE = 512
 """Pieces that are written by one call of the system."""
 
+TURN, STRANGER_TURN = 1 << 22, 1 << 16
+"""Bytes that are read in a turn, after which others have theirs: from one who is known, and from others."""
+
+MOST_WRITTEN = 1 << 24
+"""Bytes that are written in a turn."""
+
+STRANGER_BYTES = 1 << 20
+"""Bytes that may come from one who has not been let in."""
+
+STRANGER_SECONDS = 0.5
+"""Seconds of processor time that one who has not been let in may cost."""
+
+ALIVE_AFTER, ALIVE_EVERY, ALIVE_TRIES = 60, 20, 3
+"""Seconds of silence after which the system asks whether the other side is still there, seconds between two such
+questions, and how many have no answer before the connection is over.
+"""
+
 LINGER = 2.0
 """Seconds in which the other side has to notice that the connection has ended."""
 
 _LATER = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-class Reading(Protocol):
+class Reading:
     """What makes sense of the bytes that come on a channel."""
+
+    known = False
+    """Whether the other side has been let in. Before, it has a small budget."""
+    waiting = False
+    """Whether something has come that was not looked at yet, because the turn was over."""
 
     def room(self) -> memoryview:
         """Where the next bytes go."""
-        ...
+        raise NotImplementedError
 
     def came(self, size: int) -> bool:
         """So many bytes have been put there; whether something is complete, so that others may have their turn. Raises
         WireError.
         """
-        ...
+        raise NotImplementedError
+
+    def go_on(self) -> None:
+        """Looks at what is `waiting`, for a turn. Raises WireError."""
 
     def ended(self, reason: str) -> None:
         """The connection is over, not by this side."""
-        ...
+        raise NotImplementedError
 
 
 class Channel:
@@ -63,6 +87,14 @@ class Channel:
         """When this side closed the channel; the rest is still sent, and incoming bytes are dropped."""
         self._over = False
         """Whether the other side's end of the stream has been shut down."""
+        self.queued = 0
+        """How many pieces were ever to be sent."""
+        self.report: Callable[[str], object] | None = None
+        """Told why this side ends the connection."""
+        self._dropped = 0
+        """Bytes of a stranger that have come since this side closed the channel."""
+        self._spent = 0.0
+        """Seconds of processor time that the other side has cost before it was known."""
         loop.watch(sock, self, READ | WRITE if connecting else READ)
 
     def guard(self, context: ssl.SSLContext, server: bool, name: str = "") -> None:
@@ -74,6 +106,26 @@ class Channel:
     def guarded(self) -> bool:
         """Whether TLS authenticates what comes and goes."""
         return self._context is not None
+
+    @property
+    def unknown(self) -> bool:
+        """Whether nobody has been let in on the other side."""
+        return not self.reading.known
+
+    @property
+    def began(self) -> bool:
+        """Whether the connection, and its handshake, is there."""
+        return not self._begins
+
+    @property
+    def heard(self) -> bool:
+        """Whether the other side has begun the handshake of TLS."""
+        return self._guard is not None and self._guard.heard
+
+    @property
+    def open(self) -> bool:
+        """Whether the socket is there, if only to send the rest."""
+        return self._open
 
     @property
     def closed(self) -> bool:
@@ -97,7 +149,9 @@ class Channel:
         with self._lock:
             if self.closed:
                 return
+            before = len(self._out)
             self._out.extend(memoryview(piece) for piece in pieces if len(piece))
+            self.queued += len(self._out) - before
             problem = None if self._begins else self._write()
         if problem:
             self._loop.put(Event(CALL, None, action=lambda: self._end(problem)))
@@ -107,11 +161,22 @@ class Channel:
     def close(self) -> None:
         """Ends the channel once all bytes are sent."""
         if self._open and self._closes is None:
-            self._closes = monotonic()
+            self._closes = self._loop.now()
             if self._begins:
                 self.abandon()
             else:
                 self._go_on()
+
+    def refuse(self, reason: str) -> None:
+        """Ends the channel once all bytes are sent; the reason is reported."""
+        if not self.closed:
+            self.tell(reason)
+            self.close()
+
+    def tell(self, reason: str) -> None:
+        """Reports why the connection is ended."""
+        if self.report is not None:
+            self.report(reason)
 
     def abandon(self) -> None:
         """Ends the channel at once."""
@@ -128,6 +193,12 @@ class Channel:
         """Nobody is waited for too long."""
         if self._closes is not None and now - self._closes > LINGER:
             self.abandon()
+
+    def spend(self, seconds: float) -> None:
+        """A turn has cost so much processor time."""
+        self._spent += seconds
+        if self._spent > STRANGER_SECONDS and self.unknown and not self.closed:
+            self.refuse(f"a stranger costs more than {STRANGER_SECONDS:g} seconds of processor time")
 
     def handle(self) -> None:
         """The socket can be read from, or written to."""
@@ -168,6 +239,9 @@ class Channel:
                 self._guard.shake_hands()
         except _LATER:
             self._wait_rightly()
+        except WireError as problem:
+            self.tell(str(problem))
+            self._end(str(problem))
         except OSError as problem:
             self._end(str(problem))
         else:
@@ -175,15 +249,20 @@ class Channel:
 
     def _write(self) -> str:
         """Writes what can be written; gives why the channel is over, "" if it is not. The lock is held."""
-        out = self._out
+        out, left = self._out, MOST_WRITTEN
         try:
             if self._guard is not None:
-                self._guard.write(out)
+                self._guard.write(out, MOST_WRITTEN)
+                if out:
+                    return ""
             while out and self._open:
+                if left <= 0:
+                    return ""
                 if len(out) <= MOST_AT_ONCE:
                     sent = self._sock.sendmsg(out)
                 else:
                     sent = self._sock.sendmsg([out[place] for place in range(MOST_AT_ONCE)])
+                left -= sent
                 while sent:
                     size = len(out[0])
                     if sent < size:
@@ -201,20 +280,37 @@ class Channel:
         return ""
 
     def _read(self) -> str:
-        """Hands what has come to the protocol; gives why the channel is over, "" if it is not."""
+        """Hands what has come to the protocol, for a turn; gives why the channel is over, "" if it is not."""
+        left = STRANGER_TURN if self.unknown else TURN
         try:
-            while self._open:
-                room = self.reading.room() if self._closes is None else memoryview(bytearray(1 << 16))
+            if self.reading.waiting and self._closes is None:
+                self.reading.go_on()
+            while self._open and left > 0:
+                drops = self._closes is not None
+                if self.reading.waiting and not drops:
+                    break
+                room = memoryview(bytearray(1 << 16)) if drops else self.reading.room()
                 with self._lock:
+                    room = room[:left] if len(room) > left else room
                     size = self._sock.recv_into(room) if self._guard is None else self._guard.read(room)
                 if not size:
                     return "the other side has ended it"
-                if self._closes is None and self.reading.came(size) and not self._pending():
-                    return ""
+                left -= size
+                if drops and self.unknown:
+                    self._dropped += size
+                    if self._dropped > STRANGER_BYTES:
+                        return "it says more than it was let"
+                elif not drops and self.reading.came(size):
+                    break
         except _LATER:
             return ""
-        except (OSError, WireError) as problem:
+        except WireError as problem:
+            self.tell(str(problem))
             return str(problem)
+        except OSError as problem:
+            return str(problem)
+        if self._open and (self._pending() or (self.reading.waiting and self._closes is None)):
+            self._loop.again(self)
         return ""
 
     def _pending(self) -> bool:
@@ -226,3 +322,12 @@ def tune(sock: Any) -> None:
     sock.setblocking(False)
     with contextlib.suppress(OSError):  # no socket of TCP
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def keep_alive(sock: Any) -> None:
+    """Makes a connected socket notice that the other side is gone, also without a word."""
+    with contextlib.suppress(OSError, AttributeError):  # no socket of TCP, or a system without it
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, ALIVE_AFTER)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, ALIVE_EVERY)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, ALIVE_TRIES)

@@ -161,6 +161,7 @@ class Greeting:
                 self.unreached[role] = visible(str(fields.get("reason")))
                 return
             raise Refused(f"{role} at {connection.address} refuses {self.role}: {fields.get('reason')}")
+        connection.known = True
         del self._waiting_for[role]
         peer = self.peers[role]
         incarnation = str(fields.get("incarnation", ""))

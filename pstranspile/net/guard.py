@@ -10,7 +10,7 @@ import ssl
 from collections import deque
 from typing import Any
 
-from pstranspile.net.values import Bytes
+from pstranspile.net.values import Bytes, WireError
 
 RECORD = 1 << 14
 """Bytes of a record at most; each costs a header, a tag and a call."""
@@ -24,6 +24,10 @@ that the other side opens the first ones while this one seals the next.
 """
 
 
+MOST_HANDSHAKE = 1 << 17
+"""Bytes that the other side may send until the handshake is done; its certificates are most of them."""
+
+
 class Guard:
     """One side of a guarded connection on `sock`, which does not block. Its calls raise OSError where it is over, and
     BlockingIOError or SSLWantReadError where the caller must wait for the socket.
@@ -34,17 +38,23 @@ class Guard:
         self._came, self._goes = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._side = context.wrap_bio(self._came, self._goes, server, None if server else name)
         self._chunk = memoryview(bytearray(CHUNK))
+        self._shaking = 0
+        """Bytes of the handshake that have come."""
         self._sealed = memoryview(b"")
         """What is sealed and not sent yet."""
 
     def shake_hands(self) -> None:
-        """Goes on with the handshake, until it is done or the other side has to go on."""
+        """Goes on with the handshake, until it is done or the other side has to go on. Raises WireError if that says
+        more than a handshake.
+        """
         while True:
             try:
                 self._side.do_handshake()
             except ssl.SSLWantReadError:
                 self.flush()
-                self._receive()
+                self._shaking += self._receive(RECORD)
+                if self._shaking > MOST_HANDSHAKE:
+                    raise WireError(f"a handshake has more than {MOST_HANDSHAKE} bytes") from None
             except ssl.SSLError:
                 self.flush()  # the alert for the other side
                 raise
@@ -56,6 +66,11 @@ class Guard:
     def unsent(self) -> bool:
         """Whether something is sealed and not sent yet."""
         return bool(self._sealed) or self._goes.pending > 0
+
+    @property
+    def heard(self) -> bool:
+        """Whether something of the handshake has come."""
+        return self._shaking > 0
 
     @property
     def pending(self) -> bool:
@@ -86,21 +101,22 @@ class Guard:
             if not self._receive():
                 return 0
 
-    def _receive(self) -> int:
-        size = self._sock.recv_into(self._chunk)
+    def _receive(self, most: int = CHUNK) -> int:
+        size = self._sock.recv_into(self._chunk[:most])
         if size:
             self._came.write(self._chunk[:size])
         else:
             self._came.write_eof()
         return size
 
-    def write(self, out: deque[memoryview]) -> None:
-        """Seals and sends pieces, and takes them out."""
+    def write(self, out: deque[memoryview], most: int = 1 << 62) -> None:
+        """Seals and sends pieces, and takes them out; about so many bytes at most."""
         self.flush()
-        while out:
+        while out and most > 0:
             sealed = 0
             while out and sealed < SEALED:
                 sealed += self._side.write(_next_piece(out))
+            most -= sealed
             self.flush()
 
     def flush(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from functools import cache
+from typing import NamedTuple
 
 from pstranspile.net.values import Bytes, WireError
 
@@ -36,40 +37,76 @@ _LENGTHS = (
 MOST_TABLE, ENTRY = 4096, 32
 """The most bytes of the table of a connection, and the bytes of an entry without its name and value."""
 
+MOST_HEADERS = 1 << 14
+"""The most bytes of a block of headers, as it comes and as it is counted when it is read: `ENTRY` for each header and
+the bytes of its name and value. A short block may name one long header of the table very often.
+"""
+
+MOST_RESIZED = 2
+"""How often a block may change the size of the table (RFC 7541, 4.2)."""
+
 Header = tuple[bytes, bytes]
 
 
+class _Codes(NamedTuple):
+    """The Huffman codes, as a machine that takes four bits at a time.
+
+    Its places are those of the tree of codes. `steps` gives, at `place << 4 | bits`, the next place and the byte that
+    is complete (-1: none, 256: the end of a text); every code has at least five bits, so four complete one at most.
+    `ends` are the places at which a text may end: up to seven ones after a whole code.
+    """
+
+    steps: list[tuple[int, int]]
+    ends: frozenset[int]
+
+
 @cache
-def _codes() -> dict[tuple[int, int], int]:
-    """The byte of each code, by its length in bits and its number; 256 is the end of a text."""
+def _codes() -> _Codes:
+    tree: list[list[int]] = [[0, 0]]
+    """The two branches of each place: another place, or -1 - byte."""
     lengths = [ord(letter) - ord("A") + 5 for letter in _LENGTHS]
-    symbols: dict[tuple[int, int], int] = {}
     code = before = 0
     for byte in sorted(range(len(lengths)), key=lambda byte: (lengths[byte], byte)):
         code <<= lengths[byte] - before
         before = lengths[byte]
-        symbols[before, code] = byte
+        place = 0
+        for shift in range(before - 1, 0, -1):
+            branch = code >> shift & 1
+            if not tree[place][branch]:
+                tree.append([0, 0])
+                tree[place][branch] = len(tree) - 1
+            place = tree[place][branch]
+        tree[place][code & 1] = -1 - byte
         code += 1
-    return symbols
+    steps: list[tuple[int, int]] = []
+    for start in range(len(tree)):
+        for bits in range(16):
+            place, done = start, -1
+            for shift in range(3, -1, -1):
+                place = tree[place][bits >> shift & 1]
+                if place < 0:
+                    place, done = 0, -1 - place
+            steps.append((place, done))
+    ends = [0]
+    for _ in range(7):
+        ends.append(tree[ends[-1]][1])
+    return _Codes(steps, frozenset(ends))
 
 
 def _expand(data: Bytes) -> bytes:
     """The text that a Huffman code stands for. Raises WireError."""
-    codes = _codes()
-    text = bytearray()
-    code = length = 0
-    for byte in data:
-        for shift in range(7, -1, -1):
-            code, length = code << 1 | byte >> shift & 1, length + 1
-            symbol = codes.get((length, code))
-            if symbol is not None:
-                if symbol == 256:
-                    raise WireError("a header holds the end of a text")
-                text.append(symbol)
-                code = length = 0
-            elif length > 30:
-                raise WireError("a header holds no Huffman code")
-    if length > 7 or code != (1 << length) - 1:
+    (steps, ends), text, place = _codes(), bytearray(), 0
+    try:
+        for byte in data:
+            place, done = steps[place << 4 | byte >> 4]
+            if done >= 0:
+                text.append(done)
+            place, done = steps[place << 4 | byte & 15]
+            if done >= 0:
+                text.append(done)
+    except ValueError:  # 256
+        raise WireError("a header holds the end of a text") from None
+    if place not in ends:
         raise WireError("a header ends within a code")
     return bytes(text)
 
@@ -88,9 +125,16 @@ class HeaderReader:
         """The headers of a block, in order. Raises WireError; the connection then has to end."""
         self._data, self._at = data, 0
         end = len(data)
+        size = resized = 0
         headers: list[Header] = []
         while self._at < end:
             first = data[self._at]
+            if first & 0xE0 == 0x20:
+                resized += 1
+                if headers or resized > MOST_RESIZED:
+                    raise WireError("a block of headers changes the size of its table where it can't")
+                self._resize(self._number(5))
+                continue
             if 0x80 < first < 0xFF:  # a header by a number of one byte, as most are
                 self._at += 1
                 headers.append(self._entry(first & 0x7F))
@@ -99,10 +143,12 @@ class HeaderReader:
             elif first & 0x40:
                 headers.append(self._literal(6))
                 self._keep(headers[-1])
-            elif first & 0x20:
-                self._resize(self._number(5))
             else:
                 headers.append(self._literal(4))
+            name, value = headers[-1]
+            size += len(name) + len(value) + ENTRY
+            if size > MOST_HEADERS:
+                raise WireError(f"more than {MOST_HEADERS} bytes of headers are too many")
         return headers
 
     def _number(self, bits: int) -> int:

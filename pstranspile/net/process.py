@@ -175,8 +175,12 @@ def _listen(site: Site, place: Place, service: CallService | None = None) -> Lis
     if is_taken(address):
         raise Refused(f"it can't listen at {address}: somebody does already")
     shown = None if place.credentials is None else place.credentials.listening
+
+    def tell(line: str) -> None:
+        print(f"pstranspile start: {site.role}: {line}", file=sys.stderr)
+
     try:
-        return Listener(address, site.events, shown, service)
+        return Listener(address, site.events, shown, service, tell)
     except OSError as problem:
         raise Refused(f"it can't listen at {address}: {problem}") from None
 

@@ -146,12 +146,13 @@ class Site(Greeting):
     def _handle(self, event: Event) -> None:
         connection = event.connection
         if event.what == FRAME and connection is not None:
-            try:
-                self._take(connection, event.data)
-            except Misconduct as problem:
-                self.refuse(self._by_connection[connection], str(problem))
-            except WireError as problem:
-                self._drop(connection, problem)
+            with self.events.charging(connection):
+                try:
+                    self._take(connection, event.data)
+                except Misconduct as problem:
+                    self.refuse(self._by_connection[connection], str(problem))
+                except WireError as problem:
+                    self._drop(connection, problem)
         elif event.what == CLOSED and connection is not None:
             self._note(connection, event.reason)
             self._forget(connection)

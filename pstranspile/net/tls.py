@@ -30,6 +30,7 @@ def read_credentials(folder: str) -> Credentials:
     listening.verify_mode = ssl.CERT_REQUIRED
     for context in (listening, calling):
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION  # each costs as much as a handshake
         try:
             context.load_verify_locations(str(Path(folder, AUTHORITY)))
             context.load_cert_chain(str(Path(folder, CERTIFICATE)), str(Path(folder, KEY)), _no_pass_phrase)

@@ -6,23 +6,35 @@ A port takes connections with frames and machines of Fluid, which use gRPC: the 
 from __future__ import annotations
 
 import socket
+from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
-from errno import EINPROGRESS
+from errno import EINPROGRESS, EMFILE, ENFILE, ENOBUFS, ENOMEM
+from itertools import islice
 from os import strerror
-from time import monotonic
 from typing import Any
 
 from pstranspile.net.calls import CallService
-from pstranspile.net.channel import Channel, tune
-from pstranspile.net.frames import HEADER_SIZE, MAGIC, MOST_GREETING, Header, frame, read_size
+from pstranspile.net.channel import STRANGER_BYTES, Channel, Reading, keep_alive, tune
+from pstranspile.net.frames import HEADER_SIZE, MAGIC, Header, frame, read_size
 from pstranspile.net.http2 import PREFACE, Http2
-from pstranspile.net.loop import CLOSED, FOREIGN, FRAME, READ, Event, Loop
+from pstranspile.net.loop import CALL, CLOSED, FOREIGN, FRAME, READ, Event, Loop
 from pstranspile.net.values import WireError
 
-MOST_STRANGERS, PATIENCE = 16, 10.0
+MOST_STRANGERS, PATIENCE = 32, 10.0
 """Connections on which nobody has been let in yet, and how many seconds each may last."""
 
-BACKLOG = 128
+BACKLOG, MOST_ACCEPTED = 128, 16
+"""Connections that wait to be accepted, and those that are accepted in a turn."""
+
+MOST_TOLD, TOLD_EVERY = 20, 60.0
+"""Lines of the log about strangers, and in how many seconds."""
+
+MOST_CALLERS = 16
+"""Connections of known clients of gRPC for each trainer of the job."""
+
+MOST_UNREAD = 1 << 16
+"""Pieces of frames that a peer may leave unread; each frame has two."""
 
 
 def place_of(address: str) -> tuple[str, int]:
@@ -43,7 +55,7 @@ def is_taken(address: str) -> bool:
         return False
 
 
-class Frames:
+class Frames(Reading):
     """A connection on which frames come and go; `known` is set once the other side has been let in."""
 
     def __init__(self, events: Loop, address: str, known: bool):
@@ -65,9 +77,22 @@ class Frames:
         return self.channel is not None and self.channel.guarded
 
     def send(self, header: Header, body: bytes) -> None:
-        """Sends a frame; nothing happens if the connection is closed."""
-        if self.channel is not None:
-            self.channel.send(frame(header, body, self.channel.guarded))
+        """Sends a frame; nothing happens if the connection is closed. One whose other side reads nothing of very many
+        is ended.
+        """
+        channel = self.channel
+        if channel is not None:
+            channel.send(frame(header, body, channel.guarded))
+            if channel.unsent > MOST_UNREAD:
+                self._events.put(Event(CALL, None, action=self._end_unread))
+
+    def _end_unread(self) -> None:
+        channel = self.channel
+        if channel is not None and channel.open:
+            reason = f"more than {MOST_UNREAD} pieces of frames were not read"
+            channel.tell(reason)
+            channel.abandon()
+            self._events.put(Event(CLOSED, self, reason=reason))
 
     def close(self) -> None:
         """Ends the connection once all bytes are sent."""
@@ -101,34 +126,53 @@ class Frames:
         return True
 
     def _begin_body(self, size: int) -> None:
-        if not self.known and (self._frames or size > MOST_GREETING):
-            self._broken = True
-            self.close()
-            self._events.put(Event(CLOSED, self, reason="a stranger says more than a greeting"))
+        if not self.known and (self._frames or size > STRANGER_BYTES):
+            self._break("a stranger says more than a greeting")
             return
-        self._data = bytearray(size)
+        try:
+            self._data = bytearray(size)
+        except MemoryError:
+            self._break(f"there is no memory for a frame of {size} bytes")
+            return
         self._data[:HEADER_SIZE] = self._head
         self._view = memoryview(self._data)
+
+    def _break(self, reason: str) -> None:
+        self._broken = True
+        if self.channel is not None:
+            self.channel.refuse(reason)
+        self._events.put(Event(CLOSED, self, reason=reason))
 
     def ended(self, reason: str) -> None:
         """The connection is over."""
         self._events.put(Event(CLOSED, self, reason=reason))
 
 
-class _Newcomer:
+class _Newcomer(Reading):
     """A new connection to a port, whose first bytes have not come yet."""
 
-    def __init__(self, events: Loop, sock: Any, address: str, service: CallService, context: Any):
-        self._events = events
-        self._service = service
+    def __init__(self, listener: Listener, sock: Any, host: str, address: str):
+        self._listener = listener
         self._first = bytearray(len(MAGIC))
         self._at = 0
-        self.stranger: _Newcomer | Frames | Http2 = self
-        self.known = False
-        self.since = monotonic()
-        self.channel = Channel(events, sock, address, self)
-        if context is not None:
-            self.channel.guard(context, server=True)
+        self.host = host
+        self.stranger: Reading = self
+        self.since = listener.events.now()
+        self.channel = Channel(listener.events, sock, address, self)
+        self.channel.report = lambda reason: listener.told.tell(address, reason)
+        if listener.context is not None:
+            self.channel.guard(listener.context, server=True)
+
+    @property
+    def progress(self) -> int:
+        """How far it has come: it is being closed, has said nothing, speaks a protocol, brings a large call, or has
+        shown a certificate.
+        """
+        if self.channel.closed:
+            return 0
+        shown = 2 if self.channel.guarded and self.channel.began else 0
+        lent = isinstance(self.stranger, Http2) and self.stranger.lent > 0
+        return 1 + (self.stranger is not self or self.channel.heard) + shown + lent
 
     def room(self) -> memoryview:
         """Where the first bytes go."""
@@ -141,11 +185,12 @@ class _Newcomer:
             return False
         reading: Frames | Http2
         first = bytes(self._first)
+        listener = self._listener
         if first == MAGIC:
-            reading = Frames(self._events, self.channel.address, known=False)
+            reading = Frames(listener.events, self.channel.address, known=False)
             reading.channel = self.channel
         elif first == PREFACE[: len(MAGIC)]:
-            reading = Http2(self.channel, self._service)
+            reading = Http2(self.channel, listener.service, listener.lends)
         else:
             raise WireError("the first bytes are of no protocol that is spoken here")
         self.channel.reading = self.stranger = reading
@@ -160,14 +205,27 @@ class _Newcomer:
 class Listener:
     """A port on which others come; `address` as host:port. Raises OSError if it can't be listened on.
 
-    `context` is for TLS, in which both sides show certificates; `service` answers gRPC calls.
+    `context` is for TLS, in which both sides show certificates; `service` answers gRPC calls. `tell` gets lines for the
+    log about strangers whose connections were closed.
     """
 
-    def __init__(self, address: str, events: Loop, context: Any = None, service: CallService | None = None):
-        self._events = events
-        self._context = context
-        self._service = CallService("", {}, 0) if service is None else service
+    unknown = True
+
+    def __init__(
+        self,
+        address: str,
+        events: Loop,
+        context: Any = None,
+        service: CallService | None = None,
+        tell: Callable[[str], object] = lambda line: None,
+    ):
+        self.events = events
+        self.context = context
+        self.service = CallService("", {}, 0) if service is None else service
+        self.told = _Told(tell)
         self._newcomers: list[_Newcomer] = []
+        self._callers: list[Http2] = []
+        """The clients of gRPC that are known."""
         host, port = place_of(address)
         family, kind, number, _, target = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -190,29 +248,78 @@ class Listener:
         """The port; where the address has 0, the one that the system has chosen."""
         return self._sock.getsockname()[1]
 
+    def spend(self, seconds: float) -> None:
+        """Accepting has cost so much."""
+
     def handle(self) -> None:
-        """Somebody has come."""
-        for _ in range(BACKLOG):
+        """Somebody has come. What he has said already is looked at before others can push him out."""
+        for _ in range(MOST_ACCEPTED):
             try:
                 sock, place = self._sock.accept()
-            except OSError:
+            except OSError as problem:
+                if problem.errno in (EMFILE, ENFILE, ENOBUFS, ENOMEM):
+                    self._rest(problem)
                 return
             tune(sock)
+            keep_alive(sock)
             self._keep_few()
-            address = f"{place[0]}:{place[1]}"
-            self._newcomers.append(_Newcomer(self._events, sock, address, self._service, self._context))
+            one = _Newcomer(self, sock, str(place[0]), f"{place[0]}:{place[1]}")
+            self._newcomers.append(one)
+            self.events.again(one.channel)
 
-    def _keep_few(self) -> None:
-        """There are so many connections on which nobody has been let in; the oldest one has to go."""
-        self._newcomers = [one for one in self._newcomers if not (one.stranger.known or one.channel.closed)]
-        if len(self._newcomers) >= MOST_STRANGERS:
-            self._newcomers.pop(0).channel.abandon()
+    def _rest(self, problem: OSError) -> None:
+        """There are no more descriptors: of the strangers one gives his up, and others wait for the next look."""
+        self.told.tell("nobody", f"no connection can be accepted: {problem.strerror}")
+        self.events.rest(self._sock)
+        self._keep_few(0)
+
+    def _keep_few(self, most: int = MOST_STRANGERS) -> None:
+        """Of too many connections on which nobody has been let in, one has to go.
+
+        It is one of those from the host with the most, so that no host keeps others out; of these one that has come
+        least far: to come farther than others costs a stranger its part of the time that all strangers share, and takes
+        a newcomer of the job a moment. Of equals, the oldest goes.
+        """
+        came, self._newcomers = self._newcomers, []
+        for one in came:
+            if one.stranger.known and isinstance(one.stranger, Http2):
+                self._callers.append(one.stranger)
+            elif one.channel.open and not one.stranger.known:
+                self._newcomers.append(one)
+        self._keep_few_callers()
+        if not self._newcomers or len(self._newcomers) < most:
+            return
+        hosts = Counter(one.host for one in self._newcomers)
+        gone = min(self._newcomers, key=lambda one: (-hosts[one.host], one.progress))
+        self._newcomers.remove(gone)
+        if not gone.channel.closed:
+            gone.channel.tell("it was not let in before many others came")
+        gone.channel.abandon()
+
+    def _keep_few_callers(self) -> None:
+        """Of too many clients of gRPC that are known, the oldest one goes that waits for no answer: it comes again when
+        it has something to say. (Whoever knows the job's variables may say that it is one of its trainers.)
+        """
+        self._callers = [one for one in self._callers if not one.closed]
+        idle = (one for one in self._callers if one.idle)
+        for one in islice(idle, max(len(self._callers) - MOST_CALLERS * self.service.callers, 0)):
+            one.leave(f"more than {MOST_CALLERS} connections for each trainer are open")
+
+    def lends(self) -> bool:
+        """Whether one more stranger may bring a large call."""
+        lent = sum(
+            isinstance(one.stranger, Http2) and one.stranger.lent > 0
+            for one in self._newcomers
+            if one.channel.open and not one.stranger.known
+        )
+        return lent < self.service.callers
 
     def look(self, now: float) -> None:
         """Nobody is a stranger for long."""
         for one in self._newcomers:
             if not one.stranger.known and now - one.since > PATIENCE:
-                one.channel.close()
+                one.channel.refuse(f"it was not let in for {PATIENCE:g} seconds")
+        self.told.look(now)
 
     def close(self) -> None:
         """Nobody is let in any more."""
@@ -220,11 +327,34 @@ class Listener:
 
     def abandon(self) -> None:
         """Nobody is let in any more."""
-        self._events.forget(self._sock)
+        self.events.forget(self._sock)
         self._sock.close()
 
 
-class _Called:
+class _Told:
+    """Lines of the log about strangers: `MOST_TOLD` in `TOLD_EVERY` seconds, then how many more there were."""
+
+    def __init__(self, tell: Callable[[str], object]):
+        self._tell = tell
+        self._lines = 0
+        self._since = 0.0
+
+    def tell(self, address: str, reason: str) -> None:
+        """The connection with somebody was ended for a reason, which may repeat what he has said."""
+        self._lines += 1
+        if self._lines <= MOST_TOLD:
+            line = f"the connection with {address} is closed: {reason}"
+            self._tell("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line))
+
+    def look(self, now: float) -> None:
+        """Begins anew when it is time."""
+        if now - self._since > TOLD_EVERY:
+            if self._lines > MOST_TOLD:
+                self._tell(f"the connections with {self._lines - MOST_TOLD} more strangers were closed")
+            self._since, self._lines = now, 0
+
+
+class _Called(Reading):
     """The first bytes from the called process, which decide the protocol."""
 
     def __init__(self, frames: Frames, events: Loop):
@@ -270,7 +400,7 @@ class Dialer:
     def dial(self) -> Frames:
         """Begins a connection; an earlier one is over."""
         self.close()
-        frames = self._frames = Frames(self._events, self.address, known=True)
+        frames = self._frames = Frames(self._events, self.address, known=False)
         host, port = place_of(self.address)
         try:
             places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -13,8 +13,8 @@ import numpy as np
 
 from pstranspile.ir.model import Program, Var
 from pstranspile.ir.types import VarKind
-from pstranspile.net.calls import CallRefused
-from pstranspile.net.fluid.message import LOD_TENSOR, SELECTED_ROWS, VariableMessage
+from pstranspile.net.calls import LARGE_CALL, CallRefused
+from pstranspile.net.fluid.message import DTYPES, LOD_TENSOR, SELECTED_ROWS, VariableMessage
 from pstranspile.run.cluster.server import Server, pairs
 from pstranspile.values import LoDTensor, SelectedRows
 
@@ -22,6 +22,9 @@ SERVICE = "sendrecv.SendRecvService"
 BATCH_BARRIER_NAME, FETCH_BARRIER_NAME, COMPLETE_NAME = "BATCH_BARRIER@RECV", "FETCH_BARRIER@RECV", "COMPLETE@RECV"
 NO_BARRIER, SAVE_NAME, PIECE = "@WITHOUT_BARRIER@RECV", "SAVE@CHECKPOINTNOTIFY", "@PIECE@"
 """Names by which Fluid distinguishes calls, and suffixes of names of variables."""
+
+MOST_FIELDS = 1 << 16
+"""Bytes of a message besides its numbers: names, dims, offsets."""
 
 INVALID, UNKNOWN, LATER = "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION"
 """Statuses of gRPC with which a call is refused."""
@@ -31,8 +34,7 @@ def require_gradient(server: Server, message: VariableMessage) -> None:
     """Raises CallRefused if the server has no place for what a message sends."""
     name = message.varname
     declared = server.main.main_block.vars.get(name)
-    served = pairs(server.op, "grad_to_block_id") if server.mode else server.main.main_block.vars
-    if name not in served:
+    if not _serves(server, name):
         raise CallRefused(UNKNOWN, f"{server.name} takes no variable {name}")
     if not message.dims and not message.numbers:
         raise CallRefused(INVALID, f"{name} brings no numbers")
@@ -56,6 +58,36 @@ def as_declared(value: Any, declared: Var | None) -> Any:
     if isinstance(value, SelectedRows):
         return SelectedRows(value.rows, value.value.reshape(len(value.value), *declared.shape[1:]), declared.shape[0])
     return value.reshape(declared.shape) if value.size else value
+
+
+def _serves(server: Server, name: str) -> bool:
+    """Whether the server takes a gradient of this name."""
+    return name in (pairs(server.op, "grad_to_block_id") if server.mode else server.main.main_block.vars)
+
+
+def most_brought(server: Server, method: str, name: str) -> int:
+    """How many bytes a call may bring that is about a variable: as many as it holds, `LARGE_CALL` where the program
+    doesn't tell, none where the server has no place for any.
+    """
+    if method == "PrefetchVariable":
+        return LARGE_CALL
+    name = name.partition(PIECE)[0]
+    if method != "SendVariable" or not _serves(server, name):
+        return 0
+    declared = server.main.main_block.vars.get(name)
+    held = 0 if declared is None or declared.kind is VarKind.SELECTED_ROWS else _size(declared)
+    return held + MOST_FIELDS if held else LARGE_CALL
+
+
+def most_held(server: Server) -> int:
+    """Bytes of the largest variable of a server, as far as the program tells."""
+    return max(map(_size, server.main.main_block.vars.values()), default=0)
+
+
+def _size(var: Var) -> int:
+    """Bytes of a variable; 0 where its declaration leaves them open."""
+    dtype = None if var.dtype is None else DTYPES.get(var.dtype.value)
+    return 0 if dtype is None or not var.shape or min(var.shape) < 0 else prod(var.shape) * dtype.itemsize
 
 
 def _require_rows(declared: Var, message: VariableMessage) -> None:

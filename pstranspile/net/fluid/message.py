@@ -151,6 +151,15 @@ def read_variable(data: Bytes) -> VariableMessage:
     return VariableMessage(**fields, dims=tuple(dims), lod=tuple(lod))
 
 
+def read_name(begin: Bytes) -> str:
+    """The name of the variable in the first bytes of a message; "" where it does not stand first."""
+    reader = _Reader(memoryview(begin))
+    try:
+        return reader.text() if reader.varint() == _VARNAME * 8 + _LENGTH else ""
+    except WireError:
+        return ""
+
+
 def _read_level(data: memoryview) -> tuple[int, ...]:
     reader = _Reader(data)
     found: list[int] = []

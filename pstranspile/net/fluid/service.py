@@ -21,7 +21,15 @@ from pstranspile.net.checks import MOST_COUNTED, form_of
 from pstranspile.net.fluid import calls
 from pstranspile.net.fluid.callers import Callers, LastCall, require_part
 from pstranspile.net.fluid.journal import GONE, Entry, Journal
-from pstranspile.net.fluid.message import DTYPES, VariableMessage, pieces_of, read_variable, value_of, with_value
+from pstranspile.net.fluid.message import (
+    DTYPES,
+    VariableMessage,
+    pieces_of,
+    read_name,
+    read_variable,
+    value_of,
+    with_value,
+)
 from pstranspile.net.loop import CALL, Event
 from pstranspile.net.peer import Peer
 from pstranspile.net.saves import Unplaced
@@ -40,6 +48,10 @@ process has just taken the place of another one.
 
 _REPEATED = ("SendVariable", "DistributeNotify")
 """The methods whose calls must not be taken twice."""
+
+
+MOST_OF_STRANGERS = 1 << 26
+"""Bytes of rows or ids that a caller may bring before it is known, unless the server has a larger variable."""
 
 
 class _Nobody:
@@ -124,7 +136,7 @@ class FluidService:
     def service(self) -> CallService:
         """The methods that trainers call."""
         methods = {name: partial(self._come, name) for name in self._handlers}
-        return CallService(calls.SERVICE, methods, self._most, self._lost)
+        return CallService(calls.SERVICE, methods, self._most, self._lost, self._room, len(self.trainers))
 
     def state(self) -> dict[str, Any]:
         """The state that must be kept with the server's state and the journal of later calls."""
@@ -161,7 +173,19 @@ class FluidService:
 
     def _come(self, method: str, caller: Caller, number: int, data: Bytes) -> None:
         """A call has come; it is taken when the machines have their turn."""
-        self.site.events.put(Event(CALL, None, action=lambda: self._take(method, caller, number, data)))
+
+        def take() -> None:
+            with self.site.events.charging(caller):
+                self._take(method, caller, number, data)
+
+        self.site.events.put(Event(CALL, None, action=take))
+
+    def _room(self, method: str, begin: Bytes, known: bool) -> int:
+        """How many bytes a large call may bring: a tensor as many as its variable holds, rows and ids of callers that
+        are not known a bounded number.
+        """
+        size = calls.most_brought(self.server, method, read_name(begin))
+        return size if known else min(size, max(MOST_OF_STRANGERS, calls.most_held(self.server)))
 
     def _take(self, method: str, caller: Caller, number: int, data: Bytes) -> None:
         name = "what is no message"
