@@ -6,9 +6,11 @@ A port takes connections with frames and machines of Fluid, which use gRPC: the 
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from contextlib import suppress
-from errno import EINPROGRESS
+from errno import EINPROGRESS, EMFILE, ENFILE, ENOBUFS, ENOMEM
 from os import strerror
+from threading import Timer
 from time import monotonic
 from typing import Any
 
@@ -16,13 +18,18 @@ from pstranspile.net.calls import CallService
 from pstranspile.net.channel import Channel, tune
 from pstranspile.net.frames import HEADER_SIZE, MAGIC, MOST_GREETING, Header, frame, read_size
 from pstranspile.net.http2 import PREFACE, Http2
-from pstranspile.net.loop import CLOSED, FOREIGN, FRAME, READ, Event, Loop
+from pstranspile.net.loop import CALL, CLOSED, FOREIGN, FRAME, READ, Event, Loop
 from pstranspile.net.values import WireError
 
 MOST_STRANGERS, PATIENCE = 16, 10.0
 """Connections on which nobody has been let in yet, and how many seconds each may last."""
 
 BACKLOG = 128
+
+REST = 0.5
+"""Seconds in which nobody is accepted, after the system had no descriptor for a connection."""
+
+_EXHAUSTED = (EMFILE, ENFILE, ENOBUFS, ENOMEM)
 
 
 def place_of(address: str) -> tuple[str, int]:
@@ -163,8 +170,17 @@ class Listener:
     `context` is for TLS, in which both sides show certificates; `service` answers gRPC calls.
     """
 
-    def __init__(self, address: str, events: Loop, context: Any = None, service: CallService | None = None):
+    def __init__(
+        self,
+        address: str,
+        events: Loop,
+        context: Any = None,
+        service: CallService | None = None,
+        told: Callable[[str], object] = lambda text: None,
+    ):
         self._events = events
+        self._told = told
+        self._open = True
         self._context = context
         self._service = CallService("", {}, 0) if service is None else service
         self._newcomers: list[_Newcomer] = []
@@ -195,12 +211,30 @@ class Listener:
         for _ in range(BACKLOG):
             try:
                 sock, place = self._sock.accept()
-            except OSError:
+            except OSError as problem:
+                if problem.errno in _EXHAUSTED:
+                    self._rest(problem)
                 return
             tune(sock)
             self._keep_few()
             address = f"{place[0]}:{place[1]}"
             self._newcomers.append(_Newcomer(self._events, sock, address, self._service, self._context))
+
+    def _rest(self, problem: OSError) -> None:
+        """The system has no more connections for this process. Who has come waits in the queue of the port, and is not
+        asked for again and again.
+        """
+        self._told(f"nobody can connect: {problem.strerror}; `ulimit -n` says how many files a process may have open")
+        if self._newcomers:
+            self._newcomers.pop(0).channel.abandon()
+        self._events.forget(self._sock)
+        timer = Timer(REST, lambda: self._events.put(Event(CALL, None, action=self._listen_again)))
+        timer.daemon = True
+        timer.start()
+
+    def _listen_again(self) -> None:
+        if self._open:
+            self._events.watch(self._sock, self, READ)
 
     def _keep_few(self) -> None:
         """There are so many connections on which nobody has been let in; the oldest one has to go."""
@@ -220,6 +254,7 @@ class Listener:
 
     def abandon(self) -> None:
         """Nobody is let in any more."""
+        self._open = False
         self._events.forget(self._sock)
         self._sock.close()
 

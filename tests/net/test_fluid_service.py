@@ -199,8 +199,8 @@ def test_what_is_refused_changes_nothing(served: Served) -> None:
 def test_gradients_in_other_dims_of_as_many_numbers_are_taken_as_the_server_has_them(served: Served) -> None:
     one, other = Trainer(served.address, 0), Trainer(served.address, 1)
     with ThreadPoolExecutor(2) as pool:
-        before = [*pool.map(starts, (one, other))][0]
-        after = [*pool.map(step, (one, other), (GRADIENT.reshape(-1), GRADIENT.reshape(20, 1000, 1)))][0]
+        before, _ = pool.map(starts, (one, other))
+        after, _ = pool.map(step, (one, other), (GRADIENT.reshape(-1), GRADIENT.reshape(20, 1000, 1)))
     np.testing.assert_allclose(before - after, value_of_rate(served, one) * GRADIENT, rtol=1e-4, atol=1e-7)
     one.complete()
     other.complete()

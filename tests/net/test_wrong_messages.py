@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import socket
 import struct
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.net.frames import ANSWER, ASK, BYE, HELLO, MESSAGES, WELCOME, json_body, messages_body
+from pstranspile.net.frames import (
+    ANSWER,
+    ASK,
+    BYE,
+    HELLO,
+    MESSAGES,
+    REFUSED,
+    WELCOME,
+    Header,
+    frame,
+    json_body,
+    messages_body,
+    read_messages,
+)
+from pstranspile.net.greeting import MOST_TURNED_AWAY, SLOW
 from pstranspile.net.job import JobFolder
+from pstranspile.net.loop import FRAME, Event, Loop
+from pstranspile.net.site import Site
+from pstranspile.net.telling import AT_ONCE
+from pstranspile.net.terms import Refused
+from pstranspile.net.transport import Listener
 from pstranspile.run.cluster import message as kinds
+from pstranspile.run.cluster.collectives.parts import NEVER, Part, Piece
+from pstranspile.run.cluster.message import Message
 from pstranspile.values import LoDTensor, SelectedRows
-from tests.net.wrong import GREETING, Beside, Said
+from tests.net.wrong import GREETING, TERMS, Beside, Said
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "regression.ir"
 STEPS = 3
@@ -55,10 +81,10 @@ def play(mode: str, wrong: Callable[[Said], None] | None, *, begins: bool = True
     return beside.end(), reason
 
 
-def connected(beside: Beside, **fields: Any) -> Said:
+def connected(beside: Beside, address: str = "", role: str = "trainer_1", **fields: Any) -> Said:
     for _ in range(200):
         try:
-            return Said(beside.addresses["pserver_0"], "trainer_1", beside.machines, **fields)
+            return Said.greeting(address or beside.addresses["pserver_0"], role, beside.machines, **fields)
         except OSError:  # it does not listen yet
             time.sleep(0.02)
     raise AssertionError("the server does not listen")
@@ -210,3 +236,188 @@ def barriers_and(wrong: Callable[[Said], None]) -> Callable[[Said], None]:
         wrong(said)
 
     return say
+
+
+# a server that answers wrongly
+
+
+class Server:
+    """A server that a test plays, to which one trainer comes."""
+
+    def __init__(self, address: str, machines: list[str]):
+        host, _, port = address.rpartition(":")
+        self.listening = socket.create_server((host, int(port)), reuse_port=True)
+        self.machines = machines
+
+    def greeted(self, **welcome: Any) -> Said:
+        """The connection of the trainer, which is let in and asks for `b` and `w`."""
+        while True:
+            sock, _ = self.listening.accept()
+            said = Said.taken(sock, "pserver_0", self.machines)
+            kind, data = said.next()
+            if data:  # else it has looked whether somebody is there
+                assert kind == HELLO
+                break
+        fields = {"job": "job", "incarnation": "server", "role": "pserver_0", "received": 0, "life": 0, "gone": []}
+        said.frame(WELCOME, json_body({**fields, **welcome}))
+        kind, data = said.next()
+        assert kind == MESSAGES
+        asked = read_messages(data, self.machines)
+        assert {message.variable for message in asked} == {"b", "w"}
+        said.slots = {message.variable: message.slot for message in asked}
+        return said
+
+
+def reply(said: Said, name: str, value: Any, **fields: Any) -> Message:
+    fields = {"target": "trainer_0", "trainer": 0, "step": -1, "slot": said.slots[name], **fields}
+    return said.message(kinds.REPLY, name, value, **fields)
+
+
+ANSWERS: dict[str, tuple[Callable[[Said], list[Message]], str]] = {
+    "no such slot": (lambda said: [reply(said, "w", ONES, slot=7)], "answers what it was not asked"),
+    "a slot below 0": (lambda said: [reply(said, "w", ONES, slot=-1)], "answers what it was not asked"),
+    "twice": (lambda said: [reply(said, "w", ONES), reply(said, "w", ONES)], "answers what it was not asked"),
+    "nothing": (lambda said: [reply(said, "w", None)], "answers what it was not asked"),
+    "no answer": (
+        lambda said: [reply(said, "w", ONES)._replace(kind=kinds.SEND)], "may send trainer_0 nothing but answers",
+    ),
+    "from another machine": (lambda said: [reply(said, "w", ONES, source="trainer_0")], "may not send messages from"),
+    "a number too far": (lambda said: [reply(said, "w", ONES, sequence=9)], "message 9 has come where 1 is due"),
+    "float64": (lambda said: [reply(said, "b", BIAS), reply(said, "w", ONES.astype("float64"))], "holds float64"),
+    "other dims": (lambda said: [reply(said, "b", BIAS), reply(said, "w", ONES[:10])], "holds float32[10, 20]"),
+    "a text": (lambda said: [reply(said, "b", BIAS), reply(said, "w", "w")], "the server holds something else"),
+    "rows": (lambda said: [reply(said, "b", BIAS), reply(said, "w", ROWS)], "the server holds something else"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_trainer_ends_with_what_was_wrong_with_an_answer(name: str) -> None:
+    answers, expected = ANSWERS[name]
+    one = JobFolder(dict(ps.compile(ps.load(PROGRAM), ps.Job(pservers=1, trainers=1)).roles()), "job", 2)
+    beside = Beside(one, fed(), STEPS, "pserver_0")
+    said = Server(beside.addresses["pserver_0"], beside.machines).greeted()
+    said.say(*answers(said))
+    beside.threads["trainer_0"].join(30)
+    said.end()
+    problem = beside.problems["trainer_0"]
+    assert isinstance(problem, (Refused, ps.DiagnosticError))
+    assert expected in str(problem)
+    if isinstance(problem, Refused):
+        assert str(problem).startswith("pserver_0 at 127.0.0.1:")
+
+
+# trainers without servers
+
+ENDPOINTS = ",".join(f"127.0.0.1:{port}" for port in (6170, 6171, 6172))
+
+
+def ring(said: Said, payload: Any, **fields: Any) -> Message:
+    names = [name for name in said.machines if "/" in name]
+    target, source = (next(name for name in names if name.startswith(role)) for role in ("trainer_0", "trainer_2"))
+    return said.message(kinds.PIECE, "w@GRAD", payload, target=target, source=source, **fields)
+
+
+def piece(**fields: Any) -> Piece:
+    part = Part("c_allreduce_sum", -1, True, "f32[1000, 20]", ONES)
+    known = Piece(0, (0, 0), "w@GRAD", NEVER, part)
+    return known._replace(**fields)
+
+
+PIECES: dict[str, Callable[[Said], Message]] = {
+    "a text": lambda said: ring(said, "piece"),
+    "no such segment": lambda said: ring(said, piece(segment=9)),
+    "no such variable": lambda said: ring(said, piece(variable="v")),
+    "float64": lambda said: ring(said, piece(part=piece().part._replace(value=ONES.astype("float64")))),
+    "other dims": lambda said: ring(said, piece(part=piece().part._replace(value=ONES[:3]))),
+    "another kind": lambda said: ring(said, piece(part=piece().part._replace(kind="c_allreduce_max"))),
+    "no such kind": lambda said: ring(said, piece(part=piece().part._replace(kind="c_nothing"))),
+    "another form": lambda said: ring(said, piece(part=piece().part._replace(form="f64[1]"))),
+    "a value of another kind": lambda said: ring(said, piece(part=piece().part._replace(value=ROWS))),
+    "nothing": lambda said: ring(said, piece(part=piece().part._replace(value=None))),
+}
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_other_trainers_go_on_without_one_that_sends_a_wrong_part(name: str) -> None:
+    three = ps.compile(ps.load(PROGRAM), ps.Job(trainers=ENDPOINTS, mode="grad-allreduce"))
+    beside = Beside(JobFolder(dict(three.roles()), "job", 2), fed(), STEPS, "trainer_2")
+    said = [connected(beside, beside.addresses[role], "trainer_2") for role in ("trainer_0", "trainer_1")]
+    said[0].say(PIECES[name](said[0]))
+    assert said[0].told()["again"] is False
+    for one in said:
+        one.end()
+    found = beside.end()
+    assert len(found["trainer_0"]) == len(found["trainer_1"]) == STEPS
+
+
+# who is not let in, and who can't be
+
+
+class _Line:
+    """A connection that keeps what is answered."""
+
+    address, known, guarded = "192.0.2.1:5", False, False
+
+    def __init__(self) -> None:
+        self.answered: list[int] = []
+
+    def send(self, header: Header, body: bytes) -> None:
+        self.answered.append(header.kind)
+
+    def close(self) -> None:
+        self.answered.append(-1)
+
+
+def test_another_token_leaves_a_line_and_is_answered_later(capsys: pytest.CaptureFixture[str]) -> None:
+    now = 0.0
+    site = Site(job().cluster(seed=1), "pserver_0", TERMS, clock=lambda: now)
+    guess = json_body({**GREETING, "token": "guess", "role": "trainer_1"})
+    lines = [_Line() for _ in range(1000)]
+    for line in lines:
+        site.events.put(Event(FRAME, line, b"".join(frame(Header(HELLO, 0, 0, 0), guess))))
+    site.run(site.events.empty)
+    assert sum(line.answered == [REFUSED, -1] for line in lines) == len(lines) - MOST_TURNED_AWAY
+    assert [line.answered for line in lines[:MOST_TURNED_AWAY]] == [[]] * MOST_TURNED_AWAY
+    now += SLOW
+    site.turn_away(now)
+    assert all(line.answered == [REFUSED, -1] for line in lines)
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == AT_ONCE
+    assert told[0] == "pstranspile start: pserver_0: 192.0.2.1:5 is not let in: the token is another"
+    site.events.close(0.0)
+
+
+def test_a_port_rests_where_there_are_no_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says so, does not ask again and again, and takes who has come meanwhile later on."""
+    events, told = Loop(), list[str]()
+    listener = Listener("127.0.0.1:0", events, told=told.append)
+    accepting = listener._sock  # pyright: ignore[reportPrivateUsage]
+    asked = 0
+
+    class Full:
+        def accept(self) -> Any:
+            nonlocal asked
+            asked += 1
+            if asked < 3:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return accepting.accept()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(accepting, name)
+
+    monkeypatch.setattr(listener, "_sock", Full())
+    with socket.create_connection(("127.0.0.1", listener.port)) as caller:
+        caller.sendall(b"nobody's")
+        for _ in range(2):
+            event = events.get(5.0)  # that of the clock
+            assert event.action is not None
+            event.action()
+        caller.settimeout(5)
+        with suppress(Empty):
+            events.get(0.2)
+        assert asked == 4  # two in vain, the caller, and nobody else
+        with suppress(ConnectionError):
+            assert caller.recv(1) == b""
+    assert told == [told[0]] * 2
+    assert told[0].startswith("nobody can connect: Too many open files; `ulimit -n`")
+    events.close(0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -38,18 +39,30 @@ GREETING = {"job": "job", "token": "token", "incarnation": "another", "received"
 class Said:
     """The connection of a trainer to a server or to another trainer, which it has greeted."""
 
-    def __init__(self, address: str, role: str, machines: list[str], **fields: Any):
+    def __init__(self, sock: socket.socket, role: str, machines: list[str]):
         self.role, self.machines = role, machines
         self.index = int(role.rpartition("_")[2])
-        self.sock = connect(address)
+        self.sock = sock
         self.number = 0
         self.sequences: dict[tuple[str, str], int] = {}
-        self.refused: Mapping[str, Any] | None = None
-        self.frame(HELLO, json_body({**GREETING, "role": role, **fields}))
-        kind, data = self.next()
-        self.welcome = json.loads(data[HEADER_SIZE:])
-        if kind == REFUSED:
-            self.refused = self.welcome
+        self.slots: dict[str, int] = {}
+
+    @classmethod
+    def greeting(cls, address: str, role: str, machines: list[str], **fields: Any) -> Said:
+        """Connects, and is let in or refused."""
+        said = cls(connect(address), role, machines)
+        said.frame(HELLO, json_body({**GREETING, "role": role, **fields}))
+        said.answer = said.next()
+        return said
+
+    answer: tuple[int, bytes] = (0, b"")
+    """What the greeting was answered with."""
+
+    @classmethod
+    def taken(cls, sock: socket.socket, role: str, machines: list[str]) -> Said:
+        """The other side of a connection that somebody has begun."""
+        sock.settimeout(30)
+        return cls(sock, role, machines)
 
     def frame(self, kind: int, body: bytes, number: int = 0, durable: int = 0) -> None:
         self.sock.sendall(b"".join(frame(Header(kind, number, 0, durable), body)))
