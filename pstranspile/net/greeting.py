@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -20,6 +21,12 @@ from pstranspile.run.cluster.message import Message
 
 LOOK = 0.1
 """Seconds between looks at the clock, at least."""
+
+
+SLOW, MOST_TURNED_AWAY = 1.0, 64
+"""Seconds that a process waits for the answer that it is not let in, so that nobody tries many tokens soon; and how
+many may wait for it: more are answered at once.
+"""
 
 
 class Greeting:
@@ -45,6 +52,8 @@ class Greeting:
         """Told of a server that speaks another protocol; None: it can't take part."""
         self.refused = 0
         """Connections that were ended since something was wrong with what came on them."""
+        self._turned_away: deque[tuple[float, Connection, WireError]] = deque()
+        """When to answer connections that are not let in, and why they aren't."""
         self.dial: Callable[[str], Connection] | None = None
         """Opens a connection to another role."""
         self._clock = clock
@@ -285,6 +294,20 @@ class Greeting:
         """Ends a connection with a wrong frame; the answer has the reason, and whether to connect again."""
         self.refused += 1
         self._note(connection, str(problem))
+        if isinstance(problem, Objection) and not connection.known:
+            self.told(f"{connection.address} is not let in: {problem}")
+            if len(self._turned_away) < MOST_TURNED_AWAY:
+                self._turned_away.append((self._clock() + SLOW, connection, problem))
+                return
+        self._turn_away(connection, problem)
+
+    def turn_away(self, now: float) -> None:
+        """Answers those who were not let in some time ago."""
+        while self._turned_away and self._turned_away[0][0] <= now:
+            _, connection, problem = self._turned_away.popleft()
+            self._turn_away(connection, problem)
+
+    def _turn_away(self, connection: Connection, problem: WireError) -> None:
         fields = {"reason": str(problem), "again": not isinstance(problem, Objection)}
         connection.send(Header(REFUSED, 0, 0, 0), json_body(fields))
         connection.close()

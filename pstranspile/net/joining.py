@@ -11,7 +11,7 @@ from typing import Any
 
 from pstranspile.net.peer import Peer
 from pstranspile.net.site import Site
-from pstranspile.net.terms import Refused
+from pstranspile.net.terms import Refused, step_of
 from pstranspile.run.cluster.server import Server
 
 
@@ -26,10 +26,10 @@ class Readmission:
 
     def answer(self, peer: Peer, question: Mapping[str, Any]) -> Mapping[str, Any]:
         """The answer to a trainer that asks for the server's progress, or to be let in at a step."""
-        step = question.get("rejoin")
+        step = step_of(question, "rejoin")
         if step is None:
             return {"updates": self.server.updates, "step": peer.last_step}
-        if not isinstance(step, int) or peer.index < 0 or self._late(peer, step):
+        if peer.index < 0 or (peer.left and peer.given_up) or self._late(peer, step):
             return {"joined": False}
         self._let_in(peer, step)
         return {"joined": True}
@@ -43,8 +43,8 @@ class Readmission:
 
     def greeted(self, peer: Peer, fields: Mapping[str, Any]) -> None:
         """Lets a trainer in again which other servers have let in, and this server may have forgotten."""
-        step = fields.get("joins")
-        if isinstance(step, int) and peer.index >= 0 and not peer.announced:
+        step = step_of(fields, "joins")
+        if step is not None and peer.index >= 0 and not peer.announced:
             self._let_in(peer, step)
 
     def _let_in(self, peer: Peer, step: int) -> None:

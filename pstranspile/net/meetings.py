@@ -15,6 +15,7 @@ from typing import Any
 from pstranspile.net.parts import Parts
 from pstranspile.net.peer import Connection, Peer
 from pstranspile.net.site import Site
+from pstranspile.net.terms import step_of
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.trainer import Trainer
@@ -45,8 +46,8 @@ class ServerMeetings:
         site.answer = self._answer
 
     def _answer(self, peer: Peer, question: Mapping[str, Any]) -> Mapping[str, Any]:
-        step = question.get(AT)
-        if not isinstance(step, int) or peer.index < 0:
+        step = step_of(question, AT)
+        if step is None or peer.index < 0:
             return self._other_questions(peer, question)
         self._at[peer.incarnation] = step
         self.look()

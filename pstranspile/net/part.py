@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from pstranspile.net.peer import Peer
+from pstranspile.net.terms import MOST_STEPS
 from pstranspile.net.values import WireError
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.collectives.ring import GONE
@@ -15,9 +16,6 @@ from pstranspile.run.cluster.message import COMPLETE, REPLY, Message
 from pstranspile.run.cluster.network import Machine
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.trainer import Trainer
-
-MOST_STEPS = 1 << 40
-"""More steps than any trainer takes."""
 
 Post: TypeAlias = "Callable[[Peer, list[Message]], object]"
 """Called with the messages that the machines of this process have posted to those of another one."""
@@ -85,6 +83,8 @@ class Part:
                     raise WireError(f"{peer.role} has left, or was given up, and sends on: {message}")
                 if not -MOST_STEPS < message.step < MOST_STEPS or message.step < self._steps.get(way, -MOST_STEPS):
                     raise WireError(f"{peer.role} was further than step {message.step}: {message}")
+                if message.kind == COMPLETE and message.payload is not None:
+                    raise WireError(f"{peer.role} may not leave so: {message}")
                 self._steps[way] = message.step
                 left = message.kind == COMPLETE
             elif isinstance(target, (Trainer, Companion)):

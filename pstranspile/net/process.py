@@ -18,6 +18,7 @@ from pstranspile.net.fluid.service import FluidService
 from pstranspile.net.joining import Readmission, rejoin
 from pstranspile.net.meetings import ServerMeetings, TrainerMeetings, are_needed
 from pstranspile.net.parts import Parts, read_part, take_server, take_trainer
+from pstranspile.net.peer import Peer
 from pstranspile.net.recording import Recording
 from pstranspile.net.saves import SaveFolder
 from pstranspile.net.site import Site
@@ -175,12 +176,8 @@ def _listen(site: Site, place: Place, service: CallService | None = None) -> Lis
     if is_taken(address):
         raise Refused(f"it can't listen at {address}: somebody does already")
     shown = None if place.credentials is None else place.credentials.listening
-
-    def tell(line: str) -> None:
-        print(f"pstranspile start: {site.role}: {line}", file=sys.stderr)
-
     try:
-        return Listener(address, site.events, shown, service, tell)
+        return Listener(address, site.events, shown, service, site.told)
     except OSError as problem:
         raise Refused(f"it can't listen at {address}: {problem}") from None
 
@@ -231,6 +228,9 @@ def play_trainer(
     parts = place.parts_of(report)
     recording = Recording(site, place.record) if place.record else None
     tracing = Tracing(site, place.trace) if place.trace else None
+    for name, ring in cluster.rings.items():
+        if name in site.own:
+            ring.on_wrong = lambda index, reason: site.refuse(_trainer(site, index), reason)
     targets, fluid_servers = _find_ways(site, place)
     site.patience = place.patience
     report(state=WAITING)
@@ -273,6 +273,10 @@ def play_trainer(
                 closing.close()
         if parts is not None:
             parts.finish()
+
+
+def _trainer(site: Site, index: int) -> Peer:
+    return next(peer for peer in site.peers.values() if peer.index == index)
 
 
 def _find_ways(site: Site, place: Place) -> tuple[list[str], list[FluidClient]]:

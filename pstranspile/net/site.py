@@ -184,6 +184,7 @@ class Site(Greeting):
             for peer in self.peers.values():
                 peer.heard = now
         self._looked = now
+        self.turn_away(now)
         for peer in self.peers.values():
             if peer.connection is not None:
                 if now - peer.heard > self.terms.lease / 2:  # nothing comes through: another one may do, in time

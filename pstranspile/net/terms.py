@@ -7,8 +7,14 @@ from collections.abc import Container, Mapping
 from typing import Any, NamedTuple
 
 from pstranspile.ir.visible import visible
-from pstranspile.net.telling import MOST
+from pstranspile.net.telling import MOST as MOST_TOLD
 from pstranspile.net.values import WireError
+
+MOST_STEPS = 1 << 40
+"""More steps than any trainer takes."""
+
+MOST_NAME = 64
+"""Characters of the name that a process gives itself."""
 
 
 class Terms(NamedTuple):
@@ -30,6 +36,9 @@ class Terms(NamedTuple):
             raise Objection(f"{role} takes part in another job: {self.job[:12]}, not {str(fields.get('job'))[:12]}")
         if str(fields.get("role")) not in others or not fields.get("incarnation"):
             raise Objection(f"the job has no {fields.get('role')} beside {role}")
+        if len(str(fields["incarnation"])) > MOST_NAME:
+            raise Objection("the name of the process is too long")
+        step_of(fields, "joins")
 
 
 def _bytes(text: str) -> bytes:
@@ -43,7 +52,7 @@ class Refused(Exception):
     """
 
     def __init__(self, reason: str):
-        super().__init__(visible(reason, MOST))
+        super().__init__(visible(reason, MOST_TOLD))
 
 
 class Objection(WireError):
@@ -54,9 +63,23 @@ class Misconduct(WireError):
     """Why a process takes no part any more that was let in: something is wrong with what it says, though undamaged."""
 
 
+MOST = 1 << 62
+"""More than anything that is counted."""
+
+
 def number_of(fields: Mapping[str, Any], name: str) -> int:
     """A field that counts something; 0 if it is not there. Raises WireError if it is no such number."""
     value = fields.get(name, 0)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < MOST:
         raise WireError(f"{name} is no number")
     return value
+
+
+def step_of(fields: Mapping[str, Any], name: str) -> int | None:
+    """A field with a trainer's step; None if there is none. Raises WireError if it is no such number."""
+    if fields.get(name) is None:
+        return None
+    step = number_of(fields, name)
+    if step >= MOST_STEPS:
+        raise WireError(f"{name} is no number of a step")
+    return step

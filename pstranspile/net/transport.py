@@ -269,7 +269,8 @@ class Listener:
 
     def _rest(self, problem: OSError) -> None:
         """There are no more descriptors: of the strangers one gives his up, and others wait for the next look."""
-        self.told.tell("nobody", f"no connection can be accepted: {problem.strerror}")
+        told = f"nobody can connect: {problem.strerror}; `ulimit -n` says how many files a process may have open"
+        self.told.say(told)
         self.events.rest(self._sock)
         self._keep_few(0)
 
@@ -341,9 +342,12 @@ class _Told:
 
     def tell(self, address: str, reason: str) -> None:
         """The connection with somebody was ended for a reason, which may repeat what he has said."""
+        self.say(f"the connection with {address} is closed: {reason}")
+
+    def say(self, line: str) -> None:
+        """Tells a line, with what can't be printed escaped."""
         self._lines += 1
         if self._lines <= MOST_TOLD:
-            line = f"the connection with {address} is closed: {reason}"
             self._tell("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line))
 
     def look(self, now: float) -> None:

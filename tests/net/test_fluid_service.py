@@ -68,9 +68,17 @@ class Trainer:
 class Served:
     """A server as a process; of several, those before it are `others`."""
 
-    def __init__(self, work: Path, *options: str, mode: str = "sync", pservers: int = 1, trainers: int = 2):
+    def __init__(
+        self,
+        work: Path,
+        *options: str,
+        mode: str = "sync",
+        pservers: int = 1,
+        trainers: int = 2,
+        program: str = PROGRAM,
+    ):
         job = ["--pservers", str(pservers), "--trainers", str(trainers), "--mode", mode]
-        assert main(["compile", PROGRAM, *job, "-o", str(work / "job")]) == 0
+        assert main(["compile", program, *job, "-o", str(work / "job")]) == 0
         self.ports = Ports(pservers)
         self.addresses = self.ports.addresses
         self.address = self.addresses[-1]
@@ -167,6 +175,11 @@ def test_what_is_refused_changes_nothing(served: Served) -> None:
         ("CheckpointNotify", named("SAVE@CHECKPOINTNOTIFY", out_varname="x"), "FAILED_PRECONDITION"),
         ("DistributeNotify", named("@LR_DECAY_COUNTER@"), "NOT_FOUND"),
         ("GetMonomerVariable", named("w"), "UNIMPLEMENTED"),
+        ("SendVariable", named("BATCH_BARRIER@RECV"), "FAILED_PRECONDITION"),
+        ("SendVariable", named("w@GRAD.trainer_0", data_type=5, dims=(0, *(6 * [2**31 - 1]))), "INVALID_ARGUMENT"),
+        ("SendVariable", named("w@GRAD.trainer_0", data_type=5, dims=(0, 20)), "INVALID_ARGUMENT"),
+        ("SendVariable", write_value(VariableMessage("w"), GRADIENT), "NOT_FOUND"),
+        ("DistributeNotify", write_value(VariableMessage("w"), GRADIENT), "INVALID_ARGUMENT"),
     ]
     for method, data, status in wrong:
         assert one.status(method, data) == status, (method, data[:40])
@@ -181,6 +194,32 @@ def test_what_is_refused_changes_nothing(served: Served) -> None:
     assert one.status("GetVariable", named("w")) == "FAILED_PRECONDITION"
     other.complete()
     assert served.process.wait(30) == 0
+
+
+def test_gradients_in_other_dims_of_as_many_numbers_are_taken_as_the_server_has_them(served: Served) -> None:
+    one, other = Trainer(served.address, 0), Trainer(served.address, 1)
+    with ThreadPoolExecutor(2) as pool:
+        before, _ = pool.map(starts, (one, other))
+        after, _ = pool.map(step, (one, other), (GRADIENT.reshape(-1), GRADIENT.reshape(20, 1000, 1)))
+    np.testing.assert_allclose(before - after, value_of_rate(served, one) * GRADIENT, rtol=1e-4, atol=1e-7)
+    one.complete()
+    other.complete()
+    assert served.process.wait(30) == 0
+
+
+def test_a_step_counter_is_a_number_of_steps(tmp_path: Path) -> None:
+    """Anything else would change the learning rate of all."""
+    program = str(Path(PROGRAM).parents[1] / "golden" / "exponential_decay.ir")
+    server = Served(tmp_path, "--fluid", mode="async", program=program)
+    try:
+        one = Trainer(server.address, 0)
+        name = "@LR_DECAY_COUNTER@.trainer_0"
+        wrong = [np.array([1], "int32"), np.array([1.0]), np.array([1, 1]), np.array([-1]), np.array([1 << 40])]
+        for value in wrong:
+            assert one.status("DistributeNotify", write_value(VariableMessage(name), value)) == "INVALID_ARGUMENT"
+        assert one.call("DistributeNotify", write_value(VariableMessage(name), np.array([[1]]))) == b""
+    finally:
+        server.end()
 
 
 def test_a_trainer_that_gives_up_waiting_is_not_waited_for(served: Served) -> None:

@@ -269,6 +269,8 @@ class FluidService:
             self._post(call, kinds.COMPLETE)
         else:
             name = name.partition(calls.PIECE)[0]
+            if name not in self.server.takes and not any(name in sent for sent in self.callers.sends.values()):
+                raise CallRefused(calls.UNKNOWN, f"{self.server.name} takes no variable {name}")
             calls.require_gradient(self.server, call.message._replace(varname=name))
             call.value = calls.as_declared(call.value, self.server.main.main_block.vars.get(name))
             sent = self.callers.sent[self._who_calls(call).index]
@@ -356,7 +358,9 @@ class FluidService:
         payload, held = call.value, self.server.scope.get(call.message.varname)
         if payload.__class__ is not np.ndarray:
             raise CallRefused(calls.INVALID, f"{call.message.varname} brings no number")
-        if held.__class__ is not np.ndarray or payload.dtype != held.dtype or payload.size != held.size:
+        if held.__class__ is not np.ndarray or held.dtype.kind != "i":
+            raise CallRefused(calls.INVALID, f"{call.message.varname} is no step counter of {self.server.name}")
+        if payload.dtype != held.dtype or payload.size != held.size:
             wanted = form_of(held)
             raise CallRefused(calls.INVALID, f"{call.message.varname} brings {form_of(payload)}, not {wanted}")
         if payload.size and not 0 <= payload.min() <= payload.max() < MOST_COUNTED:

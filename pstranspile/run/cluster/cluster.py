@@ -36,7 +36,7 @@ from pstranspile.run.cluster.network import Machine, Network
 from pstranspile.run.cluster.placement import Placement, infer_placement
 from pstranspile.run.cluster.programs import give_turns, require_rounds, sent_by_program
 from pstranspile.run.cluster.report import stuck
-from pstranspile.run.cluster.ring_operations import make_collective, ring_of, trainer_role
+from pstranspile.run.cluster.ring_operations import known_operations, make_collective, ring_of, trainer_role
 from pstranspile.run.cluster.rpc import make_rpc
 from pstranspile.run.cluster.scheduler import Schedule, scheduler_of
 from pstranspile.run.cluster.script import Library
@@ -169,6 +169,9 @@ class Cluster:
                         members.setdefault(ring_of(op), {})[trainer.index] = trainer
                         ops.setdefault(ring_of(op), {}).setdefault(op.inputs["X"][0], op)
         made = [ring for name in sorted(members) for ring in make_rings(name, self.network, members[name], ops[name])]
+        known = known_operations(program for trainer in self.trainers for program in trainer.role.all)
+        for ring in made:
+            ring.known = known.get(ring.ring, {})
         return {ring.name: ring for ring in made}
 
     # steps

@@ -51,15 +51,20 @@ class _Lookups:
             raise DiagnosticError([at_op("cluster-unknown-variable", str(problem), self.ops[0])]) from None
         sizes = [*accumulate((ids.size for ids in data), initial=0)]
         bounds = [sizes[place] for place in self.inputs]
-        begin = 0
+        begin, asked = 0, list[int]()
         for post, tables, ids in zip(self.posts, self.tables, parts, strict=True):
             cuts = order[begin : begin + len(ids)].searchsorted(bounds).tolist()  # in a section, places ascend
             begin += len(ids)
             for table, (start, stop) in zip(tables, pairwise(cuts), strict=True):
                 post(LOOKUP, step, table, ids[start:stop], slot)
+                asked.append(stop - start)
                 slot += 1
 
         def finish(answers: list[Value]) -> list[Value]:
+            counts = [len(rows) if rows.__class__ is np.ndarray and rows.ndim else -1 for rows in answers]
+            if counts != asked:
+                message = "a server does not answer with a row for each id"
+                raise DiagnosticError([at_op("cluster-unknown-variable", message, self.ops[0])])
             places = np.empty(len(flat), "int64")
             places[order] = np.arange(len(flat))
             rows = (answers[0] if len(answers) == 1 else np.concatenate(answers)).take(places, axis=0)

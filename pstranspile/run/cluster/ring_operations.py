@@ -4,19 +4,19 @@ executor adds to a program. The machines that carry them out are in `collectives
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import Op, Program, Role
+from pstranspile.ir.model import Op, Program, Role, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.kernels.context import Value
-from pstranspile.run.cluster.collectives.parts import Part
+from pstranspile.run.cluster.collectives.parts import Known, Part
 from pstranspile.run.cluster.collectives.ring import Ring, RingReplies
-from pstranspile.run.cluster.exchanges import Exchange
+from pstranspile.run.cluster.exchanges import COLLECTIVES, Exchange
 from pstranspile.run.cluster.message import COLLECTIVE
 from pstranspile.run.cluster.trainer import Trainer
 from pstranspile.run.cluster.trainer_role import TrainerRole
@@ -46,6 +46,25 @@ def ring_of(op: Op) -> str:
     """The name of the ring that an op works on."""
     number: Any = op.attrs.get("ring_id", 0)
     return f"ring_{int(number)}"
+
+
+def known_operations(programs: Iterable[Program]) -> dict[str, dict[str, Known]]:
+    """What programs say about the variables of each ring, by the ring's name."""
+    kinds: dict[str, dict[str, set[tuple[str, int]]]] = {}
+    declared: dict[str, Var] = {}
+    for program in programs:
+        for op in program.main_block.ops:
+            if op.type not in COLLECTIVES:
+                continue
+            root: Any = op.attrs.get("root", 0)
+            for name in op.inputs.get("X", ()):
+                kinds.setdefault(ring_of(op), {}).setdefault(name, set()).add((kind_of(op), int(root)))
+                if (var := program.main_block.vars.get(name)) is not None:
+                    declared.setdefault(name, var)
+    return {
+        ring: {name: Known(declared.get(name), frozenset(found)) for name, found in by_name.items()}
+        for ring, by_name in kinds.items()
+    }
 
 
 def make_collective(trainer: Trainer, exchange: Exchange, rings: Mapping[str, Ring]) -> Action:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from math import prod
 from typing import TypeAlias
 
 import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
-from pstranspile.ir.model import Op, Program
+from pstranspile.ir.model import Op, Program, Var
 from pstranspile.kernels.context import Value
 from pstranspile.run.cluster import message as kinds
 from pstranspile.run.cluster.addresses import Servers, link_to, number_list, text_list
@@ -21,6 +22,7 @@ from pstranspile.run.cluster.script import is_plain
 from pstranspile.run.cluster.trainer import Trainer
 from pstranspile.run.cluster.waits import Action, Join, Replies
 from pstranspile.run.scope import own_copy
+from pstranspile.values import NUMPY_TYPES
 
 Maker: TypeAlias = "Callable[[Trainer, Exchange, Program, Servers], Action]"
 """Makes the action of an exchange of a program with servers. Raises DiagnosticError."""
@@ -153,6 +155,8 @@ def checked(trainer: Trainer, exchange: Exchange, program: Program, counts: Sequ
     changed, outputs, together = trainer.role.changed, exchange.outputs, _joined(counts)
     own = [place for place, name in enumerate(outputs) if name in changed and counts[place] == 1]
     plain = [place for place, name in enumerate(outputs) if is_plain(program, name)]
+    declared = program.main_block.vars
+    forms = {place: _form(declared[outputs[place]]) for place in plain}
 
     def finish(answers: list[Value]) -> list[Value]:
         values = answers if together is None else together(answers)
@@ -160,11 +164,22 @@ def checked(trainer: Trainer, exchange: Exchange, program: Program, counts: Sequ
             if values[place].__class__ is not np.ndarray:
                 message = f"{outputs[place]} is declared to be a tensor, but the server holds something else"
                 raise DiagnosticError([at_op("cluster-unknown-variable", message, exchange.op, focus=outputs[place])])
+            kind, size = forms[place]
+            if values[place].dtype.name != kind or (size >= 0 and values[place].size != size):
+                held, of = f"{values[place].dtype.name}{list(values[place].shape)}", declared[outputs[place]]
+                message = f"{outputs[place]} is declared as {kind}{list(of.shape)}, but the server holds {held}"
+                raise DiagnosticError([at_op("cluster-unknown-variable", message, exchange.op, focus=outputs[place])])
         for place in own:
             values[place] = own_copy(values[place])
         return values
 
     return finish
+
+
+def _form(declared: Var) -> tuple[str, int]:
+    """The element type of a tensor, and how many elements it has (-1: any number)."""
+    assert declared.dtype is not None
+    return NUMPY_TYPES[declared.dtype], prod(declared.shape) if min(declared.shape, default=1) >= 0 else -1
 
 
 def _prefetch(trainer: Trainer, exchange: Exchange, program: Program, servers: Servers) -> Action:

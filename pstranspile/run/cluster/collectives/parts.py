@@ -7,15 +7,18 @@ schedule, and is the same wherever a value is cut.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
-from pstranspile.ir.model import Op
+from pstranspile.ir.model import Op, Var
+from pstranspile.ir.types import VarKind
 from pstranspile.kernels.context import Value
 from pstranspile.kernels.rows import concat_rows
-from pstranspile.values import SelectedRows
+from pstranspile.run.describe import describe
+from pstranspile.values import NUMPY_TYPES, SelectedRows
 
 LEAST_SEGMENT = 1 << 14
 """The least bytes of a segment. A value of fewer bytes for each trainer is not cut: one trainer sums the whole."""
@@ -84,6 +87,37 @@ def cut(part: Part, key: Key, trainers: Sequence[int]) -> Iterator[tuple[int, Pa
     flat, ends = value.reshape(-1), [value.size * (place + 1) // count for place in range(count)]
     for trainer, begin, end in zip(trainers, [0, *ends], ends, strict=False):
         yield trainer, part._replace(value=flat[begin:end])
+
+
+class Known(NamedTuple):
+    """What the programs say about the operations of a ring on one variable: its declaration, and kinds with roots."""
+
+    declared: Var | None
+    kinds: frozenset[tuple[str, int]]
+
+    def allows(self, segment: int, trainers: Sequence[int], value: Value, part: Part | None = None) -> bool:
+        """Whether a segment of a value, or of a sum, may be one of this variable; where its dims are not known, any."""
+        if part is not None and ((part.kind, part.root) not in self.kinds or not isinstance(part.averages, bool)):
+            return False
+        if value is None:
+            return part is not None and part.kind == "c_broadcast"
+        declared = self.declared
+        array = value.value if isinstance(value, SelectedRows) else value
+        if not isinstance(array, np.ndarray) or declared is None or declared.dtype is None:
+            return isinstance(array, np.ndarray)
+        if array.dtype.name != NUMPY_TYPES[declared.dtype]:
+            return False
+        if isinstance(value, SelectedRows) or declared.kind is not VarKind.LOD_TENSOR:
+            return isinstance(value, SelectedRows) and len(array) == len(value.rows)
+        if any(kind in _WHOLE for kind, _ in self.kinds) or min(declared.shape, default=0) < 0:
+            return True
+        if part is not None and part.form != describe(np.broadcast_to(array.dtype.type(0), declared.shape)):
+            return False
+        count, size = len(trainers), prod(declared.shape)
+        if size * array.itemsize < LEAST_SEGMENT * count:
+            return array.shape == declared.shape
+        place = trainers.index(segment)
+        return array.shape == (size * (place + 1) // count - size * place // count,)
 
 
 def without_value(part: Part, trainer: int) -> Part:

@@ -18,9 +18,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pstranspile.ir.model import Op
+from pstranspile.ir.visible import visible
 from pstranspile.run.cluster.collectives.parts import (
     NEVER,
     Key,
+    Known,
     Piece,
     Statement,
     Total,
@@ -62,6 +64,10 @@ class Ring(Machine):
         """The sides of the other trainers, once they are made."""
         self.on_sum: Callable[[int, Sequence[int]], object] | None = None
         """Told of every sum made here: the step, and the trainers whose parts it is of."""
+        self.on_wrong: Callable[[int, str], object] | None = None
+        """Refuses a trainer whose part is of another operation; without it, that is an error."""
+        self.known: Mapping[str, Known] = {}
+        """What the programs say about each variable of the ring."""
         self._trainers = dict(trainers)
         self._members = sorted(trainers)
         self._ops = ops
@@ -102,7 +108,33 @@ class Ring(Machine):
         if payload.__class__ is not form or payload.segment not in self._pending:
             return False
         totals = payload.kept if isinstance(payload, Statement) else (payload,)
-        return all(each.variable in self._ops for each in totals)
+        return all(self._may_be(each) for each in totals)
+
+    def _may_be(self, each: Piece | Total) -> bool:
+        """Whether a part or a sum is one of this ring's operations, as far as the programs say."""
+        known = self.known.get(each.variable)
+        if each.variable not in self._ops or each.segment not in self._pending or each.key <= NEVER:
+            return False
+        if isinstance(each, Total) and not set(each.of) <= set(self._members):
+            return False
+        part = each.part if isinstance(each, Piece) else None
+        value = each.part.value if isinstance(each, Piece) else each.value
+        return known is None or known.allows(each.segment, self._members, value, part)
+
+    def _in_step(self, pieces: dict[int, Piece]) -> dict[int, Piece]:
+        """The parts that are of the operation of this trainer's own; the others are refused, where somebody does."""
+        own, refuse = pieces.get(self.index), self.on_wrong
+        if own is None or refuse is None:
+            return pieces
+        kept = {
+            n: p
+            for n, p in pieces.items()
+            if (p.key, p.variable, p.part.kind) == (own.key, own.variable, own.part.kind)
+        }
+        for trainer, piece in pieces.items():
+            if trainer not in kept:
+                refuse(trainer, f"it gives a part of {visible(piece.variable)} where {own.variable} is summed")
+        return kept
 
     def receive(self, message: Message) -> None:
         """Takes the trainer's part of an operation, or a message of another member."""
@@ -194,7 +226,7 @@ class Ring(Machine):
             self._sum(segment)
 
     def _sum(self, segment: Segment) -> None:
-        pieces = segment.take_parts(self._from)
+        pieces = self._in_step(segment.take_parts(self._from))
         first = next(iter(pieces.values()))
         parts = {index: piece.part for index, piece in pieces.items()}
         value = combine(self.ring, parts, len(self._members), self._ops[first.variable])

@@ -1,0 +1,382 @@
+"""A trainer of the job says something wrong: it is told what, and takes no part any more; nobody else notices."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pstranspile as ps
+from pstranspile.net.frames import (
+    ANSWER,
+    ASK,
+    BYE,
+    HELLO,
+    MESSAGES,
+    REFUSED,
+    WELCOME,
+    Header,
+    frame,
+    json_body,
+    messages_body,
+    read_messages,
+)
+from pstranspile.net.greeting import MOST_TURNED_AWAY, SLOW
+from pstranspile.net.job import JobFolder
+from pstranspile.net.loop import FRAME, Event
+from pstranspile.net.site import Site
+from pstranspile.net.telling import AT_ONCE
+from pstranspile.net.terms import Refused
+from pstranspile.run.cluster import message as kinds
+from pstranspile.run.cluster.collectives.parts import NEVER, Part, Piece
+from pstranspile.run.cluster.message import Message
+from pstranspile.values import LoDTensor, SelectedRows
+from tests.net.wrong import GREETING, TERMS, Beside, Said
+
+PROGRAM = Path(__file__).parents[2] / "examples" / "regression.ir"
+STEPS = 3
+ONES, BIAS = np.ones((1000, 20), "float32"), np.ones(20, "float32")
+
+
+@cache
+def job(mode: str = "sync") -> JobFolder:
+    return JobFolder(dict(ps.compile(ps.load(PROGRAM), ps.Job(pservers=1, trainers=2, mode=mode)).roles()), "job", 2)
+
+
+def fed() -> dict[str, Any]:
+    x = np.random.RandomState(0).rand(STEPS, 8, 1000).astype("float32")
+    return {"x": x, "y": x[:, :, :20].copy()}
+
+
+def play(mode: str, wrong: Callable[[Said], None] | None, *, begins: bool = True) -> tuple[dict[str, Any], str]:
+    """What the other trainer fetches where this one is let in, begins its first step and says something; and why it is
+    refused. None: it leaves there.
+    """
+    beside = Beside(job(mode), fed(), STEPS, "trainer_1")
+    said = connected(beside)
+    if begins and mode == "sync":
+        start(said)
+        said.say(said.message(kinds.SEND, "b@GRAD.trainer_1", BIAS))
+    if wrong is None:
+        said.say(said.message(kinds.COMPLETE))
+        reason = ""
+    else:
+        wrong(said)
+        told = said.told()
+        assert told["again"] is False
+        reason = told["reason"]
+    said.end()
+    return beside.end(), reason
+
+
+def connected(beside: Beside, address: str = "", role: str = "trainer_1", **fields: Any) -> Said:
+    for _ in range(200):
+        try:
+            return Said.greeting(address or beside.addresses["pserver_0"], role, beside.machines, **fields)
+        except OSError:  # it does not listen yet
+            time.sleep(0.02)
+    raise AssertionError("the server does not listen")
+
+
+def start(said: Said) -> None:
+    """Fetches the parameters, as a start-up program does."""
+    said.say(*(said.message(kinds.GET, name, step=-1, slot=slot) for slot, name in enumerate("bw")))
+    assert len(said.answers(2)) == 2
+    said.say(said.message(kinds.FETCH_BARRIER, step=-1))
+
+
+@cache
+def undisturbed(mode: str) -> dict[str, Any]:
+    return play(mode, None)[0]
+
+
+def message(kind: str, variable: str = "", payload: Any = None, **fields: Any) -> Callable[[Said], None]:
+    return lambda said: said.say(said.message(kind, variable, payload, **fields))
+
+
+def step_without_gradients(said: Said) -> None:
+    said.say(said.message(kinds.SEND_BARRIER), said.message(kinds.FETCH_BARRIER))
+
+
+def barrier_twice(said: Said) -> None:
+    said.say(said.message(kinds.SEND, "w@GRAD.trainer_1", ONES), *(said.message(kinds.SEND_BARRIER) for _ in range(2)))
+    said.say(said.message(kinds.FETCH_BARRIER))
+
+
+def raw(kind: int, content: bytes, number: int = 0) -> Callable[[Said], None]:
+    return lambda said: said.frame(kind, content, number=number)
+
+
+def garbled(change: Callable[[bytearray], None]) -> Callable[[Said], None]:
+    """A message whose bytes are changed."""
+
+    def say(said: Said) -> None:
+        numbers = {name: number for number, name in enumerate(said.machines)}
+        content = bytearray(messages_body([said.message(kinds.GET, "w", slot=0)], numbers))
+        change(content)
+        said.frame(MESSAGES, bytes(content), number=said.number + 1)
+
+    return say
+
+
+def put(place: int, form: str, value: int) -> Callable[[bytearray], None]:
+    return lambda content: struct.pack_into(form, content, place, value)
+
+
+ROWS = SelectedRows(np.array([1, 2]), ONES[:2], 1000)
+W, GET, SEND = "w@GRAD.trainer_1", kinds.GET, kinds.SEND
+WRONG: dict[str, tuple[Callable[[Said], None], str]] = {
+    # values
+    "no such variable": (message(SEND, "v@GRAD.trainer_1", ONES), "takes no variable v@GRAD.trainer_1"),
+    "a parameter": (message(SEND, "w", ONES), "takes no variable w"),
+    "that of another trainer": (message(SEND, "w@GRAD.trainer_0", ONES), "is sent by trainer_0"),
+    "float64": (message(SEND, W, ONES.astype("float64")), "it brings float64[1000, 20]"),
+    "whole numbers": (message(SEND, W, ONES.astype("int64")), "it brings int64[1000, 20]"),
+    "truths": (message(SEND, W, ONES > 0), "it brings bool[1000, 20]"),
+    "other dims": (message(SEND, W, ONES[:10]), "it brings float32[10, 20]"),
+    "as many numbers": (message(SEND, W, ONES.reshape(20, 1000)), "it brings float32[20, 1000]"),
+    "no dims": (message(SEND, W, ONES[0, 0]), "it brings float32[]"),
+    "no numbers": (message(SEND, W, np.empty((0, 20), "float32")), "it brings float32[0, 20]"),
+    "rows": (message(SEND, W, ROWS), "it brings rows of float32[2, 20] in 1000"),
+    "ragged": (message(SEND, W, LoDTensor(ONES, [[0, 1000]])), "it brings ragged float32[1000, 20]"),
+    "a text": (message(SEND, W, "gradient"), "it brings a text"),
+    "nothing": (message(SEND, W), "it brings nothing"),
+    "a tuple": (message(SEND, W, (ONES,)), "it brings a tuple"),
+    "a text that a terminal obeys": (message(SEND, "\x1b[2J\nerror", ONES), "\\u001b[2J\\nerror"),
+    # requests
+    "asks for no variable": (message(GET, "v", slot=0), "takes"),
+    "asks now for no variable": (message(kinds.GET_NOW, "v", slot=0), "has no variable v"),
+    "asks for changed rows": (message(kinds.GET_ROWS, "w", slot=0), "takes no messages of this kind"),
+    "asks with a value": (message(kinds.GET_NOW, "w", ONES, slot=0), "nothing is expected"),
+    "no table": (message(kinds.LOOKUP, "v", np.array([1]), slot=0), "has no table v"),
+    "ids beyond the table": (message(kinds.LOOKUP, "w", np.array([1000]), slot=0), "it brings the id 1000"),
+    "ids below 0": (message(kinds.LOOKUP, "w", np.array([-1]), slot=0), "it brings the id -1"),
+    "a text as ids": (message(kinds.LOOKUP, "w", "ids", slot=0), "it brings a text in place of ids"),
+    "ids of int32": (message(kinds.LOOKUP, "w", np.array([1], "int32"), slot=0), "it brings int32[1]"),
+    "ids of floats": (message(kinds.LOOKUP, "w", np.array([1.0]), slot=0), "it brings float64[1]"),
+    "ids in two dims": (message(kinds.LOOKUP, "w", np.array([[1]]), slot=0), "it brings int64[1, 1]"),
+    "no block for ids": (message(kinds.PREFETCH, "ids", np.array([[1]]), slot=0), "has no block that looks up ids"),
+    "a counter that is none": (message(kinds.NOTIFY, "lr", np.array([1])), "has no step counter lr"),
+    "saves": (message(kinds.CHECKPOINT, "w", "/etc/table", slot=0), "has no block that saves"),
+    "shrinks": (message(kinds.SHRINK, "w", 1, slot=0), "has no large table w"),
+    # barriers and leaving
+    "a barrier without gradients": (step_without_gradients, "has not sent w@GRAD.trainer_1"),
+    "another program": (message(kinds.SEND_BARRIER, "", "other"), "as the program that the trainer runs"),
+    "a program to fetch for": (message(kinds.FETCH_BARRIER, "", "other"), "as the program that the trainer runs"),
+    "leaves with a value": (message(kinds.COMPLETE, "", True), "may not leave so"),
+    "goes on after it has left": (
+        lambda said: said.say(said.message(kinds.COMPLETE), said.message(GET, "w", slot=0)), "has left",
+    ),
+    # kinds that servers don't take
+    **{
+        f"sends {kind}": (message(kind, "w", ONES), "takes no messages of this kind")
+        for kind in (kinds.REPLY, kinds.COLLECTIVE, kinds.PIECE, kinds.TOTAL, kinds.STATEMENT)
+    },
+    # whose message it is, and which
+    "of another trainer": (message(GET, "w", trainer=0, slot=0), "may not send messages of trainer 0"),
+    "from another machine": (message(GET, "w", source="trainer_0"), "may not send messages from trainer_0"),
+    "from a server": (message(GET, "w", source="pserver_0"), "may not send messages from pserver_0"),
+    "to another machine": (message(GET, "w", target="trainer_0"), "to trainer_0"),
+    "a number too far": (message(GET, "w", sequence=99), "message 99 has come where"),
+    "a number again": (message(GET, "w", sequence=1), "message 1 has come where"),
+    "a step before": (message(GET, "w", step=-1), "was further than step -1"),
+    "a step beyond all": (message(GET, "w", step=1 << 62), "was further than step"),
+    "a step below all": (message(GET, "w", step=-(1 << 62)), "was further than step"),
+    # frames
+    "a frame too far": (lambda said: said.say(said.message(GET, "w"), number=9), "frame 9 has come where"),
+    "greets twice": (raw(HELLO, json_body({**GREETING, "role": "trainer_1"})), "there was a greeting already"),
+    "welcomes": (raw(WELCOME, json_body(GREETING)), "there was a greeting already"),
+    "answers": (raw(ANSWER, json_body({"number": 1})), "nothing was asked"),
+    "asks in no words": (raw(ASK, b"\xff"), "is no JSON"),
+    "asks with a list": (raw(ASK, b"[]"), "is no mapping"),
+    "comes at no step": (raw(ASK, json_body({"rejoin": "soon"})), "rejoin is no number"),
+    "comes at a step below 0": (raw(ASK, json_body({"rejoin": -5})), "rejoin is no number"),
+    "comes beyond all steps": (raw(ASK, json_body({"rejoin": 1 << 70})), "rejoin is no number"),
+    "says goodbye in no words": (raw(BYE, b"{"), "is no JSON"),
+    "many messages, none there": (garbled(put(0, "<I", 1 << 31)), "messages are announced"),
+    "no such kind": (garbled(put(4, "<B", 200)), "of no known kind"),
+    "no such machine": (garbled(put(8, "<I", 77)), "of machines that the job does not have"),
+    "a name without end": (garbled(put(40, "<I", 1 << 31)), "bytes are announced"),
+    "a value of no kind": (garbled(lambda content: content.__setitem__(-1, 99)), "no value begins"),
+    "bytes behind": (garbled(lambda content: content.extend(b"more")), "are left behind"),
+    "too few bytes": (garbled(lambda content: content.__delitem__(slice(-1, None))), "bytes are announced"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_it_is_told_and_nobody_else_notices(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    wrong, expected = WRONG[name]
+    if name == "asks for no variable":  # which waits until variables are served again
+        wrong = barriers_and(wrong)
+        expected = "has no variable v"
+    found, reason = play("sync", wrong)
+    assert expected in reason
+    told = capfd.readouterr().err
+    assert "trainer_1 at 127.0.0.1" in told
+    assert "is refused, and takes no part any more" in told
+    if name != "asks for no variable":
+        assert found == undisturbed("sync")
+
+
+def barriers_and(wrong: Callable[[Said], None]) -> Callable[[Said], None]:
+    def say(said: Said) -> None:
+        said.say(said.message(SEND, W, ONES), said.message(kinds.SEND_BARRIER))
+        wrong(said)
+
+    return say
+
+
+# a server that answers wrongly
+
+
+class Server:
+    """A server that a test plays, to which one trainer comes."""
+
+    def __init__(self, address: str, machines: list[str]):
+        host, _, port = address.rpartition(":")
+        self.listening = socket.create_server((host, int(port)), reuse_port=True)
+        self.machines = machines
+
+    def greeted(self, **welcome: Any) -> Said:
+        """The connection of the trainer, which is let in and asks for `b` and `w`."""
+        while True:
+            sock, _ = self.listening.accept()
+            said = Said.taken(sock, "pserver_0", self.machines)
+            kind, data = said.next()
+            if data:  # else it has looked whether somebody is there
+                assert kind == HELLO
+                break
+        fields = {"job": "job", "incarnation": "server", "role": "pserver_0", "received": 0, "life": 0, "gone": []}
+        said.frame(WELCOME, json_body({**fields, **welcome}))
+        kind, data = said.next()
+        assert kind == MESSAGES
+        asked = read_messages(data, self.machines)
+        assert {message.variable for message in asked} == {"b", "w"}
+        said.slots = {message.variable: message.slot for message in asked}
+        return said
+
+
+def reply(said: Said, name: str, value: Any, **fields: Any) -> Message:
+    fields = {"target": "trainer_0", "trainer": 0, "step": -1, "slot": said.slots[name], **fields}
+    return said.message(kinds.REPLY, name, value, **fields)
+
+
+ANSWERS: dict[str, tuple[Callable[[Said], list[Message]], str]] = {
+    "no such slot": (lambda said: [reply(said, "w", ONES, slot=7)], "answers what it was not asked"),
+    "a slot below 0": (lambda said: [reply(said, "w", ONES, slot=-1)], "answers what it was not asked"),
+    "twice": (lambda said: [reply(said, "w", ONES), reply(said, "w", ONES)], "answers what it was not asked"),
+    "nothing": (lambda said: [reply(said, "w", None)], "answers what it was not asked"),
+    "no answer": (
+        lambda said: [reply(said, "w", ONES)._replace(kind=kinds.SEND)], "may send trainer_0 nothing but answers",
+    ),
+    "from another machine": (lambda said: [reply(said, "w", ONES, source="trainer_0")], "may not send messages from"),
+    "a number too far": (lambda said: [reply(said, "w", ONES, sequence=9)], "message 9 has come where 1 is due"),
+    "float64": (lambda said: [reply(said, "b", BIAS), reply(said, "w", ONES.astype("float64"))], "holds float64"),
+    "other dims": (lambda said: [reply(said, "b", BIAS), reply(said, "w", ONES[:10])], "holds float32[10, 20]"),
+    "a text": (lambda said: [reply(said, "b", BIAS), reply(said, "w", "w")], "the server holds something else"),
+    "rows": (lambda said: [reply(said, "b", BIAS), reply(said, "w", ROWS)], "the server holds something else"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_trainer_ends_with_what_was_wrong_with_an_answer(name: str) -> None:
+    answers, expected = ANSWERS[name]
+    one = JobFolder(dict(ps.compile(ps.load(PROGRAM), ps.Job(pservers=1, trainers=1)).roles()), "job", 2)
+    beside = Beside(one, fed(), STEPS, "pserver_0")
+    said = Server(beside.addresses["pserver_0"], beside.machines).greeted()
+    said.say(*answers(said))
+    beside.threads["trainer_0"].join(30)
+    said.end()
+    problem = beside.problems["trainer_0"]
+    assert isinstance(problem, (Refused, ps.DiagnosticError))
+    assert expected in str(problem)
+    if isinstance(problem, Refused):
+        assert str(problem).startswith("pserver_0 at 127.0.0.1:")
+
+
+# trainers without servers
+
+ENDPOINTS = ",".join(f"127.0.0.1:{port}" for port in (6170, 6171, 6172))
+
+
+def ring(said: Said, payload: Any, **fields: Any) -> Message:
+    names = [name for name in said.machines if "/" in name]
+    target, source = (next(name for name in names if name.startswith(role)) for role in ("trainer_0", "trainer_2"))
+    return said.message(kinds.PIECE, "w@GRAD", payload, target=target, source=source, **fields)
+
+
+def piece(**fields: Any) -> Piece:
+    part = Part("c_allreduce_sum", -1, True, "f32[1000, 20]", ONES)
+    known = Piece(0, (0, 0), "w@GRAD", NEVER, part)
+    return known._replace(**fields)
+
+
+PIECES: dict[str, Callable[[Said], Message]] = {
+    "a text": lambda said: ring(said, "piece"),
+    "no such segment": lambda said: ring(said, piece(segment=9)),
+    "no such variable": lambda said: ring(said, piece(variable="v")),
+    "float64": lambda said: ring(said, piece(part=piece().part._replace(value=ONES.astype("float64")))),
+    "other dims": lambda said: ring(said, piece(part=piece().part._replace(value=ONES[:3]))),
+    "another kind": lambda said: ring(said, piece(part=piece().part._replace(kind="c_allreduce_max"))),
+    "no such kind": lambda said: ring(said, piece(part=piece().part._replace(kind="c_nothing"))),
+    "another form": lambda said: ring(said, piece(part=piece().part._replace(form="f64[1]"))),
+    "a value of another kind": lambda said: ring(said, piece(part=piece().part._replace(value=ROWS))),
+    "nothing": lambda said: ring(said, piece(part=piece().part._replace(value=None))),
+}
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_other_trainers_go_on_without_one_that_sends_a_wrong_part(name: str) -> None:
+    three = ps.compile(ps.load(PROGRAM), ps.Job(trainers=ENDPOINTS, mode="grad-allreduce"))
+    beside = Beside(JobFolder(dict(three.roles()), "job", 2), fed(), STEPS, "trainer_2")
+    said = [connected(beside, beside.addresses[role], "trainer_2") for role in ("trainer_0", "trainer_1")]
+    said[0].say(PIECES[name](said[0]))
+    assert said[0].told()["again"] is False
+    for one in said:
+        one.end()
+    found = beside.end()
+    assert len(found["trainer_0"]) == len(found["trainer_1"]) == STEPS
+
+
+# who is not let in, and who can't be
+
+
+class _Line:
+    """A connection that keeps what is answered."""
+
+    address, known, guarded = "192.0.2.1:5", False, False
+
+    def __init__(self) -> None:
+        self.answered: list[int] = []
+
+    def send(self, header: Header, body: bytes) -> None:
+        self.answered.append(header.kind)
+
+    def close(self) -> None:
+        self.answered.append(-1)
+
+
+def test_another_token_leaves_a_line_and_is_answered_later(capsys: pytest.CaptureFixture[str]) -> None:
+    now = 0.0
+    site = Site(job().cluster(seed=1), "pserver_0", TERMS, clock=lambda: now)
+    guess = json_body({**GREETING, "token": "guess", "role": "trainer_1"})
+    lines = [_Line() for _ in range(1000)]
+    for line in lines:
+        site.events.put(Event(FRAME, line, b"".join(frame(Header(HELLO, 0, 0, 0), guess))))
+    site.run(site.events.empty)
+    assert sum(line.answered == [REFUSED, -1] for line in lines) == len(lines) - MOST_TURNED_AWAY
+    assert [line.answered for line in lines[:MOST_TURNED_AWAY]] == [[]] * MOST_TURNED_AWAY
+    now += SLOW
+    site.turn_away(now)
+    assert all(line.answered == [REFUSED, -1] for line in lines)
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == AT_ONCE
+    assert told[0] == "pstranspile start: pserver_0: 192.0.2.1:5 is not let in: the token is another"
+    site.events.close(0.0)
