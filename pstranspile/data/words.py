@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -98,6 +99,10 @@ def _numbers(words: Words) -> Numbers:
     return Numbers(digits[back], scale[back], negative[back], odd[back])
 
 
+_WHOLE = re.compile(r"([+-]?)0*([0-9]{0,20})(?<=[0-9])", re.ASCII)
+"""A whole number that may be within 64 bits: zeros, and 20 digits at most."""
+
+
 def integers(words: Words, numbers: Numbers, chosen: Array) -> tuple[Array, Array]:
     """The chosen words as int64, and which of them are no whole numbers. Ids of 64 bits keep their bits."""
     values = numbers.digits[chosen]
@@ -107,9 +112,10 @@ def integers(words: Words, numbers: Numbers, chosen: Array) -> tuple[Array, Arra
     wrong |= (minus & (values > 1 << 63)) | (~minus & False)
     result[minus] = -result[minus]
     for index in np.flatnonzero(numbers.odd[chosen]).tolist():  # too long to be surely within 64 bits, or no number
-        text = words.text(int(chosen[index]))
-        if text.lstrip("+-").isdecimal() and -(1 << 63) <= int(text) < 1 << 64:
-            result[index] = int(text) - (1 << 64) * (int(text) >= 1 << 63)
+        match = _WHOLE.fullmatch(words.text(int(chosen[index])))
+        number = int(match[1] + (match[2] or "0")) if match else 1 << 64
+        if -(1 << 63) <= number < 1 << 64:
+            result[index] = number - (1 << 64) * (number >= 1 << 63)
             wrong[index] = False
     return result, wrong
 

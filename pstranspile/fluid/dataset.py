@@ -194,7 +194,7 @@ class DatasetBase:
     def _sample(self, line: str, place: str) -> Sample:
         words, at, sample = line.split(), 2 * (self.parse_ins_id + self.parse_content), list[list[str]]()
         for var in self.use_vars:
-            count = int(words[at]) if at < len(words) and words[at].isdigit() else 0
+            count = _count(words[at]) if at < len(words) else 0
             values = words[at + 1 : at + 1 + count]
             if not count or len(values) < count:
                 raise ValueError(f"{place}: {var.name} needs a number of values, at least 1, and as many values")
@@ -231,6 +231,12 @@ class DatasetBase:
 
     def _batch(self, samples: list[Sample]) -> dict[str, LoDTensor]:
         return {var.name: _column(var, [sample[at] for sample in samples]) for at, var in enumerate(self.use_vars)}
+
+
+def _count(word: str) -> int:
+    """The number of values that a word says follow; 0 for a word that is no such number, or one of no line's length."""
+    digits = word.lstrip("0")
+    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 19 else 0
 
 
 def _column(var: Variable, rows: list[list[str]]) -> LoDTensor:

@@ -31,3 +31,11 @@ def test_words_that_are_no_numbers():
     text = "1.5 x - . 1-2 18446744073709551616 1_0 -9223372036854775809 +3 ١"
     assert parsed(text, integers)[1] == [True] * 8 + [False, True]
     assert parsed("x - . 1-2 1_0 1.2.3 nan 1e400 .5 5.", floats)[1] == [True] * 6 + [False] * 4
+
+
+def test_words_of_thousands_of_digits():
+    zeros = "0" * 5000
+    assert (
+        parsed(f"{zeros}7 -{zeros}7 {zeros} {'9' * 5000} -{'9' * 5000} +-5 -", integers)[1] == [False] * 3 + [True] * 4
+    )
+    assert parsed(f"{zeros}7 -{zeros}7 {zeros}", integers)[0] == [7, -7, 0]
