@@ -71,11 +71,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     _print_as_utf8()
     try:
-        status = _dispatch(arguments)
+        try:
+            status = _dispatch(arguments)
+        except SystemExit as stop:  # argparse ends this way, after it has printed
+            status = stop.code if isinstance(stop.code, int) else OK
         sys.stdout.flush()
         return status
-    except SystemExit as stop:  # argparse ends this way, after it has printed
-        return stop.code if isinstance(stop.code, int) else OK
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
