@@ -12,6 +12,17 @@ def _end(number: int, _: object) -> None:
     sys.exit(128 + number)
 
 
+def _end_at_once(number: int, _: object) -> None:
+    """Ends the process while it starts: nothing is begun yet, and an exception in an import may be lost."""
+    os._exit(128 + number)
+
+
+def _take_interrupts() -> None:
+    """Has interrupts raise KeyboardInterrupt from here on."""
+    if signal.getsignal(signal.SIGINT) is _end_at_once:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def _open_streams() -> None:
     """Points closed standard streams at nothing: what is opened later must not take their place."""
     for number in range(3):
@@ -27,13 +38,17 @@ def main() -> int:
     hangup = getattr(signal, "SIGHUP", None)
     if hangup is not None and signal.getsignal(hangup) is signal.SIG_DFL:  # not under nohup
         signal.signal(hangup, _end)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end_at_once)
     _open_streams()
     try:
         from pstranspile.cli import main as run
 
-        return run()
+        return run(begins=_take_interrupts)
     except KeyboardInterrupt:
         return 130
+    finally:
+        _take_interrupts()
 
 
 if __name__ == "__main__":

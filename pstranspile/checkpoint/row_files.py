@@ -35,6 +35,7 @@ from pstranspile.large.rows import TableRows
 from pstranspile.large.streams import AT_ONCE, together
 from pstranspile.large.table import LargeTable
 from pstranspile.run.cluster.report import listed
+from pstranspile.run.files import DAMAGE
 from pstranspile.values import Array
 
 Rows: TypeAlias = Literal["all", "changed", "serving"]
@@ -185,7 +186,7 @@ def _read(folder: Path, name: str) -> Array:
     path = folder / f"{name}.npy"
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as problem:
+    except (OSError, *DAMAGE) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else str(problem)
         raise _refused(path, f"can't be read: {reason}") from None
 

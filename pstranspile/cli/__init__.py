@@ -59,8 +59,10 @@ examples:
 exit status: 0 fine, 1 findings or differences, 2 wrong usage, 3 a fault of pstranspile itself"""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, *, begins: Callable[[], object] = lambda: None) -> int:
     """Runs one command (default: the process's arguments) and returns its exit status.
+
+    `begins` is called when the command's module is imported, and it begins.
 
     Diagnostics go to stderr, and so do messages of failures; nothing is raised for a user's mistake.
     """
@@ -71,11 +73,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     _print_as_utf8()
     try:
-        status = _dispatch(arguments)
+        try:
+            status = _dispatch(arguments, begins)
+        except SystemExit as stop:  # argparse ends this way, after it has printed
+            status = stop.code if isinstance(stop.code, int) else OK
         sys.stdout.flush()
         return status
-    except SystemExit as stop:  # argparse ends this way, after it has printed
-        return stop.code if isinstance(stop.code, int) else OK
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -92,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _internal(fault, "--traceback" in arguments)
 
 
-def _dispatch(arguments: Sequence[str]) -> int:
+def _dispatch(arguments: Sequence[str], begins: Callable[[], object]) -> int:
     name = arguments[0] if arguments else "--help"
     verb = VERBS.get(name)
     if verb is None:
@@ -103,6 +106,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
         parser.parse_args(arguments or ["--help"])
         parser.error("a command is missing")
     run: Callable[[Sequence[str]], int] = importlib.import_module(f"pstranspile.cli.{verb.module}").run
+    begins()
     return run(arguments[1:])
 
 

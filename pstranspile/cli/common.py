@@ -42,6 +42,13 @@ class Version(argparse.Action):
 class Parser(argparse.ArgumentParser):
     """A parser that first refuses an option it does not have, and suggests a similar one."""
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Prints a help text; argparse itself keeps quiet where stdout can't be written."""
+        if file is sys.stdout:
+            file.write(message)
+        else:
+            super()._print_message(message, file)
+
     def parse_args(  # pyright: ignore[reportIncompatibleMethodOverride]  # one signature for three overloads
         self, args: Iterable[str] | None = None, namespace: Any = None
     ) -> Any:

@@ -100,7 +100,10 @@ def run(arguments: Sequence[str]) -> int:
             export(module, options.output)
         return 0
     from pstranspile.interop.outputs import write_outputs
+    from pstranspile.verify import require_blocks
 
+    with quoting(module.source):
+        require_blocks(module)
     if options.to == "onnx":
         write_outputs(options.output, {"main.onnx": _onnx(module, options)})
     elif options.to == "inference":

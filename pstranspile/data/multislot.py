@@ -127,7 +127,9 @@ class _Block:
         values, wrong = make(self.words, self.numbers, chosen)
         for place in np.flatnonzero(wrong).tolist():
             row = int(rows[np.searchsorted(ends, place, side="right")])
-            message = f"the slot {name} holds {self.words.text(int(chosen[place]))!r}, {one.name} is {one.dtype}"
+            text = self.words.text(int(chosen[place]))
+            shown = repr(text) if len(text) <= 40 else f"{text[:40]!r}..."
+            message = f"the slot {name} holds {shown}, {one.name} is {one.dtype}"
             self.reasons.setdefault(row, message)
         values = values.astype(one.dtype).reshape(-1, *one.dims)
         return Column(values, (np.concatenate([[0], ends // one.width]),)) if one.levels else Column(values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -96,6 +97,10 @@ def _numbers(words: Words) -> Numbers:
     back = np.empty(count, "int64")
     back[order] = np.arange(count)
     return Numbers(digits[back], scale[back], negative[back], odd[back])
+
+
+_WHOLE = re.compile(r"([+-]?)0*([0-9]{0,20})(?<=[0-9])", re.ASCII)
+"""A whole number that may be within 64 bits: zeros, and 20 digits at most."""
 
 
 def integers(words: Words, numbers: Numbers, chosen: Array) -> tuple[Array, Array]:

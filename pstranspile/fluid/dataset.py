@@ -252,9 +252,9 @@ class DatasetBase:
 
 
 def _count(word: bytes) -> int:
-    """How many values a slot has, 0 for a word that doesn't say it."""
-    word = word.removeprefix(b"+")
-    return int(word) if len(word) < 10 and word.isdigit() else 0
+    """How many values a slot has, 0 for a word that doesn't say it, or says more than a line has."""
+    digits = word.removeprefix(b"+").lstrip(b"0")
+    return int(digits) if digits.isdigit() and len(digits) < 19 else 0
 
 
 def _values(var: Variable, words: list[bytes], place: str) -> list[Any]:

@@ -204,6 +204,10 @@ class Block(NamedTuple):
         return hash(self[:-1])
 
 
+MAX_DEPTH = 100
+"""How deep blocks may stand inside each other, or run each other. What walks over them may then recurse."""
+
+
 class Program(NamedTuple):
     """Blocks, of which the first is the global one, and further properties of Fluid's programs.
 

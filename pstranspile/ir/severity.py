@@ -13,7 +13,7 @@ ONLY_DECLARED = frozenset(
 )
 """Codes of contradictions between declarations that Fluid runs nevertheless: warnings, and errors with `--strict`."""
 
-NEEDED = frozenset({"no-block", "block-parent", "block-cycle", "block-reference", "block-reference-cycle"})
+NEEDED = frozenset({"no-block", "block-parent", "block-cycle", "block-reference", "block-reference-cycle", "nesting"})
 """Codes of programs whose blocks can't be traversed. These errors can't be allowed."""
 
 MOST_ALIKE = 3

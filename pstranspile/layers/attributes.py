@@ -31,12 +31,29 @@ _LISTS = {
 def attributes(op_type: str, attrs: Mapping[str, object]) -> dict[str, AttrValue]:
     """Plain Python values converted to the attribute kinds in the op type's schema.
 
-    Raises KeyError for an attribute that is not declared, TypeError for a value of another kind.
+    Raises KeyError for an attribute that is not declared, TypeError for a value of another kind, OutOfRange for an
+    integer of too many bits.
     """
     schema = schema_of(op_type)
     if schema is None:
         raise KeyError(f"op type {op_type} is not declared")
     return {name: _typed(op_type, name, value, schema.attrs.get(name)) for name, value in attrs.items()}
+
+
+class OutOfRange(ValueError):
+    """Raised for an integer that has more bits than the attribute it is given to."""
+
+
+_BITS = {AttrKind.INT: 32, AttrKind.INTS: 32, AttrKind.LONG: 64, AttrKind.LONGS: 64}
+
+
+def _require_range(op_type: str, name: str, value: object, kind: AttrKind) -> None:
+    bits = _BITS.get(kind, 0)
+    if not bits:
+        return
+    for number in value if isinstance(value, Sequence) else (value,):  # pyright: ignore[reportUnknownVariableType]
+        if isinstance(number, int) and not -(1 << bits - 1) <= number < 1 << bits - 1:
+            raise OutOfRange(f"the attribute {name} of {op_type} would be {number}; it is an integer of {bits} bits")
 
 
 def _typed(op_type: str, name: str, value: object, spec: AttrSpec | None) -> AttrValue:
@@ -51,6 +68,8 @@ def _typed(op_type: str, name: str, value: object, spec: AttrSpec | None) -> Att
     if spec.kind is AttrKind.FLOATS and isinstance(value, Sequence):
         return PYTHON_TYPES[spec.kind](float32(float(item)) for item in value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     python = PYTHON_TYPES[spec.kind]
+    if isinstance(value, int):
+        _require_range(op_type, name, value, spec.kind)
     scalar = isinstance(value, bool | int | float | str)
     if scalar and spec.kind in (AttrKind.INTS, AttrKind.LONGS) and isinstance(value, int):
         return Ints((value,)) if spec.kind is AttrKind.INTS else python((value,))
@@ -58,6 +77,7 @@ def _typed(op_type: str, name: str, value: object, spec: AttrSpec | None) -> Att
         raise TypeError(f"{op_type}: attribute {name} is an integer, got {value!r}")
     if spec.kind is AttrKind.STRING and not isinstance(value, str):
         raise TypeError(f"{op_type}: attribute {name} is a string, got {value!r}")
+    _require_range(op_type, name, value, spec.kind)
     return python(value)
 
 

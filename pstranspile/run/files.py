@@ -7,6 +7,7 @@ import lzma
 import os
 import re
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -31,11 +32,13 @@ def _refuse(file: str, message: str) -> DiagnosticError:
     return DiagnosticError([_problem(file, message)])
 
 
-_DAMAGE = (
+DAMAGE = (
     *(ValueError, TypeError, ArithmeticError, EOFError, LookupError, RuntimeError, SyntaxError, AttributeError),
-    *(MemoryError, zipfile.BadZipFile, zlib.error, struct.error, lzma.LZMAError),
+    *(MemoryError, zipfile.BadZipFile, zlib.error, struct.error, lzma.LZMAError, tokenize.TokenError),
 )
-"""What reading a damaged archive raises: RuntimeError, too, for what is taken as encrypted or as of a later version."""
+"""What reading a damaged archive raises: RuntimeError, too, for what is taken as encrypted or as of a later version,
+TokenError for the header of an array whose brackets never end.
+"""
 
 
 _ALWAYS, _TIMES = 1 << 30, 64
@@ -72,7 +75,7 @@ def read_arrays(path: str | os.PathLike[str]) -> ArrayFile:
                 return ArrayFile({name: _array(file, archive, name) for name in archive.files}, file)
     except OSError as problem:
         raise _refuse(file, f"the file can't be read: {problem.strerror or problem}") from None
-    except _DAMAGE as problem:
+    except DAMAGE as problem:
         # Numpy takes any file that is no archive for a pickle and explains how to load one. That would mislead.
         reason = "" if "pickle" in str(problem) else f": {problem}"
         raise _refuse(file, f"not an .npz file, or a damaged one{reason}") from None
@@ -104,7 +107,7 @@ def _require_sizes(file: str, archive: zipfile.ZipFile) -> None:
                     np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
                 )
                 shape, _, dtype = reader(stream)
-            except _DAMAGE:
+            except DAMAGE:
                 continue  # the reader reports it
         claimed = prod(shape) * dtype.itemsize
         if claimed > member.file_size and not dtype.hasobject:
@@ -208,7 +211,7 @@ def _parameters(arrays: ArrayFile, program: Program) -> dict[str, Any]:
 def _array(file: str, archive: Mapping[str, Any], name: str) -> Any:
     try:
         return archive[name]
-    except _DAMAGE as problem:
+    except DAMAGE as problem:
         held = "it holds Python objects, not numbers" if "Object arrays" in str(problem) else f"damaged: {problem}"
         raise _refuse(file, f"the array {name} can't be read, {held}") from None
 

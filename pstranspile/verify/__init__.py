@@ -10,7 +10,7 @@ from itertools import chain
 
 from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.describe import type_text, var_text
-from pstranspile.ir.diagnostics import Diagnostic, Severity
+from pstranspile.ir.diagnostics import Diagnostic, Severity, raise_errors
 from pstranspile.ir.expect import expect_module
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program, SourceText, TensorType
@@ -19,11 +19,11 @@ from pstranspile.verify.agreement import check_agreement
 from pstranspile.verify.forms import report_unknown_op
 from pstranspile.verify.kinds import check_kinds
 from pstranspile.verify.places import Findings
-from pstranspile.verify.references import check_blocks, check_references
+from pstranspile.verify.references import check_blocks, check_references, references
 from pstranspile.verify.training import check_training
 from pstranspile.verify.walk import Walk
 
-__all__ = ["verify", "verify_program"]
+__all__ = ["require_blocks", "verify", "verify_program"]
 
 _GRAD = "@GRAD"
 
@@ -51,6 +51,18 @@ def verify(
         findings += check_agreement(module)
         findings += check_training(module, initialised_here=initialised_here)
     return tuple(weighed(findings, strict=strict, allow=allow))
+
+
+def require_blocks(module: Module) -> None:
+    """Raises DiagnosticError where blocks of a program can't be walked: in circles, too deep, or not there."""
+    found: list[Diagnostic] = []
+    for name, program in module.programs.items():
+        findings = Findings(name, program.blocks, module.source)
+        if program.blocks and check_blocks(findings):
+            ops = ((at, number, op) for at, block in enumerate(program.blocks) for number, op in enumerate(block.ops))
+            check_references(findings, [(at, number) for at, number, op in ops if references(op)])
+        found += _in_order(findings)
+    raise_errors(found)
 
 
 def verify_program(program: Program, name: str = MAIN, source: SourceText | None = None) -> tuple[Diagnostic, ...]:

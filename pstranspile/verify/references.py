@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pstranspile.ir.attributes import BlockRef, BlockRefs, Strings
-from pstranspile.ir.model import Block, Op
+from pstranspile.ir.model import MAX_DEPTH, Block, Op
 from pstranspile.verify.places import Findings
 
 _BLOCK_NUMBERS = ("lr_decay_block_id", "checkpint_block_id")
@@ -54,6 +54,8 @@ def check_blocks(findings: Findings) -> bool:
             findings.block("block-parent", message, index, f"^{block.forward_block}")
     if len(findings.all) == before:
         _check_parent_cycles(findings)
+    if len(findings.all) == before:
+        _check_depth(findings)
     return len(findings.all) == before
 
 
@@ -74,6 +76,24 @@ def _check_parent_cycles(findings: Findings) -> None:
             findings.block("block-cycle", f"the parents of block ^{at} lead back to it: {chain}", at)
         for index in path:
             sound[index] = True
+
+
+def _check_depth(findings: Findings) -> None:
+    """Reports the first block that stands inside too many others; parents are without cycles here."""
+    blocks = findings.blocks
+    depths = [-1] * len(blocks)
+    depths[0] = 1
+    for start in range(len(blocks)):
+        path: list[int] = []
+        at = start
+        while depths[at] < 0:
+            path.append(at)
+            at = blocks[at].parent
+        for index in reversed(path):
+            depths[index] = depths[blocks[index].parent] + 1
+        if depths[start] > MAX_DEPTH:
+            findings.block("nesting", f"blocks stand inside each other more than {MAX_DEPTH} deep", start)
+            return
 
 
 def check_references(findings: Findings, referring: Sequence[tuple[int, int]]) -> None:
@@ -100,7 +120,8 @@ def _extent(blocks: Sequence[Block]) -> str:
 
 def _check_reference_cycles(findings: Findings, edges: dict[int, list[tuple[int, int, str]]]) -> None:
     """A depth-first search without recursion; every edge that closes a cycle is one finding."""
-    done: set[int] = set()
+    done: dict[int, None] = {}
+    cycles = False
     for start in sorted(edges):
         if start in done:
             continue
@@ -112,13 +133,30 @@ def _check_reference_cycles(findings: Findings, edges: dict[int, list[tuple[int,
             if edge is None:
                 path.pop()
                 on_path.discard(block)
-                done.add(block)
+                done[block] = None
                 continue
             target, position, name = edge
             if target in on_path or target == 0:
                 what = "itself" if target == block else f"block ^{target}, which runs this block"
                 message = f"{name} makes block ^{block} run {what}"
+                cycles = True
                 findings.op("block-reference-cycle", message, (block, position), focus=f"^{target}")
             elif target not in done:
                 path.append((target, iter(edges.get(target, ()))))
                 on_path.add(target)
+    if not cycles:
+        _check_reference_depth(findings, edges, list(done)[::-1])
+
+
+def _check_reference_depth(
+    findings: Findings, edges: dict[int, list[tuple[int, int, str]]], order: Sequence[int]
+) -> None:
+    """Reports the first op that makes blocks run each other too deep; `order` has each block before those it runs."""
+    depths = dict.fromkeys(order, 1)
+    for block in order:
+        for target, position, name in edges.get(block, ()):
+            depths[target] = max(depths[target], depths[block] + 1)
+            if depths[target] > MAX_DEPTH:
+                message = f"{name} makes blocks run each other more than {MAX_DEPTH} deep"
+                findings.op("nesting", message, (block, position), focus=f"^{target}")
+                return

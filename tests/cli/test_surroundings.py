@@ -163,6 +163,40 @@ def test_an_interrupt_while_the_command_starts(monkeypatch):
     assert start() == 130
 
 
+@pytest.mark.parametrize("module", ["pstranspile.cli", "pstranspile.cli.passes"])
+def test_an_interrupt_in_an_import_ends_the_process_at_once(module: str):
+    """Python drops what is raised where it lets go of a lock of imports: there, a signal must do without raising."""
+    code = f"""
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Finder:
+    @staticmethod
+    def find_spec(name, *_):
+        if name == {module!r}:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                for _ in range(1000): pass
+            except KeyboardInterrupt:
+                pass  # lost, as in a callback
+sys.meta_path.insert(0, Finder)
+sys.argv[1:] = ["passes"]
+from pstranspile.__main__ import main
+sys.exit(main())
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=ROOT, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+@pytest.mark.parametrize("arguments", ["--help", "compile --help", "run -h", "--version", "passes"])
+def test_a_text_that_cannot_be_written_is_an_error(arguments: str):
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "pstranspile", *arguments.split()]
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False)
+    message = "pstranspile: error: standard input or output: No space left on device\n"
+    assert (ended.returncode, ended.stderr) == (1, message)
+
+
 def test_closed_streams_are_not_taken_for_others(tmp_path):
     """What is opened after them would get their numbers."""
     code = "import os, sys; os.closerange(0, 3); sys.argv[1:] = ['passes']; from pstranspile.__main__ import main; "
@@ -177,5 +211,7 @@ def test_a_terminal_that_is_closed_ends_a_command_as_others_do(handler, status):
     """So that it takes away what it has begun; one that is to outlive the terminal does. These tests may be such."""
     code = f"import os, signal; signal.signal(signal.SIGHUP, signal.{handler}); "
     code += "import pstranspile.cli as cli; from pstranspile.__main__ import main; "
-    code += "cli.main = lambda: [os.kill(os.getpid(), number) for number in (signal.SIGHUP, signal.SIGTERM)]; main()"
+    code += (
+        "cli.main = lambda **_: [os.kill(os.getpid(), number) for number in (signal.SIGHUP, signal.SIGTERM)]; main()"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == status

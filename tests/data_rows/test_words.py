@@ -44,3 +44,7 @@ def test_words_of_thousands_of_digits():
         True,
     ]
     assert parsed(f"{zeros}7 -{zeros}7", integers)[0] == [7, -7]
+    assert (
+        parsed(f"{zeros}7 -{zeros}7 {zeros} {'9' * 5000} -{'9' * 5000} +-5 -", integers)[1] == [False] * 3 + [True] * 4
+    )
+    assert parsed(f"{zeros}7 -{zeros}7 {zeros}", integers)[0] == [7, -7, 0]

@@ -396,3 +396,23 @@ def test_page_views_are_refused_by_name() -> None:
     ):
         with pytest.raises(NotImplementedError, match=f"{name}.*one by one"):
             getattr(made, name)(value)
+
+
+@pytest.mark.parametrize("count", ["9" * 5000, "\u00b2", "+", "1_0"])
+def test_counts_that_no_line_has(count: str, tmp_path: Path):
+    (tmp_path / "part").write_text(f"1 5\n{count} 1 2\n", encoding="utf-8")
+    ids = fluid.data("ids", [None, 1], "int64", lod_level=1)
+    held = fluid.DatasetFactory().create_dataset("QueueDataset")
+    held.set_use_var([ids])
+    held.set_filelist([str(tmp_path / "part")])
+    with pytest.raises(ValueError, match=r"part:2: ids needs a number of values"):
+        list(held.samples())
+
+
+def test_a_count_may_have_zeros_before_it(tmp_path: Path):
+    (tmp_path / "part").write_text(f"{'0' * 5000}2 5 6\n")
+    ids = fluid.data("ids", [None, 1], "int64", lod_level=1)
+    held = fluid.DatasetFactory().create_dataset("QueueDataset")
+    held.set_use_var([ids])
+    held.set_filelist([str(tmp_path / "part")])
+    assert list(held.samples()) == [[["5", "6"]]]

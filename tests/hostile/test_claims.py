@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pstranspile.checkpoint import row_files
 from pstranspile.checkpoint.api import load_checkpoint, save_checkpoint
 from pstranspile.checkpoint.manifest import _checksum
 from pstranspile.checkpoint.names import MANIFEST
@@ -201,3 +202,28 @@ def test_jobs_and_scenarios_are_files(tmp_path: Path, capsys: pytest.CaptureFixt
     for options in (["--config"], ["--pservers", "2", "--trainers", "2", "--faults"]):
         assert main(["check", NET, *options, str(tmp_path / "pipe")]) in (1, 2)
         assert "it is a pipe or a device, a file is needed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "(" * 9000,
+        "{'descr':'''",
+        "  {\n 'a'",
+        "-" * 9000 + "1",
+        "1+" * 4000 + "1",
+        "\\",
+        "{'shape': (" + "9" * 5000 + ",)}",
+    ],
+    ids=["brackets", "text", "indented", "signs", "sums", "backslash", "digits"],
+)
+def test_headers_of_arrays_that_are_no_headers(header: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    head = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + bytes(64)
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("x.npy", head)
+    for option in ("--feed", "--init"):
+        assert main(["run", NET, option, str(tmp_path / "x.npz")]) == 1
+        assert "error[run-file-unusable]" in capsys.readouterr().err
+    (tmp_path / "rows.npy").write_bytes(head)
+    with pytest.raises(DiagnosticError, match=r"checkpoint-table"):
+        row_files._read(tmp_path, "rows")

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from pstranspile import loads, verify
+from pstranspile.cli import main
 from pstranspile.ir.codes import CODES
-from pstranspile.ir.diagnostics import render
-from pstranspile.ir.text.assemble import MAX_DEPTH
+from pstranspile.ir.diagnostics import Severity, render
+from pstranspile.ir.model import MAX_DEPTH
 from tests.codes import codes_in
 from tests.golden import Goldens
 from tests.verify.rejected import FOLDER, TEXTS, findings_of, marked, places
@@ -111,6 +113,50 @@ def test_nesting():
     lines += [f"block ^{n} {{" for n in range(MAX_DEPTH + 1)]
     lines += ["}"] * (MAX_DEPTH + 2)
     assert ("nesting", MAX_DEPTH + 3) in [(code, line) for line, _, code in places(findings_of("\n".join(lines), "x"))]
+
+
+HEAD = ["ir 1", "program @main {", "block ^0 {", "temp %c : bool[1]", "temp %s : step_scopes"]
+
+
+def _nested(depth: int, *, parents: bool) -> str:
+    """Blocks that run each other, written one after the other, in each other or all in the first."""
+    run = "conditional_block(Cond=%c, Input=[]) -> Out=[], Scope=%s {{sub_block=^{}}}"
+    lines = [*HEAD, "fill_constant -> Out=%c {shape=[1], value=1.0, dtype=0}", run.format(1), "}"]
+    for at in range(1, depth):
+        inner = run.format(at + 1) if at + 1 < depth else "logical_not(X=%c) -> Out=%c"
+        lines += [f"block ^{at} in ^{at - 1 if parents else 0} {{", inner, "}"]
+    return "\n".join([*lines, "}"])
+
+
+@pytest.mark.parametrize("parents", [True, False])
+def test_blocks_that_run_each_other_too_deep(parents: bool):
+    code = "nesting"
+    assert code not in [found for _, _, found in places(findings_of(_nested(MAX_DEPTH, parents=parents), "x"))]
+    deep = _nested(MAX_DEPTH + 1, parents=parents)
+    assert [found for _, _, found in places(findings_of(deep, "x"))].count(code) == 1
+    (finding,) = [found for found in verify(loads(deep), allow=["nesting"]) if found.code == code]
+    assert finding.severity is Severity.ERROR
+    assert finding.location is not None
+    assert deep.split("\n")[finding.location.line - 1].startswith("block" if parents else "conditional_block")
+
+
+@pytest.mark.parametrize(
+    "verb", ["verify", "compile", "plan", "check", "run", "report", "mlir", "dot", "mermaid", "onnx"]
+)
+@pytest.mark.parametrize("parents", [True, False])
+def test_every_verb_refuses_blocks_nested_a_thousand_deep(
+    verb: str, parents: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    file, job = tmp_path / "deep.ir", ["--pservers", "2", "--trainers", "2"]
+    file.write_text(_nested(1000, parents=parents))
+    rest = {"compile": [*job, "-o", str(tmp_path / "o")], "plan": job, "check": [*job, "--steps", "1"], "report": job}
+    command = [verb, str(file), *rest.get(verb, [])]
+    if verb in ("mlir", "dot", "mermaid", "onnx"):
+        command = ["export", str(file), "--to", verb, "-o", str(tmp_path / "o"), *(["--fetch", "c"] * (verb == "onnx"))]
+    if verb == "report":
+        command += ["-o", str(tmp_path / "r.html")]
+    assert main(command) == 1
+    assert "error[nesting]" in capsys.readouterr().err
 
 
 def test_not_text():

@@ -326,7 +326,9 @@ def test_deep_programs_do_not_exhaust_the_stack():
         return make_op("conditional_block", {"Cond": ["c"], "Input": []}, {"Out": [], "Scope": ["@EMPTY@"]}, attrs)
 
     blocks = [block._replace(ops=(enter(i + 1),)) if i < count else block for i, block in enumerate(blocks)]
-    assert verify_program(Program(tuple(blocks))) == ()
+    assert codes(verify_program(Program(tuple(blocks)))) == ["nesting"]
+    blocks[1:] = [block._replace(parent=0) for block in blocks[1:]]
+    assert codes(verify_program(Program(tuple(blocks)))) == ["nesting"]
     loop = blocks[-1]._replace(ops=(enter(1),))
     assert codes(verify_program(Program((*blocks[:-1], loop)))) == ["block-reference-cycle"]
 

@@ -14,6 +14,7 @@ from pstranspile.interop.onnx.reading import READERS, Reader, Reading
 from pstranspile.interop.onnx.unread import reason_against
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, first_findings, raise_errors
 from pstranspile.ir.model import Location, Module
+from pstranspile.layers.attributes import OutOfRange
 from pstranspile.ops.shapes import ShapeError
 from pstranspile.values import Array
 
@@ -55,7 +56,7 @@ def from_onnx(data: bytes, file: str = "<onnx>", folder: str = "") -> Imported:
             _read(node, reading, bodies)
         except (Refused, ShapeError, *_MALFORMED) as reason:
             name = f" {node.name}" if node.name else ""
-            if isinstance(reason, _MALFORMED):
+            if isinstance(reason, _MALFORMED) and not isinstance(reason, OutOfRange | ShapeError):
                 reason = f"it is not as ONNX defines it: {reason}"
             notes = [Note(f"it makes {', '.join(filter(None, node.output))}")]
             message = f"node {number} {node.op_type}{name}: {reason}"

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from pstranspile.ir.layout import all_wrapped
-from pstranspile.ir.model import Block, Module, Program
-from pstranspile.ir.text.assemble import MAX_DEPTH
+from pstranspile.ir.model import MAX_DEPTH, Block, Module, Program
 from pstranspile.ir.text.distribution import Statement, statements
 from pstranspile.ir.text.lines import Lines
 from pstranspile.ir.text.literals import name

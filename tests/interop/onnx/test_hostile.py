@@ -304,3 +304,31 @@ def test_weights_in_a_file_beside_the_model_are_read(tmp_path: Path, capsys: pyt
     (tmp_path / "net.data").unlink()
     assert main(arguments) == 1
     assert "onnx-model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("made", "attribute"),
+    [
+        (node("OneHot", ["i", "huge", "v"], ["m"]), "depth of one_hot_v2"),
+        (node("Tile", ["x", "pair"], ["m"]), "expand_times of expand"),
+        (node("Pad", ["x", "sides"], ["m"]), "paddings of pad"),
+        (node("Trilu", ["x", "huge"], ["m"]), "diagonal of tril_triu"),
+        (node("Slice", ["x", "zeros", "pair", "axes", "pair"], ["m"]), "strides of strided_slice"),
+    ],
+    ids=lambda held: held.op_type if not isinstance(held, str) else "",
+)
+def test_numbers_that_no_attribute_of_fluid_holds_are_refused(made: Any, attribute: str):
+    large = 10**12
+    held = {
+        "huge": np.int64(large),
+        "pair": np.int64([large, large]),
+        "v": np.float32([0, 1]),
+        "zeros": np.int64([0, 0]),
+    }
+    held |= {"sides": np.int64([0, large, 0, 0]), "axes": np.int64([0, 1])}
+    model = summed([node("Cast", ["x"], ["i"], to=7), made], "m", **held)
+    code, message = finding(model)
+    assert (code, message) == (
+        "onnx-op",
+        f"node 1 {made.op_type}: the attribute {attribute} would be {large}; it is an integer of 32 bits",
+    )
