@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from pstranspile.run.cluster.pictures.recorder import ASKING, DELIVER, POST, Eve
 from pstranspile.run.cluster.pictures.traffic import traffic_of
 from pstranspile.run.cluster.record import Record, RecordedScheduler, replay
 from pstranspile.run.cluster.simulate import Simulated, simulate
+from pstranspile.run.step_feeds import GivenFeeds
 
 MOST_ROWS = 20_000
 """Rows of the message chart that a page holds."""
@@ -30,7 +31,9 @@ class RunOptions(NamedTuple):
     """What a run for a page is: as the options of `run` and `check` have it. Without `feeds` data are made."""
 
     steps: int | None = None
-    feeds: Mapping[str, Any] | None = None
+    feeds: GivenFeeds | None = None
+    batch: int | None = None
+    """Rows of a step of data that are made."""
     programs: str | None = None
     schedule: int | None = None
     seed: int | None = None
@@ -42,13 +45,13 @@ class RunOptions(NamedTuple):
 def run_data(compiled: Compiled, module: Module, options: RunOptions) -> dict[str, Any]:
     """Runs a job and gives its observations. Raises DiagnosticError."""
     record = options.record
-    steps = record.steps if record else options.steps or STEPS
+    steps = record.steps if record else options.steps or _usual_steps(module, options)
     workload = Workload(module, options.programs, steps)
     seed = record.seed if record else options.seed or module.main.random_seed or 1
     feeds = options.feeds
     if feeds is None:
         trainers = compiled.plan.trainers
-        feeds = made_feeds(workload, ROWS_PER_TRAINER * trainers, seed or 1, trainers)
+        feeds = made_feeds(workload, options.batch or ROWS_PER_TRAINER * trainers, seed or 1, trainers)
     recorders: list[Recorder] = []
 
     def run(cluster: Cluster, count: int) -> None:
@@ -75,6 +78,13 @@ def run_data(compiled: Compiled, module: Module, options: RunOptions) -> dict[st
         "losses": list(_losses(done)),
         **recorded(recorders[0], done.cluster),
     }
+
+
+def _usual_steps(module: Module, options: RunOptions) -> int:
+    """The default number of steps: as many as are fed, at most `STEPS`."""
+    if options.feeds is None:
+        return STEPS
+    return min(Workload(module, options.programs, STEPS).feeds(options.feeds).steps or STEPS, STEPS)
 
 
 def recorded(recorder: Recorder, cluster: Cluster) -> dict[str, Any]:
@@ -157,7 +167,7 @@ def check_data(report: Report) -> dict[str, Any]:
         "holds": report.holds,
         "promised": report.promised,
         "steps": report.steps,
-        "text": report_text(report),
+        "text": report_text(report, every=True),
         "verdicts": [
             [v.name, v.kind, v.equality, _finite(v.worst), v.worst_step, v.first, v.tolerance] for v in report.verdicts
         ],
