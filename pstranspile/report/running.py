@@ -169,7 +169,8 @@ def check_data(report: Report) -> dict[str, Any]:
         "steps": report.steps,
         "text": report_text(report, every=True),
         "verdicts": [
-            [v.name, v.kind, v.equality, _finite(v.worst), v.worst_step, v.first, v.tolerance] for v in report.verdicts
+            [v.name, v.kind, v.equality, _finite(float(f"{v.worst:.1e}")), v.worst_step, v.first, v.tolerance]
+            for v in report.verdicts
         ],
         "causes": [list(cause) for cause in report.causes],
         "orders": [report.schedules, [[number, name] for number, name in report.schedule_differs]],
