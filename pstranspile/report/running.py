@@ -11,7 +11,7 @@ from pstranspile.compile import Compiled
 from pstranspile.ir.model import Module
 from pstranspile.proof.check import ROWS_PER_TRAINER, STEPS
 from pstranspile.proof.made import made_feeds, naming_inputs, unstarted
-from pstranspile.proof.report import Report, report_text
+from pstranspile.proof.report import Report, Verdict, report_text
 from pstranspile.proof.workload import Workload
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.faults.scenario import Scenario
@@ -168,14 +168,18 @@ def check_data(report: Report) -> dict[str, Any]:
         "promised": report.promised,
         "steps": report.steps,
         "text": report_text(report, every=True),
-        "verdicts": [
-            [v.name, v.kind, v.equality, _finite(float(f"{v.worst:.1e}")), v.worst_step, v.first, v.tolerance]
-            for v in report.verdicts
-        ],
+        "verdicts": [_row(verdict) for verdict in report.verdicts],
         "causes": [list(cause) for cause in report.causes],
         "orders": [report.schedules, [[number, name] for number, name in report.schedule_differs]],
         "faults": report.faulty is not None,
     }
+
+
+def _row(verdict: Verdict) -> list[Any]:
+    """A verdict as a row of a table; its difference has the digits that the report as text shows."""
+    worst = _finite(float(f"{verdict.worst:.1e}"))
+    step, first, tolerance = verdict.worst_step, verdict.first, verdict.tolerance
+    return [verdict.name, verdict.kind, verdict.equality, worst, step, first, tolerance]
 
 
 def _finite(value: float) -> float | str:

@@ -11,8 +11,8 @@ from pstranspile.run.cluster.pictures.recorder import DELIVER, LOST, POST, Event
 class Traffic(NamedTuple):
     """The messages between a server and the trainers about one variable ("" for messages that are about none).
 
-    `stalest` is the largest number of updates of a variable that the server made between two moments: when a trainer was
-    last answered by this server, and when the server took the trainer's next gradient. 0 where servers wait for all
+    `stalest` is the largest number of updates of a variable that the server made between two moments: when a trainer
+    was last answered by this server, and when the server took the trainer's next gradient. 0 where servers wait for all
     trainers before an update. -1 where the variable is no gradient.
     """
 
