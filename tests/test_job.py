@@ -170,7 +170,9 @@ def test_every_combination_of_switches_means_one_mode_or_is_refused():
         ({"trainers": TRAINERS, "collective_mode": "all"}, ("job-conflict", "collective_mode")),
         ({"trainers": TRAINERS, "mode": "nccl2", "pservers": 2}, ("job-conflict", "pservers")),
         ({"trainers": TRAINERS, "mode": "nccl2", "sync_mode": False}, ("job-conflict", "sync_mode")),
-        ({"trainers": 4, "mode": "nccl2"}, ("job-missing", "trainers")),
+        ({"mode": "nccl2"}, ("job-missing", "trainers")),
+        ({"trainers": 0, "mode": "nccl2"}, ("job-value", "trainers")),
+        ({"trainers": 2, "mode": "nccl2", "trainer_endpoints": "a:1"}, ("job-conflict", "trainer_endpoints")),
         ({"trainers": TRAINERS, "mode": "nccl2", "current_endpoint": "z:9"}, ("job-value", "current_endpoint")),
         (
             {"trainers": TRAINERS, "mode": "nccl2", "use_hierarchical_allreduce": True},
@@ -373,3 +375,19 @@ def test_wrong_settings(text, code):
     with pytest.raises(JobError) as caught:
         parse_setting(text)
     assert [d.code for d in caught.value.diagnostics] == [code]
+
+
+@pytest.mark.parametrize("mode", ["nccl2", "grad-allreduce", "local-sgd", "single-process-multi-thread"])
+@pytest.mark.parametrize("trainers", [3, "3", 1])
+def test_a_number_of_trainers_without_servers_stands_for_endpoints_of_this_machine(mode: str, trainers: int | str):
+    """As a number of servers does; the plan shows them."""
+    made = Job(mode=mode, trainers=trainers)
+    endpoints = tuple(f"127.0.0.1:{6174 + index}" for index in range(int(trainers)))
+    assert made.trainer_endpoints == endpoints
+    assert made == Job(mode=mode, trainers=endpoints)
+    given = [f"h:{index + 1}" for index in range(int(trainers))]
+    assert Job(mode=mode, trainers=trainers, trainer_endpoints=given).trainer_endpoints == tuple(given)
+
+
+def test_a_number_of_trainers_with_servers_stands_for_no_endpoints():
+    assert Job(pservers=2, trainers=2).trainer_endpoints == ()

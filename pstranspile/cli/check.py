@@ -20,6 +20,7 @@ from pstranspile.cli.common import (
     read_job,
     refuse_empty,
 )
+from pstranspile.cli.feed import add_feed, check_feed, read_feed
 from pstranspile.cli.live_screen import add_live, check_live
 from pstranspile.cli.numbers import count, number, whole
 from pstranspile.cli.progress import status
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Trains a program on one machine and, compiled, on a cluster, in this process: from the same start, on the same data.
 After every step each parameter and each state of an optimizer is compared: bitwise equal, equal within rounding, or
-different. Where something is different, the ops are named that by their meaning see the batch as a whole.
+different. The verdict comes first, then what differs and why; --all lists every variable. Where something is
+different, the ops are named that by their meaning see the batch as a whole.
 
 Modes in which trainers do not wait for each other promise no equality (but with a single trainer); there it is
 checked that every gradient is applied once, and told how old the parameters were on which it was computed.
@@ -48,6 +50,7 @@ def run(arguments: Sequence[str]) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     check_live(parser, options)
+    check_feed(parser, options, made=True)
     check_unreached(parser, options)
     use_threads()
     refuse_empty(parser, options, "feed", "init", "faults")
@@ -62,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.kernels.blocks import most_turns
     from pstranspile.proof.check import STEPS, check
     from pstranspile.proof.report import report_text
-    from pstranspile.run.files import read_arrays
+    from pstranspile.run.row_source import RowSource
     from pstranspile.run.turns import step_programs, union_of
 
     with quoting(module.source):
@@ -71,12 +74,13 @@ def run(arguments: Sequence[str]) -> int:
         requested_turns(options, module)  # its errors come before all others
         result = compile(module, job)
         report(result.warnings, [module.source])
+        feeds = read_feed(options)
         faults = read_faults(options.faults, result, options.steps or STEPS) if options.faults else None
     with quoting(module.source), most_turns(options.max_turns), _shown(options) as (progress, watch):
         checked = check(
             module,
             job,
-            feeds=read_arrays(options.feed) if options.feed else None,
+            feeds=feeds,
             steps=options.steps,
             schedules=options.schedules,
             init=begun_with(options.init, declaring, module.startup),
@@ -90,13 +94,15 @@ def run(arguments: Sequence[str]) -> int:
             progress=progress,
             watch=watch,
         )
+    if isinstance(feeds, RowSource):
+        report(feeds.warnings())
     if options.json:
         from pstranspile.interop.json_text import json_text
 
         values = {**checked._asdict(), "holds": checked.holds}
         print(json_text({key: _plain(value) for key, value in values.items()}), end="")
     else:
-        print(report_text(checked), end="")
+        print(report_text(checked, every=options.all), end="")
     return 0 if checked.holds else 1
 
 
@@ -132,6 +138,7 @@ def _parser() -> argparse.ArgumentParser:
             "net.ir --pservers 2 --trainers 2",
             "net.ir --pservers 2 --trainers 2 --faults trouble.txt",
             "net.ir --config job.toml --feed data.npz --steps 20 --schedules 50",
+            "net.ir --pservers 2 --trainers 2 --feed 'clicks/*.parquet' --batch 64 --columns 'x=f*'",
             "gan.ir --pservers 2 --trainers 2 --steps 12 --program 'main*2,generator,evaluation/6'",
         ],
     )
@@ -158,15 +165,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_unreached(group)
     group.add_argument("--program", metavar="TURNS", help=TURNS_HELP)
-    group.add_argument("--feed", metavar="FILE.npz", help="data: arrays by input, as for run")
+    add_feed(group, made=True)
     group.add_argument("--init", metavar="FILE.npz|DIR", help="values to start from, as for run")
     group.add_argument("--seed", type=whole, metavar="N", help="takes the place of the programs' random seeds")
-    group.add_argument(
-        "--batch",
-        type=number(1, MOST_CHECKED),
-        metavar="N",
-        help="rows of a batch that is made (default: 3 per trainer)",
-    )
     add_shares(group)
     group.add_argument(
         "--max-turns",
@@ -177,5 +178,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     group.add_argument("--no-dropout", action="store_true", help="leave out what dropout ops do, on both sides")
     add_live(group)
+    group.add_argument("--all", action="store_true", help="list every variable, also those that are as promised")
     group.add_argument("--json", action="store_true", help="print the report as JSON")
     return parser

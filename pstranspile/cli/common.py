@@ -300,7 +300,8 @@ def add_job(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--trainers",
         metavar="N|EP,EP",
-        help="the number of trainers, or their endpoints (the modes without servers need them); default 1",
+        help="the number of trainers (default: 1), or their endpoints; in the modes without servers a number N means "
+        "127.0.0.1:6174, 6175, ...",
     )
     group.add_argument(
         "--mode",

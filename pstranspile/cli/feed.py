@@ -7,7 +7,8 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.cli.numbers import count, whole
+from pstranspile.cli.numbers import count, number, whole
+from pstranspile.ir.expect import MOST_CHECKED
 
 if TYPE_CHECKING:
     from pstranspile.data.source import Data
@@ -22,15 +23,21 @@ _OF_ROWS = ("batch", "epochs", "shuffle", "columns", "names", "format", "bad_row
 """Options that say how rows are fed."""
 
 
-def add_feed(group: Any) -> None:
-    """The options that say what a program is fed."""
+def add_feed(group: Any, *, made: bool = False) -> None:
+    """The options that say what a program is fed. `made`: without `--feed` data are made."""
     group.add_argument(
         "--feed",
         metavar="FILE|DIR|URI",
         help="the inputs: an .npz file of arrays for all steps, or files of rows (Parquet, Arrow, CSV, JSON lines, "
         "MultiSlot text), a folder of them, or a pattern",
     )
-    group.add_argument("--batch", type=count, metavar="N", help="how many rows a step takes, of all trainers together")
+    default = " (default for data that are made: 3 per trainer)" if made else ""
+    group.add_argument(
+        "--batch",
+        type=number(1, MOST_CHECKED) if made else count,
+        metavar="N",
+        help=f"how many rows a step takes, of all trainers together{default}",
+    )
     group.add_argument("--epochs", type=count, metavar="N", help="how often all rows are fed (default: once)")
     group.add_argument("--shuffle", type=whole, metavar="SEED", help="shuffle rows in every epoch, as this seed says")
     group.add_argument(
@@ -50,8 +57,16 @@ def add_feed(group: Any) -> None:
     )
 
 
-def check_feed(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Ends the command if the options about rows don't go with what `--feed` names."""
+def check_feed(parser: argparse.ArgumentParser, options: argparse.Namespace, *, made: bool = False) -> None:
+    """Ends the command if the options about rows don't go with what `--feed` names.
+
+    `made`: without `--feed` data are made, `--batch` rows a step.
+    """
+    if made and not options.feed:
+        others = [name for name in _OF_ROWS if name != "batch" and getattr(options, name) not in (None, [])]
+        if others:
+            parser.error(f"--{others[0].replace('_', '-')} is about rows, and --feed names none")
+        return
     given = [f"--{name.replace('_', '-')}" for name in _OF_ROWS if getattr(options, name) not in (None, [])]
     if given and not options.feed:
         parser.error(f"{given[0]} is about rows, and --feed names none")

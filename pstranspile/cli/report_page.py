@@ -18,8 +18,10 @@ from pstranspile.cli.common import (
     require_page,
     write_page,
 )
+from pstranspile.cli.feed import add_feed, check_feed, read_feed
 from pstranspile.cli.numbers import number, whole
 from pstranspile.cli.report import quoting
+from pstranspile.cli.report import report as tell
 from pstranspile.cli.turns import TURNS_HELP
 from pstranspile.ir.expect import MOST_CHECKED
 
@@ -34,7 +36,7 @@ option of the run, the job is also run on a cluster in this process: losses, eve
 --check it is checked against the single machine. Without --feed data are made. The page is one file and loads
 nothing."""
 
-_RUN = ("run", "check", "steps", "feed", "program", "schedule", "seed", "faults", "replay")
+_RUN = ("run", "check", "steps", "feed", "batch", "program", "schedule", "seed", "faults", "replay")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -44,6 +46,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.schedules and not options.check:
         parser.error("--schedules is about --check; --schedule SEED is the order of events of the run")
     check_unreached(parser, options)
+    check_feed(parser, options, made=True)
     given = [name for name in ("check", "steps", "schedule", "seed", "faults") if getattr(options, name)]
     if options.replay and given:
         parser.error(f"--{given[0]} has no place beside --replay, which does what was recorded")
@@ -80,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
         help="with --check: also K other orders of events, as for check",
     )
     group.add_argument("--steps", type=number(1, MOST_CHECKED), metavar="N", help="run so many steps")
-    group.add_argument("--feed", metavar="FILE.npz", help="data: arrays by input, as for run")
+    add_feed(group, made=True)
     group.add_argument("--program", metavar="TURNS", help=TURNS_HELP)
     group.add_argument("--schedule", type=whole, metavar="SEED", help="a random order of events, drawn by this seed")
     group.add_argument("--seed", type=whole, metavar="N", help="takes the place of the programs' random seeds")
@@ -133,13 +136,19 @@ def _run(
     from pstranspile.proof.check import STEPS, check
     from pstranspile.report.running import RunOptions, check_data, run_data
     from pstranspile.run.cluster.record import read_record
-    from pstranspile.run.files import read_arrays
+    from pstranspile.run.row_source import RowSource, batches_of_rows, refuse_turns
 
-    feeds = read_arrays(options.feed) if options.feed else None
+    given = read_feed(options)
+    feeds = given
+    if isinstance(given, RowSource):
+        refuse_turns(options.program)
+        feeds = batches_of_rows(given, module.main, compiled.plan.trainers, options.steps, STEPS)
+        tell(given.warnings())
     faults = read_faults(options.faults, compiled, options.steps or STEPS) if options.faults else None
     record = read_record(options.replay) if options.replay else None
-    given = RunOptions(options.steps, feeds, options.program, options.schedule, options.seed, faults, record)
-    running = run_data(compiled, module, given)
+    of_run = options.steps, feeds, options.batch, options.program, options.schedule, options.seed
+    wanted = RunOptions(*of_run, faults, record)
+    running = run_data(compiled, module, wanted)
     if not options.check:
         return running, None
     assert compiled.job is not None
@@ -152,6 +161,7 @@ def _run(
         seed=options.seed or 0,
         result=compiled,
         schedules=options.schedules,
+        batch=options.batch,
         faults=faults,
         unreached=options.allow_unreached or drawn(options.faults),
     )

@@ -111,7 +111,7 @@ class Session:
 
             assert compiled.job is not None
             made = check(compiled.source, compiled.job, result=compiled)
-            sys.stdout.write(report_text(made))
+            sys.stdout.write(report_text(made, hint=""))
             self._status = 0 if made.holds else 1
             raise Stopped
 

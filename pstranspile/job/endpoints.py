@@ -80,11 +80,10 @@ def local_endpoints(count: int, first_port: int = FIRST_PORT) -> tuple[str, ...]
     Raises ValueError when the count is not positive or the ports run out.
     """
     if count < 1:
-        raise ValueError(f"{count} parameter servers; there must be at least 1")
+        raise ValueError(f"{count} machines; there must be at least 1")
     if first_port + count - 1 > LAST_PORT:
         raise ValueError(
-            f"{count} parameter servers do not fit on one machine: "
-            f"ports {first_port}..{LAST_PORT} give {LAST_PORT - first_port + 1}"
+            f"{count} machines do not fit on one: ports {first_port}..{LAST_PORT} give {LAST_PORT - first_port + 1}"
         )
     return tuple(f"127.0.0.1:{first_port + i}" for i in range(count))
 

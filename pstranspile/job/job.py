@@ -15,7 +15,7 @@ from typing import Any, cast
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warning
 from pstranspile.ir.severity import wrong_codes
 from pstranspile.ir.suggest import nearest
-from pstranspile.job.endpoints import duplicates, endpoints_of, shown, trainers_of
+from pstranspile.job.endpoints import duplicates, endpoints_of, local_endpoints, shown, trainers_of
 from pstranspile.job.modes import (
     CONFIG_MODES,
     PARTICULAR,
@@ -47,7 +47,7 @@ class Job:
     """A cluster and the choices of its distribution. Frozen, checked, every value filled in.
 
     `pservers` are endpoints in order of their index. `trainers` is the number of trainers,
-    `trainer_endpoints` their endpoints (empty where only the number was given). `mode` is one of
+    `trainer_endpoints` their endpoints (empty where only the number was given, in modes with servers). `mode` is one of
     `pstranspile.job.modes.mode_names()`. The other fields are those of Fluid's configuration, with its defaults;
     the switches that choose a mode (`sync_mode`, `half_async`, ...) agree with `mode`.
     """
@@ -173,6 +173,8 @@ def _resolve(given: Mapping[str, object]) -> dict[str, Any]:
     if mode is None or result:
         raise JobError(result)
     result += (error("job-conflict", d.message, focus=d.key) for d in flag_conflicts(mode, given))
+    if "trainers" in given and not trainer_endpoints and not settings_of(mode).servers:
+        trainer_endpoints = local_endpoints(count)
     values |= resolved_flags(mode, given)
     values |= {"mode": mode, "pservers": pservers, "trainers": count, "trainer_endpoints": trainer_endpoints}
     values["current_endpoint"] = current[0] if current else ""
@@ -266,7 +268,7 @@ def _cluster_errors(values: Mapping[str, Any]) -> Iterable[Diagnostic]:
     if values["pservers"]:
         yield error("job-conflict", f"pservers: mode {mode} has no parameter servers", focus="pservers")
     if not values["trainer_endpoints"]:
-        message = f"trainers: mode {mode} needs the trainers' endpoints, not only their number"
+        message = f"trainers: mode {mode} needs the trainers, as a number or as endpoints; none are given"
         yield error("job-missing", message, focus="trainers")
     current = values["current_endpoint"]
     if current and values["trainer_endpoints"] and current not in values["trainer_endpoints"]:

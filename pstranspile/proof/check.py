@@ -31,6 +31,7 @@ from pstranspile.proof.wrong_starts import with_wrong_starts
 from pstranspile.run.cluster.faults.scenario import Scenario
 from pstranspile.run.cluster.shares import Weighing
 from pstranspile.run.loss_rows import divided
+from pstranspile.run.row_source import RowSource, batches_of_rows, refuse_turns
 from pstranspile.run.step_feeds import GivenFeeds
 
 STEPS = 5
@@ -55,7 +56,7 @@ def check(
     module: Module,
     job: Job,
     *,
-    feeds: GivenFeeds | None = None,
+    feeds: GivenFeeds | RowSource | None = None,
     steps: int | None = None,
     schedules: int = 0,
     init: Mapping[str, Any] | None = None,
@@ -71,21 +72,24 @@ def check(
 ) -> Report:
     """Trains on one machine and on the cluster, from the same start on the same data, and compares after every step.
 
-    `feeds` are arrays by input as in a feed file, or a mapping for each step; without them data are made that suit the
-    program's declarations, `batch` rows a step (default: 3 per trainer). `steps` is the number of steps (default: as
-    many as are fed, at most 5; of made data 3 where programs keep more than 64 MB). The cluster runs `schedules` more
-    times, each in another order of events; where the mode is synchronous, these runs must end bitwise equal. `seed`
-    replaces the seeds of the programs if it is not 0. `result` is a compile of the module for the job, if there is one
-    already. `programs` selects the program of each step, where the module has several (`main*5,generator`); feeds
-    are then for every program that has such an input, or for one (`PROGRAM/INPUT`). With `faults` the cluster runs
-    once more with that scenario, and must keep its promise; all of it must happen, unless `unreached`. `shares`:
-    the weights of the trainers' shares of a batch if they have different numbers of rows: "equal", or "weighted" by
-    rows. `progress` is called with what is being done, how much of it, and of how much. `watch` is called with each
-    cluster before it starts. Raises DiagnosticError.
+    `feeds` are arrays by input as in a feed file, a mapping for each step, or rows (`Data`); without them data are
+    made that suit the program's declarations, `batch` rows a step (default: 3 per trainer). `steps` is the number
+    of steps (default: as many as are fed, at most 5; of made data 3 where programs keep more than 64 MB). The
+    cluster runs `schedules` more times, each in another order of events; where the mode is synchronous, these runs
+    must end bitwise equal. `seed` replaces the seeds of the programs if it is not 0. `result` is a compile of the
+    module for the job, if there is one already. `programs` selects the program of each step, where the module has
+    several (`main*5,generator`); feeds are then for every program that has such an input, or for one
+    (`PROGRAM/INPUT`). With `faults` the cluster runs once more with that scenario, and must keep its promise; all
+    of it must happen, unless `unreached`. `shares`: the weights of the trainers' shares of a batch if they have
+    different numbers of rows: "equal", or "weighted" by rows. `progress` is called with what is being done, how
+    much of it, and of how much. `watch` is called with each cluster before it starts. Raises DiagnosticError.
     """
     module, result = _source(module, job, result)
     for count, what in ((steps, "a number of steps"), (batch, "a number of rows"), (schedules, "a number of orders")):
         expect_number(count or 0, "check", what, MOST_CHECKED)
+    if isinstance(feeds, RowSource):
+        refuse_turns(programs)
+        feeds = batches_of_rows(feeds, module.main, job.trainers, steps, STEPS)
     workload = Workload(module, programs, steps or STEPS, progress, shares, watch)
     if steps is None:
         workload.steps = _usual_steps(workload, feeds)

@@ -191,13 +191,53 @@ class Report(NamedTuple):
         )
 
 
-def report_text(report: Report) -> str:
-    """The report for a reader: a line per variable, then the conclusion."""
-    width = max((len(verdict.name) for verdict in report.verdicts), default=4)
-    shown = [_line(verdict, width) for verdict in report.verdicts]
+def report_text(report: Report, *, every: bool = False, hint: str = "; --all lists them") -> str:
+    """The report for a reader: the verdict, what differs and why, and what else was found.
+
+    Variables that are as promised are counted; with `every` there is a line for each. `hint` says how to see
+    them where they are only counted.
+    """
     head = f"mode {report.mode}, {report.trainers} trainers, {report.servers} servers, {report.steps} steps"
     head += f" of {report.programs}" if report.programs else ""
-    return "\n".join([head, *shown, *_conclusion(report)]) + "\n"
+    different = report.different if report.promised else ()
+    width = max((len(verdict.name) for verdict in (report.verdicts if every else different)), default=4)
+    most = len(different) if every else SHOWN
+    lines = [_verdict(report), head, *(_line(verdict, width) for verdict in different[:most])]
+    if len(different) > most:
+        lines.append(f"  and {len(different) - most} more variables{hint}")
+    lines += _causes(report)
+    lines += _conclusion(report)
+    others = [verdict for verdict in report.verdicts if verdict not in different]
+    lines += [_line(verdict, width) for verdict in others] if every else _counts(report, others, hint)
+    return "\n".join(lines) + "\n"
+
+
+def _counts(report: Report, verdicts: Sequence[Verdict], hint: str) -> Iterator[str]:
+    """The variables in figures, the most different ones by name."""
+    kept = [verdict for verdict in verdicts if verdict.kind != "metric"]
+    allowed = [verdict for verdict in kept if verdict.equality == DIFFERENT]
+    if allowed:
+        most = max(allowed, key=lambda verdict: verdict.worst)
+        yield (
+            f"{len(allowed)} of {_variables(len(kept))} {'differs' if len(allowed) == 1 else 'differ'}, which the mode "
+            f"allows; the most: %{most.name}, {most.worst:.1e} after step {most.worst_step}"
+        )
+    figures: list[str] = []
+    for equality in (BITWISE, ROUNDING):
+        of = [verdict for verdict in kept if verdict.equality == equality]
+        if of:
+            worst = max(of, key=lambda verdict: verdict.worst)
+            most = f" (the most: %{worst.name}, {worst.worst:.1e} after step {worst.worst_step})" if worst.worst else ""
+            figures.append(f"{_variables(len(of))} {equality}{most}")
+    metrics = len(verdicts) - len(kept)
+    if metrics:
+        figures.append(f"{metrics} for metrics")
+    if figures:
+        yield ", ".join(figures) + hint
+
+
+def _variables(count: int) -> str:
+    return f"{count} variable{'s' * (count != 1)}"
 
 
 def _line(verdict: Verdict, width: int) -> str:
@@ -247,18 +287,19 @@ def _conclusion(report: Report) -> list[str]:
         result = report.applied
         lines.append(f"{result.applied} of {result.sent} gradients applied, each once")
         lines.append(f"staleness: at most {result.stalest} updates, {result.mean_staleness:.2f} on average")
+    return [*lines, *(_fault_lines(report.faulty) if report.faulty is not None else ())]
+
+
+def _causes(report: Report) -> Iterator[str]:
+    """What makes variables differ."""
     for cause in report.causes:
         where = f"{cause.location}: " if cause.location else ""
-        lines.append(f"{where}{cause.op_type} makes %{cause.variable} differ: {cause.why}")
+        yield f"{where}{cause.op_type} makes %{cause.variable} differ: {cause.why}"
     if report.promised and report.different and not report.causes:
-        lines.append(
-            "no cause was found: no op gives something else on shares of a batch, and servers do as one machine"
-        )
-    lines += _fault_lines(report.faulty) if report.faulty is not None else ()
-    return [*lines, _last_line(report)]
+        yield "no cause was found: no op was seen to give something else on shares of the batch, or on a server"
 
 
-def _last_line(report: Report) -> str:
+def _verdict(report: Report) -> str:
     """What is shown by all this."""
     different, faultless = report.different, report.faulty is None or report.faulty.holds
     if report.promised and different:

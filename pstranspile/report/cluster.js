@@ -17,7 +17,7 @@
     const facts = [
       ["Mode", data.mode], ["Trainers", trainers.length], ["Servers", servers.length],
       ["Parameters on servers", R.bytes(total)],
-      ["Largest server over the mean", servers.length ? `${even.toFixed(2)} ×` : "no servers"],
+      ["Largest server over the mean", servers.length ? `${R.number(even)} ×` : "no servers"],
     ];
     R.put(panel, 
       R.el("dl", { class: "facts" }, facts.map(([name, value]) => R.el("div", null, R.el("dt", null, name), R.el("dd", null, String(value))))),

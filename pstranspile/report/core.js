@@ -42,8 +42,12 @@
     return `${value.toFixed(1)} ${units[unit]}`;
   };
 
+  // A number as commands print it: whole, or with 6 digits, and an exponent of two digits at least (`1.9e-07`).
   R.number = (value) => typeof value !== "number" ? String(value)
-    : Number.isInteger(value) ? String(value) : value.toPrecision(6).replace(/\.?0+($|e)/, "$1");
+    : Number.isInteger(value) && Math.abs(value) < 1e15 ? String(value)
+    : Math.abs(value) < 1e-4 || Math.abs(value) >= 1e6 ? short(value.toExponential(5)) : short(value.toPrecision(6));
+
+  const short = (text) => text.replace(/(\.\d*?)0+($|e)/, "$1$2").replace(/\.($|e)/, "$1").replace(/e([+-])(\d)$/, "e$10$2");
 
   R.percent = (part, whole) => whole ? `${(100 * part / whole).toFixed(1)} %` : "";
 

@@ -30,9 +30,12 @@
     return [...edges];
   };
 
+  // The scale, at most 1, at which a drawing fits a window.
+  R.fitting = (drawn, width, height) => Math.min(1, width / drawn.width, height / drawn.height);
+
   R.graph = function (panel, data, model, explain) {
     data.cluster.forEach((machine, index) => { model.machines[index + 1].server = machine.kind === "server"; });
-    const state = { machines: [0], open: new Set(), scale: 1, x: 0, y: 0, chosen: null, drawn: null };
+    const state = { machines: [0], open: new Set(), scale: 1, x: 0, y: 0, chosen: null, drawn: null, told: "" };
     const scene = R.svg("g"), edges = R.svg("g", { class: "edges" }), boxes = R.svg("g");
     const picture = R.svg("svg", { class: "graph", role: "application", tabindex: "0", "aria-label": "Graph of the program: arrows pan, plus and minus zoom" }, scene);
     const status = R.el("p", { role: "status", class: "note" });
@@ -47,7 +50,7 @@
         edge.to.edges.push(edge);
       }
       const folded = state.drawn.nodes.reduce((sum, node) => sum + node.ops.length, 0);
-      R.clear(status, `${R.plural(folded, "op")} in ${R.plural(state.drawn.nodes.length, "box").replace(/boxs$/, "boxes")}. Choose a box to unfold its layer; an op to have it explained.`);
+      state.told = `${R.plural(folded, "op")} in ${R.plural(state.drawn.nodes.length, "box").replace(/boxs$/, "boxes")}. Choose a box to unfold its layer; an op to have it explained.`;
       draw();
     }
 
@@ -58,6 +61,7 @@
       const left = -state.x / state.scale - 260, top = -state.y / state.scale - 60;
       const right = left + width / state.scale + 520, bottom = top + height / state.scale + 120;
       const shown = R.nodesInSight(nodes, left, top, right, bottom);
+      R.clear(status, state.told + (shown.length < MOST_BOXES ? "" : ` The first ${MOST_BOXES} boxes in sight are drawn; zoom in to see all of a part.`));
       R.clear(edges, R.edgesOf(shown).map(line));
       R.clear(boxes, columns.filter((column) => column.x > left && column.x < right).map((column) => R.svg("text", { x: column.x, y: Math.max(30, top + 90), class: "title" }, column.title)), shown.map(box));
     }
@@ -74,7 +78,7 @@
 
     function box(node) {
       const number = node.ops[0], alone = node.ops.length === 1;
-      const label = alone ? model.type(node.machine, number) : `${model.data.layers[node.layer]}: ${node.ops.length} ops`;
+      const label = alone ? model.type(node.machine, number) : `${model.data.layers[node.layer] ?? R.WHOLE_STEP}: ${node.ops.length} ops`;
       const fate = node.machine === 0 ? fates[number] : model.machines[node.machine].server ? "moved" : model.rule(node.machine, number) ? "made" : "kept";
       const group = R.svg("g", {
         class: `box ${fate}${alone ? "" : " folded"}${node === state.chosen ? " chosen" : ""}`, transform: `translate(${node.x} ${node.y})`,
@@ -97,14 +101,26 @@
     }
 
     function zoom(by, x = picture.clientWidth / 2, y = picture.clientHeight / 2) {
-      const scale = Math.min(3, Math.max(SMALLEST, state.scale * by)), ratio = scale / state.scale;
+      const scale = Math.min(3, Math.max(Math.min(SMALLEST, fitting()), state.scale * by)), ratio = scale / state.scale;
       state.x = x - (x - state.x) * ratio;
       state.y = y - (y - state.y) * ratio;
       state.scale = scale;
       draw();
     }
 
+    // The scale at which all of the graph is in sight.
+    function fitting() { return R.fitting(state.drawn, picture.clientWidth || 800, picture.clientHeight || 500); }
+
+    // All of the graph, in the middle.
     function fit() {
+      state.scale = fitting();
+      state.x = ((picture.clientWidth || 800) - state.scale * state.drawn.width) / 2;
+      state.y = 0;
+      draw();
+    }
+
+    // All columns, from the first row on, large enough to read.
+    function begin() {
       state.scale = Math.min(1, Math.max(SMALLEST, (picture.clientWidth || 800) / state.drawn.width));
       state.x = 0;
       state.y = 0;
@@ -131,16 +147,16 @@
     const servers = data.cluster.map((machine, index) => machine.kind === "server" ? index + 1 : 0).filter(Boolean);
     const views = [["source", "the source, and what became of its ops", [0]], ["all", "a trainer and all servers, with messages", [trainers[0], ...servers]],
       ...model.names.slice(1).map((name, index) => [name, name, [index + 1]])];
-    const view = R.el("select", { onchange: () => { state.machines = views.find(([name]) => name === view.value)[2]; state.open.clear(); state.chosen = null; layOut(); fit(); } },
+    const view = R.el("select", { onchange: () => { state.machines = views.find(([name]) => name === view.value)[2]; state.open.clear(); state.chosen = null; layOut(); begin(); } },
       views.map(([name, title]) => R.el("option", { value: name }, title)));
     const why = R.el("aside", { class: "why", "aria-live": "polite", "aria-label": "Explanation", tabindex: "0" }, R.el("p", { class: "note" }, "Choose an op."));
     const tool = (text, onclick, label) => R.el("button", { type: "button", onclick, "aria-label": label }, text);
-    const layers = model.data.layers.map((_, index) => index);
+    const layers = [...model.data.layers.map((_, index) => index), model.data.layers.length];
     R.put(panel, R.el("div", { class: "tools" }, R.el("label", null, "Show ", view), tool("+", () => zoom(1.25), "Zoom in"), tool("−", () => zoom(0.8), "Zoom out"),
       tool("Fit", fit), tool("Unfold layers", () => { state.open = new Set(layers); layOut(); }), tool("Fold layers", () => { state.open.clear(); layOut(); })),
     legend(), status, R.el("div", { class: "split" }, picture, why));
     layOut();
-    panel.addEventListener("shown", () => requestAnimationFrame(() => { if (state.x === 0 && state.y === 0) fit(); else draw(); }));
+    panel.addEventListener("shown", () => requestAnimationFrame(() => { if (state.x === 0 && state.y === 0) begin(); else draw(); }));
   };
 
   // What became of each op of the source: it is on trainers only, moved to servers, is on both, or gone.

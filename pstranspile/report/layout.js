@@ -4,6 +4,7 @@
 
   const BACKWARD = 1, OPTIMIZE = 2, RPC = 4, DIST = 8, LR = 16;
   R.COLUMNS = ["forward", "backward", "exchange", "update"];
+  R.WHOLE_STEP = "whole step";  // the layer, below all others, of what belongs to no layer, such as barriers
   R.NODE = { width: 190, height: 24, across: 260, down: 34 };
 
   // The part of a step that an op of the source or a trainer belongs to, by its role and whether a rule made it.
@@ -27,12 +28,13 @@
     const nodeOf = new Map();
     for (const machine of machines) {
       const first = model.machines[machine].programs[0][0];
-      let layer = 0;
+      let layer = 0, begun = false;
       for (const block of model.blocks[machine]) {
         if (block.program !== first) continue;
         for (let number = block.first; number < block.first + block.count; number += 1) {
           const source = model.source(machine, number);
-          if (source >= 0) layer = layers[source];
+          if (source >= 0) { layer = layers[source]; begun = true; }
+          else if (begun && model.place(machine, number).block === 0) layer = model.data.layers.length;
           const part = server(machine) ? -1 : R.partOf(model.role(machine, number), model.rule(machine, number) !== null);
           const column = columnOf.get(`${machine}:${part}`), place = `${layer}:${column}`;
           const list = inLayer.get(place) ?? [];

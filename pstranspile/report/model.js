@@ -100,22 +100,42 @@
     }
 
     // Rows of machines side by side, aligned by the source op: {cells: [number or -1], depth, folds}.
-    // Ops that come from no single op of the source stand in front.
+    // Ops that come from no single op of the source, such as barriers, stand behind all that their machine does before.
     aligned(columns, program, folded = new Set()) {
-      const rows = [];
-      const made = columns.map((machine) => machine === 0 ? [] : (this.bySource(machine).get(-1) ?? [])
-        .filter((number) => this.place(machine, number).program === program));
-      for (let at = 0; at < Math.max(0, ...made.map((list) => list.length)); at += 1) {
-        rows.push({ cells: made.map((list) => list[at] ?? -1), depth: 0, folds: false });
-      }
+      const rows = [], order = new Map(this.nested(0, program).map(({ number }, at) => [number, at]));
+      const made = columns.map((machine) => this.unsourced(machine, program, order));
+      const next = columns.map(() => 0);
+      const upTo = (end) => {  // the ops of no source whose place is before place `end` of the source
+        for (;;) {
+          const cells = made.map((placed, column) => placed[next[column]]?.after < end ? placed[next[column]++].number : -1);
+          if (cells.every((number) => number < 0)) return;
+          rows.push({ cells, depth: 0, folds: false });
+        }
+      };
       for (const { number, depth, folds } of this.nested(0, program, folded)) {
+        upTo(order.get(number));
         const lists = columns.map((machine) => machine === 0 ? [number] : this.bySource(machine).get(number) ?? []);
         const height = Math.max(1, ...lists.map((list) => list.length));
         for (let at = 0; at < height; at += 1) {
           rows.push({ cells: lists.map((list) => list[at] ?? -1), depth, folds: folds && at === 0, source: number });
         }
       }
+      upTo(Infinity);
       return rows;
+    }
+
+    // The ops of a machine's program that come from no single op of the source: {number, after}, where `after` is the
+    // last place in the source, -1 for none, of the ops that the machine does before.
+    unsourced(machine, program, order) {
+      if (machine === 0) return [];
+      const result = [];
+      let after = -1;
+      for (const { number } of this.nested(machine, program)) {
+        const source = this.source(machine, number);
+        if (source < 0) result.push({ number, after });
+        else after = Math.max(after, order.get(source) ?? -1);
+      }
+      return result;
     }
 
     // Rows of machines side by side, each in its own order.

@@ -19,8 +19,9 @@
       { title: "Sent", value: (t) => t[2], numeric: true }, { title: "Bytes sent", value: (t) => t[3], show: (t) => R.bytes(t[3]), numeric: true },
       { title: "Answered", value: (t) => t[4], numeric: true }, { title: "Bytes answered", value: (t) => t[5], show: (t) => R.bytes(t[5]), numeric: true },
       { title: "Lost", value: (t) => t[6], numeric: true },
-      { title: "Staleness", value: (t) => t[7], show: (t) => t[7] < 0 ? "" : String(t[7]), numeric: true },
+      { title: "Staleness", value: (t) => t[7], show: (t) => t[7] < 0 ? "" : R.number(t[7]), numeric: true },
     ], run.traffic));
+    if (run.traffic.some((t) => t[7] >= 0)) R.put(panel, R.el("p", { class: "note" }, "Staleness is the largest number of updates of a parameter between the moment a trainer fetched it and the moment its gradient was taken. It is 0 where servers wait for all trainers before an update."));
     const most = Math.max(1, ...run.waits.map((wait) => wait[3]));
     if (run.waits.length) {
       R.put(panel, R.table("Who waits for whom", [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from pstranspile.compile import Compiled
 from pstranspile.ir.model import Module
 from pstranspile.proof.check import ROWS_PER_TRAINER, STEPS
 from pstranspile.proof.made import made_feeds, naming_inputs, unstarted
-from pstranspile.proof.report import Report, report_text
+from pstranspile.proof.report import Report, Verdict, report_text
 from pstranspile.proof.workload import Workload
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.faults.scenario import Scenario
@@ -21,6 +21,7 @@ from pstranspile.run.cluster.pictures.recorder import ASKING, DELIVER, POST, Eve
 from pstranspile.run.cluster.pictures.traffic import traffic_of
 from pstranspile.run.cluster.record import Record, RecordedScheduler, replay
 from pstranspile.run.cluster.simulate import Simulated, simulate
+from pstranspile.run.step_feeds import GivenFeeds
 
 MOST_ROWS = 20_000
 """Rows of the message chart that a page holds."""
@@ -30,7 +31,9 @@ class RunOptions(NamedTuple):
     """What a run for a page is: as the options of `run` and `check` have it. Without `feeds` data are made."""
 
     steps: int | None = None
-    feeds: Mapping[str, Any] | None = None
+    feeds: GivenFeeds | None = None
+    batch: int | None = None
+    """Rows of a step of data that are made."""
     programs: str | None = None
     schedule: int | None = None
     seed: int | None = None
@@ -42,13 +45,13 @@ class RunOptions(NamedTuple):
 def run_data(compiled: Compiled, module: Module, options: RunOptions) -> dict[str, Any]:
     """Runs a job and gives its observations. Raises DiagnosticError."""
     record = options.record
-    steps = record.steps if record else options.steps or STEPS
+    steps = record.steps if record else options.steps or _usual_steps(module, options)
     workload = Workload(module, options.programs, steps)
     seed = record.seed if record else options.seed or module.main.random_seed or 1
     feeds = options.feeds
     if feeds is None:
         trainers = compiled.plan.trainers
-        feeds = made_feeds(workload, ROWS_PER_TRAINER * trainers, seed or 1, trainers)
+        feeds = made_feeds(workload, options.batch or ROWS_PER_TRAINER * trainers, seed or 1, trainers)
     recorders: list[Recorder] = []
 
     def run(cluster: Cluster, count: int) -> None:
@@ -75,6 +78,13 @@ def run_data(compiled: Compiled, module: Module, options: RunOptions) -> dict[st
         "losses": list(_losses(done)),
         **recorded(recorders[0], done.cluster),
     }
+
+
+def _usual_steps(module: Module, options: RunOptions) -> int:
+    """The default number of steps: as many as are fed, at most `STEPS`."""
+    if options.feeds is None:
+        return STEPS
+    return min(Workload(module, options.programs, STEPS).feeds(options.feeds).steps or STEPS, STEPS)
 
 
 def recorded(recorder: Recorder, cluster: Cluster) -> dict[str, Any]:
@@ -157,14 +167,19 @@ def check_data(report: Report) -> dict[str, Any]:
         "holds": report.holds,
         "promised": report.promised,
         "steps": report.steps,
-        "text": report_text(report),
-        "verdicts": [
-            [v.name, v.kind, v.equality, _finite(v.worst), v.worst_step, v.first, v.tolerance] for v in report.verdicts
-        ],
+        "text": report_text(report, every=True),
+        "verdicts": [_row(verdict) for verdict in report.verdicts],
         "causes": [list(cause) for cause in report.causes],
         "orders": [report.schedules, [[number, name] for number, name in report.schedule_differs]],
         "faults": report.faulty is not None,
     }
+
+
+def _row(verdict: Verdict) -> list[Any]:
+    """A verdict as a row of a table; its difference has the digits that the report as text shows."""
+    worst = _finite(float(f"{verdict.worst:.1e}"))
+    step, first, tolerance = verdict.worst_step, verdict.first, verdict.tolerance
+    return [verdict.name, verdict.kind, verdict.equality, worst, step, first, tolerance]
 
 
 def _finite(value: float) -> float | str:

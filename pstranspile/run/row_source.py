@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
 from pstranspile.ir.model import Program
 from pstranspile.kernels.context import Value
+from pstranspile.run.batch import joined
+from pstranspile.run.loss_rows import divided
 
 FeedOf: TypeAlias = "Callable[[int], Mapping[str, Any] | None]"
 """What a trainer is fed in a step; None when it has no more data."""
@@ -77,6 +79,22 @@ class RowFeeds:
     def require(self, steps: int) -> None:
         """Raises DiagnosticError if there are fewer steps."""
         require_steps(self.steps, steps)
+
+
+def batches_of_rows(
+    source: RowSource, program: Program, trainers: int, steps: int | None, most: int
+) -> list[Mapping[str, Any]]:
+    """What so many trainers together are fed in each step, their shares one after another.
+
+    `steps`: of how many steps (default: of all that there are, at most `most`). Raises DiagnosticError.
+    """
+    feeds, there = source.feeds([program] * trainers)
+    require_steps(there, steps or 0)
+    result: list[Mapping[str, Any]] = []
+    for step in range(steps or min(there, most)):
+        shares = [share for feed in feeds if (share := feed(step)) is not None]
+        result.append(dict(joined(shares, [name for name in shares[0] if divided(program, name)])))
+    return result
 
 
 def require_steps(there: int, wanted: int) -> None:

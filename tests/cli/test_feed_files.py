@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ def test_a_last_batch_that_is_smaller(folder: Path, capsys: pytest.CaptureFixtur
     status, out, _ = result(capsys, "check", MODEL, *CLUSTER, "--feed", "data.npz")
     assert status == 0, out
     assert "3 steps" in out
-    assert out.endswith("the cluster trains as the single machine does\n")
+    assert out.startswith("the cluster trains as the single machine does\n")
 
 
 def test_arrays_of_one_trainer(folder: Path, capsys: pytest.CaptureFixture[str]):
@@ -153,3 +154,88 @@ def test_steps_of_a_check_are_those_that_are_fed(folder: Path, capsys: pytest.Ca
         "7 steps are fed, 8 are asked for"
         in result(capsys, "check", MODEL, *CLUSTER, "--feed", "data.npz", "--steps", "8")[2]
     )
+
+
+@pytest.fixture
+def rows(folder: Path) -> Path:
+    """20 rows of the model's inputs as CSV, JSON lines and, if pyarrow is there, Parquet."""
+    draw = np.random.RandomState(0)
+    table = {f"f{i}": draw.rand(20).astype("float32").tolist() for i in range(13)}
+    table["y"] = draw.rand(20).astype("float32").tolist()
+    lines = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+    (folder / "rows.csv").write_text(
+        "\n".join([",".join(table), *(",".join(map(str, line.values())) for line in lines)]) + "\n"
+    )
+    (folder / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "rows.txt").write_text(
+        "".join("13 " + " ".join(str(line[f"f{i}"]) for i in range(13)) + f" 1 {line['y']}\n" for line in lines)
+    )
+    return folder
+
+
+COLUMNS = ("--columns", "x=f*")
+MULTISLOT = ("--format", "multislot", "--names", "x,y")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("rows.csv", "--batch", "6", *COLUMNS),
+        ("rows.jsonl", "--batch", "5", "--epochs", "2", "--shuffle", "3", *COLUMNS),
+        ("rows.*l", "--batch", "4", "--format", "jsonl", *COLUMNS),
+        ("rows.txt", "--batch", "8", *MULTISLOT),
+    ],
+)
+def test_rows_are_checked_as_they_are_run(options: Any, rows: Path, capsys: pytest.CaptureFixture[str]):
+    """The single machine of a check is fed in each step what all trainers of a run are."""
+    del rows
+    feed = ("--feed", *options)
+    status, out, err = result(capsys, "check", MODEL, *CLUSTER, *feed, "--shares", "weighted", "--json")
+    assert status == 0, out + err
+    checked = json.loads(out)
+    batch, epochs = int(options[2]), 2 if "--epochs" in options else 1
+    steps = epochs * -(-20 // batch)
+    assert checked["steps"] == min(steps, 5)
+    assert result(capsys, "report", MODEL, *CLUSTER, *feed, "--check", "--shares", "equal", "-o", "page.html")[0] == 2
+    status, _, err = result(capsys, "report", MODEL, *CLUSTER, *feed, "--check", "-o", "page.html")
+    assert status == 0, err
+    page = Path("page.html").read_text()
+    assert f'"steps":{min(steps, 5)}' in page.replace(" ", "")
+    status, out, _ = result(capsys, "run", MODEL, *CLUSTER, *feed, "--save", "out.npz")
+    assert f"step {steps}/{steps} " in out
+
+
+def test_rows_that_a_check_cannot_take(rows: Path, capsys: pytest.CaptureFixture[str]):
+    del rows
+    check = ("check", MODEL, *CLUSTER)
+    assert "holds rows; --batch N says" in result(capsys, *check, "--feed", "rows.csv")[2]
+    assert "--columns is about rows, and --feed names none" in result(capsys, *check, *COLUMNS)[2]
+    few = result(capsys, *check, "--feed", "rows.csv", "--batch", "10", *COLUMNS, "--steps", "3")[2]
+    assert "the rows are enough for 2 steps, 3 are asked for" in few
+    turns = result(capsys, *check, "--feed", "rows.csv", "--batch", "10", *COLUMNS, "--program", "main")[2]
+    assert "rows are fed to one program; several take turns here" in turns
+    Path("rows.csv").write_text(Path("rows.csv").read_text().replace("0.", "x.", 1))
+    bad = ("--feed", "rows.csv", "--batch", "10", *COLUMNS)
+    assert "rows.csv:2" in result(capsys, *check, *bad)[2]
+    status, _, err = result(capsys, *check, *bad, "--bad-rows", "skip", "--shares", "weighted")
+    assert status == 0
+    assert "is left out" in err
+
+
+def test_the_verdict_of_a_check_comes_first(folder: Path, capsys: pytest.CaptureFixture[str]):
+    del folder
+    status, out, _ = result(capsys, "check", MODEL, *CLUSTER)
+    assert (status, out.splitlines()[0]) == (0, "the cluster trains as the single machine does")
+    assert len(out.splitlines()) <= 5
+    every = result(capsys, "check", MODEL, *CLUSTER, "--all")[1].splitlines()
+    assert every[:3] == out.splitlines()[:3]
+    assert len([line for line in every if line.startswith("  ")]) == 4
+    status, out, _ = result(capsys, "check", MODEL, *CLUSTER, "--mode", "async")
+    assert status == 0
+    assert out.count("differ") == 1
+    assert "of 4 variables differ, which the mode allows; the most: %" in out
+    status, out, _ = result(capsys, "check", MODEL, *CLUSTER, "--batch", "5")
+    lines = out.splitlines()
+    assert (status, lines[0].partition(":")[0]) == (1, "DIFFERENT")
+    assert lines[2].split()[2] == "different"
+    assert "it is a mean over rows" in lines[5]

@@ -157,10 +157,10 @@ def test_a_cluster_is_seen_at_work(feed: str, verb: str):
 def test_one_machine_and_a_check_are_seen_at_work(feed: str):
     screen = on_terminal(100, "run", PROGRAM, "--feed", feed, "--live")
     assert re.search(rf"this machine +step 40 .*loss [{BARS}]{{24}} \d", screen.text())
-    screen = on_terminal(100, "check", *JOB, "--steps", "2", "--live")
+    screen = on_terminal(160, "check", *JOB, "--steps", "2", "--live")
     assert not screen.wrapped
     assert re.search(r"^trainer_1 +step 2 ", screen.text(), re.MULTILINE)
-    assert screen.text().rstrip().endswith("the cluster trains as the single machine does")
+    assert "\nthe cluster trains as the single machine does\n" in screen.text()
 
 
 @needs_rich

@@ -284,3 +284,26 @@ def test_diff_of_output_folders(tmp_path, capsys):
     assert "trainer_2" in capsys.readouterr().out
     assert main(["diff", str(tmp_path / "a"), PROGRAM]) == 2
     assert "is a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mode", ["nccl2", "grad-allreduce", "local-sgd", "single-process-multi-thread"])
+def test_trainers_without_servers_may_be_a_number(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    net = str(Path(__file__).parents[2] / "examples" / "regression.ir")
+    job = ("--mode", mode, "--trainers", "2")
+    assert main(["plan", net, *job]) == 0
+    plan = capsys.readouterr().out
+    assert "# trainer 0: 127.0.0.1:6174\n# trainer 1: 127.0.0.1:6175\n" in plan
+    assert main(["plan", net, "--mode", mode, "--trainers", "127.0.0.1:6174,127.0.0.1:6175"]) == 0
+    assert capsys.readouterr().out == plan
+    assert main(["compile", net, *job, "-o", "out"]) == 0
+    assert main(["check", net, *job, "--steps", "2"]) == 0
+    assert main(["report", net, *job, "--run", "--steps", "1", "-o", "page.html"]) == 0
+    Path("job.toml").write_text(f'mode = "{mode}"\ntrainers = 2\n')
+    capsys.readouterr()
+    assert main(["plan", net, "--config", "job.toml"]) == 0
+    assert capsys.readouterr().out == plan
+    assert main(["plan", net, "--mode", mode]) == 2
+    assert "needs the trainers, as a number or as endpoints; none are given" in capsys.readouterr().err

@@ -85,7 +85,7 @@ def test_counters_of_metrics_are_no_training_state(shape: tuple[int, int]):
     assert metrics.keys() == counters
     if shape[0] > 1:
         assert ADDS_UP in {verdict.equality for verdict in metrics.values()}
-        assert ADDS_UP in report_text(report)
+        assert ADDS_UP in report_text(report, every=True)
 
 
 @pytest.mark.parametrize("shape", [(2, 2), (4, 3)])
@@ -226,7 +226,7 @@ def test_what_was_not_learnt_is_told(mode: str):
     assert not report.holds
     assert report.nothing_learnt
     assert "unchanged, so that nothing is shown of their updates: %embedding_0.w_0, %fc_0.b_0" in report_text(report)
-    assert report_text(report).endswith("NOTHING LEARNT: no parameter changed, so nothing is shown\n")
+    assert report_text(report).startswith("NOTHING LEARNT: no parameter changed, so nothing is shown\n")
 
 
 def test_what_cannot_be_had_in_double_precision_is_told(monkeypatch: pytest.MonkeyPatch):
@@ -348,7 +348,7 @@ def test_programs_that_train_nothing_are_not_called_training(mode: str, seen: bo
     report = check(draft.module(), jobs, steps=2)
     assert report.holds == seen
     shown = "the trainers' results are those of a single machine" if seen else "so nothing is shown"
-    assert report_text(report).endswith(f"nothing is trained by what was run; {shown}\n")
+    assert report_text(report).startswith(f"nothing is trained by what was run; {shown}\n")
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -363,7 +363,7 @@ def test_what_is_no_number_shows_nothing(mode: str):
     assert report.no_numbers[0] == report.verdicts[0].name
     assert not report.holds
     assert "NaN on a single machine: %mean_0.tmp_0" in report_text(report)
-    assert report_text(report).endswith(("so nothing is shown\n", "after step 1\n"))
+    assert report_text(report).partition("\n")[0].endswith(("so nothing is shown", "after step 1"))
 
 
 def test_an_op_is_no_cause_of_what_a_sum_over_rows_makes():

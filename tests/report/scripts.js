@@ -13,7 +13,7 @@ const model = new R.Model(data.programs);
 const tests = {
   "bytes and numbers are short"() {
     assert.deepEqual([0, 512, 40080, 1200000, 5e9].map(R.bytes), ["0 B", "512 B", "40.1 kB", "1.2 MB", "5.0 GB"]);
-    assert.deepEqual([3, 0.1 + 0.2, 1e-9, "inf"].map(R.number), ["3", "0.3", "1e-9", "inf"]);
+    assert.deepEqual([3, 0.1 + 0.2, 1e-9, "inf"].map(R.number), ["3", "0.3", "1e-09", "inf"]);
     assert.equal(R.percent(1, 3), "33.3 %");
     assert.equal(R.plural(1, "row") + R.plural(2, "row"), "1 row2 rows");
   },
@@ -79,7 +79,7 @@ const tests = {
   "the graph has every op of the main program in one box, and unfolds"() {
     data.cluster.forEach((machine, index) => { model.machines[index + 1].server = machine.kind === "server"; });
     const all = model.names.map((_, index) => index).slice(1);
-    const open = new Set(model.data.layers.map((_, index) => index));
+    const open = new Set([...model.data.layers.map((_, index) => index), model.data.layers.length]);
     for (const layers of [new Set(), open]) {
       const { nodes, nodeOf } = R.graphNodes(model, all, layers);
       const count = all.reduce((sum, machine) => sum + model.blocks[machine].filter((b) => b.program === "main").reduce((n, b) => n + b.count, 0), 0);
@@ -104,6 +104,33 @@ const tests = {
     assert.deepEqual(R.chosenParameters(parameters, "W", -1, "name").map((p) => p.name), ["w"]);
     assert.equal(R.chosenParameters(parameters, "", 1, "largest first")[0].name, "w");
     assert.deepEqual(R.chosenParameters(parameters, "", -1, "name").map((p) => p.name), ["b", "w"]);
+  },
+  "barriers stand behind all that their machine does before, and before what it does later"() {
+    const trainer = model.names.indexOf("trainer_0"), server = model.names.indexOf("pserver_0");
+    for (const folded of [new Set(), new Set(model.blocks.flatMap((blocks, machine) => blocks.map((block) => `${machine}:${block.owner}`)))]) {
+      const rows = model.aligned([0, trainer, server], "main", folded).map((row) => row.cells[1]).filter((number) => number >= 0);
+      const types = rows.map((number) => model.type(trainer, number));
+      assert.equal(types.filter((type) => type.endsWith("_barrier")).length, 2);
+      assert.ok(types.indexOf("send_barrier") > types.lastIndexOf("send"));
+      assert.ok(types.indexOf("send_barrier") < types.indexOf("recv"));
+      assert.ok(types.indexOf("fetch_barrier") > types.lastIndexOf("recv"));
+      assert.equal(model.type(server, model.aligned([0, trainer, server], "main", folded)[0].cells[2]), "listen_and_serv");
+    }
+    const { nodes } = R.graphNodes(model, [trainer, server], new Set([model.data.layers.length]));
+    const at = (type) => nodes.filter((node) => node.ops.some((number) => node.machine === trainer && model.type(trainer, number) === type));
+    for (const type of ["send_barrier", "fetch_barrier"]) {
+      assert.ok(at(type).every((node) => node.ops.length === 1 && nodes.every((other) => other.y <= node.y || at("fetch_barrier").includes(other))));
+    }
+    assert.ok(at("send_barrier")[0].y < at("fetch_barrier")[0].y);
+  },
+  "a graph fits its window"() {
+    assert.equal(R.fitting({ width: 100, height: 100 }, 800, 500), 1);
+    assert.equal(R.fitting({ width: 1600, height: 100 }, 800, 500), 0.5);
+    assert.equal(R.fitting({ width: 100, height: 50000 }, 800, 500), 0.01);
+  },
+  "numbers have the form in which commands print them"() {
+    assert.deepEqual([1.9e-7, 2.5e-5, 1e-4, 0.513711, 1234.5678, 1.5e6 + 0.5, 1e20, -3e-12, 0].map(R.number),
+      ["1.9e-07", "2.5e-05", "0.0001", "0.513711", "1234.57", "1.5e+06", "1e+20", "-3e-12", "0"]);
   },
   "points of curves lie in their picture"() {
     const { lines, low, high } = R.points([{ steps: [1, 2, 3], values: [4, 2, 0] }], 100, 50);

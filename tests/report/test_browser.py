@@ -151,6 +151,30 @@ def test_the_graph_unfolds_and_shows_messages(browser: Browser, folder: Path, na
     assert browser.complaints() == []
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_fit_has_all_of_the_graph_in_sight(browser: Browser, folder: Path, name: str):
+    browser.open(page_of(name, folder))
+    choose(browser, "graph")
+    press = "[...document.querySelectorAll('#graph button')].find((one) => one.textContent === arguments[0]).click()"
+    outside = """const frame = document.querySelector(".graph").getBoundingClientRect();
+        const boxes = [...document.querySelectorAll(".graph .box rect")].map((box) => box.getBoundingClientRect());
+        return [boxes.length, boxes.filter((box) => box.left < frame.left - 1 || box.right > frame.right + 1
+          || box.top < frame.top - 1 || box.bottom > frame.bottom + 1).length];"""
+    for view in ("source", "all"):
+        browser.run(
+            "const s = document.querySelector('#graph select'); s.value = arguments[0];"
+            "s.dispatchEvent(new Event('change'))",
+            view,
+        )
+        for button in ("Unfold layers", "Fold layers"):
+            browser.run(press, button)
+            browser.run(press, "Fit")
+            boxes, cut_off = browser.run(outside)
+            assert boxes
+            assert cut_off == 0
+    assert browser.complaints() == []
+
+
 def violations(browser: Browser) -> list[Any]:
     """What the accessibility checker has against the page as it is, serious or critical."""
     return browser.later(

@@ -17,10 +17,11 @@ from pstranspile.fluid.running.hooks import tell_transpiled
 from pstranspile.fluid.transpiler.collective import check_rank
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig as DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.config import ServerRuntimeConfig as ServerRuntimeConfig
+from pstranspile.ir.diagnostics import error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Role
 from pstranspile.ir.roles import OpRole
-from pstranspile.job import Job
+from pstranspile.job import Job, JobError
 from pstranspile.ops import schema_of
 from pstranspile.plan.dispatch import RoundRobin
 from pstranspile.plan.slices import cut_rows
@@ -151,6 +152,9 @@ class DistributeTranspiler:
             settings["current_endpoint"] = current_endpoint
         self._ports = {} if without_servers else free_ports(pservers)
         servers = None if without_servers and pservers == DEFAULT_SERVER else replaced(pservers, self._ports)
+        if without_servers and not isinstance(trainers, str):  # Fluid makes no endpoints up
+            message = f"trainers: mode {self.config.mode} needs the trainers' endpoints, not only their number"
+            raise JobError([error("job-missing", message, focus="trainers")])
         numbers = 0 if without_servers else len(pservers.split(","))
         beyond = isinstance(trainers, int) and 0 < trainers <= trainer_id < numbers
         job = Job(servers, trainers, trainer_id=0 if beyond else trainer_id, **settings)

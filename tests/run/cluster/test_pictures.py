@@ -269,4 +269,12 @@ def test_a_trainer_that_waited_for_an_update_has_what_was_in_it():
     """However early it has asked: what it is answered with was made after that."""
     _, recorder = recorded(schedule=3)
     rows = traffic_of(recorder, ("pserver_0", "pserver_1"))
-    assert {row.stalest for row in rows if "@GRAD" in row.variable} <= {0, 1}
+    assert {row.stalest for row in rows if "@GRAD" in row.variable} == {0}
+
+
+@pytest.mark.parametrize("mode", ["sync", "fleet-sync"])
+def test_nothing_is_stale_where_servers_wait_for_all_trainers(mode: str):
+    for schedule in (None, 1, 2):
+        cluster, recorder = recorded(mode, steps=4, schedule=schedule)
+        rows = traffic_of(recorder, tuple(server.name for server in cluster.servers))
+        assert {row.stalest for row in rows if "@GRAD" in row.variable} == {0}

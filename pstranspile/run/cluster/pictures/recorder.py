@@ -65,6 +65,8 @@ class Recorder:
         self._clock = cluster.scheduler
         self.trainers = [trainer.name for trainer in cluster.trainers]
         self._trainers = {trainer.index: trainer for trainer in cluster.trainers}
+        self.together = any(server.mode == 0 for server in cluster.servers)
+        """Whether servers wait for the gradients of all trainers, and make one update of them."""
         cluster.network.observe(self)
 
     def __call__(self, event: str, message: Message) -> None:

@@ -11,9 +11,9 @@ from pstranspile.run.cluster.pictures.recorder import DELIVER, LOST, POST, Event
 class Traffic(NamedTuple):
     """The messages between a server and the trainers about one variable ("" for messages that are about none).
 
-    `stalest` is the largest number of gradients of any trainer that the server took for a variable between two moments:
-    when a trainer was last answered by this server, and when the server took the trainer's next gradient. -1 where the
-    variable is no gradient.
+    `stalest` is the largest number of updates of a variable that the server made between two moments: when a trainer
+    was last answered by this server, and when the server took the trainer's next gradient. 0 where servers wait for all
+    trainers before an update. -1 where the variable is no gradient.
     """
 
     server: str
@@ -51,7 +51,7 @@ def traffic_of(recorder: Recorder, servers: tuple[str, ...]) -> list[Traffic]:
             counts[0] += 1
             counts[1] += event.bytes
         if event.what == (POST if event.kind == REPLY else DELIVER):
-            _note_staleness(event, server, row, taken, base)
+            _note_staleness(event, server, row, taken, base, together=recorder.together)
     result = [
         Traffic(server, name, row.inward[0], row.inward[1], row.outward[0], row.outward[1], row.lost, row.stalest)
         for (server, name), row in rows.items()
@@ -65,12 +65,16 @@ def _note_staleness(
     row: _Row,
     taken: dict[tuple[str, str], int],
     base: dict[tuple[str, str, int], int],
+    *,
+    together: bool,
 ) -> None:
-    """Counts the gradients that a server took between answering a trainer and taking that trainer's next one."""
+    """Counts the updates of a server between answering a trainer and taking that trainer's next gradient: one for each
+    gradient that it took, or, where those of all trainers go `together` into one update, for each step.
+    """
     if event.kind == SEND and event.target == server:
         name = event.variable.removesuffix(f".trainer_{event.trainer}")
-        count = taken.get((server, name), 0)
-        row.stalest = max(row.stalest, count - base.get((server, name, event.trainer), 0))
+        count = event.step if together else taken.get((server, name), 0)
+        row.stalest = max(row.stalest, count - base.get((server, name, event.trainer), count if together else 0), 0)
         taken[server, name] = count + 1
         base[server, name, event.trainer] = count + 1
     elif event.kind == REPLY and event.source == server:
