@@ -33,7 +33,8 @@ Variable.methods = _method
 
 
 def enable_static() -> None:
-    """Nothing: there are static graphs only."""
+    """Says that the script is one of 2.x, by whose rules variables then compute. There are static graphs only."""
+    Variable.later = True
 
 
 def disable_static() -> None:
