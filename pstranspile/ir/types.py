@@ -8,6 +8,8 @@ from enum import Enum
 class DType(Enum):
     """The dtype of a tensor; the value is Fluid's number for it (`framework.proto`, VarType.Type)."""
 
+    __hash__ = object.__hash__  # Enum calls the built-in hash, which a script may replace
+
     BOOL = 0
     INT16 = 1
     INT32 = 2
@@ -67,6 +69,8 @@ def element_type(given: DType | str) -> DType:
 
 class VarKind(Enum):
     """The kind of a variable; the value is Fluid's number for it (`framework.proto`, VarType.Type)."""
+
+    __hash__ = object.__hash__  # Enum calls the built-in hash, which a script may replace
 
     LOD_TENSOR = 7
     SELECTED_ROWS = 8
