@@ -102,6 +102,11 @@ class Executor:
         self._devices = Devices()
         self._replicas = Replicas()
 
+    @property
+    def _default_executor(self) -> Executor:
+        """The executor itself, on which scripts call what Fluid's C++ core does."""
+        return self
+
     def close(self) -> None:
         """Tells the servers of a cluster that this trainer ends. Programs can't be run any more."""
         self._closed = True

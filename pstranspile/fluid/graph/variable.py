@@ -17,7 +17,10 @@ from pstranspile.layers.draft import Value
 class Variable:
     """A variable of a block, by name; the operators make the ops that Fluid makes for them."""
 
-    def __init__(self, block: Any, name: str):
+    def __init__(self, block: Any, name: str | None = None, **declared: Any):
+        """The variable of this name; with other arguments, those of `Block.create_var`, it is declared first."""
+        if name is None or declared:
+            name = str(block.create_var(name=name, **declared).name)
         self.block = block
         self.name = name
         self.error_clip: Any = None
