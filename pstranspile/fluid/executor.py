@@ -46,6 +46,7 @@ from pstranspile.fluid.running.watching import watchers
 from pstranspile.fluid.scope import Scope
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.run import run
+from pstranspile.values.text import fetched_text
 
 _SCOPES = [Scope()]
 _MOST_PROGRAMS = 16
@@ -77,7 +78,7 @@ class FetchHandler:
 
     def handler(self, res_dict: Mapping[str, Any]) -> None:
         """Prints the first rows; a script's own class does what it wants with the arrays."""
-        print(" ".join(f"{key}[0]: {value[0]}" for key, value in res_dict.items() if isinstance(value, np.ndarray)))
+        print("".join(f"{key}[0]: {value[0]} " for key, value in res_dict.items() if isinstance(value, np.ndarray)))
 
     @staticmethod
     def help() -> None:
@@ -101,6 +102,11 @@ class Executor:
         self._pruned: dict[object, tuple[Any, ...]] = {}
         self._devices = Devices()
         self._replicas = Replicas()
+
+    @property
+    def _default_executor(self) -> Executor:
+        """The executor itself, on which scripts call what Fluid's C++ core does."""
+        return self
 
     def close(self) -> None:
         """Tells the servers of a cluster that this trainer ends. Programs can't be run any more."""
@@ -262,6 +268,8 @@ class Executor:
     ) -> None:
         """Runs a program once for every batch of a dataset; prints what is fetched every `print_period` steps.
 
+        Of each variable are printed the text of `fetch_info` (default: its name), its name, and the tensor.
+
         One thread does it, whatever `thread` says. With `debug` the times of ops are printed at the end. Raises
         RuntimeError without a dataset, whose message scripts compare with.
         """
@@ -269,6 +277,7 @@ class Executor:
             raise RuntimeError("dataset is need and should be initialized")
         names = [name_of(item) for item in fetch_list or ()]
         told = list(fetch_info or names)
+        assert len(told) == len(names), f"fetch_info has {len(told)} texts for the {len(names)} variables of fetch_list"
         options: Mapping[str, Any] = plain_program(program)._fleet_opt or {}  # pyright: ignore[reportPrivateUsage]
         for key in (key for key in options if key.startswith("dump_") and options[key]):
             warn_unused(f"_fleet_opt[{key!r}]", options[key], "nothing is written while a program trains; fetch it")
@@ -277,7 +286,9 @@ class Executor:
                 shown = names and (number + 1) % print_period == 0
                 made = self.run(program, fed, names if shown else [], scope=scope, return_numpy=False)
                 if shown:
-                    print("  ".join(f"{info}: {np.asarray(value)}" for info, value in zip(told, made, strict=True)))
+                    for info, name, value in zip(told, names, made, strict=True):
+                        core = value.core() if isinstance(value, LoDTensor) else value
+                        print(fetched_text(str(info), name, core), flush=True)
         if fetch_handler is not None:
             self._tell(fetch_handler, scope or global_scope())
 

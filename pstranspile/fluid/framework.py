@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
+from pstranspile.fluid.environment import whole
 from pstranspile.fluid.graph import live
 from pstranspile.fluid.graph.block import Block as Block
 from pstranspile.fluid.graph.operator import Operator as Operator
@@ -117,9 +118,8 @@ def is_compiled_with_distribute() -> bool:
 
 def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
     """As many CPUs as are asked for, or as CPU_NUM says (default 1)."""
-    import os
 
-    return [CPUPlace()] * (device_count or int(os.environ.get("CPU_NUM", "1")))
+    return [CPUPlace()] * (device_count or whole("CPU_NUM", 1))
 
 
 def cuda_places(device_ids: Any = None) -> list[CUDAPlace]:

@@ -12,6 +12,7 @@ import numpy as np
 from pstranspile.fluid.graph.vartype import dtype_of, numpy_name, vartype_of
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.values import LoDTensor as CoreLoDTensor
+from pstranspile.values.text import tensor_text
 
 
 class LoDTensor:
@@ -159,7 +160,7 @@ class LoDTensor:
         return self.data[index]
 
     def __repr__(self) -> str:
-        return f"LoDTensor(lod={self.lod()}, dims={self.shape()})\n{self.data}"
+        return tensor_text(self.core())
 
     def core(self) -> Any:
         """The value as runs take it: a plain array where there is no LoD."""

@@ -74,6 +74,8 @@ AttrValue: TypeAlias = bool | int | float | str | Long | BlockRef | Ints | Longs
 class AttrKind(Enum):
     """The kinds of attribute a ProgramDesc knows; the value is Fluid's number for the kind."""
 
+    __hash__ = object.__hash__  # Enum calls the built-in hash, which a script may replace
+
     INT = 0
     FLOAT = 1
     STRING = 2

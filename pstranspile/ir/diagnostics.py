@@ -19,6 +19,8 @@ from pstranspile.ir.visible import HIDDEN
 class Severity(Enum):
     """The severity of a finding: an ERROR ends the command with exit code 1, a WARNING does not."""
 
+    __hash__ = object.__hash__  # Enum calls the built-in hash, which a script may replace
+
     ERROR = "error"
     WARNING = "warning"
 

@@ -8,6 +8,8 @@ from enum import Enum
 class DType(Enum):
     """The dtype of a tensor; the value is Fluid's number for it (`framework.proto`, VarType.Type)."""
 
+    __hash__ = object.__hash__  # Enum calls the built-in hash, which a script may replace
+
     BOOL = 0
     INT16 = 1
     INT32 = 2
@@ -18,8 +20,6 @@ class DType(Enum):
     SIZE_T = 19
     UINT8 = 20
     INT8 = 21
-
-    __hash__ = object.__hash__  # that of Enum is Python code
 
     @property
     def text(self) -> str:
@@ -68,6 +68,8 @@ def element_type(given: DType | str) -> DType:
 class VarKind(Enum):
     """The kind of a variable; the value is Fluid's number for it (`framework.proto`, VarType.Type)."""
 
+    __hash__ = object.__hash__  # Enum calls the built-in hash, which a script may replace
+
     LOD_TENSOR = 7
     SELECTED_ROWS = 8
     FEED_MINIBATCH = 9
@@ -79,5 +81,3 @@ class VarKind(Enum):
     READER = 15
     RAW = 17
     TUPLE = 18
-
-    __hash__ = object.__hash__  # that of Enum is Python code

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 class Promise(Enum):
     """When a mode gives what a single machine gives on the whole batch."""
 
+    __hash__ = object.__hash__  # Enum calls the built-in hash, which a script may replace
+
     ALWAYS = "always"
     SINGLE_TRAINER = "with a single trainer; servers apply the gradients of several one by one, as they come"
     NEVER = "never: parameters of different trainers differ between exchanges"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pstranspile.layers.basic import activation, layer_outputs
 from pstranspile.layers.draft import Value
 from pstranspile.layers.initializers import Constant
@@ -94,21 +96,23 @@ def data_norm(
     data_layout: str = "NCHW",
     slot_dim: int = -1,
     summary_decay_rate: float = 0.9999999,
+    starts: Mapping[str, float] | None = None,
     name: str | None = None,
 ) -> Value:
     """Inputs normalised by counts, sums and sums of squares, which are parameters `<name>.batch_size` and so on.
 
     `name` is `dn` by default, and layers of one name share their parameters. `slot_dim` is the number of columns of a
-    slot, whose first column counts shows.
+    slot, whose first column counts shows. `starts` has the first values of the parameters: `batch_size` (1e4),
+    `batch_sum` (0) and `batch_square` (1e4).
     """
-    draft = x.draft
+    draft, starts = x.draft, starts or {}
     minted, prefix = name_layer(draft, "data_norm", name), name or "dn"
     shape = (x.shape[1 if data_layout == "NCHW" else -1],)
     slots: dict[str, Value] = {"X": x}
     for slot, suffix, start in (
-        ("BatchSize", "batch_size", 1e4),
-        ("BatchSum", "batch_sum", 0.0),
-        ("BatchSquareSum", "batch_square_sum", 1e4),
+        ("BatchSize", "batch_size", starts.get("batch_size", 1e4)),
+        ("BatchSum", "batch_sum", starts.get("batch_sum", 0.0)),
+        ("BatchSquareSum", "batch_square_sum", starts.get("batch_square", 1e4)),
     ):
         attr = ParamAttr(f"{prefix}.{suffix}", Constant(start))
         slots[slot] = create_parameter(draft, minted, attr, shape, x.dtype)

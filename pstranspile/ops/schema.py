@@ -59,6 +59,8 @@ class Slicing(Enum):
     FOLLOWS: cut like the parameter if it has the parameter's shape. WHOLE: one per server, never cut.
     """
 
+    __hash__ = object.__hash__  # Enum calls the built-in hash, which a script may replace
+
     FOLLOWS = "follows"
     WHOLE = "whole"
 

@@ -36,6 +36,7 @@ def known_as_paddle() -> Generator[None]:
         yield
     finally:
         sys.meta_path[:] = finders
+        fluid.framework.Variable.later = False
         for name in [name for name in sys.modules if name.partition(".")[0] == "paddle"]:
             del sys.modules[name]
 

@@ -60,9 +60,30 @@ def test_a_program_is_trained_on_all_batches(kind: str, tmp_path: Path, capsys: 
         exe.train_from_dataset(dataset=made, fetch_list=[total], fetch_info=["total"], print_period=2)
         wanted = sum(2 * n + n + 0.5 + 1 for n in range(6))
         assert np.array(fluid.global_scope().find_var("total").get_tensor())[0] == wanted
-        assert capsys.readouterr().out == "total: [54.]\n"
+        lines = ["total\ttotal\t\tlod: {}", "\tdim: 1", "\tlayout: NCHW", "\tdtype: float", "\tdata: [54]", "\t", ""]
+        assert capsys.readouterr().out == "\n".join(lines)
         exe.train_from_dataset(dataset=made, debug=True)
     assert re.search(r"^reduce_sum +4 ", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_the_op_print_and_tensors_have_the_form_of_fluid(capsys: pytest.CaptureFixture[str]) -> None:
+    with fresh():
+        x = fluid.data("x", [None, 3], "float32", lod_level=2)
+        fluid.layers.Print(x, message="rows", summarize=2)
+        fluid.layers.Print(fluid.layers.fill_constant([2], "int64", 7), print_tensor_name=False)
+        flag = fluid.layers.fill_constant([1], "bool", 1)
+        fluid.layers.Print(flag, print_tensor_type=False, print_tensor_shape=False, print_tensor_lod=False)
+        fed = fluid.create_lod_tensor(np.full((3, 3), 1e-9, "float32"), [[1, 1], [1, 2]], fluid.CPUPlace())
+        fluid.Executor(fluid.CPUPlace()).run(feed={"x": fed})
+    shown = re.sub(r"^\d{10,}\t", "SECONDS\t", capsys.readouterr().out, flags=re.MULTILINE)
+    assert shown == (
+        "SECONDS\trows\tThe place is:CPUPlace\nTensor[x]\n\tshape: [3,3,]\n\tdtype: f\n"
+        "\tLoD: [[ 0,1,2, ][ 0,1,3, ]]\n\tdata: 1e-09,1e-09,\n"
+        "SECONDS\t\tThe place is:CPUPlace\n\tshape: [2,]\n\tdtype: l\n\tdata: 7,7,\n"
+        f"SECONDS\t\tThe place is:CPUPlace\nTensor[{flag.name}]\n\tdata: 1,\n"
+    )
+    lines = ["lod: {{0, 1, 2}{0, 1, 3}}", "dim: 3, 3", "layout: NCHW", "dtype: float", f"data: [{'1e-09 ' * 8}1e-09]"]
+    assert str(fed) == "".join(f"\t{line}\n" for line in lines)
 
 
 def test_mistakes_in_files_and_commands_are_told_with_their_place(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from contextlib import nullcontext
 
@@ -127,3 +128,44 @@ def test_training_in_a_branch_is_refused(served: bool, outside: bool, message: s
     )
     with pytest.raises(DiagnosticError, match=message) if message else nullcontext():
         compile(module, job)
+
+
+@pytest.mark.parametrize(
+    ("layers", "sparse", "settings", "draws"),
+    [
+        (1, False, {}, 4),
+        (3, False, {}, 8),
+        (2, True, {}, 8),
+        (2, False, {"sync_mode": False}, 6),
+        (1, True, {"sync_mode": False, "half_async": True, "runtime_split_send_recv": True}, 6),
+        (2, False, {"slice_var_up": False}, 6),
+    ],
+)
+def test_transpile_draws_as_many_random_numbers_as_fluid(
+    layers: int, sparse: bool, settings: dict[str, bool], draws: int
+) -> None:
+    """The numbers are those of Fluid 1.8.5; its later steps draw none."""
+    with fresh():
+        ids, hidden = fluid.data("ids", [None, 1], "int64"), fluid.data("x", [None, 4], "float32")
+        for _ in range(layers):
+            hidden = fluid.layers.fc(hidden, 4)
+        for name in ("one", "two") if sparse else ():
+            hidden = hidden + fluid.layers.embedding(ids, [40, 4], is_sparse=True, param_attr=name)
+        fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(hidden))
+        config = fluid.DistributeTranspilerConfig()
+        for name, value in settings.items():
+            setattr(config, name, value)
+        transpiler = fluid.DistributeTranspiler(config)
+        before = random.getstate()
+        try:
+            random.seed(5)
+            transpiler.transpile(0, pservers="a:1,b:1", trainers=2, sync_mode=settings.get("sync_mode", True))
+            transpiler.get_trainer_program(wait_port=False)
+            transpiler.get_startup_program("a:1", transpiler.get_pserver_program("a:1"))
+            after = random.getstate()
+            random.seed(5)
+            for _ in range(draws):
+                random.random()
+            assert after == random.getstate()
+        finally:
+            random.setstate(before)

@@ -17,7 +17,10 @@ from pstranspile.layers.draft import Value
 class Variable:
     """A variable of a block, by name; the operators make the ops that Fluid makes for them."""
 
-    def __init__(self, block: Any, name: str):
+    def __init__(self, block: Any, name: str | None = None, **declared: Any):
+        """The variable of this name; with other arguments, those of `Block.create_var`, it is declared first."""
+        if name is None or declared:
+            name = str(block.create_var(name=name, **declared).name)
         self.block = block
         self.name = name
         self.error_clip: Any = None
@@ -25,6 +28,8 @@ class Variable:
         self.notes: dict[str, Any] = {}
         """What a script has noted of the variable."""
 
+    later = False
+    """Whether expressions follow the rules of 2.x: whole numbers divided, or beside a float, become float32."""
     methods: Callable[[str], Any] | None = None
     """Gives the function that a method of a later version stands for, or None."""
 
@@ -180,6 +185,11 @@ class Variable:
         return self.block.program.wrap(-self.value)
 
 
+def last_op(var: Variable) -> Any:
+    """The op that was appended last to the block of a variable."""
+    return var.block.ops[-1]
+
+
 def operand(value: Any) -> Any:
     """What stands beside a variable in an expression, as layers of this package take it."""
     if isinstance(value, Variable):
@@ -187,12 +197,27 @@ def operand(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def as_floats(var: Any) -> Any:
+    """A variable of whole numbers as float32, anything else as it is."""
+    return var.astype("float32") if isinstance(var, Variable) and numpy_name(var.dtype) in _WHOLE else var
+
+
+_WHOLE = ("uint8", "int8", "int16", "int32", "int64")
+_DIVISIONS = ("__truediv__", "__rtruediv__")
+_FLOORED = ("__floordiv__", "__mod__")
+
+
 def _operator(name: str) -> Callable[[Variable, Any], Variable]:
     def method(self: Variable, other: Any) -> Variable:
+        if Variable.later and (name in _DIVISIONS or isinstance(other, float)):
+            self, other = as_floats(self), as_floats(other)
         other = operand(other)
         if not isinstance(other, Value | int | float):
             return NotImplemented
-        return self.block.program.wrap(getattr(Value, name)(self.value, other))
+        made = self.block.program.wrap(getattr(Value, name)(self.value, other))
+        if Variable.later and name in _FLOORED:
+            last_op(made)._set_attr("floored", True)
+        return made
 
     method.__name__ = name
     return method

@@ -67,6 +67,8 @@ _WITHOUT_EFFECT = {
 class Precision(Enum):
     """The element types that engines compute in."""
 
+    __hash__ = object.__hash__  # Enum calls the built-in hash, which a script may replace
+
     Float32, Int8, Half = 0, 1, 2
 
 

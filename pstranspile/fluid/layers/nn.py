@@ -81,13 +81,23 @@ _group_norm = adapt(
 instance_norm = adapt(
     norms.instance_norm, "input, epsilon=1e-05, param_attr=None, bias_attr=None, name=None", x="input"
 )
-data_norm = adapt(
+_data_norm = adapt(
     norms.data_norm,
-    f"input, act=None, epsilon=1e-05, param_attr=None, data_layout='NCHW', in_place=False, name=None, {_MEANS}, "
+    f"input, act=None, epsilon=1e-05, starts=None, data_layout='NCHW', in_place=False, name=None, {_MEANS}, "
     "slot_dim=-1, sync_stats=False, summary_decay_rate=0.9999999, enable_scale_and_shift=False",
     "do_model_average_for_mean_and_var sync_stats",
     x="input",
 )
+
+
+def data_norm(
+    input: Any, act: str | None = None, epsilon: float = 1e-05, param_attr: Any = None, *args: Any, **options: Any
+) -> Any:
+    """Inputs normalised by counts, sums and sums of squares; a dict as `param_attr` has the first values of these."""
+    starts = param_attr if isinstance(param_attr, dict) else None  # as in Fluid, which takes nothing else from it
+    return _data_norm(input, act, epsilon, starts, *args, **options)
+
+
 softmax = adapt(L.softmax, "input, use_cudnn=False, name=None, axis=-1", x="input")
 dropout = adapt(
     L.dropout,

@@ -46,7 +46,8 @@ Variable.methods = _method
 
 
 def enable_static() -> None:
-    """Says that the script builds static graphs; there are no others."""
+    """Says that the script is one of 2.x, by whose rules variables then compute. There are static graphs only."""
+    Variable.later = True
     build_static()
 
 

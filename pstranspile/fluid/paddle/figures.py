@@ -234,6 +234,7 @@ def median(x: Any, axis: Any = None, keepdim: bool = False, name: Any = None) ->
     if size <= 0:
         raise ValueError(f"median: {x.name} has the dims {list(x.shape)}, of which that along axis must be known")
     ordered = L.argsort(flat, axis)[0]
+    ordered.stop_gradient = x.stop_gradient  # Fluid's has no gradient
     middle = L.slice(ordered, [axis], [(size - 1) // 2], [size // 2 + 1])
     return L.reduce_mean(middle, dim=[axis], keep_dim=keepdim)
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid import layers
-from pstranspile.fluid.graph.variable import Variable
+from pstranspile.fluid.graph.variable import Variable, as_floats, last_op
+from pstranspile.fluid.graph.vartype import numpy_name
 from pstranspile.fluid.layers.adapt import to_core, wrap
 from pstranspile.fluid.paddle import figures as more
 from pstranspile.fluid.paddle.later import from_tables
@@ -23,12 +24,8 @@ _TABLE: dict[str, tuple[str, ...]] = {
     "add": ("elementwise_add", _PAIR),
     "subtract": ("elementwise_sub", _PAIR),
     "multiply": ("elementwise_mul", _PAIR),
-    "divide": ("elementwise_div", _PAIR),
     "maximum": ("elementwise_max", _PAIR),
     "minimum": ("elementwise_min", _PAIR),
-    "mod": ("elementwise_mod", _PAIR),
-    "remainder": ("elementwise_mod", _PAIR),
-    "floor_divide": ("elementwise_floordiv", _PAIR),
     "equal": ("equal", _PAIR),
     "not_equal": ("not_equal", _PAIR),
     "less_than": ("less_than", _PAIR),
@@ -50,7 +47,6 @@ _TABLE: dict[str, tuple[str, ...]] = {
     "diag_embed": ("diag_embed", "input, offset=0, dim1=-2, dim2=-1"),
     "dist": ("dist", "x, y, p=2"),
     "eye": ("eye", "num_rows, num_columns=None, dtype='float32'"),
-    "floor_mod": ("elementwise_mod", _PAIR),
     "flip": ("flip", "x, axis", "x=input axis=dims"),
     "reverse": ("flip", "x, axis", "x=input axis=dims"),
     "full_like": ("full_like", "x, fill_value, dtype=None", "x=input"),
@@ -102,8 +98,33 @@ def _reduced(fluid: str, x: Any, axis: Any, keepdim: bool, name: Any) -> Any:
     return getattr(L, fluid)(x, dim=axis, keep_dim=keepdim, name=name)
 
 
+def mod(x: Any, y: Any, name: Any = None) -> Any:
+    """The remainder of x / y, with the sign of y."""
+    return _floored(L.elementwise_mod(x, y, name=name))
+
+
+remainder = floor_mod = mod
+
+
+def floor_divide(x: Any, y: Any, name: Any = None) -> Any:
+    """x / y, rounded down."""
+    return _floored(L.elementwise_floordiv(x, y, name=name))
+
+
+def _floored(made: Any) -> Any:
+    last_op(made)._set_attr("floored", True)
+    return made
+
+
+def divide(x: Any, y: Any, name: Any = None) -> Any:
+    """x / y; of whole numbers as float32."""
+    return L.elementwise_div(as_floats(x), as_floats(y), name=name)
+
+
 def sum(x: Any, axis: Any = None, dtype: Any = None, keepdim: bool = False, name: Any = None) -> Any:
-    """The sum over the dims in `axis` (default: all), as elements of `dtype`."""
+    """The sum over the dims in `axis` (default: all), as elements of `dtype`; of int32 and bool, int64."""
+    if dtype is None and numpy_name(x.dtype) in ("bool", "int32"):
+        dtype = "int64"
     return _reduced("reduce_sum", x if dtype is None else L.cast(x, dtype), axis, keepdim, name)
 
 
@@ -196,7 +217,9 @@ def argsort(x: Any, axis: int = -1, descending: bool = False, name: Any = None) 
 
 def sort(x: Any, axis: int = -1, descending: bool = False, name: Any = None) -> Any:
     """The elements in order along `axis`."""
-    return L.argsort(x, axis, descending, name)[0]
+    values = L.argsort(x, axis, descending, name)[0]
+    values.stop_gradient = x.stop_gradient  # Fluid's has no gradient
+    return values
 
 
 def topk(x: Any, k: Any, axis: int | None = None, largest: bool = True, sorted: bool = True, name: Any = None) -> Any:
@@ -207,6 +230,7 @@ def topk(x: Any, k: Any, axis: int | None = None, largest: bool = True, sorted: 
         order[axis % (last + 1)], order[last] = last, axis % (last + 1)
         x = L.transpose(x, order)
     values, places = L.topk(x if largest else L.scale(x, -1.0), k)
+    values.stop_gradient = x.stop_gradient  # as in sort
     values = values if largest else L.scale(values, -1.0)
     if order == list(range(last + 1)):
         return values, places

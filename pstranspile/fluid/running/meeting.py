@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from pstranspile.fluid.environment import seconds
 from pstranspile.fluid.machines import require_open
 from pstranspile.fluid.missing import refused
 
@@ -68,7 +69,7 @@ class Meeting:
         self._index, self._count = index, count
         self._host, _, port = endpoint.rpartition(":")
         self._port = int(port)
-        self._patience = float(os.environ.get("PSTRANSPILE_PATIENCE", "120"))
+        self._patience = seconds("PSTRANSPILE_PATIENCE", 120)
         self._hello = os.environ.get("PSTRANSPILE_TOKEN", "").encode()
         self._links: dict[int, socket.socket] = {}
 

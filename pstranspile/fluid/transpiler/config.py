@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from pstranspile.fluid.environment import whole
 from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.plan.dispatch import BUILT_IN
 
@@ -83,7 +83,7 @@ class ServerRuntimeConfig:
     def defaults() -> dict[str, int]:
         """The numbers of threads, which the environment may give."""
         kinds = ("send", "get", "prefetch")
-        return {f"_rpc_{kind}_thread_num": int(os.environ.get(f"FLAGS_rpc_{kind}_thread_num", "12")) for kind in kinds}
+        return {f"_rpc_{kind}_thread_num": whole(f"FLAGS_rpc_{kind}_thread_num", 12) for kind in kinds}
 
     def warn_unused(self) -> None:
         """Names on stderr what differs from the defaults, which changes nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -24,6 +25,7 @@ from pstranspile.ir.roles import OpRole
 from pstranspile.job import Job, JobError
 from pstranspile.ops import schema_of
 from pstranspile.plan.dispatch import RoundRobin
+from pstranspile.plan.plan import Plan
 from pstranspile.plan.slices import cut_rows
 
 LOOKUP_TABLE_TYPE = ["lookup_table", "lookup_table_v2"]
@@ -162,6 +164,7 @@ class DistributeTranspiler:
             check_rank(job, trainer_id, job.current_endpoint)
         module = Module(FrozenMap({MAIN: begun_from(main, MAIN), STARTUP: begun_from(startup, STARTUP)}))
         self._compiled = compile(module, job)
+        _draw_names(self._compiled.plan)
         self._trainer_id = trainer_id
         tell_transpiled(self._compiled)
         self._live, self._servers = None, {}
@@ -241,6 +244,16 @@ class VarBlock:
 def same_or_split_var(p_name: str, var_name: str) -> bool:
     """Whether a name is that of a variable or of one of its pieces."""
     return p_name == var_name or p_name.startswith(f"{var_name}.block")
+
+
+def _draw_names(plan: Plan) -> None:
+    """Draws from Python's random numbers as often as Fluid, which draws the name of each control variable.
+
+    A seeded shuffle then gives the same order after a script has transpiled.
+    """
+    if plan.pservers:
+        for _ in range(3 if plan.geo else len(plan.send_controls) + 2):
+            random.random()
 
 
 def _made_anew(program: Program) -> Program:

@@ -23,8 +23,10 @@ _Taps: TypeAlias = "list[tuple[Array, Array]]"
 """Which elements each element of the result takes along a dim, and by which weights."""
 
 
-def _ratio(dim: int, size: int, aligned: bool) -> Array:
+def _ratio(op: Op, dim: int, size: int, aligned: bool) -> Array:
     """The distance in X of neighbouring elements of the result. Fluid computes distances and positions in float32."""
+    if not aligned and flag(op, "by_scale") and real(op, "scale") > 0:
+        return np.float32(1) / np.float32(real(op, "scale"))
     if size <= 1:
         return np.float32(0)
     return np.float32(dim - 1) / np.float32(size - 1) if aligned else np.float32(dim) / np.float32(size)
@@ -32,14 +34,14 @@ def _ratio(dim: int, size: int, aligned: bool) -> Array:
 
 def _nearest(op: Op, dim: int, size: int) -> _Taps:
     aligned = flag(op, "align_corners")
-    places = _ratio(dim, size, aligned) * np.arange(size, dtype="float32")
+    places = _ratio(op, dim, size, aligned) * np.arange(size, dtype="float32")
     index = (places.astype("float64") + 0.5 if aligned else places).astype("int64")
     return [(np.minimum(index, dim - 1), np.ones(size, "float32"))]
 
 
 def _linear(op: Op, dim: int, size: int) -> _Taps:
     aligned = flag(op, "align_corners")
-    ratio, at = _ratio(dim, size, aligned), np.arange(size)
+    ratio, at = _ratio(op, dim, size, aligned), np.arange(size)
     if int_attr(op, "align_mode", 1) == 0 and not aligned:
         places = np.maximum(ratio.astype("float64") * (at + 0.5) - 0.5, 0).astype("float32")
     else:
@@ -52,7 +54,7 @@ def _linear(op: Op, dim: int, size: int) -> _Taps:
 def _cubic(op: Op, dim: int, size: int) -> _Taps:
     """The kernel of bicubic interpolation: piecewise cubic polynomials whose slope at 1 is -0.75."""
     aligned = flag(op, "align_corners")
-    ratio, at = _ratio(dim, size, aligned), np.arange(size)
+    ratio, at = _ratio(op, dim, size, aligned), np.arange(size)
     places = (ratio * at.astype("float32")).astype("float64") if aligned else ratio.astype("float64") * (at + 0.5) - 0.5
     low = np.floor(places).astype("int64")
     after, slope = places - low, -0.75

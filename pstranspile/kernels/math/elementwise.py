@@ -12,7 +12,7 @@ from pstranspile.ir.model import Op
 from pstranspile.kernels.broadcasting import align, aligned, register_ufuncs, sum_to
 from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
 from pstranspile.kernels.numeric import formula, truncated_quotient
-from pstranspile.ops.attributes import int_attr
+from pstranspile.ops.attributes import flag, int_attr
 from pstranspile.values import Array, SelectedRows
 
 register_ufuncs(
@@ -54,6 +54,17 @@ def _remainder(x: Array, y: Array) -> Array:
     return np.fmod(x, y)
 
 
+def _floored(exact: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    """A quotient rounded down, or its remainder."""
+
+    def function(x: Array, y: Array) -> Array:
+        if _is_integer(x) and not y.all():
+            raise ValueError("an integer is divided by zero")
+        return exact(x, y)
+
+    return function
+
+
 def _power(x: Array, y: Array) -> Array:
     # As in Fluid, integers are rounded from float64, so 2 to the power of -1 is 0 and no error
     return np.rint(np.power(x.astype("float64"), y)).astype(x.dtype) if _is_integer(x) else power(x, y)
@@ -67,9 +78,13 @@ _FUNCTIONS = {
 }
 
 
+_FLOORED = {"elementwise_floordiv": _floored(np.floor_divide), "elementwise_mod": _floored(np.mod)}
+"""What ops with the attribute `floored` compute."""
+
+
 @kernel(" ".join(_FUNCTIONS))
 def _function(op: Op) -> Run:
-    return aligned(op, _FUNCTIONS[op.type])
+    return aligned(op, (_FLOORED if flag(op, "floored") else _FUNCTIONS)[op.type])
 
 
 _GRADIENTS = "X@GRAD Y@GRAD"

@@ -5,10 +5,10 @@ A run is fed by variable name, so the ops that feed only check that the values a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from os import cpu_count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from pstranspile.values.reading import (
     opened,
     refuse,
 )
+from pstranspile.values.text import printed_text
 from pstranspile.values.writing import as_float16, encode, require_encodable, write_file
 
 
@@ -161,6 +162,14 @@ def _run_delete(context: ExecutionContext, *, op: Op) -> tuple[()]:
     return ()
 
 
+_FACTS = {"shape": "print_tensor_shape", "dtype": "print_tensor_type", "lod": "print_tensor_lod"}
+"""What the op `print` shows, by the attribute that asks for it."""
+
+
+clock: Callable[[], int] = int
+"""Gives the seconds that the op `print` shows first: 0, so that runs print the same. Scripts set a clock."""
+
+
 @kernel("print", lod="own")
 def _run_print(op: Op) -> Run:
     first, limit, message = op.attrs["first_n"], op.attrs["summarize"], op.attrs["message"]
@@ -168,34 +177,17 @@ def _run_print(op: Op) -> Run:
     shown = op.attrs["print_phase"] in (("FORWARD", "BOTH") if forward else ("BACKWARD", "BOTH"))
     assert isinstance(first, int)
     assert isinstance(limit, int)
+    asked = [fact for fact, attr in _FACTS.items() if op.attrs.get(attr) is True]
     times = 0
 
     def run(In: Value) -> Value:
         nonlocal times
         times += 1
         if shown and (first < 0 or times <= first):
-            lines = [str(message)] if message else []
-            lines += [f"{label}: {value}" for label, value in _facts(op, str(name), In)]
-            data = _numbers(In)
-            listed = data.ravel() if limit < 0 else data.ravel()[:limit]
-            print("\n".join([*lines, f"data: [{' '.join(map(str, listed.tolist()))}]"]), flush=True)
+            head = f"{clock()}\t{message}\tThe place is:CPUPlace"
+            if op.attrs.get("print_tensor_name") is True:
+                head += f"\nTensor[{name}]"
+            print(printed_text(head, In, asked, limit), flush=True)
         return In
 
     return run
-
-
-def _numbers(value: Value) -> Any:
-    if isinstance(value, LoDTensor):
-        return value.data
-    return value.value if isinstance(value, SelectedRows) else value
-
-
-def _facts(op: Op, name: str, value: Value) -> list[tuple[str, str]]:
-    data = _numbers(value)
-    facts = [
-        ("print_tensor_name", "variable", name),
-        ("print_tensor_type", "dtype", str(data.dtype)),
-        ("print_tensor_shape", "shape", str(list(data.shape))),
-        ("print_tensor_lod", "lod", str(value.lod if isinstance(value, LoDTensor) else [])),
-    ]
-    return [(label, value) for attr, label, value in facts if op.attrs.get(attr) is True]

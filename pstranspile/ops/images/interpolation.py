@@ -5,7 +5,7 @@ from __future__ import annotations
 from pstranspile.ir.attributes import float32
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import int_attr, real, text
-from pstranspile.ops.schema import declare, declare_gradient, ints
+from pstranspile.ops.schema import declare, declare_gradient, ints, later
 from pstranspile.ops.shapes import Dims, ShapeError, Types, describe, disagree, one, shape_rule
 
 _RESIZE = {
@@ -17,7 +17,9 @@ _RESIZE = {
     "interp_method": "bilinear",
     "align_corners": True,
     "align_mode": 1,
+    "by_scale": later("bool"),
 }
+"""`by_scale`: positions are those of the scale that is given, not of the quotient of the sizes."""
 
 
 def _declare_resize(op_type: str, how: str) -> None:

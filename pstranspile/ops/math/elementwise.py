@@ -5,15 +5,15 @@ from __future__ import annotations
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.gradient import Wanted, gradient, output_gradients, scaled
-from pstranspile.ops.schema import declare, declare_gradient
+from pstranspile.ops.schema import AttrSpec, declare, declare_gradient, later
 from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, one, outputs_like, shape_rule
 
 _BINARY = {"axis": -1, "use_mkldnn": False, "x_data_format": "", "y_data_format": ""}
 
 
-def _declare(op_type: str, doc: str, reads: str = "X Y Out@GRAD") -> None:
+def _declare(op_type: str, doc: str, reads: str = "X Y Out@GRAD", **attrs: AttrSpec) -> None:
     """Declares a binary op and, unless `reads` is "", its gradient op, which reads these slots."""
-    declare(op_type, "X Y -> Out", _BINARY, row_wise=True, doc=doc)
+    declare(op_type, "X Y -> Out", {**_BINARY, **attrs}, row_wise=True, doc=doc)
     if reads:
         declare_gradient(op_type, f"{reads} -> X@GRAD Y@GRAD")
     shape_rule(op_type)(lambda op, types: {"Out": (broadcast(op, types),)})
@@ -31,10 +31,16 @@ _declare("elementwise_min", "Out = the smaller of X and Y")
 _declare("elementwise_pow", "Out = X to the power of Y")
 _declare(
     "elementwise_mod",
-    "Out = the remainder of X / Y; of integers with the sign of X, of floats with the sign of Y",
+    "Out = the remainder of X / Y; of integers with the sign of X, of floats or if floored with the sign of Y",
     reads="",
+    floored=later("bool"),
 )
-_declare("elementwise_floordiv", "Out = X / Y, truncated toward zero", reads="")
+_declare(
+    "elementwise_floordiv",
+    "Out = X / Y, truncated toward zero, or if floored rounded down",
+    reads="",
+    floored=later("bool"),
+)
 
 
 def broadcast(op: Op, types: Types, made: DType | None = None) -> TensorType:

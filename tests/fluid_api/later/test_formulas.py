@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
+import pstranspile.fluid as fluid
 import pstranspile.fluid.paddle as paddle
 from pstranspile import layers as L
 from pstranspile.autodiff import Adadelta, Adam, Lamb, minimize
 from pstranspile.cli import main
 from pstranspile.fluid import optimizer as older
+from pstranspile.fluid.graph.variable import Variable
 from pstranspile.proof.check import check
 from tests.fluid_api.running import fresh
 
@@ -116,6 +118,79 @@ def test_the_strategy_that_takes_lamb_takes_that_of_the_interface() -> None:
     strategy.lamb = True
     assert strategy._exchanged(opt.Adam(0.1)).settings["later"]
     assert not strategy._exchanged(older.Adam(0.1)).settings["later"]
+
+
+NUMBERS = np.array([-7, 7, -8], "int64"), np.array([2, -2, 3], "int64")
+SIGNED = np.array([[-2.5, -0.5, 1.5, 2.5]], "float32")
+F = paddle.nn.functional
+EXPRESSIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
+    "//": (lambda x, y: x // y, NUMBERS, np.array([-4, -4, -3])),
+    "floor_divide": (lambda x, y: paddle.floor_divide(x, y), NUMBERS, np.array([-4, -4, -3])),
+    "%": (lambda x, y: x % y, NUMBERS, np.array([1, -1, 1])),
+    "mod": (lambda x, y: paddle.mod(x, y), NUMBERS, np.array([1, -1, 1])),
+    "/": (lambda x, y: x / y, NUMBERS, np.float32([-3.5, -3.5, -8 / 3])),
+    "divide": (lambda x, y: paddle.divide(x, y), NUMBERS, np.float32([-3.5, -3.5, -8 / 3])),
+    "/ 2": (lambda x, y: x / 2, NUMBERS, np.float32([-3.5, 3.5, -4])),
+    "* 1.5": (lambda x, y: x * 1.5, NUMBERS, np.float32([-10.5, 10.5, -12])),
+    "0.5 +": (lambda x, y: 0.5 + x, NUMBERS, np.float32([-6.5, 7.5, -7.5])),
+    "* 2": (lambda x, y: x * 2, NUMBERS, np.array([-14, 14, -16])),
+    "sum of int32": (lambda x: paddle.sum(x), (np.array([7, 2], "int32"),), np.array([9])),
+    "dropout that scales later": (lambda x: F.dropout(x, 0.25, training=False), (SIGNED,), SIGNED),
+    "dropout that scales first": (
+        lambda x: F.dropout(x, 0.25, training=False, mode="downscale_in_infer"),
+        (SIGNED,),
+        SIGNED * np.float32(0.75),
+    ),
+    "images by a scale": (
+        lambda x: F.interpolate(x, scale_factor=1.5, mode="bilinear", align_corners=False),
+        (np.arange(5, dtype="float32").reshape(1, 1, 1, 5),),
+        np.float32([0, 0.5, 7 / 6, 11 / 6, 2.5, 19 / 6, 23 / 6]).reshape(1, 1, 1, 7),
+    ),
+}
+"""Expressions whose meaning has changed since Fluid 1.8.5, and what Paddle 2.6.2 gives."""
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_expressions_are_those_of_paddle(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, given, expected = EXPRESSIONS[name]
+    monkeypatch.setattr(Variable, "later", False)
+    with fresh():
+        paddle.enable_static()
+        read = [paddle.static.data(f"x{at}", array.shape, str(array.dtype)) for at, array in enumerate(given)]
+        made = make(*read)
+        exe = paddle.static.Executor(paddle.CPUPlace())
+        (value,) = exe.run(feed={var.name: array for var, array in zip(read, given, strict=True)}, fetch_list=[made])
+    assert value.dtype == expected.dtype
+    np.testing.assert_allclose(value, expected, rtol=1e-6)
+
+
+def test_expressions_of_fluid_keep_their_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Variable, "later", False)
+    with fresh():
+        x, y = (fluid.data(name, [3], "int64") for name in "xy")
+        made = [x // y, x % y, x / y, x * 1.5]
+        values = fluid.Executor(fluid.CPUPlace()).run(feed=dict(zip("xy", NUMBERS, strict=True)), fetch_list=made)
+    assert [value.tolist() for value in values] == [[-3, -3, -2], [-1, 1, -2], [-3, -3, -2], [-7, 7, -8]]
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda x: paddle.topk(x, 2)[0], [0, 0, 1, 1]),
+        (lambda x: paddle.topk(x, 2, largest=False)[0], [1, 1, 0, 0]),
+        (lambda x: paddle.sort(x), [1, 1, 1, 1]),
+        (lambda x: paddle.median(x), [0, 0.5, 0.5, 0]),
+        (lambda x: F.dropout(x, 0.5, training=False), [1, 1, 1, 1]),
+        (lambda x: F.softplus(x, beta=2, threshold=3), [*(1 / (1 + np.exp(-2 * SIGNED[0, :3]))), 1]),
+    ],
+)
+def test_gradients_go_where_those_of_paddle_go(make: Callable[[Any], Any], expected: list[float]) -> None:
+    with fresh():
+        x = paddle.static.data("x", [1, 4], "float32")
+        x.stop_gradient = False
+        (gradient,) = paddle.static.gradients([paddle.sum(make(x))], [x])
+        (value,) = paddle.static.Executor(paddle.CPUPlace()).run(feed={"x": SIGNED}, fetch_list=[gradient])
+    assert value[0].tolist() == pytest.approx(expected)
 
 
 def module(optimizer: Any) -> ps.Module:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
+
+from pstranspile.fluid.environment import whole
 
 
 def distributed_batch_reader(batch_reader: Callable[[], Any]) -> Callable[[], Iterator[Any]]:
@@ -14,9 +15,7 @@ def distributed_batch_reader(batch_reader: Callable[[], Any]) -> Callable[[], It
     All trainers get as many: what is left at the end is dropped. Raises ValueError where the environment
     (`PADDLE_TRAINER_ID`, `PADDLE_TRAINERS_NUM`) has a trainer that is none of so many.
     """
-    count, number = (
-        int(os.environ.get(f"PADDLE_{name}", start)) for name, start in (("TRAINERS_NUM", 1), ("TRAINER_ID", 0))
-    )
+    count, number = whole("PADDLE_TRAINERS_NUM", 1), whole("PADDLE_TRAINER_ID", 0)
     if not 0 <= number < count:
         raise ValueError(f"trainer {number} is none of {count}")
 

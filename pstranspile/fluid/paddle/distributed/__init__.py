@@ -8,6 +8,7 @@ from typing import Any
 
 from pstranspile.fluid.dataset import InMemoryDataset as _InMemory
 from pstranspile.fluid.dataset import QueueDataset as _Queue
+from pstranspile.fluid.environment import whole
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.fluid.running.large import CountFilterEntry as CountFilterEntry
@@ -17,12 +18,12 @@ from pstranspile.fluid.running.large import ShowClickEntry as ShowClickEntry
 
 def get_rank() -> int:
     """The number of this trainer, as launchers set it."""
-    return int(os.environ.get("PADDLE_TRAINER_ID", "0"))
+    return whole("PADDLE_TRAINER_ID", 0)
 
 
 def get_world_size() -> int:
     """How many trainers there are, as launchers set it."""
-    return int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
+    return whole("PADDLE_TRAINERS_NUM", 1)
 
 
 class ParallelEnv:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from pstranspile.fluid import layers, nets
 from pstranspile.fluid.layers.adapt import bound, signature_of, to_core, wrap
 from pstranspile.fluid.paddle.figures import norm
@@ -74,8 +76,10 @@ def dropout(
         dims: list[Any] = [1] * len(x.shape)
         for dim in kept:
             dims[dim] = x.shape[dim] if x.shape[dim] > 0 else L.slice(sizes, [0], [dim], [dim + 1])
-        return L.elementwise_mul(x, L.dropout(L.fill_constant(dims, x.dtype, 1.0), p, dropout_implementation=mode))
-    return L.dropout(x, p, is_test=not training, dropout_implementation=mode, name=name)
+        return L.elementwise_mul(x, dropout(L.fill_constant(dims, x.dtype, 1.0), p, mode=mode))
+    if not training:
+        return L.scale(x, 1.0 - p if mode == "downscale_in_infer" else 1.0, name=name)
+    return L.dropout(x, p, dropout_implementation=mode.replace("downscale_in_infer", "downgrade_in_infer"), name=name)
 
 
 def linear(x: Any, weight: Any, bias: Any = None, name: Any = None) -> Any:
@@ -104,7 +108,8 @@ def softplus(x: Any, beta: float = 1, threshold: float = 20, name: Any = None) -
     if beta == 1 and threshold >= 20:
         return L.softplus(x)
     scaled = L.scale(x, float(beta))
-    near = L.scale(L.softplus(L.clip(scaled, -3e38, float(threshold))), 1.0 / beta)
+    # a gradient of clip is 0 at the limit, where that of softplus still counts
+    near = L.scale(L.softplus(L.clip(scaled, -3e38, float(np.nextafter(np.float32(threshold), np.inf)))), 1.0 / beta)
     beyond = L.cast(L.greater_than(scaled, L.fill_constant([1], x.dtype, float(threshold))), x.dtype)
     return L.elementwise_add(L.elementwise_mul(near, L.scale(beyond, -1.0, 1.0)), L.elementwise_mul(x, beyond))
 

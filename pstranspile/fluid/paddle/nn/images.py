@@ -7,6 +7,7 @@ from typing import Any
 
 from pstranspile.fluid import layers
 from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.variable import last_op
 from pstranspile.fluid.layers.adapt import to_core, wrap
 from pstranspile.fluid.missing import refused
 from pstranspile.layers.basic import layer_outputs
@@ -255,6 +256,9 @@ def interpolate(
     if kind is None or len(factors) > 1:
         raise refused(f"interpolate(mode={mode!r}, scale_factor={scale_factor!r})", "it takes one factor; no cubes")
     corners = align_corners if mode != "nearest" else False
-    return L.image_resize(
+    made = L.image_resize(
         x, size, factor, resample=kind, align_corners=corners, align_mode=align_mode, data_format=data_format
     )
+    if size is None:
+        last_op(made)._set_attr("by_scale", True)
+    return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from pstranspile.fluid.environment import whole
 from pstranspile.fluid.missing import names_of_fluid, refused
 
 
@@ -146,7 +147,7 @@ class PaddleCloudRoleMaker(RoleMakerBase):
     def generate_role(self) -> None:
         """Reads the environment. Raises ValueError, which names the variable that is missing or wrong."""
         if self._is_collective:
-            self._current_id = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
+            self._current_id = whole("PADDLE_TRAINER_ID", 0)
             self._worker_endpoints = _endpoints(
                 _listed(_variable("PADDLE_TRAINER_ENDPOINTS")), "PADDLE_TRAINER_ENDPOINTS"
             )
@@ -157,11 +158,11 @@ class PaddleCloudRoleMaker(RoleMakerBase):
     def _server(self) -> None:
         name = "PADDLE_PSERVERS_IP_PORT_LIST"
         self._server_endpoints = _endpoints(_listed(_variable(name)), name)
-        self._worker_count = int(_variable("PADDLE_TRAINERS_NUM"))
+        self._worker_count = whole("PADDLE_TRAINERS_NUM")
         kind = _variable("TRAINING_ROLE").upper()
         self._worker_endpoints = _listed(os.environ.get("PADDLE_TRAINER_ENDPOINTS", ""))
         if kind == "TRAINER":
-            self._role, self._current_id = Role.WORKER, int(_variable("PADDLE_TRAINER_ID"))
+            self._role, self._current_id = Role.WORKER, whole("PADDLE_TRAINER_ID")
         elif kind == "PSERVER":
             own = f"{_variable('POD_IP')}:{_variable('PADDLE_PORT')}"
             if own not in self._server_endpoints:

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from pstranspile.fluid.compiler import BuildStrategy, ExecutionStrategy
+from pstranspile.fluid.environment import whole
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.running.communicating import DistributedMode, check_names, default_flags
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig, ServerRuntimeConfig
@@ -79,7 +80,7 @@ class DistributedStrategy:
         self._trainer_runtime_config = TrainerRuntimeConfig()
         self._server_runtime_config = ServerRuntimeConfig()
         self._execute_strategy: Any = ExecutionStrategy()
-        self._execute_strategy.num_threads = int(os.environ.get("CPU_NUM", "1"))
+        self._execute_strategy.num_threads = whole("CPU_NUM", 1)
         self._build_strategy = BuildStrategy()
         if self._execute_strategy.num_threads > 1:
             self._build_strategy.reduce_strategy = BuildStrategy.ReduceStrategy.Reduce
