@@ -22,6 +22,12 @@ def main(arguments: list[str]) -> int:
     if isinstance(options, str):
         print(f"python -m pstranspile.fluid: {options}", file=sys.stderr)
         return 2
+    if options.compat:
+        from pstranspile.fluid.names_used import report
+
+        text, status = report(options.script, as_json=options.json)
+        sys.stdout.write(text)
+        return status
     listen()
     install_for_children()
     session = Session(options)

@@ -17,6 +17,7 @@ from pstranspile.job import Job
 
 USAGE = """\
 usage: python -m pstranspile.fluid [--ir DIR] [--check | --explain] [--pservers N|EP,EP] [--trainers N] SCRIPT [ARGS]
+       python -m pstranspile.fluid --compat [--json] SCRIPT
 
 Runs a script written for Fluid 1.8, with `import paddle` and `import paddle.fluid` meaning this package, in this
 process and in the Python processes that it starts.
@@ -24,6 +25,8 @@ process and in the Python processes that it starts.
   --ir DIR        write what the script has built, and what it has transpiled
   --check         instead of training: does the cluster train as the single machine does? (see `pstranspile check`)
   --explain       instead of training: say what the machines of the cluster hold and send (see `pstranspile explain`)
+  --compat        instead of running it: list the names of Fluid and Paddle that the script, and modules in its folder,
+                  use: which are here, which do something else, which are missing (exit status 1); --json for programs
   --pservers, --trainers
                   the cluster for --check and --explain, if the script itself does not transpile (default: 2 and 2)"""
 
@@ -36,6 +39,8 @@ class Options(NamedTuple):
     ir: str = ""
     check: bool = False
     explain: bool = False
+    compat: bool = False
+    json: bool = False
     pservers: str = "2"
     trainers: str = "2"
 
@@ -49,7 +54,7 @@ def parsed(arguments: list[str]) -> Options | str:
     options, waiting = Options("", []), list(arguments)
     while waiting and waiting[0].startswith("-"):
         name, equals, value = waiting.pop(0).partition("=")
-        if name in ("--check", "--explain") and not equals:
+        if name in ("--check", "--explain", "--compat", "--json") and not equals:
             options = options._replace(**{name[2:]: True})
         elif name in ("--ir", "--pservers", "--trainers"):
             if not equals and not waiting:
@@ -59,6 +64,10 @@ def parsed(arguments: list[str]) -> Options | str:
             return f"there is no option {name}"
     if options.check and options.explain:
         return "--check can't be combined with --explain"
+    if options.compat and (options.check or options.explain or options.ir):
+        return "--compat reads the script without running it, and can't be combined with --check, --explain and --ir"
+    if options.json and not options.compat:
+        return "--json is for --compat"
     if not waiting:
         return "name a script"
     if not Path(waiting[0]).is_file():
