@@ -5,19 +5,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pstranspile.compile import Compiled, compile
 from pstranspile.fluid.framework import default_main_program, default_startup_program
 from pstranspile.fluid.running import hooks
+from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module
 from pstranspile.job import Job
 
-USAGE = """\
-usage: python -m pstranspile.fluid [--ir DIR] [--check | --explain] [--pservers N|EP,EP] [--trainers N] SCRIPT [ARGS]
-       python -m pstranspile.fluid --compat [--json] SCRIPT
+MOST_COMPARED = 1 << 32
+"""Elements of a parameter that can be compared whole."""
+
+_USAGE = """\
+usage: COMMAND [--ir DIR] [--check | --explain] [--pservers N|EP,EP] [--trainers N] SCRIPT [ARGS]
+       COMMAND --compat [--json] SCRIPT
 
 Runs a script written for Fluid 1.8, with `import paddle` and `import paddle.fluid` meaning this package, in this
 process and in the Python processes that it starts.
@@ -28,7 +33,18 @@ process and in the Python processes that it starts.
   --compat        instead of running it: list the names of Fluid and Paddle that the script, and modules in its folder,
                   use: which are here, which do something else, which are missing (exit status 1); --json for programs
   --pservers, --trainers
-                  the cluster for --check and --explain, if the script itself does not transpile (default: 2 and 2)"""
+                  the cluster for --check and --explain, if neither the script nor the environment names one (default: 2
+                  and 2)
+
+examples:
+  COMMAND train.py --epochs 3
+  COMMAND --check --pservers 2 --trainers 2 train.py
+  COMMAND --compat train.py"""
+
+
+def usage(command: str) -> str:
+    """What is shown of how to call the command."""
+    return _USAGE.replace("COMMAND", command)
 
 
 class Options(NamedTuple):
@@ -72,16 +88,40 @@ def parsed(arguments: list[str]) -> Options | str:
         return "name a script"
     if not Path(waiting[0]).is_file():
         return f"there is no file {waiting[0]}"
-    if not options.trainers.isdigit():
-        return f"--trainers takes a number, not {options.trainers!r}"
+    if not options.trainers.isdecimal() or not int(options.trainers):
+        return f"--trainers takes a number from 1 on, not {options.trainers!r}"
     return options._replace(script=waiting[0], rest=waiting[1:])
+
+
+def _require_comparable(module: Module) -> None:
+    """Raises DiagnosticError for a table that can't be held whole, as comparing it takes."""
+    for var in module.main.parameters():
+        shape = var.tensor.shape if var.tensor is not None else ()
+        if prod(shape) > MOST_COMPARED:
+            message = f"%{var.name} has {shape[0]} rows: it can't be held whole, as --check compares it"
+            raise DiagnosticError([error("table-large", message, focus=f"%{var.name}")])
+
+
+def assumed_cluster(pservers: str, trainers: int) -> dict[str, str]:
+    """The cluster that a Fleet script is asked about, as the variables that its launcher would set for trainer 0."""
+    servers = [f"127.0.0.1:{6174 + number}" for number in range(int(pservers))] if pservers.isdigit() else [pservers]
+    workers = [f"127.0.0.1:{7164 + number}" for number in range(trainers)]
+    return {
+        "TRAINING_ROLE": "TRAINER",
+        "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(servers),
+        "PADDLE_TRAINERS_NUM": str(trainers),
+        "PADDLE_TRAINER_ID": "0",
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(workers),
+        "PADDLE_CURRENT_ENDPOINT": workers[0] if workers else "",
+    }
 
 
 class Session:
     """Watches a script, and does what the options ask."""
 
-    def __init__(self, options: Options):
+    def __init__(self, options: Options, command: str = "python -m pstranspile.fluid"):
         self.options = options
+        self._command = command
         self._compiled: list[Compiled] = []
         self._status = 0
 
@@ -89,10 +129,13 @@ class Session:
     def watching(self) -> Generator[None]:
         """While the block runs the session is told what the script does; afterwards it writes what `--ir` asks for."""
         hooks.WATCHERS.append(self)
+        if self.options.check or self.options.explain:
+            hooks.ASSUMED.update(assumed_cluster(self.options.pservers, int(self.options.trainers)))
         try:
             yield
         finally:
             hooks.WATCHERS.remove(self)
+            hooks.ASSUMED.clear()
             if self.options.ir:
                 self._write(Path(self.options.ir))
 
@@ -119,6 +162,7 @@ class Session:
             from pstranspile.proof.report import report_text
 
             assert compiled.job is not None
+            _require_comparable(compiled.source)
             made = check(compiled.source, compiled.job, result=compiled)
             sys.stdout.write(report_text(made))
             self._status = 0 if made.holds else 1
@@ -140,6 +184,6 @@ class Session:
     def end(self) -> int:
         """The exit status: that of what was asked."""
         if (self.options.check or self.options.explain) and not self._compiled:
-            print("python -m pstranspile.fluid: the script trains nothing", file=sys.stderr)
+            print(f"{self._command}: the script trains nothing", file=sys.stderr)
             return 1
         return self._status
