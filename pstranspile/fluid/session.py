@@ -96,8 +96,8 @@ def parsed(arguments: list[str]) -> Options | str:
 def _require_comparable(module: Module) -> None:
     """Raises DiagnosticError for a table that can't be held whole, as comparing it takes."""
     for var in module.main.parameters():
-        shape = var.tensor.shape if var.tensor is not None else ()
-        if prod(shape) > MOST_COMPARED:
+        shape: tuple[int, ...] = var.tensor.shape if var.tensor is not None else ()
+        if shape and prod(shape) > MOST_COMPARED:
             message = f"%{var.name} has {shape[0]} rows: it can't be held whole, as --check compares it"
             raise DiagnosticError([error("table-large", message, focus=f"%{var.name}")])
 
