@@ -107,7 +107,8 @@ class _Reader:
                 self.unread.append((Use(shown, line, column), getattr(problem, "msg", str(problem))))
                 return None
             made = self.modules[path] = _Module(path, shown, tree)
-            _Binder(self, made).visit(tree)
+            for _ in range(2):  # names may be used above the line that gives them a meaning
+                _Binder(self, made).visit(tree)
             _Uses(self, made).visit(tree)
         return self.modules[path]
 

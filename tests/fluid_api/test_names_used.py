@@ -76,6 +76,13 @@ def test_aliases_are_followed(tmp_path: Path) -> None:
     assert {status for status, _ in found.values()} == {"supported"}
 
 
+def test_a_name_may_get_its_meaning_below_its_use(tmp_path: Path) -> None:
+    script = "def build():\n    L = fluid.layers\n    return L.fc, L.nothing_like_it\nimport paddle.fluid as fluid\n"
+    found = names(tmp_path, script)
+    assert found["fluid.layers.fc"] == ("supported", [("train.py", 3)])
+    assert found["fluid.layers.nothing_like_it"] == ("missing", [("train.py", 3)])
+
+
 def test_modules_of_the_own_folder_are_read(tmp_path: Path) -> None:
     script = "import net\nfrom tools.parts import build, fluid as F\nfrom other import *\n"
     script += "net.fluid.layers.relu\nF.ons\nG.layers.fc\n"
