@@ -9,25 +9,34 @@ from pathlib import Path
 from pstranspile.fluid.aliases import install_for_children
 from pstranspile.fluid.running.launched import listen
 from pstranspile.fluid.running.tracebacks import rendered, traceback_of
-from pstranspile.fluid.session import USAGE, Session, Stopped, parsed
+from pstranspile.fluid.session import Session, Stopped, parsed, usage
 from pstranspile.ir.diagnostics import DiagnosticError
 
 
-def main(arguments: list[str]) -> int:
-    """Runs a script; gives the exit status: that of the script, 1 for findings, 2 for wrong usage."""
+def main(arguments: list[str], command: str = "python -m pstranspile.fluid") -> int:
+    """Runs a script; gives the exit status: that of the script, 1 for findings, 2 for wrong usage.
+
+    `command` is what the user has called.
+    """
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(USAGE, file=sys.stdout if arguments else sys.stderr)
+        print(usage(command), file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2
     options = parsed(arguments)
     if isinstance(options, str):
-        print(f"python -m pstranspile.fluid: {options}", file=sys.stderr)
+        print(f"{command}: {options}", file=sys.stderr)
         return 2
+    if options.compat:
+        from pstranspile.fluid.names_used import report
+
+        text, status = report(options.script, as_json=options.json)
+        sys.stdout.write(text)
+        return status
     listen()
     install_for_children()
-    session = Session(options)
+    session = Session(options, command)
     script = options.script
     sys.argv = [script, *options.rest]
-    sys.path[0] = str(Path(script).resolve().parent)
+    sys.path[: 0 if getattr(sys.flags, "safe_path", False) else 1] = [str(Path(script).resolve().parent)]
     try:
         with session.watching():
             runpy.run_path(script, run_name="__main__")

@@ -5,18 +5,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pstranspile.compile import Compiled, compile
 from pstranspile.fluid.framework import default_main_program, default_startup_program
 from pstranspile.fluid.running import hooks
+from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module
 from pstranspile.job import Job
 
-USAGE = """\
-usage: python -m pstranspile.fluid [--ir DIR] [--check | --explain] [--pservers N|EP,EP] [--trainers N] SCRIPT [ARGS]
+MOST_COMPARED = 1 << 32
+"""Elements of a parameter that can be compared whole."""
+
+_USAGE = """\
+usage: COMMAND [--ir DIR] [--check | --explain] [--pservers N|EP,EP] [--trainers N] SCRIPT [ARGS]
+       COMMAND --compat [--json] SCRIPT
 
 Runs a script written for Fluid 1.8, with `import paddle` and `import paddle.fluid` meaning this package, in this
 process and in the Python processes that it starts.
@@ -24,8 +30,21 @@ process and in the Python processes that it starts.
   --ir DIR        write what the script has built, and what it has transpiled
   --check         instead of training: does the cluster train as the single machine does? (see `pstranspile check`)
   --explain       instead of training: say what the machines of the cluster hold and send (see `pstranspile explain`)
+  --compat        instead of running it: list the names of Fluid and Paddle that the script, and modules in its folder,
+                  use: which are here, which do something else, which are missing (exit status 1); --json for programs
   --pservers, --trainers
-                  the cluster for --check and --explain, if the script itself does not transpile (default: 2 and 2)"""
+                  the cluster for --check and --explain, if neither the script nor the environment names one (default: 2
+                  and 2)
+
+examples:
+  COMMAND train.py --epochs 3
+  COMMAND --check --pservers 2 --trainers 2 train.py
+  COMMAND --compat train.py"""
+
+
+def usage(command: str) -> str:
+    """What is shown of how to call the command."""
+    return _USAGE.replace("COMMAND", command)
 
 
 class Options(NamedTuple):
@@ -36,6 +55,8 @@ class Options(NamedTuple):
     ir: str = ""
     check: bool = False
     explain: bool = False
+    compat: bool = False
+    json: bool = False
     pservers: str = "2"
     trainers: str = "2"
 
@@ -49,7 +70,7 @@ def parsed(arguments: list[str]) -> Options | str:
     options, waiting = Options("", []), list(arguments)
     while waiting and waiting[0].startswith("-"):
         name, equals, value = waiting.pop(0).partition("=")
-        if name in ("--check", "--explain") and not equals:
+        if name in ("--check", "--explain", "--compat", "--json") and not equals:
             options = options._replace(**{name[2:]: True})
         elif name in ("--ir", "--pservers", "--trainers"):
             if not equals and not waiting:
@@ -59,20 +80,48 @@ def parsed(arguments: list[str]) -> Options | str:
             return f"there is no option {name}"
     if options.check and options.explain:
         return "--check can't be combined with --explain"
+    if options.compat and (options.check or options.explain or options.ir):
+        return "--compat reads the script without running it, and can't be combined with --check, --explain and --ir"
+    if options.json and not options.compat:
+        return "--json is for --compat"
     if not waiting:
         return "name a script"
     if not Path(waiting[0]).is_file():
         return f"there is no file {waiting[0]}"
-    if not options.trainers.isdigit():
-        return f"--trainers takes a number, not {options.trainers!r}"
+    if not options.trainers.isdecimal() or not int(options.trainers):
+        return f"--trainers takes a number from 1 on, not {options.trainers!r}"
     return options._replace(script=waiting[0], rest=waiting[1:])
+
+
+def _require_comparable(module: Module) -> None:
+    """Raises DiagnosticError for a table that can't be held whole, as comparing it takes."""
+    for var in module.main.parameters():
+        shape: tuple[int, ...] = var.tensor.shape if var.tensor is not None else ()
+        if shape and prod(shape) > MOST_COMPARED:
+            message = f"%{var.name} has {shape[0]} rows: it can't be held whole, as --check compares it"
+            raise DiagnosticError([error("table-large", message, focus=f"%{var.name}")])
+
+
+def assumed_cluster(pservers: str, trainers: int) -> dict[str, str]:
+    """The cluster that a Fleet script is asked about, as the variables that its launcher would set for trainer 0."""
+    servers = [f"127.0.0.1:{6174 + number}" for number in range(int(pservers))] if pservers.isdigit() else [pservers]
+    workers = [f"127.0.0.1:{7164 + number}" for number in range(trainers)]
+    return {
+        "TRAINING_ROLE": "TRAINER",
+        "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(servers),
+        "PADDLE_TRAINERS_NUM": str(trainers),
+        "PADDLE_TRAINER_ID": "0",
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(workers),
+        "PADDLE_CURRENT_ENDPOINT": workers[0] if workers else "",
+    }
 
 
 class Session:
     """Watches a script, and does what the options ask."""
 
-    def __init__(self, options: Options):
+    def __init__(self, options: Options, command: str = "python -m pstranspile.fluid"):
         self.options = options
+        self._command = command
         self._compiled: list[Compiled] = []
         self._status = 0
 
@@ -80,10 +129,13 @@ class Session:
     def watching(self) -> Generator[None]:
         """While the block runs the session is told what the script does; afterwards it writes what `--ir` asks for."""
         hooks.WATCHERS.append(self)
+        if self.options.check or self.options.explain:
+            hooks.ASSUMED.update(assumed_cluster(self.options.pservers, int(self.options.trainers)))
         try:
             yield
         finally:
             hooks.WATCHERS.remove(self)
+            hooks.ASSUMED.clear()
             if self.options.ir:
                 self._write(Path(self.options.ir))
 
@@ -110,6 +162,7 @@ class Session:
             from pstranspile.proof.report import report_text
 
             assert compiled.job is not None
+            _require_comparable(compiled.source)
             made = check(compiled.source, compiled.job, result=compiled)
             sys.stdout.write(report_text(made, hint=""))
             self._status = 0 if made.holds else 1
@@ -131,6 +184,6 @@ class Session:
     def end(self) -> int:
         """The exit status: that of what was asked."""
         if (self.options.check or self.options.explain) and not self._compiled:
-            print("python -m pstranspile.fluid: the script trains nothing", file=sys.stderr)
+            print(f"{self._command}: the script trains nothing", file=sys.stderr)
             return 1
         return self._status

@@ -185,6 +185,7 @@ class Greeting:
             if received < peer.confirmed_up_to:
                 raise Refused(f"{role} at {connection.address} was started again without what it had taken")
             peer.received = peer.durable = 0
+            self._tell(f"{role} is back, as a new process", peer, gone=False)
         peer.incarnation = incarnation
         self._by_connection[connection] = peer
         peer.connect(connection, received, self._clock())

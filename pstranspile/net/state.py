@@ -101,6 +101,8 @@ class StateKeeper:
                 raise DiagnosticError([error("cluster-kept", "was kept without --fluid", Location(str(self.file)))])
             self.fluid.restore(calls, self.journal.read(number))
             self.journal.begin_file()
+        told = f"{self.server.name}: goes on from its kept state, after update {self.server.updates}"
+        print(told, file=sys.stderr, flush=True)
 
     def _now(self) -> tuple[int, int]:
         return self.server.updates, len(self.server.live)

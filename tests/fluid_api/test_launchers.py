@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
@@ -26,7 +27,8 @@ import paddle.fluid as fluid
 endpoint = f"{os.environ['POD_IP']}:{number}"
 fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(fluid.layers.fc(fluid.layers.data("x", [4]), 1)))
 t = fluid.DistributeTranspiler()
-t.transpile(2, pservers=os.environ["PADDLE_PSERVERS_IP_PORT_LIST"], trainers=2)
+at = os.environ["PADDLE_PSERVERS_IP_PORT_LIST"].split(",")
+t.transpile(at.index(endpoint), pservers=",".join(at), trainers=2)
 exe = fluid.Executor(fluid.CPUPlace())
 program = t.get_pserver_program(endpoint)
 exe.run(t.get_startup_program(endpoint, program))
@@ -116,7 +118,7 @@ def test_a_server_that_fails_is_named_and_ends_all(dies: str, told: str, status:
 def test_servers_end_when_all_trainers_have_ended_before_they_came(tmp_path: Path) -> None:
     """A server whose number no trainer has serves as well."""
     at = servers(3)
-    status, out, errors = launched(tmp_path, f"if server:{SERVER}".replace("\n", "\n    "), *at, launcher="launch_ps")
+    status, out, errors = launched(tmp_path, "if server:\n" + indent(SERVER, "    "), *at, launcher="launch_ps")
     assert status == 0, errors
     assert sorted(out.splitlines()) == [f"[server {number}] served" for number in range(3)]
     for server in range(3):
@@ -273,6 +275,62 @@ def test_numbers_of_processes(option: str, tmp_path: Path) -> None:
     assert "is no number of processes" in errors or "there is at least one server and one trainer" in errors
 
 
+def test_output_to_a_full_disk_ends_all(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("while True:\n    print('row')\n")
+    command = [sys.executable, "-m", "pstranspile.fluid.launch", "train.py"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT}, stdout=full, stderr=subprocess.PIPE,
+            text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == 141
+    assert "launch: what is written can't be shown any more" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_log_that_can_not_be_written_is_told_and_the_script_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "workerlog.0").symlink_to("/dev/full")
+    status, out, errors = launched(tmp_path, "print(1)\nprint(2)\n", "--log_dir", "logs")
+    assert (status, out) == (0, "[trainer 0] 1\n[trainer 0] 2\n")
+    assert errors.count("launch: [trainer 0] its log can't be written any more: No space left on device\n") == 1
+
+
+TRAINER = """
+import paddle.fluid as fluid
+fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(fluid.layers.fc(fluid.layers.data("x", [4]), 1)))
+t = fluid.DistributeTranspiler()
+t.transpile(number, pservers=os.environ["PADDLE_PSERVERS_IP_PORT_LIST"], trainers=2)
+exe = fluid.Executor(fluid.CPUPlace())
+"""
+STOPPED = """
+import subprocess
+import numpy as np
+if number == 1:
+    subprocess.Popen(["sh", "-c", f"sleep 4; kill -CONT {os.getpid()}"])
+exe.run(fluid.default_startup_program())
+for step in range(300):
+    if (number, step) == (1, 3):
+        os.kill(os.getpid(), signal.SIGSTOP)
+    exe.run(t.get_trainer_program(), feed={"x": np.ones((2, 4), "float32")}, fetch_list=[])
+    time.sleep(0.1)
+"""
+
+
+def test_a_trainer_that_the_others_go_on_without_is_named_by_all_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PSTRANSPILE_LEASE", "2")
+    script = "if server:\n" + indent(SERVER, "    ") + "else:\n" + indent(TRAINER + STOPPED, "    ")
+    status, _, errors = launched(tmp_path, script, *servers(1), "--worker_num", "2", launcher="launch_ps")
+    assert status == 1
+    why = "goes on without trainer_1: it was not heard for 2 seconds\n"
+    assert f"[server 0] pserver_0: {why}" in errors
+    assert f"[trainer 0] trainer_0: pserver_0 {why}" in errors
+    told = errors[errors.index("launch: trainer 1 has ended with status 1") :]
+    assert "refuses trainer_1: trainer_1 was given up: it was not heard for 2 seconds\n" in told
+
+
 def test_output_that_nobody_reads_ends_all(tmp_path: Path) -> None:
     process = begun(tmp_path, "while True:\n    print('row')\n", "--nproc_per_node", "2")
     assert process.stdout is not None
@@ -281,7 +339,7 @@ def test_output_that_nobody_reads_ends_all(tmp_path: Path) -> None:
     assert process.stderr is not None
     errors = process.stderr.read()
     assert process.wait(timeout=30) == 141
-    assert "launch: nobody reads the output any more" in errors
+    assert "launch: what is written can't be shown any more" in errors
     assert "Traceback" not in errors
 
 

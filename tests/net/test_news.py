@@ -58,7 +58,9 @@ def test_a_restart_is_a_line_of_the_launcher_and_of_the_log(tmp_path: Path) -> N
     again = "pserver_1 has ended by SIGKILL, and is started again (1 of 1)\n"
     assert f"pstranspile launch: {again}" in errors
     assert errors.endswith(f"pstranspile launch: all 4 machines have ended well; logs in {logs}\n")
-    assert again in (logs / "pserver_1.log").read_text()
+    told = (logs / "pserver_1.log").read_text()
+    assert re.search(re.escape(again) + "(.*\n)*pserver_1: goes on from its kept state, after update [0-9]+\n", told)
+    assert "trainer_0: pserver_1 is back, as a new process\n" in (logs / "trainer_0.log").read_text()
 
 
 def test_a_trainer_that_comes_again_is_named_as_well(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any, Protocol
 
 from pstranspile.compile import Compiled
@@ -20,6 +22,24 @@ class Watcher(Protocol):
 
 
 WATCHERS: list[Watcher] = []
+ASSUMED: dict[str, str] = {}
+"""The cluster that role makers take where the environment names none, as variables that launchers set; empty: none."""
+
+
+def assume(told: str) -> bool:
+    """Puts the assumed cluster into the environment where that has no variable `told`, and says so; whether the
+    environment has the variable now.
+    """
+    if not os.environ.get(told) and told in ASSUMED:
+        for name, value in ASSUMED.items():
+            os.environ.setdefault(name, value)
+        servers = ASSUMED["PADDLE_PSERVERS_IP_PORT_LIST"] if told == "PADDLE_PSERVERS_IP_PORT_LIST" else ""
+        cluster = f"servers at {servers}, " if servers else ""
+        trainers = f"{os.environ['PADDLE_TRAINERS_NUM']} trainers"
+        at = "" if servers else f" at {os.environ['PADDLE_TRAINER_ENDPOINTS']}"
+        text = f"the environment has no {told}: the cluster is taken to have {cluster}{trainers}{at}"
+        print(f"{text} (--pservers and --trainers give another)", file=sys.stderr)
+    return bool(os.environ.get(told))
 
 
 def tell_transpiled(compiled: Compiled) -> None:

@@ -93,14 +93,23 @@ class _Output:
             self._rest.clear()
 
     def _write(self, lines: bytes, end: bytes = b"\n") -> None:
-        if self._log is not None:
-            self._log.write(lines + end)
+        self._write_log(lines + end)
         self.last.extend(lines.split(b"\n")[-LAST_LINES:])
         ended = lines.replace(b"\r\n", b"\n").replace(b"\r", b"\n")  # bars of progress draw over their line
         try:
             _show(self._shown, self._prefix + ended.replace(b"\n", b"\n" + self._prefix) + b"\n")
-        except BrokenPipeError:
+        except OSError:  # nobody reads it, or the disk is full
             self._shown, self.unread = None, True
+
+    def _write_log(self, data: bytes) -> None:
+        if self._log is None:
+            return
+        try:
+            self._log.write(data)
+            self._log.flush()
+        except OSError as problem:
+            self._log = None
+            _say(f"{self._prefix.decode()}its log can't be written any more: {problem.strerror}")
 
     def end(self) -> None:
         """What has come of a line is shown, and nothing more is read."""
@@ -113,7 +122,7 @@ class _Output:
 
 
 def _show(stream: Any, data: bytes) -> None:
-    """Writes bytes to a stream of text, at once. Raises BrokenPipeError when nobody reads them."""
+    """Writes bytes to a stream of text, at once. Raises OSError, such as BrokenPipeError when nobody reads them."""
     if stream is None:
         return
     buffer = getattr(stream, "buffer", None)
@@ -167,7 +176,8 @@ class _Process:
             output.end()
         os.close(self._tells)
         if self._log is not None:
-            self._log.close()
+            with contextlib.suppress(OSError):  # what could not be written was told
+                self._log.close()
 
     def how(self) -> str:
         """How it ended."""
@@ -251,7 +261,7 @@ class _Launch:
             self._settle(failed)
         else:
             how = _name(self._signals[0])
-            why = "nobody reads the output any more" if how == "SIGPIPE" else f"told to end by {how}"
+            why = "what is written can't be shown any more" if how == "SIGPIPE" else f"told to end by {how}"
             _say(f"{why}; all processes are ended, at once if told to end again")
         self._end_the_rest(failed)
         return exit_status(failed[0].status or 0) if failed else 128 + self._signals[0]
@@ -313,6 +323,7 @@ class _Launch:
             _say(f"ended because of it: {', '.join(process.wanted.name for process in rest)}")
         for process in self._processes:  # also what those have started that have ended
             process.send(signal.SIGTERM)
+            process.send(signal.SIGCONT)  # one that was stopped ends too
         end = time.monotonic() + GRACE
         while self._running() and (left := end - time.monotonic()) > 0 and len(self._signals) <= told:
             self._look(left)
@@ -398,7 +409,7 @@ def _started(script: Sequence[str], wanted: Sequence[Wanted], log_dir: str | Non
     started: list[_Process] = []
     try:
         for one in wanted:
-            log = open(Path(log_dir, one.log), "wb", buffering=0) if log_dir else None  # noqa: SIM115
+            log = open(Path(log_dir, one.log), "wb") if log_dir else None  # noqa: SIM115
             started.append(_Process(one, command, log))
     except BaseException:
         for process in started:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pstranspile.fluid.environment import whole
 from pstranspile.fluid.missing import names_of_fluid, refused
+from pstranspile.fluid.running.hooks import assume
 
 
 class Role:
@@ -147,6 +148,7 @@ class PaddleCloudRoleMaker(RoleMakerBase):
     def generate_role(self) -> None:
         """Reads the environment. Raises ValueError, which names the variable that is missing or wrong."""
         if self._is_collective:
+            assume("PADDLE_TRAINER_ENDPOINTS")
             self._current_id = whole("PADDLE_TRAINER_ID", 0)
             self._worker_endpoints = _endpoints(
                 _listed(_variable("PADDLE_TRAINER_ENDPOINTS")), "PADDLE_TRAINER_ENDPOINTS"
@@ -157,6 +159,7 @@ class PaddleCloudRoleMaker(RoleMakerBase):
 
     def _server(self) -> None:
         name = "PADDLE_PSERVERS_IP_PORT_LIST"
+        assume(name)
         self._server_endpoints = _endpoints(_listed(_variable(name)), name)
         self._worker_count = whole("PADDLE_TRAINERS_NUM")
         kind = _variable("TRAINING_ROLE").upper()

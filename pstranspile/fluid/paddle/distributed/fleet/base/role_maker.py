@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from pstranspile.fluid.incubate.fleet.base import role_maker as fluid
 from pstranspile.fluid.missing import refused
+from pstranspile.fluid.running.hooks import assume
 
 RoleMakerBase = fluid.RoleMakerBase
 
@@ -42,7 +42,7 @@ class PaddleCloudRoleMaker(_Underscored, fluid.PaddleCloudRoleMaker):
     def generate_role(self) -> None:
         """Reads the environment. Raises ValueError, which names the variable that is wrong."""
         told = "PADDLE_TRAINER_ENDPOINTS" if self._is_collective else "PADDLE_PSERVERS_IP_PORT_LIST"
-        if os.environ.get(told):
+        if assume(told):
             super().generate_role()
             return
         self.alone, self._known = True, True

@@ -1,0 +1,620 @@
+"""`python -m pstranspile.fluid --compat SCRIPT`: which names of Fluid and Paddle a script uses, and which are here.
+
+The script is read, not run: imports and aliases are followed, also into modules of the script's own folder.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import json
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stderr
+from functools import cache
+from importlib import import_module
+from io import StringIO
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from pstranspile.fluid.aliases import install
+from pstranspile.fluid.differences import DIFFERENT, REFUSED
+from pstranspile.fluid.missing import Missing, NotHere, fluid_names
+
+SUPPORTED, DIFFERS, MISSING = "supported", "different", "missing"
+_TOPS = ("paddle", "pstranspile.fluid")
+
+
+class Use(NamedTuple):
+    """A place where a script uses a name; lines and columns count from 1."""
+
+    file: str
+    line: int
+    column: int
+
+
+class Found(NamedTuple):
+    """A name of Fluid or Paddle, whether it is here, what is to be known of it, and where it is used."""
+
+    name: str
+    status: str
+    note: str
+    uses: tuple[Use, ...]
+
+
+class _Of(NamedTuple):
+    """What a name of a script stands for: a dotted name of Paddle, or (`instance`) an object that its call has made; a
+    module of the script's own (`own`).
+    """
+
+    dotted: str = ""
+    instance: bool = False
+    own: Path | None = None
+
+
+_NOTHING = _Of()
+
+
+class _Scope:
+    """The names of a module, a function or a class, and what they stand for."""
+
+    def __init__(self, outer: _Scope | None, is_class: bool = False):
+        self.outer = outer
+        self.is_class = is_class
+        self.names: dict[str, _Of] = {}
+        self.stars: list[_Of] = []
+
+    def bind(self, name: str, meant: _Of) -> None:
+        """Gives a name a meaning; one of Paddle's is kept where others are given as well (`except ImportError`)."""
+        if meant != _NOTHING or name not in self.names:
+            self.names[name] = meant
+
+
+class _Module:
+    """A file of the script: its tree, and what its names stand for."""
+
+    def __init__(self, path: Path, shown: str, tree: ast.Module):
+        self.path, self.shown, self.tree = path, shown, tree
+        self.scope = _Scope(None)
+
+
+class _Reader:
+    """Reads a script and the modules of its own folder."""
+
+    def __init__(self, script: Path):
+        self.folder = script.parent
+        self.modules: dict[Path, _Module] = {}
+        self.unread: list[tuple[Use, str]] = []
+        """Modules of the script's own that are no Python, and why."""
+        self.uses: dict[str, list[Use]] = {}
+        self.of_objects: dict[tuple[str, str], list[Use]] = {}
+        """Uses of attributes of objects, by class and attribute."""
+        self.given: list[tuple[str, str, ast.expr, Use]] = []
+        """What attributes of objects are set to: class, attribute, value."""
+
+    def module(self, path: Path) -> _Module | None:
+        """A file, read once; None if it is no Python."""
+        path = path.resolve()
+        if path not in self.modules:
+            shown = str(path.relative_to(self.folder.resolve())) if path.is_relative_to(self.folder.resolve()) else ""
+            shown = str(self.folder / shown) if shown else str(path)
+            try:
+                tree = ast.parse(path.read_bytes(), shown)
+            except (SyntaxError, ValueError) as problem:
+                line, column = getattr(problem, "lineno", 1) or 1, getattr(problem, "offset", 1) or 1
+                self.unread.append((Use(shown, line, column), getattr(problem, "msg", str(problem))))
+                return None
+            made = self.modules[path] = _Module(path, shown, tree)
+            for _ in range(2):  # names may be used above the line that gives them a meaning
+                _Binder(self, made).visit(tree)
+            _Uses(self, made).visit(tree)
+        return self.modules[path]
+
+    def own(self, dotted: str, beside: Path, level: int = 0) -> Path | None:
+        """The file of a module of the script's own; None for all others."""
+        base = self.folder if not level else beside.parent
+        for _ in range(level - 1):
+            base = base.parent
+        whole = base.joinpath(*dotted.split(".")) if dotted else base
+        for path in (whole.with_suffix(".py") if dotted else whole, whole / "__init__.py"):
+            if path.is_file():
+                return path
+        return None
+
+    def attribute(self, meant: _Of, name: str) -> _Of:
+        """What an attribute of something stands for."""
+        if meant.own is not None:
+            module = self.module(meant.own)
+            if module is not None and name in module.scope.names:
+                return module.scope.names[name]
+            below = meant.own.parent / f"{name}.py" if meant.own.name == "__init__.py" else None
+            return _Of(own=below) if below is not None and below.is_file() else _NOTHING
+        if meant.dotted and not meant.instance:
+            return _Of(f"{meant.dotted}.{name}")
+        return _NOTHING
+
+    def look_up(self, scope: _Scope, name: str) -> _Of:
+        """What a name stands for within a scope."""
+        at: _Scope | None = scope
+        while at is not None:
+            if name in at.names and (at is scope or not at.is_class):
+                return at.names[name]
+            for star in at.stars:
+                if star.own is not None or _is_exported(star.dotted, name):
+                    found = self.attribute(star, name)
+                    if found != _NOTHING:
+                        return found
+            at = at.outer
+        return _NOTHING
+
+    def meaning(self, scope: _Scope, node: ast.expr | None) -> _Of:
+        """What an expression stands for."""
+        if isinstance(node, ast.Name):
+            return self.look_up(scope, node.id)
+        if isinstance(node, ast.Attribute):
+            return self.attribute(self.meaning(scope, node.value), node.attr)
+        if isinstance(node, ast.Call):
+            function, first = node.func, node.args[0] if node.args else None
+            called = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+            if called in ("import_module", "__import__") and isinstance(first, ast.Constant):
+                return _of_module(str(first.value))
+            if called == "getattr" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
+                return self.attribute(self.meaning(scope, first), str(node.args[1].value))
+            made = self.meaning(scope, function)
+            return _Of(made.dotted, instance=True) if made.dotted and not made.instance else _NOTHING
+        if isinstance(node, ast.IfExp):
+            either = self.meaning(scope, node.body)
+            return either if either != _NOTHING else self.meaning(scope, node.orelse)
+        return _NOTHING
+
+
+def _of_module(dotted: str) -> _Of:
+    """A module of Paddle, under Paddle's name."""
+    for top in _TOPS:
+        if dotted == top or dotted.startswith(f"{top}."):
+            return _Of(dotted.replace("pstranspile.fluid", "paddle.fluid", 1))
+    return _NOTHING
+
+
+def _is_exported(module: str, name: str) -> bool:
+    """Whether `from MODULE import *` would bring a name along, here or in Fluid."""
+    if name.startswith("_") or hasattr(builtins, name):
+        return False
+    short = module.removeprefix("paddle.").removeprefix("fluid.")
+    return name in fluid_names().get(short, ()) or _status_of(f"{module}.{name}")[0] != MISSING
+
+
+class _Visitor(ast.NodeVisitor):
+    """Goes through a module scope by scope, each with the same `_Scope` at every visit."""
+
+    def __init__(self, reader: _Reader, module: _Module):
+        self.reader, self.module = reader, module
+        self.scope = module.scope
+        self.scopes: dict[ast.AST, _Scope] = vars(module).setdefault("scopes", {})
+
+    def _within(self, node: ast.AST, parts: Sequence[ast.AST], *, is_class: bool = False) -> None:
+        outer = self.scope
+        self.scope = self.scopes.setdefault(node, _Scope(outer, is_class))
+        for part in parts:
+            self.visit(part)
+        self.scope = outer
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """A function: its decorators and defaults belong to the scope around it."""
+        around = [*node.decorator_list, *node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)]
+        for part in around:
+            self.visit(part)
+        self._named(node.name)
+        self._within(node, [node.args, *node.body])
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        """A function without a name."""
+        self._within(node, [node.args, node.body])
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        """A class."""
+        for part in (*node.decorator_list, *node.bases, *node.keywords):
+            self.visit(part)
+        self._named(node.name)
+        self._within(node, node.body, is_class=True)
+
+    def _named(self, name: str) -> None:
+        """A name is given to a function or a class of the script's own."""
+
+
+class _Binder(_Visitor):
+    """Finds out what the names of a module stand for."""
+
+    def _named(self, name: str) -> None:
+        self.scope.bind(name, _NOTHING)
+
+    def visit_arg(self, node: ast.arg) -> None:
+        """An argument hides what has its name outside."""
+        self.scope.bind(node.arg, _NOTHING)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        """`import a.b as c`."""
+        for alias in node.names:
+            whole = _of_module(alias.name)
+            top = alias.name.split(".")[0]
+            if whole == _NOTHING:
+                whole = _Of(own=self.reader.own(alias.name, self.module.path))
+                first = _Of(own=self.reader.own(top, self.module.path))
+            else:
+                first = _Of("paddle") if top == "paddle" else _NOTHING
+            self.scope.bind(alias.asname or top, whole if alias.asname else first)
+            if whole.own is not None:
+                self.reader.module(whole.own)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        """`from a.b import c as d`."""
+        base = _NOTHING if node.level else _of_module(node.module or "")
+        if base == _NOTHING:
+            base = _Of(own=self.reader.own(node.module or "", self.module.path, node.level))
+        if base.own is not None:
+            self.reader.module(base.own)
+        for alias in node.names:
+            if alias.name == "*":
+                if base != _NOTHING:
+                    self.scope.stars.append(base)
+                continue
+            meant = self.reader.attribute(base, alias.name)
+            if base.dotted == "" and base.own is None:
+                inside = f"{node.module}.{alias.name}" if node.module else alias.name
+                meant = _of_module(inside) if not node.level else _NOTHING
+                if meant == _NOTHING:
+                    meant = _Of(own=self.reader.own(inside, self.module.path, node.level))
+            if meant.own is not None:
+                self.reader.module(meant.own)
+            self.scope.bind(alias.asname or alias.name, meant)
+
+    def _assign(self, target: ast.expr, value: ast.expr | None) -> None:
+        if isinstance(target, ast.Name):
+            self.scope.bind(target.id, self.reader.meaning(self.scope, value))
+        elif isinstance(target, ast.Tuple | ast.List):
+            values: list[ast.expr | None] = [None] * len(target.elts)
+            if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts):
+                values = [*value.elts]
+            for one, its in zip(target.elts, values, strict=True):
+                self._assign(one, its)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        """`a = b = value`."""
+        self.generic_visit(node)
+        for target in node.targets:
+            self._assign(target, node.value)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        """`a: type = value`."""
+        self.generic_visit(node)
+        self._assign(node.target, node.value)
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
+        """`(a := value)`."""
+        self.generic_visit(node)
+        self._assign(node.target, node.value)
+
+    def visit_With(self, node: ast.With | ast.AsyncWith) -> None:
+        """`with value as a`."""
+        for item in node.items:
+            if item.optional_vars is not None:
+                self._assign(item.optional_vars, None)
+        self.generic_visit(node)
+
+    visit_AsyncWith = visit_With
+
+    def visit_For(self, node: ast.For | ast.AsyncFor) -> None:
+        """`for a in values`."""
+        self._assign(node.target, None)
+        self.generic_visit(node)
+
+    visit_AsyncFor = visit_For
+
+
+class _Uses(_Visitor):
+    """Collects where names of Paddle are used."""
+
+    def _note(self, dotted: str, node: ast.AST) -> None:
+        place = Use(self.module.shown, node.lineno, node.col_offset + 1)  # type: ignore[attr-defined]
+        self.reader.uses.setdefault(dotted, []).append(place)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        """A module of Paddle must be there to be imported."""
+        for alias in node.names:
+            meant = _of_module(alias.name)
+            if meant.dotted:
+                self._note(meant.dotted, node)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        """So must names that are taken from it."""
+        base = _NOTHING if node.level else _of_module(node.module or "")
+        for alias in node.names:
+            if base.dotted:
+                self._note(base.dotted if alias.name == "*" else f"{base.dotted}.{alias.name}", node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        """A chain of attributes, as long as it stands for a name of Paddle."""
+        meant = self.reader.meaning(self.scope, node)
+        if meant.dotted and not meant.instance:
+            self._note(meant.dotted, node)
+            return
+        made = self.reader.meaning(self.scope, node.value)
+        if made.instance and isinstance(node.ctx, ast.Load):
+            place = Use(self.module.shown, node.lineno, node.col_offset + 1)
+            self.reader.of_objects.setdefault((made.dotted, node.attr), []).append(place)
+        self.generic_visit(node)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        """Attributes of an object that are set, as those of a strategy."""
+        for target in node.targets:
+            made = self.reader.meaning(self.scope, target.value) if isinstance(target, ast.Attribute) else _NOTHING
+            if made.instance and isinstance(target, ast.Attribute):
+                place = Use(self.module.shown, target.lineno, target.col_offset + 1)
+                self.reader.given.append((made.dotted, target.attr, node.value, place))
+        self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        """A name that was imported from Paddle."""
+        meant = self.reader.look_up(self.scope, node.id)
+        if meant.dotted and not meant.instance and isinstance(node.ctx, ast.Load):
+            self._note(meant.dotted, node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        """`getattr(module, "name")`."""
+        meant = self.reader.meaning(self.scope, node)
+        if meant.dotted and not meant.instance:
+            self._note(meant.dotted, node)
+        self.generic_visit(node)
+
+
+@cache
+def _status_of(dotted: str) -> tuple[str, str]:
+    """Whether a name is here, and what is to be known of it."""
+    install()
+    first, *rest = dotted.split(".")
+    held: Any = import_module(first)
+    known = first
+    for part in rest:
+        parent, known = known, f"{known}.{part}"
+        if known in REFUSED:
+            return MISSING, REFUSED[known]
+        if isinstance(held, ModuleType):
+            try:
+                held = _member(held, parent, part)
+            except (AttributeError, ImportError) as problem:
+                return MISSING, _why(problem)
+        elif isinstance(held, type):
+            return _of_class(held, part)
+        else:
+            return _of_object(held, part)
+        if isinstance(held, Missing) or type(held).__name__ == "_Absent":
+            return MISSING, _why_missing(held, part)
+    refusal = _refusal_of(held)
+    if refusal:
+        return MISSING, refusal
+    return (DIFFERS, DIFFERENT[dotted]) if dotted in DIFFERENT else (SUPPORTED, "")
+
+
+def _refusal_of(held: Any) -> str:
+    """Why a function, or the making of an object, is refused whatever it is given; "" if it is not."""
+    called = held.__init__ if isinstance(held, type) else held
+    if not inspect.isfunction(called) or not called.__module__.startswith("pstranspile."):
+        return ""
+    try:
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(called))).body
+    except (OSError, SyntaxError, ValueError):
+        return ""
+    if not isinstance(tree, ast.FunctionDef):
+        return ""
+    body = [each for each in tree.body if not isinstance(each, ast.ImportFrom | ast.Expr)]
+    raised = body[0].exc if body and isinstance(body[0], ast.Raise) else None
+    if not isinstance(raised, ast.Call) or getattr(raised.func, "id", "") != "refused":
+        return ""
+    why = raised.args[-1]
+    return str(why.value) if isinstance(why, ast.Constant) else "it is refused"
+
+
+def _member(module: ModuleType, name: str, part: str) -> Any:
+    try:
+        return getattr(module, part)
+    except AttributeError as problem:
+        try:
+            made = import_module(f"{name}.{part}")
+        except ModuleNotFoundError:
+            raise problem from None
+        if type(made).__name__ == "_Absent" and part not in fluid_names().get(name.removeprefix("paddle."), ()):
+            raise problem
+        return made
+
+
+def _why(problem: Exception) -> str:
+    text = str(problem)
+    if " is not part of pstranspile.fluid: " in text:
+        return text.partition(" is not part of pstranspile.fluid: ")[2]
+    return text[text.index(";") + 2 :] if ";" in text else ""
+
+
+def _why_missing(held: Any, part: str) -> str:
+    if isinstance(held, ModuleType):
+        return "the module is not here"
+    try:
+        held()
+    except NotHere as problem:
+        return _why(problem)
+    return part
+
+
+def _of_class(held: type, part: str) -> tuple[str, str]:
+    """Whether objects of a class have an attribute."""
+    if part.startswith("__") or hasattr(held, part) or "__getattr__" in dir(held) or part in _set_in(held):
+        return SUPPORTED, ""
+    return MISSING, f"objects of {held.__name__} don't have it"
+
+
+@cache
+def _set_in(held: type) -> frozenset[str]:
+    """The attributes that the methods of a class give to objects, or that it declares."""
+    found: set[str] = set()
+    for base in held.__mro__[:-1]:
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
+        except (OSError, TypeError, SyntaxError):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+                found.add(node.attr)
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                found.add(node.target.id)
+    return frozenset(found)
+
+
+def _of_object(held: Any, part: str) -> tuple[str, str]:
+    """Whether an object, such as `fleet`, has an attribute. Functions have any that a script has given them."""
+    if inspect.isroutine(held):
+        return SUPPORTED, ""
+    there = inspect.getattr_static(held, part, None) is not None
+    if there:
+        return SUPPORTED, ""
+    try:
+        getattr(held, part)
+    except (AttributeError, NotHere) as problem:
+        return MISSING, _why(problem)
+    except Exception:  # it is there, and needs what the script does before
+        return SUPPORTED, ""
+    return SUPPORTED, ""
+
+
+_HOST = ("batch", "reader", "dataset", "io", "metric", "seed", "version", "compat", "utils", "vision", "distributed")
+_HOST_NAMES = ("enable_static", "disable_static", "in_dynamic_mode", "set_device", "get_device", "no_grad", "fluid")
+
+
+def _is_graph(dotted: str) -> bool:
+    """Whether a name of 2.x makes something of a graph where it is called."""
+    first, *rest = dotted.split(".")[1:] or [""]
+    if not first or first in _HOST or first in _HOST_NAMES or first.startswith(("is_compiled", "get_", "set_")):
+        return False
+    if first in ("nn", "static", "optimizer"):
+        return bool(rest) and rest[-1][:1] != "_" and dotted != "paddle.nn.Layer"
+    return callable(getattr(import_module("paddle"), first, None)) and not rest
+
+
+def used(script: str) -> tuple[list[Found], list[tuple[Use, str]], list[str]]:
+    """The names of Paddle that a script uses, sorted by name; the files of it that are no Python, and why; all files
+    that were read.
+    """
+    install()
+    reader = _Reader(Path(script))
+    reader.module(Path(script))
+    found: list[Found] = []
+    for dotted, uses in reader.uses.items():
+        status, note = _status_of(dotted)
+        found.append(Found(dotted, status, note, _places(uses)))
+    for (dotted, part), uses in reader.of_objects.items():
+        status, note = _of_made(dotted, part)
+        if status == MISSING:
+            found.append(Found(f"{dotted}().{part}", status, note, _places(uses)))
+    for dotted, part, value, use in reader.given:
+        why = _refused_value(dotted, part, value)
+        if why:
+            found.append(Found(f"{dotted}().{part} = {ast.unparse(value)}", MISSING, why, (use,)))
+    graphs = [use for one in found if _is_graph(one.name) for use in one.uses]
+    says = any(one.name.startswith("paddle.fluid") or one.name == "paddle.enable_static" for one in found)
+    if graphs and not says:
+        note = "dynamic graphs are not run; a script that builds static ones calls paddle.enable_static() first"
+        found.append(Found("paddle", MISSING, note, (min(graphs),)))
+    shown = [module.shown for module in reader.modules.values()]
+    return sorted(found), reader.unread, sorted(shown)
+
+
+def _class_of(dotted: str) -> type | None:
+    """The class of a name that is here; None for what is no class."""
+    if _status_of(dotted)[0] == MISSING:
+        return None
+    held: Any = import_module("paddle")
+    name = "paddle"
+    for each in dotted.split(".")[1:]:
+        if not isinstance(held, ModuleType):
+            return None
+        held, name = _member(held, name, each), f"{name}.{each}"
+    return held if isinstance(held, type) else None
+
+
+def _guarded(held: type | None) -> Any:
+    """An object of a class that looks at what its attributes are set to; None for others."""
+    if held is None or held.__setattr__ is object.__setattr__ or inspect.signature(held).parameters:
+        return None
+    return held()
+
+
+def _refused_value(dotted: str, part: str, value: ast.expr) -> str:
+    """Why an attribute of an object can't be set to this; "" if it can be, or the value is not known here."""
+    made = _guarded(_class_of(dotted))
+    if made is None:
+        return ""
+    try:
+        meant = ast.literal_eval(value)
+    except (ValueError, TypeError):
+        meant = getattr(made, part, None)
+    try:
+        with redirect_stderr(StringIO()):
+            setattr(made, part, meant)
+    except (AttributeError, NotHere, ValueError) as problem:
+        return _why(problem) or str(problem)
+    return ""
+
+
+def _of_made(dotted: str, part: str) -> tuple[str, str]:
+    """Whether what a call of a name makes has an attribute, as far as it can be known."""
+    held = _class_of(dotted)
+    if held is None or hasattr(_guarded(held), part):
+        return SUPPORTED, ""
+    return _of_class(held, part)
+
+
+def _places(uses: Sequence[Use]) -> tuple[Use, ...]:
+    return tuple(sorted(set(uses)))
+
+
+def report(script: str, *, as_json: bool) -> tuple[str, int]:
+    """What is told of a script, and the exit status: 1 where something is missing, 0 else."""
+    found, unread, files = used(script)
+    status = 1 if unread or any(one.status == MISSING for one in found) else 0
+    if as_json:
+        names = [
+            {"name": one.name, "status": one.status, "note": one.note, "uses": [use._asdict() for use in one.uses]}
+            for one in found
+        ]
+        broken = [{**use._asdict(), "note": why} for use, why in unread]
+        return json.dumps({"script": script, "files": files, "unread": broken, "names": names}, indent=2) + "\n", status
+    return "".join(f"{line}\n" for line in _lines(script, found, unread)), status
+
+
+def _lines(script: str, found: Sequence[Found], unread: Sequence[tuple[Use, str]]) -> Iterator[str]:
+    by_status: Mapping[str, list[Found]] = {
+        status: [one for one in found if one.status == status] for status in (MISSING, DIFFERS, SUPPORTED)
+    }
+    counts = ", ".join(f"{len(by_status[status])} {status}" for status in (SUPPORTED, DIFFERS, MISSING))
+    yield f"{script}: {counts}"
+    for use, why in unread:
+        yield f"{use.file}:{use.line}:{use.column}: is no Python: {why}"
+    for status in (MISSING, DIFFERS):
+        for one in by_status[status]:
+            first, *others = one.uses
+            more = f" (also at {_listed(others, first.file)})" if others else ""
+            note = f": {one.note}" if one.note else ""
+            yield f"{first.file}:{first.line}:{first.column}: {status}: {one.name}{note}{more}"
+    for one in by_status[SUPPORTED]:
+        yield f"supported: {one.name} ({_listed(one.uses, '')})"
+
+
+def _listed(uses: Sequence[Use], file: str) -> str:
+    """`net.py:3, 5, train.py:7`."""
+    texts: list[str] = []
+    for use in uses:
+        texts.append(str(use.line) if use.file == file else f"{use.file}:{use.line}")
+        file = use.file
+    return ", ".join(dict.fromkeys(texts))
