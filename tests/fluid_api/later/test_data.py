@@ -126,4 +126,3 @@ def test_data_sets_take_settings_again(capsys: pytest.CaptureFixture[str]) -> No
     ):
         with pytest.raises(NotImplementedError, match=r"settings\((input_type|parse_ins_id)\)"):
             change()
-
