@@ -249,3 +249,21 @@ def test_names_of_layers_are_not_those_of_parameters() -> None:
         names = {param.name.partition(".")[0] for param in paddle.static.default_main_program().all_parameters()}
     layers = {"linear_0", "embedding_0", "layer_norm_0", "lstm_cell_0", "group_norm_0", "batch_norm2d_0"}
     assert names == layers | {"own_mean", "own_variance"}
+
+
+def test_calls_of_layers_take_names_too() -> None:
+    with fresh():
+        x, ids = paddle.static.data("x", [-1, 2, 4, 4]), paddle.static.data("ids", [-1, 2], "int64")
+        flat = P.reshape(x, [-1, 32])
+        made = [layer(given) for layer, given in ((P.nn.Linear(32, 2), flat), (P.nn.Embedding(3, 2), ids))]
+        for kind in ("BatchNorm", "BatchNorm2D"):
+            getattr(P.nn, kind)(2)(x)
+        P.nn.GroupNorm(num_channels=2, num_groups=1)(x)
+        P.nn.Linear(32, 2)(flat)
+        P.nn.Embedding(3, 2)(ids)
+        P.nn.BatchNorm(2)
+        P.nn.GroupNorm(num_channels=2, num_groups=1)
+        names = [param.name for param in paddle.static.default_main_program().all_parameters()]
+    assert [var.name for var in made] == ["linear_1.tmp_1", "embedding_1.tmp_0"]
+    later = {"linear_2.w_0", "embedding_2.w_0", "batch_norm_2.w_0", "group_norm_1.w_0"}  # 2D took batch_norm_1
+    assert later <= set(names)

@@ -156,7 +156,8 @@ class GroupNorm(Layer):
 
     def forward(self, input: Any) -> Any:
         """The input with its groups normalised."""
-        return F.group_norm(input, *self._settings, self.weight, self.bias, self._format)
+        held = self.weight, self.bias
+        return F.group_norm(input, *self._settings, *held, self._format, self.full_name())
 
 
 class InstanceNorm2D(Layer):

@@ -134,6 +134,7 @@ class BatchNorm1D(Layer):
         self._settings = (momentum, epsilon)
         self._format = "NHWC" if data_format in ("NHWC", "NLC") else "NCHW"
         self._global = bool(use_global_stats)
+        self._named: dict[str, str] = {}
 
     def forward(self, input: Any) -> Any:
         """The input with its channels normalised; those of all batches count where it does not train."""
@@ -147,6 +148,7 @@ class BatchNorm1D(Layer):
             moving_mean_name=self._means[0],
             moving_variance_name=self._means[1],
             use_global_stats=self._global,
+            **self._named,
         )
 
 
@@ -173,6 +175,7 @@ class BatchNorm(BatchNorm1D):
         settings = momentum, epsilon, param_attr, bias_attr, data_layout, use_global_stats
         super().__init__(num_channels, *settings)
         self._act, self.training = act, not is_test
+        self._named = {"name": self.full_name()}
         given = zip((moving_mean_name, moving_variance_name), self._means, strict=True)
         self._means = [name or own for name, own in given]
 
