@@ -6,6 +6,7 @@ is among the frames sent. With it is kept how far each connection was, and the f
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from copy import copy
 from pathlib import Path

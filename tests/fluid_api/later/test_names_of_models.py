@@ -234,3 +234,36 @@ def test_layers_name_their_parameters_after_their_classes() -> None:
         names = [param.name for param in paddle.static.default_main_program().all_parameters()]
     layers = ["batch_norm1d", "batch_norm2d", "batch_norm3d", "instance_norm1d", "instance_norm3d", "sync_batch_norm"]
     assert names == [f"{layer}_0.{part}" for layer in layers for part in ("w_0", "b_0")]
+
+
+def test_names_of_layers_are_not_those_of_parameters() -> None:
+    with fresh():
+        nn = P.nn
+        nn.Linear(2, 2, name="own")
+        nn.Embedding(3, 2, name="own")
+        nn.LayerNorm(2, name="own")
+        nn.LSTMCell(2, 2, name="own")
+        nn.GroupNorm(num_channels=2, num_groups=1, name="own")
+        images = paddle.static.data("x", [-1, 2, 3, 3])
+        nn.BatchNorm2D(2, name="own")(images)
+        names = {param.name.partition(".")[0] for param in paddle.static.default_main_program().all_parameters()}
+    layers = {"linear_0", "embedding_0", "layer_norm_0", "lstm_cell_0", "group_norm_0", "batch_norm2d_0"}
+    assert names == layers | {"own_mean", "own_variance"}
+
+
+def test_calls_of_layers_take_names_too() -> None:
+    with fresh():
+        x, ids = paddle.static.data("x", [-1, 2, 4, 4]), paddle.static.data("ids", [-1, 2], "int64")
+        flat = P.reshape(x, [-1, 32])
+        made = [layer(given) for layer, given in ((P.nn.Linear(32, 2), flat), (P.nn.Embedding(3, 2), ids))]
+        for kind in ("BatchNorm", "BatchNorm2D"):
+            getattr(P.nn, kind)(2)(x)
+        P.nn.GroupNorm(num_channels=2, num_groups=1)(x)
+        P.nn.Linear(32, 2)(flat)
+        P.nn.Embedding(3, 2)(ids)
+        P.nn.BatchNorm(2)
+        P.nn.GroupNorm(num_channels=2, num_groups=1)
+        names = [param.name for param in paddle.static.default_main_program().all_parameters()]
+    assert [var.name for var in made] == ["linear_1.tmp_1", "embedding_1.tmp_0"]
+    later = {"linear_2.w_0", "embedding_2.w_0", "batch_norm_2.w_0", "group_norm_1.w_0"}  # 2D took batch_norm_1
+    assert later <= set(names)

@@ -102,7 +102,7 @@ class _WithInit:
         self._refuse("update_settings", settings)
 
     def _init_distributed_settings(self, **settings: Any) -> None:
-        """Sets how samples are shuffled over trainers, merged and read. Raises NotHere for other settings."""
+        """Sets how samples are read, merged, and sent in a shuffle over trainers. Raises NotHere for others."""
         self.update_settings(**settings)
 
     def _refuse(self, method: str, settings: Mapping[str, Any]) -> None:

@@ -148,7 +148,7 @@ class GroupNorm(Layer):
         data_format: str = "NCHW",
         name: Any = None,
     ):
-        super().__init__(name)
+        super().__init__()
         self._settings = num_groups, epsilon
         self._format = data_format
         self.weight = self.create_parameter([num_channels], weight_attr, default_initializer=Constant(1.0))
@@ -156,7 +156,8 @@ class GroupNorm(Layer):
 
     def forward(self, input: Any) -> Any:
         """The input with its groups normalised."""
-        return F.group_norm(input, *self._settings, self.weight, self.bias, self._format)
+        held = self.weight, self.bias
+        return F.group_norm(input, *self._settings, *held, self._format, self.full_name())
 
 
 class InstanceNorm2D(Layer):
@@ -172,7 +173,7 @@ class InstanceNorm2D(Layer):
         data_format: str = "NCHW",
         name: Any = None,
     ):
-        super().__init__(name)
+        super().__init__()
         self._epsilon = epsilon
         self.scale = self.create_parameter([num_features], weight_attr, default_initializer=Constant(1.0))
         self.bias = self.create_parameter([num_features], bias_attr, is_bias=True)
@@ -194,7 +195,7 @@ class PReLU(Layer):
     """x where it is positive, else x times a weight, one for all or one for each channel."""
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25, weight_attr: Any = None, name: Any = None):
-        super().__init__(name)
+        super().__init__()
         start = Constant(init)
         self._weight = self.create_parameter([num_parameters], weight_attr, default_initializer=start)
 
@@ -215,7 +216,7 @@ class Bilinear(Layer):
         bias_attr: Any = None,
         name: Any = None,
     ):
-        super().__init__(name)
+        super().__init__()
         self.weight = self.create_parameter([out_features, in1_features, in2_features], weight_attr)
         self.bias = self.create_parameter([1, out_features], bias_attr, is_bias=True)
 

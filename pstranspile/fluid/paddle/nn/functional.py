@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.fluid import layers, nets
+from pstranspile.fluid import layers, nets, unique_name
 from pstranspile.fluid.layers.adapt import bound, signature_of, to_core, wrap
 from pstranspile.fluid.paddle.figures import norm
 from pstranspile.fluid.paddle.later import from_tables, later
@@ -84,8 +84,9 @@ def dropout(
 
 def linear(x: Any, weight: Any, bias: Any = None, name: Any = None) -> Any:
     """x * weight + bias."""
-    made = L.matmul(x, weight)
-    return made if bias is None else L.elementwise_add(made, bias, axis=len(x.shape) - 1)
+    own = name or unique_name.generate("linear")  # for both ops, and between the names of layers, as in 2.x
+    made = L.matmul(x, weight, name=own)
+    return made if bias is None else L.elementwise_add(made, bias, axis=len(x.shape) - 1, name=own)
 
 
 def embedding(x: Any, weight: Any, padding_idx: int | None = None, sparse: bool = False, name: Any = None) -> Any:
@@ -93,7 +94,8 @@ def embedding(x: Any, weight: Any, padding_idx: int | None = None, sparse: bool 
     ids, table = to_core(x), to_core(weight)
     padding = -1 if padding_idx is None else padding_idx if padding_idx >= 0 else weight.shape[0] + padding_idx
     attrs = {"is_sparse": sparse, "is_distributed": False, "remote_prefetch": sparse, "padding_idx": padding}
-    return wrap(layer_outputs("lookup_table_v2", {"Ids": ids, "W": table}, {"Out": table.dtype}, attrs, name=name)[0])
+    own = name or unique_name.generate("embedding")
+    return wrap(layer_outputs("lookup_table_v2", {"Ids": ids, "W": table}, {"Out": table.dtype}, attrs, name=own)[0])
 
 
 def one_hot(x: Any, num_classes: Any, name: Any = None) -> Any:

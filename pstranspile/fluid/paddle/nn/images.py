@@ -17,12 +17,12 @@ L: Any = layers
 _CHANNELS_FIRST = {1: "NCL", 2: "NCHW", 3: "NCDHW"}
 
 
-def _op(op_type: str, inputs: dict[str, Any], outputs: str, attrs: dict[str, Any]) -> list[Any]:
+def _op(op_type: str, inputs: dict[str, Any], outputs: str, attrs: dict[str, Any], name: Any = None) -> list[Any]:
     """The outputs of an op; the first ones have the element type of its first input."""
     given = {slot: to_core(value) for slot, value in inputs.items() if value is not None}
     kind: Any = next(iter(given.values())).dtype
     slots: dict[str, Any] = dict.fromkeys(outputs.split(), kind)
-    return wrap(layer_outputs(op_type, given, slots, attrs))
+    return wrap(layer_outputs(op_type, given, slots, attrs, name=name))
 
 
 def _wide(value: Any, before: Any) -> Any:
@@ -176,11 +176,17 @@ def layer_norm(
 
 
 def group_norm(
-    x: Any, num_groups: int, epsilon: float = 1e-05, weight: Any = None, bias: Any = None, data_format: str = "NCHW"
+    x: Any,
+    num_groups: int,
+    epsilon: float = 1e-05,
+    weight: Any = None,
+    bias: Any = None,
+    data_format: str = "NCHW",
+    name: Any = None,
 ) -> Any:
     """Each group of channels of a sample with mean 0 and variance 1, then scaled and shifted."""
     attrs = {"epsilon": epsilon, "groups": num_groups, "data_layout": data_format}
-    return _op("group_norm", {"X": x, "Scale": weight, "Bias": bias}, "Y Mean Variance", attrs)[0]
+    return _op("group_norm", {"X": x, "Scale": weight, "Bias": bias}, "Y Mean Variance", attrs, name)[0]
 
 
 def instance_norm(

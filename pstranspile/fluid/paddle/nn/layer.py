@@ -70,7 +70,7 @@ class Linear(Layer):
     def __init__(
         self, in_features: int, out_features: int, weight_attr: Any = None, bias_attr: Any = None, name: Any = None
     ):
-        super().__init__(name)
+        super().__init__()
         self.weight = self.create_parameter([in_features, out_features], weight_attr)
         self.bias = self.create_parameter([out_features], bias_attr, is_bias=True)
 
@@ -91,7 +91,7 @@ class Embedding(Layer):
         weight_attr: Any = None,
         name: Any = None,
     ):
-        super().__init__(name)
+        super().__init__()
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
             raise ValueError(f"padding_idx {padding_idx} is none of {num_embeddings} rows")
         self._padding, self._sparse = padding_idx, sparse
@@ -125,14 +125,16 @@ class BatchNorm1D(Layer):
         use_global_stats: bool | None = None,
         name: Any = None,
     ):
-        super().__init__(name)
+        super().__init__()
         self.weight = self.create_parameter([num_features], weight_attr, default_initializer=Constant(1.0))
         self.bias = self.create_parameter([num_features], bias_attr, is_bias=True)
         self._held = ((self.weight, weight_attr), (self.bias, bias_attr))
-        self._means = [f"{self.full_name()}.w_{number}" for number in (1, 2)]
+        named = (f"{name}_mean", f"{name}_variance")
+        self._means = [*named] if name else [f"{self.full_name()}.w_{number}" for number in (1, 2)]
         self._settings = (momentum, epsilon)
         self._format = "NHWC" if data_format in ("NHWC", "NLC") else "NCHW"
         self._global = bool(use_global_stats)
+        self._named: dict[str, str] = {}
 
     def forward(self, input: Any) -> Any:
         """The input with its channels normalised; those of all batches count where it does not train."""
@@ -146,6 +148,7 @@ class BatchNorm1D(Layer):
             moving_mean_name=self._means[0],
             moving_variance_name=self._means[1],
             use_global_stats=self._global,
+            **self._named,
         )
 
 
@@ -172,6 +175,7 @@ class BatchNorm(BatchNorm1D):
         settings = momentum, epsilon, param_attr, bias_attr, data_layout, use_global_stats
         super().__init__(num_channels, *settings)
         self._act, self.training = act, not is_test
+        self._named = {"name": self.full_name()}
         given = zip((moving_mean_name, moving_variance_name), self._means, strict=True)
         self._means = [name or own for name, own in given]
 
@@ -192,7 +196,7 @@ class LayerNorm(Layer):
         bias_attr: Any = None,
         name: Any = None,
     ):
-        super().__init__(name)
+        super().__init__()
         dims = [normalized_shape] if isinstance(normalized_shape, int) else list(normalized_shape)
         self._dims, self._epsilon = len(dims), epsilon
         size = [math.prod(dims)]

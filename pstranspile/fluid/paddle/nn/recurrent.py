@@ -57,7 +57,7 @@ class _Gated(RNNCellBase):
         bias_hh_attr: Any = None,
         name: Any = None,
     ):
-        super().__init__(name)
+        super().__init__()
         self.input_size, self.hidden_size = input_size, hidden_size
         rows, start = self.gates * hidden_size, uniform_start(hidden_size)
         self.weight_ih = self.create_parameter([rows, input_size], weight_ih_attr, default_initializer=start)
