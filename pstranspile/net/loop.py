@@ -136,11 +136,11 @@ class Loop:
 
     def _poll(self, timeout: float) -> None:
         timeout = min(timeout, LOOK, self._let_strangers_come())
-        again, self._again = self._again, {}
-        for handled in again:
-            if handled.unknown and self._saved < 0:
-                self._again[handled] = None
-        turns = {handled: None for handled in again if handled not in self._again}
+        turns: dict[Handled, None] = {}
+        if self._again:
+            again, self._again = self._again, {}
+            for handled in again:
+                (self._again if handled.unknown and self._saved < 0 else turns)[handled] = None
         for key, _ in self._selector.select(0.0 if turns else timeout):
             handled = self._handled.get(key.fd)
             if handled is not None:
@@ -169,15 +169,17 @@ class Loop:
         self._saved -= spent
         handled.spend(spent)
 
-    @contextlib.contextmanager
-    def charging(self, somebody: Known) -> Generator[None]:
+    def charging(self, somebody: Known) -> contextlib.AbstractContextManager[object]:
         """What is done for somebody counts as done for strangers if he was not known before."""
-        known, begun = somebody.known, self._cpu()
+        return contextlib.nullcontext() if somebody.known else self._charging()
+
+    @contextlib.contextmanager
+    def _charging(self) -> Generator[None]:
+        begun = self._cpu()
         try:
             yield
         finally:
-            if not known:
-                self._saved -= self._cpu() - begun
+            self._saved -= self._cpu() - begun
 
     def _let_strangers_come(self) -> float:
         """Lets strangers have turns, or has them wait; gives the seconds until that changes."""

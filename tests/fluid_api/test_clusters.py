@@ -193,10 +193,8 @@ def test_a_trainer_saves_the_files_of_a_model_as_a_machine_alone(kind: str, tmp_
         ]
         assert "lookup_table_v2" in out[2 + number]
         assert "distributed" not in out[2 + number]
-    first, second = (np.load(tmp_path / f"out_{number}.npy") for number in (0, 1))
-    assert (np.abs(first - 1) < 0.6).all()  # it was trained to give 1
-    if kind == "dense":
-        np.testing.assert_array_equal(first, second)
+        (line,) = (line for line in out[2 + number].splitlines() if line.startswith("differs"))
+        assert float(line.split()[1]) < 1e-6  # from what the cluster predicts in its next step
 
 
 def test_tables_whose_rows_servers_hold_do_not_go_into_one_file(tmp_path: Path) -> None:
