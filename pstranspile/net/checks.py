@@ -232,9 +232,9 @@ def form_of(value: Any) -> str:
         return f"ragged {form_of(value.data)}"
     if isinstance(value, (np.ndarray, np.generic)):
         return f"{value.dtype}{list(value.shape)}"
-    return {str: "a text", int: "a number", float: "a number", type(None): "nothing"}.get(
-        type(value), f"a {type(value).__name__}"
-    )
+    names: dict[object, str] = {str: "a text", int: "a number", float: "a number", type(None): "nothing"}
+    kind: type[object] = value.__class__
+    return names.get(kind, f"a {kind.__name__}")
 
 
 def require_value(name: str, value: Any, declared: Var | None) -> None:
@@ -245,7 +245,8 @@ def require_value(name: str, value: Any, declared: Var | None) -> None:
         return
     shape, kind = declared.shape, NUMPY_TYPES[declared.dtype]
     wanted = f"{kind}{list(shape)}"
-    rows, held = declared.kind is VarKind.SELECTED_ROWS, value
+    held: Any = value
+    rows = declared.kind is VarKind.SELECTED_ROWS
     if isinstance(value, SelectedRows) and rows:
         fits = len(value.value) == len(value.rows) and value.height == shape[0] if shape else False
         held, shape, wanted = value.value, (-1, *shape[1:]), f"rows of {wanted}"

@@ -14,7 +14,7 @@ from pstranspile.net.frames import HELLO, REFUSED, WELCOME, Header, json_body, m
 from pstranspile.net.part import Part
 from pstranspile.net.peer import Connection, Peer
 from pstranspile.net.telling import Told
-from pstranspile.net.terms import Objection, Refused, Terms, number_of
+from pstranspile.net.terms import Objection, Refused, Terms, WrongToken, number_of
 from pstranspile.net.values import WireError
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.message import Message
@@ -297,7 +297,7 @@ class Greeting:
         self._note(connection, str(problem))
         if isinstance(problem, Objection) and not connection.known:
             self.told(f"{connection.address} is not let in: {problem}")
-            if len(self._turned_away) < MOST_TURNED_AWAY:
+            if isinstance(problem, WrongToken) and len(self._turned_away) < MOST_TURNED_AWAY:
                 self._turned_away.append((self._clock() + SLOW, connection, problem))
                 return
         self._turn_away(connection, problem)

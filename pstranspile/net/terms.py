@@ -31,7 +31,7 @@ class Terms(NamedTuple):
     def require(self, fields: Mapping[str, Any], role: str, others: Container[str]) -> None:
         """Raises Objection if a greeting, that has come to `role`, is not of one of the others of this job."""
         if not secrets.compare_digest(_bytes(str(fields.get("token", ""))), _bytes(self.token)):
-            raise Objection("the token is another")
+            raise WrongToken("the token is another")
         if fields.get("job") != self.job:
             raise Objection(f"{role} takes part in another job: {self.job[:12]}, not {str(fields.get('job'))[:12]}")
         if str(fields.get("role")) not in others or not fields.get("incarnation"):
@@ -57,6 +57,10 @@ class Refused(Exception):
 
 class Objection(WireError):
     """Why a process is not let in, now and later."""
+
+
+class WrongToken(Objection):
+    """A process is not let in that may have guessed: it is answered late."""
 
 
 class Misconduct(WireError):

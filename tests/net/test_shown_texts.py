@@ -93,7 +93,9 @@ def test_a_server_shows_names_of_callers_as_escapes(tmp_path: Path, capfd: pytes
         caller.status("PrefetchVariable", write_variable(VariableMessage("ids", table_name=EVIL)))
         hello = {"job": EVIL, "token": EVIL, "incarnation": EVIL, "role": EVIL, "received": 0, "knows": EVIL}
         for given in (hello, {**hello, "token": ""}):
-            assert say(served.address, b"".join(frame(Header(HELLO, 0, 0, 0), json_body(given)))).startswith(MAGIC)
+            assert say(served.address, b"".join(frame(Header(HELLO, 0, 0, 0), json_body(given))), more=True).startswith(
+                MAGIC
+            )
     finally:
         served.end()
     told = capfd.readouterr().err

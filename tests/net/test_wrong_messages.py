@@ -105,11 +105,6 @@ def step_without_gradients(said: Said) -> None:
     said.say(said.message(kinds.SEND_BARRIER), said.message(kinds.FETCH_BARRIER))
 
 
-def barrier_twice(said: Said) -> None:
-    said.say(said.message(kinds.SEND, "w@GRAD.trainer_1", ONES), *(said.message(kinds.SEND_BARRIER) for _ in range(2)))
-    said.say(said.message(kinds.FETCH_BARRIER))
-
-
 def raw(kind: int, content: bytes, number: int = 0) -> Callable[[Said], None]:
     return lambda said: said.frame(kind, content, number=number)
 
@@ -151,7 +146,6 @@ WRONG: dict[str, tuple[Callable[[Said], None], str]] = {
     "a tuple": (message(SEND, W, (ONES,)), "it brings a tuple"),
     "a text that a terminal obeys": (message(SEND, "\x1b[2J\nerror", ONES), "\\u001b[2J\\nerror"),
     # requests
-    "asks for no variable": (message(GET, "v", slot=0), "takes"),
     "asks now for no variable": (message(kinds.GET_NOW, "v", slot=0), "has no variable v"),
     "asks for changed rows": (message(kinds.GET_ROWS, "w", slot=0), "takes no messages of this kind"),
     "asks with a value": (message(kinds.GET_NOW, "w", ONES, slot=0), "nothing is expected"),
@@ -213,16 +207,30 @@ WRONG: dict[str, tuple[Callable[[Said], None], str]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_it_is_told_and_nobody_else_notices(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     wrong, expected = WRONG[name]
-    if name == "asks for no variable":  # which waits until variables are served again
-        wrong = barriers_and(wrong)
-        expected = "has no variable v"
     found, reason = play("sync", wrong)
     assert expected in reason
     told = capfd.readouterr().err
     assert "trainer_1 at 127.0.0.1" in told
     assert "is refused, and takes no part any more" in told
-    if name != "asks for no variable":
-        assert found == undisturbed("sync")
+    assert found == undisturbed("sync")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        (message(GET, "v", slot=0), "has no variable v"),
+        (message(kinds.SEND_BARRIER), "has not sent b@GRAD.trainer_1, w@GRAD.trainer_1"),
+        (message(SEND, W, ONES[:2], step=1), "it brings float32[2, 20]"),
+    ],
+)
+def test_what_waits_for_an_update_is_looked_at_after_it(wrong: Callable[[Said], None], expected: str) -> None:
+    """The step before it counts, which its trainer has sent in whole."""
+    found, reason = play("sync", barriers_and(wrong))
+    assert expected in reason
+    (losses,) = found.values()
+    assert len(losses) == STEPS
+    assert losses[0] == undisturbed("sync")["trainer_0"][0]
+    assert losses[1:] != undisturbed("sync")["trainer_0"][1:]
 
 
 def barriers_and(wrong: Callable[[Said], None]) -> Callable[[Said], None]:

@@ -97,7 +97,7 @@ class Known(NamedTuple):
 
     def allows(self, segment: int, trainers: Sequence[int], value: Value, part: Part | None = None) -> bool:
         """Whether a segment of a value, or of a sum, may be one of this variable; where its dims are not known, any."""
-        if part is not None and ((part.kind, part.root) not in self.kinds or not isinstance(part.averages, bool)):
+        if part is not None and (part.kind, part.root) not in self.kinds:
             return False
         if value is None:
             return part is not None and part.kind == "c_broadcast"
