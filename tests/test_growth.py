@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pstranspile as ps
+from pstranspile.cli import main
 from pstranspile.explain.job import of_compiled
 from pstranspile.explain.peers import Peers
 from pstranspile.ir.text.diagnose import _name_before
@@ -85,13 +88,16 @@ def test_peers_of_ops(made: Callable[[int], list[str]]):
     grows_linearly(prepare)
 
 
-def test_blocks_that_run():
-    def prepare(size: int) -> Callable[[], Any]:
-        module = program(branches(size))
-        feed = {"x": [[0.0] * 13], "y": [[0.0]]}
-        return lambda: (ps.run(module.startup, scope=(scope := ps.Scope())), ps.run(module.main, feed, (), scope))
+def test_blocks_that_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    np.savez(tmp_path / "feed.npz", x=np.zeros((3, 1, 13), "float32"), y=np.zeros((3, 1, 1), "float32"))
 
-    grows_linearly(prepare)
+    def prepare(size: int) -> Callable[[], Any]:
+        file = tmp_path / f"{size}.ir"
+        file.write_text(ps.dumps(program(branches(size))))
+        return lambda: main(["run", str(file), "--feed", str(tmp_path / "feed.npz")])
+
+    grows_linearly(prepare, 100)
+    assert "step 3/3" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("made", [branches, loops])
