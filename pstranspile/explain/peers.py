@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 
 from pstranspile.emit.rules import (
@@ -50,6 +50,7 @@ class Peers:
             "gen_nccl_id": self._collective,
             "listen_and_serv": self._serve,
         }
+        self._uses: dict[tuple[str, str, bool], dict[tuple[str, str], list[Place]]] = {}
         self._alike: dict[tuple[object, ...], list[Place]] = {}
         for machine in job.servers.values():
             for place in job.places(machine):
@@ -71,14 +72,23 @@ class Peers:
         yield from self._on_server(place, op) if place.machine in self._servers else self._local(place, op)
 
     def _users(self, place: Place, names: Iterable[str], types: Iterable[str], *, read: bool) -> list[Place]:
-        uses = self.job.uses[place.machine]
-        places: list[Place] = []
+        places: dict[Place, None] = {}
         for name in names:
+            sorts = self._sorted_uses(place.machine, name, read)
+            found = [there for kind in dict.fromkeys(types) for there in sorts.get((place.program, kind), ())]
+            places.update((there, None) for there in sorted(found) if there != place)
+        return list(places)
+
+    def _sorted_uses(self, machine: str, name: str, read: bool) -> Mapping[tuple[str, str], Sequence[Place]]:
+        """The ops that read or write a variable, by program and type; many may use one, of which few are peers."""
+        key = (machine, name, read)
+        if key not in self._uses:
+            uses = self.job.uses[machine]
+            sorts = self._uses[key] = {}
             for used in uses.read(name) if read else uses.written(name):
-                there = Place(place.machine, *used)
-                if used.program == place.program and there != place and self.job.op(there).type in types:
-                    places.append(there)
-        return list(dict.fromkeys(places))
+                there = Place(machine, *used)
+                sorts.setdefault((used.program, self.job.op(there).type), []).append(there)
+        return self._uses[key]
 
     def _readers(self, place: Place, names: Iterable[str], types: Iterable[str]) -> list[Place]:
         return self._users(place, names, types, read=True)

@@ -10,7 +10,7 @@ from pstranspile.job.modes import COLLECTIVE_MODES, mode_names, settings_of
 from pstranspile.lsp.values import Explained, Proposal, Span, Spot
 
 _KEY = re.compile(r"""\s*[{,]?\s*["']?([A-Za-z_]\w*)?""").match
-_GIVEN = re.compile(r"""["']?([A-Za-z_]\w*)["']?\s*[=:]\s*(.*)$""").search
+_GIVEN = re.compile(r"""(?<!\w)["']?([A-Za-z_]\w*)["']?\s*[=:]\s*(.*)$""").search
 
 
 def values_of(key: str) -> tuple[str, ...]:

@@ -189,7 +189,7 @@ def _reconstructed(job: ExplainedJob) -> dict[str, Program]:
     return {name: Program(tuple(blocks)) for name, blocks in programs.items()}
 
 
-_LAYER = re.compile(r"(?:grad/)*(.+?)(?:\.(?:[wb]|tmp)_\d+)?(?:@.*)?")
+_LAYER = re.compile(r"(?:grad/)*(.+?)(?:\.(?:[wb]|tmp)_\d+)?(?:@.*)?", re.DOTALL)
 
 
 def _layers(ops: Iterator[Op]) -> Iterator[str]:

@@ -6,6 +6,7 @@ saves looking up what its own ops read.
 
 from __future__ import annotations
 
+from functools import cached_property
 from types import FunctionType
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Program
 from pstranspile.kernels.context import Value
 from pstranspile.run.bound import BoundOp, arguments_of, fail, slot_of
-from pstranspile.run.source import Missing, Source, ValueKind, in_frame
+from pstranspile.run.source import Missing, Source, ValueKind, in_frame, reads_of
 
 if TYPE_CHECKING:
     from pstranspile.run.frame import Frame
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 class BlockSource(Source):
     """Writes the function of a sub-block."""
 
-    def __init__(self, program: Program, block: int):
-        super().__init__(program, (), (), frozenset(), block=block)
+    def __init__(self, program: Program, block: int, reads: frozenset[str]):
+        super().__init__(program, (), (), frozenset(), block=block, reads=reads)
 
     def _write(self) -> None:
         self.lines.append("def step(frame, find, local, written):")
@@ -83,11 +84,15 @@ class BlockCode:
         self._program = program
         self._known: dict[int, tuple[BlockSource, FunctionType]] = {}
 
+    @cached_property
+    def _reads(self) -> frozenset[str]:
+        return reads_of(self._program)
+
     def run(self, frame: Frame) -> None:
         """Runs the ops of a frame's block. Raises DiagnosticError."""
         known = self._known.get(frame.index)
         if known is None:
-            source = BlockSource(self._program, frame.index)
+            source = BlockSource(self._program, frame.index, self._reads)
             known = self._known[frame.index] = source, source.compiled(f"<block {frame.index} of {id(self):x}>")
         source, step = known
         try:

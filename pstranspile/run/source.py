@@ -66,8 +66,16 @@ def deep_ops(program: Program, op: Op) -> Iterator[Op]:
                     todo.extend(program.blocks[block].ops)
 
 
+def reads_of(program: Program) -> frozenset[str]:
+    """The variables that ops of any block read."""
+    return frozenset(name for block in program.blocks for op in block.ops for name in op.input_names)
+
+
 class Source(LocalValues):
-    """Writes the function. `not_plain` names variables of the scope that hold something else than a plain array."""
+    """Writes the function. `not_plain` names variables of the scope that hold something else than a plain array.
+
+    `reads` are the variables that the program reads, where these are known already (`reads_of`).
+    """
 
     PARAMETERS: ClassVar = "frame, find, held, feeds"
 
@@ -79,6 +87,7 @@ class Source(LocalValues):
         not_plain: frozenset[str],
         groups: dict[tuple[str, ...], Group] | None = None,
         block: int = 0,
+        reads: frozenset[str] | None = None,
     ):
         super().__init__()
         self.program = program
@@ -86,7 +95,8 @@ class Source(LocalValues):
         self.feeds = feeds
         self.fetches = fetches
         self.not_plain = not_plain
-        self._read = {name for each in program.blocks for op in each.ops for name in op.input_names}.union(fetches)
+        known = reads_of(program) if reads is None else reads
+        self._read = known.union(fetches) if fetches else known
         self.as_rows = gradients_as_rows(program, fetches) if not block else frozenset[str]()
         self.bound = list(self._sure(map(self.bind, self.block.ops)))
         self.touched = [self._touched(op) for op in self.block.ops]

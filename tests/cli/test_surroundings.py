@@ -211,7 +211,5 @@ def test_a_terminal_that_is_closed_ends_a_command_as_others_do(handler, status):
     """So that it takes away what it has begun; one that is to outlive the terminal does. These tests may be such."""
     code = f"import os, signal; signal.signal(signal.SIGHUP, signal.{handler}); "
     code += "import pstranspile.cli as cli; from pstranspile.__main__ import main; "
-    code += (
-        "cli.main = lambda **_: [os.kill(os.getpid(), number) for number in (signal.SIGHUP, signal.SIGTERM)]; main()"
-    )
+    code += "cli.main = lambda **_: [os.kill(os.getpid(), n) for n in (signal.SIGHUP, signal.SIGTERM)]; main()"
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == status

@@ -132,15 +132,27 @@ def _equals_for_colon(text: str, position: int) -> str:
     return f"; did you mean `{name}={value[:_SHOWN]}{'...' if len(value) > _SHOWN else ''}`?"
 
 
+def _name_before(text: str, position: int) -> str:
+    """The name with its sigil that ends here, "" if there is none: looked for from its end, for names of any length."""
+    start = position
+    while start and (text[start - 1].isalnum() or text[start - 1] in "_.@/"):
+        start -= 1
+    if start and text[start - 1] == "%":
+        start -= 1
+    else:
+        start = text.find("@", start, position)
+    return text[start:position] if 0 <= start < position - 1 else ""
+
+
 def _quoting(text: str, position: int) -> str:
     """The text to quote, if missing quotes are the likely cause: names with other characters, or strings."""
     if text[position : position + 1] == "'":
         return "; strings and names stand in double quotes"
-    name = re.search(r"[%@][\w.@/]+$", text[:position])
+    name = _name_before(text, position)
     rest = re.match(r"[^\s,()\[\]{}:=#\"]+", text[position:])
-    if name is None or rest is None or rest.group().startswith("->"):
+    if not name or rest is None or rest.group().startswith("->"):
         return ""
-    quoted = name.group()[0] + quote(name.group()[1:] + rest.group())
+    quoted = name[0] + quote(name[1:] + rest.group())
     return f"; a name with other characters than letters, digits and _ . @ / is quoted: {quoted}"
 
 
