@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,14 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.report.page import REPORT, page
 
     write_page(options.output, page(f"{data['title']}: {data['mode']}", data, REPORT))
-    return 0
+    unreached = (data["run"] or {}).get("unreached", ())
+    for line in unreached:
+        print(f"not reached: {line}", file=sys.stderr)
+    if not unreached or options.allow_unreached:
+        return 0
+    from pstranspile.cli.run_cluster import drawn
+
+    return 0 if drawn(options.faults) else 1
 
 
 def _parser() -> argparse.ArgumentParser:
