@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.report.page import REPORT, page
 
     write_page(options.output, page(f"{data['title']}: {data['mode']}", data, REPORT))
-    unreached = (data["run"] or {}).get("unreached", ())
+    unreached: Sequence[str] = data["run"]["unreached"] if data["run"] else ()
     for line in unreached:
         print(f"not reached: {line}", file=sys.stderr)
     if not unreached or options.allow_unreached:
