@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.blas import use_threads
@@ -28,6 +29,7 @@ from pstranspile.ir.expect import MOST_CHECKED
 if TYPE_CHECKING:
     from pstranspile.compile import Compiled
     from pstranspile.ir.model import Module
+    from pstranspile.run.step_feeds import GivenFeeds
 
 DESCRIPTION = """\
 Writes a page that a browser shows from disk: what each machine holds and what machines exchange, the plan, the programs
@@ -56,7 +58,14 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.report.page import REPORT, page
 
     write_page(options.output, page(f"{data['title']}: {data['mode']}", data, REPORT))
-    return 0
+    unreached: Sequence[str] = data["run"]["unreached"] if data["run"] else ()
+    for line in unreached:
+        print(f"not reached: {line}", file=sys.stderr)
+    if not unreached or options.allow_unreached:
+        return 0
+    from pstranspile.cli.run_cluster import drawn
+
+    return 0 if drawn(options.faults) else 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -136,11 +145,13 @@ def _run(
     from pstranspile.proof.check import STEPS, check
     from pstranspile.report.running import RunOptions, check_data, run_data
     from pstranspile.run.cluster.record import read_record
-    from pstranspile.run.row_source import RowSource, batches_of_rows, refuse_turns
+    from pstranspile.run.row_source import batches_of_rows, refuse_turns
 
+    feeds: GivenFeeds | None
     given = read_feed(options)
-    feeds = given
-    if isinstance(given, RowSource):
+    if given is None or isinstance(given, Mapping):
+        feeds = given
+    else:
         refuse_turns(options.program)
         feeds = batches_of_rows(given, module.main, compiled.plan.trainers, options.steps, STEPS)
         tell(given.warnings())

@@ -169,7 +169,7 @@ def _alike_rows(whole: Value, mean: Value, floor: float) -> bool:
     if not isinstance(whole, SelectedRows) or not isinstance(mean, SelectedRows):
         return _alike(plain(whole), plain(mean), floor)
     rows = np.unique(np.concatenate([whole.rows, mean.rows]))
-    return _alike(*(_of_rows(value, rows) for value in (whole, mean)), floor)
+    return _alike(_of_rows(whole, rows), _of_rows(mean, rows), floor)
 
 
 def _of_rows(value: SelectedRows, rows: Any) -> Any:

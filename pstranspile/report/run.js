@@ -10,6 +10,7 @@
     }
     R.put(panel, R.el("p", null, `${R.plural(run.steps, "step")} on a cluster in one process${run.made ? ", of made data" : ""}. Time is counted in ticks of a virtual clock.`));
     if (run.faults.length) R.put(panel, R.el("h3", null, "What went wrong"), R.el("ul", null, run.faults.map((text) => R.el("li", null, text))));
+    if (run.unreached.length) R.put(panel, R.el("h3", null, "Not reached"), R.el("p", null, "Nothing came of these lines of the faults, so nothing is shown of them:"), R.el("ul", null, run.unreached.map((text) => R.el("li", { class: "code" }, text))));
     if (run.losses.length) R.put(panel, R.el("h3", null, "Losses"), curves(run.losses), values(run));
     R.put(panel, R.el("h3", null, "Messages"), R.chart(run));
     if (run.left_out) R.put(panel, R.el("p", { class: "note" }, `${run.left_out} later rows are left out.`));

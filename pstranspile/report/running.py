@@ -105,6 +105,7 @@ def recorded(recorder: Recorder, cluster: Cluster) -> dict[str, Any]:
         "pairs": exchanged(recorder.events),
         "waits": waits_of(recorder.events),
         "faults": [f"tick {tick}: {text}" for tick, text in cluster.injector.log] if cluster.injector else [],
+        "unreached": cluster.injector.unreached() if cluster.injector else [],
     }
 
 

@@ -222,7 +222,9 @@ def test_random_scenarios():
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    file = tmp_path / "trouble.txt"
+    file, data = tmp_path / "trouble.txt", str(tmp_path / "data.npz")
+    rows = np.ones((5, 8, 1000), "float32")
+    np.savez(data, x=rows, y=rows[:, :, :20])
     file.write_text("leave trainer_1 step 2\nrejoin trainer_1 step 4\n")
     assert main(["check", EXAMPLE, *CLUSTER, "--faults", str(file)]) == 0
     told = capsys.readouterr().out
@@ -240,6 +242,13 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert told.startswith("NOT REACHED: a part of the faults did not happen, so nothing is shown of it\n")
     assert main(["check", EXAMPLE, *CLUSTER, "--faults", str(file), "--allow-unreached"]) == 0
     assert "\n  not reached: crash trainer_1 step 50\n" in capsys.readouterr().out
+    page = str(tmp_path / "page.html")
+    for verb in (["report", EXAMPLE, *CLUSTER, "--steps", "5", "-o", page], ["run", EXAMPLE, *CLUSTER, "--feed", data]):
+        assert main([*verb, "--faults", str(file)]) == 1
+        assert "not reached: crash trainer_1 step 50\n" in capsys.readouterr().err
+        assert main([*verb, "--faults", str(file), "--allow-unreached"]) == 0
+        assert main([*verb, "--allow-unreached"]) == 2
+        capsys.readouterr()
     file.write_text("crash pserver_9 step 2\n")
     assert main(["check", EXAMPLE, *CLUSTER, "--faults", str(file)]) == 1
     assert "the cluster has no machine pserver_9" in capsys.readouterr().err
