@@ -28,13 +28,16 @@ _A_SYNC = {
     "heter_worker_device_guard": "cpu",
     "lr_decay_steps": 10,
 }
+_IN_FULL = {
+    "amp": "all is computed in the element types of the program, float32 where Paddle takes float16 or bfloat16",
+    "fp16_allreduce": "gradients are exchanged in their own element type",
+}
+"""What would make numbers shorter: it is accepted and named, and numbers stay as long as they are."""
 _REFUSED = {
-    "amp": "all is computed in the element types of the program",
     "dgc": "gradients are exchanged whole",
     "pipeline": "a program runs on one device",
     "adaptive_localsgd": "take localsgd",
     "sharding": "every trainer keeps all parameters; have servers keep them",
-    "fp16_allreduce": "gradients are exchanged in their own element type",
 }
 _CONFIGS: dict[str, dict[str, Any]] = {
     "a_sync": _A_SYNC,
@@ -111,9 +114,9 @@ class DistributedStrategy:
             "execution_strategy": ExecutionStrategy(),
             "build_strategy": BuildStrategy(),
         }
-        known |= dict.fromkeys([*_REFUSED, *_ACCEPTED, *_CONFIGS, "auto"], False)
+        known |= dict.fromkeys([*_REFUSED, *_IN_FULL, *_ACCEPTED, *_CONFIGS, "auto"], False)
         known |= _AT_FIRST
-        known |= {f"{name}_configs": {**_CONFIGS.get(name, {})} for name in (*_REFUSED, *_CONFIGS)}
+        known |= {f"{name}_configs": {**_CONFIGS.get(name, {})} for name in (*_REFUSED, *_IN_FULL, *_CONFIGS)}
         vars(self).update(known)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -123,6 +126,8 @@ class DistributedStrategy:
             raise AttributeError(f"DistributedStrategy has no {name!r}{hint}", name=name, obj=self)
         if name in _REFUSED and value:
             raise refused(f"DistributedStrategy.{name}", _REFUSED[name])
+        if name in _IN_FULL and value:
+            warn_unused(f"DistributedStrategy.{name}", value, _IN_FULL[name])
         if name in _ACCEPTED and value != vars(self)[name]:
             warn_unused(f"DistributedStrategy.{name}", value, _ACCEPTED[name])
         if name == "a_sync":
