@@ -21,8 +21,6 @@ class DType(Enum):
     UINT8 = 20
     INT8 = 21
 
-    __hash__ = object.__hash__  # that of Enum is Python code
-
     @property
     def text(self) -> str:
         """The name in the textual IR and in messages: `f32`, `i64`, ..."""
@@ -83,5 +81,3 @@ class VarKind(Enum):
     READER = 15
     RAW = 17
     TUPLE = 18
-
-    __hash__ = object.__hash__  # that of Enum is Python code
