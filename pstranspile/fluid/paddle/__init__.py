@@ -118,7 +118,7 @@ class no_grad:
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name == "fluid":
+    if name in ("fluid", "base"):
         build_static()
         return import_module(__name__.rpartition(".")[0])
     if name in _MODULES:
