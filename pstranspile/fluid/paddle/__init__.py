@@ -38,6 +38,8 @@ def _method(name: str) -> Any:
     """The function of 2.x that a method of variables stands for; None for other names."""
     from importlib import import_module
 
+    if name in ("get_value", "set_value"):
+        return getattr(import_module(f"{__name__}.values"), name)
     tensor = import_module(f"{__name__}.tensor")
     return tensor.function(name) if name in tensor.METHODS else None
 

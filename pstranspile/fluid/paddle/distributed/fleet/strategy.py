@@ -60,7 +60,7 @@ _CONFIGS: dict[str, dict[str, Any]] = {
     "lamb": {"lamb_weight_decay": 0.01, "exclude_from_weight_decay": []},
 }
 """The keys of configurations with their defaults; those of what is refused are kept."""
-_OF_TRAINERS = {
+_OF_TRAINERS: dict[str, Any] = {
     "dump_fields_path": "",
     "dump_fields": [],
     "dump_param": [],
@@ -71,7 +71,7 @@ _OF_TRAINERS = {
     "remote_sparse": [],
 }
 """What `trainer_desc_configs` has, with its defaults."""
-_KEYS = {**_CONFIGS, "trainer_desc": _OF_TRAINERS}
+_KEYS: dict[str, dict[str, Any]] = {**_CONFIGS, "trainer_desc": _OF_TRAINERS}
 _WITHOUT_EFFECT = {
     **dict.fromkeys(("a_sync.independent_recv_thread", "a_sync.thread_pool_size"), "a trainer has one thread to talk"),
     "a_sync.min_send_grad_num_before_recv": "parameters come with every exchange",
