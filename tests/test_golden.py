@@ -61,8 +61,7 @@ def test_golden(
     assert status == 0, shown.err
     assert shown.out == ""
     files = {file.name: file.read_text() for file in sorted(out.iterdir())}
-    if shown.err:
-        files["stderr.txt"] = shown.err
+    files["stderr.txt"] = shown.err.replace(str(out), "out")
     goldens.check_folder(path.with_suffix(".expected"), files, request.node.nodeid)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pstranspile.diff import diff_modules, render
 from pstranspile.interop.loading import is_text, load_bytes, read_bytes
-from pstranspile.interop.outputs import stale_files
+from pstranspile.interop.outputs import superfluous_files
 
 
 def differing(folder: str, files: Mapping[str, bytes]) -> Iterator[str]:
@@ -25,7 +25,7 @@ def differing(folder: str, files: Mapping[str, bytes]) -> Iterator[str]:
         held = read_bytes(path)
         if held != made:
             yield _unified(path, held, made) if is_text(held) and is_text(made) else _programs(path, made)
-    for name in stale_files(Path(folder), files):
+    for name in superfluous_files(Path(folder), files) if os.path.isdir(folder) else ():
         yield f"{os.path.join(folder, name)}: no machine of the job has these programs\n"
 
 

@@ -237,12 +237,17 @@ def stale_files(folder: Path, files: Mapping[str, Content]) -> list[str]:
     if PLAN_FILE not in files or not (folder / PLAN_FILE).is_file():
         return []
     machines = _machines_of(folder / PLAN_FILE)
+    names = superfluous_files(folder, files)
+    return [name for name in names if machines is None or name.partition(".")[0] in machines]
+
+
+def superfluous_files(folder: Path, files: Mapping[str, Content]) -> list[str]:
+    """The files in a folder that are named as those of roles, and are not among `files`."""
     with os.scandir(folder) as entries:
         return sorted(
             entry.name
             for entry in entries
             if _ROLE_FILE.fullmatch(entry.name) and entry.name not in files and entry.is_file(follow_symlinks=False)
-            if machines is None or entry.name.partition(".")[0] in machines
         )
 
 

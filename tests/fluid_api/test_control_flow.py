@@ -86,8 +86,9 @@ def test_what_is_not_marked_to_be_checked_takes_what_is_fed() -> None:
         assert np.array(_fetched(doubled, feed={"x": fed})[0]).tolist() == [0, 2, 4]
         assert np.array(_fetched(doubled, feed={"x": fed.astype("float64")})[0]).dtype == "float64"
         marked = fluid.data("y", [None, 1], dtype="int64") * 2
+        assert np.array(_fetched(marked, feed={"x": fed, "y": fed})[0]).tolist() == [0, 2, 4]
         with pytest.raises(Exception, match="The fed Variable"):
-            _fetched(marked, feed={"x": fed, "y": fed})
+            _fetched(marked, feed={"x": fed, "y": fed.repeat(2).reshape(3, 2)})
 
 
 def test_layers_tell_what_they_take() -> None:

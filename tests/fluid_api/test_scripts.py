@@ -124,7 +124,7 @@ def test_what_is_no_module_can_not_be_imported_as_one(tmp_path: Path) -> None:
 def test_check_explain_and_what_was_built(tmp_path: Path) -> None:
     script = str(SCRIPTS / "wide_and_deep.py")
     done = runner("--check", "--ir", "built", script, folder=tmp_path)
-    assert done.stdout.endswith("the cluster trains as the single machine does\n"), done.stdout + done.stderr
+    assert done.stdout.startswith("the cluster trains as the single machine does\n"), done.stdout + done.stderr
     assert sorted(path.name for path in (tmp_path / "built" / "job_0").glob("*.ir")) == [
         "pserver_0.ir",
         "pserver_1.ir",

@@ -49,6 +49,7 @@ def told(folder: Path, address: str, capsys: pytest.CaptureFixture[str]) -> str:
     """What a trainer says that looks for its server there."""
     job = str(folder / "job")
     assert main(["compile", PROGRAM, "--pservers", "1", "--trainers", "1", "-o", job]) == 0
+    capsys.readouterr()
     assert main(["start", job, "--role", "trainer_0", "--servers", address, "--patience", "0.6"]) == 1
     return capsys.readouterr().err
 
