@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.large.forms import is_table
 from pstranspile.large.memory import return_freed_arrays
+from pstranspile.large.table import LargeTable
 from pstranspile.net.calls import CallService
 from pstranspile.net.checks import Checks
 from pstranspile.net.fluid.checkpoints import CheckpointPlan, ServerCheckpoints
@@ -28,6 +29,7 @@ from pstranspile.net.terms import Refused, Terms
 from pstranspile.net.tls import Credentials
 from pstranspile.net.tracing import Tracing
 from pstranspile.net.transport import Dialer, Listener, is_taken
+from pstranspile.net.values import bytes_of
 from pstranspile.net.watching import Watching
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.communicators.companion import Companion
@@ -106,6 +108,7 @@ def play_server(
         site.on_turn = lambda: [look() for look in looking]
     cluster.begin([server], [])
     _check_messages(site, server, fluid)
+    site.variables = lambda: _bytes_of(server)
     if any(map(is_table, server.scope.values())):
         return_freed_arrays()
     if place.begin:
@@ -147,6 +150,12 @@ def _check_messages(site: Site, server: Server, fluid: FluidService | None) -> N
             site.refuse(peer, reason)
 
     Checks(server, site.cluster.trainers, lambda index: trainers[index].takes is not None, refuse)
+
+
+def _bytes_of(server: Server) -> int:
+    """Bytes of a server's variables; of a large table, those of all rows that it may have."""
+    held = server.scope.values()
+    return sum(v.height * v.width * v.dtype.itemsize if isinstance(v, LargeTable) else bytes_of(v) for v in held)
 
 
 def _serve(

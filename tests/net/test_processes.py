@@ -176,6 +176,7 @@ def test_what_is_fetched_is_known_before_any_process_begins(
     feeds: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     compiled(tmp_path / "job")
+    capsys.readouterr()
     assert main(["launch", str(tmp_path / "job"), "--feed", str(feeds), "--fetch", "nope"]) == 1
     assert capsys.readouterr().err.startswith("error[run-fetch-unknown]: nope is fetched")
 

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pstranspile as ps
+from pstranspile.net import greeting
 from pstranspile.net.frames import (
     ANSWER,
     ASK,
     BYE,
+    HEADER_SIZE,
     HELLO,
     MESSAGES,
     REFUSED,
@@ -30,6 +36,7 @@ from pstranspile.net.frames import (
 )
 from pstranspile.net.greeting import MOST_TURNED_AWAY, SLOW
 from pstranspile.net.job import JobFolder
+from pstranspile.net.joining import rejoin
 from pstranspile.net.loop import FRAME, Event
 from pstranspile.net.site import Site
 from pstranspile.net.telling import AT_ONCE
@@ -193,6 +200,7 @@ WRONG: dict[str, tuple[Callable[[Said], None], str]] = {
     "comes at no step": (raw(ASK, json_body({"rejoin": "soon"})), "rejoin is no number"),
     "comes at a step below 0": (raw(ASK, json_body({"rejoin": -5})), "rejoin is no number"),
     "comes beyond all steps": (raw(ASK, json_body({"rejoin": 1 << 70})), "rejoin is no number"),
+    "asks under a long name": (raw(ASK, json_body({"number": "x" * 100_000})), "number is no number"),
     "says goodbye in no words": (raw(BYE, b"{"), "is no JSON"),
     "many messages, none there": (garbled(put(0, "<I", 1 << 31)), "messages are announced"),
     "no such kind": (garbled(put(4, "<B", 200)), "of no known kind"),
@@ -241,6 +249,36 @@ def barriers_and(wrong: Callable[[Said], None]) -> Callable[[Said], None]:
     return say
 
 
+def test_answers_that_are_not_confirmed_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request has some bytes, an answer many, which a server keeps until they are confirmed."""
+    monkeypatch.setattr(greeting, "MOST_HELD", 1 << 20)
+    undisturbed_bytes = ONES.nbytes * 100
+
+    def ask(said: Said) -> None:
+        for _ in range(10):
+            said.say(*(said.message(GET, "w", slot=slot) for slot in range(10)))
+
+    _, reason = play("async", ask)
+    assert reason.endswith("to it are not confirmed")
+    assert int(reason.split()[2]) < undisturbed_bytes
+
+
+def test_processes_take_a_role_one_after_the_other_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(greeting, "MOST_BEGUN", 3)
+    beside = Beside(job("async"), fed(), STEPS, "trainer_1")
+    for number in range(4):
+        said = connected(beside, incarnation=str(number))
+        assert said.answer[0] == WELCOME
+        said.end()
+    said = connected(beside, incarnation="4")
+    told = json.loads(said.answer[1][HEADER_SIZE:])
+    assert told == {"again": True, "reason": "3 processes have become trainer_1 within 60 seconds"}
+    said.end()
+    said = connected(beside, incarnation="3")
+    said.say(said.message(kinds.COMPLETE))
+    assert beside.end()
+
+
 # a server that answers wrongly
 
 
@@ -269,6 +307,16 @@ class Server:
         assert {message.variable for message in asked} == {"b", "w"}
         said.slots = {message.variable: message.slot for message in asked}
         return said
+
+    def refused(self, welcome: dict[str, Any]) -> None:
+        """Welcomes whoever comes with something wrong, until nobody does."""
+        fields = {"job": "job", "incarnation": "server", "role": "pserver_0", "received": 0, "life": 0, "gone": []}
+        with suppress(OSError):
+            while True:
+                sock, _ = self.listening.accept()
+                said = Said.taken(sock, "pserver_0", self.machines)
+                if said.next()[1]:
+                    said.frame(WELCOME, json_body({**fields, **welcome}))
 
 
 def reply(said: Said, name: str, value: Any, **fields: Any) -> Message:
@@ -307,6 +355,31 @@ def test_a_trainer_ends_with_what_was_wrong_with_an_answer(name: str) -> None:
     assert expected in str(problem)
     if isinstance(problem, Refused):
         assert str(problem).startswith("pserver_0 at 127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    ("welcome", "expected"), [({"life": "x"}, "life is no number"), ({"received": -1}, "received is no number")]
+)
+def test_a_trainer_is_not_let_in_by_what_is_no_welcome(welcome: dict[str, Any], expected: str) -> None:
+    one = JobFolder(dict(ps.compile(ps.load(PROGRAM), ps.Job(pservers=1, trainers=1)).roles()), "job", 2)
+    beside = Beside(one, fed(), STEPS, "pserver_0", patience=0.5)
+    server = Server(beside.addresses["pserver_0"], beside.machines)
+    threading.Thread(target=server.refused, args=(welcome,), daemon=True).start()
+    beside.threads["trainer_0"].join(30)
+    problem = beside.problems["trainer_0"]
+    assert isinstance(problem, Refused)
+    assert expected in str(problem)
+
+
+@pytest.mark.parametrize(
+    "answer", [{}, {"updates": "x"}, {"updates": -2}, {"updates": 1 << 50}, {"updates": None, "joined": True}]
+)
+def test_a_trainer_that_comes_again_ends_where_no_step_is_answered(answer: dict[str, Any]) -> None:
+    site: Any = SimpleNamespace(peers={"pserver_0": SimpleNamespace(incarnation="1", connection=None)}, questions=0)
+    site.cluster = SimpleNamespace(servers=[SimpleNamespace(mode=0)])
+    site.run, site.answers = lambda done, timeout: True, {"pserver_0": answer}
+    with pytest.raises(Refused, match="pserver_0 answers what it was not asked: updates is no number of a step"):
+        rejoin(site, ["pserver_0"], 1.0)
 
 
 # trainers without servers
