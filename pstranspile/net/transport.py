@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from errno import EINPROGRESS, EMFILE, ENFILE, ENOBUFS, ENOMEM
 from os import strerror
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -196,14 +197,16 @@ class _Newcomer(Reading):
         self._at += size
         if self._at < len(self._first):
             return False
-        reading: Frames | Http2
+        reading: Reading
         first = bytes(self._first)
         listener = self._listener
-        if first == MAGIC:
+        if first == MAGIC and not listener.others:
             reading = Frames(listener.events, self.channel.address, known=False)
             reading.channel = self.channel
-        elif first == PREFACE[: len(MAGIC)]:
+        elif first == PREFACE[: len(MAGIC)] and not listener.others:
             reading = Http2(self.channel, listener.service, listener.lends)
+        elif first in listener.others:
+            reading = listener.others[first](self.channel)
         else:
             raise WireError("the first bytes are of no protocol that is spoken here")
         self.channel.reading = self.stranger = reading
@@ -219,7 +222,8 @@ class Listener:
     """A port on which others come; `address` as host:port. Raises OSError if it can't be listened on.
 
     `context` is for TLS, in which both sides show certificates; `service` answers gRPC calls. `tell` gets lines for the
-    log about strangers whose connections were closed.
+    log about strangers whose connections were closed. `others` are spoken in place of frames and gRPC: for the first
+    bytes of each, what makes sense of it. `shared`: others may listen at the address as well.
     """
 
     unknown = True
@@ -231,7 +235,10 @@ class Listener:
         context: Any = None,
         service: CallService | None = None,
         tell: Callable[[str], object] = lambda line: None,
+        others: Mapping[bytes, Callable[[Channel], Reading]] = MappingProxyType({}),
+        shared: bool = True,
     ):
+        self.others = others
         self.events = events
         self.context = context
         self.service = CallService("", {}, 0) if service is None else service
@@ -247,7 +254,7 @@ class Listener:
         try:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with suppress(OSError, AttributeError):  # a system without it
-                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(shared))
             self._sock.bind(target)
             self._sock.listen(BACKLOG)
         except OSError:
