@@ -135,3 +135,11 @@ def test_a_finding_is_placed_by_the_origin_of_an_op(kind: str):
         getattr(diagnostics, kind)("shape-mismatch", "dims differ", op)
     with pytest.raises(TypeError, match="not a value of type str"):
         getattr(diagnostics, kind)("shape-mismatch", "dims differ", "net.ir:3")
+
+
+def test_a_report_prints_as_check_does():
+    module = ps.load(Path(__file__).parents[1] / "examples" / "regression.ir")
+    report = ps.check(module, ps.Job(pservers=2, trainers=2), steps=1)
+    lines = str(report).splitlines()
+    assert lines[:2] == ["the cluster trains as the single machine does", "mode sync, 2 trainers, 2 servers, 1 steps"]
+    assert isinstance(report, ps.Report)

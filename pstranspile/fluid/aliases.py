@@ -22,6 +22,12 @@ from pstranspile.fluid.running.older_names import give_names
 HERE = __name__.rpartition(".")[0]
 SCRIPT_PATH = str(Path(__file__).parent / "script_path")
 """A folder for `PYTHONPATH`, in which Python processes find a `paddle` that turns these names on."""
+_MOVED = {
+    "paddle.base": "paddle.fluid",
+    "paddle.distributed.io": "paddle.fluid.io",
+    "paddle.distributed.transpiler": "paddle.fluid.transpiler",
+}
+"""Modules of 2.x by the name that they have in Fluid."""
 _PARTS = {
     "paddle.metric": ("paddle.metric", "metrics"),
     "paddle.nn.functional": (
@@ -38,6 +44,9 @@ def ours(name: str) -> str:
     """The module of this package behind a module of Fluid: `paddle.fluid.io` is `pstranspile.fluid.io`."""
     if name == "paddle":
         return f"{HERE}.paddle"
+    for later, fluid in _MOVED.items():
+        if name == later or name.startswith(f"{later}."):
+            name = fluid + name.removeprefix(later)
     rest = name.removeprefix("paddle.")
     return HERE + rest.removeprefix("fluid") if rest.split(".")[0] == "fluid" else f"{HERE}.paddle.{rest}"
 

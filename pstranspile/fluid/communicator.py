@@ -17,20 +17,25 @@ class Communicator:
     """Carries gradients of a trainer whose program leaves that to it, from the start-up program on until the end.
 
     `envs` are settings by Fluid's names, over those of the environment. `mode` and what `kwargs` gives must be what
-    the program was transpiled for. Raises ValueError where they are not, and for unknown settings; NotHere.
+    the program was transpiled for; without a mode it is that. Of a program that is no trainer's there is nothing to
+    carry. Raises ValueError where they are not, and for unknown settings; NotHere.
     """
 
     def __init__(
-        self, program: Any, mode: int, kwargs: Mapping[str, Any] | None = None, envs: Mapping[str, Any] | None = None
+        self,
+        program: Any,
+        mode: int | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        envs: Mapping[str, Any] | None = None,
     ):
-        if mode not in _MODES:
+        if mode is not None and mode not in _MODES:
             raise ValueError(f"the mode of a Communicator is one of DistributedMode, not {mode!r}")
         self._machine = getattr(program, "machine", None)
         self._running = False
         if self._machine is None:
             return
         job = self._machine.compiled.job
-        if mode != mode_of(job):
+        if mode is not None and mode != mode_of(job):
             raise ValueError(f"the mode is {_MODES[mode]}, and the program is transpiled for {_MODES[mode_of(job)]}")
         pushes = (kwargs or {}).get("push_nums")
         if pushes is not None and job is not None and int(pushes) != job.geo_sgd_need_push_nums:

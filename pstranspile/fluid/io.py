@@ -396,7 +396,8 @@ def load_program_state(model_path: str, var_list: Any = None) -> dict[str, Any]:
 def set_program_state(program: Program, state_dict: dict[str, Any]) -> None:
     """Sets the variables of a program that are kept from run to run.
 
-    Raises ValueError where dims fit neither the declaration nor what the scope in use has.
+    Raises ValueError where dims don't fit the declaration; where that is of what an op leaves, in another number of
+    dims, those of the value in the scope in use.
     """
     scope = global_scope().core
     for var in program.list_vars():
@@ -405,8 +406,8 @@ def set_program_state(program: Program, state_dict: dict[str, Any]) -> None:
             if var.shape == (1,) and value.shape == ():  # as versions from 2.5 on write single numbers
                 value = value.reshape(1)
             held: Any = scope.get(var.name)
-            fitting = {var.shape, np.shape(getattr(held, "data", held))}
-            if value.shape not in fitting:
+            begun = np.shape(getattr(held, "data", held))
+            if value.shape != var.shape and (value.shape != begun or len(begun) == len(var.shape)):
                 raise ValueError(f"{var.name} has the dims {list(var.shape)}, the file {list(value.shape)}")
             scope.put(var.name, np.array(value))
 

@@ -30,7 +30,7 @@ class FrozenMap(dict[K, V]):
     update = _refuse  # pyright: ignore[reportAssignmentType]
 
     def __hash__(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return frozenset.__hash__(frozenset(self.items()))
+        return frozenset.__hash__(frozenset(self.items()))  # pyright: ignore[reportUnknownMemberType]
 
     def __copy__(self) -> FrozenMap[K, V]:
         return self

@@ -114,7 +114,7 @@ class Var(NamedTuple):
         return not self == other
 
     def __hash__(self) -> int:
-        return tuple.__hash__(self[:-2])
+        return tuple.__hash__(self[:-2])  # pyright: ignore[reportUnknownMemberType]
 
 
 Slots = FrozenMap[str, tuple[str, ...]]
@@ -182,7 +182,7 @@ class Op(NamedTuple):
         return not self == other
 
     def __hash__(self) -> int:
-        return tuple.__hash__(self[:-1])
+        return tuple.__hash__(self[:-1])  # pyright: ignore[reportUnknownMemberType]
 
 
 class Block(NamedTuple):
@@ -201,7 +201,7 @@ class Block(NamedTuple):
         return not self == other
 
     def __hash__(self) -> int:
-        return tuple.__hash__(self[:-1])
+        return tuple.__hash__(self[:-1])  # pyright: ignore[reportUnknownMemberType]
 
 
 MAX_DEPTH = 100

@@ -158,6 +158,10 @@ class Report(NamedTuple):
     whole: tuple[str, ...] = ()
     """The inputs, if all declare their batch size, so that every trainer was given the same data."""
 
+    def __str__(self) -> str:
+        """The report as `check` prints it: the verdict first, then what differs and why, and the rest in figures."""
+        return report_text(self, hint="").rstrip("\n")
+
     @property
     def different(self) -> tuple[Verdict, ...]:
         """The variables that are different, the one that differed first in front."""

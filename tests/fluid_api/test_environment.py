@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,11 @@ import pytest
 
 import pstranspile.fluid as fluid
 import pstranspile.fluid.paddle as paddle
+from pstranspile.fluid.communicator import Communicator
 from pstranspile.fluid.contrib.reader import distributed_batch_reader
 from pstranspile.fluid.environment import seconds
 from pstranspile.fluid.incubate.fleet.base.role_maker import PaddleCloudRoleMaker
-from tests.fluid_api.running import fresh
+from tests.fluid_api.running import fresh, known_as_paddle
 
 READERS: dict[str, Callable[[], Any]] = {
     "CPU_NUM": lambda: fluid.cpu_places(),
@@ -79,3 +81,52 @@ def test_data_norm_begins_with_what_is_given(given: Any, expected: float) -> Non
         exe._default_executor.close()
         with pytest.raises(RuntimeError, match="closed"):
             exe.run(feed={"x": np.ones((3, 2), "float32")}, fetch_list=[made])
+
+
+def test_a_communicator_needs_a_program_only() -> None:
+    made = Communicator(fluid.Program())
+    made.start()
+    assert made.is_running()
+    made.stop()
+    assert not made.is_running()
+    with pytest.raises(ValueError, match="one of DistributedMode"):
+        Communicator(fluid.Program(), 17)
+
+
+def test_modules_of_2x_are_those_of_fluid() -> None:
+    with known_as_paddle():
+        for name, ours in {
+            "paddle.base": fluid,
+            "paddle.base.layers": fluid.layers,
+            "paddle.distributed.io": fluid.io,
+            "paddle.distributed.transpiler": fluid.transpiler,
+            "paddle.distributed.transpiler.distribute_transpiler": fluid.transpiler.distribute_transpiler,
+        }.items():
+            assert import_module(name) is ours
+        assert import_module("paddle").base is fluid
+        assert import_module("paddle").distributed.io is fluid.io
+
+
+def test_shorter_numbers_stay_long_and_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    strategy: Any = paddle.distributed.fleet.DistributedStrategy()
+    setattr(strategy, "amp", True)  # noqa: B010
+    strategy.amp_configs = {"init_loss_scaling": 1024.0, "use_pure_bf16": True}
+    setattr(strategy, "fp16_allreduce", True)  # noqa: B010
+    told = capsys.readouterr().err
+    assert "DistributedStrategy.amp" in told
+    assert "float32 where Paddle takes float16 or bfloat16" in told
+    assert "DistributedStrategy.fp16_allreduce" in told
+    with pytest.raises(NotImplementedError, match="localsgd_configs"):
+        strategy.localsgd_configs = {"k_steps": 4}
+    setattr(strategy, "gradient_merge", True)  # noqa: B010
+    with pytest.raises(NotImplementedError, match="gradient_merge with servers"):
+        strategy.optimizer(fluid.optimizer.SGD(0.1), with_servers=True)
+
+
+def test_the_counts_of_an_area_are_cleared() -> None:
+    area = fluid.metrics.Auc("area")
+    area.update(np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([[1], [0]]))
+    before = area.eval()
+    area.reset()
+    area.update(np.array([[0.1, 0.9], [0.8, 0.2]]), np.array([[1], [0]]))
+    assert (before, area.eval()) == (0.0, 1.0)

@@ -64,8 +64,12 @@ def test_a_strategy_says_what_it_does_not_have() -> None:
         setattr(strategy, "async", True)
     with pytest.raises(ValueError, match="did you mean k_steps"):
         setattr(strategy, "a_sync_configs", {"k_step": 1})  # noqa: B010
-    with pytest.raises(NotImplementedError, match=r"DistributedStrategy\.amp"):
-        setattr(strategy, "amp", True)  # noqa: B010
+    with pytest.raises(NotImplementedError, match=r"DistributedStrategy\.dgc"):
+        setattr(strategy, "dgc", True)  # noqa: B010
+    with pytest.raises(NotImplementedError, match=r"init_server\(var_names=\['w'\]\)"):
+        paddle.distributed.fleet.init_server("folder", var_names=["w"])
+    with pytest.raises(NotImplementedError, match=r"save_persistables\(mode=1\)"):
+        paddle.distributed.fleet.save_persistables(None, "folder", mode=1)
     setattr(strategy, "a_sync", True)  # noqa: B010
     setattr(strategy, "a_sync_configs", {"send_queue_size": 3})  # noqa: B010
     assert (strategy.a_sync_configs["k_steps"], strategy.a_sync_configs["send_queue_size"]) == (0, 3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from pstranspile import layers as L
 from pstranspile.fluid.graph.plain import several
@@ -94,8 +94,8 @@ def data_norm(
     input: Any, act: str | None = None, epsilon: float = 1e-05, param_attr: Any = None, *args: Any, **options: Any
 ) -> Any:
     """Inputs normalised by counts, sums and sums of squares; a dict as `param_attr` has the first values of these."""
-    starts = param_attr if isinstance(param_attr, dict) else None  # as in Fluid, which takes nothing else from it
-    return _data_norm(input, act, epsilon, starts, *args, **options)
+    given = isinstance(param_attr, dict)  # as in Fluid, which takes nothing from anything else
+    return _data_norm(input, act, epsilon, cast("Any", param_attr) if given else None, *args, **options)
 
 
 softmax = adapt(L.softmax, "input, use_cudnn=False, name=None, axis=-1", x="input")

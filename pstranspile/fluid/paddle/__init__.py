@@ -38,6 +38,8 @@ def _method(name: str) -> Any:
     """The function of 2.x that a method of variables stands for; None for other names."""
     from importlib import import_module
 
+    if name in ("get_value", "set_value"):
+        return getattr(import_module(f"{__name__}.values"), name)
     tensor = import_module(f"{__name__}.tensor")
     return tensor.function(name) if name in tensor.METHODS else None
 
@@ -118,7 +120,7 @@ class no_grad:
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name == "fluid":
+    if name in ("fluid", "base"):
         build_static()
         return import_module(__name__.rpartition(".")[0])
     if name in _MODULES:

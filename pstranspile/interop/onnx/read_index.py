@@ -138,9 +138,8 @@ def _arg_max(node: Any, reading: Reading) -> None:
         return
     turned = reading.made("reverse", source, {"axis": [axis]}, X=source)
     from_end = reading.made(op_type, out, {"axis": axis, "keepdims": keep}, X=turned)
-    last = reading.as_type(
-        reading.measured(reading.sizes.combined("Sub", sizes_of(source, reading)[axis], 1)), DType.INT64
-    )
+    size = sizes_of(source, reading)[int(axis)]
+    last = reading.as_type(reading.measured(reading.sizes.combined("Sub", size, 1)), DType.INT64)
     wide = reading.made("fill_zeros_like", out, X=from_end)
     wide = reading.made("elementwise_add", out, X=wide, Y=last)
     reading.op("elementwise_sub", {"X": wide, "Y": from_end}, {"Out": out})

@@ -214,8 +214,9 @@ def test_strategies_have_the_settings_of_later_versions(capsys: pytest.CaptureFi
         strategy.sparse_table_configs = ["t"]
     with pytest.raises(ValueError, match="did you mean dump_fields"):
         strategy.trainer_desc_configs = {"dump_field": []}
-    with pytest.raises(NotHere, match="is_with_coordinator"):
-        strategy.is_with_coordinator = True
+    for refused in ("is_with_coordinator", "is_fl_ps_mode", "tensor_parallel"):
+        with pytest.raises(NotHere, match=refused):
+            setattr(strategy, refused, True)
 
 
 def test_an_entry_of_shows_and_clicks_says_that_rows_leave_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
@@ -267,3 +268,20 @@ def test_calls_of_layers_take_names_too() -> None:
     assert [var.name for var in made] == ["linear_1.tmp_1", "embedding_1.tmp_0"]
     later = {"linear_2.w_0", "embedding_2.w_0", "batch_norm_2.w_0", "group_norm_1.w_0"}  # 2D took batch_norm_1
     assert later <= set(names)
+
+
+def test_values_of_variables_are_read_and_set() -> None:
+    with fresh():
+        layer = P.nn.Embedding(3, 2)
+        assert (layer._num_embeddings, layer._embedding_dim) == (3, 2)
+        with pytest.raises(ValueError, match="has no value in the scope"):
+            layer.weight.get_value()
+        fluid.Executor(fluid.CPUPlace()).run(fluid.default_startup_program())
+        layer.weight.set_value(np.arange(6, dtype="float64").reshape(3, 2))
+        held = np.array(layer.weight.get_value())
+        assert (held.dtype, held.tolist()) == (np.float32, [[0, 1], [2, 3], [4, 5]])
+        layer.weight.set_value(layer.weight.get_value())
+        with pytest.raises(ValueError, match=r"has the dims \[3, 2\], the value \[2, 3\]"):
+            layer.weight.set_value(np.ones((2, 3), "float32"))
+        with pytest.raises(TypeError, match="to an array or a tensor, not to a list"):
+            layer.weight.set_value([1.0])

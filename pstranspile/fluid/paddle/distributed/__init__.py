@@ -126,6 +126,10 @@ class InMemoryDataset(_WithInit, _InMemory):
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("io", "transpiler"):
+        from importlib import import_module
+
+        return import_module(f"pstranspile.fluid.{name}")
     if name in ("fleet", "launch", "launch_ps", "fs_wrapper"):
         from importlib import import_module
 

@@ -94,6 +94,7 @@ class Embedding(Layer):
         super().__init__()
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
             raise ValueError(f"padding_idx {padding_idx} is none of {num_embeddings} rows")
+        self._num_embeddings, self._embedding_dim = num_embeddings, embedding_dim  # as scripts read them
         self._padding, self._sparse = padding_idx, sparse
         self.weight = self.create_parameter([num_embeddings, embedding_dim], weight_attr)
 

@@ -150,9 +150,14 @@ class Fleet:
         if not self._is_alone:
             self.inner.init_worker()
 
-    def init_server(self, *args: Any, **kwargs: Any) -> None:
-        """Makes this server ready, with variables from a folder if one is given."""
-        self.inner.init_server(*args, **kwargs)
+    def init_server(self, dirname: str | None = None, var_names: Any = None, **kwargs: Any) -> None:
+        """Makes this server ready, with variables from a folder if one is given.
+
+        Raises NotHere where only some of them are to be loaded.
+        """
+        if var_names:
+            raise refused(f"init_server(var_names={list(var_names)!r})", "a server loads all that its folder has")
+        self.inner.init_server(*([] if dirname is None else [dirname]), **kwargs)
 
     def run_server(self) -> None:
         """Serves until all trainers have left."""
@@ -244,7 +249,12 @@ class Fleet:
         self.util.barrier()
 
     def save_persistables(self, executor: Any, dirname: str, main_program: Any = None, mode: int = 0) -> None:
-        """Writes all variables that are kept from run to run: trainer 0 also those that servers hold."""
+        """Writes all variables that are kept from run to run: trainer 0 also those that servers hold.
+
+        Raises NotHere for another `mode` than 0, in which only what has changed is written.
+        """
+        if mode:
+            raise refused(f"save_persistables(mode={mode!r})", "all is written: leave mode at 0")
         if self._is_alone:
             io.save_persistables(executor, dirname, main_program or default_main_program())
             return

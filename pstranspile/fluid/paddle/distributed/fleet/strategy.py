@@ -31,13 +31,16 @@ _A_SYNC = {
     "use_ps_gpu": 0,
     "use_gpu_graph": 0,
 }
+_IN_FULL = {
+    "amp": "all is computed in the element types of the program, float32 where Paddle takes float16 or bfloat16",
+    "fp16_allreduce": "gradients are exchanged in their own element type",
+}
+"""What would make numbers shorter: it is accepted and named, and numbers stay as long as they are."""
 _REFUSED = {
-    "amp": "all is computed in the element types of the program",
     "dgc": "gradients are exchanged whole",
     "pipeline": "a program runs on one device",
     "adaptive_localsgd": "take localsgd",
     "sharding": "every trainer keeps all parameters; have servers keep them",
-    "fp16_allreduce": "gradients are exchanged in their own element type",
     "tensor_parallel": "every trainer has whole parameters; have servers keep them",
     "semi_auto": "take a_sync, or no servers",
     "auto_search": "take a_sync, or no servers",
@@ -57,7 +60,7 @@ _CONFIGS: dict[str, dict[str, Any]] = {
     "lamb": {"lamb_weight_decay": 0.01, "exclude_from_weight_decay": []},
 }
 """The keys of configurations with their defaults; those of what is refused are kept."""
-_OF_TRAINERS = {
+_OF_TRAINERS: dict[str, Any] = {
     "dump_fields_path": "",
     "dump_fields": [],
     "dump_param": [],
@@ -68,7 +71,7 @@ _OF_TRAINERS = {
     "remote_sparse": [],
 }
 """What `trainer_desc_configs` has, with its defaults."""
-_KEYS = {**_CONFIGS, "trainer_desc": _OF_TRAINERS}
+_KEYS: dict[str, dict[str, Any]] = {**_CONFIGS, "trainer_desc": _OF_TRAINERS}
 _WITHOUT_EFFECT = {
     **dict.fromkeys(("a_sync.independent_recv_thread", "a_sync.thread_pool_size"), "a trainer has one thread to talk"),
     "a_sync.min_send_grad_num_before_recv": "parameters come with every exchange",
@@ -153,9 +156,9 @@ class DistributedStrategy:
             "execution_strategy": ExecutionStrategy(),
             "build_strategy": BuildStrategy(),
         }
-        known |= dict.fromkeys([*_REFUSED, *_ACCEPTED, *_CONFIGS, "auto"], False)
+        known |= dict.fromkeys([*_REFUSED, *_IN_FULL, *_ACCEPTED, *_CONFIGS, "auto"], False)
         known |= _AT_FIRST
-        known |= {f"{name}_configs": {**_CONFIGS.get(name, {})} for name in (*_REFUSED, *_CONFIGS)}
+        known |= {f"{name}_configs": {**_CONFIGS.get(name, {})} for name in (*_REFUSED, *_IN_FULL, *_CONFIGS)}
         known |= {"trainer_desc_configs": {**_OF_TRAINERS}, "sparse_table_configs": {}}
         vars(self).update(known)
 
@@ -166,6 +169,8 @@ class DistributedStrategy:
             raise AttributeError(f"DistributedStrategy has no {name!r}{hint}", name=name, obj=self)
         if name in _REFUSED and value:
             raise refused(f"DistributedStrategy.{name}", _REFUSED[name])
+        if name in _IN_FULL and value:
+            warn_unused(f"DistributedStrategy.{name}", value, _IN_FULL[name])
         if name in _ACCEPTED and value != vars(self)[name]:
             warn_unused(f"DistributedStrategy.{name}", value, _ACCEPTED[name])
         if name == "a_sync":

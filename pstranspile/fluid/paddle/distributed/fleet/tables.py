@@ -71,15 +71,16 @@ def checked_tables(given: Any) -> dict[str, dict[str, Any]]:
     Raises TypeError for what is not a dict of dicts, ValueError for unknown settings, and NotHere for those that would
     change what tables hold.
     """
+    kind: str = type(given).__name__
     if not isinstance(given, Mapping):
-        raise TypeError(f"sparse_table_configs is a dict with a dict for each table, not a {type(given).__name__}")
+        raise TypeError(f"sparse_table_configs is a dict with a dict for each table, not a {kind}")
+    tables: dict[Any, Any] = {**given}  # pyright: ignore[reportUnknownArgumentType]
     made: dict[str, dict[str, Any]] = {}
-    table: Any
-    settings: Any
-    for table, settings in given.items():  # pyright: ignore[reportUnknownVariableType]
+    for table, settings in tables.items():
+        kind = type(settings).__name__
         if not isinstance(settings, Mapping):
-            raise TypeError(f"sparse_table_configs[{table!r}] is a dict, not a {type(settings).__name__}")
-        made[table] = {**settings}
+            raise TypeError(f"sparse_table_configs[{table!r}] is a dict, not a {kind}")
+        made[table] = {**settings}  # pyright: ignore[reportUnknownArgumentType]
         for name, value in made[table].items():
             _check(str(table), str(name), value)
     return made
