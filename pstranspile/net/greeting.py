@@ -14,7 +14,7 @@ from pstranspile.net.frames import HELLO, REFUSED, WELCOME, Header, json_body, m
 from pstranspile.net.part import Part
 from pstranspile.net.peer import Connection, Peer
 from pstranspile.net.telling import Told
-from pstranspile.net.terms import Objection, Refused, Terms, WrongToken, number_of
+from pstranspile.net.terms import MORE_HELD, MOST_HELD, Objection, Refused, Terms, WrongToken, number_of
 from pstranspile.net.values import WireError, bytes_of
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.message import Message
@@ -28,11 +28,6 @@ SLOW, MOST_TURNED_AWAY = 1.0, 64
 many may wait for it: more are answered at once.
 """
 
-
-MOST_HELD, MORE_HELD = 1 << 30, 8
-"""Bytes of answers that a trainer may leave unconfirmed, and how often those of the server's variables besides: more
-than it asks for before it waits for them.
-"""
 
 MOST_BEGUN, BEGUN_IN = 20, 60.0
 """How many processes may take a role from another one, and in how many seconds. (One that ends at once when it begins

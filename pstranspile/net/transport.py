@@ -352,10 +352,11 @@ class Listener:
             if not one.stranger.known and now - one.since > PATIENCE:
                 one.channel.refuse(f"it was not let in for {PATIENCE:g} seconds")
         self._know_callers()
-        for one in self._callers:
+        callers = [one for one in self._callers if not one.closed]
+        for one in callers:
             one.look()
-        if sum(one.held for one in self._callers) > MOST_BODIES:
-            most = max(self._callers, key=lambda one: one.held)
+        if sum(one.held for one in callers) > MOST_BODIES:
+            most = max(callers, key=lambda one: one.held)
             most.leave(f"unfinished calls of all connections bring more than {MOST_BODIES} bytes, and its own the most")
         self.told.look(now)
 

@@ -462,6 +462,8 @@ def test_unfinished_calls_of_all_connections_are_counted(port: Port, monkeypatch
     port.turns(8)
     port.clock.time += 0.6
     port.turns(2)
+    port.clock.time += 0.6
+    port.turns(2)  # what is being closed does not count any more
     assert is_over(large)
     assert not is_over(small)
     assert "its own the most" in port.lines[0]

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.net import greeting
+from pstranspile.net import checks, greeting
 from pstranspile.net.frames import (
     ANSWER,
     ASK,
@@ -261,6 +261,19 @@ def test_answers_that_are_not_confirmed_are_few(monkeypatch: pytest.MonkeyPatch)
     _, reason = play("async", ask)
     assert reason.endswith("to it are not confirmed")
     assert int(reason.split()[2]) < undisturbed_bytes
+
+
+def test_rows_are_looked_up_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An id has 8 bytes, its row any number."""
+    monkeypatch.setattr(checks, "MOST_HELD", 1 << 20)
+    few, many = (np.zeros(count, "int64") for count in (21_000, 22_000))
+
+    def ask(said: Said) -> None:
+        said.say(said.message(kinds.LOOKUP, "w", few, slot=0))
+        assert len(said.answers(1)[0].payload) == len(few)
+        said.say(said.message(kinds.LOOKUP, "w", many, slot=1))
+
+    assert play("async", ask)[1].endswith("it asks for 22000 rows of 80 bytes at once")
 
 
 def test_processes_take_a_role_one_after_the_other_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
