@@ -28,7 +28,7 @@ MOST_HANDSHAKE = 1 << 17
 """Bytes that the other side may send until the handshake is done; its certificates are most of them."""
 
 
-MOST_FRUITLESS = 1 << 20
+MOST_FRUITLESS = 1 << 17
 """Bytes that may come in a turn without one byte of a message, such as changes of keys; and bytes of answers to them
 that the other side may leave unread.
 """
@@ -107,12 +107,12 @@ class Guard:
                     raise
             if at:
                 return at
+            if fruitless > MOST_FRUITLESS:
+                raise WireError(f"more than {MOST_FRUITLESS} bytes of TLS bring nothing")
             received = self._receive()
             if not received:
                 return 0
             fruitless += received
-            if fruitless > MOST_FRUITLESS:
-                raise WireError(f"more than {MOST_FRUITLESS} bytes of TLS bring nothing")
 
     def _receive(self, most: int = CHUNK) -> int:
         size = self._sock.recv_into(self._chunk[:most])
