@@ -71,6 +71,8 @@ class Greeting:
         """Seconds to wait for events: few while somebody is to be gone to again."""
         self.variables: Callable[[], int] | None = None
         """Gives how many bytes the variables of a server have that is in this process."""
+        self.waits: Callable[[int], int] = lambda trainer: 0
+        """Gives how many bytes messages of a trainer have that the server can't take yet."""
         self.defer: Callable[[Callable[[], object]], object] = lambda action: action()
         """Has something done when the machines have had their turns."""
         self.among_trainers = bool(cluster.rings)
@@ -102,6 +104,14 @@ class Greeting:
     def _holds_much(self, peer: Peer, size: int) -> bool:
         """Whether a trainer would leave more answers unconfirmed, with others of so many bytes, than it may."""
         return self.variables is not None and peer.held + size > MOST_HELD + MORE_HELD * self.variables()
+
+    def require_room(self, peer: Peer) -> None:
+        """Raises WireError if too much of what a trainer has sent waits until others are as far."""
+        if peer.brought <= MOST_HELD or self.variables is None or peer.index < 0:
+            return
+        peer.brought = self.waits(peer.index)
+        if peer.brought > MOST_HELD + MORE_HELD * self.variables():
+            raise WireError(f"messages of {peer.brought} bytes wait until other trainers are as far as {peer.role}")
 
     def go_to(self, role: str) -> None:
         """Begins a connection to another role, and goes there again whenever it breaks."""

@@ -17,7 +17,7 @@ from pstranspile.net.loop import CALL, Event, Loop
 from pstranspile.net.transport import Listener
 from pstranspile.net.values import WireError
 
-_METHODS = (b"GET ", b"HEAD")
+_METHODS: tuple[bytes, ...] = (b"GET ", b"HEAD")
 """The first bytes of requests that are answered."""
 
 MOST_REQUEST = 1 << 14

@@ -35,6 +35,10 @@ class Connection(Protocol):
         ...
 
 
+MESSAGE = 256
+"""Bytes that a message takes besides its numbers."""
+
+
 class Unconfirmed(NamedTuple):
     """A frame of messages that the other side has not made durable yet."""
 
@@ -66,6 +70,8 @@ class Peer:
         self.unconfirmed: deque[Unconfirmed] = deque()
         self.held = 0
         """Bytes of the frames that the other side has not confirmed."""
+        self.brought = 0
+        """Bytes of messages that it has brought, since it was looked at how many of them wait."""
         self.connection: Connection | None = None
         self.heard = 0.0
         """When something came from it last, by the process's clock."""

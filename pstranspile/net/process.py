@@ -19,7 +19,7 @@ from pstranspile.net.fluid.service import FluidService
 from pstranspile.net.joining import Readmission, rejoin
 from pstranspile.net.meetings import ServerMeetings, TrainerMeetings, are_needed
 from pstranspile.net.parts import Parts, read_part, take_server, take_trainer
-from pstranspile.net.peer import Peer
+from pstranspile.net.peer import MESSAGE, Peer
 from pstranspile.net.recording import Recording
 from pstranspile.net.saves import SaveFolder
 from pstranspile.net.site import Site
@@ -35,6 +35,7 @@ from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.communicators.companion import Companion
 from pstranspile.run.cluster.report import sentence
 from pstranspile.run.cluster.server import Server
+from pstranspile.run.cluster.synchronous import SynchronousServer
 from pstranspile.run.cluster.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def play_server(
         site.on_turn = lambda: [look() for look in looking]
     cluster.begin([server], [])
     _check_messages(site, server, fluid)
-    site.variables = lambda: _bytes_of(server)
+    site.variables, site.waits = lambda: _bytes_of(server), lambda trainer: _bytes_waiting(server, trainer)
     if any(map(is_table, server.scope.values())):
         return_freed_arrays()
     if place.begin:
@@ -156,6 +157,13 @@ def _bytes_of(server: Server) -> int:
     """Bytes of a server's variables; of a large table, those of all rows that it may have."""
     held = server.scope.values()
     return sum(v.height * v.width * v.dtype.itemsize if isinstance(v, LargeTable) else bytes_of(v) for v in held)
+
+
+def _bytes_waiting(server: Server, trainer: int) -> int:
+    """Bytes of the messages of a trainer that a server can't take yet."""
+    early = server.round.waiting if isinstance(server, SynchronousServer) else ()
+    waiting = (message for message in (*server.inbox, *early) if message.trainer == trainer)
+    return sum(bytes_of(message.payload) + MESSAGE for message in waiting)
 
 
 def _serve(

@@ -265,6 +265,7 @@ class Site(Greeting):
             raise WireError(f"frame {header.number} has come where {peer.received + 1} is due")
         messages = read_messages(data, self.part.machines)
         self.part.require_sound(peer, messages)
+        self.require_room(peer)
         peer.received = header.number
         if not self.keeps:
             peer.durable = header.number

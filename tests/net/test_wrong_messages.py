@@ -263,6 +263,31 @@ def test_answers_that_are_not_confirmed_are_few(monkeypatch: pytest.MonkeyPatch)
     assert int(reason.split()[2]) < undisturbed_bytes
 
 
+def test_messages_that_wait_for_other_trainers_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that never waits for the others has all its steps kept until they are as far."""
+    monkeypatch.setattr(greeting, "MOST_HELD", 1 << 20)
+    gate, x = threading.Event(), fed()
+
+    def feed(trainer: int, step: int) -> dict[str, Any] | None:
+        if step == 1:
+            gate.wait(30)
+        return {name: value[step, trainer::2] for name, value in x.items()} if step < STEPS else None
+
+    beside = Beside(job(), feed, STEPS, "trainer_1")
+    said = connected(beside)
+    start(said)
+    with suppress(OSError):
+        for step in range(200):
+            gradients = [said.message(SEND, name, value, step=step) for name, value in ((W, ONES), ("b" + W[1:], BIAS))]
+            barriers = [said.message(kind, step=step) for kind in (kinds.SEND_BARRIER, kinds.FETCH_BARRIER)]
+            said.say(*gradients, *barriers)
+    assert said.told()["reason"].endswith(" bytes wait until other trainers are as far as trainer_1")
+    said.end()
+    gate.set()
+    (losses,) = beside.end().values()
+    assert len(losses) == STEPS
+
+
 def test_rows_are_looked_up_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """An id has 8 bytes, its row any number."""
     monkeypatch.setattr(checks, "MOST_HELD", 1 << 20)
