@@ -14,11 +14,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
 import pstranspile as ps
 from pstranspile.net import checks, greeting
+from pstranspile.net.fluid.calls import BATCH_BARRIER_NAME
 from pstranspile.net.frames import (
     ANSWER,
     ASK,
@@ -45,6 +47,8 @@ from pstranspile.run.cluster import message as kinds
 from pstranspile.run.cluster.collectives.parts import NEVER, Part, Piece
 from pstranspile.run.cluster.message import Message
 from pstranspile.values import LoDTensor, SelectedRows
+from tests.net.test_fluid_service import Trainer as Caller
+from tests.net.test_fluid_service import starts
 from tests.net.wrong import GREETING, TERMS, Beside, Said
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "regression.ir"
@@ -284,6 +288,38 @@ def test_messages_that_wait_for_other_trainers_are_few(monkeypatch: pytest.Monke
     assert said.told()["reason"].endswith(" bytes wait until other trainers are as far as trainer_1")
     said.end()
     gate.set()
+    (losses,) = beside.end().values()
+    assert len(losses) == STEPS
+
+
+def test_calls_of_fluid_that_wait_for_other_trainers_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gradient is answered at once, however long it waits then."""
+    monkeypatch.setattr(greeting, "MOST_HELD", 1 << 20)
+    gate, x = threading.Event(), fed()
+
+    def feed(trainer: int, step: int) -> dict[str, Any] | None:
+        gate.wait(30)
+        return {name: value[step, trainer::2] for name, value in x.items()} if step < STEPS else None
+
+    beside = Beside(job(), feed, STEPS, "trainer_1", fluid=True)
+    caller = Caller(beside.addresses["pserver_0"], 1)
+    starts(caller)
+    caller.send("b" + W[1:], BIAS)
+    caller.send(W, ONES)
+    caller.barrier("SendVariable", BATCH_BARRIER_NAME)
+
+    def send_often() -> None:
+        for _ in range(200):
+            caller.send(W, ONES)
+
+    with pytest.raises(grpc.RpcError, match="bytes wait until other trainers are as far as trainer_1"):
+        send_often()
+    gate.set()
+    for _ in range(100):
+        with suppress(grpc.RpcError):
+            caller.complete()
+            break
+        time.sleep(0.05)
     (losses,) = beside.end().values()
     assert len(losses) == STEPS
 
