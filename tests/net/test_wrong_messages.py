@@ -44,7 +44,7 @@ from pstranspile.net.site import Site
 from pstranspile.net.telling import AT_ONCE
 from pstranspile.net.terms import Refused
 from pstranspile.run.cluster import message as kinds
-from pstranspile.run.cluster.collectives.parts import NEVER, Part, Piece
+from pstranspile.run.cluster.collectives.parts import NEVER, Part, Piece, Total
 from pstranspile.run.cluster.message import Message
 from pstranspile.values import LoDTensor, SelectedRows
 from tests.net.test_fluid_service import Trainer as Caller
@@ -473,6 +473,10 @@ def piece(**fields: Any) -> Piece:
     return known._replace(**fields)
 
 
+def total(key: tuple[int, int], floor: tuple[int, int]) -> Total:
+    return Total(1, key, "b@GRAD", floor, (0, 1, 2), BIAS)
+
+
 PIECES: dict[str, Callable[[Said], Message]] = {
     "a text": lambda said: ring(said, "piece"),
     "no such segment": lambda said: ring(said, piece(segment=9)),
@@ -484,6 +488,8 @@ PIECES: dict[str, Callable[[Said], Message]] = {
     "another form": lambda said: ring(said, piece(part=piece().part._replace(form="f64[1]"))),
     "a value of another kind": lambda said: ring(said, piece(part=piece().part._replace(value=ROWS))),
     "nothing": lambda said: ring(said, piece(part=piece().part._replace(value=None))),
+    "a sum of a later step": lambda said: ring(said, total((1 << 39, 0), NEVER))._replace(kind=kinds.TOTAL),
+    "a sum before which nothing is kept": lambda said: ring(said, total((0, 0), (5, 0)))._replace(kind=kinds.TOTAL),
 }
 
 
