@@ -188,8 +188,13 @@ class PortFile(WaitReport):
         super().__call__(**fields)
         if fields.get("state") == SERVING:
             written = self.path.with_suffix(".part")
-            written.write_text(f"{fields['port']}\n")
-            written.replace(self.path)
+            try:  # whoever is on this host may have put a link there
+                written.unlink(missing_ok=True)
+                with written.open("x") as file:
+                    file.write(f"{fields['port']}\n")
+                written.replace(self.path)
+            except OSError as problem:
+                print(f"{self.path}: the port is not written there: {problem.strerror}", file=sys.stderr, flush=True)
 
 
 @contextmanager

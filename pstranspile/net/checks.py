@@ -17,6 +17,7 @@ from pstranspile.ir.model import MAIN, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.ir.visible import visible
 from pstranspile.large.table import LargeTable
+from pstranspile.net.terms import MORE_HELD, MOST_HELD
 from pstranspile.net.values import can_be_sent
 from pstranspile.run.cluster import message as kinds
 from pstranspile.run.cluster.geo_server import GeoServer
@@ -143,13 +144,14 @@ class Checks:
     def _look_up(self, message: Message) -> None:
         name, table = message.variable, self._server.scope.values_here.get(message.variable)
         if isinstance(table, LargeTable):
-            rows = table.height
+            rows, each = table.height, table.width * table.dtype.itemsize
         else:
             held: Any = table.value if isinstance(table, SelectedRows) else table
             if held.__class__ is not np.ndarray or held.ndim < 1:
                 raise Misfit(f"{self._server.name} has no table {visible(name)}")
-            rows = len(held)
+            rows, each = len(held), held.nbytes // max(len(held), 1)
         require_ids(message.payload, 1, rows)
+        _require_answerable(message.payload, each, rows)
 
     def _prefetch(self, message: Message) -> None:
         block = self._server.prefetch_blocks.get(message.variable)
@@ -163,6 +165,7 @@ class Checks:
             return
         require_ids(ids, None, table.height or 1 << 63)
         new = np.unique(ids[~np.isin(ids, table.rows)])
+        _require_answerable(ids, table.value.nbytes // max(len(table.value), 1), len(table.value))
         if len(new) > len(table.value) - len(table.rows):
             raise Misfit(f"there is no room for {len(new)} new ids in the table")
 
@@ -217,6 +220,14 @@ def _outcome(handler: Callable[[Message], object], message: Message) -> str | No
     except Exception as problem:
         return f"{type(problem).__name__}: {problem}"
     return None
+
+
+def _require_answerable(ids: Any, each: int, rows: int) -> None:
+    """Raises Misfit if the rows of ids, with so many bytes each, are more than a trainer may have for an answer. An id
+    of 8 bytes may stand for a row of thousands, any number of times.
+    """
+    if ids.size * each > MOST_HELD + MORE_HELD * rows * each:
+        raise Misfit(f"it asks for {ids.size} rows of {each} bytes at once")
 
 
 def _require_nothing(message: Message) -> None:

@@ -92,6 +92,11 @@ def read_size(head: Bytes) -> int:
     return HEADER_SIZE + size
 
 
+def kind_of(head: Bytes) -> int:
+    """The kind of a frame, from its header."""
+    return head[5]
+
+
 def read_header(data: Bytes, guarded: bool = False) -> Header:
     """The header of a frame whose bytes are whole and undamaged. `guarded`: it came under TLS, where the body
     has no check sum. Raises WireError.

@@ -14,8 +14,8 @@ from pstranspile.net.frames import HELLO, REFUSED, WELCOME, Header, json_body, m
 from pstranspile.net.part import Part
 from pstranspile.net.peer import Connection, Peer
 from pstranspile.net.telling import Told
-from pstranspile.net.terms import Objection, Refused, Terms, WrongToken, number_of
-from pstranspile.net.values import WireError
+from pstranspile.net.terms import MORE_HELD, MOST_HELD, Objection, Refused, Terms, WrongToken, number_of
+from pstranspile.net.values import WireError, bytes_of
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.message import Message
 
@@ -26,6 +26,12 @@ LOOK = 0.1
 SLOW, MOST_TURNED_AWAY = 1.0, 64
 """Seconds that a process waits for the answer that it is not let in, so that nobody tries many tokens soon; and how
 many may wait for it: more are answered at once.
+"""
+
+
+MOST_BEGUN, BEGUN_IN = 20, 60.0
+"""How many processes may take a role from another one, and in how many seconds. (One that ends at once when it begins
+is started again a few times.)
 """
 
 
@@ -52,6 +58,8 @@ class Greeting:
         """Told of a server that speaks another protocol; None: it can't take part."""
         self.refused = 0
         """Connections that were ended since something was wrong with what came on them."""
+        self._begun: dict[str, deque[float]] = {}
+        """When the last processes took each role from another one."""
         self._turned_away: deque[tuple[float, Connection, WireError]] = deque()
         """When to answer connections that are not let in, and why they aren't."""
         self.dial: Callable[[str], Connection] | None = None
@@ -61,6 +69,12 @@ class Greeting:
         """Prints lines about what others do wrong."""
         self._pause = LOOK
         """Seconds to wait for events: few while somebody is to be gone to again."""
+        self.variables: Callable[[], int] | None = None
+        """Gives how many bytes the variables of a server have that is in this process."""
+        self.waits: Callable[[int], int] = lambda trainer: 0
+        """Gives how many bytes messages of a trainer have that the server can't take yet."""
+        self.defer: Callable[[Callable[[], object]], object] = lambda action: action()
+        """Has something done when the machines have had their turns."""
         self.among_trainers = bool(cluster.rings)
         """Whether trainers exchange values with each other: then all have to agree on which of them are gone, and a
         trainer that is gone can't take part again.
@@ -79,7 +93,25 @@ class Greeting:
         if peer.takes is not None:
             peer.takes(messages)
         elif not peer.left:
+            size = sum(bytes_of(message.payload) for message in messages)
+            if peer.index >= 0 and peer.held + size > MOST_HELD and self._holds_much(peer, size):
+                if not peer.refusal:
+                    peer.refusal = f"answers of {peer.held + size} bytes to it are not confirmed"
+                    self.defer(lambda: self.refuse(peer, peer.refusal))
+                return
             peer.post(messages_body(messages, self.part.numbers), self._clock())
+
+    def _holds_much(self, peer: Peer, size: int) -> bool:
+        """Whether a trainer would leave more answers unconfirmed, with others of so many bytes, than it may."""
+        return self.variables is not None and peer.held + size > MOST_HELD + MORE_HELD * self.variables()
+
+    def require_room(self, peer: Peer) -> None:
+        """Raises WireError if too much of what a trainer has sent waits until others are as far."""
+        if peer.brought <= MOST_HELD or self.variables is None or peer.index < 0:
+            return
+        peer.brought = self.waits(peer.index)
+        if peer.brought > MOST_HELD + MORE_HELD * self.variables():
+            raise WireError(f"messages of {peer.brought} bytes wait until other trainers are as far as {peer.role}")
 
     def go_to(self, role: str) -> None:
         """Begins a connection to another role, and goes there again whenever it breaks."""
@@ -103,7 +135,8 @@ class Greeting:
     def _greeted(self, connection: Connection, fields: Mapping[str, Any]) -> None:
         """Another process has connected: lets it in, or refuses it with a reason."""
         self.terms.require(fields, self.role, self.peers)
-        peer = self.peers[fields["role"]]
+        peer, knows = self.peers[fields["role"]], fields.get("knows") == self.incarnation
+        received = number_of(fields, "received") if knows else 0
         if peer.takes is not None:
             raise Objection(f"{peer.role} is here already, as a machine of Fluid")
         incarnation = str(fields["incarnation"])
@@ -115,6 +148,7 @@ class Greeting:
             if peer.incarnation:
                 if peer.connection is not None and self._clock() - peer.heard < 3.0:
                     raise WireError(f"{peer.role} is here already, at {peer.connection.address}")
+                self._require_few(peer)
                 if not peer.left:
                     self.give_up(peer, "another process has come in its place")
                 if self.among_trainers:
@@ -136,7 +170,6 @@ class Greeting:
         if peer.connection is not None:
             peer.connection.close()
             self._by_connection.pop(peer.connection, None)
-        received = number_of(fields, "received") if fields.get("knows") == self.incarnation else 0
         welcome = {
             "job": self.terms.job,
             "incarnation": self.incarnation,
@@ -148,6 +181,13 @@ class Greeting:
         connection.send(Header(WELCOME, 0, peer.received, peer.durable), json_body(welcome))
         self._by_connection[connection] = peer
         peer.connect(connection, received, self._clock())
+
+    def _require_few(self, peer: Peer) -> None:
+        """Raises WireError if too many processes have taken a role one after the other, each of which is remembered."""
+        begun, now = self._begun.setdefault(peer.role, deque(maxlen=MOST_BEGUN)), self._clock()
+        if len(begun) == MOST_BEGUN and now - begun[0] < BEGUN_IN:
+            raise WireError(f"{MOST_BEGUN} processes have become {peer.role} within {BEGUN_IN:g} seconds")
+        begun.append(now)
 
     def _note(self, connection: Connection, reason: str) -> None:
         """A connection is over; why is remembered where this process has not been let in."""
@@ -170,11 +210,11 @@ class Greeting:
                 self.unreached[role] = visible(str(fields.get("reason")))
                 return
             raise Refused(f"{role} at {connection.address} refuses {self.role}: {fields.get('reason')}")
+        incarnation, received = str(fields.get("incarnation", "")), number_of(fields, "received")
+        number_of(fields, "life")
         connection.known = True
         del self._waiting_for[role]
         peer = self.peers[role]
-        incarnation = str(fields.get("incarnation", ""))
-        received = number_of(fields, "received")
         if self.among_trainers and (peer.given_up or (peer.incarnation and incarnation != peer.incarnation)):
             self.give_up(peer, "another process has come in its place")
             connection.close()
@@ -210,7 +250,7 @@ class Greeting:
             return
         self.part.take_out(peer)
         peer.left = peer.given_up = True
-        peer.unconfirmed.clear()
+        peer.forget_sent()
         self._tell(f"goes on without {peer.role}: {why}", peer, gone=True)
         if self.among_trainers:
             self._spread(peer)

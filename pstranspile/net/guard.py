@@ -28,6 +28,12 @@ MOST_HANDSHAKE = 1 << 17
 """Bytes that the other side may send until the handshake is done; its certificates are most of them."""
 
 
+MOST_FRUITLESS = 1 << 17
+"""Bytes that may come in a turn without one byte of a message, such as changes of keys; and bytes of answers to them
+that the other side may leave unread.
+"""
+
+
 class Guard:
     """One side of a guarded connection on `sock`, which does not block. Its calls raise OSError where it is over, and
     BlockingIOError or SSLWantReadError where the caller must wait for the socket.
@@ -84,6 +90,9 @@ class Guard:
         """
         read: Any = self._side.read
         came, size, at = self._came, len(room), 0
+        fruitless = 0
+        if self._goes.pending > MOST_FRUITLESS:
+            raise WireError(f"more than {MOST_FRUITLESS} bytes of TLS are not read")
         while True:
             try:
                 while at < size:
@@ -98,8 +107,12 @@ class Guard:
                     raise
             if at:
                 return at
-            if not self._receive():
+            if fruitless > MOST_FRUITLESS:
+                raise WireError(f"more than {MOST_FRUITLESS} bytes of TLS bring nothing")
+            received = self._receive()
+            if not received:
                 return 0
+            fruitless += received
 
     def _receive(self, most: int = CHUNK) -> int:
         size = self._sock.recv_into(self._chunk[:most])

@@ -41,6 +41,10 @@ _PREFIX = 5
 
 MOST_UNREAD = 100
 """Acknowledgements and refusals that a client may leave unread."""
+_CRUMB, MOST_CRUMBS = 1 << 10, 1_000
+"""Bytes below which a piece of an answer is small, as the client's windows have it, and how many of these it may leave
+unread: each costs some hundred bytes besides its own.
+"""
 MOST_BODIES = 1 << 32
 """Bytes of unfinished calls on a connection."""
 MOST_CONTINUED = 64
@@ -103,6 +107,9 @@ class Http2(Reading):
         self.waiting = False
         self.lent = 0
         """Bytes that the client may bring beyond its budget, before it is known."""
+        self.stalled = False
+        """Whether nothing had come or gone between the last two looks."""
+        self._moved = (0, 0)
         self._channel = channel
         self._service = service
         self._lends = lends
@@ -128,7 +135,7 @@ class Http2(Reading):
         self._work = 0
         """What this turn may still do."""
         self._came = self._frames = self._calls = 0
-        """What has come, until the client is known."""
+        """What has come: bytes, and, until the client is known, frames and calls."""
         self._held = 0
         """Bytes of calls that have not come in whole."""
         self._gathered: list[bytes] = []
@@ -137,7 +144,10 @@ class Http2(Reading):
         """Whether it is a turn."""
         self._replies: deque[int] = deque()
         self._answers: deque[int] = deque()
-        """How many pieces the channel has sent once each reply, and each answer, that may be unread is sent."""
+        self._crumbs: deque[int] = deque()
+        """How many pieces the channel has sent once each reply, each answer, and each small piece of an answer, that
+        may be unread is sent.
+        """
         settings = (
             (_STREAMS, max(service.most, 1)), (_INITIAL_WINDOW, _WIDEST), (_MOST_FRAME, _FRAME),
             (_MOST_LIST, MOST_HEADERS),
@@ -163,6 +173,21 @@ class Http2(Reading):
     def idle(self) -> bool:
         """Whether no call is open."""
         return not self._streams
+
+    @property
+    def waits(self) -> bool:
+        """Whether the client waits for the service."""
+        return any(stream.taken and stream.answer is None for stream in self._streams.values())
+
+    @property
+    def held(self) -> int:
+        """Bytes of calls that have not come in whole."""
+        return self._held
+
+    def look(self) -> None:
+        """Looks whether anything has come or gone since the last look."""
+        moved = self._came, self._channel.queued - self._channel.unsent
+        self.stalled, self._moved = moved == self._moved, moved
 
     def leave(self, reason: str) -> None:
         """Ends the connection, on which nothing is wrong: the client may come again."""
@@ -485,7 +510,7 @@ class Http2(Reading):
     def _pump(self, numbers: Sequence[int] | None = None) -> None:
         """Sends what the client takes of all answers, or of those of some streams."""
         pieces: list[Bytes] = []
-        ended = 0
+        ended = crumbs = 0
         for number in list(self._answering) if numbers is None else numbers:
             stream = self._answering[number]
             assert stream.answer is not None
@@ -498,6 +523,8 @@ class Http2(Reading):
                 pieces += [_frame(_DATA, 0, number, size=size), *taken]
                 self._window -= size
                 stream.window -= size
+                if size < _CRUMB and stream.answer:
+                    crumbs += 1
             if not stream.answer:
                 pieces.append(_frame(_HEADERS, _END_HEADERS | _END_STREAM, number, _DONE))
                 del self._streams[number], self._answering[number]
@@ -505,6 +532,10 @@ class Http2(Reading):
         if pieces:
             self._channel.send(pieces)
             self._answers.extend([self._channel.queued] * ended)
+            if crumbs:
+                self._crumbs.extend([self._channel.queued] * crumbs)
+                if self._unread(self._crumbs) > MOST_CRUMBS:
+                    self._fail("the client asks for its answers in small pieces, and does not read them")
 
 
 def _take(queue: deque[memoryview], room: int) -> tuple[int, list[memoryview]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pstranspile.net.peer import Peer
 from pstranspile.net.site import Site
-from pstranspile.net.terms import Refused, step_of
+from pstranspile.net.terms import MOST_STEPS, Refused, step_of
 from pstranspile.run.cluster.server import Server
 
 
@@ -67,16 +67,24 @@ def rejoin(site: Site, servers: Sequence[str], patience: float) -> int:
     ahead = 1
     while True:
         asked = [site.peers[server].incarnation for server in servers]
-        answers = [_ask(site, server, {"rejoin": None}, patience) for server in servers]
+        answers = [(server, _ask(site, server, {"rejoin": None}, patience)) for server in servers]
         if any(server.mode == 0 for server in site.cluster.servers):
-            step = max(int(answer["updates"]) for answer in answers) + ahead
+            step = max(_number(server, answer, "updates") for server, answer in answers) + ahead
         else:
-            step = max(int(answer["step"]) for answer in answers) + 1
-        joined = all(_ask(site, server, {"rejoin": step}, patience)["joined"] for server in servers)
+            step = max(_number(server, answer, "step") for server, answer in answers) + 1
+        joined = all(_ask(site, server, {"rejoin": step}, patience).get("joined") is True for server in servers)
         if joined and asked == [site.peers[server].incarnation for server in servers]:
             site.joins = step
             return step
         ahead *= 2
+
+
+def _number(server: str, answer: Mapping[str, Any], name: str) -> int:
+    """How far a server is; -1: it has not begun. Raises Refused if it does not say so."""
+    value = answer.get(name)
+    if type(value) is not int or not -1 <= value < MOST_STEPS:
+        raise Refused(f"{server} answers what it was not asked: {name} is no number of a step")
+    return value
 
 
 def _ask(site: Site, role: str, question: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:

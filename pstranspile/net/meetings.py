@@ -15,7 +15,7 @@ from typing import Any
 from pstranspile.net.parts import Parts
 from pstranspile.net.peer import Connection, Peer
 from pstranspile.net.site import Site
-from pstranspile.net.terms import step_of
+from pstranspile.net.terms import Refused, step_of
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.trainer import Trainer
@@ -69,7 +69,7 @@ class ServerMeetings:
         if not further:
             self._parts.save(self._server, step)
         for peer in live:
-            peer.send_answer(self._state_for(peer))
+            peer.send_answer({"number": 0, **self._state_for(peer)})  # an answer to an earlier question, and no news
 
 
 class TrainerMeetings:
@@ -122,9 +122,18 @@ class TrainerMeetings:
                 self._asked_on[peer.role] = peer.connection
                 peer.ask({AT: self._step})
         answers = [self._site.answers.get(peer.role, {}) for peer in self._servers]
-        if all(answer.get(MET, -1) >= self._step for answer in answers):
-            if all(answer[MET] == self._step and answer[SAVED] for answer in answers):
+        met = [_met(peer, answer) for peer, answer in zip(self._servers, answers, strict=True)]
+        if all(step >= self._step for step in met):
+            if set(met) <= {self._step} and all(answer.get(SAVED) is True for answer in answers):
                 self._parts.save(self._trainer, self._step)
             pause, self._pause, self._met = self._pause, None, self._step
             pause.release()
             self._site.run_machines()
+
+
+def _met(server: Peer, answer: Mapping[str, Any]) -> int:
+    """The step before which all have met last, as a server says; -1: none. Raises Refused if that is no step."""
+    step = answer.get(MET, -1)
+    if type(step) is not int:
+        raise Refused(f"{server.role} answers what it was not asked: {MET} is no number of a step")
+    return step

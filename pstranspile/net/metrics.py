@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
+from queue import Empty
+from threading import Thread
 from typing import Any, NamedTuple
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.visible import visible
-from pstranspile.net.transport import place_of
+from pstranspile.net.channel import Channel, Reading
+from pstranspile.net.loop import CALL, Event, Loop
+from pstranspile.net.transport import Listener
+from pstranspile.net.values import WireError
+
+_METHODS: tuple[bytes, ...] = (b"GET ", b"HEAD")
+"""The first bytes of requests that are answered."""
+
+MOST_REQUEST = 1 << 14
+"""Bytes of a request."""
 
 
 class Known(NamedTuple):
@@ -19,6 +31,39 @@ class Known(NamedTuple):
     running: bool
     starts: int
     reported: Mapping[str, Any]
+
+
+class _Request(Reading):
+    """A connection on which something is asked by HTTP/1; any path is answered, and the connection ended.
+
+    Whoever asks is nobody that is known: the port gives all of them together little time.
+    """
+
+    def __init__(self, channel: Channel, answer: Callable[[], tuple[str, bytes]]):
+        self._channel, self._answer = channel, answer
+        self._came = bytearray()
+        self._room = bytearray(1 << 12)
+
+    def room(self) -> memoryview:
+        """Where the next bytes go."""
+        return memoryview(self._room)
+
+    def came(self, size: int) -> bool:
+        """So many bytes have come; answers once the headers are over. Raises WireError if they are too long."""
+        seen = max(len(self._came) - 3, 0)
+        self._came += self._room[:size]
+        if b"\n\r\n" not in self._came[seen:] and b"\n\n" not in self._came[seen:]:
+            if len(self._came) > MOST_REQUEST:
+                raise WireError(f"a request has more than {MOST_REQUEST} bytes")
+            return False
+        kind, body = self._answer()
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        self._channel.send([head.encode(), b"" if self._came.startswith(b"HEAD") else body])
+        self._channel.close()
+        return True
+
+    def ended(self, reason: str) -> None:
+        """Whoever has asked is gone."""
 
 
 class Metrics:
@@ -33,14 +78,35 @@ class Metrics:
             raise DiagnosticError([error("start-library", message)])
         library: Any = import_module("prometheus_client")
         self._look = look
-        registry = library.CollectorRegistry()
-        registry.register(self)
+        self._registry = library.CollectorRegistry()
+        self._registry.register(self)
+        self._loop = Loop()
+        self._ends = False
+        requests = dict.fromkeys(_METHODS, self._request)
         try:
-            host, port = place_of(address)
-            self._server, self._thread = library.start_http_server(port, host, registry)
+            self.port = Listener(address, self._loop, others=requests, shared=False).port
         except OSError as problem:
             message = f"--metrics {address}: {problem.strerror or problem}"
+            self._loop.close(0.0)
             raise DiagnosticError([error("launch-metrics", message)]) from None
+        self._thread = Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _request(self, channel: Channel) -> Reading:
+        return _Request(channel, self._answer)
+
+    def _answer(self) -> tuple[str, bytes]:
+        """The type of the answer, and the answer."""
+        library: Any = import_module("prometheus_client")
+        return library.CONTENT_TYPE_LATEST, library.generate_latest(self._registry)
+
+    def _serve(self) -> None:
+        while not self._ends:
+            with suppress(Empty):
+                action = self._loop.get(1.0).action
+                if action is not None:
+                    action()
+        self._loop.close()
 
     def collect(self) -> Iterator[Any]:
         """The metrics by role, when Prometheus asks."""
@@ -65,8 +131,8 @@ class Metrics:
 
     def close(self) -> None:
         """Nobody is answered any more."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._ends = True
+        self._loop.put(Event(CALL, None))
         self._thread.join()
 
 

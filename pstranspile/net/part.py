@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from pstranspile.net.peer import Peer
+from pstranspile.net.peer import MESSAGE, Peer
 from pstranspile.net.terms import MOST_STEPS
-from pstranspile.net.values import WireError
+from pstranspile.net.values import WireError, bytes_of
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.collectives.ring import GONE
 from pstranspile.run.cluster.communicators.companion import Companion
@@ -120,6 +120,7 @@ class Part:
         if message.sequence != link.expected:
             raise WireError(f"message {message.sequence} has come where {link.expected} is due: {message}")
         link.expected += 1
+        peer.brought += bytes_of(message.payload) + MESSAGE
         if message.kind == COMPLETE:
             peer.left = message.target not in cluster.rings  # its process sums on for the others
         elif message.step > peer.last_step:

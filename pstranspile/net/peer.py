@@ -35,6 +35,10 @@ class Connection(Protocol):
         ...
 
 
+MESSAGE = 256
+"""Bytes that a message takes besides its numbers."""
+
+
 class Unconfirmed(NamedTuple):
     """A frame of messages that the other side has not made durable yet."""
 
@@ -64,6 +68,10 @@ class Peer:
         self.durable = 0
         """The last of the frames taken that this process could not lose."""
         self.unconfirmed: deque[Unconfirmed] = deque()
+        self.held = 0
+        """Bytes of the frames that the other side has not confirmed."""
+        self.brought = 0
+        """Bytes of messages that it has brought, since it was looked at how many of them wait."""
         self.connection: Connection | None = None
         self.heard = 0.0
         """When something came from it last, by the process's clock."""
@@ -88,6 +96,7 @@ class Peer:
         """Sends messages; they are kept until they are durable on the other side."""
         self.sent += 1
         self.unconfirmed.append(Unconfirmed(self.sent, body))
+        self.held += len(body)
         self._send(MESSAGES, self.sent, body, now)
 
     def sign_of_life(self, now: float) -> None:
@@ -116,7 +125,12 @@ class Peer:
     def confirmed(self, durable: int) -> None:
         """The other side can't lose frames up to this number."""
         while self.unconfirmed and self.unconfirmed[0].number <= durable:
-            self.unconfirmed.popleft()
+            self.held -= len(self.unconfirmed.popleft().body)
+
+    def forget_sent(self) -> None:
+        """Nothing is sent again of what was not confirmed."""
+        self.unconfirmed.clear()
+        self.held = 0
 
     def connect(self, connection: Connection, received: int, now: float) -> None:
         """A connection is open. What the other side has not received is sent again."""
@@ -132,7 +146,7 @@ class Peer:
         self.incarnation = incarnation
         self.life += 1
         self.sent = self.received = self.durable = 0
-        self.unconfirmed.clear()
+        self.forget_sent()
         self.left = self.given_up = self.announced = False
         self.refusal = ""
 
@@ -140,4 +154,4 @@ class Peer:
         """This process counts anew: what may have to be sent again is numbered from 1."""
         bodies = [item.body for item in self.unconfirmed]
         self.unconfirmed = deque(Unconfirmed(number, body) for number, body in enumerate(bodies, 1))
-        self.sent = len(bodies)
+        self.sent, self.held = len(bodies), sum(map(len, bodies))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.large.forms import is_table
 from pstranspile.large.memory import return_freed_arrays
+from pstranspile.large.table import LargeTable
 from pstranspile.net.calls import CallService
 from pstranspile.net.checks import Checks
 from pstranspile.net.fluid.checkpoints import CheckpointPlan, ServerCheckpoints
@@ -18,7 +19,7 @@ from pstranspile.net.fluid.service import FluidService
 from pstranspile.net.joining import Readmission, rejoin
 from pstranspile.net.meetings import ServerMeetings, TrainerMeetings, are_needed
 from pstranspile.net.parts import Parts, read_part, take_server, take_trainer
-from pstranspile.net.peer import Peer
+from pstranspile.net.peer import MESSAGE, Peer
 from pstranspile.net.recording import Recording
 from pstranspile.net.saves import SaveFolder
 from pstranspile.net.site import Site
@@ -28,11 +29,13 @@ from pstranspile.net.terms import Refused, Terms
 from pstranspile.net.tls import Credentials
 from pstranspile.net.tracing import Tracing
 from pstranspile.net.transport import Dialer, Listener, is_taken
+from pstranspile.net.values import bytes_of
 from pstranspile.net.watching import Watching
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.communicators.companion import Companion
 from pstranspile.run.cluster.report import sentence
 from pstranspile.run.cluster.server import Server
+from pstranspile.run.cluster.synchronous import SynchronousServer
 from pstranspile.run.cluster.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -106,6 +109,7 @@ def play_server(
         site.on_turn = lambda: [look() for look in looking]
     cluster.begin([server], [])
     _check_messages(site, server, fluid)
+    site.variables, site.waits = lambda: _bytes_of(server), lambda trainer: _bytes_waiting(server, trainer)
     if any(map(is_table, server.scope.values())):
         return_freed_arrays()
     if place.begin:
@@ -147,6 +151,19 @@ def _check_messages(site: Site, server: Server, fluid: FluidService | None) -> N
             site.refuse(peer, reason)
 
     Checks(server, site.cluster.trainers, lambda index: trainers[index].takes is not None, refuse)
+
+
+def _bytes_of(server: Server) -> int:
+    """Bytes of a server's variables; of a large table, those of all rows that it may have."""
+    held = server.scope.values()
+    return sum(v.height * v.width * v.dtype.itemsize if isinstance(v, LargeTable) else bytes_of(v) for v in held)
+
+
+def _bytes_waiting(server: Server, trainer: int) -> int:
+    """Bytes of the messages of a trainer that a server can't take yet."""
+    early = server.round.waiting if isinstance(server, SynchronousServer) else ()
+    waiting = (message for message in (*server.inbox, *early) if message.trainer == trainer)
+    return sum(bytes_of(message.payload) + MESSAGE for message in waiting)
 
 
 def _serve(

@@ -33,9 +33,9 @@ from pstranspile.net.frames import (
     read_messages,
 )
 from pstranspile.net.greeting import LOOK, Greeting
-from pstranspile.net.loop import CLOSED, FOREIGN, FRAME, Event, Loop
+from pstranspile.net.loop import CALL, CLOSED, FOREIGN, FRAME, Event, Loop
 from pstranspile.net.peer import Connection, Peer
-from pstranspile.net.terms import Misconduct, Refused, Terms
+from pstranspile.net.terms import Misconduct, Refused, Terms, number_of
 from pstranspile.net.values import Bytes, WireError
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.network import Waiting
@@ -53,6 +53,7 @@ class Site(Greeting):
     def __init__(self, cluster: Cluster, role: str, terms: Terms, *, clock: Callable[[], float] = time.monotonic):
         super().__init__(cluster, role, terms, clock)
         self.events = Loop()
+        self.defer = lambda action: self.events.put(Event(CALL, None, action=action))
         self.answer: Callable[[Peer, Mapping[str, Any]], Mapping[str, Any]] = lambda peer, question: {}
         self.on_turn: Callable[[], object] | None = None
         """Called whenever the machines have gone as far as they can."""
@@ -234,7 +235,7 @@ class Site(Greeting):
             self._take_messages(peer, header, data)
         elif header.kind == ASK:
             question = read_json(data)
-            last_sent = {**self.answer(peer, question), "number": question.get("number")}
+            last_sent = {**self.answer(peer, question), "number": number_of(question, "number")}
             connection.send(Header(ANSWER, 0, peer.received, peer.durable), json_body(last_sent))
         elif header.kind == ANSWER and peer.index >= 0 and not self.among_trainers:
             raise WireError("nothing was asked")
@@ -264,6 +265,7 @@ class Site(Greeting):
             raise WireError(f"frame {header.number} has come where {peer.received + 1} is due")
         messages = read_messages(data, self.part.machines)
         self.part.require_sound(peer, messages)
+        self.require_room(peer)
         peer.received = header.number
         if not self.keeps:
             peer.durable = header.number

@@ -17,11 +17,13 @@ import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
+from pstranspile.net.calls import CallRefused
 from pstranspile.net.fluid.service import FluidService
 from pstranspile.net.loop import WRITTEN, Event
 from pstranspile.net.peer import Unconfirmed
 from pstranspile.net.site import Site
 from pstranspile.net.telling import tell
+from pstranspile.net.values import WireError
 from pstranspile.run.cluster.faults.snapshot_files import read_snapshot, write_snapshot
 from pstranspile.run.cluster.faults.snapshots import Snapshot, has_table, restore, take_snapshot
 from pstranspile.run.cluster.server import Server
@@ -75,6 +77,15 @@ class StateKeeper:
 
     def _go_back(self) -> None:
         snapshot = read_snapshot(self.file, self.server.name)
+        try:
+            self._take_back(snapshot)
+        except (LookupError, TypeError, ValueError, AttributeError, WireError, CallRefused) as problem:
+            told = f"does not fit the job, or was changed: {type(problem).__name__}: {problem}"
+            raise DiagnosticError([error("cluster-kept", told, Location(str(self.file)))]) from None
+        told = f"{self.server.name}: goes on from its kept state, after update {self.server.updates}"
+        print(told, file=sys.stderr, flush=True)
+
+    def _take_back(self, snapshot: Snapshot) -> None:
         state = dict(snapshot.state)
         peers: Mapping[str, Mapping[str, Any]] = state.pop(_PEERS)
         links_in, links_out = state.pop(_IN), state.pop(_OUT)
@@ -102,8 +113,6 @@ class StateKeeper:
                 raise DiagnosticError([error("cluster-kept", "was kept without --fluid", Location(str(self.file)))])
             self.fluid.restore(calls, self.journal.read(number))
             self.journal.begin_file()
-        told = f"{self.server.name}: goes on from its kept state, after update {self.server.updates}"
-        print(told, file=sys.stderr, flush=True)
 
     def _now(self) -> tuple[int, int]:
         return self.server.updates, len(self.server.live)

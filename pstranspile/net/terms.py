@@ -13,6 +13,11 @@ from pstranspile.net.values import WireError
 MOST_STEPS = 1 << 40
 """More steps than any trainer takes."""
 
+MOST_HELD, MORE_HELD = 1 << 30, 8
+"""Bytes of answers that a trainer may leave unconfirmed, and how often those of the server's variables besides: more
+than it asks for before it waits for them.
+"""
+
 MOST_NAME = 64
 """Characters of the name that a process gives itself."""
 

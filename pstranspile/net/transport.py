@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from errno import EINPROGRESS, EMFILE, ENFILE, ENOBUFS, ENOMEM
-from itertools import islice
 from os import strerror
+from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from pstranspile.net.calls import CallService
 from pstranspile.net.channel import STRANGER_BYTES, Channel, Reading, keep_alive, tune
-from pstranspile.net.frames import HEADER_SIZE, MAGIC, Header, frame, read_size
-from pstranspile.net.http2 import PREFACE, Http2
+from pstranspile.net.frames import HEADER_SIZE, MAGIC, MESSAGES, MOST_GREETING, Header, frame, kind_of, read_size
+from pstranspile.net.http2 import MOST_BODIES, PREFACE, Http2
 from pstranspile.net.loop import CALL, CLOSED, FOREIGN, FRAME, READ, Event, Loop
-from pstranspile.net.values import WireError
+from pstranspile.net.values import Bytes, WireError
 
 MOST_STRANGERS, PATIENCE = 32, 10.0
 """Connections on which nobody has been let in yet, and how many seconds each may last."""
@@ -32,6 +34,9 @@ MOST_TOLD, TOLD_EVERY = 20, 60.0
 
 MOST_CALLERS = 16
 """Connections of known clients of gRPC for each trainer of the job."""
+
+_TOUCHED = 1 << 20
+"""Bytes of a frame for which memory is taken when its header has come."""
 
 MOST_UNREAD = 1 << 16
 """Pieces of frames that a peer may leave unread; each frame has two."""
@@ -64,7 +69,7 @@ class Frames(Reading):
         self.channel: Channel | None = None
         self._events = events
         self._head = bytearray(HEADER_SIZE)
-        self._data = self._head
+        self._data: Bytes = self._head
         self._view = memoryview(self._head)
         self._at = 0
         self._frames = 0
@@ -129,13 +134,16 @@ class Frames(Reading):
         if not self.known and (self._frames or size > STRANGER_BYTES):
             self._break("a stranger says more than a greeting")
             return
+        if size > HEADER_SIZE + MOST_GREETING and kind_of(self._head) != MESSAGES:
+            self._break(f"a frame of {size} bytes that brings no messages is too long")
+            return
         try:
-            self._data = bytearray(size)
+            self._data = bytearray(size) if size <= _TOUCHED else _untouched(size)
         except MemoryError:
             self._break(f"there is no memory for a frame of {size} bytes")
             return
-        self._data[:HEADER_SIZE] = self._head
         self._view = memoryview(self._data)
+        self._view[:HEADER_SIZE] = self._head
 
     def _break(self, reason: str) -> None:
         self._broken = True
@@ -146,6 +154,12 @@ class Frames(Reading):
     def ended(self, reason: str) -> None:
         """The connection is over."""
         self._events.put(Event(CLOSED, self, reason=reason))
+
+
+def _untouched(size: int) -> memoryview:
+    """Room for a frame, which takes memory only as far as the frame has come. Raises MemoryError."""
+    room: Any = np.empty(size, "uint8")
+    return room.data
 
 
 class _Newcomer(Reading):
@@ -183,14 +197,16 @@ class _Newcomer(Reading):
         self._at += size
         if self._at < len(self._first):
             return False
-        reading: Frames | Http2
+        reading: Reading
         first = bytes(self._first)
         listener = self._listener
-        if first == MAGIC:
+        if first == MAGIC and not listener.others:
             reading = Frames(listener.events, self.channel.address, known=False)
             reading.channel = self.channel
-        elif first == PREFACE[: len(MAGIC)]:
+        elif first == PREFACE[: len(MAGIC)] and not listener.others:
             reading = Http2(self.channel, listener.service, listener.lends)
+        elif first in listener.others:
+            reading = listener.others[first](self.channel)
         else:
             raise WireError("the first bytes are of no protocol that is spoken here")
         self.channel.reading = self.stranger = reading
@@ -206,7 +222,8 @@ class Listener:
     """A port on which others come; `address` as host:port. Raises OSError if it can't be listened on.
 
     `context` is for TLS, in which both sides show certificates; `service` answers gRPC calls. `tell` gets lines for the
-    log about strangers whose connections were closed.
+    log about strangers whose connections were closed. `others` are spoken in place of frames and gRPC: for the first
+    bytes of each, what makes sense of it. `shared`: others may listen at the address as well.
     """
 
     unknown = True
@@ -218,7 +235,10 @@ class Listener:
         context: Any = None,
         service: CallService | None = None,
         tell: Callable[[str], object] = lambda line: None,
+        others: Mapping[bytes, Callable[[Channel], Reading]] = MappingProxyType({}),
+        shared: bool = True,
     ):
+        self.others = others
         self.events = events
         self.context = context
         self.service = CallService("", {}, 0) if service is None else service
@@ -234,7 +254,7 @@ class Listener:
         try:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with suppress(OSError, AttributeError):  # a system without it
-                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(shared))
             self._sock.bind(target)
             self._sock.listen(BACKLOG)
         except OSError:
@@ -281,12 +301,7 @@ class Listener:
         least far: to come farther than others costs a stranger its part of the time that all strangers share, and takes
         a newcomer of the job a moment. Of equals, the oldest goes.
         """
-        came, self._newcomers = self._newcomers, []
-        for one in came:
-            if one.stranger.known and isinstance(one.stranger, Http2):
-                self._callers.append(one.stranger)
-            elif one.channel.open and not one.stranger.known:
-                self._newcomers.append(one)
+        self._know_callers()
         self._keep_few_callers()
         if not self._newcomers or len(self._newcomers) < most:
             return
@@ -297,13 +312,29 @@ class Listener:
             gone.channel.tell("it was not let in before many others came")
         gone.channel.abandon()
 
+    def _know_callers(self) -> None:
+        """Of those who have come, the clients of gRPC that are known now are no newcomers any more."""
+        came, self._newcomers = self._newcomers, []
+        for one in came:
+            if one.stranger.known and isinstance(one.stranger, Http2):
+                self._callers.append(one.stranger)
+            elif one.channel.open and not one.stranger.known:
+                self._newcomers.append(one)
+
     def _keep_few_callers(self) -> None:
-        """Of too many clients of gRPC that are known, the oldest one goes that waits for no answer: it comes again when
-        it has something to say. (Whoever knows the job's variables may say that it is one of its trainers.)
+        """Of too many clients of gRPC that are known, the oldest ones go on which no call is open: they come again when
+        they have something to say. (Whoever knows the job's variables may say that it is one of its trainers.) Then
+        those on which nothing comes or goes, then the newest; those stay that wait for the service, which takes few.
         """
         self._callers = [one for one in self._callers if not one.closed]
-        idle = (one for one in self._callers if one.idle)
-        for one in islice(idle, max(len(self._callers) - MOST_CALLERS * self.service.callers, 0)):
+        more = len(self._callers) - MOST_CALLERS * self.service.callers
+        if more <= 0:
+            return
+        idle = [one for one in self._callers if one.idle]
+        busy = [one for one in self._callers if not (one.idle or one.waits)]
+        stalled = [one for one in busy if one.stalled]
+        moving = [one for one in reversed(busy) if not one.stalled]
+        for one in [*idle, *stalled, *moving][:more]:
             one.leave(f"more than {MOST_CALLERS} connections for each trainer are open")
 
     def lends(self) -> bool:
@@ -320,6 +351,13 @@ class Listener:
         for one in self._newcomers:
             if not one.stranger.known and now - one.since > PATIENCE:
                 one.channel.refuse(f"it was not let in for {PATIENCE:g} seconds")
+        self._know_callers()
+        callers = [one for one in self._callers if not one.closed]
+        for one in callers:
+            one.look()
+        if sum(one.held for one in callers) > MOST_BODIES:
+            most = max(callers, key=lambda one: one.held)
+            most.leave(f"unfinished calls of all connections bring more than {MOST_BODIES} bytes, and its own the most")
         self.told.look(now)
 
     def close(self) -> None:

@@ -93,6 +93,15 @@ def can_be_sent(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype in _DTYPE_NUMBERS and value.ndim <= MOST_DIMS
 
 
+def bytes_of(value: Any) -> int:
+    """Bytes of the numbers of a value, which need not be all that it takes in a message."""
+    if isinstance(value, LoDTensor):
+        return bytes_of(value.data)
+    if isinstance(value, SelectedRows):
+        return bytes_of(value.value) + bytes_of(value.rows)
+    return int(value.nbytes) if isinstance(value, (np.ndarray, np.generic)) else 0
+
+
 def _write_lod(writer: Writer, value: LoDTensor) -> None:
     writer.add(bytes([_LOD, len(value.lod)]))
     for level in value.lod:

@@ -26,8 +26,10 @@ from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler imp
     TranspilerOptimizer,
 )
 from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy import StrategyFactory
+from pstranspile.fluid.machines import PortFile
 from pstranspile.fluid.paddle.dataset import cifar, common, imdb, imikolov, mnist, uci_housing
 from pstranspile.fluid.transpiler.distribute_transpiler import ServerRuntimeConfig, slice_variable
+from pstranspile.net.status import SERVING, STATUS
 from tests.fluid_api.running import SCRIPTS, fresh
 from tests.terminal import interrupts
 
@@ -229,6 +231,26 @@ def test_a_server_with_port_0_listens_somewhere_and_says_where(tmp_path: Path) -
             server.send_signal(signal.SIGINT)
             assert server.wait(30) == 128 + signal.SIGINT
     assert not flag.exists()
+
+
+def test_the_file_with_the_port_is_written_through_no_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its name is known beforehand, and its folder everybody's."""
+    monkeypatch.delenv(STATUS, raising=False)
+    report, mine = PortFile(), tmp_path / "mine"
+    report.path = tmp_path / "paddle.1.port"
+    mine.write_text("mine")
+    (tmp_path / "paddle.1.part").symlink_to(mine)
+    report.path.symlink_to(mine)
+    report(state=SERVING, port=7164)
+    assert mine.read_text() == "mine"
+    assert report.path.read_text() == "7164\n"
+    assert not report.path.is_symlink()
+    report.path.unlink()
+    report.path.mkdir()
+    report(state=SERVING, port=7164)
+    assert "paddle.1.port: the port is not written there: Is a directory" in capsys.readouterr().err
 
 
 def test_to_transpile_again_begins_again_from_the_same_program() -> None:

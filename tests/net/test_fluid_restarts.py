@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import struct
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -136,6 +138,29 @@ def test_calls_on_disk(tmp_path: Path) -> None:
     assert journal.begin_file() == 2
     journal.end()
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_file_of_calls(tmp_path: Path) -> None:
+    """A pipe would be waited for, and a call of a million million bytes has no memory."""
+    written = Written(tmp_path)
+    whole = written.file(0).read_bytes()
+    written.file(0).unlink()
+    os.mkfifo(written.file(0))
+    with pytest.raises(DiagnosticError, match=r"pserver_0\.calls\.0: .*it is a pipe or a device"):
+        written.read()
+    written.file(0).unlink()
+    written.file(0).mkdir()
+    with pytest.raises(DiagnosticError, match="Is a directory"):
+        written.read()
+    Journal(str(tmp_path), "pserver_0").forget(9)
+    assert written.file(0).is_dir()
+    written.file(0).rmdir()
+    head = struct.pack("<4sIQII", b"call", 0, 1 << 40, 0, 1)
+    written.file(0).write_bytes(head + struct.pack("<I", zlib.crc32(head)))
+    os.truncate(written.file(0), 1 << 41)
+    written.file(1).write_bytes(whole)
+    with pytest.raises(DiagnosticError, match="is damaged: a call has 1099511627776 bytes"):
+        written.read()
 
 
 def test_a_full_disk_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

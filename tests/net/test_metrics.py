@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -14,9 +16,11 @@ import pytest
 
 from pstranspile.cli import main
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.net.metrics import Metrics
+from pstranspile.net.metrics import MOST_REQUEST, Metrics
 from pstranspile.net.shown import Shown
 from pstranspile.net.supervisor import Member, Ports
+from pstranspile.net.transport import MOST_STRANGERS
+from tests.net.strangers import connect, say
 
 PROGRAM = str(Path(__file__).parents[2] / "examples" / "regression.ir")
 
@@ -48,6 +52,48 @@ def test_what_is_told() -> None:
         'pstranspile_fetched{role="trainer_0",variable="loss"} 0.25',
     ]
     assert 'pstranspile_steps_total{role="pserver_0"} 0.0' in lines
+
+
+def test_strangers_who_say_nothing_are_few_and_keep_nobody_out() -> None:
+    """Each would cost a thread and a descriptor, of which a process has a bounded number."""
+    pytest.importorskip("prometheus_client", reason="the extra `metrics` is optional")
+    metrics = Metrics("127.0.0.1:0", lambda: [member.known() for member in members().values()])
+    address = f"127.0.0.1:{metrics.port}"
+    threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    silent: list[socket.socket] = []
+    for number in range(4 * MOST_STRANGERS):
+        silent.append(connect(address))
+        silent[-1].sendall((b"", b"G", b"GET / HTTP/1.1\r\nHost: x")[number % 3])
+    with urlopen(f"http://{address}/metrics") as answer:
+        assert b'pstranspile_running{role="trainer_0"} 0.0' in answer.read()
+    assert threading.active_count() == threads
+    assert len(os.listdir("/proc/self/fd")) <= files + len(silent) + MOST_STRANGERS + 2
+    for sock in silent:
+        sock.close()
+    metrics.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "answered"),
+    [
+        (b"GET / HTTP/1.0\n\n", b"HTTP/1.1 200 OK"),
+        (b"HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n", b"HTTP/1.1 200 OK"),
+        (b"GET / HTTP/1.1\r\nX: " + b"x" * (MOST_REQUEST + 5000), b""),
+        (b"GET / HTTP/1.1\r\n" + b"X: x\r\n" * 4000, b""),
+        (b"POST / HTTP/1.1\r\n\r\n", b""),
+        (b"PSTW" + bytes(44), b""),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b""),
+        (b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03", b""),
+    ],
+)
+def test_what_is_asked_in_other_ways(said: bytes, answered: bytes) -> None:
+    pytest.importorskip("prometheus_client", reason="the extra `metrics` is optional")
+    metrics = Metrics("127.0.0.1:0", list)
+    answer = say(f"127.0.0.1:{metrics.port}", said, more=True)
+    metrics.close()
+    assert answer.startswith(answered)
+    assert bool(answer) == bool(answered)
+    assert (b"pstranspile_steps" in answer) == said.startswith(b"GET / HTTP/1.0")
 
 
 def test_where_nobody_can_be_answered(monkeypatch: pytest.MonkeyPatch) -> None:

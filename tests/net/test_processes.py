@@ -18,6 +18,8 @@ from pstranspile.net.environment import role_of_environment
 from pstranspile.net.job import JobFolder, load_job_folder
 from pstranspile.net.outcome import gather
 from pstranspile.net.supervisor import Member, Ports, Supervisor, command_of
+from pstranspile.run.cluster.faults.snapshot_files import write_snapshot
+from pstranspile.run.cluster.faults.snapshots import Snapshot
 from pstranspile.run.cluster.simulate import simulate
 
 PROGRAM = str(Path(__file__).parent.parent.parent / "examples" / "regression.ir")
@@ -170,6 +172,17 @@ def test_two_processes_do_not_listen_at_one_address(tmp_path: Path, capsys: pyte
         assert main(["start", str(tmp_path / "job"), "--role", "pserver_0", "--listen", address]) == 1
     told = f"pserver_0: it can't listen at {address}: somebody does already"
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("state", [{}, {"@peers": {"trainer_7": {}}, "@in": {}, "@out": {}, "@announced": []}])
+def test_a_kept_state_that_does_not_fit_is_refused(
+    state: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever has changed it has given it its hash."""
+    compiled(tmp_path / "job")
+    write_snapshot(tmp_path / "pserver_0.kept", "pserver_0", Snapshot({}, state, {}, {}, {}))
+    assert main(["start", str(tmp_path / "job"), "--role", "pserver_0", "--state", str(tmp_path)]) == 1
+    assert "error[cluster-kept]: does not fit the job, or was changed: KeyError: " in capsys.readouterr().err
 
 
 def test_what_is_fetched_is_known_before_any_process_begins(

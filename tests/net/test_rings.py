@@ -147,6 +147,9 @@ def test_a_trainer_that_ends_with_an_error_is_not_waited_for(company: Company) -
         (PIECE, Piece(1, (0, 0), "unknown", NEVER, PART), False),
         (PIECE, np.ones(3), False),
         (TOTAL, Total(0, (0, 0), "w@GRAD", NEVER, (0, 1), np.ones(10000, "float32")), True),
+        (TOTAL, Total(0, (0, 1), "w@GRAD", NEVER, (0, 1), np.ones(10000, "float32")), False),
+        (TOTAL, Total(0, (0, 0), "w@GRAD", (0, 0), (0, 1), np.ones(10000, "float32")), False),
+        (PIECE, Piece(1, (0, 0), "w@GRAD", (0, 0), PART), False),
         (TOTAL, PART, False),
         (STATEMENT, Statement(0, NEVER, ()), True),
         (STATEMENT, Statement(0, NEVER, (Total(0, (0, 0), "unknown", NEVER, (0,), None),)), False),
@@ -158,6 +161,7 @@ def test_what_another_trainer_may_say(kind: str, payload: object, fits: bool) ->
     job = ps.Job(trainers=["a:1", "b:1"], mode="grad-allreduce")
     compiled = ps.compile(ps.load(PROGRAM), job)
     part = Part(cluster_of(compiled), "trainer_0", lambda peer, messages: None)
+    part.cluster.rings["trainer_0/ring_0"]._last = (0, 0)  # it has given its part
     message = Message(kind, "trainer_1/ring_0", "trainer_0/ring_0", 1, 0, 1, "w@GRAD", payload, -1)
     with nullcontext() if fits else pytest.raises(WireError, match="trainer_1 may not send this to trainer_0/ring_0"):
         part.require_allowed(part.peers["trainer_1"], message)

@@ -7,10 +7,12 @@ import socket
 import ssl
 import struct
 import tracemalloc
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,10 +25,21 @@ from pstranspile.net.calls import LARGE_CALL, CallService
 from pstranspile.net.channel import MOST_WRITTEN, STRANGER_BYTES, STRANGER_SECONDS, STRANGER_TURN, TURN
 from pstranspile.net.fluid.calls import MOST_FIELDS, most_brought, most_held
 from pstranspile.net.fluid.message import VariableMessage, read_name, write_value
-from pstranspile.net.frames import HEADER_SIZE, HELLO, WELCOME, Header, frame, json_body
-from pstranspile.net.guard import MOST_HANDSHAKE, Guard
+from pstranspile.net.frames import (
+    HEADER_SIZE,
+    HELLO,
+    MESSAGES,
+    MOST_GREETING,
+    PROTOCOL,
+    WELCOME,
+    Header,
+    frame,
+    json_body,
+)
+from pstranspile.net.guard import MOST_FRUITLESS, MOST_HANDSHAKE, Guard
 from pstranspile.net.http2 import (
     FRAME_WORK,
+    MOST_CRUMBS,
     PREFACE,
     STRANGER_CALLS,
     STRANGER_FRAMES,
@@ -419,6 +432,101 @@ def test_known_clients_of_grpc_are_few_for_each_trainer(port: Port) -> None:
     assert [is_over(sock) for sock in idle[:6]] == [True] * 5 + [False]
 
 
+def test_known_clients_with_calls_that_never_end_are_few_as_well(port: Port) -> None:
+    """First go those on which nothing moves, then the newest; who has come early and still brings something stays."""
+    early = port.connect(let_in=True)
+    early.sendall(BEGUN)
+    port.turns(2)
+    stalled = [port.connect(let_in=True) for _ in range(MOST_CALLERS)]
+    for sock in stalled:
+        sock.sendall(BEGUN)
+    for _ in range(3):
+        port.clock.time += 0.6
+        early.sendall(http2_frame(DATA, 0, 1, b"more"))
+        port.turns(2)
+    for _ in range(2 * MOST_CALLERS):
+        port.connect(let_in=True).sendall(BEGUN)
+        port.turns(2)
+    port.connect()
+    port.turns(3)
+    assert len(port.listener._callers) - sum(one.closed for one in port.listener._callers) == MOST_CALLERS
+    assert not is_over(early)
+    assert all(map(is_over, stalled))
+
+
+def test_unfinished_calls_of_all_connections_are_counted(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "MOST_BODIES", 50_000)
+    large, small = port.connect(let_in=True), port.connect(let_in=True)
+    large.sendall(BEGUN + http2_frame(DATA, 0, 1, bytes(40_000)))
+    small.sendall(BEGUN + http2_frame(DATA, 0, 1, bytes(20_000)))
+    port.turns(8)
+    port.clock.time += 0.6
+    port.turns(2)
+    port.clock.time += 0.6
+    port.turns(2)  # what is being closed does not count any more
+    assert is_over(large)
+    assert not is_over(small)
+    assert "its own the most" in port.lines[0]
+
+
+def test_an_announced_frame_takes_memory_when_it_comes() -> None:
+    """A header of 48 bytes announces much."""
+    this, other = socket.socketpair()
+    loop = Loop()
+    channel.tune(this)
+    frames = Frames(loop, "peer", known=True)
+    frames.channel = channel.Channel(loop, this, "peer", frames)
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    before = resident()
+    fields = struct.pack("<4sBBHQQQQI", b"PSTW", PROTOCOL, MESSAGES, 0, 1, 0, 0, 1 << 30, 0)
+    other.sendall(fields + struct.pack("<I", zlib.crc32(fields)) + bytes(1 << 14))
+    loop._poll(0.1)
+    loop._poll(0.1)
+    assert resident() - before < 1 << 28
+    assert frames._at == HEADER_SIZE + (1 << 14)
+    other.close()
+    loop.close(0.0)
+
+
+@pytest.mark.parametrize("kind", [HELLO, WELCOME, 3, 5, 6, 7, 8])
+def test_only_messages_are_large(kind: int) -> None:
+    loop: Any = SimpleNamespace(put=lambda event: events.append(event))
+    events: list[Event] = []
+    frames = Frames(loop, "peer", known=True)
+    fields = struct.pack("<4sBBHQQQQI", b"PSTW", PROTOCOL, kind, 0, 0, 0, 0, MOST_GREETING + 1, 0)
+    frames.room()[:] = fields + struct.pack("<I", zlib.crc32(fields))
+    frames.came(HEADER_SIZE)
+    assert [event.reason for event in events] == ["a frame of 1048625 bytes that brings no messages is too long"]
+
+
+def test_tls_that_brings_nothing_ends_the_connection() -> None:
+    """Such as changes of keys without end, while others wait for their turns."""
+    context = read_credentials(FILES).listening
+    received = 0
+
+    class Endless:
+        """A socket from which something always comes."""
+
+        def recv_into(self, room: memoryview) -> int:
+            nonlocal received
+            received += 1000
+            return 1000
+
+    found: Any = Guard(Endless(), context, True, "")
+    found._came = SimpleNamespace(write=lambda data: None, pending=0)
+
+    def read(*_: Any) -> int:
+        raise ssl.SSLWantReadError
+
+    found._side = SimpleNamespace(read=read, pending=lambda: 0)
+    with pytest.raises(WireError, match="bytes of TLS bring nothing"):
+        found.read(memoryview(bytearray(100)))
+    assert received < 2 * MOST_FRUITLESS
+
+
 def test_whoever_is_called_says_no_more_than_a_greeting_at_first(port: Port) -> None:
     """Somebody else may listen where a server should."""
     with socket.create_server(("127.0.0.1", 0)) as impostor:
@@ -662,6 +770,21 @@ def test_answers_that_are_not_read_count_as_open_calls() -> None:
     line.unsent = 0  # all was read
     say(http, http2_frame(HEADERS, 0x4, 101, BLOCK) + http2_frame(DATA, 0x1, 101, message(b"")))
     assert taken[-1] == 101
+
+
+def test_small_pieces_of_answers_that_are_not_read_are_few() -> None:
+    """Each costs some hundred bytes; a client has as many as it likes, by windows of one byte."""
+    service = CallService("s", {"say": lambda caller, call, data: caller.answer(call, [bytes(1 << 20)])}, 4)
+    http, line = end(service, known=True)
+    say(http, http2_frame(SETTINGS, 0, 0, b"\0\4\0\0\0\0") + http2_frame(HEADERS, 0x4, 1, BLOCK))
+    say(http, http2_frame(DATA, 0x1, 1, message(b"")))
+    for _ in range(3):  # who reads may have as many
+        say(http, http2_frame(WINDOW, 0, 1, b"\0\0\0\1") * 900)
+        line.unsent = 0
+    assert not line.reasons
+    say(http, http2_frame(WINDOW, 0, 1, b"\0\0\0\1") * 5000)
+    assert line.reasons == ["the client asks for its answers in small pieces, and does not read them"]
+    assert line.unsent < 3 * MOST_CRUMBS
 
 
 def test_large_answers_do_not_count_as_unread_replies() -> None:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
 import pstranspile as ps
+from pstranspile.net import checks, greeting
+from pstranspile.net.fluid.calls import BATCH_BARRIER_NAME
 from pstranspile.net.frames import (
     ANSWER,
     ASK,
     BYE,
+    HEADER_SIZE,
     HELLO,
     MESSAGES,
     REFUSED,
@@ -30,14 +38,17 @@ from pstranspile.net.frames import (
 )
 from pstranspile.net.greeting import MOST_TURNED_AWAY, SLOW
 from pstranspile.net.job import JobFolder
+from pstranspile.net.joining import rejoin
 from pstranspile.net.loop import FRAME, Event
 from pstranspile.net.site import Site
 from pstranspile.net.telling import AT_ONCE
 from pstranspile.net.terms import Refused
 from pstranspile.run.cluster import message as kinds
-from pstranspile.run.cluster.collectives.parts import NEVER, Part, Piece
+from pstranspile.run.cluster.collectives.parts import NEVER, Part, Piece, Total
 from pstranspile.run.cluster.message import Message
 from pstranspile.values import LoDTensor, SelectedRows
+from tests.net.test_fluid_service import Trainer as Caller
+from tests.net.test_fluid_service import starts
 from tests.net.wrong import GREETING, TERMS, Beside, Said
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "regression.ir"
@@ -193,6 +204,7 @@ WRONG: dict[str, tuple[Callable[[Said], None], str]] = {
     "comes at no step": (raw(ASK, json_body({"rejoin": "soon"})), "rejoin is no number"),
     "comes at a step below 0": (raw(ASK, json_body({"rejoin": -5})), "rejoin is no number"),
     "comes beyond all steps": (raw(ASK, json_body({"rejoin": 1 << 70})), "rejoin is no number"),
+    "asks under a long name": (raw(ASK, json_body({"number": "x" * 100_000})), "number is no number"),
     "says goodbye in no words": (raw(BYE, b"{"), "is no JSON"),
     "many messages, none there": (garbled(put(0, "<I", 1 << 31)), "messages are announced"),
     "no such kind": (garbled(put(4, "<B", 200)), "of no known kind"),
@@ -241,6 +253,106 @@ def barriers_and(wrong: Callable[[Said], None]) -> Callable[[Said], None]:
     return say
 
 
+def test_answers_that_are_not_confirmed_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request has some bytes, an answer many, which a server keeps until they are confirmed."""
+    monkeypatch.setattr(greeting, "MOST_HELD", 1 << 20)
+    undisturbed_bytes = ONES.nbytes * 100
+
+    def ask(said: Said) -> None:
+        for _ in range(10):
+            said.say(*(said.message(GET, "w", slot=slot) for slot in range(10)))
+
+    _, reason = play("async", ask)
+    assert reason.endswith("to it are not confirmed")
+    assert int(reason.split()[2]) < undisturbed_bytes
+
+
+def test_messages_that_wait_for_other_trainers_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that never waits for the others has all its steps kept until they are as far."""
+    monkeypatch.setattr(greeting, "MOST_HELD", 1 << 20)
+    gate, x = threading.Event(), fed()
+
+    def feed(trainer: int, step: int) -> dict[str, Any] | None:
+        if step == 1:
+            gate.wait(30)
+        return {name: value[step, trainer::2] for name, value in x.items()} if step < STEPS else None
+
+    beside = Beside(job(), feed, STEPS, "trainer_1")
+    said = connected(beside)
+    start(said)
+    with suppress(OSError):
+        for step in range(200):
+            gradients = [said.message(SEND, name, value, step=step) for name, value in ((W, ONES), ("b" + W[1:], BIAS))]
+            barriers = [said.message(kind, step=step) for kind in (kinds.SEND_BARRIER, kinds.FETCH_BARRIER)]
+            said.say(*gradients, *barriers)
+    assert said.told()["reason"].endswith(" bytes wait until other trainers are as far as trainer_1")
+    said.end()
+    gate.set()
+    (losses,) = beside.end().values()
+    assert len(losses) == STEPS
+
+
+def test_calls_of_fluid_that_wait_for_other_trainers_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gradient is answered at once, however long it waits then."""
+    monkeypatch.setattr(greeting, "MOST_HELD", 1 << 20)
+    gate, x = threading.Event(), fed()
+
+    def feed(trainer: int, step: int) -> dict[str, Any] | None:
+        gate.wait(30)
+        return {name: value[step, trainer::2] for name, value in x.items()} if step < STEPS else None
+
+    beside = Beside(job(), feed, STEPS, "trainer_1", fluid=True)
+    caller = Caller(beside.addresses["pserver_0"], 1)
+    starts(caller)
+    caller.send("b" + W[1:], BIAS)
+    caller.send(W, ONES)
+    caller.barrier("SendVariable", BATCH_BARRIER_NAME)
+
+    def send_often() -> None:
+        for _ in range(200):
+            caller.send(W, ONES)
+
+    with pytest.raises(grpc.RpcError, match="bytes wait until other trainers are as far as trainer_1"):
+        send_often()
+    gate.set()
+    for _ in range(100):
+        with suppress(grpc.RpcError):
+            caller.complete()
+            break
+        time.sleep(0.05)
+    (losses,) = beside.end().values()
+    assert len(losses) == STEPS
+
+
+def test_rows_are_looked_up_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An id has 8 bytes, its row any number."""
+    monkeypatch.setattr(checks, "MOST_HELD", 1 << 20)
+    few, many = (np.zeros(count, "int64") for count in (21_000, 22_000))
+
+    def ask(said: Said) -> None:
+        said.say(said.message(kinds.LOOKUP, "w", few, slot=0))
+        assert len(said.answers(1)[0].payload) == len(few)
+        said.say(said.message(kinds.LOOKUP, "w", many, slot=1))
+
+    assert play("async", ask)[1].endswith("it asks for 22000 rows of 80 bytes at once")
+
+
+def test_processes_take_a_role_one_after_the_other_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(greeting, "MOST_BEGUN", 3)
+    beside = Beside(job("async"), fed(), STEPS, "trainer_1")
+    for number in range(4):
+        said = connected(beside, incarnation=str(number))
+        assert said.answer[0] == WELCOME
+        said.end()
+    said = connected(beside, incarnation="4")
+    told = json.loads(said.answer[1][HEADER_SIZE:])
+    assert told == {"again": True, "reason": "3 processes have become trainer_1 within 60 seconds"}
+    said.end()
+    said = connected(beside, incarnation="3")
+    said.say(said.message(kinds.COMPLETE))
+    assert beside.end()
+
+
 # a server that answers wrongly
 
 
@@ -269,6 +381,16 @@ class Server:
         assert {message.variable for message in asked} == {"b", "w"}
         said.slots = {message.variable: message.slot for message in asked}
         return said
+
+    def refused(self, welcome: dict[str, Any]) -> None:
+        """Welcomes whoever comes with something wrong, until nobody does."""
+        fields = {"job": "job", "incarnation": "server", "role": "pserver_0", "received": 0, "life": 0, "gone": []}
+        with suppress(OSError):
+            while True:
+                sock, _ = self.listening.accept()
+                said = Said.taken(sock, "pserver_0", self.machines)
+                if said.next()[1]:
+                    said.frame(WELCOME, json_body({**fields, **welcome}))
 
 
 def reply(said: Said, name: str, value: Any, **fields: Any) -> Message:
@@ -309,6 +431,31 @@ def test_a_trainer_ends_with_what_was_wrong_with_an_answer(name: str) -> None:
         assert str(problem).startswith("pserver_0 at 127.0.0.1:")
 
 
+@pytest.mark.parametrize(
+    ("welcome", "expected"), [({"life": "x"}, "life is no number"), ({"received": -1}, "received is no number")]
+)
+def test_a_trainer_is_not_let_in_by_what_is_no_welcome(welcome: dict[str, Any], expected: str) -> None:
+    one = JobFolder(dict(ps.compile(ps.load(PROGRAM), ps.Job(pservers=1, trainers=1)).roles()), "job", 2)
+    beside = Beside(one, fed(), STEPS, "pserver_0", patience=0.5)
+    server = Server(beside.addresses["pserver_0"], beside.machines)
+    threading.Thread(target=server.refused, args=(welcome,), daemon=True).start()
+    beside.threads["trainer_0"].join(30)
+    problem = beside.problems["trainer_0"]
+    assert isinstance(problem, Refused)
+    assert expected in str(problem)
+
+
+@pytest.mark.parametrize(
+    "answer", [{}, {"updates": "x"}, {"updates": -2}, {"updates": 1 << 50}, {"updates": None, "joined": True}]
+)
+def test_a_trainer_that_comes_again_ends_where_no_step_is_answered(answer: dict[str, Any]) -> None:
+    site: Any = SimpleNamespace(peers={"pserver_0": SimpleNamespace(incarnation="1", connection=None)}, questions=0)
+    site.cluster = SimpleNamespace(servers=[SimpleNamespace(mode=0)])
+    site.run, site.answers = lambda done, timeout: True, {"pserver_0": answer}
+    with pytest.raises(Refused, match="pserver_0 answers what it was not asked: updates is no number of a step"):
+        rejoin(site, ["pserver_0"], 1.0)
+
+
 # trainers without servers
 
 ENDPOINTS = ",".join(f"127.0.0.1:{port}" for port in (6170, 6171, 6172))
@@ -326,6 +473,10 @@ def piece(**fields: Any) -> Piece:
     return known._replace(**fields)
 
 
+def total(key: tuple[int, int], floor: tuple[int, int]) -> Total:
+    return Total(1, key, "b@GRAD", floor, (0, 1, 2), BIAS)
+
+
 PIECES: dict[str, Callable[[Said], Message]] = {
     "a text": lambda said: ring(said, "piece"),
     "no such segment": lambda said: ring(said, piece(segment=9)),
@@ -337,6 +488,8 @@ PIECES: dict[str, Callable[[Said], Message]] = {
     "another form": lambda said: ring(said, piece(part=piece().part._replace(form="f64[1]"))),
     "a value of another kind": lambda said: ring(said, piece(part=piece().part._replace(value=ROWS))),
     "nothing": lambda said: ring(said, piece(part=piece().part._replace(value=None))),
+    "a sum of a later step": lambda said: ring(said, total((1 << 39, 0), NEVER))._replace(kind=kinds.TOTAL),
+    "a sum before which nothing is kept": lambda said: ring(said, total((0, 0), (5, 0)))._replace(kind=kinds.TOTAL),
 }
 
 

@@ -128,7 +128,7 @@ class Beside:
         self.problems: dict[str, BaseException] = {}
         self.clusters = {role: job.cluster(seed=1, fetch=["loss"]) for role in job.roles if role != without}
         self.machines = sorted(next(iter(self.clusters.values())).machines)
-        place = Place(self.addresses, patience=20.0, **options)
+        place = Place(self.addresses, **{"patience": 20.0, **options})
 
         def play(role: str) -> None:
             cluster = self.clusters[role]

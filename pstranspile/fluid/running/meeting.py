@@ -9,7 +9,8 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
-from typing import Any
+from selectors import EVENT_READ, DefaultSelector
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from pstranspile.fluid.missing import refused
 MEETING = "PADDLE_GLOO_HTTP_ENDPOINT"
 """The variable of the environment by which launchers say where trainers meet, as those of 2.x do."""
 _LENGTH = struct.Struct("<Q")
+_MOST_NEWCOMERS, _PATIENCE = 32, 10.0
+"""How many may be at the door who have not said who they are, and for how many seconds."""
 _MOST = 1 << 32
 """Bytes of one array."""
 
@@ -54,6 +57,20 @@ def _packed(arrays: Sequence[Any]) -> bytes:
 def _unpacked(held: bytes) -> list[Any]:
     with np.load(io.BytesIO(held), allow_pickle=False) as arrays:
         return [arrays[f"arr_{number}"] for number in range(len(arrays.files))]
+
+
+class _Newcomer(NamedTuple):
+    """Somebody who has come to the meeting: the connection, what was said so far, and since when it is there."""
+
+    link: socket.socket
+    said: bytearray
+    since: float
+
+
+def _send_away(one: _Newcomer, selector: DefaultSelector, newcomers: dict[socket.socket, _Newcomer]) -> None:
+    selector.unregister(one.link)
+    del newcomers[one.link]
+    one.link.close()
 
 
 class Meeting:
@@ -91,24 +108,70 @@ class Meeting:
         if self._index:
             self._links[0] = self._call()
             return
-        with socket.create_server((self._host, self._port)) as door:
-            door.settimeout(self._patience)
+        with socket.create_server((self._host, self._port)) as door, DefaultSelector() as selector:
+            door.setblocking(False)
+            selector.register(door, EVENT_READ)
+            newcomers: dict[socket.socket, _Newcomer] = {}
+            end = time.monotonic() + self._patience
             while len(self._links) < self._count - 1:
-                link, _ = door.accept()
-                link.settimeout(self._patience)
-                number = self._number_of(link)
-                if number is None:
-                    link.close()
-                else:
-                    self._links[number] = link
+                if time.monotonic() > end:
+                    raise TimeoutError(f"{self._count - 1 - len(self._links)} trainers have not come")
+                for key, _ in selector.select(0.25):
+                    if key.fileobj is door:
+                        self._let_come(door, selector, newcomers)
+                        continue
+                    one = newcomers.get(cast("socket.socket", key.fileobj))
+                    if one is not None and self._hear(one, selector, newcomers):
+                        end = time.monotonic() + self._patience
+                late = time.monotonic() - _PATIENCE
+                for one in [one for one in newcomers.values() if one.since < late]:
+                    _send_away(one, selector, newcomers)
+            for one in list(newcomers.values()):
+                _send_away(one, selector, newcomers)
 
-    def _number_of(self, link: socket.socket) -> int | None:
-        """Which trainer calls, None for anybody else."""
+    def _let_come(
+        self, door: socket.socket, selector: DefaultSelector, newcomers: dict[socket.socket, _Newcomer]
+    ) -> None:
+        """Accepts somebody; of too many who have not said who they are, one goes that has said least."""
         try:
-            (number,) = _LENGTH.unpack(_whole(link, _LENGTH.size))
-            known = hmac.compare_digest(_take(link, len(self._hello)), self._hello)
+            link, _ = door.accept()
         except OSError:
+            return
+        link.setblocking(False)
+        one = newcomers[link] = _Newcomer(link, bytearray(), time.monotonic())
+        selector.register(link, EVENT_READ)
+        self._hear(one, selector, newcomers)
+        if len(newcomers) > _MOST_NEWCOMERS:
+            _send_away(min(newcomers.values(), key=lambda one: len(one.said)), selector, newcomers)
+
+    def _hear(self, one: _Newcomer, selector: DefaultSelector, newcomers: dict[socket.socket, _Newcomer]) -> bool:
+        """Takes what somebody says, all of which is of known length; whether a trainer has come by that."""
+        size = 2 * _LENGTH.size + len(self._hello)
+        try:
+            part = one.link.recv(size - len(one.said))
+        except BlockingIOError:
+            return False
+        except OSError:
+            part = b""
+        one.said.extend(part)
+        if part and len(one.said) < size:
+            return False
+        number = self._number_of(bytes(one.said))
+        if not part or number is None:
+            _send_away(one, selector, newcomers)
+            return False
+        selector.unregister(one.link)
+        del newcomers[one.link]
+        one.link.settimeout(self._patience)
+        self._links[number] = one.link
+        return True
+
+    def _number_of(self, said: bytes) -> int | None:
+        """Which trainer calls, None for anybody else."""
+        if len(said) < 2 * _LENGTH.size + len(self._hello):
             return None
+        number, size = (_LENGTH.unpack_from(said, place)[0] for place in (0, _LENGTH.size))
+        known = size == len(self._hello) and hmac.compare_digest(said[2 * _LENGTH.size :], self._hello)
         return number if known and 0 < number < self._count and number not in self._links else None
 
     def _call(self) -> socket.socket:

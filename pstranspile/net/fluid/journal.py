@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
+from pstranspile.ir.reading import open_regular
+from pstranspile.net.calls import LARGE_CALL
 from pstranspile.net.values import Bytes
 
 GONE = "Gone"
@@ -102,7 +104,7 @@ class Journal:
     def forget(self, before: int) -> None:
         """A state is on disk that contains all calls in files before this one."""
         for number, path in list(self._files()):
-            if number < before:
+            if number < before and (path.is_symlink() or not path.is_dir()):
                 path.unlink(missing_ok=True)
 
     def read(self, since: int) -> Iterator[Entry]:
@@ -130,13 +132,19 @@ class Journal:
 
 
 def _entries(path: Path) -> Iterator[Entry]:
-    size = path.stat().st_size
-    with path.open("rb") as file:
+    try:
+        opened = open_regular(path)
+    except OSError as problem:
+        raise _refused(path, f"can't be read: {problem.strerror}") from None
+    with opened as file:
+        size = os.fstat(file.fileno()).st_size
         while size - file.tell() >= _HEAD.size + 4:
             head = file.read(_HEAD.size)
             mark, check_sum, length, method, trainer = _HEAD.unpack(head)
             if mark != _MARK or struct.unpack("<I", file.read(4))[0] != zlib.crc32(head) or method >= len(METHODS):
                 raise _refused(path, "is damaged: the check sum of a call is another")
+            if length > LARGE_CALL:
+                raise _refused(path, f"is damaged: a call has {length} bytes")
             if size - file.tell() < length:
                 return
             data = file.read(length)

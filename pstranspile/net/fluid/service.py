@@ -373,6 +373,7 @@ class FluidService:
     def _post(self, call: _Call, kind: str, name: str = "", payload: Any = None, waits: bool = False) -> Peer:
         """Hands the server a message of the trainer that calls; an answer goes to the call that `waits`."""
         peer = self._who_calls(call)
+        self.site.require_room(peer)
         self._keep(call, peer)
         cluster = self.site.cluster
         source = cluster.trainers[peer.index]

@@ -67,6 +67,21 @@ def test_nobody_else_comes_to_a_meeting(monkeypatch: pytest.MonkeyPatch) -> None
         Meeting(0, 2, "127.0.0.1:1")
 
 
+def test_who_comes_to_a_meeting_and_says_nothing_keeps_nobody_out() -> None:
+    """Each would have been waited for, one after the other, for two minutes."""
+    (port,) = free_ports(1)
+    silent: list[socket.socket] = []
+
+    def crowd() -> None:
+        for number in range(40):
+            silent.append(_reached(port))
+            silent[-1].sendall(bytes([1] * (number % 9)))
+
+    assert meet(2, port, lambda number, _: number, crowd)[1][0] == [0, 1]
+    for link in silent:
+        link.close()
+
+
 def _shout(port: int) -> None:
     """Comes with another token, with one that is too long, and with a number alone."""
     number = (1).to_bytes(8, "little")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,23 @@ def test_a_folder_that_can_not_be_written(tmp_path: Path):
 def test_nothing_is_written_where_no_server_is_started_again(tmp_path: Path):
     ended(cluster("sync", f"keep 1 in {tmp_path}\ndrop 0.1"))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("what", ["a link", "a link to nothing", "a pipe", "a folder"])
+def test_a_state_is_written_to_a_file_only(what: str, tmp_path: Path):
+    """A link would have another file overwritten, a pipe would be waited for."""
+    path, other = tmp_path / "pserver_0.kept", tmp_path / "other"
+    if what == "a pipe":
+        os.mkfifo(path)
+    elif what == "a folder":
+        path.mkdir()
+    else:
+        path.symlink_to(other)
+        if what == "a link":
+            other.write_text("mine")
+    with pytest.raises(DiagnosticError, match="is a link, a pipe or a folder; a state is written to a file"):
+        write_snapshot(path, "pserver_0", Snapshot({}, {}, {}, {}, {}))
+    assert not other.exists() or other.read_text() == "mine"
 
 
 def test_the_line_of_a_scenario():

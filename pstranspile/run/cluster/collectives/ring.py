@@ -107,6 +107,8 @@ class Ring(Machine):
             return message.kind == COMPLETE and message.trainer in self.others
         if payload.__class__ is not form or payload.segment not in self._pending:
             return False
+        if isinstance(payload, Total) and payload.key > self._last:  # of which this trainer has given no part
+            return False
         totals = payload.kept if isinstance(payload, Statement) else (payload,)
         return all(self._may_be(each) for each in totals)
 
@@ -115,7 +117,9 @@ class Ring(Machine):
         known = self.known.get(each.variable)
         if each.variable not in self._ops or each.segment not in self._pending or each.key <= NEVER:
             return False
-        if isinstance(each, Total) and not set(each.of) <= set(self._members):
+        if isinstance(each, Total) and not (set(each.of) <= set(self._members) and each.floor < each.key):
+            return False
+        if isinstance(each, Piece) and not each.had < each.key:
             return False
         part = each.part if isinstance(each, Piece) else None
         value = each.part.value if isinstance(each, Piece) else each.value

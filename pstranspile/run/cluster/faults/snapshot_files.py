@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
@@ -62,6 +63,8 @@ def write_snapshot(path: Path, server: str, snapshot: Snapshot) -> None:
 
     Large tables are written in pieces, as they are while that goes on.
     """
+    if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):  # which leads elsewhere, or waits
+        raise _refused(path, "is a link, a pipe or a folder; a state is written to a file")
     arrays: list[Any] = []
     tree = json.dumps(_plain((server, snapshot), arrays), separators=(",", ":")).encode()
     if any(isinstance(array, Stream) for array in arrays):
@@ -85,7 +88,8 @@ def _write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
     part, digest = path.with_name(f".{path.name}.part"), sha256()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(part, "wb") as file:
+        part.unlink(missing_ok=True)
+        with open(part, "xb") as file:
             file.write(_head("0" * 64))
             for piece in pieces:
                 digest.update(piece)
