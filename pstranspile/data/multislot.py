@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pstranspile.data.columns import Chunk, Column, Input
-from pstranspile.data.lines import Lines, lines_before, lines_of, read_block, units_of
+from pstranspile.data.lines import Lines, lines_of, read_block, units_of
 from pstranspile.data.mapping import map_columns
 from pstranspile.data.reader import Unit, Wanted
 from pstranspile.data.words import Numbers, Words, floats, integers, numbers_of, words_of
@@ -70,10 +70,9 @@ class _Block:
         if len(self.reasons) > len(self.lines) - len(rows):
             kept = np.flatnonzero([row not in self.reasons for row in rows.tolist()])
             columns = {name: column.take(kept) for name, column in columns.items()}
-        before = lines_before(self.unit) if self.reasons else 0
         bad: dict[int, LeftOut] = {}
         for row in sorted(self.reasons):
-            number, line = self.unit.first + row + 1, before + int(self.lines.numbers[row]) + 1
+            number, line = self.unit.first + row + 1, self.unit.line + int(self.lines.numbers[row]) + 1
             bad[row] = LeftOut(self.unit.file, number, self.reasons[row], line)
         return Chunk(len(self.lines), columns, bad)
 

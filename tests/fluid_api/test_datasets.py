@@ -436,4 +436,4 @@ def test_a_count_may_have_zeros_before_it(tmp_path: Path):
     held = fluid.DatasetFactory().create_dataset("QueueDataset")
     held.set_use_var([ids])
     held.set_filelist([str(tmp_path / "part")])
-    assert list(held.samples()) == [[["5", "6"]]]
+    assert list(held.samples()) == [[[5, 6]]]
