@@ -111,14 +111,25 @@ def write_output(path: str | os.PathLike[str], data: bytes) -> None:
         _write_in_place(target.parent, files)
 
 
-_KINDS: Mapping[str, tuple[str, tuple[bytes, ...]]] = {
-    "npz": ("archive of arrays", (b"PK\x03\x04", b"PK\x05\x06")),
-    "png": ("picture", (b"\x89PNG",)),
-    "svg": ("picture", (b"<",)),
-    "html": ("page", (b"<",)),
-    "json": ("JSON", (b"{", b"[")),
+_KINDS: Mapping[str, tuple[str, re.Pattern[bytes]]] = {
+    "npz": ("archive of arrays", re.compile(rb"PK\x03\x04|PK\x05\x06")),
+    "png": ("picture", re.compile(rb"\x89PNG")),
+    "svg": ("picture", re.compile(rb"\s*<")),
+    "html": ("page", re.compile(rb"\s*<")),
+    "json": ("JSON", re.compile(rb"\s*[{\[]")),
+    "ir": ("text of a program", re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|#[^\n]*(?:\n|\Z))*(?:ir\s|program\s|\Z)")),
+    "pb": ("ProgramDesc", re.compile(rb"[\n\x1a\"](?s:.)*[\0-\x08\x0e-\x1a\x1c-\x1f]")),
+    "onnx": ("ONNX model", re.compile(rb"\x08")),
+    "mlir": ("MLIR", re.compile(rb"\"builtin\.module\"")),
+    "dot": ("drawing of a program", re.compile(rb"digraph ")),
+    "mmd": ("drawing of a program", re.compile(rb"flowchart ")),
+    "chart": ("chart of messages", re.compile(rb"(?:trainer|pserver)_[0-9]+\s")),
+    "values": ("file of a variable", re.compile(rb"\0\0\0\0")),
 }
-"""Kinds of files: what they are called, and how they begin after blanks."""
+"""Kinds of files: what they are called, and how they begin."""
+
+_BEGINNING = 1 << 16
+"""How many bytes of a file are looked at for its kind."""
 
 
 def require_writable(path: str | os.PathLike[str], inputs: Iterable[str | None] = (), kind: str = "") -> None:
@@ -139,12 +150,26 @@ def require_writable(path: str | os.PathLike[str], inputs: Iterable[str | None] 
             raise NotADirectoryError(errno.ENOTDIR, "", str(folder))
         if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(target))
-        if kind in _KINDS and target.exists():
-            called, begins = _KINDS[kind]
-            with open(target, "rb") as file:
-                held = file.read(256).lstrip()
-            if held and not held.startswith(begins):
-                _foreign(target, f"it is there, and is no {called}; name another file, or move it away")
+        _require_kind(target, kind)
+
+
+def require_kinds(folder: str | os.PathLike[str], kinds: Mapping[str, str]) -> None:
+    """Raises DiagnosticError where a file of a folder would be replaced that isn't of the kind which is to be written
+    there, by the name of the file.
+    """
+    with _told(Path(folder)):
+        for name, kind in kinds.items():
+            _require_kind(Path(folder, name), kind)
+
+
+def _require_kind(target: Path, kind: str) -> None:
+    if kind not in _KINDS or not target.is_file():
+        return
+    called, begins = _KINDS[kind]
+    with open(target, "rb") as file:
+        held = file.read(_BEGINNING)
+    if held.strip() and not begins.match(held):
+        _foreign(target, f"it is there, and is no {called}; name another file, or move it away")
 
 
 def _require_other(target: Path, inputs: Iterable[str | None]) -> None:
