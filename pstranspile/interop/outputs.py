@@ -16,9 +16,13 @@ from typing import Any, NoReturn, TypeAlias
 from pstranspile.interop.folders import exchange, locked, work_folder
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
+from pstranspile.ir.reading import open_regular, read_regular
 
 PLAN_FILE = "plan.json"
 """The file every compile leaves; a folder that has one holds the outputs of an earlier compile."""
+
+_MOST_OF_A_PLAN = 1 << 30
+"""Bytes that the file of a plan may have."""
 
 _WORK_PREFIX = ".pstranspile-"
 _ROLE_FILE = re.compile(r"(trainer|pserver)_(0|[1-9][0-9]*)\.(ir|main\.pb|startup\.pb|meta\.json)")
@@ -166,7 +170,7 @@ def _require_kind(target: Path, kind: str) -> None:
     if kind not in _KINDS or not target.is_file():
         return
     called, begins = _KINDS[kind]
-    with open(target, "rb") as file:
+    with open_regular(target) as file:
         held = file.read(_BEGINNING)
     if held.strip() and not begins.match(held):
         _foreign(target, f"it is there, and is no {called}; name another file, or move it away")
@@ -202,14 +206,14 @@ def require_own(folder: str | os.PathLike[str], names: Iterable[str], inputs: It
 
 def _is_blank(file: Path) -> bool:
     """Whether nothing is lost with a JSON file."""
-    with open(file, "rb") as stream:
+    with open_regular(file) as stream:
         return stream.read(256).strip() in (b"", b"{}")
 
 
 def _machines_of(plan: Path) -> set[str] | None:
     """The machines of the job whose plan a file holds; None for what is no plan."""
     try:
-        held: Any = json.loads(plan.read_bytes())
+        held: Any = json.loads(read_regular(plan, _MOST_OF_A_PLAN))
         servers, trainers = len(held["pservers"]), int(held["trainers"])
         known = held["version"] and held["source"] and held["mode"]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):

@@ -208,3 +208,14 @@ def test_rows_take_the_place_of_no_checkpoint(capsys: pytest.CaptureFixture[str]
     told = refused(capsys, "rows", "kept", "words", "-o", "kept/step_00000001")
     assert "kept/step_00000001: error[" in told
     assert "it is a checkpoint; name another folder for rows" in told
+
+
+@pytest.mark.parametrize("what", ["pipe", "device"])
+def test_a_plan_that_is_no_file_is_not_waited_for(what: str, capsys: pytest.CaptureFixture[str]):
+    Path("out").mkdir()
+    if what == "pipe":
+        os.mkfifo("out/plan.json")
+    else:
+        os.symlink("/dev/zero", "out/plan.json")
+    told = refused(capsys, "compile", "net.ir", *JOB, "-o", "out")
+    assert "it is a pipe or a device, a file is needed" in told
