@@ -16,6 +16,9 @@ from pstranspile.ir.model import Location
 from pstranspile.run.row_source import LeftOut
 from pstranspile.values import Array
 
+_VISIBLE = bytes(63 if byte < 32 and byte not in b"\t\n\v\f\r" else byte for byte in range(256))
+"""Each byte as it is, control characters as question marks: they are no white space, and no part of a number."""
+
 
 class _Slot(NamedTuple):
     """What the lines have of a slot: the word that its values begin with, and how many there are."""
@@ -55,7 +58,7 @@ class _Block:
     def __init__(self, slots: list[str], inputs: dict[str, list[Input]], unit: Unit, data: bytes):
         self.slots, self.inputs, self.unit = slots, inputs, unit
         self.lines: Lines = lines_of(data)
-        self.words: Words = words_of(data)
+        self.words: Words = words_of(data.translate(_VISIBLE))
         self.numbers: Numbers = numbers_of(self.words)
         self.reasons: dict[int, str] = {}
 

@@ -21,6 +21,9 @@ from pstranspile.data.tables import chunk_of, reading
 from pstranspile.data.words import whole_number
 from pstranspile.run.row_source import LeftOut
 
+_HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
+"""A number of 64 bits as Arrow reads it, too."""
+
 _LARGE = re.compile(rb"\d{19}")
 """As many digits as an id has that int64 may not hold."""
 
@@ -296,7 +299,10 @@ def _numbers(value: Any) -> Any:
     """The whole numbers of words in lists. A word that is none stays as it is, and an empty one is no value."""
     if isinstance(value, list):
         return [_numbers(one) for one in cast("list[Any]", value)]
-    number = whole_number(value) if value else None
+    text = value.strip(" \t") if value else ""  # as Arrow reads numbers, which takes no sign but -
+    if _HEXADECIMAL.fullmatch(text):
+        return int(text, 16)
+    number = whole_number(text) if not text.startswith("+") else None
     return number if number is not None else value or None
 
 

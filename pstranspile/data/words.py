@@ -95,6 +95,7 @@ def _numbers(words: Words) -> Numbers:
         np.multiply(total, np.uint64(10), out=total, where=plain)
         np.add(total, digit, out=total, where=plain)
         after |= dot
+    odd |= dotted & (scale == 0)  # the dot comes last: a float
     odd |= (sizes - signed - dotted < 1) | (sizes - signed - dotted > 19) | (sizes > _LONGEST)
     back = np.empty(count, "int64")
     back[order] = np.arange(count)
@@ -121,7 +122,7 @@ def whole_number(text: str) -> int | None:
     """The whole number that a word is, None if it is none or 64 bits don't hold it."""
     sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text.removeprefix("+"))
     short = digits.lstrip("0") or digits[:1]  # Python refuses to convert thousands of digits
-    if not digits.isdecimal() or len(short) > 20:
+    if not (digits.isascii() and digits.isdecimal()) or len(short) > 20:
         return None
     number = int(sign + short)
     return number if -(1 << 63) <= number < 1 << 64 else None

@@ -197,3 +197,49 @@ def _bytes_read(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     whole = lines.open_file
     monkeypatch.setattr(lines, "open_file", lambda file: Counted(whole(file)))
     return lambda: sum(taken)
+
+
+WORDS = ["1", "+5", "007", " 1 ", "  ", "", "1.", "1.5", "1e3", "-1", "0x10", "-0x10", "0xffffffffffffffff", "1_0", "٣"]
+WORDS += ["9223372036854775807", "9223372036854775808", "-9223372036854775809", "18446744073709551616", "true", "1\x00"]
+WORDS += ["0" * 25 + "1", "NaN", "1e400", "--1", "x"]
+LINES = {"csv": "{},{}\n", "jsonl": '{{"f": {}, "i": {}}}\n', "multislot": "1 {} 1 {}\n"}
+
+
+def numbers_in(path: Path, lines: list[str]) -> list[tuple[float, int] | None]:
+    """What a file of these lines has in each row, a float and an id; None where it is bad."""
+    wanted = [Input("f", (1,), "float64", 0), Input("i", (1,), "int64", 0)]
+    path.write_text("".join(lines))
+    source, found = open_rows(str(path), Wanted(wanted, {}, ["f", "i"] if path.suffix != ".jsonl" else ())), []
+    for unit in source.units():
+        columns, _, kept = source.read(unit).take(range(unit.rows))
+        made = iter(zip(columns["f"].values.ravel().tolist(), columns["i"].values.ravel().tolist(), strict=True))
+        found += [next(made) if kept is None or kept[row] else None for row in range(unit.rows)]
+    return found
+
+
+@pytest.mark.parametrize("kind", LINES)
+def test_what_a_row_holds_does_not_depend_on_others(kind: str, tmp_path: Path):
+    """Ids beyond int64 have a whole block read in another way."""
+    path, first_line = tmp_path / f"x.{kind}", LINES[kind].format(1, 2)
+    alone: dict[str, tuple[float, int] | None] = {}
+    for word in WORDS:
+        for line in (LINES[kind].format(word, 2), LINES[kind].format(1, word)):
+            alone[line] = numbers_in(path, [first_line, line])[1]
+    draw = random.Random(3)
+    for _ in range(100):
+        lines = [first_line, *draw.sample(list(alone), 5)]
+        found = numbers_in(path, lines)[1:]
+        assert repr(found) == repr([alone[line] for line in lines[1:]]), lines
+
+
+def test_words_that_are_ids(tmp_path: Path):
+    found = {
+        kind: [
+            word for word in WORDS if numbers_in(tmp_path / f"x.{kind}", [line.format(1, 2), line.format(1, word)])[1]
+        ]
+        for kind, line in LINES.items()
+    }
+    both = ["1", "007", " 1 ", "-1", "9223372036854775807", "9223372036854775808", "0" * 25 + "1"]
+    assert found["csv"] == sorted({*both, "0x10", "0xffffffffffffffff"}, key=WORDS.index)
+    assert found["multislot"] == sorted({*both, "+5"}, key=WORDS.index)
+    assert found["jsonl"] == [word for word in both if not word.startswith("00")]
