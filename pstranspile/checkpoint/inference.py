@@ -15,7 +15,7 @@ from pstranspile.checkpoint.names import require_names
 from pstranspile.checkpoint.state import gather
 from pstranspile.checkpoint.table_files import dense, merged
 from pstranspile.compile import Compiled
-from pstranspile.interop.loading import load
+from pstranspile.interop.loading import load, require_regular
 from pstranspile.interop.outputs import write_variables
 from pstranspile.interop.variables import load_variables, persistable_names
 from pstranspile.ir.attributes import Strings, renumbered
@@ -285,6 +285,7 @@ def load_inference_model(
     the tables are cut over them. Nothing is set before all is read and fits. Raises DiagnosticError.
     """
     file = Path(folder) / model_filename
+    require_regular(file)
     program = load(file).main
     ops = program.main_block.ops
     feeds = _columns(ops, "feed", "Out")

@@ -31,6 +31,7 @@ from pstranspile.checkpoint.store import read_checkpoint
 from pstranspile.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location, Module
+from pstranspile.ir.reading import open_regular
 from pstranspile.large.rows import TableRows
 from pstranspile.large.streams import AT_ONCE, together
 from pstranspile.large.table import LargeTable
@@ -130,16 +131,18 @@ def load_rows(machines: Any, job: Compiled | Module, table: str, folder: str | o
     Rows that were saved for serving begin with the first values of their states. Raises DiagnosticError.
     """
     place, parts = Path(folder), tables_of(machines, job, table)
-    ids, serving = _read(place, "ids"), (place / "values.npy").exists()
+    ids, serving = _read_ids(place, "ids"), (place / "values.npy").exists()
     numbers = _read(place, "values" if serving else "numbers")
     seen = None if serving else _read(place, "seen")
+    if numbers.dtype != parts[0][1].dtype or (seen is not None and seen.dtype != np.uint32):
+        raise _refused(place, f"rows there are {numbers.dtype}, those of {table} {parts[0][1].dtype}")
     want = (parts[0][1].width,) if serving else parts[0][1].dims
-    if numbers.shape != (len(ids), *want) or (seen is not None and len(seen) != len(ids)):
+    if numbers.shape != (len(ids), *want) or (seen is not None and seen.shape != ids.shape):
         raise _refused(place, f"rows there are {list(numbers.shape[1:])}, those of {table} {list(want)}")
     ends = [start + part.height for start, part in parts]
     if len(ids) and (int(ids[0]) < 0 or int(ids[-1]) >= ends[-1]):
         raise _refused(place, f"it has ids beyond the {ends[-1]} of {table}")
-    left = _read(place, "left") if (place / "left.npy").exists() else np.empty(0, np.int64)
+    left = _read_ids(place, "left") if (place / "left.npy").exists() else np.empty(0, np.int64)
     for (start, part), end in zip(parts, ends, strict=True):
         part.remove(left[(left >= start) & (left < end)] - start)
         begin, stop = (int(at) for at in np.searchsorted(ids, (start, end)))
@@ -181,10 +184,19 @@ def _file(dtype: Any, shape: tuple[int, ...], pieces: Iterable[Array]) -> Iterat
             yield memoryview(np.ascontiguousarray(piece, np.dtype(dtype).newbyteorder("<"))).cast("B")
 
 
+def _read_ids(folder: Path, name: str) -> Array:
+    """The ids in a file of numpy's; those of rows are in order. Raises DiagnosticError."""
+    ids = _read(folder, name)
+    if ids.ndim != 1 or ids.dtype != np.int64 or (name == "ids" and bool((ids[1:] <= ids[:-1]).any())):
+        raise _refused(folder / f"{name}.npy", "it does not hold ids of 64 bits, each greater than the one before")
+    return ids
+
+
 def _read(folder: Path, name: str) -> Array:
     """A file of numpy's, of which what is asked for is read. Raises DiagnosticError."""
     path = folder / f"{name}.npy"
     try:
+        open_regular(path).close()  # a pipe would keep numpy waiting
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, *DAMAGE) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else str(problem)

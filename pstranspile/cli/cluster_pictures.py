@@ -95,8 +95,13 @@ def show_pictures(
     if options.chart:
         steps = _steps(options.chart_steps)
         assert steps is not None
-        draw = chart_svg if options.chart.lower().endswith(".svg") else chart_text
+        draw = chart_svg if chart_kind(options.chart) == "svg" else chart_text
         write_output(options.chart, draw(recorder, *steps).encode())
     if options.traffic:
         servers = tuple(server.name for server in cluster.servers)
         print(traffic_table(traffic_of(recorder, servers)), end="", file=sys.stderr)
+
+
+def chart_kind(path: str | None) -> str:
+    """The kind of file that `--chart` writes, as `require_writable` knows it."""
+    return "svg" if (path or "").lower().endswith(".svg") else "chart"

@@ -430,12 +430,12 @@ def write_page(path: str, data: bytes) -> None:
 
 def write_text(path: str | None, text: str, inputs: Iterable[str | None] = ()) -> None:
     """Writes the text of a program to a file, or to stdout (`-`, None). Raises DiagnosticError, also for a file that is
-    one of those that were read.
+    one of those that were read, or holds something else.
     """
     if path is None or path == "-":
         sys.stdout.write(text)
         return
     from pstranspile.interop.outputs import require_writable, write_output
 
-    require_writable(path, inputs)
+    require_writable(path, inputs, "ir")
     write_output(path, text.encode("utf-8"))

@@ -91,20 +91,23 @@ def run(arguments: Sequence[str]) -> int:
 
         from pstranspile.interop.exporting import export
         from pstranspile.interop.newer import newer_ops
-        from pstranspile.interop.outputs import require_own
+        from pstranspile.interop.outputs import require_kinds, require_own
 
         report(newer_ops(module.programs.values()), [module.source])
-        require_own(options.output, [*(f"{name}.pb" for name in module.programs), "meta.json"], files_read(options))
+        written = {**{f"{name}.pb": "pb" for name in module.programs}, "meta.json": "json"}
+        require_own(options.output, written, files_read(options))
+        require_kinds(options.output, written)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # reported above, with the lines
             export(module, options.output)
         return 0
-    from pstranspile.interop.outputs import write_outputs
+    from pstranspile.interop.outputs import require_kinds, write_outputs
     from pstranspile.verify import require_blocks
 
     with quoting(module.source):
         require_blocks(module)
     if options.to == "onnx":
+        require_kinds(options.output, {"main.onnx": "onnx"})
         write_outputs(options.output, {"main.onnx": _onnx(module, options)})
     elif options.to == "inference":
         _write_inference(module, options)
@@ -112,11 +115,14 @@ def run(arguments: Sequence[str]) -> int:
         from pstranspile.interop.mlir import mlir_text
 
         require_programs(module, module.programs)
+        require_kinds(options.output, {"module.mlir": "mlir"})
         write_outputs(options.output, {"module.mlir": mlir_text(module).encode("ascii")})
     else:
         from pstranspile.interop.drawing import drawings
 
-        write_outputs(options.output, drawings(module, options.to))
+        files = drawings(module, options.to)
+        require_kinds(options.output, {name: name.rpartition(".")[2] for name in files})
+        write_outputs(options.output, files)
     return 0
 
 
@@ -133,8 +139,9 @@ def _onnx(module: Module, options: argparse.Namespace) -> bytes:
 
 def _write_inference(module: Module, options: argparse.Namespace) -> None:
     """Writes the inference model of what is fetched of @main. Raises DiagnosticError or Reported."""
-    from pstranspile.checkpoint.inference import asked_for, inference_program, write_model
+    from pstranspile.checkpoint.inference import MODEL, asked_for, inference_program, write_model
     from pstranspile.checkpoint.names import MANIFEST
+    from pstranspile.interop.outputs import require_kinds
     from pstranspile.interop.variables import persistable_names
     from pstranspile.ir.diagnostics import error, raise_errors
 
@@ -147,6 +154,7 @@ def _write_inference(module: Module, options: argparse.Namespace) -> None:
         if (Path(options.output) / MANIFEST).exists():
             message = "it is a checkpoint, which nothing is written into; name another folder"
             raise_errors([error("output-foreign", message, Location(options.output))])
+        require_kinds(options.output, {**dict.fromkeys(names, "values"), MODEL: "pb"})
         write_model(options.output, model, {name: values[name] for name in names})
 
 

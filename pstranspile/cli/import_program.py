@@ -43,7 +43,7 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.ops.textual import print_module
 
     if options.output not in (None, "-"):
-        require_writable(options.output, files_read(options))
+        require_writable(options.output, files_read(options), "ir")
     if options.params:
         require_writable(options.params, files_read(options), "npz")
 

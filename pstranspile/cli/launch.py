@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.cluster_pictures import (
     add_pictures,
+    chart_kind,
     check_pictures,
     require_chart_steps,
     show_pictures,
@@ -93,9 +94,9 @@ def run(arguments: Sequence[str]) -> int:
     read = files_read(options)
     kinds = {
         "save": "npz",
-        "record": "",
+        "record": "json",
         "trace": "json",
-        "chart": Path(options.chart or "").suffix.lower().lstrip("."),
+        "chart": chart_kind(options.chart),
     }
     for name, kind in kinds.items():
         if path := getattr(options, name):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.blas import use_threads
-from pstranspile.cli.cluster_pictures import add_pictures, check_pictures
+from pstranspile.cli.cluster_pictures import add_pictures, chart_kind, check_pictures
 from pstranspile.cli.common import (
     INIT_HELP,
     add_arithmetic,
@@ -249,7 +249,7 @@ def _require_writable(options: argparse.Namespace) -> None:
     from pstranspile.interop.outputs import require_writable
 
     read = files_read(options)
-    kinds = {"save": "npz", "plot": _ending(options.plot), "trace": "json", "chart": _ending(options.chart)}
+    kinds = {"save": "npz", "plot": _ending(options.plot), "trace": "json", "chart": chart_kind(options.chart)}
     for name, kind in kinds.items():
         if path := getattr(options, name):
             require_writable(path, read, kind)

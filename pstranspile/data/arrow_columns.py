@@ -138,7 +138,8 @@ class _Conversion:
             self._require_range(values, wanted, name, offsets)
         elif wanted.kind == "b" and values.dtype.kind != "b":
             self._refuse(f"{self.input.name} is bool, the column {name} is {array.type}")
-        return values.astype(wanted, copy=False)
+        with np.errstate(over="ignore"):  # beyond a float are infinite ones, as in text
+            return values.astype(wanted, copy=False)
 
     def _require_range(self, values: Array, wanted: Any, name: str, offsets: Sequence[Array]) -> None:
         """Notes rows with numbers beyond the input's type; ids of 64 bits keep their bits, as in Fluid."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
+from pstranspile.ir.reading import open_regular
 
 FORMATS = {
     "parquet": (".parquet", ".pq"),
@@ -98,14 +99,17 @@ def _remote(path: str) -> list[str]:
 
 
 def open_file(path: str) -> Any:
-    """A file for reading at any place: with `read`, `seek`, `size` and `close`. Raises DiagnosticError."""
+    """A file for reading at any place: with `read`, `seek`, `size` and `close`.
+
+    Raises DiagnosticError, also for a pipe or a device, which can't be read at any place, and may never end.
+    """
     try:
         if is_remote(path):
             from pyarrow import fs
 
             system, inner = fs.FileSystem.from_uri(path)
             return system.open_input_file(inner)
-        return open(path, "rb")
+        return open_regular(path)
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or problem
         raise refused(path, f"the file can't be read: {reason}") from None

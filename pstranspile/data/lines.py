@@ -7,12 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pstranspile.data.files import open_file
+from pstranspile.data.files import open_file, refused
 from pstranspile.data.reader import Unit
+from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.values import Array
 
 BLOCK = 1 << 22
 """Bytes that a block has, and what its last line has beyond them."""
+
+LONGEST = 1 << 28
+"""Bytes that a line may have. A file without line ends, as one that is nothing but a hole, is no file of rows."""
 
 _NEWLINE, _RETURN = 10, 13
 
@@ -53,17 +57,36 @@ def lines_of(data: bytes) -> Lines:
 def blocks(file: str) -> Generator[tuple[int, bytes]]:
     """The blocks of a file, each with the byte that it begins with. Raises DiagnosticError."""
     with open_file(file) as stream:
-        at, rest = 0, b""
+        at, left, rest = 0, 0, list[bytes]()
         while data := stream.read(BLOCK):
             end = data.rfind(b"\n") + 1
             if end:
-                yield at, rest + data[:end]
-                at += len(rest) + end
-                rest = data[end:]
+                yield at, b"".join([*rest, data[:end]])
+                at += left + end
+                left, rest = len(data) - end, [data[end:]]
             else:
-                rest += data
-        if rest:
-            yield at, rest
+                left += len(data)
+                rest.append(data)
+            if left > LONGEST:
+                raise too_long(file)
+        if left:
+            yield at, b"".join(rest)
+
+
+def first_line(file: str, *, blank: bool = True) -> bytes:
+    """The first line of a file, with its end; without `blank` the first that is not blank. Raises DiagnosticError."""
+    with open_file(file) as stream:
+        while line := stream.readline(LONGEST + 1):
+            if len(line) > LONGEST:
+                raise too_long(file)
+            if blank or line.strip():
+                return line
+    return b""
+
+
+def too_long(file: str) -> DiagnosticError:
+    """The error for a file with a line that no row has."""
+    return refused(file, f"it has a line of more than {LONGEST >> 20} MiB, which no row has")
 
 
 def read_block(unit: Unit) -> bytes:
@@ -76,17 +99,13 @@ def read_block(unit: Unit) -> bytes:
 def units_of(file: str, header: int = 0) -> list[Unit]:
     """The units of a file, which are its blocks; `header` is how many bytes the line of names has."""
     result: list[Unit] = []
-    first = 0
+    first = line = 0
     for place, data in blocks(file):
-        start = max(header - place, 0)
+        start = min(max(header - place, 0), len(data))
         rows = len(lines_of(data[start:]))
         if rows:
-            result.append(Unit(file, rows, first, place + start, len(data) - start))
+            before = line + data.count(b"\n", 0, start)
+            result.append(Unit(file, rows, first, place + start, len(data) - start, before))
             first += rows
+        line += data.count(b"\n")
     return result
-
-
-def lines_before(unit: Unit) -> int:
-    """How many lines a file has before a unit; only messages about bad rows want to know."""
-    with open_file(unit.file) as stream:
-        return stream.read(unit.place).count(b"\n")

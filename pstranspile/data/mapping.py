@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -55,6 +56,7 @@ def map_columns(
     findings: list[Diagnostic] = []
     place = Location(file)
     names = [one.name for one in wanted]
+    times = Counter(there)
     for name in given:
         if name not in names:
             findings.append(error("data-column", f"columns are given for {name}, which is no input{near(name, names)}"))
@@ -62,12 +64,12 @@ def map_columns(
     for one in wanted:
         columns: list[str] = []
         for name in given.get(one.name, (one.name,)):
-            matching = [name] if name in there else [other for other in there if fnmatchcase(other, name)]
+            matching = [name] if name in times else [other for other in there if fnmatchcase(other, name)]
             columns += matching
             findings += [
                 error("data-column", f"{one.name} takes the column {taken}, which is there several times", place)
                 for taken in matching
-                if there.count(taken) > 1
+                if times[taken] > 1
             ]
             if not matching:
                 shown = ", ".join(there[:12]) + (", ..." if len(there) > 12 else "")

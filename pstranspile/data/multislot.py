@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pstranspile.data.columns import Chunk, Column, Input
-from pstranspile.data.lines import Lines, lines_before, lines_of, read_block, units_of
+from pstranspile.data.lines import Lines, lines_of, read_block, units_of
 from pstranspile.data.mapping import map_columns
 from pstranspile.data.reader import Unit, Wanted
 from pstranspile.data.words import Numbers, Words, floats, integers, numbers_of, words_of
@@ -15,6 +15,9 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from pstranspile.run.row_source import LeftOut
 from pstranspile.values import Array
+
+_VISIBLE = bytes(63 if byte < 32 and byte not in b"\t\n\v\f\r" else byte for byte in range(256))
+"""Each byte as it is, control characters as question marks: they are no white space, and no part of a number."""
 
 
 class _Slot(NamedTuple):
@@ -55,7 +58,7 @@ class _Block:
     def __init__(self, slots: list[str], inputs: dict[str, list[Input]], unit: Unit, data: bytes):
         self.slots, self.inputs, self.unit = slots, inputs, unit
         self.lines: Lines = lines_of(data)
-        self.words: Words = words_of(data)
+        self.words: Words = words_of(data.translate(_VISIBLE))
         self.numbers: Numbers = numbers_of(self.words)
         self.reasons: dict[int, str] = {}
 
@@ -70,10 +73,9 @@ class _Block:
         if len(self.reasons) > len(self.lines) - len(rows):
             kept = np.flatnonzero([row not in self.reasons for row in rows.tolist()])
             columns = {name: column.take(kept) for name, column in columns.items()}
-        before = lines_before(self.unit) if self.reasons else 0
         bad: dict[int, LeftOut] = {}
         for row in sorted(self.reasons):
-            number, line = self.unit.first + row + 1, before + int(self.lines.numbers[row]) + 1
+            number, line = self.unit.first + row + 1, self.unit.line + int(self.lines.numbers[row]) + 1
             bad[row] = LeftOut(self.unit.file, number, self.reasons[row], line)
         return Chunk(len(self.lines), columns, bad)
 

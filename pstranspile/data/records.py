@@ -12,24 +12,38 @@ import numpy as np
 
 from pstranspile.data.arrow_columns import type_of
 from pstranspile.data.columns import Chunk, Input
-from pstranspile.data.files import open_file, refused
-from pstranspile.data.lines import Lines, lines_before, lines_of, read_block, units_of
+from pstranspile.data.files import refused
+from pstranspile.data.lines import Lines, first_line, lines_of, read_block, units_of
 from pstranspile.data.mapping import Mapped, map_columns
 from pstranspile.data.missing import require_pyarrow
 from pstranspile.data.reader import Unit, Wanted
-from pstranspile.data.tables import chunk_of
+from pstranspile.data.tables import chunk_of, reading
 from pstranspile.data.words import whole_number
 from pstranspile.run.row_source import LeftOut
+
+_HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
+"""A number of 64 bits as Arrow reads it, too."""
 
 _LARGE = re.compile(rb"\d{19}")
 """As many digits as an id has that int64 may not hold."""
 
 
 class LineReader:
-    """A file of lines that `parse` makes a table of; it raises what Arrow does for lines that it can't take."""
+    """A file of lines that `parse` makes a table of; it raises what Arrow does for lines that it can't take. `objects`
+    says that they are JSON.
+    """
 
-    def __init__(self, file: str, mapped: Sequence[Mapped], header: int, parse: Callable[[bytes], Any]):
+    def __init__(
+        self,
+        file: str,
+        mapped: Sequence[Mapped],
+        header: int,
+        parse: Callable[[bytes], Any],
+        *,
+        objects: bool = False,
+    ):
         self.file = file
+        self._objects = objects
         self._mapped = mapped
         self._header = header
         self._parse = parse
@@ -43,17 +57,18 @@ class LineReader:
         import pyarrow
 
         data = read_block(unit)
-        try:
-            table = self._parse(data)
-            if table.num_rows == unit.rows:
-                return self._chunk(table, unit, data, {})
-        except pyarrow.ArrowException:
-            pass
+        reasons = _unfit(data, unit.place == 0, self._objects)
+        if not reasons:
+            with suppress(pyarrow.ArrowException):
+                table = self._parse(data)
+                if table.num_rows == unit.rows:
+                    return self._chunk(table, unit, data, {})
         lines = lines_of(data)
-        reasons = dict[int, str]()
-        self._search(lines, 0, len(lines), reasons)
+        self._search(lines, [row for row in range(len(lines)) if row not in reasons], reasons)
         left = lines.without(reasons)
-        return self._chunk(self._parse(left), unit, data, reasons)
+        with reading(self.file):
+            table = self._parse(left)
+        return self._chunk(table, unit, data, reasons)
 
     def _chunk(self, table: Any, unit: Unit, data: bytes, reasons: dict[int, str]) -> Chunk:
         kept = np.array([row for row in range(unit.rows) if row not in reasons]) if reasons else np.arange(unit.rows)
@@ -61,32 +76,70 @@ class LineReader:
         if not reasons and not made.bad:
             return made
         reasons = {**reasons, **{int(kept[row]): bad.reason for row, bad in made.bad.items()}}
-        lines, before = lines_of(data), lines_before(unit)
+        lines = lines_of(data)
         bad = {
-            row: LeftOut(self.file, unit.first + row + 1, reasons[row], before + int(lines.numbers[row]) + 1)
+            row: LeftOut(self.file, unit.first + row + 1, reasons[row], unit.line + int(lines.numbers[row]) + 1)
             for row in sorted(reasons)
         }
         return Chunk(unit.rows, made.columns, bad)
 
-    def _search(self, lines: Lines, start: int, stop: int, reasons: dict[int, str]) -> None:
-        """Notes the rows between that can't be parsed, and why."""
+    def _search(self, lines: Lines, rows: Sequence[int], reasons: dict[int, str]) -> None:
+        """Notes those of the rows that can't be parsed, and why."""
         import pyarrow
 
-        if start == stop:
+        if not rows:
             return
         reason = "it is more than one row"
         try:
-            text = b"".join(lines.text(row) + b"\n" for row in range(start, stop))
-            if self._parse(text).num_rows == stop - start:
+            text = b"".join(lines.text(row) + b"\n" for row in rows)
+            if self._parse(text).num_rows == len(rows):
                 return
         except pyarrow.ArrowException as problem:
             reason = str(problem).strip().splitlines()[0]
-        if stop - start == 1:
-            reasons[start] = _plain(reason)
+        if len(rows) == 1:
+            reasons[rows[0]] = _plain(reason)
             return
-        middle = (start + stop) // 2
-        self._search(lines, start, middle, reasons)
-        self._search(lines, middle, stop, reasons)
+        middle = len(rows) // 2
+        self._search(lines, rows[:middle], reasons)
+        self._search(lines, rows[middle:], reasons)
+
+
+_MARK = b"\xef\xbb\xbf"
+"""The mark that says UTF-8, which a text may begin with."""
+
+_NULL = re.compile(rb"(?:^|[}\n\xbf])[ \t\r]*null")
+"""A null that may stand alone: on a line, or after an object."""
+
+
+def _unfit(data: bytes, first: bool, objects: bool) -> dict[int, str]:
+    """The rows of a block that Arrow should not see, and why; `first` says that the block begins the file,
+    `objects` that its lines are JSON.
+
+    Arrow passes over a byte order mark wherever a block begins, and breaks down over a JSON null that is no value.
+    """
+    marked = data.find(_MARK, len(_MARK) if first else 0) >= 0
+    null = objects and b"null" in data and _NULL.search(data) is not None
+    if not (marked or null):
+        return {}
+    result: dict[int, str] = {}
+    lines = lines_of(data)
+    for row in range(len(lines)):
+        text = lines.text(row)
+        if text.startswith(_MARK) and not (first and not row):
+            result[row] = "it begins with a byte order mark"
+        elif null and _NULL.search(text) is not None and not _is_object(text):
+            result[row] = "it is no JSON object"
+    return result
+
+
+def _is_object(text: bytes) -> bool:
+    """Whether a line is one JSON object."""
+    import json
+
+    try:
+        return isinstance(json.loads(text.removeprefix(_MARK)), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _plain(reason: str) -> str:
@@ -108,13 +161,14 @@ def csv_reader(file: str, wanted: Wanted, delimiter: str = ",") -> LineReader:
 
     names, header = list(wanted.names), 0
     if not names:
-        with open_file(file) as stream:
-            first = stream.readline()
+        first = first_line(file)
         header = len(first)
         try:
             names = csv.read_csv(io.BytesIO(first), parse_options=csv.ParseOptions(delimiter=delimiter)).column_names
         except pyarrow.ArrowException:
             raise refused(file, "it has no first line with the names of its columns") from None
+        except UnicodeDecodeError:
+            raise refused(file, "its first line, with the names of its columns, is not UTF-8") from None
     mapped = map_columns(wanted.inputs, wanted.columns, names, file)
     ragged = {name: one for one, columns in mapped if one.levels for name in columns}
 
@@ -123,7 +177,8 @@ def csv_reader(file: str, wanted: Wanted, delimiter: str = ",") -> LineReader:
         singly = {name for one, columns in mapped for name in columns if ids is None and one.dtype == "int64"}
         types = {name: pyarrow.string() if name in {*ragged, *singly} else kind for name, kind in kinds.items()}
         if not data:
-            return pyarrow.table({name: pyarrow.array([], kind) for name, kind in types.items()})
+            listed = {name: pyarrow.list_(kind) if name in ragged else kind for name, kind in kinds.items()}
+            return pyarrow.table({name: pyarrow.array([], kind) for name, kind in listed.items()})
         table = csv.read_csv(
             io.BytesIO(data),
             csv.ReadOptions(column_names=names, block_size=max(len(data), 1)),
@@ -184,7 +239,7 @@ def json_reader(file: str, wanted: Wanted) -> LineReader:
             columns = {**{name: table.column(name) for name in fields}, **columns}
         return pyarrow.table(columns)
 
-    return LineReader(file, mapped, 0, _with_large_ids(mapped, parse))
+    return LineReader(file, mapped, 0, _with_large_ids(mapped, parse), objects=True)
 
 
 def _ids_of(data: bytes, name: str) -> list[Any]:
@@ -244,7 +299,10 @@ def _numbers(value: Any) -> Any:
     """The whole numbers of words in lists. A word that is none stays as it is, and an empty one is no value."""
     if isinstance(value, list):
         return [_numbers(one) for one in cast("list[Any]", value)]
-    number = whole_number(value) if value else None
+    text = value.strip(" \t") if value else ""  # as Arrow reads numbers, which takes no sign but -
+    if _HEXADECIMAL.fullmatch(text):
+        return int(text, 16)
+    number = whole_number(text) if not text.startswith("+") else None
     return number if number is not None else value or None
 
 
@@ -255,8 +313,7 @@ def _first_object(file: str) -> dict[str, Any] | None:
     """
     import json
 
-    with open_file(file) as stream:
-        first = next((line for line in iter(stream.readline, b"") if line.strip()), b"")
+    first = first_line(file, blank=False)
     if not first:
         return None
     try:

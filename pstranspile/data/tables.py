@@ -33,8 +33,19 @@ def reading(file: str) -> Generator[None]:
 
     try:
         yield
-    except (pyarrow.ArrowException, OSError) as problem:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as problem:
         raise refused(file, f"it can't be read: {str(problem).strip().splitlines()[0]}") from None
+
+
+def _source(file: str) -> Any:
+    """A remote file, opened; None for one of this system, which the library opens. Raises DiagnosticError if it is a
+    pipe or a device, which would keep the library waiting.
+    """
+    stream = open_file(file)
+    if is_remote(file):
+        return stream
+    stream.close()
+    return None
 
 
 def _columns_of(mapped: Sequence[Mapped]) -> list[str]:
@@ -53,9 +64,10 @@ class ParquetReader:
 
         self.file = file
         with reading(file):
-            self._parquet = parquet.ParquetFile(open_file(file) if is_remote(file) else file, pre_buffer=True)
+            self._parquet = parquet.ParquetFile(_source(file) or file, pre_buffer=True)
+            names = self._parquet.schema_arrow.names
         self._alone = Lock()
-        self._mapped = map_columns(wanted.inputs, wanted.columns, self._parquet.schema_arrow.names, file)
+        self._mapped = map_columns(wanted.inputs, wanted.columns, names, file)
 
     def units(self) -> list[Unit]:
         """A unit for each row group."""
@@ -83,10 +95,10 @@ class ArrowReader:
 
         self.file = file
         with reading(file):
-            source = open_file(file) if is_remote(file) else pyarrow.memory_map(file)
-            self._arrow = pyarrow.ipc.open_file(source)
+            self._arrow = pyarrow.ipc.open_file(_source(file) or pyarrow.memory_map(file))
+            names = self._arrow.schema.names
         self._alone = Lock()
-        self._mapped = map_columns(wanted.inputs, wanted.columns, self._arrow.schema.names, file)
+        self._mapped = map_columns(wanted.inputs, wanted.columns, names, file)
 
     def units(self) -> list[Unit]:
         """A unit for each batch of records."""
@@ -104,5 +116,6 @@ class ArrowReader:
         import pyarrow
 
         with reading(self.file), self._alone:
-            table = pyarrow.Table.from_batches([self._arrow.get_batch(unit.place)])
-        return chunk_of(table.select(_columns_of(self._mapped)), self._mapped, unit)
+            table = pyarrow.Table.from_batches([self._arrow.get_batch(unit.place)]).select(_columns_of(self._mapped))
+            table.validate(full=True)  # a file may hold lists that end outside of it
+        return chunk_of(table, self._mapped, unit)

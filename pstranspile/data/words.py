@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +9,9 @@ import numpy as np
 from pstranspile.values import Array
 
 _SPACE, _DOT, _MINUS, _PLUS, _ZERO = 32, 46, 45, 43, 48
+
+_LONGEST = 21
+"""Characters of a word that may be a number of 19 digits: these, a sign, a dot."""
 
 _BYTES, _WORDS = 1 << 17, 1 << 15
 """How much is looked at together, so that intermediate values stay in the processor's cache."""
@@ -67,9 +69,9 @@ def numbers_of(words: Words) -> Numbers:
 
 def _numbers(words: Words) -> Numbers:
     sizes = words.stops - words.starts
-    count, longest = len(sizes), int(sizes.max(initial=0))
+    count, longest = len(sizes), min(int(sizes.max(initial=0)), _LONGEST)
     # short words first, so that those that have a character more are the rest, wherever they stand
-    order = (sizes.astype("uint16") if longest < 1 << 16 else sizes).argsort(kind="stable")
+    order = np.minimum(sizes, _LONGEST + 1).astype("uint16").argsort(kind="stable")
     starts, sizes = words.starts[order], sizes[order]
     begins = sizes.searchsorted(np.arange(longest), side="right").tolist()
     digits, scale = np.zeros(count, "uint64"), np.zeros(count, "int8")
@@ -93,14 +95,11 @@ def _numbers(words: Words) -> Numbers:
         np.multiply(total, np.uint64(10), out=total, where=plain)
         np.add(total, digit, out=total, where=plain)
         after |= dot
-    odd |= (sizes - signed - dotted < 1) | (sizes - signed - dotted > 19)
+    odd |= dotted & (scale == 0)  # the dot comes last: a float
+    odd |= (sizes - signed - dotted < 1) | (sizes - signed - dotted > 19) | (sizes > _LONGEST)
     back = np.empty(count, "int64")
     back[order] = np.arange(count)
     return Numbers(digits[back], scale[back], negative[back], odd[back])
-
-
-_WHOLE = re.compile(r"([+-]?)0*([0-9]{0,20})(?<=[0-9])", re.ASCII)
-"""A whole number that may be within 64 bits: zeros, and 20 digits at most."""
 
 
 def integers(words: Words, numbers: Numbers, chosen: Array) -> tuple[Array, Array]:
@@ -123,7 +122,7 @@ def whole_number(text: str) -> int | None:
     """The whole number that a word is, None if it is none or 64 bits don't hold it."""
     sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text.removeprefix("+"))
     short = digits.lstrip("0") or digits[:1]  # Python refuses to convert thousands of digits
-    if not digits.isdecimal() or len(short) > 20:
+    if not (digits.isascii() and digits.isdecimal()) or len(short) > 20:
         return None
     number = int(sign + short)
     return number if -(1 << 63) <= number < 1 << 64 else None

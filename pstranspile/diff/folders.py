@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pstranspile.interop.loading import Report, load
+from pstranspile.interop.loading import Report, load, require_regular
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module
@@ -44,6 +44,7 @@ def roles_in(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
 
 def load_role(paths: list[Path], report: Report | None = None) -> Module:
     """The programs of one machine, with the metadata next to them. Raises DiagnosticError."""
+    require_regular(*paths)
     first, *others = paths
     meta = first.with_name("meta.json" if first.name == _EXPORTED[0] else first.name.removesuffix(_MAIN) + _META)
     module = load(first, others[0] if others else None, meta if meta.is_file() else None, report=report)

@@ -9,11 +9,13 @@ import subprocess
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from pstranspile.data.lines import LONGEST
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import numpy_name
 from pstranspile.fluid.lod_tensor import LoDTensor
@@ -174,7 +176,9 @@ class DatasetBase:
                 command = subprocess.Popen(self.pipe_command, shell=True, stdin=source, stdout=subprocess.PIPE)
                 assert command.stdout is not None
                 more = False
-                for number, line in enumerate(command.stdout, start=1):
+                for number, line in enumerate(iter(partial(command.stdout.readline, LONGEST + 1), b""), start=1):
+                    if len(line) > LONGEST:
+                        raise ValueError(f"{file}:{number}: a line of more than {LONGEST >> 20} MiB is no sample")
                     sample, left = self._sample(line, f"{file}:{number}")
                     if left and not more:
                         more = True
@@ -203,7 +207,7 @@ class DatasetBase:
     def _printing(self, file: str) -> list[str]:
         """The command that prints a file, its name left out; nothing for a plain file of this system."""
         if not file.startswith(("afs:", "hdfs:")):
-            return ["gzip", "-dc"] if file.endswith(".gz") else []
+            return ["gzip", "-dc", "--"] if file.endswith(".gz") else []
         if self.download_cmd:
             return shlex.split(self.download_cmd)
         return [*self.hdfs_command, "-text" if file.endswith(".gz") else "-cat"]

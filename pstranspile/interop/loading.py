@@ -15,7 +15,7 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, rende
 from pstranspile.ir.expect import expect, path_of
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program
-from pstranspile.ir.reading import read_named, read_stream
+from pstranspile.ir.reading import open_regular, read_named, read_stream
 
 STDIN = "<stdin>"
 """The name that messages give to what is read from stdin."""
@@ -105,6 +105,17 @@ def read_bytes(path: str) -> bytes:
     if not data:
         raise _failure("input-empty", path, "the file is empty")
     return data
+
+
+def require_regular(*paths: str | os.PathLike[str]) -> None:
+    """Raises DiagnosticError unless these are regular files; for those of a folder that others may have filled, where a
+    pipe would keep the reader waiting.
+    """
+    for path in paths:
+        try:
+            open_regular(path).close()
+        except (OSError, ValueError) as problem:
+            raise _unreadable(os.fspath(path), problem) from None
 
 
 def _unreadable(path: str, problem: Exception) -> DiagnosticError:

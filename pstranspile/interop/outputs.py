@@ -16,9 +16,13 @@ from typing import Any, NoReturn, TypeAlias
 from pstranspile.interop.folders import exchange, locked, work_folder
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
+from pstranspile.ir.reading import open_regular, read_regular
 
 PLAN_FILE = "plan.json"
 """The file every compile leaves; a folder that has one holds the outputs of an earlier compile."""
+
+_MOST_OF_A_PLAN = 1 << 30
+"""Bytes that the file of a plan may have."""
 
 _WORK_PREFIX = ".pstranspile-"
 _ROLE_FILE = re.compile(r"(trainer|pserver)_(0|[1-9][0-9]*)\.(ir|main\.pb|startup\.pb|meta\.json)")
@@ -111,14 +115,25 @@ def write_output(path: str | os.PathLike[str], data: bytes) -> None:
         _write_in_place(target.parent, files)
 
 
-_KINDS: Mapping[str, tuple[str, tuple[bytes, ...]]] = {
-    "npz": ("archive of arrays", (b"PK\x03\x04", b"PK\x05\x06")),
-    "png": ("picture", (b"\x89PNG",)),
-    "svg": ("picture", (b"<",)),
-    "html": ("page", (b"<",)),
-    "json": ("JSON", (b"{", b"[")),
+_KINDS: Mapping[str, tuple[str, re.Pattern[bytes]]] = {
+    "npz": ("archive of arrays", re.compile(rb"PK\x03\x04|PK\x05\x06")),
+    "png": ("picture", re.compile(rb"\x89PNG")),
+    "svg": ("picture", re.compile(rb"\s*<")),
+    "html": ("page", re.compile(rb"\s*<")),
+    "json": ("JSON", re.compile(rb"\s*[{\[]")),
+    "ir": ("text of a program", re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|#[^\n]*(?:\n|\Z))*(?:ir\s|program\s|\Z)")),
+    "pb": ("ProgramDesc", re.compile(rb"[\n\x1a\"](?s:.)*[\0-\x08\x0e-\x1a\x1c-\x1f]")),
+    "onnx": ("ONNX model", re.compile(rb"\x08")),
+    "mlir": ("MLIR", re.compile(rb"\"builtin\.module\"")),
+    "dot": ("drawing of a program", re.compile(rb"digraph ")),
+    "mmd": ("drawing of a program", re.compile(rb"flowchart ")),
+    "chart": ("chart of messages", re.compile(rb"(?:trainer|pserver)_[0-9]+\s")),
+    "values": ("file of a variable", re.compile(rb"\0\0\0\0")),
 }
-"""Kinds of files: what they are called, and how they begin after blanks."""
+"""Kinds of files: what they are called, and how they begin."""
+
+_BEGINNING = 1 << 16
+"""How many bytes of a file are looked at for its kind."""
 
 
 def require_writable(path: str | os.PathLike[str], inputs: Iterable[str | None] = (), kind: str = "") -> None:
@@ -139,12 +154,26 @@ def require_writable(path: str | os.PathLike[str], inputs: Iterable[str | None] 
             raise NotADirectoryError(errno.ENOTDIR, "", str(folder))
         if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(target))
-        if kind in _KINDS and target.exists():
-            called, begins = _KINDS[kind]
-            with open(target, "rb") as file:
-                held = file.read(256).lstrip()
-            if held and not held.startswith(begins):
-                _foreign(target, f"it is there, and is no {called}; name another file, or move it away")
+        _require_kind(target, kind)
+
+
+def require_kinds(folder: str | os.PathLike[str], kinds: Mapping[str, str]) -> None:
+    """Raises DiagnosticError where a file of a folder would be replaced that isn't of the kind which is to be written
+    there, by the name of the file.
+    """
+    with _told(Path(folder)):
+        for name, kind in kinds.items():
+            _require_kind(Path(folder, name), kind)
+
+
+def _require_kind(target: Path, kind: str) -> None:
+    if kind not in _KINDS or not target.is_file():
+        return
+    called, begins = _KINDS[kind]
+    with open_regular(target) as file:
+        held = file.read(_BEGINNING)
+    if held.strip() and not begins.match(held):
+        _foreign(target, f"it is there, and is no {called}; name another file, or move it away")
 
 
 def _require_other(target: Path, inputs: Iterable[str | None]) -> None:
@@ -177,14 +206,14 @@ def require_own(folder: str | os.PathLike[str], names: Iterable[str], inputs: It
 
 def _is_blank(file: Path) -> bool:
     """Whether nothing is lost with a JSON file."""
-    with open(file, "rb") as stream:
+    with open_regular(file) as stream:
         return stream.read(256).strip() in (b"", b"{}")
 
 
 def _machines_of(plan: Path) -> set[str] | None:
     """The machines of the job whose plan a file holds; None for what is no plan."""
     try:
-        held: Any = json.loads(plan.read_bytes())
+        held: Any = json.loads(read_regular(plan, _MOST_OF_A_PLAN))
         servers, trainers = len(held["pservers"]), int(held["trainers"])
         known = held["version"] and held["source"] and held["mode"]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):

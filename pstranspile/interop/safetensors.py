@@ -96,8 +96,9 @@ def read_safetensors(path: str | os.PathLike[str], names: Iterable[str] | None =
     with opened(Path(path)) as reader:
         entries, start = _header(reader)
         if names is not None:
-            wanted = list(names)
-            missing = [name for name in wanted if name not in {entry.name for entry in entries}]
+            wanted = dict.fromkeys(names)
+            held = {entry.name for entry in entries}
+            missing = [name for name in wanted if name not in held]
             if missing:
                 refuse("values-missing", str(path), f"the file has no tensor {', '.join(missing)}")
             entries = [entry for entry in entries if entry.name in wanted]

@@ -213,9 +213,17 @@ def _one(
     head = f"{label}{tag}:"
     if colour:
         head = f"{_COLOURS[label]}{head}{_RESET}"
-    place = _INVISIBLE.sub("?", _place(location, column, subject))
-    message = "\n".join([_INVISIBLE.sub("?", line) for line in message.split("\n")])
+    place = _INVISIBLE.sub("?", _cut(_place(location, column, subject)))
+    message = "\n".join([_INVISIBLE.sub("?", _cut(line)) for line in message.split("\n")])
     return [f"{place}: {head} {message}" if place else f"{head} {message}", *quoted]
+
+
+_LONGEST = 8000
+"""Characters of a line of a message. What a file holds may be longer, and a message may quote it."""
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
 
 
 def render(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str] | None = None, *, colour: bool = False) -> str:

@@ -10,13 +10,14 @@ import struct
 import tokenize
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Mapping
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
+from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings, raise_errors
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Location, Program, Var
 from pstranspile.ir.reading import open_regular
@@ -62,7 +63,8 @@ def read_arrays(path: str | os.PathLike[str]) -> ArrayFile:
     """The arrays of an `.npz` file by name. Raises DiagnosticError when it can't be read.
 
     It also raises, before anything is expanded, when a compressed archive expands to more than 1 GiB and more than 64
-    times its size, or when an array is larger than what the archive holds of it.
+    times its size, or when an array is not as large as what the archive holds of it, or is there
+    several times.
     """
     file = os.fspath(path)
     try:
@@ -95,6 +97,9 @@ def _is_combined(path: str | os.PathLike[str]) -> bool:
 def _require_sizes(file: str, archive: zipfile.ZipFile) -> None:
     """Raises DiagnosticError for an archive whose arrays, by what its headers say, are too large."""
     members = archive.infolist()
+    times = Counter(member.filename.removesuffix(".npy") for member in members)
+    if len(times) != len(members):
+        raise _refuse(file, f"it holds {times.most_common(1)[0][0]} several times")
     total, size = sum(member.file_size for member in members), os.path.getsize(file)
     if total > max(_ALWAYS, _TIMES * size):
         message = f"it has {size} bytes, and would expand to {total}, more than {_TIMES} times as many"
@@ -109,10 +114,11 @@ def _require_sizes(file: str, archive: zipfile.ZipFile) -> None:
                 shape, _, dtype = reader(stream)
             except DAMAGE:
                 continue  # the reader reports it
+            held = member.file_size - stream.tell()
         claimed = prod(shape) * dtype.itemsize
-        if claimed > member.file_size and not dtype.hasobject:
+        if claimed != held and not dtype.hasobject:
             name = member.filename.removesuffix(".npy")
-            raise _refuse(file, f"the array {name} says that it has {claimed} bytes; the file holds {member.file_size}")
+            raise _refuse(file, f"the array {name} says that it has {claimed} bytes; the file holds {held}")
 
 
 def fitting(arrays: Mapping[str, Any], path: str, program: Program, startup: Program | None = None) -> dict[str, Any]:
@@ -137,7 +143,9 @@ def fitting(arrays: Mapping[str, Any], path: str, program: Program, startup: Pro
             reason = problem.replace("is fed", "the file holds")
             message = f"{name} is declared {declared(variables[name])}, but {reason}"
         findings += [_problem(path, message)] if message else []
-    raise_errors(findings)
+        if len(findings) == MAX_FINDINGS:
+            break
+    raise_errors(first_findings(findings))
     return result
 
 
@@ -210,7 +218,10 @@ def _parameters(arrays: ArrayFile, program: Program) -> dict[str, Any]:
 
 def _array(file: str, archive: Mapping[str, Any], name: str) -> Any:
     try:
-        return archive[name]
+        value = archive[name]
+        if not isinstance(value, np.ndarray):  # the bytes of a file without the first ones of an array
+            raise _refuse(file, f"{name} is no array")
+        return value
     except DAMAGE as problem:
         held = "it holds Python objects, not numbers" if "Object arrays" in str(problem) else f"damaged: {problem}"
         raise _refuse(file, f"the array {name} can't be read, {held}") from None

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
+from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings, raise_errors
 from pstranspile.ir.expect import expect
 from pstranspile.ir.model import Program, Var
 from pstranspile.ir.types import VarKind
@@ -63,7 +63,11 @@ class Feeds:
                 by_step.setdefault(of_step.name, {})[of_step] = key
             else:
                 findings += self._of_all_steps(key, array, arrays, counts)
+            if len(findings) >= MAX_FINDINGS:
+                raise_errors(first_findings(findings))
         for name, keys in by_step.items():
+            if len(findings) >= MAX_FINDINGS:
+                raise_errors(first_findings(findings))
             if name in counts:
                 key = next(iter(keys.values()))
                 findings.append(self._problem(f"{name} has an array for all steps, and {key} besides"))

@@ -16,6 +16,7 @@ from pstranspile.cli import main
 from tests.checkpoint.jobs import feed, model
 
 JOB = ["--pservers", "1", "--trainers", "1"]
+MODEL = ["export", "net.ir", "--fetch", "fc_1.tmp_1", "--from", "kept/step_00000001", "--to"]
 
 
 @pytest.fixture(autouse=True)
@@ -95,6 +96,31 @@ def test_what_is_read_is_not_replaced(arguments: list[str], capsys: pytest.Captu
             "roles/trainer_0.ir: error[output-foreign]: it is there, and no plan",
         ),
         (
+            ["import", "net.ir", "-o", "thesis"],
+            "thesis: error[output-foreign]: it is there, and is no text of a program",
+        ),
+        (
+            ["grad", "forward.ir", "--loss", "mean_0.tmp_0", "--optimizer", "sgd", "-o", "thesis"],
+            "is no text of a prog",
+        ),
+        (
+            ["run", "net.ir", *JOB, "--feed", "data.npz", "--chart", "thesis.txt"],
+            "is no chart of messages; name another",
+        ),
+        (
+            ["launch", "net.ir", *JOB, "--feed", "data.npz", "--record", "thesis"],
+            "thesis: error[output-foreign]: it is ",
+        ),
+        (
+            ["export", "net.ir", "--to", "pb", "-o", "mine"],
+            "mine/main.pb: error[output-foreign]: it is there, and is no",
+        ),
+        (["export", "net.ir", "--to", "mlir", "-o", "mine"], "mine/module.mlir: error[output-foreign]: it is there"),
+        (["export", "net.ir", "--to", "dot", "-o", "mine"], "mine/main.dot: error[output-foreign]: it is there"),
+        (["export", "net.ir", "--to", "mermaid", "-o", "mine"], "mine/main.mmd: error[output-foreign]: it is there"),
+        ([*MODEL, "onnx", "-o", "mine"], "mine/main.onnx: error[output-foreign]: it is there, and is no ONNX model"),
+        ([*MODEL, "inference", "-o", "mine"], "mine/fc_0.w_0: error[output-foreign]: it is there, and is no file of a"),
+        (
             [
                 "export",
                 "net.ir",
@@ -113,7 +139,12 @@ def test_what_is_read_is_not_replaced(arguments: list[str], capsys: pytest.Captu
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",
 )
 def test_what_is_of_another_kind_is_not_replaced(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]):
-    shutil.copy("thesis", "t.svg")
+    for name in ("t.svg", "thesis.txt"):
+        shutil.copy("thesis", name)
+    shutil.copy("net.ir", "forward.ir")
+    Path("mine").mkdir()
+    for name in ("main.pb", "main.onnx", "module.mlir", "main.dot", "main.mmd", "fc_0.w_0"):
+        Path("mine", name).write_text("\neverything else")
     for folder, name, text in (("plans", "plan.json", '{"rooms": 3}'), ("roles", "trainer_0.ir", "mine")):
         Path(folder).mkdir()
         Path(folder, name).write_text(text)
@@ -123,14 +154,23 @@ def test_what_is_of_another_kind_is_not_replaced(arguments: list[str], told: str
 
 def test_what_a_command_has_written_it_replaces():
     Path("empty").touch()
+    assert main(["run", "net.ir", "--feed", "data.npz", "--checkpoint", "kept"]) == 0
     save = ["run", "net.ir", *JOB, "--feed", "data.npz", "--trace", "trace.json", "--save"]
     for name in ("out.npz", "out.npz", "empty"):
         assert main([*save, name]) == 0
-    for _ in range(2):
+    for turn in range(2):
         assert main(["report", "net.ir", *JOB, "-o", "page.html"]) == 0
         assert main(["compile", "net.ir", *JOB, "-o", "out"]) == 0
         assert main(["compile", "net.ir", *JOB, "--emit", "pb", "-o", "out"]) == 0
-        assert main(["export", "net.ir", "--to", "pb", "-o", "pb"]) == 0
+        for form in ("pb", "mlir", "dot", "mermaid"):
+            assert main(["export", "net.ir", "--to", form, "-o", "pb"]) == 0
+        for form in ("onnx", "inference"):
+            assert main([*MODEL, form, "-o", "model"]) == 0
+        assert main(["import", "net.ir", "-o", "other.ir"]) == 0
+        Path("other.ir").write_text("# mine\n\n" + Path("other.ir").read_text())
+        assert (
+            main(["run", "net.ir", *JOB, "--feed", "data.npz", "--chart", "chart.txt", "--checkpoint", f"c{turn}"]) == 0
+        )
     assert main(["compile", "out/trainer_0.main.pb", *JOB, "--startup", "out/trainer_0.startup.pb", "-o", "other"]) == 1
 
 
@@ -168,3 +208,14 @@ def test_rows_take_the_place_of_no_checkpoint(capsys: pytest.CaptureFixture[str]
     told = refused(capsys, "rows", "kept", "words", "-o", "kept/step_00000001")
     assert "kept/step_00000001: error[" in told
     assert "it is a checkpoint; name another folder for rows" in told
+
+
+@pytest.mark.parametrize("what", ["pipe", "device"])
+def test_a_plan_that_is_no_file_is_not_waited_for(what: str, capsys: pytest.CaptureFixture[str]):
+    Path("out").mkdir()
+    if what == "pipe":
+        os.mkfifo("out/plan.json")
+    else:
+        os.symlink("/dev/zero", "out/plan.json")
+    told = refused(capsys, "compile", "net.ir", *JOB, "-o", "out")
+    assert "it is a pipe or a device, a file is needed" in told

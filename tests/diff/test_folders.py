@@ -1,6 +1,7 @@
 """Output folders are compared role by role."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,16 @@ def test_a_folder_that_is_not_there(tmp_path: Path):
     with pytest.raises(DiagnosticError) as refusal:
         diff_folders(tmp_path / "gone", tmp_path)
     assert [d.code for d in refusal.value.diagnostics] == ["folder-without-programs"]
+
+
+@pytest.mark.parametrize("name", ["trainer_0.ir", "trainer_0.meta.json"])
+@pytest.mark.parametrize("verb", ["diff", "explain", "verify"])
+def test_a_pipe_in_a_folder_is_not_waited_for(verb: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    folder = str(write(tmp_path / "a"))
+    assert main(["compile", str(SOURCE), "--pservers", "2", "--trainers", "2", "-o", folder]) == 0
+    (tmp_path / "a" / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / "a" / name)
+    capsys.readouterr()
+    status = main([verb, folder, *([folder] if verb == "diff" else [])])
+    told = capsys.readouterr().err
+    assert (status != 0 and "pipe or a device" in told) == name.endswith("ir")

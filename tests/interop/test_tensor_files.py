@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from pstranspile.interop import safetensors
 from pstranspile.interop.safetensors import read_metadata, read_safetensors, write_safetensors
 from pstranspile.interop.tensor_files import (
     read_combined,
@@ -192,3 +193,34 @@ def test_every_truncation_of_safetensors_is_found(tmp_path):
         with pytest.raises(DiagnosticError) as problem:
             read_safetensors(tmp_path / "w")
         assert problem.value.diagnostics[0].code == "values-damaged"
+
+
+def test_a_message_is_not_as_long_as_the_file(tmp_path):
+    header = {"a\x1b[31m": {"dtype": "F32", "shape": [1] * 1_000_000, "data_offsets": [0, 4]}}
+    text = json.dumps(header).encode()
+    (tmp_path / "a").write_bytes(struct.pack("<Q", len(text)) + text + bytes(4))
+    with pytest.raises(DiagnosticError) as caught:
+        read_safetensors(tmp_path / "a")
+    assert "shape of a?[31m" in str(caught.value)
+    assert str(caught.value).endswith("...")
+    assert len(str(caught.value)) < 10_000
+
+
+class _Counted(str):
+    """A name that counts how often it is hashed."""
+
+    hashed = 0
+
+    def __hash__(self) -> int:
+        _Counted.hashed += 1
+        return str.__hash__(self)
+
+
+@pytest.mark.parametrize("size", [50, 100, 200])
+def test_tensors_are_found_in_linear_time(size, tmp_path, monkeypatch):
+    write_safetensors(tmp_path / "a", {f"n{number}": np.zeros(1, "float32") for number in range(size)})
+    entry = safetensors._entry
+    monkeypatch.setattr(safetensors, "_entry", lambda reader, name, held: entry(reader, _Counted(name), held))
+    _Counted.hashed = 0
+    assert len(read_safetensors(tmp_path / "a", [f"n{number}" for number in range(size)])) == size
+    assert _Counted.hashed <= 4 * size

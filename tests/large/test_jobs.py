@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -153,6 +154,25 @@ def test_rows_are_saved_and_loaded_by_themselves(tmp_path: Path):
     np.testing.assert_array_equal(machines.parameters()["words"].rows, want.rows)
     with pytest.raises(ps.DiagnosticError, match="the job has no large table fc_0"):
         save_rows(machines, other, "fc_0.w_0", str(tmp_path / "none"))
+    kept = machines.parameters()["words"]
+    ids, numbers, seen = (np.load(Path(more, f"{name}.npy")) for name in ("ids", "numbers", "seen"))
+    damaged = [
+        *(("ids", held) for held in (ids[::-1], np.full_like(ids, ids[0]), ids.astype("f8"), ids[:, None])),
+        *(("numbers", held) for held in (numbers.astype("f8"), numbers.view("i4"), numbers.astype(">f4"))),
+        *(("seen", held) for held in (seen.view("f4"), seen[:, None], seen[:-1])),
+        ("left", np.array([0.5])),
+    ]
+    for name, held in damaged:
+        copy = Path(shutil.copytree(more, tmp_path / "damaged", dirs_exist_ok=True))
+        np.save(copy / f"{name}.npy", held)
+        with pytest.raises(ps.DiagnosticError, match="checkpoint-table"):
+            load_rows(machines, other, "words", str(copy))
+    Path(more, "ids.npy").unlink()
+    os.mkfifo(Path(more, "ids.npy"))
+    with pytest.raises(ps.DiagnosticError, match="pipe or a device"):
+        load_rows(machines, other, "words", more)
+    np.testing.assert_array_equal(machines.parameters()["words"].value, kept.value)
+    Path(more, "ids.npy").unlink()
     Path(more, "ids.npy").write_bytes(b"no file of numpy's")
     with pytest.raises(ps.DiagnosticError, match="checkpoint-table"):
         load_rows(machines, other, "words", more)

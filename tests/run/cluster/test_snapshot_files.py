@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.large.table import LargeTable
 from pstranspile.run.cluster.faults.scenario_text import parse_scenario
 from pstranspile.run.cluster.faults.servers import ServerFaults
 from pstranspile.run.cluster.faults.snapshot_files import read_snapshot, write_snapshot
@@ -171,3 +172,27 @@ def test_the_line_of_a_scenario():
         with pytest.raises(DiagnosticError, match="cluster-scenario"):
             parse_scenario(text)
     assert STEPS > 5
+
+
+@pytest.mark.parametrize("what", ["file", "link", "pipe"])
+@pytest.mark.parametrize("large", [False, True])
+def test_only_a_state_is_replaced(what: str, large: bool, tmp_path: Path):
+    victim, path = tmp_path / "mine", tmp_path / "kept" / NAME
+    victim.write_bytes(b"precious")
+    path.parent.mkdir()
+    table = LargeTable(1000, 4, lambda ids: np.zeros((len(ids), 4), "float32"))
+    kept = Snapshot({"t": table if large else np.zeros(3)}, {}, {}, {}, {})
+    write_snapshot(path, "pserver_0", kept)
+    (path.parent / f".{NAME}.part").symlink_to(victim)
+    write_snapshot(path, "pserver_0", kept)
+    path.unlink()
+    if what == "file":
+        path.write_bytes(b"precious")
+    elif what == "link":
+        path.symlink_to(victim)
+    else:
+        os.mkfifo(path)
+    with pytest.raises(DiagnosticError, match=r"output-foreign|pipe or a device"):
+        write_snapshot(path, "pserver_0", kept)
+    assert victim.read_bytes() == b"precious"
+    assert what == "pipe" or path.read_bytes() == b"precious"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
@@ -59,12 +58,12 @@ _SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
 
 
 def write_snapshot(path: Path, server: str, snapshot: Snapshot) -> None:
-    """Writes the state of a server. Raises DiagnosticError if it can't be written; what was there before then stays.
+    """Writes the state of a server. Raises DiagnosticError if it can't be written, or if what is there is no state;
+    what was there before then stays.
 
     Large tables are written in pieces, as they are while that goes on.
     """
-    if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):  # which leads elsewhere, or waits
-        raise _refused(path, "is a link, a pipe or a folder; a state is written to a file")
+    _require_own(path)
     arrays: list[Any] = []
     tree = json.dumps(_plain((server, snapshot), arrays), separators=(",", ":")).encode()
     if any(isinstance(array, Stream) for array in arrays):
@@ -72,6 +71,26 @@ def write_snapshot(path: Path, server: str, snapshot: Snapshot) -> None:
         return
     body = b"".join([tree, b"\n", *(array.tobytes() for array in arrays)])
     write_output(path, _head(sha256(body).hexdigest()) + body)
+
+
+def _require_own(path: Path) -> None:
+    """Raises DiagnosticError unless a file is missing, empty, or a state; a link could lead out of its folder."""
+    try:
+        if path.is_symlink():
+            raise DiagnosticError(
+                [error("output-foreign", "it is a symbolic link, a file is needed", Location(str(path)))]
+            )
+        with open_regular(path) as file:
+            held = file.read(len(FORM))
+    except (FileNotFoundError, NotADirectoryError):  # which writing tells of
+        return
+    except OSError as problem:
+        raise DiagnosticError(
+            [error("output-unwritable", f"can't be written: {problem.strerror}", Location(str(path)))]
+        ) from None
+    if held and held != FORM.encode():
+        message = "it is there, and is no state of a server; name another folder, or move it away"
+        raise DiagnosticError([error("output-foreign", message, Location(str(path)))])
 
 
 def _head(digest: str) -> bytes:
@@ -88,7 +107,7 @@ def _write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
     part, digest = path.with_name(f".{path.name}.part"), sha256()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)  # of a process that was killed; or a link, which would be followed
         with open(part, "xb") as file:
             file.write(_head("0" * 64))
             for piece in pieces:
