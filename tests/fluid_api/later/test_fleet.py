@@ -96,6 +96,48 @@ def test_trainers_without_servers_follow_a_strategy_as_one_does(tmp_path: Path) 
     assert len(alone) == 4
 
 
+def averaged_in(steps: set[int], momentum: float, trainers: int = 2) -> list[np.ndarray]:
+    """What each of these trainers has after every step, if they average after `steps`; a row for a trainer."""
+    rng, made = np.random.RandomState(0), list[np.ndarray]()
+    w, moved = np.full((trainers, 4), 0.2), np.zeros((trainers, 4))
+    for step in range(1, 9):
+        x = rng.rand(8, 4)
+        for number in range(trainers):
+            rows = x[number::trainers]
+            moved[number] = momentum * moved[number] + 2 * rows.T @ (rows @ w[number] - 1.0) / len(rows)
+        w = w - 0.1 * moved
+        if step in steps:
+            w = np.repeat(w.mean(axis=0, keepdims=True), trainers, axis=0)
+        made.append(w)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("options", "steps", "momentum"),
+    [
+        (["1", "1", "SGD"], {*range(1, 9)}, 0.0),
+        (["3", "2", "SGD"], {1, 2, 5, 8}, 0.0),
+        (["4", "0", "Momentum", "edited"], {4, 8}, 0.9),
+        (["2", "20", "SGD"], {*range(1, 9)}, 0.0),
+    ],
+)
+def test_trainers_average_their_parameters_every_so_many_steps(
+    options: list[str], steps: set[int], momentum: float, tmp_path: Path
+) -> None:
+    script, port = SCRIPTS / "later_local.py", str(free_ports(1)[0])
+    logs = launched("launch", "--nproc_per_node", "2", "--started_port", port, str(script), *options, folder=tmp_path)
+    held = np.array([[line.split()[1:] for line in log.splitlines() if line.startswith("w ")] for log in logs], float)
+    np.testing.assert_allclose(held.transpose(1, 0, 2), averaged_in(steps, momentum), rtol=1e-5)
+
+
+def test_parameters_of_another_optimizer_are_not_averaged(capsys: pytest.CaptureFixture[str]) -> None:
+    strategy: Any = DistributedStrategy()
+    strategy.localsgd = True
+    assert vars(strategy.without_servers(paddle.optimizer.Momentum(0.1)))["use_local_sgd"]
+    assert not vars(strategy.without_servers(paddle.optimizer.Adam(0.1)))["use_local_sgd"]
+    assert "localsgd = True changes nothing: as in Paddle it is for SGD and Momentum" in capsys.readouterr().err
+
+
 def test_servers_have_a_row_for_every_id_and_keep_them_in_files(tmp_path: Path) -> None:
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     alone = losses(printed(SCRIPT, "tables", first))
@@ -156,9 +198,11 @@ def test_rows_enter_by_the_rule_of_an_entry() -> None:
 
 def test_settings_without_effect_are_named_or_refused(capsys: pytest.CaptureFixture[str]) -> None:
     strategy: Any = DistributedStrategy()
-    strategy.localsgd_configs = {"k_steps": 1}
-    with pytest.raises(NotHere, match="trainers average after every step"):
-        strategy.localsgd_configs = {"k_steps": 4}
+    strategy.localsgd_configs = {"k_steps": 4, "begin_step": 0}
+    for wrong in ({"k_steps": 0}, {"k_steps": 2.5}, {"k_steps": True}, {"begin_step": -1}):
+        with pytest.raises(ValueError, match=r"is a whole number from [01] on, not"):
+            strategy.localsgd_configs = wrong
+    assert strategy.localsgd_configs == {"k_steps": 4, "begin_step": 0}
     strategy.a_sync_configs = {"launch_barrier": False, "k_steps": 4}
     strategy.recompute_configs = {"enable_offload": True}
     with pytest.raises(ValueError, match="threshold is a whole number from 1 on, not 0"):

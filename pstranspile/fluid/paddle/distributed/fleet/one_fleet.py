@@ -174,8 +174,9 @@ class Fleet:
         if not isinstance(self._strategy, DistributedStrategy):
             raise TypeError("a strategy is a fleet.DistributedStrategy")
         collectively = self.inner is collective
-        optimizer = self._strategy.optimizer(optimizer, not (collectively or self._is_alone))
-        made = self._strategy.without_servers() if collectively else self._strategy.with_servers()
+        given = optimizer
+        optimizer = self._strategy.optimizer(given, not (collectively or self._is_alone))
+        made = self._strategy.without_servers(given) if collectively else self._strategy.with_servers()
         self._optimizer = optimizer if self._is_alone else self.inner.distributed_optimizer(optimizer, made)
         return self
 
