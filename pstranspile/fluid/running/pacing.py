@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from pstranspile.emit.rules import AVERAGE_PARAMETERS, SUM_DIFFERENCES, WAIT_SUMS
@@ -25,6 +25,17 @@ class Pace(NamedTuple):
 
 Between: TypeAlias = Callable[[Program], Program]
 """Gives what a trainer runs in a step without an exchange, of the program that it runs in the others."""
+
+
+class Turned(NamedTuple):
+    """A job whose trainers run another program than the main one in most steps."""
+
+    besides: Mapping[str, Program]
+    """Such programs of the source, by name."""
+    text: str
+    """Which program each step of the source runs, as `check` takes it."""
+    pace: Pace
+    between: Between
 
 
 def without_averages(program: Program) -> Program:

@@ -14,12 +14,18 @@ import pytest
 
 import pstranspile.fluid.paddle as paddle
 from pstranspile.fluid.missing import NotHere
+from pstranspile.fluid.paddle.distributed.fleet.merging import MergeForServers
 from pstranspile.fluid.paddle.distributed.fleet.one_fleet import Fleet
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy
 from pstranspile.fluid.running.meeting import Meeting
+from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
+from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.proof.check import check
+from pstranspile.proof.report import ADDS_UP
 from pstranspile.values.reading import decode_selected_rows, opened
 from tests.fluid_api.running import SCRIPTS, fresh, printed
+from tests.fluid_api.test_checked_fleet import ran
 from tests.fluid_api.test_clusters import free_ports, launched
 
 SCRIPT = SCRIPTS / "later_fleet.py"
@@ -138,6 +144,111 @@ def test_parameters_of_another_optimizer_are_not_averaged(capsys: pytest.Capture
     assert "localsgd = True changes nothing: as in Paddle it is for SGD and Momentum" in capsys.readouterr().err
 
 
+MERGED = SCRIPTS / "later_merged.py"
+
+
+def held_after(log: str) -> np.ndarray:
+    """The parameter after every step, as a script has printed it."""
+    return np.array([line.split()[1:] for line in log.splitlines() if line.startswith("w ")], float)
+
+
+def merged_of(scale: float, decay: float = 1.0) -> np.ndarray:
+    """The parameter after every step, if three batches make an update; `scale` is what their sum is multiplied by."""
+    rng, w, total, rate, made = np.random.RandomState(0), np.full(4, 0.2), np.zeros(4), 0.1, list[np.ndarray]()
+    for step in range(1, 9):
+        x = rng.rand(8, 4)
+        total += 2 * x.T @ (x @ w - 1.0) / len(x)
+        if step % 3 == 0:
+            w, total, rate = w - rate * scale * total, np.zeros(4), rate * decay
+        made.append(w)
+    return np.array(made)
+
+
+@pytest.mark.parametrize(
+    ("options", "scale", "trainers"),
+    [([], 1 / 3, 2), (["sum"], 1.0, 2), (["async"], 1 / 3, 1)],
+)
+def test_servers_update_by_the_merged_gradients_of_several_steps(
+    options: list[str], scale: float, trainers: int, tmp_path: Path
+) -> None:
+    servers = ",".join(f"127.0.0.1:{port}" for port in free_ports(2))
+    logs = launched(
+        "launch", "--servers", servers, "--worker_num", str(trainers), str(MERGED), *options, folder=tmp_path
+    )
+    assert len(logs) == trainers
+    wanted = merged_of(scale)
+    if trainers > 1:
+        for log in logs:
+            np.testing.assert_allclose(held_after(log), wanted, rtol=1e-5)
+    else:  # nobody waits: what the servers have made comes some time later
+        held = held_after(logs[0])
+        assert {*np.round(held[:, 0], 5)} <= {0.2, *np.round(wanted[:, 0], 5)}
+
+
+@pytest.mark.parametrize("options", [[], ["sum", "adam"], ["decay"]])
+def test_a_cluster_that_merges_gradients_trains_as_one_machine(options: list[str]) -> None:
+    status, out, errors = ran("--check", str(MERGED), *options)
+    assert status == 0, out + errors
+    assert "the cluster trains as the single machine does" in out
+    assert "steps of accumulate*2,main" in out
+
+
+def merging(k_steps: int, clipped: bool) -> tuple[MergeForServers, DistributeTranspiler]:
+    """An optimizer that has minimised a loss, and the transpiler that has made a cluster of it."""
+    x = paddle.static.data("x", [None, 4])
+    hidden = paddle.static.nn.fc(x, 3, activation="relu")
+    loss = paddle.mean(paddle.square(paddle.static.nn.fc(hidden, 1) - 1.0))
+    clip = paddle.nn.ClipGradByGlobalNorm(0.1) if clipped else None
+    made = paddle.optimizer.SGD(0.1, grad_clip=clip) if clipped else paddle.optimizer.Adam(0.1)
+    optimizer = MergeForServers(made, k_steps, avg=True)
+    optimizer.minimize(loss)
+    transpiler = DistributeTranspiler(DistributeTranspilerConfig(min_block_size=1))
+    transpiler.take_turns(optimizer.turns)
+    transpiler.transpile(0, pservers="127.0.0.1:1,127.0.0.1:2", trainers=2)
+    return optimizer, transpiler
+
+
+@pytest.mark.parametrize("clipped", [False, True])
+def test_steps_between_updates_run_the_program_that_is_checked(clipped: bool) -> None:
+    with fresh():
+        optimizer, transpiler = merging(4, clipped)
+        role = transpiler.result.trainer(1)
+        ops = optimizer.turns.between(role.main).main_block.ops
+        assert [(op.type, op.inputs, op.outputs) for op in ops] == [
+            (op.type, op.inputs, op.outputs) for op in role.others["accumulate"].main_block.ops
+        ]
+
+
+def test_sums_of_gradients_are_compared_in_the_mean_over_trainers() -> None:
+    with fresh():
+        optimizer, transpiler = merging(4, clipped=False)
+        assert optimizer.turns.text == "accumulate*3,main"
+        job = transpiler.result.job
+        assert job is not None
+        report = check(transpiler.result.source, job, programs=optimizer.turns.text)
+        sums = {verdict.equality for verdict in report.verdicts if verdict.kind == "sum"}
+        assert (report.holds, sums) == (True, {ADDS_UP})
+        source = transpiler.result.source  # gradients that trainers add up without clearing the sums are found
+        main = source.main.main_block
+        kept = main._replace(ops=tuple(op for op in main.ops if op.output("Out") != "fc_0.w_0@GRAD@GradientMerge"))
+        wrong = check(
+            source.with_programs({**source.programs, "main": source.main.with_main_block(kept)}),
+            job,
+            result=transpiler.result,
+            programs=optimizer.turns.text,
+        )
+        assert not wrong.holds
+        assert "fc_0.w_0@GRAD@GradientMerge" in {verdict.name for verdict in wrong.different}
+
+
+def test_sparse_gradients_are_not_merged() -> None:
+    with fresh():
+        ids = paddle.static.data("ids", [None, 1], "int64")
+        loss = paddle.mean(paddle.static.nn.embedding(ids, [10, 4], is_sparse=True, param_attr="rows"))
+        with pytest.raises(NotHere, match="gradient_merge of rows"):
+            MergeForServers(paddle.optimizer.SGD(0.1), 2, avg=True).minimize(loss)
+
+
 def test_servers_have_a_row_for_every_id_and_keep_them_in_files(tmp_path: Path) -> None:
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     alone = losses(printed(SCRIPT, "tables", first))
@@ -229,8 +340,14 @@ def test_strategies_take_what_they_know() -> None:
     assert strategy.optimizer(sgd, with_servers=True) is sgd
     assert (strategy.a_sync, strategy.a_sync_configs["k_steps"]) == (True, 800)
     take(gradient_merge=True)
-    with pytest.raises(NotHere, match="gradient_merge with servers"):
+    with pytest.raises(NotHere, match="gradient_merge with geo-SGD"):
         strategy.optimizer(sgd, with_servers=True)
+    take(auto=False, a_sync=True)
+    assert isinstance(strategy.optimizer(sgd, with_servers=True), MergeForServers)
+    take(gradient_merge_configs={"k_steps": 1}, a_sync=False)
+    assert strategy.optimizer(sgd, with_servers=True) is sgd
+    take(auto=True)
+    strategy.optimizer(sgd, with_servers=True)
     assert "a_sync = True" in repr(strategy)
     take(gradient_merge=False, lamb=True, lamb_configs={"exclude_from_weight_decay": [".b_0"]})
     assert strategy.optimizer(paddle.optimizer.Adam(0.1), with_servers=False).type == "Lamb"

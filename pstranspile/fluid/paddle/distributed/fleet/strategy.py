@@ -12,7 +12,7 @@ from pstranspile.fluid.incubate.fleet import collective
 from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler import distributed_strategy as servers
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.optimizer import RecomputeOptimizer
-from pstranspile.fluid.paddle.distributed.fleet.merging import GradientMerge
+from pstranspile.fluid.paddle.distributed.fleet.merging import GradientMerge, MergeForServers
 from pstranspile.fluid.paddle.distributed.fleet.tables import checked_tables
 from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.fluid.running.pacing import Pace
@@ -219,8 +219,6 @@ class DistributedStrategy:
 
         Raises ValueError for `recompute` without checkpoints.
         """
-        if with_servers and self.gradient_merge:
-            raise refused("DistributedStrategy.gradient_merge with servers", "feed larger batches")
         if with_servers and self.auto:
             self.a_sync = True
             self.a_sync_configs = {"k_steps": _AUTO_STEPS if given.type == "SGD" else 0}
@@ -235,7 +233,10 @@ class DistributedStrategy:
             made._set_checkpoints(list(checkpoints))  # pyright: ignore[reportPrivateUsage]
         configs = self.gradient_merge_configs
         if self.gradient_merge and configs["k_steps"] > 1:
-            made = GradientMerge(made, configs["k_steps"], configs["avg"])
+            if with_servers and self.a_sync and self.a_sync_configs["k_steps"] > 0:
+                raise refused("DistributedStrategy.gradient_merge with geo-SGD", "set a_sync_configs['k_steps'] to 0")
+            kind = MergeForServers if with_servers else GradientMerge
+            made = kind(made, configs["k_steps"], configs["avg"])
         return made
 
     def _exchanged(self, given: Any) -> Any:

@@ -25,6 +25,7 @@ from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.dis
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.optimizer import Optimizer
 from pstranspile.fluid.running.distributed_io import saves_with_servers
+from pstranspile.fluid.running.pacing import Turned
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler
 from pstranspile.ir.model import Program as FrozenProgram
@@ -94,13 +95,18 @@ class DistributedTranspiler(Fleet):
                 program.machine, program.part = None, ""
         self._programs, self._before = programs, tuple(program.freeze() for program in programs)
 
-    def _transpile(self, config: Any) -> None:
-        """Makes the default programs those of this machine. Raises TypeError for what is no strategy."""
+    def _transpile(self, config: Any, turned: Turned | None = None) -> None:
+        """Makes the default programs those of this machine. Raises TypeError for what is no strategy.
+
+        `turned` are the programs that trainers run beside the main one, and when they do so.
+        """
         strategy = strategy_of(config)
         self._strategy, config = strategy, strategy.get_program_config()
         main, startup = default_main_program(), default_startup_program()
         self._origin_program = main.clone()
         t = self._transpiler = DistributeTranspiler(replace(config))
+        if turned is not None:
+            t.take_turns(turned)
         trainer = self.worker_index() if self.is_worker() else 0
         t.transpile(trainer, main, self.server_endpoints(True), self.worker_num(), startup_program=startup)
         if self.is_worker():
@@ -201,7 +207,8 @@ class TranspilerOptimizer(DistributedOptimizer):
             raise TypeError("Fleet with parameter servers minimises one loss")
         self.fleet._begin_again()  # pyright: ignore[reportPrivateUsage]
         made = self._optimizer.minimize(loss, startup_program, parameter_list, no_grad_set)
-        self.fleet._transpile(self._strategy)  # pyright: ignore[reportPrivateUsage]
+        turned = getattr(self._optimizer, "turns", None)
+        self.fleet._transpile(self._strategy, turned)  # pyright: ignore[reportPrivateUsage]
         return made
 
 
