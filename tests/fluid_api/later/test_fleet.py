@@ -138,7 +138,7 @@ def test_trainers_average_their_parameters_every_so_many_steps(
 
 def test_parameters_of_another_optimizer_are_not_averaged(capsys: pytest.CaptureFixture[str]) -> None:
     strategy: Any = DistributedStrategy()
-    strategy.localsgd = True
+    setattr(strategy, "localsgd", True)  # noqa: B010
     assert vars(strategy.without_servers(paddle.optimizer.Momentum(0.1)))["use_local_sgd"]
     assert not vars(strategy.without_servers(paddle.optimizer.Adam(0.1)))["use_local_sgd"]
     assert "localsgd = True changes nothing: as in Paddle it is for SGD and Momentum" in capsys.readouterr().err
