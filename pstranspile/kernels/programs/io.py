@@ -170,7 +170,7 @@ clock: Callable[[], int] = int
 """Gives the seconds that the op `print` shows first: 0, so that runs print the same. Scripts set a clock."""
 
 
-counts: dict[tuple[str, str], int] | None = None
+counts: dict[tuple[str | None, str | None], int] | None = None
 """How often each op `print`, by what it reads and makes, was run since what sets this has begun to count; None: each op
 counts for itself from the start of a program.
 """
@@ -184,7 +184,7 @@ def _run_print(op: Op) -> Run:
     assert isinstance(first, int)
     assert isinstance(limit, int)
     asked = [fact for fact, attr in _FACTS.items() if op.attrs.get(attr) is True]
-    key, own = (name, op.output("Out")), dict[tuple[str, str], int]()
+    key, own = (name, op.output("Out")), dict[tuple[str | None, str | None], int]()
 
     def run(In: Value) -> Value:
         counted = own if counts is None else counts
