@@ -8,7 +8,7 @@ loads, before it serves.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Container, Iterator
 
 from pstranspile.checkpoint.layout import Layout, Part, Placed, layout_of, trainer_variables
 from pstranspile.checkpoint.names import TABLES, table_file
@@ -88,8 +88,8 @@ def _notify(job: Compiled, table: Placed, folder: str) -> Op:
     return make_op("checkpoint_notify", {}, {}, attrs)
 
 
-def load_program(job: Compiled, machine: str, folder: str) -> Program:
-    """What the server at an endpoint runs to load its variables from `folder`.
+def load_program(job: Compiled, machine: str, folder: str, names: Collection[str] | None = None) -> Program:
+    """What the server at an endpoint runs to load its variables from `folder`, or those of `names`.
 
     `seek` and `shape` of a `load` are the slice's place in the whole variable, in elements. Parts of tables are
     loaded too (Fluid leaves them out), by as many servers as saved them. `machine` may also be a role's name: a
@@ -101,6 +101,8 @@ def load_program(job: Compiled, machine: str, folder: str) -> Program:
     variables: dict[str, Var] = {}
     ops: list[Op] = []
     for placed in _saved(layout):
+        if names is not None and placed.name not in names:
+            continue
         for part in placed.holders:
             if part.machine != role.name:
                 continue

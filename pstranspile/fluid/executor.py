@@ -37,6 +37,7 @@ from pstranspile.fluid.running.feeding import (
 )
 from pstranspile.fluid.running.feeding import check_feed_shape_type as check_feed_shape_type
 from pstranspile.fluid.running.hooks import tell_run, trains
+from pstranspile.fluid.running.monitoring import Monitor
 from pstranspile.fluid.running.profiling import profiled
 from pstranspile.fluid.running.rates import set_rate
 from pstranspile.fluid.running.replicas import Replicas, adds_up_rows, has_own_control
@@ -45,6 +46,7 @@ from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
 from pstranspile.fluid.running.watching import watchers
 from pstranspile.fluid.scope import Scope
 from pstranspile.ir.model import Program as FrozenProgram
+from pstranspile.kernels.programs import io as printing
 from pstranspile.run import run
 from pstranspile.values.text import fetched_text
 
@@ -100,6 +102,9 @@ class Executor:
         self._again: Again | None = None
         self._wide: dict[object, tuple[FrozenProgram, FrozenProgram]] = {}
         self._pruned: dict[object, tuple[Any, ...]] = {}
+        self._counts_prints = True
+        self._prints: dict[object, tuple[Any, dict[Any, int]]] = {}
+        """What ops `print` have counted in programs that are kept prepared."""
         self._devices = Devices()
         self._replicas = Replicas()
 
@@ -141,6 +146,8 @@ class Executor:
         if self._closed:
             raise RuntimeError("the executor was closed")
         scope = scope or global_scope()
+        if self._counts_prints:
+            self._begin_prints(program, fetch_list, use_program_cache)
         if self._again is not None and not use_prune:
             repeated = self._again.made(program, feed, fetch_list, scope)
             if repeated is not None:
@@ -268,7 +275,8 @@ class Executor:
     ) -> None:
         """Runs a program once for every batch of a dataset; prints what is fetched every `print_period` steps.
 
-        Of each variable are printed the text of `fetch_info` (default: its name), its name, and the tensor.
+        Of each variable are printed the text of `fetch_info` (default: its name), its name, and the tensor. A
+        `fetch_handler` is told its variables every `period_secs` seconds, in a thread of its own: those after a batch.
 
         One thread does it, whatever `thread` says. With `debug` the times of ops are printed at the end. Raises
         RuntimeError without a dataset, whose message scripts compare with.
@@ -281,31 +289,66 @@ class Executor:
         options: Mapping[str, Any] = plain_program(program)._fleet_opt or {}  # pyright: ignore[reportPrivateUsage]
         for key in (key for key in options if key.startswith("dump_") and options[key]):
             warn_unused(f"_fleet_opt[{key!r}]", options[key], "nothing is written while a program trains; fetch it")
-        with profiled() if debug else nullcontext():
-            for number, fed in enumerate(dataset.feed_dicts()):
-                shown = names and (number + 1) % print_period == 0
-                made = self.run(program, fed, names if shown else [], scope=scope, return_numpy=False)
-                if shown:
-                    for info, name, value in zip(told, names, made, strict=True):
-                        core = value.core() if isinstance(value, LoDTensor) else value
-                        print(fetched_text(str(info), name, core), flush=True)
-        if fetch_handler is not None:
-            self._tell(fetch_handler, scope or global_scope())
+        asked = self._asked(fetch_handler)
+        block = plain_program(program).freeze().main_block
+        made_here = {name for op in block.ops for name in op.output_names}
+        told_of = [n for n in asked.values() if n in made_here and n in block.vars and not block.vars[n].persistable]
+        last: dict[str, Any] = {}
 
-    def _tell(self, fetch_handler: Any, scope: Scope) -> None:
-        """Gives a handler the variables that it asks for; None for one without a value."""
-        asked: Any = fetch_handler.var_dict
+        def look() -> dict[Any, Any]:
+            held = scope or global_scope()
+            return {key: np.array(last[n]) if n in last else _held(held, n) for key, n in asked.items()}
+
+        monitored: Any = nullcontext()
+        if fetch_handler is not None:
+            monitored = Monitor(fetch_handler.handler, fetch_handler.period_secs, look)
+        with self._one_count_of_prints(), profiled() if debug else nullcontext(), monitored as monitor:
+            for number, fed in enumerate(dataset.feed_dicts()):
+                shown = names if names and (number + 1) % print_period == 0 else []
+                fetched = [*shown, *told_of]
+                made = self.run(program, fed, fetched, scope=scope, return_numpy=False)
+                for info, name, value in zip(told, shown, made, strict=False):
+                    core = value.core() if isinstance(value, LoDTensor) else value
+                    print(fetched_text(str(info), name, core), flush=True)
+                if monitor is not None:
+                    last.update(zip(told_of, made[len(shown) :], strict=True))
+                    monitor.between()
+
+    @contextmanager
+    def _one_count_of_prints(self) -> Generator[None]:
+        """Ops `print` count over all runs of the block."""
+        printing.counts, self._counts_prints = {}, False
+        try:
+            yield
+        finally:
+            self._counts_prints = True
+
+    def _begin_prints(self, program: Any, fetch_list: Any, cached: bool) -> None:
+        """Has ops `print` count anew, or where Fluid keeps a prepared program, go on from its last run."""
+        compiled = hasattr(program, "inner_program")
+        if not (cached or compiled):
+            printing.counts = {}
+            return
+        key = id(program), () if compiled else tuple(map(name_of, fetch_list or ()))
+        printing.counts = self._prints.setdefault(key, (program, {}))[1]
+
+    @staticmethod
+    def _asked(fetch_handler: Any) -> dict[Any, str]:
+        """The names of the variables that a handler asks for, by its own names for them."""
+        asked: Any = getattr(fetch_handler, "var_dict", {})
         if not isinstance(asked, Mapping):
             warnings.warn("the var_dict of a fetch_handler is no dict of variables: it is told nothing", stacklevel=3)
-            return
-        held: dict[Any, Any] = {}
-        for key, var in asked.items():  # pyright: ignore[reportUnknownVariableType]
-            known = scope.find_var(name_of(var))
-            tensor = None if known is None else known.get_tensor()
-            held[key] = np.array(tensor) if tensor is not None and tensor._is_initialized() else None  # pyright: ignore[reportPrivateUsage]
-        fetch_handler.handler(held)
+            return {}
+        return {key: name_of(var) for key, var in asked.items()}  # pyright: ignore[reportUnknownVariableType]
 
     infer_from_dataset = train_from_dataset
+
+
+def _held(scope: Scope, name: str) -> Any:
+    """The array that a scope has for a variable, or None."""
+    known = scope.find_var(name)
+    tensor = None if known is None else known.get_tensor()
+    return np.array(tensor) if tensor is not None and tensor._is_initialized() else None  # pyright: ignore[reportPrivateUsage]
 
 
 def plain_program(program: Any) -> Program:

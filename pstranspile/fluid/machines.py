@@ -19,6 +19,7 @@ from pstranspile.fluid.graph.in_cluster import TEST
 from pstranspile.fluid.running.around import Around, held_in, quiet
 from pstranspile.fluid.running.communicating import communicator_settings
 from pstranspile.fluid.running.launched import note_serving, trainers_ended
+from pstranspile.fluid.running.pacing import Between, Pace
 from pstranspile.interop.json_text import json_text
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import MAIN, STARTUP, Program, Role
@@ -296,6 +297,10 @@ class TrainerMachine(Machine):
         self._leaving = False
         self._besides = False
         """Whether a program besides the steps is under way, such as the start-up program."""
+        self._pace: tuple[Pace, Between] | None = None
+        self._steps_run = 0
+        self._between: dict[int, tuple[Program, Program]] = {}
+        """Programs by identity, each with what is run for it in steps without an exchange."""
 
     def run(
         self, program: Program, part: str, feed: Mapping[str, Any], fetch: Sequence[str], scope: Scope
@@ -316,7 +321,23 @@ class TrainerMachine(Machine):
                 self.run_besides(program)
             self._started_with = program
             return held_in(scope, program, fetch)
-        return self._step(program, feed, fetch)
+        return self._step(self._paced(program), feed, fetch)
+
+    def set_pace(self, pace: Pace, between: Between) -> None:
+        """Has steps exchange at a pace; `between` gives the program of the other steps."""
+        self._pace = pace, between
+
+    def _paced(self, program: Program) -> Program:
+        """What the next step runs for the main program, by the pace."""
+        self._steps_run += 1
+        if self._pace is None or self._pace[0].exchanges(self._steps_run):
+            return program
+        known = self._between.get(id(program))
+        if known is None:
+            if len(self._between) >= _MOST_PROGRAMS:
+                del self._between[next(iter(self._between))]
+            known = self._between[id(program)] = program, self._pace[1](program)
+        return known[1]
 
     def _step(self, program: Program, feed: Mapping[str, Any], fetch: Sequence[str]) -> dict[str, Any]:
         if self._trainer is None:

@@ -139,10 +139,10 @@ class Session:
             if self.options.ir:
                 self._write(Path(self.options.ir))
 
-    def transpiled(self, compiled: Compiled) -> None:
-        """A program was compiled for a cluster."""
+    def transpiled(self, compiled: Compiled, turns: str | None = None) -> None:
+        """A program was compiled for a cluster. `turns` says which program each step runs, if not the main one."""
         self._compiled.append(compiled)
-        self._answer(compiled)
+        self._answer(compiled, turns)
 
     def running(self, program: Any) -> None:
         """A program is about to be run on one machine; one that trains is what is asked about."""
@@ -151,7 +151,7 @@ class Session:
             job = Job(int(pservers) if pservers.isdigit() else pservers, int(self.options.trainers))
             self.transpiled(compile(program.live().module(), job))
 
-    def _answer(self, compiled: Compiled) -> None:
+    def _answer(self, compiled: Compiled, turns: str | None) -> None:
         if self.options.explain:
             from pstranspile.explain import answer_text, explain_job, of_compiled
 
@@ -163,7 +163,7 @@ class Session:
 
             assert compiled.job is not None
             _require_comparable(compiled.source)
-            made = check(compiled.source, compiled.job, result=compiled)
+            made = check(compiled.source, compiled.job, result=compiled, programs=turns)
             sys.stdout.write(report_text(made, hint=""))
             self._status = 0 if made.holds else 1
             raise Stopped

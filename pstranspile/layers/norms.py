@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pstranspile.layers.basic import activation, layer_outputs
+from pstranspile.layers.basic import activation, fill_constant, layer_outputs
 from pstranspile.layers.draft import Value
 from pstranspile.layers.initializers import Constant
 from pstranspile.layers.nn import name_layer
@@ -51,12 +51,15 @@ def instance_norm(
     bias_attr: Attr = None,
     name: str | None = None,
 ) -> Value:
-    """Each channel of each image normalised by itself."""
+    """Each channel of each image normalised by itself; with False for both parameters not scaled and not shifted."""
     draft = x.draft
     minted = name_layer(draft, "instance_norm", name)
     shape = (x.shape[1],)
-    scale = create_parameter(draft, minted, param_attr, shape, x.dtype, default=Constant(1.0))
-    shift = create_parameter(draft, minted, bias_attr, shape, x.dtype, is_bias=True)
+    if param_attr is False and bias_attr is False:
+        scale, shift = (fill_constant(draft, shape, x.dtype, value) for value in (1.0, 0.0))
+    else:
+        scale = create_parameter(draft, minted, param_attr, shape, x.dtype, default=Constant(1.0))
+        shift = create_parameter(draft, minted, bias_attr, shape, x.dtype, is_bias=True)
     mean, variance = (draft.temporary(minted, x.dtype, stop_gradient=True) for _ in range(2))
     out = draft.temporary(minted, x.dtype)
     outputs = {"Y": out, "SavedMean": mean, "SavedVariance": variance}

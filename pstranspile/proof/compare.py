@@ -31,6 +31,12 @@ OF_STATES = 1e-12
 SMALL = 1e-2
 """The least scale for relative differences of elements of parameters."""
 
+SUM = "sum"
+"""The kind of variables in which trainers keep gradients."""
+
+OF_SHARES = ("metric", SUM)
+"""The kinds of variables of which each trainer has those of its shares."""
+
 FETCHED = ("loss", "result")
 """The kinds of fetched variables; variables of all other kinds are persistable."""
 
@@ -143,10 +149,13 @@ class _Line:
 
 
 class _Metric:
-    """The verdict on a variable for a metric: equal, or equal in the sum over trainers, which count their shares."""
+    """The verdict on a variable for a metric, or for sums of gradients: equal, or equal in the sum over trainers, which
+    count their shares, or in the mean, where gradients are those of means over shares.
+    """
 
-    def __init__(self, name: str, start: Any):
-        self.alike, self.sums = _Line(name, "metric"), _Line(name, "metric")
+    def __init__(self, name: str, start: Any, kind: str = "metric"):
+        self.alike, self.sums = _Line(name, kind), _Line(name, kind)
+        self.means = kind == SUM
         self.start = plain(start)
         self.adds_up = True
 
@@ -157,7 +166,8 @@ class _Metric:
             start = self.start = None if start.any() else np.zeros_like(wanted)
         self.adds_up &= start is not None and all(part is not None for part in parts)
         if self.adds_up and start is not None:
-            self.sums.add(step, start + sum(plain(part) - start for part in parts), single)
+            changes = sum(plain(part) - start for part in parts)
+            self.sums.add(step, start + (changes / len(parts) if self.means else changes), single)
 
     @property
     def verdict(self) -> Verdict:
@@ -196,8 +206,10 @@ class Comparison:
             cluster, single = seen.cluster(name), seen.single.get(name)
             if not known and cluster is None:
                 continue
-            if name in self.workload.metrics:
-                line = self.metrics.setdefault(name, _Metric(name, self.start.get(name)))
+            if name in self.workload.metrics or name in self.workload.sums:
+                kind = "metric" if name in self.workload.metrics else SUM
+                line = self.metrics.get(name) or _Metric(name, self.start.get(name), kind)
+                self.metrics[name] = line
                 line.add(seen.step, cluster, single, seen.counts[name])
                 continue
             kind = "parameter" if name in self.parameters else "state"
@@ -243,7 +255,7 @@ class PreciseComparison:
                 largest[mine] = max(largest[mine], change)
                 self.change[name] = max(self.change.get(name, 0.0), change)
         for item in self.verdicts:
-            if item.kind == "metric" or item.equality == BITWISE or item in self.bad:
+            if item.kind in OF_SHARES or item.equality == BITWISE or item in self.bad:
                 continue
             if item.kind in FETCHED:
                 cluster, single = seen.fetched.get(item.name, (None, None))
@@ -260,7 +272,7 @@ class PreciseComparison:
         """The verdicts, with the results of double precision."""
         return [
             item
-            if item.kind == "metric" or item.equality == BITWISE
+            if item.kind in OF_SHARES or item.equality == BITWISE
             else item._replace(
                 equality=DIFFERENT if item in self.bad else ROUNDING,
                 first=self.bad.get(item, -1),

@@ -48,6 +48,9 @@ def halves_of(made: Compiled, workload: Workload) -> dict[str, Halves]:
     result: dict[str, Halves] = {}
     for name, program in workload.programs.items():
         part = parts.get(name)
+        if part is None and parts:  # trainers run it as it is
+            result[name] = Halves(without_unmade_terms(program), tuple(range(len(program.main_block.ops))), (), {})
+            continue
         if part is None:
             result[name] = _by_roles(program)
             continue

@@ -25,10 +25,11 @@ SHOWN = 5
 class Verdict(NamedTuple):
     """How a variable of the cluster compares with the single machine's over all steps.
 
-    `kind` is one of "loss", "result" (of a program that trains nothing), "parameter", "state", and "metric": what is
-    kept or made for a metric only. No equality is promised for a metric, as no training depends on it. `worst` is the
-    largest relative difference and `worst_step` the step after which it was seen; `first` is the first step after which
-    the two were not equal within rounding, -1 for none. Steps count from 1.
+    `kind` is one of "loss", "result" (of a program that trains nothing), "parameter", "state", "sum" (of gradients of
+    several steps, which each trainer has of its shares), and "metric": what is kept or made for a metric only. No
+    equality is promised for a metric, as no training depends on it. `worst` is the largest relative difference and
+    `worst_step` the step after which it was seen; `first` is the first step after which the two were not equal within
+    rounding, -1 for none. Steps count from 1.
     """
 
     name: str

@@ -171,5 +171,6 @@ def train_both(
             weights = [share.weight if isinstance(share, Batch) else 1.0 for share in fed]
             parts = [trainer.results[step].values[name] for trainer in cluster.trainers]
             fetched[workload.label(owner, name)] = together(parts, weights, wanted[name])
-        counts = {name: [trainer.scope.get(name) for trainer in cluster.trainers] for name in workload.metrics}
+        names = workload.metrics | workload.sums
+        counts = {name: [trainer.scope.get(name) for trainer in cluster.trainers] for name in names}
         look(Seen(step + 1, fetched, held.value, single.values(), counts))

@@ -63,6 +63,19 @@ def metrics_of(program: Program) -> frozenset[str]:
     return frozenset(name for op in writers for name in op.output_names)
 
 
+def sums_of(program: Program) -> frozenset[str]:
+    """The variables in which a program adds up gradients from step to step, on each trainer those of its shares."""
+    block = program.main_block
+    written, sums = set[str](), set[str]()
+    for op in block.ops:
+        if (op.role or OpRole.FORWARD) & OpRole.BACKWARD:
+            kept = {name for name in op.input_names if name in block.vars and block.vars[name].persistable}
+            sums |= {name for name in kept - written if block.vars[name].parameter is None}
+        written.update(op.output_names)
+    made = {name for op in block.ops if (op.role or OpRole.FORWARD) & OpRole.BACKWARD for name in op.output_names}
+    return frozenset(sums & made)
+
+
 def _named(block: Block) -> Iterator[str]:
     for op in block.ops:
         yield from op.input_names
@@ -141,6 +154,11 @@ class Workload:
     def metrics(self) -> frozenset[str]:
         """The variables for metrics only, in any program (`metrics_of`)."""
         return metrics_of(self.whole)
+
+    @cached_property
+    def sums(self) -> frozenset[str]:
+        """The variables in which trainers add up gradients, in any program (`sums_of`)."""
+        return sums_of(self.whole)
 
     @cached_property
     def losses(self) -> dict[str, str | None]:

@@ -116,11 +116,6 @@ def test_shorter_numbers_stay_long_and_are_named(capsys: pytest.CaptureFixture[s
     assert "DistributedStrategy.amp" in told
     assert "float32 where Paddle takes float16 or bfloat16" in told
     assert "DistributedStrategy.fp16_allreduce" in told
-    with pytest.raises(NotImplementedError, match="localsgd_configs"):
-        strategy.localsgd_configs = {"k_steps": 4}
-    setattr(strategy, "gradient_merge", True)  # noqa: B010
-    with pytest.raises(NotImplementedError, match="gradient_merge with servers"):
-        strategy.optimizer(fluid.optimizer.SGD(0.1), with_servers=True)
 
 
 def test_the_counts_of_an_area_are_cleared() -> None:

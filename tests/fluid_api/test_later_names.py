@@ -66,8 +66,6 @@ def test_a_strategy_says_what_it_does_not_have() -> None:
         setattr(strategy, "a_sync_configs", {"k_step": 1})  # noqa: B010
     with pytest.raises(NotImplementedError, match=r"DistributedStrategy\.dgc"):
         setattr(strategy, "dgc", True)  # noqa: B010
-    with pytest.raises(NotImplementedError, match=r"init_server\(var_names=\['w'\]\)"):
-        paddle.distributed.fleet.init_server("folder", var_names=["w"])
     with pytest.raises(NotImplementedError, match=r"save_persistables\(mode=1\)"):
         paddle.distributed.fleet.save_persistables(None, "folder", mode=1)
     setattr(strategy, "a_sync", True)  # noqa: B010

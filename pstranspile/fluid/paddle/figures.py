@@ -15,6 +15,8 @@ from pstranspile.layers import indexing
 from pstranspile.layers.basic import layer_outputs
 
 L: Any = layers
+_END = 2**31 - 1
+"""Where a slice ends that goes to the end."""
 
 
 def _dims_of(x: Any) -> Any:
@@ -160,6 +162,36 @@ def cosh(x: Any, name: Any = None) -> Any:
 def sinh(x: Any, name: Any = None) -> Any:
     """The hyperbolic sine."""
     return L.scale(L.elementwise_sub(L.exp(x), L.exp(L.scale(x, -1.0))), 0.5)
+
+
+def trunc(input: Any, name: Any = None) -> Any:
+    """The whole part of each element, towards 0."""
+    return L.elementwise_mul(L.sign(input), L.floor(L.abs(input)))
+
+
+def frac(x: Any, name: Any = None) -> Any:
+    """What each element has beside its whole part, with its sign."""
+    return L.elementwise_sub(x, trunc(x))
+
+
+def lerp(x: Any, y: Any, weight: Any, name: Any = None) -> Any:
+    """On the line from x to y, at `weight`: a number, or one for each element."""
+    way = y - x
+    return x + (L.scale(way, float(weight)) if isinstance(weight, int | float) else way * weight)
+
+
+def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None, name: Any = None) -> Any:
+    """What each element along `axis` is more than the one before, `n` times; first what is given is put around them.
+
+    Raises ValueError for an `n` below 1.
+    """
+    if n < 1:
+        raise ValueError(f"diff takes n from 1 on, not {n}")
+    parts = [part for part in (prepend, x, append) if part is not None]
+    held, along = L.concat(parts, axis) if len(parts) > 1 else x, axis % len(x.shape)
+    for _ in range(n):
+        held = L.slice(held, [along], [1], [_END]) - L.slice(held, [along], [0], [-1])
+    return held
 
 
 def tan(x: Any, name: Any = None) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pstranspile.ir.model import Op, Program
@@ -21,8 +21,15 @@ def quiet(program: Program, trained: Program) -> Program:
     `trained` is the program that trains: what it writes and the copy does not are gradients, and what ops that prepare
     or join messages would make of those is left out too.
     """
-    gone = {*written_names(trained)} - written_names(program)
-    kept: list[Op] = []
+    return without_steps(program, {*written_names(trained)} - written_names(program))
+
+
+def without_steps(program: Program, gone: Iterable[str]) -> Program:
+    """The program without the ops by which a step gives gradients to servers and takes what they make of them.
+
+    The variables `gone` are made no more, and what would prepare or join messages of them is left out too.
+    """
+    gone, kept = {*gone}, list[Op]()
     for op in program.main_block.ops:
         talks = bool((op.role or 0) & (OpRole.RPC | OpRole.DIST))
         if talks and (op.type in _OF_STEPS or not gone.isdisjoint(op.input_names)):

@@ -22,6 +22,7 @@ from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program
 from pstranspile.ir.roles import OpRole
+from pstranspile.ir.suggest import did_you_mean
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.build import make_op
 from pstranspile.run import run
@@ -146,13 +147,13 @@ def added_variables(program: Any) -> list[Any]:
     return [var for var in program.list_vars() if var.name not in compiled]
 
 
-def load_slices(program: Any, folder: str, scope: Scope) -> None:
-    """Reads what a machine of a cluster holds, a server its slices of whole variables.
+def load_slices(program: Any, folder: str, scope: Scope, names: Collection[str] | None = None) -> None:
+    """Reads what a machine of a cluster holds, a server its slices of whole variables: all, or those of `names`.
 
     Learning rates and counters stay as they are where a trainer of Fluid has saved, which leaves them out.
     """
     machine = program.machine
-    held = load_program(machine.compiled, machine.role.name, posixpath.abspath(folder))
+    held = load_program(machine.compiled, machine.role.name, posixpath.abspath(folder), names)
     block = held.main_block
     files = {op.outputs["Out"][0]: (Path(str(op.attrs["file_path"])), int_attr(op, "seek")) for op in block.ops}
     tables = load_tables(scope, files)
@@ -161,6 +162,21 @@ def load_slices(program: Any, folder: str, scope: Scope) -> None:
     if machine.role.name.startswith("pserver"):
         held = _with_files(held, _updated(machine.role.main))
     run(held, {}, (), scope)
+
+
+def with_states(program: Any, names: Collection[str]) -> set[str]:
+    """These variables of a cluster, and what optimizers keep of them. Raises ValueError for one that is not there."""
+    known = layout_of(program.machine.compiled).variables
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, sorted(known), str)
+            raise ValueError(f"var_names has {name!r}, which the servers do not keep{hint}")
+    kept = set(names)
+    for op in program.machine.compiled.source.main.main_block.ops:
+        if not kept.isdisjoint(op.inputs.get("Param", ())):
+            given = {*op.inputs.get("Grad", ()), *op.inputs.get("LearningRate", ())}
+            kept.update(name for name in op.input_names if name in known and name not in given)
+    return kept
 
 
 def _updated(program: Program) -> set[str]:

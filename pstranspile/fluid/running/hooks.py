@@ -12,8 +12,8 @@ from pstranspile.compile import Compiled
 class Watcher(Protocol):
     """Is told what a script does."""
 
-    def transpiled(self, compiled: Compiled) -> None:
-        """A program was compiled for a cluster."""
+    def transpiled(self, compiled: Compiled, turns: str | None = None) -> None:
+        """A program was compiled for a cluster. `turns` says which program each step runs, if not the main one."""
         ...
 
     def running(self, program: Any) -> None:
@@ -42,10 +42,10 @@ def assume(told: str) -> bool:
     return bool(os.environ.get(told))
 
 
-def tell_transpiled(compiled: Compiled) -> None:
-    """Tells all watchers of a compile."""
+def tell_transpiled(compiled: Compiled, turns: str | None = None) -> None:
+    """Tells all watchers of a compile, and which program each step runs if it is not the main one."""
     for watcher in WATCHERS:
-        watcher.transpiled(compiled)
+        watcher.transpiled(compiled, turns)
 
 
 def trains(program: Any) -> bool:

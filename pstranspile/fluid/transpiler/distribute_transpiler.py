@@ -15,6 +15,7 @@ from pstranspile.fluid.machines import Machine, NoTrainer, ServerMachine, Traine
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.running.communicating import DistributedMode as DistributedMode
 from pstranspile.fluid.running.hooks import tell_transpiled
+from pstranspile.fluid.running.pacing import Turned
 from pstranspile.fluid.transpiler.collective import check_rank
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig as DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.config import ServerRuntimeConfig as ServerRuntimeConfig
@@ -113,6 +114,11 @@ class DistributeTranspiler:
         self._servers: dict[str, ServerMachine] = {}
         self._ports: dict[str, str] = {}
         """What endpoints with port 0 have become."""
+        self._turned: Turned | None = None
+
+    def take_turns(self, turned: Turned) -> None:
+        """Has trainers that `transpile` makes run other programs than the main one in some steps."""
+        self._turned = turned
 
     def transpile(
         self,
@@ -162,15 +168,19 @@ class DistributeTranspiler:
         job = Job(servers, trainers, trainer_id=0 if beyond else trainer_id, **settings)
         if without_servers and job.current_endpoint:
             check_rank(job, trainer_id, job.current_endpoint)
-        module = Module(FrozenMap({MAIN: begun_from(main, MAIN), STARTUP: begun_from(startup, STARTUP)}))
+        besides: Mapping[str, Program] = self._turned.besides if self._turned else {}
+        module = Module(FrozenMap({MAIN: begun_from(main, MAIN), STARTUP: begun_from(startup, STARTUP), **besides}))
         self._compiled = compile(module, job)
         _draw_names(self._compiled.plan)
         self._trainer_id = trainer_id
-        tell_transpiled(self._compiled)
+        tell_transpiled(self._compiled, self._turned.text if self._turned else None)
         self._live, self._servers = None, {}
         if isinstance(main, LiveProgram) and isinstance(startup, LiveProgram):
             self._live = main, startup
-            take_role(main, startup, self._trainer(self._compiled, trainer_id))
+            machine = self._trainer(self._compiled, trainer_id)
+            take_role(main, startup, machine)
+            if self._turned and isinstance(machine, TrainerMachine):
+                machine.set_pace(self._turned.pace, self._turned.between)
 
     @staticmethod
     def _trainer(compiled: Compiled, trainer_id: int) -> Machine:

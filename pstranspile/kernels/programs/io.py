@@ -170,6 +170,12 @@ clock: Callable[[], int] = int
 """Gives the seconds that the op `print` shows first: 0, so that runs print the same. Scripts set a clock."""
 
 
+counts: dict[tuple[str | None, str | None], int] | None = None
+"""How often each op `print`, by what it reads and makes, was run since what sets this has begun to count; None: each op
+counts for itself from the start of a program.
+"""
+
+
 @kernel("print", lod="own")
 def _run_print(op: Op) -> Run:
     first, limit, message = op.attrs["first_n"], op.attrs["summarize"], op.attrs["message"]
@@ -178,11 +184,11 @@ def _run_print(op: Op) -> Run:
     assert isinstance(first, int)
     assert isinstance(limit, int)
     asked = [fact for fact, attr in _FACTS.items() if op.attrs.get(attr) is True]
-    times = 0
+    key, own = (name, op.output("Out")), dict[tuple[str | None, str | None], int]()
 
     def run(In: Value) -> Value:
-        nonlocal times
-        times += 1
+        counted = own if counts is None else counts
+        times = counted[key] = counted.get(key, 0) + 1
         if shown and (first < 0 or times <= first):
             head = f"{clock()}\t{message}\tThe place is:CPUPlace"
             if op.attrs.get("print_tensor_name") is True:

@@ -14,12 +14,18 @@ import pytest
 
 import pstranspile.fluid.paddle as paddle
 from pstranspile.fluid.missing import NotHere
+from pstranspile.fluid.paddle.distributed.fleet.merging import MergeForServers
 from pstranspile.fluid.paddle.distributed.fleet.one_fleet import Fleet
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy
 from pstranspile.fluid.running.meeting import Meeting
+from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
+from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.proof.check import check
+from pstranspile.proof.report import ADDS_UP
 from pstranspile.values.reading import decode_selected_rows, opened
 from tests.fluid_api.running import SCRIPTS, fresh, printed
+from tests.fluid_api.test_checked_fleet import ran
 from tests.fluid_api.test_clusters import free_ports, launched
 
 SCRIPT = SCRIPTS / "later_fleet.py"
@@ -111,6 +117,153 @@ def test_trainers_without_servers_follow_a_strategy_as_one_does(tmp_path: Path) 
     assert len(alone) == 4
 
 
+def averaged_in(steps: set[int], momentum: float, trainers: int = 2) -> list[np.ndarray]:
+    """What each of these trainers has after every step, if they average after `steps`; a row for a trainer."""
+    rng, made = np.random.RandomState(0), list[np.ndarray]()
+    w, moved = np.full((trainers, 4), 0.2), np.zeros((trainers, 4))
+    for step in range(1, 9):
+        x = rng.rand(8, 4)
+        for number in range(trainers):
+            rows = x[number::trainers]
+            moved[number] = momentum * moved[number] + 2 * rows.T @ (rows @ w[number] - 1.0) / len(rows)
+        w = w - 0.1 * moved
+        if step in steps:
+            w = np.repeat(w.mean(axis=0, keepdims=True), trainers, axis=0)
+        made.append(w)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("options", "steps", "momentum"),
+    [
+        (["1", "1", "SGD"], {*range(1, 9)}, 0.0),
+        (["3", "2", "SGD"], {1, 2, 5, 8}, 0.0),
+        (["4", "0", "Momentum", "edited"], {4, 8}, 0.9),
+        (["2", "20", "SGD"], {*range(1, 9)}, 0.0),
+    ],
+)
+def test_trainers_average_their_parameters_every_so_many_steps(
+    options: list[str], steps: set[int], momentum: float, tmp_path: Path
+) -> None:
+    script, port = SCRIPTS / "later_local.py", str(free_ports(1)[0])
+    logs = launched("launch", "--nproc_per_node", "2", "--started_port", port, str(script), *options, folder=tmp_path)
+    held = np.array([[line.split()[1:] for line in log.splitlines() if line.startswith("w ")] for log in logs], float)
+    np.testing.assert_allclose(held.transpose(1, 0, 2), averaged_in(steps, momentum), rtol=1e-5)
+
+
+def test_parameters_of_another_optimizer_are_not_averaged(capsys: pytest.CaptureFixture[str]) -> None:
+    strategy: Any = DistributedStrategy()
+    setattr(strategy, "localsgd", True)  # noqa: B010
+    assert vars(strategy.without_servers(paddle.optimizer.Momentum(0.1)))["use_local_sgd"]
+    assert not vars(strategy.without_servers(paddle.optimizer.Adam(0.1)))["use_local_sgd"]
+    assert "localsgd = True changes nothing: as in Paddle it is for SGD and Momentum" in capsys.readouterr().err
+
+
+MERGED = SCRIPTS / "later_merged.py"
+
+
+def held_after(log: str) -> np.ndarray:
+    """The parameter after every step, as a script has printed it."""
+    return np.array([line.split()[1:] for line in log.splitlines() if line.startswith("w ")], float)
+
+
+def merged_of(scale: float, decay: float = 1.0) -> np.ndarray:
+    """The parameter after every step, if three batches make an update; `scale` is what their sum is multiplied by."""
+    rng, w, total, rate, made = np.random.RandomState(0), np.full(4, 0.2), np.zeros(4), 0.1, list[np.ndarray]()
+    for step in range(1, 9):
+        x = rng.rand(8, 4)
+        total += 2 * x.T @ (x @ w - 1.0) / len(x)
+        if step % 3 == 0:
+            w, total, rate = w - rate * scale * total, np.zeros(4), rate * decay
+        made.append(w)
+    return np.array(made)
+
+
+@pytest.mark.parametrize(
+    ("options", "scale", "trainers"),
+    [([], 1 / 3, 2), (["sum"], 1.0, 2), (["async"], 1 / 3, 1)],
+)
+def test_servers_update_by_the_merged_gradients_of_several_steps(
+    options: list[str], scale: float, trainers: int, tmp_path: Path
+) -> None:
+    servers = ",".join(f"127.0.0.1:{port}" for port in free_ports(2))
+    logs = launched(
+        "launch", "--servers", servers, "--worker_num", str(trainers), str(MERGED), *options, folder=tmp_path
+    )
+    assert len(logs) == trainers
+    wanted = merged_of(scale)
+    if trainers > 1:
+        for log in logs:
+            np.testing.assert_allclose(held_after(log), wanted, rtol=1e-5)
+    else:  # nobody waits: what the servers have made comes some time later
+        held = held_after(logs[0])
+        assert {*np.round(held[:, 0], 5)} <= {0.2, *np.round(wanted[:, 0], 5)}
+
+
+@pytest.mark.parametrize("options", [[], ["sum", "adam"], ["decay"]])
+def test_a_cluster_that_merges_gradients_trains_as_one_machine(options: list[str]) -> None:
+    status, out, errors = ran("--check", str(MERGED), *options)
+    assert status == 0, out + errors
+    assert "the cluster trains as the single machine does" in out
+    assert "steps of accumulate*2,main" in out
+
+
+def merging(k_steps: int, clipped: bool) -> tuple[MergeForServers, DistributeTranspiler]:
+    """An optimizer that has minimised a loss, and the transpiler that has made a cluster of it."""
+    x = paddle.static.data("x", [None, 4])
+    hidden = paddle.static.nn.fc(x, 3, activation="relu")
+    loss = paddle.mean(paddle.square(paddle.static.nn.fc(hidden, 1) - 1.0))
+    clip = paddle.nn.ClipGradByGlobalNorm(0.1) if clipped else None
+    made = paddle.optimizer.SGD(0.1, grad_clip=clip) if clipped else paddle.optimizer.Adam(0.1)
+    optimizer = MergeForServers(made, k_steps, avg=True)
+    optimizer.minimize(loss)
+    transpiler = DistributeTranspiler(DistributeTranspilerConfig(min_block_size=1))
+    transpiler.take_turns(optimizer.turns)
+    transpiler.transpile(0, pservers="127.0.0.1:1,127.0.0.1:2", trainers=2)
+    return optimizer, transpiler
+
+
+@pytest.mark.parametrize("clipped", [False, True])
+def test_steps_between_updates_run_the_program_that_is_checked(clipped: bool) -> None:
+    with fresh():
+        optimizer, transpiler = merging(4, clipped)
+        role = transpiler.result.trainer(1)
+        ops = optimizer.turns.between(role.main).main_block.ops
+        assert [(op.type, op.inputs, op.outputs) for op in ops] == [
+            (op.type, op.inputs, op.outputs) for op in role.others["accumulate"].main_block.ops
+        ]
+
+
+def test_sums_of_gradients_are_compared_in_the_mean_over_trainers() -> None:
+    with fresh():
+        optimizer, transpiler = merging(4, clipped=False)
+        assert optimizer.turns.text == "accumulate*3,main"
+        job = transpiler.result.job
+        assert job is not None
+        report = check(transpiler.result.source, job, programs=optimizer.turns.text)
+        sums = {verdict.equality for verdict in report.verdicts if verdict.kind == "sum"}
+        assert (report.holds, sums) == (True, {ADDS_UP})
+        source = transpiler.result.source  # gradients that trainers add up without clearing the sums are found
+        main = source.main.main_block
+        kept = main._replace(ops=tuple(op for op in main.ops if op.output("Out") != "fc_0.w_0@GRAD@GradientMerge"))
+        wrong = check(
+            source.with_programs({**source.programs, "main": source.main.with_main_block(kept)}),
+            job,
+            result=transpiler.result,
+            programs=optimizer.turns.text,
+        )
+        assert not wrong.holds
+        assert "fc_0.w_0@GRAD@GradientMerge" in {verdict.name for verdict in wrong.different}
+
+
+def test_sparse_gradients_are_not_merged() -> None:
+    with fresh():
+        ids = paddle.static.data("ids", [None, 1], "int64")
+        loss = paddle.mean(paddle.static.nn.embedding(ids, [10, 4], is_sparse=True, param_attr="rows"))
+        with pytest.raises(NotHere, match="gradient_merge of rows"):
+            MergeForServers(paddle.optimizer.SGD(0.1), 2, avg=True).minimize(loss)
+
+
 def test_servers_have_a_row_for_every_id_and_keep_them_in_files(tmp_path: Path) -> None:
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     alone = losses(printed(SCRIPT, "tables", first))
@@ -171,9 +324,11 @@ def test_rows_enter_by_the_rule_of_an_entry() -> None:
 
 def test_settings_without_effect_are_named_or_refused(capsys: pytest.CaptureFixture[str]) -> None:
     strategy: Any = DistributedStrategy()
-    strategy.localsgd_configs = {"k_steps": 1}
-    with pytest.raises(NotHere, match="trainers average after every step"):
-        strategy.localsgd_configs = {"k_steps": 4}
+    strategy.localsgd_configs = {"k_steps": 4, "begin_step": 0}
+    for wrong in ({"k_steps": 0}, {"k_steps": 2.5}, {"k_steps": True}, {"begin_step": -1}):
+        with pytest.raises(ValueError, match=r"is a whole number from [01] on, not"):
+            strategy.localsgd_configs = wrong
+    assert strategy.localsgd_configs == {"k_steps": 4, "begin_step": 0}
     strategy.a_sync_configs = {"launch_barrier": False, "k_steps": 4}
     strategy.recompute_configs = {"enable_offload": True}
     with pytest.raises(ValueError, match="threshold is a whole number from 1 on, not 0"):
@@ -200,8 +355,14 @@ def test_strategies_take_what_they_know() -> None:
     assert strategy.optimizer(sgd, with_servers=True) is sgd
     assert (strategy.a_sync, strategy.a_sync_configs["k_steps"]) == (True, 800)
     take(gradient_merge=True)
-    with pytest.raises(NotHere, match="gradient_merge with servers"):
+    with pytest.raises(NotHere, match="gradient_merge with geo-SGD"):
         strategy.optimizer(sgd, with_servers=True)
+    take(auto=False, a_sync=True)
+    assert isinstance(strategy.optimizer(sgd, with_servers=True), MergeForServers)
+    take(gradient_merge_configs={"k_steps": 1}, a_sync=False)
+    assert strategy.optimizer(sgd, with_servers=True) is sgd
+    take(auto=True)
+    strategy.optimizer(sgd, with_servers=True)
     assert "a_sync = True" in repr(strategy)
     take(gradient_merge=False, lamb=True, lamb_configs={"exclude_from_weight_decay": [".b_0"]})
     assert strategy.optimizer(paddle.optimizer.Adam(0.1), with_servers=False).type == "Lamb"

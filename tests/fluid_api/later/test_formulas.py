@@ -18,6 +18,7 @@ from pstranspile.cli import main
 from pstranspile.fluid import optimizer as older
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.proof.check import check
+from tests.fluid_api.later.computing import computed
 from tests.fluid_api.running import fresh
 
 WEIGHTS = (np.arange(12).reshape(4, 3) / 10 - 0.5).astype("float32")
@@ -229,3 +230,38 @@ def test_what_fluid_does_not_know_is_told_when_it_is_exported(
     with pytest.warns(UserWarning, match="desc-newer"):
         ps.export(module(Adam(0.1, later=True)), tmp_path / "exported")
     assert ps.load(tmp_path / "exported/main.pb").main.blocks[0].ops[-1].attrs["scaled_epsilon"] is True
+
+
+def test_parts_of_numbers_and_steps_between_them() -> None:
+    x = np.array([[-1.75, -0.5, 0.0], [0.25, 2.5, 7.0]], "float32")
+    (whole, rest, line, lines), _ = computed(
+        lambda x: [paddle.trunc(x), paddle.frac(x), paddle.lerp(x, x * 2.0, 0.25), paddle.lerp(x, x * 2.0, x)], x
+    )
+    for made, wanted in ((whole, np.trunc(x)), (rest, x - np.trunc(x)), (line, x * 1.25), (lines, x + x * x)):
+        np.testing.assert_array_equal(made, wanted)
+    (once, twice, down, around), _ = computed(
+        lambda x: [paddle.diff(x), paddle.diff(x, 2), paddle.diff(x, axis=0), paddle.diff(x, prepend=x, append=x)], x
+    )
+    np.testing.assert_array_equal(once, np.diff(x))
+    np.testing.assert_array_equal(twice, np.diff(x, 2))
+    np.testing.assert_array_equal(down, np.diff(x, axis=0))
+    np.testing.assert_array_equal(around, np.diff(x, prepend=x, append=x))
+
+
+def test_instances_are_normalised_without_a_scale() -> None:
+    x = (np.arange(24, dtype="float32").reshape(2, 3, 2, 2) - 11) ** 3 / 100
+    (made, plain, static), _ = computed(
+        lambda x: [
+            paddle.nn.InstanceNorm2D(3, weight_attr=False, bias_attr=False)(x),
+            paddle.nn.functional.instance_norm(x),
+            paddle.static.nn.instance_norm(x, param_attr=False, bias_attr=False),
+        ],
+        x,
+    )
+    wanted = (x - x.mean((2, 3), keepdims=True)) / np.sqrt(x.var((2, 3), keepdims=True) + 1e-5)
+    np.testing.assert_allclose(made, wanted, rtol=1e-5)
+    np.testing.assert_array_equal(made, plain)
+    np.testing.assert_array_equal(made, static)
+    for which in ("param_attr", "bias_attr"):
+        with pytest.raises(ValueError, match="can't do without this parameter"):
+            computed(lambda x, which=which: paddle.static.nn.instance_norm(x, **{which: False}), x)

@@ -126,3 +126,103 @@ def test_a_weight_decay_is_a_number_or_a_regularizer() -> None:
         for decay in (0.5, paddle.regularizer.L2Decay(coeff=0.5), paddle.regularizer.L1Decay(0.25))
     )
     assert number == l2 == pytest.approx(l1)  # the weights are 0.5, of which half is the sign times a quarter
+
+
+RATES = {
+    "linear": (lambda: lr.LinearLR(0.3, 4, 0.25, 0.75), [0.075, 0.1125, 0.15, 0.1875, 0.225, 0.225, 0.225]),
+    "one": (
+        lambda: lr.OneCycleLR(1.0, 10),
+        [
+            0.040000000000000036,
+            0.52,
+            1.0,
+            0.9504893855078144,
+            0.8117637264392739,
+            0.6112993409314593,
+            0.38880065906854067,
+            0.1883362735607262,
+            0.04961061449218561,
+            0.0001,
+        ],
+    ),
+    "three": (
+        lambda: lr.OneCycleLR(1.0, 10, anneal_strategy="linear", phase_pct=0.4, three_phase=True),
+        [
+            0.04,
+            0.35999999999999993,
+            0.6799999999999999,
+            1.0,
+            0.68,
+            0.3600000000000001,
+            0.040000000000000036,
+            0.0267,
+            0.013400000000000002,
+            0.00010000000000000286,
+        ],
+    ),
+    "triangular": (
+        lambda: lr.CyclicLR(0.1, 0.5, 2, 3),
+        [
+            0.1,
+            0.29999999999999993,
+            0.4999999999999999,
+            0.3666666666666666,
+            0.2333333333333333,
+            0.1,
+            0.30000000000000016,
+            0.4999999999999999,
+        ],
+    ),
+    "triangular2": (
+        lambda: lr.CyclicLR(0.1, 0.5, 2, mode="triangular2"),
+        [0.1, 0.30000000000000004, 0.5, 0.30000000000000004, 0.1, 0.2, 0.30000000000000004, 0.2, 0.1],
+    ),
+    "exp_range": (
+        lambda: lr.CyclicLR(0.1, 0.5, 2, mode="exp_range", exp_gamma=0.9),
+        [
+            0.1,
+            0.28,
+            0.42400000000000004,
+            0.24580000000000002,
+            0.1,
+            0.21809800000000001,
+            0.31257640000000003,
+            0.19565938000000002,
+            0.1,
+        ],
+    ),
+    "own": (
+        lambda: lr.CyclicLR(0.1, 0.5, 2, scale_fn=lambda n: 1 / n),
+        [0.1, 0.30000000000000004, 0.5, 0.30000000000000004, 0.1, 0.2, 0.30000000000000004, 0.2, 0.1],
+    ),
+}
+"""Schedules of several phases, with the rates that Paddle 2.6.2 gives."""
+
+
+@pytest.mark.parametrize("name", RATES)
+def test_rates_of_several_phases_are_those_of_paddle(name: str) -> None:
+    make, wanted = RATES[name]
+    rate: Any = make()
+    made = []
+    for _ in wanted:
+        made.append(rate())
+        rate.step()
+    np.testing.assert_allclose(made, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: lr.LinearLR(0.1, 4, start_factor=0.0), "the factors are above 0"),
+        (lambda: lr.LinearLR(0.1, 0), "total_steps is a number from 1 on"),
+        (lambda: lr.OneCycleLR(1.0, 10, phase_pct=0.5, three_phase=True), "below 0.5, as there are three phases"),
+        (lambda: lr.OneCycleLR(1.0, 10, anneal_strategy="sin"), "cos or linear, not 'sin'"),
+        (lambda: lr.OneCycleLR(1.0, 2).step(3), "epoch 3 is beyond the 2 of total_steps"),
+        (lambda: lr.CyclicLR(0.1, 0.5, 0), "step_size_up is a number from 1 on, not 0"),
+        (lambda: lr.CyclicLR(0.1, 0.5, 2, mode="square"), "or there is a scale_fn, not 'square'"),
+        (lambda: lr.CyclicLR(0.1, 0.5, 2, scale_mode="epoch"), "cycle or iterations, not 'epoch'"),
+    ],
+)
+def test_phases_that_are_none_are_refused(make: Any, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        make()

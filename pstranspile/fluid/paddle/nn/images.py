@@ -201,10 +201,14 @@ def instance_norm(
     data_format: str = "NCHW",
     name: Any = None,
 ) -> Any:
-    """Each channel of a sample with mean 0 and variance 1, then scaled and shifted."""
+    """Each channel of a sample with mean 0 and variance 1, then scaled and shifted where it is said by what."""
     if len(x.shape) == 3:
         return _sequences(lambda held: instance_norm(held, None, None, weight, bias, eps=eps), x, "NCL")
-    inputs = {"X": x, "Scale": weight, "Bias": bias}
+    held = [
+        L.fill_constant([x.shape[1]], x.dtype, value) if given is None else given
+        for given, value in ((weight, 1.0), (bias, 0.0))
+    ]
+    inputs = {"X": x, "Scale": held[0], "Bias": held[1]}
     return _op("instance_norm", inputs, "Y SavedMean SavedVariance", {"epsilon": eps})[0]
 
 

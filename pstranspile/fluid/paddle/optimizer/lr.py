@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -318,6 +319,134 @@ class ReduceOnPlateau(LRScheduler):
     def _is_better(self, figure: Any) -> bool:
         margin = self.threshold * (self.best if self.threshold_mode == "rel" else 1.0)
         return bool(figure < self.best - margin if self.mode == "min" else figure > self.best + margin)
+
+
+class LinearLR(LRScheduler):
+    """The rate times a factor that goes evenly from `start_factor` to `end_factor` in `total_steps` epochs, and stays.
+
+    Raises ValueError for a start that is not above 0 or above 1, an end that is not from 0 to 1, or no steps.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float,
+        total_steps: int,
+        start_factor: float = 1.0 / 3,
+        end_factor: float = 1.0,
+        last_epoch: int = -1,
+        verbose: bool = False,
+    ):
+        if not 0 < start_factor <= 1 or not 0 <= end_factor <= 1:
+            raise ValueError(f"the factors are above 0 and from 0 on, up to 1, not {start_factor} and {end_factor}")
+        if total_steps <= 0:
+            raise ValueError(f"total_steps is a number from 1 on, not {total_steps}")
+        self.total_steps, self.start_factor, self.end_factor = total_steps, start_factor, end_factor
+        super().__init__(learning_rate, last_epoch, verbose)
+
+    def get_lr(self) -> float:
+        """The rate for `last_epoch`."""
+        passed = min(self.last_epoch, self.total_steps) / self.total_steps
+        return self.base_lr * (self.start_factor + (self.end_factor - self.start_factor) * passed)
+
+
+class OneCycleLR(LRScheduler):
+    """From max_learning_rate / divide_factor up to the maximum, then down to end_learning_rate in `total_steps` epochs.
+
+    `phase_pct` of them go up. With `three_phase` as many go down to where it began, and the rest to the end. The way is
+    half a cosine ("cos") or a line ("linear"). Raises ValueError for other values, and for an epoch beyond the last.
+    """
+
+    def __init__(
+        self,
+        max_learning_rate: float,
+        total_steps: int,
+        divide_factor: float = 25.0,
+        end_learning_rate: float = 0.0001,
+        phase_pct: float = 0.3,
+        anneal_strategy: str = "cos",
+        three_phase: bool = False,
+        last_epoch: int = -1,
+        verbose: bool = False,
+    ):
+        if not isinstance(total_steps, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"total_steps is a whole number, not a {type(total_steps).__name__}")
+        if total_steps <= 0 or max_learning_rate < 0 or end_learning_rate < 0:
+            raise ValueError("total_steps is a number from 1 on, max_learning_rate and end_learning_rate from 0 on")
+        if not 0 <= phase_pct <= 1 or (three_phase and phase_pct >= 0.5):
+            most = "below 0.5, as there are three phases" if three_phase else "up to 1"
+            raise ValueError(f"phase_pct is from 0 on, {most}, not {phase_pct}")
+        if anneal_strategy not in ("cos", "linear"):
+            raise ValueError(f"anneal_strategy is cos or linear, not {anneal_strategy!r}")
+        self.total_steps, self._by_cosine = total_steps, anneal_strategy == "cos"
+        first, up, last = max_learning_rate / float(divide_factor), phase_pct * total_steps - 1, total_steps - 1
+        points = [(0, first), (up, max_learning_rate), (last, float(end_learning_rate))]
+        if three_phase:
+            points.insert(2, (2 * up, first))
+        self._phases = [(*begin, *end) for begin, end in pairwise(points)]
+        super().__init__(first, last_epoch, verbose)
+
+    def get_lr(self) -> float:
+        """The rate for `last_epoch`."""
+        if self.last_epoch > self.total_steps:
+            raise ValueError(f"epoch {self.last_epoch} is beyond the {self.total_steps} of total_steps")
+        within = (phase for phase in self._phases if self.last_epoch <= phase[2])
+        begin, first, end, last = next(within, self._phases[-1])
+        passed = (self.last_epoch - begin) / (end - begin)
+        if self._by_cosine:
+            return last + (first - last) * (math.cos(math.pi * passed) + 1) / 2
+        return first + (last - first) * passed
+
+
+class CyclicLR(LRScheduler):
+    """Between base_learning_rate and max_learning_rate, up in `step_size_up` epochs and down in `step_size_down`.
+
+    The height of a cycle is the same ("triangular"), halved with each ("triangular2"), times `exp_gamma` to the epoch
+    ("exp_range"), or times what `scale_fn` gives for the number of the cycle, or for the epoch where `scale_mode` is
+    "iterations". Raises ValueError for other values.
+    """
+
+    def __init__(
+        self,
+        base_learning_rate: float,
+        max_learning_rate: float,
+        step_size_up: int,
+        step_size_down: int | None = None,
+        mode: str = "triangular",
+        exp_gamma: float = 1.0,
+        scale_fn: Callable[[float], float] | None = None,
+        scale_mode: str = "cycle",
+        last_epoch: int = -1,
+        verbose: bool = False,
+    ):
+        down = step_size_up if step_size_down is None else step_size_down
+        for name, size in (("step_size_up", step_size_up), ("step_size_down", down)):
+            if not isinstance(size, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"{name} is a whole number, not a {type(size).__name__}")
+            if size <= 0:
+                raise ValueError(f"{name} is a number from 1 on, not {size}")
+        if max_learning_rate < 0:
+            raise ValueError(f"max_learning_rate is a number from 0 on, not {max_learning_rate}")
+        heights: dict[str, Callable[[float], float]] = {
+            "triangular": lambda _: 1.0,
+            "triangular2": lambda cycle: 0.5 ** (cycle - 1),
+            "exp_range": lambda epoch: exp_gamma**epoch,
+        }
+        if scale_fn is None and mode not in heights:
+            raise ValueError(f"mode is {', '.join(heights)}, or there is a scale_fn, not {mode!r}")
+        if scale_mode not in ("cycle", "iterations"):
+            raise ValueError(f"scale_mode is cycle or iterations, not {scale_mode!r}")
+        self._height = heights[mode] if scale_fn is None else scale_fn
+        self._by_epoch = mode == "exp_range" if scale_fn is None else scale_mode == "iterations"
+        self._size, self._up = step_size_up + down, step_size_up / (step_size_up + down)
+        self._most = float(max_learning_rate) - base_learning_rate
+        super().__init__(base_learning_rate, last_epoch, verbose)
+
+    def get_lr(self) -> float:
+        """The rate for `last_epoch`."""
+        cycle = float(1 + self.last_epoch // self._size)
+        passed = 1 + self.last_epoch / self._size - cycle
+        part = passed / self._up if passed <= self._up else (1 - passed) / (1 - self._up)
+        return self.base_lr + self._most * part * self._height(self.last_epoch if self._by_epoch else cycle)
 
 
 def __getattr__(name: str) -> Any:

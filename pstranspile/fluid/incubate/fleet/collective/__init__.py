@@ -13,6 +13,7 @@ from pstranspile.fluid.incubate.fleet.collective.checkpoints import Checkpoints
 from pstranspile.fluid.incubate.fleet.collective.checkpoints import TrainStatus as TrainStatus
 from pstranspile.fluid.missing import names_of_fluid, refused
 from pstranspile.fluid.optimizer import DGCMomentumOptimizer, RecomputeOptimizer
+from pstranspile.fluid.running.pacing import without_averages
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler
 
@@ -100,6 +101,8 @@ class Collective(Checkpoints, Fleet):
             startup_program=startup,
             current_endpoint=endpoint,
         )
+        if settings["use_local_sgd"] and "local_sgd_pace" in settings:
+            main.machine.set_pace(settings["local_sgd_pace"], without_averages)
 
     def save_inference_model(
         self,

@@ -21,6 +21,15 @@ from pstranspile.fluid.running.large import shrink_program, shrink_tables
 from pstranspile.fluid.running.meeting import MEETING, Meeting
 
 
+def require_whole(what: str, mode: object) -> None:
+    """Raises NotHere for a mode that writes some rows of tables only, ValueError for what is no mode."""
+    if mode in (1, 2):
+        why = "rows are not chosen by their shows and clicks; 0 and 3 write all"
+        raise refused(f"{what}(mode={mode})", why)
+    if type(mode) is not int or mode not in (0, 3):
+        raise ValueError(f"{what} takes 0 or 3 as mode, not {mode!r}")
+
+
 class UtilBase:
     """What trainers do beside training."""
 
@@ -153,11 +162,12 @@ class Fleet:
     def init_server(self, dirname: str | None = None, var_names: Any = None, **kwargs: Any) -> None:
         """Makes this server ready, with variables from a folder if one is given.
 
-        Raises NotHere where only some of them are to be loaded.
+        All of them, or those of `var_names` with what optimizers keep of these. Raises ValueError for names that the
+        servers don't have.
         """
-        if var_names:
-            raise refused(f"init_server(var_names={list(var_names)!r})", "a server loads all that its folder has")
-        self.inner.init_server(*([] if dirname is None else [dirname]), **kwargs)
+        inner: Any = self.inner
+        chosen = {} if var_names is None else {"var_names": var_names}
+        inner.init_server(*([] if dirname is None else [dirname]), **chosen, **kwargs)
 
     def run_server(self) -> None:
         """Serves until all trainers have left."""
@@ -174,8 +184,9 @@ class Fleet:
         if not isinstance(self._strategy, DistributedStrategy):
             raise TypeError("a strategy is a fleet.DistributedStrategy")
         collectively = self.inner is collective
-        optimizer = self._strategy.optimizer(optimizer, not (collectively or self._is_alone))
-        made = self._strategy.without_servers() if collectively else self._strategy.with_servers()
+        given = optimizer
+        optimizer = self._strategy.optimizer(given, not (collectively or self._is_alone))
+        made = self._strategy.without_servers(given) if collectively else self._strategy.with_servers()
         self._optimizer = optimizer if self._is_alone else self.inner.distributed_optimizer(optimizer, made)
         return self
 
@@ -222,8 +233,13 @@ class Fleet:
         target_vars: Any,
         main_program: Any = None,
         export_for_deployment: bool = True,
+        mode: int = 0,
     ) -> None:
-        """Writes the program that computes the targets, and its parameters, also those that servers hold."""
+        """Writes the program that computes the targets, and its parameters, also those that servers hold.
+
+        `mode` as for `save_persistables`.
+        """
+        require_whole("save_inference_model", mode)
         if self._is_alone:
             io.save_inference_model(dirname, feeded_var_names, target_vars, executor, main_program)
             return
@@ -251,10 +267,10 @@ class Fleet:
     def save_persistables(self, executor: Any, dirname: str, main_program: Any = None, mode: int = 0) -> None:
         """Writes all variables that are kept from run to run: trainer 0 also those that servers hold.
 
-        Raises NotHere for another `mode` than 0, in which only what has changed is written.
+        Both modes 0 and 3 write all rows of tables. Raises NotHere for modes 1 and 2, which choose rows by their shows
+        and clicks, ValueError for others.
         """
-        if mode:
-            raise refused(f"save_persistables(mode={mode!r})", "all is written: leave mode at 0")
+        require_whole("save_persistables", mode)
         if self._is_alone:
             io.save_persistables(executor, dirname, main_program or default_main_program())
             return

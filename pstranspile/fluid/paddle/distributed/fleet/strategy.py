@@ -12,9 +12,10 @@ from pstranspile.fluid.incubate.fleet import collective
 from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler import distributed_strategy as servers
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.optimizer import RecomputeOptimizer
-from pstranspile.fluid.paddle.distributed.fleet.merging import GradientMerge
+from pstranspile.fluid.paddle.distributed.fleet.merging import GradientMerge, MergeForServers
 from pstranspile.fluid.paddle.distributed.fleet.tables import checked_tables
 from pstranspile.fluid.running.communicating import warn_unused
+from pstranspile.fluid.running.pacing import Pace
 
 _A_SYNC = {
     "k_steps": -1,
@@ -88,11 +89,12 @@ _WITHOUT_EFFECT = {
     "recompute.enable_offload": "all is computed on the CPU",
     "recompute.checkpoint_shape": "all is computed on the CPU",
 }
-_FIXED = {
-    "localsgd.k_steps": "trainers average after every step",
-    "localsgd.begin_step": "they average from the first on",
+_COUNTS = {
+    "localsgd.k_steps": 1,
+    "localsgd.begin_step": 0,
+    "gradient_merge.k_steps": 1,
 }
-"""Keys whose defaults can't be changed."""
+"""Keys that are numbers of steps, with the least that they can be."""
 _ACCEPTED = {
     "sync_nccl_allreduce": "all is computed on the CPU",
     "use_hierarchical_allreduce": "gradients are added in one ring",
@@ -118,6 +120,8 @@ _ACCEPTED = {
     "fs_client_param": "models are written to folders of this host",
     "adam_d2sum": "servers update with the Adam of the script",
 }
+_LOCAL = ("SGD", "Momentum")
+"""The optimizers whose parameters trainers can average in place of gradients."""
 _AUTO_STEPS = 800
 """After how many steps trainers exchange what SGD has changed, where `auto` leaves it to Fleet; as in 2.x."""
 _AT_FIRST = {
@@ -144,8 +148,9 @@ class DistributedStrategy:
 
     `a_sync` has trainers wait for nobody, with `a_sync_configs["k_steps"]` above 0 as geo-SGD that exchanges every so
     many steps; `auto` has Fleet take `a_sync`, and geo-SGD for SGD. `localsgd` has trainers without servers average
-    parameters. `recompute` has values between `recompute_configs["checkpoints"]` computed again for the gradients,
-    `gradient_merge` adds those of several steps up. `lars` takes LarsMomentum for Momentum, `lamb` Lamb for Adam.
+    parameters: in each step up to `localsgd_configs["begin_step"]`, and then in every `k_steps`-th one. `recompute` has
+    values between `recompute_configs["checkpoints"]` computed again for the gradients, `gradient_merge` adds those of
+    several steps up. `lars` takes LarsMomentum for Momentum, `lamb` Lamb for Adam.
     Raises AttributeError for unknown names, ValueError for unknown keys of configurations, NotHere for what is refused
     when it is set.
     """
@@ -195,8 +200,8 @@ class DistributedStrategy:
         held = vars(self)[f"{name}_configs"]
         for key, value in given.items():
             full = f"{name}.{key}"
-            if value != held[key] and full in _FIXED:
-                raise refused(f"{name}_configs[{key!r}] = {value!r}", _FIXED[full])
+            if full in _COUNTS and (type(value) is not int or value < _COUNTS[full]):
+                raise ValueError(f"{name}_configs[{key!r}] is a whole number from {_COUNTS[full]} on, not {value!r}")
             if value != held[key] and full in _WITHOUT_EFFECT:
                 warn_unused(f"{name}_configs[{key!r}]", value, _WITHOUT_EFFECT[full])
         return {**held, **given}
@@ -214,8 +219,6 @@ class DistributedStrategy:
 
         Raises ValueError for `recompute` without checkpoints.
         """
-        if with_servers and self.gradient_merge:
-            raise refused("DistributedStrategy.gradient_merge with servers", "feed larger batches")
         if with_servers and self.auto:
             self.a_sync = True
             self.a_sync_configs = {"k_steps": _AUTO_STEPS if given.type == "SGD" else 0}
@@ -230,7 +233,10 @@ class DistributedStrategy:
             made._set_checkpoints(list(checkpoints))  # pyright: ignore[reportPrivateUsage]
         configs = self.gradient_merge_configs
         if self.gradient_merge and configs["k_steps"] > 1:
-            made = GradientMerge(made, configs["k_steps"], configs["avg"])
+            if with_servers and self.a_sync and self.a_sync_configs["k_steps"] > 0:
+                raise refused("DistributedStrategy.gradient_merge with geo-SGD", "set a_sync_configs['k_steps'] to 0")
+            kind = MergeForServers if with_servers else GradientMerge
+            made = kind(made, configs["k_steps"], configs["avg"])
         return made
 
     def _exchanged(self, given: Any) -> Any:
@@ -269,10 +275,15 @@ class DistributedStrategy:
         made.set_trainer_runtime_config({f"communicator_{name}": value for name, value in changed.items()})
         return made
 
-    def without_servers(self) -> collective.DistributedStrategy:
-        """The strategy of Fluid 1.8 for trainers alone."""
+    def without_servers(self, optimizer: Any) -> collective.DistributedStrategy:
+        """The strategy of Fluid 1.8 for trainers alone that use this optimizer."""
         made = collective.DistributedStrategy()
-        vars(made).update(use_local_sgd=bool(self.localsgd), nccl_comm_num=self.nccl_comm_num)
+        local = self.localsgd and optimizer.type in _LOCAL
+        if self.localsgd and not local:
+            told = f"as in Paddle it is for {' and '.join(_LOCAL)}; gradients of {optimizer.type} are averaged"
+            warn_unused("DistributedStrategy.localsgd", self.localsgd, told)
+        pace = Pace(self.localsgd_configs["k_steps"], self.localsgd_configs["begin_step"])
+        vars(made).update(use_local_sgd=bool(local), local_sgd_pace=pace, nccl_comm_num=self.nccl_comm_num)
         return made
 
 

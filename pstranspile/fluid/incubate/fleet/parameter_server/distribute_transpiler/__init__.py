@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from pstranspile.fluid import io
+from pstranspile.fluid.executor import global_scope
 from pstranspile.fluid.framework import default_main_program, default_startup_program
+from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.incubate.fleet.base.fleet_base import (
     DistributedOptimizer,
@@ -24,7 +26,8 @@ from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.dis
 )
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.optimizer import Optimizer
-from pstranspile.fluid.running.distributed_io import saves_with_servers
+from pstranspile.fluid.running.distributed_io import load_slices, saves_with_servers, with_states
+from pstranspile.fluid.running.pacing import Turned
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler
 from pstranspile.ir.model import Program as FrozenProgram
@@ -46,13 +49,22 @@ class DistributedTranspiler(Fleet):
         if self.main_program.machine is not None and self._strategy is not None:
             self.main_program.machine.configure(self._strategy.get_trainer_runtime_config().runtime_configs)
 
-    def init_server(self, model_dir: str | None = None) -> None:
-        """Runs the start-up program of this server, and loads variables from a folder if one is given."""
+    def init_server(self, model_dir: str | None = None, var_names: Any = None) -> None:
+        """Runs the start-up program of this server, and loads variables from a folder if one is given.
+
+        All of them, or those of `var_names` with what optimizers keep of these. Raises ValueError for unknown ones,
+        TypeError for what is no list of names.
+        """
         self._require("init_server", worker=False)
         if self._strategy is not None:
             self._strategy.get_server_runtime_config().warn_unused()
+        if var_names is not None and not (several(var_names) and all(isinstance(name, str) for name in var_names)):
+            raise TypeError(f"init_server takes var_names as a list of names, not {var_names!r}")
+        chosen = None if var_names is None else with_states(self.main_program, var_names)
         self.executor.run(self.startup_program)
-        if model_dir:
+        if model_dir and chosen is not None:
+            load_slices(self.main_program, model_dir, global_scope().core, chosen)
+        elif model_dir:
             io.load_persistables(self.executor, model_dir, self.main_program)
 
     def run_server(self) -> None:
@@ -94,13 +106,18 @@ class DistributedTranspiler(Fleet):
                 program.machine, program.part = None, ""
         self._programs, self._before = programs, tuple(program.freeze() for program in programs)
 
-    def _transpile(self, config: Any) -> None:
-        """Makes the default programs those of this machine. Raises TypeError for what is no strategy."""
+    def _transpile(self, config: Any, turned: Turned | None = None) -> None:
+        """Makes the default programs those of this machine. Raises TypeError for what is no strategy.
+
+        `turned` are the programs that trainers run beside the main one, and when they do so.
+        """
         strategy = strategy_of(config)
         self._strategy, config = strategy, strategy.get_program_config()
         main, startup = default_main_program(), default_startup_program()
         self._origin_program = main.clone()
         t = self._transpiler = DistributeTranspiler(replace(config))
+        if turned is not None:
+            t.take_turns(turned)
         trainer = self.worker_index() if self.is_worker() else 0
         t.transpile(trainer, main, self.server_endpoints(True), self.worker_num(), startup_program=startup)
         if self.is_worker():
@@ -148,8 +165,6 @@ class DistributedTranspiler(Fleet):
 
 def executor_holds(name: str) -> bool:
     """Whether the scope in use has a value for a variable: the state of optimizers is on the servers."""
-    from pstranspile.fluid.executor import global_scope
-
     return global_scope().core.get(name) is not None
 
 
@@ -201,7 +216,8 @@ class TranspilerOptimizer(DistributedOptimizer):
             raise TypeError("Fleet with parameter servers minimises one loss")
         self.fleet._begin_again()  # pyright: ignore[reportPrivateUsage]
         made = self._optimizer.minimize(loss, startup_program, parameter_list, no_grad_set)
-        self.fleet._transpile(self._strategy)  # pyright: ignore[reportPrivateUsage]
+        turned = getattr(self._optimizer, "turns", None)
+        self.fleet._transpile(self._strategy, turned)  # pyright: ignore[reportPrivateUsage]
         return made
 
 
