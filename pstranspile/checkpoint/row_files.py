@@ -32,8 +32,9 @@ from pstranspile.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location, Module
 from pstranspile.ir.reading import open_regular
+from pstranspile.large.ids import lie_within
 from pstranspile.large.rows import TableRows
-from pstranspile.large.streams import AT_ONCE, together
+from pstranspile.large.streams import AT_ONCE, mingled, together
 from pstranspile.large.table import LargeTable
 from pstranspile.run.cluster.report import listed
 from pstranspile.run.files import DAMAGE
@@ -43,7 +44,7 @@ Rows: TypeAlias = Literal["all", "changed", "serving"]
 """Which rows are saved, and what of them."""
 
 Tables: TypeAlias = "list[tuple[int, LargeTable]]"
-"""The parts of a table, each with the first id that it has of the whole, in order."""
+"""The parts of a table, each with the first row that it has of the whole, in order."""
 
 
 def save_rows(
@@ -59,7 +60,8 @@ def save_rows(
     parts = tables_of(machines, job, table)
     orders = [part.changed() if rows == "changed" else part.order() for _, part in parts]
     count = sum(map(len, orders))
-    left = np.concatenate([start + part.left() for start, part in parts])
+    left = np.concatenate([part.left() + (0 if part.any_id else start) for start, part in parts])
+    left.sort()
     like = parts[0][1].without_rows().numbers
     _write(Path(folder), rows, like, count, lambda name: _pieces(parts, orders, name), left)
     for _, part in parts if rows != "serving" else ():
@@ -140,9 +142,11 @@ def load_rows(machines: Any, job: Compiled | Module, table: str, folder: str | o
     if numbers.shape != (len(ids), *want) or (seen is not None and seen.shape != ids.shape):
         raise _refused(place, f"rows there are {list(numbers.shape[1:])}, those of {table} {list(want)}")
     ends = [start + part.height for start, part in parts]
+    if parts[0][1].any_id:
+        return _load_any(parts, place, ids, numbers, seen)
     if len(ids) and (int(ids[0]) < 0 or int(ids[-1]) >= ends[-1]):
         raise _refused(place, f"it has ids beyond the {ends[-1]} of {table}")
-    left = _read_ids(place, "left") if (place / "left.npy").exists() else np.empty(0, np.int64)
+    left = _left(place)
     for (start, part), end in zip(parts, ends, strict=True):
         part.remove(left[(left >= start) & (left < end)] - start)
         begin, stop = (int(at) for at in np.searchsorted(ids, (start, end)))
@@ -151,6 +155,23 @@ def load_rows(machines: Any, job: Compiled | Module, table: str, folder: str | o
             part.set_rows(ids[here] - start, numbers[here], None if seen is None else seen[here])
         part.mark_saved()
     return len(ids)
+
+
+def _load_any(parts: Tables, place: Path, ids: Array, numbers: Array, seen: Array | None) -> int:
+    """Puts rows into the parts of a table that has a row for every id; gives how many."""
+    left = _left(place)
+    for start, part in parts:
+        part.remove(left[lie_within(left, part.width, start, part.height)])
+        for at in range(0, len(ids), AT_ONCE):
+            piece = np.asarray(ids[at : at + AT_ONCE])
+            here = at + lie_within(piece, part.width, start, part.height).nonzero()[0]
+            part.set_rows(np.asarray(ids[here]), numbers[here], None if seen is None else seen[here])
+        part.mark_saved()
+    return len(ids)
+
+
+def _left(folder: Path) -> Array:
+    return np.asarray(_read_ids(folder, "left")) if (folder / "left.npy").exists() else np.empty(0, np.int64)
 
 
 def tables_of(machines: Any, job: Compiled | Module, table: str) -> Tables:
@@ -167,6 +188,9 @@ def tables_of(machines: Any, job: Compiled | Module, table: str) -> Tables:
 
 
 def _pieces(parts: Tables, orders: list[Array], name: str) -> Iterator[Array]:
+    if parts[0][1].any_id:
+        yield from mingled([table for _, table in parts], orders, name)
+        return
     for (start, table), order in zip(parts, orders, strict=True):
         for at in range(0, len(order), AT_ONCE):
             piece = table.field(name, order[at : at + AT_ONCE])

@@ -13,8 +13,9 @@ from pstranspile.checkpoint.layout import Layout, Part, Placed
 from pstranspile.checkpoint.table_files import merged, shared_out, with_room
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Location
+from pstranspile.job.table_rules import takes_any_id
 from pstranspile.kernels.context import Value
-from pstranspile.large.forms import is_table, part_of_rows, table_with, whole_in
+from pstranspile.large.forms import is_table, part_of_rows, rows_beside, table_with, whole_in
 from pstranspile.large.streams import TablePart, together
 from pstranspile.large.table import LargeTable, TableState
 from pstranspile.run.scope import Scope, own_copy
@@ -75,7 +76,9 @@ def gather(layout: Layout, scopes: Scopes) -> State:
         held = _held(placed, scopes)
         if held and all(map(is_table, held.values())):
             width = max(placed.shape[-1], 1)
-            state.large[placed.name] = [TablePart(part.offset // width, value) for part, value in held.items()]
+            width = 0 if takes_any_id(placed.shape) else width
+            starts = {part: part.offset // width if width else 0 for part in held}
+            state.large[placed.name] = [TablePart(starts[part], value) for part, value in held.items()]
             continue
         if held and all(isinstance(value, TableState) for value in held.values()):
             continue  # the table has it
@@ -284,7 +287,10 @@ def _assign_rows(values: dict[str, dict[str, Value]], placed: Placed, state: Sta
     for part, table in zip(placed.holders, known, strict=True):
         if isinstance(table, LargeTable):
             start = part.offset // width
-            rows = part_of_rows(whole, start, start + table.height)
+            if table.any_id:
+                rows = rows_beside(whole, width, start, table.height)
+            else:
+                rows = part_of_rows(whole, start, start + table.height)
             values[part.machine][part.name] = table_with(rows, table)
 
 

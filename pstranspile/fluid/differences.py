@@ -47,7 +47,7 @@ DIFFERENT: Mapping[str, str] = {
     "paddle.fluid.dygraph.Linear": "objects add to the program in use when they are called; there are no eager tensors",
     "paddle.fluid.dygraph.Embedding": "objects add to the program in use when they are called; no eager tensors",
     "paddle.no_grad": _GUARD,
-    "paddle.static.nn.sparse_embedding": "a row exists once it is trained, for ids below 2^63 divided by the width",
+    "paddle.static.nn.sparse_embedding": "a row exists once it is trained",
 }
 """By name, what differs."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -42,6 +43,19 @@ class Rules(NamedTuple):
     def at_once(self) -> bool:
         """Whether every row enters with its first gradient."""
         return self.enter_after == 1 and self.enter_chance == 1
+
+
+def most_rows(width: int) -> int:
+    """The most rows of `width` elements that a table can have, since elements are counted in 63 bits.
+
+    A large table of so many rows has a row for every id of 64 bits: beyond its rows, it is a hash table of ids.
+    """
+    return ((1 << 63) - 1) // max(width, 1)
+
+
+def takes_any_id(shape: Sequence[int]) -> bool:
+    """Whether a large table of these dims has a row for every id of 64 bits."""
+    return len(shape) == 2 and shape[0] == most_rows(shape[1])
 
 
 def parse_table(text: str) -> tuple[str, Rules]:

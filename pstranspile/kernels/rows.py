@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from pstranspile.arithmetic import loops
 from pstranspile.ir.model import Var
 from pstranspile.ir.types import VarKind
 from pstranspile.kernels.numeric import all_ids, check_ids
+from pstranspile.large.ids import beside
 from pstranspile.values import Array, SelectedRows
 
 AS_ROWS = "@as_rows"
@@ -46,6 +48,16 @@ def in_sections(rows: Array, ends: Array) -> tuple[Array, list[int]]:
     section = ends.searchsorted(rows, side="right").astype("uint16")  # the type that numpy sorts fastest
     order = section.argsort(kind="stable")
     return order, section[order].searchsorted(np.arange(1, len(ends) + 1, dtype="uint16")).tolist()
+
+
+def cut_any_ids(part: SelectedRows, ends: Array) -> list[SelectedRows]:
+    """The rows of a table with a row for every id, cut like the table, whose sections end at `ends` (after a 0).
+
+    Ids keep their number, and each part has the height of the whole.
+    """
+    order, starts = in_sections(beside(part.rows, part.value.shape[1]), ends)
+    rows, value = part.rows.take(order), in_use(part).take(order, axis=0)
+    return [SelectedRows(rows[a:b], value[a:b], int(ends[-1])) for a, b in pairwise(starts)]
 
 
 def concat_rows(parts: Sequence[SelectedRows]) -> SelectedRows:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pstranspile.large.ids import lie_within
 from pstranspile.large.table import LargeTable, TableRows, TableState
 from pstranspile.values import SelectedRows
 
@@ -31,11 +32,11 @@ def rows_alone(value: Any, scope: Mapping[str, Any]) -> Any:
     `scope` has the table that a state belongs to.
     """
     if value.__class__ is LargeTable:
-        return selected(value.rows(), value.height)
+        return selected(value.rows(), value.numbered)
     if value.__class__ is TableState:
         table: LargeTable = scope[value.table]
         rows = table.rows()
-        return SelectedRows(rows.ids, np.ascontiguousarray(rows.numbers[:, value.number]), table.height)
+        return SelectedRows(rows.ids, np.ascontiguousarray(rows.numbers[:, value.number]), table.numbered)
     return value
 
 
@@ -46,10 +47,13 @@ def filled(table: LargeTable, parts: Sequence[SelectedRows], start: int) -> Larg
     ids = parts[0].rows
     if any(not np.array_equal(part.rows, ids) for part in parts) or len(parts) != len(table.states) + 1:
         raise ValueError("the files of a table and its states hold other rows")
-    here = (ids >= start) & (ids < start + table.height)
+    if table.any_id:
+        here, first = lie_within(ids, table.width, start, table.height), 0
+    else:
+        here, first = (ids >= start) & (ids < start + table.height), start
     rows = table.like().rows()
     rows = rows._replace(
-        ids=ids[here] - start,
+        ids=ids[here] - first,
         numbers=np.stack([part.value[here] for part in parts], axis=1).astype(table.dtype),
         seen=np.zeros(int(here.sum()), np.uint32),
     )
@@ -80,7 +84,10 @@ def table_with(rows: TableRows, like: LargeTable) -> LargeTable:
 
 
 def joined(parts: Sequence[LargeTable | TableRows], starts: Sequence[int]) -> TableRows:
-    """What the parts of a table hold together; the ids of part i begin at `starts[i]` of the whole."""
+    """What the parts of a table hold together; the ids of part i begin at `starts[i]` of the whole.
+
+    Parts of a table with a row for every id all begin at 0: each has some of the ids.
+    """
     pairs = [(start, rows_of(part)) for start, part in zip(starts, parts, strict=True)]
     pairs.sort(key=lambda pair: pair[0])
     held = [
@@ -91,8 +98,33 @@ def joined(parts: Sequence[LargeTable | TableRows], starts: Sequence[int]) -> Ta
         name: np.concatenate([getattr(rows, name) for rows in held])
         for name in ("ids", "numbers", "seen", "scores", "waiting", "counts", "dropped")
     }
+    if len(set(starts)) < len(starts):
+        _sort(arrays)
     updates, saved = max(rows.updates for rows in held), max(rows.saved for rows in held)
     return TableRows(**arrays, updates=updates, saved=saved)
+
+
+def _sort(arrays: dict[str, Any]) -> None:
+    """Puts the arrays of rows into the order of ids."""
+    for first, others in (("ids", ("numbers", "seen", "scores")), ("waiting", ("counts",)), ("dropped", ())):
+        order = arrays[first].argsort(kind="stable")
+        for name in (first, *others):
+            if len(arrays[name]):
+                arrays[name] = arrays[name][order]
+
+
+def rows_beside(rows: TableRows, width: int, start: int, height: int) -> TableRows:
+    """What the part of a table with a row for every id holds that has so many rows from `start` on."""
+    here, waits, left = (lie_within(ids, width, start, height) for ids in (rows.ids, rows.waiting, rows.dropped))
+    return rows._replace(
+        ids=rows.ids[here],
+        numbers=rows.numbers[here],
+        seen=rows.seen[here],
+        scores=rows.scores[here] if len(rows.scores) else rows.scores,
+        waiting=rows.waiting[waits],
+        counts=rows.counts[waits],
+        dropped=rows.dropped[left],
+    )
 
 
 def part_of_rows(rows: TableRows, start: int, stop: int) -> TableRows:
@@ -121,7 +153,7 @@ def parameter_arrays(name: str, value: Any) -> dict[str, Any]:
     of the rows that exist.
     """
     if isinstance(value, LargeTable):
-        value = selected(value.rows(), value.height)
+        value = selected(value.rows(), value.numbered)
     if isinstance(value, SelectedRows):
         return {f"param/{name}": value.value, f"param/{name}@ROWS": value.rows}
     return {f"param/{name}": value}
@@ -146,6 +178,6 @@ def rows_from(arrays: Mapping[str, Any]) -> TableRows:
     lengths = len(rows.numbers), len(rows.seen), len(rows.scores) or count, len(rows.counts) - len(rows.waiting) + count
     if set(lengths) != {count} or rows.numbers.ndim != 3 or rows.counts.shape != (len(rows.waiting), 2):
         raise ValueError("it holds numbers of more or fewer rows than it has ids")
-    if any((array[1:] <= array[:-1]).any() or (array < 0).any() for array in (ids, rows.waiting, rows.dropped)):
+    if any((array[1:] <= array[:-1]).any() for array in (ids, rows.waiting, rows.dropped)):
         raise ValueError("its ids do not ascend")
     return rows._replace(seen=rows.seen.astype(np.uint32), counts=rows.counts.astype(np.uint32))

@@ -26,7 +26,7 @@ def grown(array: Array, length: int) -> Array:
 class IdIndex:
     """Ids, each once, in the order in which they came: an id has the place in which it came, counted from 0.
 
-    `ids[:count]` are the ids by place, int64 and at least 0. Besides them 4 bytes are kept for each place of the hash
+    `ids[:count]` are the ids by place, int64. Besides them 4 bytes are kept for each place of the hash
     table, of which at most 60 in 100 are in use.
     """
 

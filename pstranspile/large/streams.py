@@ -17,7 +17,7 @@ AT_ONCE = 1 << 16
 
 
 class TablePart(NamedTuple):
-    """A part of a table: the ids from `start` of the whole on."""
+    """A part of a table: the ids from `start` of the whole on; 0 for each part of a table with a row for every id."""
 
     start: int
     held: LargeTable | TableRows
@@ -74,10 +74,43 @@ def _without_rows(held: LargeTable | TableRows) -> TableRows:
     return held._replace(ids=held.ids[:0], numbers=held.numbers[:0], seen=held.seen[:0], scores=held.scores[:0])
 
 
+def _field(held: LargeTable | TableRows, name: str, places: Array) -> Array:
+    return held.field(name, places) if isinstance(held, LargeTable) else getattr(held, name)[places]
+
+
+def mingled(parts: Sequence[LargeTable | TableRows], orders: Sequence[Array], name: str) -> Iterator[Array]:
+    """`ids`, `numbers`, `seen` or `scores` of rows of several parts, in pieces and in the order of all their ids.
+
+    `orders` are the places of the rows of each part.
+    """
+    bounds = np.cumsum((0, *map(len, orders)))
+    ids = [_field(held, "ids", order) for held, order in zip(parts, orders, strict=True)]
+    whole = np.concatenate(ids).argsort(kind="stable")
+    for at in range(0, len(whole), AT_ONCE):
+        chosen = whole[at : at + AT_ONCE]
+        owner = bounds.searchsorted(chosen, side="right") - 1
+        found = [
+            _field(held, name, order[chosen[owner == number] - bounds[number]])
+            for number, (held, order) in enumerate(zip(parts, orders, strict=True))
+        ]
+        piece = np.empty((len(chosen), *found[0].shape[1:]), found[0].dtype)
+        for number, rows in enumerate(found):
+            piece[owner == number] = rows
+        yield piece
+
+
 def _pieces(
     parts: Sequence[TablePart], orders: Sequence[Array | None], name: str, length: int
 ) -> Callable[[], Iterator[Array]]:
     def pieces() -> Iterator[Array]:
+        if length and len({start for start, _ in parts}) < len(parts):
+            places = [
+                np.arange(len(part.held.ids)) if isinstance(part.held, TableRows) else part.held.order()
+                for part in parts
+            ]
+            for piece in mingled([part.held for part in parts], places, name):
+                yield piece.astype(np.int64) if name == "seen" else piece
+            return
         for (start, held), order in zip(parts, orders, strict=True) if length else ():
             count = len(held.ids) if isinstance(held, TableRows) else len(held)
             for at in range(0, count, AT_ONCE):

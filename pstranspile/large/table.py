@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pstranspile.job.table_rules import Rules
+from pstranspile.job.table_rules import Rules, most_rows
 from pstranspile.large.folder import chosen_folder
 from pstranspile.large.index import IdIndex, grown
 from pstranspile.large.memory import MemoryRows
@@ -44,6 +44,9 @@ _PIECE = 1 << 16
 class LargeTable:
     """A large table of `height` ids from 0 on, each with a row of `width` numbers.
 
+    With `any_id` its ids are all numbers of 64 bits, int64 with the bits of uint64, whatever the height: that of a part
+    is its share of them.
+
     `folder` is where the file with its numbers is (default: what `rows_on_disk` says, else there is none). A table in
     a file raises DiagnosticError (`table-folder`) where rows are to be added and the disk has no room for them.
     """
@@ -58,8 +61,9 @@ class LargeTable:
         rules: Rules | None = None,
         dtype: Any = "float32",
         folder: str | None = None,
+        any_id: bool = False,
     ):
-        self.height, self.width, self.dtype = height, width, np.dtype(dtype)
+        self.height, self.width, self.dtype, self.any_id = height, width, np.dtype(dtype), any_id
         self.rules = rules or Rules()
         self.initial, self.chances = initial, chances
         mistake = self.rules.mistake()
@@ -118,11 +122,16 @@ class LargeTable:
         self._rows = self._no_rows()
         return len(self.states)
 
+    @property
+    def numbered(self) -> int:
+        """How many rows the numbers of its rows are out of: with `any_id` those of all parts."""
+        return most_rows(self.width) if self.any_id else self.height
+
     # reading
 
     def find(self, ids: Array) -> Array:
         """The place of each row, int64 [n]; -1 where there is none. Raises ValueError for an id outside."""
-        if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= self.height):
+        if not self.any_id and len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= self.height):
             wrong = ids[(ids < 0) | (ids >= self.height)][0]
             raise ValueError(f"Ids holds {int(wrong)}, but the table has ids from 0 to {self.height - 1}")
         return self.index.find(ids)
@@ -385,7 +394,7 @@ class LargeTable:
     def like(self) -> LargeTable:
         """A table of the same kind without rows."""
         more: Any = {"chances": self.chances, "rules": self.rules, "dtype": self.dtype, "folder": self.folder}
-        other = LargeTable(self.height, self.width, self.initial, **more)
+        other = LargeTable(self.height, self.width, self.initial, any_id=self.any_id, **more)
         for value in self.states:
             other.add_state(value)
         return other

@@ -16,9 +16,11 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import MAIN, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.ir.visible import visible
-from pstranspile.large.table import LargeTable
+from pstranspile.job.table_rules import most_rows
+from pstranspile.large.table import LargeTable, TableState
 from pstranspile.net.terms import MORE_HELD, MOST_HELD
 from pstranspile.net.values import can_be_sent
+from pstranspile.ops.attributes import ints_attr
 from pstranspile.run.cluster import message as kinds
 from pstranspile.run.cluster.geo_server import GeoServer
 from pstranspile.run.cluster.message import Message
@@ -55,6 +57,9 @@ class Checks:
     ):
         self._server, self._stranger, self._refuse = server, stranger, refuse
         self._declared = server.main.main_block.vars
+        tables = (op for op in server.startup.main_block.ops if op.type == "large_table")
+        self._open = {ints_attr(op, "shape") for op in tables if op.attrs.get("any_id")}
+        """The dims of parts of tables that have a row for every id."""
         self._labelled: dict[int, frozenset[str]] = {}
         self._senders: dict[str, set[int]] = {}
         """The trainers whose programs send each variable here."""
@@ -113,7 +118,12 @@ class Checks:
             raise Misfit(f"{self._server.name} takes no variable {visible(name)}")
         if senders is not None and message.trainer not in senders and not self._stranger(message.trainer):
             raise Misfit(f"{visible(name)} is sent by {', '.join(self._server.names_of(senders))}")
-        require_value(name, message.payload, self._declared.get(name))
+        value, declared = message.payload, self._declared.get(name)
+        if isinstance(value, SelectedRows) and declared is not None and declared.shape in self._open:
+            rows, width = declared.shape
+            if value.height == most_rows(width):  # the rows of all parts are numbered together
+                value = value._replace(height=rows)
+        require_value(name, value, declared)
 
     def _notify(self, message: Message) -> None:
         held = self._server.scope.get(message.variable)
@@ -131,7 +141,7 @@ class Checks:
         value = self._server.scope.get(message.variable)
         if value is None:
             raise Misfit(f"{self._server.name} has no variable {visible(message.variable)}")
-        if not (isinstance(value, LargeTable) or can_be_sent(value)):
+        if not (isinstance(value, LargeTable | TableState) or can_be_sent(value)):
             raise Misfit(f"{self._server.name} can't send what {visible(message.variable)} holds")
         _require_nothing(message)
 
@@ -144,7 +154,7 @@ class Checks:
     def _look_up(self, message: Message) -> None:
         name, table = message.variable, self._server.scope.values_here.get(message.variable)
         if isinstance(table, LargeTable):
-            rows, each = table.height, table.width * table.dtype.itemsize
+            rows, each = 1 << 64 if table.any_id else table.height, table.width * table.dtype.itemsize
         else:
             held: Any = table.value if isinstance(table, SelectedRows) else table
             if held.__class__ is not np.ndarray or held.ndim < 1:

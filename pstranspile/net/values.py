@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
+from pstranspile.job.table_rules import takes_any_id
 from pstranspile.run.cluster.collectives.parts import Key, Part, Piece, Statement, Total
 from pstranspile.values import LoDTensor, SelectedRows
 
@@ -249,6 +250,8 @@ def _read_rows(reader: Reader, _depth: int) -> SelectedRows:
     rows, value = reader.array(), reader.array()
     if rows.ndim != 1 or rows.dtype != np.int64 or not value.ndim or len(value) < len(rows) or height < 0:
         raise WireError("rows and row numbers don't fit each other")
+    if takes_any_id((height, *value.shape[1:])):
+        return SelectedRows(rows, value, height)
     if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= height):
         raise WireError(f"a row number is outside of {height} rows")
     return SelectedRows(rows, value, height)

@@ -7,6 +7,8 @@ from math import prod
 from pstranspile.ir.attributes import Bools, Floats, Ints, Long, Longs
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op
+from pstranspile.job.table_rules import takes_any_id
+from pstranspile.ops.attributes import ints_attr
 
 Listed = Floats | Ints | Longs | Bools
 
@@ -36,6 +38,8 @@ def sliced(op: Op, shape: tuple[int, ...], offset: int) -> Op:
     if not can_slice(op):
         raise ValueError(f"{op.type} can't make a slice")
     attrs = {**op.attrs, "shape": _like(op.attrs.get("shape"), shape)}
+    if op.type == "large_table" and takes_any_id(ints_attr(op, "shape")):
+        attrs["any_id"] = True
     if op.type == "assign_value":
         for name in _VALUES:
             values = op.attrs.get(name)

@@ -28,6 +28,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import open_regular
 from pstranspile.ir.types import DType
+from pstranspile.job.table_rules import takes_any_id
 from pstranspile.values import NUMPY_TYPES, Array, LoDTensor, SelectedRows
 
 _MAX_DESCRIPTOR = 1 << 16
@@ -222,10 +223,10 @@ def decode_selected_rows(reader: Reader) -> SelectedRows:
     at, height = reader.at, reader.number("q", "height")
     if height < 0:
         reader.damaged("height", f"{height} is negative", at)
-    if count and int(rows.min()) < 0:
-        reader.damaged("rows", f"row {int(rows.min())} is negative", rows_at)
     at = reader.at
     dtype, dims = _descriptor(reader)
+    if count and int(rows.min()) < 0 and not takes_any_id((height, *dims[1:])):
+        reader.damaged("rows", f"row {int(rows.min())} is negative", rows_at)
     if not dims or dims[0] < count:
         reader.damaged("dims", f"{list(dims)} do not hold the values of {count} rows", at)
     return SelectedRows(rows, reader.array(dtype, dims, "elements"), height)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
+from pstranspile.job.table_rules import most_rows
 from pstranspile.large.table import LargeTable
 from pstranspile.net.checks import Checks
 from pstranspile.run.cluster import message as kinds
@@ -78,6 +79,13 @@ def scaled(value: Any, dtype: str) -> Any:
     return value.astype(dtype)
 
 
+def any_ids(value: Any) -> Any:
+    """The gradient as that of a table that has a row for every id."""
+    if not isinstance(value, SelectedRows):
+        return SelectedRows(np.array([-1]), np.ones((1, 4), "float32"), most_rows(4))
+    return value._replace(rows=-1 - value.rows, height=most_rows(value.value.shape[1]))
+
+
 SAID: dict[str, Said] = {
     "a counter of float": lambda _: (kinds.NOTIFY, "@LR_DECAY_COUNTER@.trainer_1", np.array([1.0])),
     "a counter of int32": lambda _: (kinds.NOTIFY, "@LR_DECAY_COUNTER@.trainer_1", np.array([1], "int32")),
@@ -89,6 +97,7 @@ SAID: dict[str, Said] = {
     "a gradient of float64": lambda served: gradient(served, lambda value: scaled(value, "float64")),
     "a gradient as text": lambda served: gradient(served, lambda value: "ones"),
     "a gradient as nothing": lambda served: gradient(served, lambda value: None),
+    "a gradient of any id": lambda served: gradient(served, any_ids),
     "an unknown gradient": lambda served: (kinds.SEND, "no@GRAD", gradient(served, lambda value: value)[2]),
     "an unknown variable": lambda _: (kinds.GET, "nothing", None),
     "changed rows of nothing": lambda _: (kinds.GET_ROWS, "nothing", None),

@@ -39,6 +39,13 @@ def warn_unused(name: str, value: object, reason: str) -> None:
         print(f"{name} = {value} changes nothing: {reason}", file=sys.stderr)
 
 
+def warn_not_followed(name: str, value: object, reason: str) -> None:
+    """Says on stderr, once for every name, that a setting is not followed, so that numbers are others than Fluid's."""
+    if name not in _WARNED:
+        _WARNED.add(name)
+        print(f"{name} = {value} is not followed: {reason}", file=sys.stderr)
+
+
 def default_flags() -> dict[str, str]:
     """The settings by Fluid's names, as the environment gives them (`FLAGS_...`, `CPU_NUM`), else Fluid's defaults.
 

@@ -13,7 +13,7 @@ from pstranspile.ir.attributes import AttrValue, Longs, Strings
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program
-from pstranspile.job.table_rules import Rules
+from pstranspile.job.table_rules import Rules, most_rows
 from pstranspile.large.forms import filled
 from pstranspile.large.table import LargeTable, TableState
 from pstranspile.ops.build import make_op
@@ -21,9 +21,6 @@ from pstranspile.ops.tables.large import INITIALISERS
 from pstranspile.run.scope import Scope
 from pstranspile.values import SelectedRows
 from pstranspile.values.reading import decode_selected_rows, opened
-
-NUMBERS = (1 << 63) - 1
-"""How many numbers such a table has at most."""
 
 
 class EntryAttr:
@@ -91,7 +88,7 @@ def make_large(table: Any, rules: Rules) -> None:
     Raises DiagnosticError for an initialiser that is not the same for all rows.
     """
     startup: Any = table.block.program.live().startup_program
-    first, dims = startup.drafts[0], (NUMBERS // table.shape[1], table.shape[1])
+    first, dims = startup.drafts[0], (most_rows(table.shape[1]), table.shape[1])
 
     def made(op: Any) -> Any:
         if table.name not in op.output_names or op.type == "large_table":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.job.table_rules import Rules
+from pstranspile.job.table_rules import Rules, takes_any_id
 from pstranspile.kernels.context import Surroundings
 from pstranspile.kernels.kernel import Run, kernel
 from pstranspile.kernels.numeric import numpy_dtype
@@ -13,7 +13,7 @@ from pstranspile.kernels.random.scattered import ScatteredRows, chances
 from pstranspile.kernels.tensors.random import Draw, drawer
 from pstranspile.large.table import LargeTable, TableState
 from pstranspile.ops import with_defaults
-from pstranspile.ops.attributes import int_attr, ints_attr, real, text
+from pstranspile.ops.attributes import flag, int_attr, ints_attr, real, text
 from pstranspile.ops.tables.large import INITIALISERS
 from pstranspile.values import Array
 
@@ -51,10 +51,12 @@ def _large_table(op: Op) -> Run:
     if rules.mistake():
         raise ValueError(rules.mistake())
     (height, width), name = dims, op.outputs["Out"][0]
+    any_id = flag(op, "any_id") or takes_any_id(dims)
 
     def run(surroundings: Surroundings) -> LargeTable:
         key, first = surroundings.stream(name, int_attr(op, "seed"))
         assert isinstance(key, int)  # the stream of a value that does not belong to a batch
+        first = 0 if any_id else first  # ids count from the start of the whole table
 
         def initial(ids: Array) -> Array:
             out = np.full((len(ids), width), real(op, "value"), kind)
@@ -68,7 +70,7 @@ def _large_table(op: Op) -> Run:
         def enters(ids: Array, update: int) -> Array:
             return chances(key, ids + first // width, update)
 
-        return LargeTable(height, width, initial, chances=enters, rules=rules, dtype=kind)
+        return LargeTable(height, width, initial, chances=enters, rules=rules, dtype=kind, any_id=any_id)
 
     return run
 

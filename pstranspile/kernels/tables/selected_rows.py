@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from pstranspile.ir.model import Op
+from pstranspile.job.table_rules import takes_any_id
 from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import check_ids, first
-from pstranspile.kernels.rows import in_sections, in_use, merge_rows, positions
+from pstranspile.kernels.rows import cut_any_ids, in_sections, in_use, merge_rows, positions
 from pstranspile.kernels.tensors.fill import copied
 from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.values import Array, LoDTensor, SelectedRows
@@ -35,6 +36,8 @@ def _split_selected_rows(op: Op) -> Run:
     firsts: list[int] = ends[:-1].tolist()
 
     def run(X: SelectedRows) -> list[SelectedRows]:
+        if takes_any_id((total, *X.value.shape[1:])):
+            return cut_any_ids(X, ends)
         check_ids(X.rows, total, "row")
         order, starts = in_sections(X.rows, ends)
         rows, value = X.rows.take(order), in_use(X).take(order, axis=0)

@@ -28,8 +28,10 @@ declare(
         "drop_unseen": 0,
         "drop_below": 0.0,
         "score_decay": 0.98,
+        "any_id": False,
     },
-    doc="Out = a table of `shape` without rows; one begins, once it is trained, as `initializer` would have made it",
+    doc="Out = a table of `shape` without rows; one begins, once it is trained, as `initializer` would have made it; "
+    "with `any_id`, for any id of 64 bits",
 )
 declare(
     "large_table_state",

@@ -8,8 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from pstranspile.job.table_rules import takes_any_id
 from pstranspile.kernels.context import Value
-from pstranspile.kernels.rows import in_sections, in_use, merge_rows
+from pstranspile.kernels.rows import cut_any_ids, in_sections, in_use, merge_rows
+from pstranspile.large.ids import beside
 from pstranspile.values import Array, SelectedRows
 
 
@@ -22,6 +24,8 @@ def cut(value: Value, sections: Sequence[int]) -> list[Value]:
         return [value]
     ends, spans_of_rows = _spans(tuple(sections))
     if isinstance(value, SelectedRows):
+        if takes_any_id((int(ends[-1]), *value.value.shape[1:])):
+            return [*cut_any_ids(value, ends)]
         if len(value.rows) and int(value.rows.max()) >= ends[-1]:
             raise ValueError(f"there is no row {int(value.rows.max())} in sections of {list(sections)} rows")
         order, starts = in_sections(value.rows, ends)
@@ -45,11 +49,16 @@ def join(parts: Sequence[Value]) -> Value:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def route_ids(ids: Array, ends: Array) -> tuple[list[Array], Array]:
+def route_ids(ids: Array, ends: Array, width: int = 0) -> tuple[list[Array], Array]:
     """Ids of a table cut into sections that end at `ends` (after a 0): per section the ids counted from its start.
 
-    With the order of all of them one after another in `ids`. Raises ValueError for an id that the table does not have.
+    With the order of all of them one after another in `ids`. A table that has a row for every id, of `width` elements,
+    keeps the numbers of ids. Raises ValueError for an id that the table does not have.
     """
+    if width and takes_any_id((int(ends[-1]), width)):
+        order, starts = in_sections(beside(ids, width), ends)
+        chosen = ids[order]
+        return [chosen[a:b] for a, b in pairwise(starts)], order
     # as unsigned numbers, negative ids are too large as well, so one comparison finds both
     if ids.size and ids.view(f"u{ids.itemsize}").max() >= ends[-1]:
         wrong = ids[(ids < 0) | (ids >= ends[-1])]

@@ -23,7 +23,7 @@ from pstranspile.values import LoDTensor
 class _Lookups:
     """Rows of tables that are cut alike, for all `Ids` at once: every server is asked once for each table."""
 
-    def __init__(self, trainer: Trainer, ops: Sequence[Op], servers: Servers):
+    def __init__(self, trainer: Trainer, ops: Sequence[Op], program: Program, servers: Servers):
         self.ops = ops
         self.trainer = trainer
         self.inputs = [*accumulate((len(op.inputs.get("Ids", ())) for op in ops), initial=0)]
@@ -35,6 +35,8 @@ class _Lookups:
         self.tables = list(zip(*(text_list(op, "table_names") for op in ops), strict=True))
         """For every server the names of its parts of the tables."""
         self.ends = np.cumsum((0, *number_list(ops[0], "height_sections")))
+        table = program.main_block.vars.get(ops[0].inputs["W"][0])
+        self.width = table.shape[1] if table is not None and len(table.shape) == 2 else 0
         self.padding = _padding(ops[0])
         self.last_dim = _drops_last_dim(ops[0])
         self.answers = len(ops) * len(endpoints)
@@ -46,7 +48,7 @@ class _Lookups:
         flat = data[0].reshape(-1) if len(data) == 1 else np.concatenate([ids.reshape(-1) for ids in data])
         known = flat if padding < 0 else np.where(flat == padding, 0, flat)
         try:
-            parts, order = route_ids(known, self.ends)
+            parts, order = route_ids(known, self.ends, self.width)
         except ValueError as problem:
             raise DiagnosticError([at_op("cluster-unknown-variable", str(problem), self.ops[0])]) from None
         sizes = [*accumulate((ids.size for ids in data), initial=0)]
@@ -94,7 +96,7 @@ def _cut_alike(op: Op, program: Program) -> object:
 def make_lookup(trainer: Trainer, exchange: Exchange, program: Program, servers: Servers) -> Action:
     """The action of lookups in tables that are cut over servers."""
     alike = groupby(exchange.ops, key=lambda op: _cut_alike(op, program))
-    lookups = [_Lookups(trainer, tuple(ops), servers) for _, ops in alike]
+    lookups = [_Lookups(trainer, tuple(ops), program, servers) for _, ops in alike]
     count = sum(lookup.answers for lookup in lookups)
     asked = [link for lookup in lookups for link in lookup.asked]
 

@@ -12,6 +12,7 @@ import numpy as np
 from pstranspile.ir.diagnostics import DiagnosticError, at_op, error
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.model import Program
+from pstranspile.job.table_rules import takes_any_id
 from pstranspile.kernels.context import Value
 from pstranspile.large.forms import is_table, joined, selected
 from pstranspile.large.table import LargeTable, TableState
@@ -123,7 +124,8 @@ class Placement:
         values = [scopes[row.endpoint].get(row.slice) for row in rows]
         if values and all(map(is_table, values)):
             height, width = rows[0].origin_shape
-            return selected(joined(values, [row.offset // width for row in rows]), height)
+            starts = [0 if takes_any_id((height, width)) else row.offset // width for row in rows]
+            return selected(joined(values, starts), height)
         if not rows[0].is_slice:
             return _part(scopes, rows[0])
         parts = {row.offset: _part(scopes, row).reshape(-1) for row in rows}

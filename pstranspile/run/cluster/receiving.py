@@ -12,6 +12,7 @@ import numpy as np
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.model import Op
 from pstranspile.ir.types import DType
+from pstranspile.job.table_rules import takes_any_id
 from pstranspile.kernels.context import Value
 from pstranspile.values import NUMPY_TYPES, SelectedRows
 from pstranspile.values.reading import refuse
@@ -61,7 +62,11 @@ def write_whole(
 
 
 def _joined(parts: Sequence[Any]) -> SelectedRows:
-    """The rows of a large table whose parts follow each other."""
+    """The rows of a large table whose parts follow each other, or which has a row for every id."""
+    if takes_any_id((parts[0].height, *parts[0].value.shape[1:])):
+        ids = np.concatenate([part.rows for part in parts])
+        order = ids.argsort(kind="stable")
+        return SelectedRows(ids[order], np.concatenate([part.value for part in parts])[order], parts[0].height)
     starts = [sum(part.height for part in parts[:index]) for index in range(len(parts) + 1)]
     rows = np.concatenate([part.rows + start for part, start in zip(parts, starts, strict=False)])
     return SelectedRows(rows, np.concatenate([part.value for part in parts]), starts[-1])

@@ -29,7 +29,7 @@ from tests.fluid_api.test_checked_fleet import ran
 from tests.fluid_api.test_clusters import free_ports, launched
 
 SCRIPT = SCRIPTS / "later_fleet.py"
-IDS = [3, 1000000007, (1 << 60) + 5]
+IDS = [-(1 << 63), -1, 3, 1000000007, (1 << 62) + 5]
 
 
 def losses(text: str) -> list[float]:
@@ -280,7 +280,7 @@ def test_servers_have_a_row_for_every_id_and_keep_them_in_files(tmp_path: Path) 
         assert (kept[0].value != kept[1].value).all()
         for folder in (first, second):
             with opened(Path(f"{folder}_shrunk", name)) as reader:
-                assert decode_selected_rows(reader).rows.tolist() == IDS[:2]
+                assert decode_selected_rows(reader).rows.tolist() == IDS[2:4]
 
 
 def rows_of(optimizer: Any, entry: Any = None) -> list[float]:

@@ -13,6 +13,7 @@ import pstranspile.fluid as fluid
 import pstranspile.fluid.paddle as paddle
 from pstranspile.fluid.missing import NotHere
 from pstranspile.fluid.paddle.distributed import ShowClickEntry
+from pstranspile.fluid.paddle.distributed.fleet.one_fleet import Fleet
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy
 from pstranspile.fluid.running import communicating
 from tests.fluid_api.later.computing import computed
@@ -200,6 +201,8 @@ def test_strategies_have_the_settings_of_later_versions(capsys: pytest.CaptureFi
     strategy.fs_client_param = {"uri": "afs://a"}
     strategy.sparse_table_configs = {"t": {"table_parameters.t.shard_num": 10, "accessor.embedx_threshold": 0}}
     said = capsys.readouterr().err.splitlines()
+    assert "adam_d2sum = True is not followed: servers update dense parameters with the script's Adam" in said[0]
+    assert all("changes nothing" in line for line in said[1:])
     assert [line.partition(" = ")[0] for line in said] == [
         "DistributedStrategy.adam_d2sum",
         "DistributedStrategy.fs_client_param",
@@ -285,3 +288,52 @@ def test_values_of_variables_are_read_and_set() -> None:
             layer.weight.set_value(np.ones((2, 3), "float32"))
         with pytest.raises(TypeError, match="to an array or a tensor, not to a list"):
             layer.weight.set_value([1.0])
+
+
+def test_programs_say_what_trainers_of_fleet_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"PADDLE_TRAINER_ID": "1", "PADDLE_TRAINERS_NUM": "2"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("TRAINING_ROLE", "TRAINER")
+    monkeypatch.setenv("PADDLE_PSERVERS_IP_PORT_LIST", "127.0.0.1:1")
+    monkeypatch.setenv("PADDLE_TRAINER_ENDPOINTS", "127.0.0.1:2,127.0.0.1:3")
+    with fresh():
+        main: Any = P.static.default_main_program()
+        assert main._fleet_opt is None
+        main._fleet_opt = {"worker_skipemb": True, "mpi_rank": 7}  # scripts assign before and after
+        fleet, strategy = Fleet(), DistributedStrategy()
+        strategy.trainer_desc_configs = {"dump_fields": ["x"], "dump_fields_path": str(tmp_path / "dumped")}
+        fleet.init(is_collective=False)
+        x = P.static.data("x", [None, 2])
+        fleet.distributed_optimizer(P.optimizer.SGD(0.1), strategy).minimize(P.mean(P.static.nn.fc(x, 1)))
+        told = main._fleet_opt
+        assert (told["mpi_size"], told["mpi_rank"], told["worker_skipemb"]) == (2, 1, True)
+        assert (told["dump_fields"], told["dump_param"]) == (["x"], [])
+        assert P.static.Program()._fleet_opt is None
+    assert capsys.readouterr().err == ""
+
+
+def test_what_a_program_would_have_dumped_is_named_when_it_trains(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "part").write_text("2 1.0 2.0\n2 3.0 4.0\n")
+    with fresh():
+        x = fluid.data("x", [None, 2])
+        loss = fluid.layers.mean(fluid.layers.fc(x, 1))
+        fluid.optimizer.SGD(0.1).minimize(loss)
+        main: Any = fluid.default_main_program()
+        main._fleet_opt = {"dump_fields": ["x"], "dump_param": [], "mpi_rank": 0, "own": 1}
+        exe = fluid.Executor(fluid.CPUPlace())
+        exe.run(fluid.default_startup_program())
+        dataset: Any = fluid.DatasetFactory().create_dataset("QueueDataset")
+        dataset.set_use_var([x])
+        dataset.set_batch_size(2)
+        dataset.set_filelist([str(tmp_path / "part")])
+        capsys.readouterr()
+        for _ in range(2):
+            exe.train_from_dataset(main, dataset)
+    said = [line for line in capsys.readouterr().err.splitlines() if "_fleet_opt" in line]
+    assert said == [
+        "_fleet_opt['dump_fields'] = ['x'] changes nothing: nothing is written while a program trains; fetch it"
+    ]

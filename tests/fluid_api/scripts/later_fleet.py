@@ -8,7 +8,7 @@ import paddle.distributed.fleet as fleet
 
 paddle.enable_static()
 what = sys.argv[1]
-IDS = np.array([[3], [1000000007], [(1 << 60) + 5], [3]])
+IDS = np.array([[3], [1000000007], [(1 << 62) + 5], [-1], [-(1 << 63)], [3]])
 
 
 def net():

@@ -23,7 +23,7 @@ def sparse_embedding(
     table_class: str = "CommonSparseTable",
     slot: int | None = None,
 ) -> Any:
-    """The rows of a table that has a row for every id from 0 on to 2**63 / width, whatever the height in `size`.
+    """The rows of a table that has a row for every id of 64 bits, whatever the height in `size`.
 
     Servers hold it, or the process itself. A row exists once it is trained, by the rule of an `entry`:
     `CountFilterEntry`, `ProbabilityEntry` or `ShowClickEntry`. Raises ValueError for another one.

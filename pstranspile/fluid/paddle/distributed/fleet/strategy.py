@@ -14,7 +14,7 @@ from pstranspile.fluid.missing import refused
 from pstranspile.fluid.optimizer import RecomputeOptimizer
 from pstranspile.fluid.paddle.distributed.fleet.merging import GradientMerge, MergeForServers
 from pstranspile.fluid.paddle.distributed.fleet.tables import checked_tables
-from pstranspile.fluid.running.communicating import warn_unused
+from pstranspile.fluid.running.communicating import warn_not_followed, warn_unused
 from pstranspile.fluid.running.pacing import Pace
 
 _A_SYNC = {
@@ -118,10 +118,14 @@ _ACCEPTED = {
     "gradient_scale_configs": "gradients are averaged over trainers",
     "hybrid_configs": "every trainer has whole parameters",
     "fs_client_param": "models are written to folders of this host",
-    "adam_d2sum": "servers update with the Adam of the script",
 }
 _LOCAL = ("SGD", "Momentum")
 """The optimizers whose parameters trainers can average in place of gradients."""
+_NOT_FOLLOWED = {
+    "adam_d2sum": "servers update dense parameters with the script's Adam, those of Paddle by a rule of their own; "
+    "trained values differ from Paddle's",
+}
+"""Settings that change numbers in 2.x, and what is done in their place."""
 _AUTO_STEPS = 800
 """After how many steps trainers exchange what SGD has changed, where `auto` leaves it to Fleet; as in 2.x."""
 _AT_FIRST = {
@@ -161,7 +165,7 @@ class DistributedStrategy:
             "execution_strategy": ExecutionStrategy(),
             "build_strategy": BuildStrategy(),
         }
-        known |= dict.fromkeys([*_REFUSED, *_IN_FULL, *_ACCEPTED, *_CONFIGS, "auto"], False)
+        known |= dict.fromkeys([*_REFUSED, *_IN_FULL, *_ACCEPTED, *_NOT_FOLLOWED, *_CONFIGS, "auto"], False)
         known |= _AT_FIRST
         known |= {f"{name}_configs": {**_CONFIGS.get(name, {})} for name in (*_REFUSED, *_IN_FULL, *_CONFIGS)}
         known |= {"trainer_desc_configs": {**_OF_TRAINERS}, "sparse_table_configs": {}}
@@ -178,6 +182,8 @@ class DistributedStrategy:
             warn_unused(f"DistributedStrategy.{name}", value, _IN_FULL[name])
         if name in _ACCEPTED and value != vars(self)[name]:
             warn_unused(f"DistributedStrategy.{name}", value, _ACCEPTED[name])
+        if name in _NOT_FOLLOWED and value:
+            warn_not_followed(f"DistributedStrategy.{name}", value, _NOT_FOLLOWED[name])
         if name == "a_sync":
             if not isinstance(value, bool):
                 raise ValueError(f"a_sync is True or False, not {value!r}")
