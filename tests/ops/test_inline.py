@@ -27,7 +27,8 @@ def expression(op_type, frame):
     return inline(op._replace(attrs={**defaults, **op.attrs})) if callable(inline) else inline
 
 
-INTEGERS = ("elementwise_", "scale", "sum", "increment", "less", "equal")
+INTEGERS = ("elementwise_", "scale", "sum", "increment", "less", "equal", "bitwise_")
+ONLY_INTEGERS = ("bitwise_",)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,7 @@ INTEGERS = ("elementwise_", "scale", "sum", "increment", "less", "equal")
         (op_type, attrs, kind)
         for op_type, attrs in CASES
         for kind in ("float32", "float64", "int64")
-        if kind != "int64" or op_type.startswith(INTEGERS)
+        if (op_type.startswith(INTEGERS) if kind == "int64" else not op_type.startswith(ONLY_INTEGERS))
     ],
 )
 def test_an_expression_gives_bitwise_what_its_kernel_gives(op_type, attrs, kind):
