@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pstranspile.cli import main
 
 PROGRAM = str(Path(__file__).parents[2] / "examples" / "regression.ir")
+CLUSTER = ["--pservers", "2", "--trainers", "2"]
 
 
 @pytest.mark.parametrize("verb", [["start", "out", "--role", "trainer_0"], ["launch", "out"]])
@@ -55,3 +57,45 @@ def test_empty_names_are_refused(option, capsys):
     """Those of shell variables that are not set."""
     assert main(["launch", "out", f"--{option}="]) == 2
     assert f"--{option}: the name is empty" in capsys.readouterr().err
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    """A folder `out` of 2 servers and 2 trainers, and the inputs of 2 steps."""
+    pytest.importorskip("grpc")
+    monkeypatch.chdir(tmp_path)
+    assert main(["compile", PROGRAM, *CLUSTER, "-o", "out"]) == 0
+    x = np.ones((2, 4, 1000), "float32")
+    np.savez("two.npz", x=x, y=x[:, :, :20])
+    own = {f"trainer_{i}/{name}": x[:, :, :size] for i in (0, 1) for name, size in (("x", 1000), ("y", 20))}
+    np.savez("own.npz", **own)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--pservers", "3"], ["--trainers", "4"], ["--mode", "async"], ["--set", "min_block_size=1"], ["--strict"]],
+)
+@pytest.mark.usefixtures("job")
+def test_a_folder_has_its_job_already(options, capsys):
+    assert main(["launch", "out", *options, "--feed", "two.npz"]) == 2
+    assert f"{options[0]} goes with a program; out is a folder of compiled programs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("feed", ["two.npz", "own.npz"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["launch", "out"],
+        ["launch", PROGRAM, *CLUSTER],
+        ["start", "out", "--role", "trainer_0"],
+        ["run", PROGRAM, *CLUSTER],
+        ["report", PROGRAM, *CLUSTER, "--run", "-o", "report.html"],
+    ],
+    ids=lambda command: command[0],
+)
+@pytest.mark.usefixtures("job")
+def test_more_steps_than_are_fed_are_refused(command, feed, capsys):
+    capsys.readouterr()
+    assert main([*command, "--feed", feed, "--steps", "3"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"{feed}: error[run-file-unusable]: 2 steps are fed, 3 are asked for\n")
