@@ -32,7 +32,7 @@ from pstranspile.cli.common import (
     refuse_empty,
     refuse_with_folder,
 )
-from pstranspile.cli.feed import check_feed, dealt_text, forwarded, read_feed
+from pstranspile.cli.feed import check_feed, dealt_text, forwarded, read_feed, require_fed_inputs
 from pstranspile.cli.launch_ray import add_ray, check_local, launch_on_ray
 from pstranspile.cli.launch_view import View
 from pstranspile.cli.live_screen import add_live, check_live
@@ -136,6 +136,8 @@ def run(arguments: Sequence[str]) -> int:
             options.dealt = dealt_text(kept.dealing)
         cluster.feed(feeds)
         require_fed(feeds, [trainer.role for trainer in cluster.trainers], cluster.steps, options.steps or 0)
+        if not isinstance(feeds, RowSource):
+            require_fed_inputs(options, compiled, [job.roles[trainer.name] for trainer in cluster.trainers], feeds)
         steps = options.steps or cluster.steps or 1
         if kept is not None and kept.source is not None:
             kept.source.require_steps(steps)

@@ -17,7 +17,7 @@ from pstranspile.cli.common import (
     load_compiled,
     uses_fluid_arithmetic,
 )
-from pstranspile.cli.feed import read_feed
+from pstranspile.cli.feed import read_feed, require_fed_inputs
 from pstranspile.cli.launch_view import View
 from pstranspile.cli.numbers import cpus
 from pstranspile.cli.report import report
@@ -101,6 +101,8 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) 
 
     try:
         _require_steps(options, compiled, feeds)
+        if not isinstance(feeds, Data):
+            require_fed_inputs(options, compiled, [compiled.trainer(0)], feeds)
         if options.metrics:
             from pstranspile.net.metrics import Known, Metrics
 

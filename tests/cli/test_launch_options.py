@@ -99,3 +99,33 @@ def test_more_steps_than_are_fed_are_refused(command, feed, capsys):
     assert main([*command, "--feed", feed, "--steps", "3"]) == 1
     out, err = capsys.readouterr()
     assert (out, err) == ("", f"{feed}: error[run-file-unusable]: 2 steps are fed, 3 are asked for\n")
+
+
+@pytest.mark.parametrize("restarts", [[], ["--restarts", "1"]])
+@pytest.mark.usefixtures("job")
+def test_inputs_that_are_not_fed_are_told_once(restarts, capsys):
+    """Before any process begins: of a program with its lines, of a folder with those of its first trainer."""
+    capsys.readouterr()
+    for command, file in (([PROGRAM, *CLUSTER], PROGRAM), (["out"], "out/trainer_0.ir")):
+        assert main(["launch", *command, *restarts]) == 1
+        out, err = capsys.readouterr()
+        lines = err.splitlines()
+        told = [line for line in lines if "error[" in line]
+        assert out == ""
+        assert [line.startswith(f"{file}:") for line in told] == [True, True]
+        assert [line.partition("error[run-feed-missing]: ")[2].split(" is an input")[0] for line in told] == [
+            "mul: x",
+            "elementwise_sub: y",
+        ]
+        assert lines[-1].startswith("note: --feed FILE.npz gives the inputs of all steps, --feed FILE.csv --batch N")
+
+
+@pytest.mark.usefixtures("job")
+def test_an_input_that_one_trainer_lacks(capsys):
+    x = np.ones((2, 4, 1000), "float32")
+    np.savez("part.npz", **{"x": x, "trainer_0/y": x[:, :, :20]})
+    capsys.readouterr()
+    assert main(["launch", "out", "--feed", "part.npz"]) == 1
+    assert "out/trainer_1.ir:" in (err := capsys.readouterr().err)
+    assert "y is an input of the program" in err
+    assert "note: --feed" not in err
