@@ -13,11 +13,11 @@ from pstranspile.cli.numbers import count, number, whole
 from pstranspile.cli.report import quoting
 from pstranspile.ir.diagnostics import DiagnosticError, Note
 from pstranspile.ir.expect import MOST_CHECKED
-from pstranspile.ir.model import Role
 
 if TYPE_CHECKING:
     from pstranspile.compile import Compiled
     from pstranspile.data.source import Data
+    from pstranspile.ir.model import Role
     from pstranspile.run.files import ArrayFile
     from pstranspile.run.row_source import Dealing
 
@@ -132,7 +132,7 @@ def suggesting_feed(options: argparse.Namespace) -> Generator[None]:
         if options.feed or last.code != "run-feed-missing":
             raise
         note = Note(
-            "--feed FILE.npz gives the inputs of all steps, --feed FILE.csv --batch N (or other rows) N rows a step"
+            "--feed FILE.npz gives the inputs of all steps; rows of files are fed with --feed FILE.csv --batch N"
         )
         raise DiagnosticError([*others, last._replace(notes=(*last.notes, note))]) from None
 
@@ -143,8 +143,8 @@ def require_fed_inputs(
     """Ends the command, before any machine begins, if trainers read inputs that are not fed. Raises DiagnosticError."""
     from pstranspile.run.program_feeds import require_inputs
 
-    source = None if compiled is None else Role("source", compiled.source.main, compiled.source.startup)
-    with quoting(None if compiled is None else compiled.source.source), suggesting_feed(options):
+    source = None if compiled is None else compiled.source
+    with quoting(None if source is None else source.source), suggesting_feed(options):
         require_inputs(trainers, given, source)
 
 

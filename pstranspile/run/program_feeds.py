@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
-from pstranspile.ir.model import Program, Role
+from pstranspile.ir.model import Module, Program, Role
 from pstranspile.ir.types import VarKind
 from pstranspile.kernels.context import Value
 from pstranspile.run.feeds import near, not_fed, written_names
@@ -69,13 +69,14 @@ def inputs_of(program: Program) -> set[str]:
     return {name for name, var in program.main_block.vars.items() if not var.persistable and name not in written}
 
 
-def unfed_inputs(role: Role, fed: Collection[str]) -> dict[str, Diagnostic]:
+def unfed_inputs(main: Program, startup: Program | None, fed: Collection[str]) -> dict[str, Diagnostic]:
     """Errors, by name, for the inputs that block 0 of a main program reads and that are not fed.
 
     They are known before anything runs: no op writes such a variable, and it is not kept.
     """
-    program = without_unmade_terms(role.main)
-    variables, known = program.main_block.vars, {*written_names(program), *written_names(role.startup), *fed}
+    program = without_unmade_terms(main)
+    variables, known = program.main_block.vars, {*written_names(program), *fed}
+    known |= written_names(startup) if startup is not None else frozenset[str]()
     result: dict[str, Diagnostic] = {}
     for op in program.main_block.ops:
         for name in op.input_names:
@@ -85,7 +86,7 @@ def unfed_inputs(role: Role, fed: Collection[str]) -> dict[str, Diagnostic]:
     return result
 
 
-def require_inputs(roles: Sequence[Role], given: GivenFeeds | None, source: Role | None) -> None:
+def require_inputs(roles: Sequence[Role], given: GivenFeeds | None, source: Module | None) -> None:
     """Raises DiagnosticError if trainers read inputs that are not among arrays, or nothing is given.
 
     Where the program that the roles were compiled from is known, the errors are about its lines.
@@ -96,8 +97,8 @@ def require_inputs(roles: Sequence[Role], given: GivenFeeds | None, source: Role
         own = {_TRAINER.sub("", key) for key in given or () if key.startswith(f"trainer_{number}/")}
         own |= {key for key in given or () if not _TRAINER.match(key)}
         fed = {variable_of(key, role.main.main_block.vars) for key in own}
-        absent = unfed_inputs(role, fed)
-        of_source = unfed_inputs(source, fed) if absent and source is not None else {}
+        absent = unfed_inputs(role.main, role.startup, fed)
+        of_source = unfed_inputs(source.main, source.startup, fed) if absent and source is not None else {}
         raise_errors(of_source.get(name, problem) for name, problem in absent.items())
 
 

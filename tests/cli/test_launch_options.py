@@ -117,7 +117,9 @@ def test_inputs_that_are_not_fed_are_told_once(restarts, capsys):
             "mul: x",
             "elementwise_sub: y",
         ]
-        assert lines[-1].startswith("note: --feed FILE.npz gives the inputs of all steps, --feed FILE.csv --batch N")
+        assert lines[-1].startswith(
+            "note: --feed FILE.npz gives the inputs of all steps; rows of files are fed with --feed FILE.csv"
+        )
 
 
 @pytest.mark.usefixtures("job")

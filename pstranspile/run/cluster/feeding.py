@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -99,12 +99,16 @@ def require_fed(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned], 
         require_steps(there or 0, steps)
         return
     if isinstance(feeds, Mapping):
-        programs, turns, common = trainers[0].programs, trainers[0].turns, of_everybody(feeds)
+        programs, turns, common = (
+            trainers[0].programs,
+            trainers[0].turns,
+            of_everybody(cast("Mapping[str, Any]", feeds)),
+        )
         given = Feeds(programs[MAIN], common) if turns is None else ProgramFeeds(programs, turns, common)
         given.require(steps)
     if there is not None and there < steps:
         message = f"{there} steps are fed, {steps} are asked for"
-        raise DiagnosticError([error("run-file-unusable", message, place_of(feeds))])
+        raise DiagnosticError([error("run-file-unusable", message, place_of(cast("object", feeds)))])
 
 
 def _by_program(arrays: Mapping[str, Any], trainers: Sequence[Runs | Planned]) -> tuple[list[FeedOf], int | None]:
