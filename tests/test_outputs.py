@@ -1,3 +1,4 @@
+import errno
 import os
 import signal
 import stat
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from pstranspile.interop import outputs
 from pstranspile.interop.folders import work_folder
-from pstranspile.interop.outputs import write_output, write_outputs
+from pstranspile.interop.outputs import require_writable, write_output, write_outputs
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.ir.model import Location
 
@@ -285,3 +287,21 @@ def test_a_pipe_is_written_to(tmp_path):
     reader.join()
     assert received == [b"data"]
     assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("name", ["o.npz", "made/o.npz"])
+def test_a_folder_that_takes_no_files_is_known_before_the_work(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Also where rights allow them, as in a file system of the kernel's; nothing is left of the attempt."""
+    require_writable(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+    def refused(**options: object) -> object:
+        assert options == {"dir": tmp_path}
+        raise PermissionError(errno.EPERM, "Operation not permitted", str(tmp_path / "tmpx"))
+
+    monkeypatch.setattr(outputs, "TemporaryFile", refused)
+    with pytest.raises(DiagnosticError) as caught:
+        require_writable(tmp_path / name)
+    assert str(caught.value).startswith(f"{tmp_path / name}: error[output-unwritable]: can't be written")

@@ -319,6 +319,16 @@ def add_job(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def refuse_with_folder(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Ends the command if options about a program or its job are given with a folder, which has them already."""
+    named = ("startup", "meta", "config", "trust_code", "pservers", "trainers", "mode", "settings", "passes")
+    spelled = {"settings": "set", "passes": "pass"}
+    given = [spelled.get(name, name) for name in (*named, "strict", "allow") if getattr(options, name)]
+    if given:
+        name = given[0].replace("_", "-")
+        parser.error(f"--{name} goes with a program; {options.input} is a folder of compiled programs")
+
+
 def read_job(options: argparse.Namespace) -> Job:
     """The job of the options; raises JobError. Its warnings are printed."""
     from pstranspile.job import JobError, job_warnings

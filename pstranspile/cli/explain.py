@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pstranspile.cli.common import add_input, add_job, load_compiled, make_parser
+from pstranspile.cli.common import add_input, add_job, load_compiled, make_parser, refuse_with_folder
 from pstranspile.cli.report import report
 
 if TYPE_CHECKING:
@@ -78,12 +78,7 @@ def _parser() -> argparse.ArgumentParser:
 def job_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> ExplainedJob:
     """The job of a folder, or of an input and job options. Raises DiagnosticError or Reported."""
     if os.path.isdir(options.input):
-        names = {"settings": "set", "passes": "pass"}
-        about_programs = ("startup", "meta", "config", "pservers", "trainers", "mode", *names)
-        given = [names.get(name, name) for name in about_programs if getattr(options, name)]
-        if given:
-            name = given[0]
-            parser.error(f"--{name} goes with a program; {options.input} is a folder of compiled programs")
+        refuse_with_folder(parser, options)
         from pstranspile.explain import read_folder
 
         return read_folder(options.input, report)

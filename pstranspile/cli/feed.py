@@ -5,13 +5,19 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.numbers import count, number, whole
+from pstranspile.cli.report import quoting
+from pstranspile.ir.diagnostics import DiagnosticError, Note
 from pstranspile.ir.expect import MOST_CHECKED
 
 if TYPE_CHECKING:
+    from pstranspile.compile import Compiled
     from pstranspile.data.source import Data
+    from pstranspile.ir.model import Role
     from pstranspile.run.files import ArrayFile
     from pstranspile.run.row_source import Dealing
 
@@ -114,6 +120,32 @@ def is_rows(options: argparse.Namespace) -> bool:
     if path.lower().endswith(".npz"):
         return False
     return bool(options.batch) or is_remote(path) or has_format(path) or has_magic(path) or os.path.isdir(path)
+
+
+@contextmanager
+def suggesting_feed(options: argparse.Namespace) -> Generator[None]:
+    """Says how inputs are fed, where they are missing and no file was given."""
+    try:
+        yield
+    except DiagnosticError as problem:
+        *others, last = problem.diagnostics
+        if options.feed or last.code != "run-feed-missing":
+            raise
+        note = Note(
+            "--feed FILE.npz gives the inputs of all steps; rows of files are fed with --feed FILE.csv --batch N"
+        )
+        raise DiagnosticError([*others, last._replace(notes=(*last.notes, note))]) from None
+
+
+def require_fed_inputs(
+    options: argparse.Namespace, compiled: Compiled | None, trainers: Sequence[Role], given: Mapping[str, Any] | None
+) -> None:
+    """Ends the command, before any machine begins, if trainers read inputs that are not fed. Raises DiagnosticError."""
+    from pstranspile.run.program_feeds import require_inputs
+
+    source = None if compiled is None else compiled.source
+    with quoting(None if source is None else source.source), suggesting_feed(options):
+        require_inputs(trainers, given, source)
 
 
 def forwarded(options: argparse.Namespace) -> list[str]:

@@ -31,8 +31,9 @@ from pstranspile.cli.common import (
     load_compiled,
     make_parser,
     refuse_empty,
+    refuse_with_folder,
 )
-from pstranspile.cli.feed import check_feed, dealt_text, forwarded, read_feed
+from pstranspile.cli.feed import check_feed, dealt_text, forwarded, read_feed, require_fed_inputs
 from pstranspile.cli.launch_ray import add_ray, check_local, launch_on_ray
 from pstranspile.cli.launch_view import View
 from pstranspile.cli.live_screen import add_live, check_live
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from pstranspile.net.checkpoints import Checkpoints
     from pstranspile.net.job import JobFolder
     from pstranspile.net.supervisor import Member, Supervisor
-    from pstranspile.run.cluster.cluster import Cluster
     from pstranspile.run.row_source import RowSource
 
 DESCRIPTION = """\
@@ -82,6 +82,8 @@ def run(arguments: Sequence[str]) -> int:
     if options.on != "local":
         return launch_on_ray(parser, options)
     check_local(parser, options)
+    if os.path.isdir(options.input):
+        refuse_with_folder(parser, options)
     check_pictures(parser, options)
     if options.record and options.restarts:
         parser.error("--record can't be combined with --restarts: a process that is started again begins anew")
@@ -126,6 +128,7 @@ def run(arguments: Sequence[str]) -> int:
             options.init = settled(options.init)
             first = job.roles[cluster.trainers[0].name]
             begun_on_machines(options.init, first, None if compiled is None else compiled.source)
+        from pstranspile.run.cluster.feeding import require_fed
         from pstranspile.run.row_source import RowSource
 
         feeds = read_feed(options)
@@ -133,7 +136,10 @@ def run(arguments: Sequence[str]) -> int:
             feeds = kept.deal(feeds, len(cluster.trainers))
             options.dealt = dealt_text(kept.dealing)
         cluster.feed(feeds)
-        steps = _steps(options, cluster)
+        require_fed(feeds, [trainer.role for trainer in cluster.trainers], cluster.steps, options.steps or 0)
+        if not isinstance(feeds, RowSource):
+            require_fed_inputs(options, compiled, [job.roles[trainer.name] for trainer in cluster.trainers], feeds)
+        steps = options.steps or cluster.steps or 1
         if kept is not None and kept.source is not None:
             kept.source.require_steps(steps)
             report(kept.source.told(steps, kept.job.plan.mode))
@@ -221,15 +227,6 @@ def _require_no_state(folder: str, servers: Sequence[str]) -> None:
     left = [path for name in servers if (path := Path(folder, f"{name}.kept")).exists()]
     message = "an earlier run has left it, from which trainers can't go on: move it away, or name another folder"
     raise_errors(error("cluster-kept", message, Location(str(path))) for path in left)
-
-
-def _steps(options: argparse.Namespace, cluster: Cluster) -> int:
-    """How many steps are asked for, or else fed; 1 if nothing is. Raises DiagnosticError if there are fewer rows."""
-    from pstranspile.run.row_source import require_steps
-
-    if cluster.source is not None:
-        require_steps(cluster.steps or 0, options.steps or 0)
-    return options.steps or cluster.steps or 1
 
 
 def _compiled(options: argparse.Namespace, target: Path) -> Compiled:

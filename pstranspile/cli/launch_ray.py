@@ -17,7 +17,7 @@ from pstranspile.cli.common import (
     load_compiled,
     uses_fluid_arithmetic,
 )
-from pstranspile.cli.feed import read_feed
+from pstranspile.cli.feed import read_feed, require_fed_inputs
 from pstranspile.cli.launch_view import View
 from pstranspile.cli.numbers import cpus
 from pstranspile.cli.report import report
@@ -26,7 +26,9 @@ from pstranspile.net.status import WATCHED
 if TYPE_CHECKING:
     from pstranspile.cli.live_views import LiveView
     from pstranspile.compile import Compiled
+    from pstranspile.data.source import Data
     from pstranspile.ray.session import Session
+    from pstranspile.run.files import ArrayFile
 
 _OF_PROCESSES = {
     "record": None, "logs": None, "push_every": None, "state": None, "saves": None, "state_every": 20, "lease": 30.0,
@@ -99,6 +101,8 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) 
 
     try:
         _require_steps(options, compiled, feeds)
+        if not isinstance(feeds, Data):
+            require_fed_inputs(options, compiled, [compiled.trainer(0)], feeds)
         if options.metrics:
             from pstranspile.net.metrics import Known, Metrics
 
@@ -185,13 +189,14 @@ def _fetches(options: argparse.Namespace, job: Compiled) -> Sequence[str]:
     return options.fetch or list(loss_names(job.trainer(0).main))
 
 
-def _require_steps(options: argparse.Namespace, job: Compiled, feeds: object) -> None:
-    """Raises DiagnosticError if there are rows for fewer steps than are asked for."""
-    from pstranspile.data.source import Data
-    from pstranspile.run.row_source import require_steps
+def _require_steps(options: argparse.Namespace, job: Compiled, feeds: ArrayFile | Data | None) -> None:
+    """Raises DiagnosticError if less is fed than the steps that are asked for need."""
+    from pstranspile.ir.model import MAIN
+    from pstranspile.run.cluster.feeding import Planned, feeds_of, require_fed
 
-    if options.steps and isinstance(feeds, Data):
-        require_steps(feeds.feeds([job.trainer(0).main] * job.plan.trainers)[1], options.steps)
+    if options.steps and feeds is not None:
+        trainers = [Planned({MAIN: job.trainer(0).main}, None)] * job.plan.trainers
+        require_fed(feeds, trainers, feeds_of(feeds, trainers)[1], options.steps)
 
 
 def _environment(options: argparse.Namespace) -> dict[str, str]:

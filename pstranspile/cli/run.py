@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,12 +29,12 @@ from pstranspile.cli.common import (
     refuse_empty,
     uses_fluid_arithmetic,
 )
-from pstranspile.cli.feed import add_feed, check_feed
+from pstranspile.cli.feed import add_feed, check_feed, suggesting_feed
 from pstranspile.cli.live_screen import add_live, check_live
 from pstranspile.cli.numbers import count, whole
 from pstranspile.cli.report import quoting
 from pstranspile.cli.turns import TURNS_HELP, requested_fetches, requested_turns
-from pstranspile.ir.diagnostics import DiagnosticError, Note, error
+from pstranspile.ir.diagnostics import DiagnosticError, error
 
 if TYPE_CHECKING:
     from pstranspile.ir.model import Module
@@ -92,7 +92,7 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.large.folder import rows_on_disk
 
     chosen = fluid_arithmetic(as_fluid), most_turns(options.max_turns), rows_on_disk(options.table_folder)
-    with quoting(module.source), chosen[0], chosen[1], chosen[2], _suggesting_feed(options):
+    with quoting(module.source), chosen[0], chosen[1], chosen[2], suggesting_feed(options):
         if job is not None:
             return _run_cluster(module, job, options, kind)
         from pstranspile.cli.run_single import Session
@@ -257,20 +257,6 @@ def _require_writable(options: argparse.Namespace) -> None:
 
 def _ending(path: str | None) -> str:
     return Path(path or "").suffix.lower().lstrip(".")
-
-
-@contextmanager
-def _suggesting_feed(options: argparse.Namespace) -> Generator[None]:
-    """Says how inputs are fed, where they are missing and no file was given."""
-
-    try:
-        yield
-    except DiagnosticError as problem:
-        *others, last = problem.diagnostics
-        if options.feed or last.code != "run-feed-missing":
-            raise
-        note = Note("--feed FILE.npz gives the inputs of all steps; `pstranspile run --help` says what it holds")
-        raise DiagnosticError([*others, last._replace(notes=(*last.notes, note))]) from None
 
 
 def _require_one_machine(options: argparse.Namespace) -> None:

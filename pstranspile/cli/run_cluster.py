@@ -20,14 +20,12 @@ from pstranspile.ir.model import MAIN
 from pstranspile.net.shown import Shown, shown
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.faults.scenario_text import read_scenario
-from pstranspile.run.cluster.feeding import Planned, feeds_of
+from pstranspile.run.cluster.feeding import Planned, feeds_of, require_fed
 from pstranspile.run.cluster.pictures.recorder import Recorder
 from pstranspile.run.cluster.random_scenario import random_scenario
 from pstranspile.run.cluster.record import RecordedScheduler, read_record, replay
 from pstranspile.run.cluster.simulate import Simulated, simulate
-from pstranspile.run.program_feeds import ProgramFeeds, of_everybody
-from pstranspile.run.row_source import RowSource, refuse_turns, require_steps
-from pstranspile.run.step_feeds import Feeds
+from pstranspile.run.row_source import RowSource
 from pstranspile.run.turns import Turns, step_programs, union_of
 
 if TYPE_CHECKING:
@@ -127,18 +125,11 @@ def _steps(
 ) -> int:
     """How many steps are asked for, or else fed to any trainer; 1 if nothing is fed. Raises DiagnosticError."""
 
-    programs = step_programs(module)
-    if isinstance(feeds, RowSource):
-        refuse_turns(turns)
-        _, there = feeds.feeds([programs[MAIN]] * trainers)
-        require_steps(there, options.steps or 0)
-        return options.steps or there
+    planned = [Planned(step_programs(module), turns)] * trainers
+    there = feeds_of(feeds, planned)[1]
     if options.steps:
-        common = of_everybody(feeds)
-        given = ProgramFeeds(programs, turns, common) if turns else Feeds(module.main, common)
-        given.require(options.steps)
-        return options.steps
-    return feeds_of(feeds, [Planned(programs, turns)] * trainers)[1] or 1
+        require_fed(feeds, planned, there, options.steps)
+    return options.steps or there or 1
 
 
 def _fetched(turns: Turns | None, fetches: Mapping[str, Sequence[str]]) -> Sequence[str]:

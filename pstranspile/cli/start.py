@@ -279,6 +279,7 @@ def _play(
     from pstranspile.net.play import is_server, play
     from pstranspile.net.process import Place
     from pstranspile.net.terms import Refused, Terms
+    from pstranspile.run.cluster.feeding import require_fed
     from pstranspile.run.files import write_arrays
 
     place = Place(
@@ -305,7 +306,9 @@ def _play(
     if options.state and is_server(cluster, role):
         require_writable(Path(options.state, f"{role}.kept"))
     if not is_server(cluster, role):
-        cluster.feed(dealt_feed(options))
+        feeds = dealt_feed(options)
+        cluster.feed(feeds)
+        require_fed(feeds, [trainer.role for trainer in cluster.trainers], cluster.steps, options.steps or 0)
     if isinstance(cluster.source, Data):
         cluster.source.on_bad = lambda row: report(left_out=row)
     try:

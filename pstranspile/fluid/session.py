@@ -128,6 +128,10 @@ class Session:
     @contextmanager
     def watching(self) -> Generator[None]:
         """While the block runs the session is told what the script does; afterwards it writes what `--ir` asks for."""
+        if self.options.ir:
+            from pstranspile.interop.outputs import require_writable
+
+            require_writable(Path(self.options.ir, "script.ir"))
         hooks.WATCHERS.append(self)
         if self.options.check or self.options.explain:
             hooks.ASSUMED.update(assumed_cluster(self.options.pservers, int(self.options.trainers)))

@@ -11,6 +11,7 @@ import stat
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
+from tempfile import TemporaryFile
 from typing import Any, NoReturn, TypeAlias
 
 from pstranspile.interop.folders import exchange, locked, work_folder
@@ -154,6 +155,10 @@ def require_writable(path: str | os.PathLike[str], inputs: Iterable[str | None] 
             raise NotADirectoryError(errno.ENOTDIR, "", str(folder))
         if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(target))
+        try:  # rights don't say it all: some file systems take no files from anybody
+            TemporaryFile(dir=folder).close()
+        except OSError as problem:
+            raise OSError(problem.errno, problem.strerror, str(target)) from None
         _require_kind(target, kind)
 
 

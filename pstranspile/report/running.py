@@ -15,6 +15,7 @@ from pstranspile.proof.report import Report, Verdict, report_text
 from pstranspile.proof.workload import Workload
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.faults.scenario import Scenario
+from pstranspile.run.cluster.feeding import Planned, feeds_of, require_fed
 from pstranspile.run.cluster.message import END, REPLY
 from pstranspile.run.cluster.pictures.chart import Arrow, labels_of, rows_of
 from pstranspile.run.cluster.pictures.recorder import ASKING, DELIVER, POST, Event, Recorder
@@ -49,6 +50,9 @@ def run_data(compiled: Compiled, module: Module, options: RunOptions) -> dict[st
     workload = Workload(module, options.programs, steps)
     seed = record.seed if record else options.seed or module.main.random_seed or 1
     feeds = options.feeds
+    if feeds is not None and record is None:
+        trainers = [Planned(workload.known, workload.given_turns)] * compiled.plan.trainers
+        require_fed(feeds, trainers, feeds_of(feeds, trainers)[1], steps)
     if feeds is None:
         trainers = compiled.plan.trainers
         feeds = made_feeds(workload, options.batch or ROWS_PER_TRAINER * trainers, seed or 1, trainers)

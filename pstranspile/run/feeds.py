@@ -154,9 +154,14 @@ def missing(program: Program, op: Op, slot: str, name: str, find: Callable[[str]
         for other in reader.input_names:
             needed = program.main_block.vars.get(other)
             if needed and not needed.persistable and other not in {*written, *absent} and find(other) is None:
-                message = f"{other} is an input of the program, declared {declared(needed)}, and is not fed"
-                absent[other] = at_op("run-feed-missing", message, reader, focus=other)
+                absent[other] = not_fed(reader, needed)
     return DiagnosticError(absent.values() or [at_op("run-feed-missing", f"{name} is not fed", op, focus=name)])
+
+
+def not_fed(op: Op, var: Var) -> Diagnostic:
+    """The error for an op that reads an input which is not fed."""
+    message = f"{var.name} is an input of the program, declared {declared(var)}, and is not fed"
+    return at_op("run-feed-missing", message, op, focus=var.name)
 
 
 def fetch_problem(program: Program, name: str) -> Diagnostic:

@@ -11,7 +11,7 @@ import tokenize
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -59,8 +59,11 @@ def place_of(given: object) -> Location | None:
     return Location(given.file) if isinstance(given, ArrayFile) and given.file else None
 
 
-def read_arrays(path: str | os.PathLike[str]) -> ArrayFile:
-    """The arrays of an `.npz` file by name. Raises DiagnosticError when it can't be read.
+def read_arrays(
+    path: str | os.PathLike[str], chosen: Callable[[Sequence[str]], Iterable[str]] | None = None
+) -> ArrayFile:
+    """The arrays of an `.npz` file by name: all, or those that `chosen` picks of their names, so that others aren't
+    read. Raises DiagnosticError when it can't be read.
 
     It also raises, before anything is expanded, when a compressed archive expands to more than 1 GiB and more than 64
     times its size, or when an array is not as large as what the archive holds of it, or is there
@@ -74,7 +77,8 @@ def read_arrays(path: str | os.PathLike[str]) -> ArrayFile:
                 raise _refuse(file, "a single array (.npy); several arrays by name (.npz) are needed")
             with loaded as archive:
                 _require_sizes(file, archive.zip)
-                return ArrayFile({name: _array(file, archive, name) for name in archive.files}, file)
+                names = archive.files if chosen is None else chosen(archive.files)
+                return ArrayFile({name: _array(file, archive, name) for name in names}, file)
     except OSError as problem:
         raise _refuse(file, f"the file can't be read: {problem.strerror or problem}") from None
     except DAMAGE as problem:
@@ -169,7 +173,7 @@ def read_initial(path: str | os.PathLike[str], program: Program) -> dict[str, An
 
     if not os.path.isdir(path):
         if not _is_combined(path):
-            return _parameters(read_arrays(path), program)
+            return _parameters(read_arrays(path, lambda names: _initial_names(names, program)), program)
         held = program.main_block.vars.values()
         return dict(read_combined(path, sorted(v.name for v in held if v.persistable and v.tensor is not None)))
 
@@ -194,6 +198,15 @@ _FETCHED = re.compile(r"([^/]+/)*step/.+", re.DOTALL)
 """Of results, names of what was fetched: `step/loss`, `trainer_0/step/3|loss`, `generator/step/loss`."""
 
 
+def _initial_names(names: Sequence[str], program: Program) -> list[str]:
+    """The arrays to start from: of results all but what was fetched, of any other file all."""
+    variables = program.main_block.vars
+    named = [name for name in names if name.startswith(PARAMETER)]
+    if not named or any(name in variables for name in named):
+        return [*names]
+    return [n for n in names if n.startswith(PARAMETER) or n in variables or not _FETCHED.fullmatch(n)]
+
+
 def _parameters(arrays: ArrayFile, program: Program) -> dict[str, Any]:
     """The parameters of a file of results, by variable; any other file as it is."""
     variables = program.main_block.vars
@@ -211,7 +224,7 @@ def _parameters(arrays: ArrayFile, program: Program) -> dict[str, Any]:
                 variables[own].shape[0] if own in variables and variables[own].shape else int(ids.max(initial=0)) + 1
             )
             result[own] = SelectedRows(ids, value, height)
-        elif name in named or name in variables or not _FETCHED.fullmatch(name):
+        else:
             result[own] = value
     return result
 
@@ -228,9 +241,16 @@ def _array(file: str, archive: Mapping[str, Any], name: str) -> Any:
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
-    """Writes an `.npz` file; the same arrays give the same bytes. Raises DiagnosticError."""
+    """Writes an `.npz` file; the same arrays give the same bytes.
+
+    Raises DiagnosticError when it can't be written, and for arrays of Python objects, which could not be read again.
+    """
     from pstranspile.interop.outputs import write_output
 
+    for name, array in arrays.items():
+        if np.asarray(array).dtype.hasobject:
+            message = f"{name} holds Python objects, which an .npz file can't: it holds numbers"
+            raise DiagnosticError([error("run-save-impossible", message, Location(os.fspath(path)))])
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     write_output(path, buffer.getvalue())

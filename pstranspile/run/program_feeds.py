@@ -7,16 +7,18 @@ several, goes by the steps of the run.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.model import Program
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
+from pstranspile.ir.model import Module, Program, Role
+from pstranspile.ir.types import VarKind
 from pstranspile.kernels.context import Value
-from pstranspile.run.feeds import near, written_names
+from pstranspile.run.feeds import near, not_fed, written_names
 from pstranspile.run.files import ArrayFile, place_of
 from pstranspile.run.step_arrays import variable_of
 from pstranspile.run.step_feeds import Feeds, GivenFeeds, batches_of
+from pstranspile.run.terms import without_unmade_terms
 from pstranspile.run.turns import Turns
 
 _TRAINER = re.compile(r"trainer_\d+/")
@@ -65,6 +67,39 @@ def inputs_of(program: Program) -> set[str]:
     """What can be fed to a program: what no op of it writes, and it does not keep."""
     written = written_names(program)
     return {name for name, var in program.main_block.vars.items() if not var.persistable and name not in written}
+
+
+def unfed_inputs(main: Program, startup: Program | None, fed: Collection[str]) -> dict[str, Diagnostic]:
+    """Errors, by name, for the inputs that block 0 of a main program reads and that are not fed.
+
+    They are known before anything runs: no op writes such a variable, and it is not kept.
+    """
+    program = without_unmade_terms(main)
+    variables, known = program.main_block.vars, {*written_names(program), *fed}
+    known |= written_names(startup) if startup is not None else frozenset[str]()
+    result: dict[str, Diagnostic] = {}
+    for op in program.main_block.ops:
+        for name in op.input_names:
+            var = variables.get(name)
+            if var is not None and not var.persistable and var.kind is VarKind.LOD_TENSOR and name not in known:
+                result.setdefault(name, not_fed(op, var))
+    return result
+
+
+def require_inputs(roles: Sequence[Role], given: GivenFeeds | None, source: Module | None) -> None:
+    """Raises DiagnosticError if trainers read inputs that are not among arrays, or nothing is given.
+
+    Where the program that the roles were compiled from is known, the errors are about its lines.
+    """
+    if given is not None and not isinstance(given, Mapping):
+        return
+    for number, role in enumerate(roles):
+        own = {_TRAINER.sub("", key) for key in given or () if key.startswith(f"trainer_{number}/")}
+        own |= {key for key in given or () if not _TRAINER.match(key)}
+        fed = {variable_of(key, role.main.main_block.vars) for key in own}
+        absent = unfed_inputs(role.main, role.startup, fed)
+        of_source = unfed_inputs(source.main, source.startup, fed) if absent and source is not None else {}
+        raise_errors(of_source.get(name, problem) for name, problem in absent.items())
 
 
 def of_everybody(arrays: Mapping[str, Any]) -> ArrayFile:

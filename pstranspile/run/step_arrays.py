@@ -5,7 +5,7 @@ Where all steps have the same shape, `x` is [steps, ...]. A ragged `x` is the co
 
 Where shapes change, or sequences are made of sequences, each step has arrays of its own. `3|x` is x in step 3; steps
 count from 1. Of a ragged one `3|x|0` are the lengths of the outermost sequences, [batch]; `3|x|1` those of the
-sequences that they are made of, and so on; the last ones count rows.
+sequences that they are made of, and so on; the last ones count rows. A step in which x had no value has none.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def variable_of(key: str, names: Container[str]) -> str:
 
 
 def arrays_of(name: str, values: Sequence[Value]) -> dict[str, Any]:
-    """The arrays for what a variable was in each step; None where it had no value.
+    """The arrays for what a variable was in each step; None where it had no value, which leaves out the step.
 
     Raises DiagnosticError for what no array can hold.
     """
@@ -71,6 +71,8 @@ def arrays_of(name: str, values: Sequence[Value]) -> dict[str, Any]:
             raise DiagnosticError([error("run-save-impossible", f"{name} holds {what}, which an .npz file can't")])
     if not values:
         return {name: np.zeros((0,), "float32")}
+    if all(value is None for value in values):
+        return {}
     if len({_form(value) for value in values}) > 1 or (isinstance(values[0], LoDTensor) and len(values[0].lod) != 1):
         return _by_step(name, values)
     if isinstance(values[0], LoDTensor):

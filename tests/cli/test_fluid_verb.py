@@ -87,3 +87,12 @@ def test_an_interrupt_ends_the_script(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
     assert process.returncode in (130, -signal.SIGINT)
+
+
+def test_a_folder_of_ir_that_can_not_be_written_is_told_before_the_script_runs(tmp_path, capsys):
+    (tmp_path / "s.py").write_text("print('ran')\n")
+    (tmp_path / "file").write_text("")
+    assert main(["fluid", "--ir", str(tmp_path / "file" / "ir"), str(tmp_path / "s.py")]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "error[output-unwritable]" in err

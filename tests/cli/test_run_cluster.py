@@ -87,3 +87,31 @@ def test_what_is_refused(net: str, capsys: pytest.CaptureFixture[str], arguments
     status, _, err = result(capsys, net, "--feed", "feed.npz", "--pservers", "2", "--trainers", "2", *arguments)
     assert status == 1
     assert told in err
+
+
+@pytest.mark.parametrize(("rows", "kept"), [(1, []), (3, ["trainer_0/step/1|loss"])])
+@pytest.mark.parametrize("verb", ["run", "launch"])
+def test_a_step_without_rows_is_left_out_of_the_results(
+    verb: str, rows: int, kept: list[str], net: str, capsys: pytest.CaptureFixture[str]
+):
+    """The results can be started from again: nothing in them is a Python object."""
+    if verb == "launch":
+        pytest.importorskip("grpc")
+    Path("rows.csv").write_text("a,b,c\n" + "1,2,3\n" * rows)
+    job = ["--pservers", "1", "--trainers", "2", "--feed", "rows.csv", "--columns", "x=a,b,c", "--batch", "2"]
+    assert main([verb, net, *job, "--save", "out.npz"]) == 0
+    ours = saved("out.npz")
+    assert [name for name in ours if name.startswith("trainer_0/")] == kept
+    assert any(name.startswith("trainer_1/step/") for name in ours)
+    capsys.readouterr()
+    assert result(capsys, net, *job, "--init", "out.npz")[0] == 0
+
+
+def test_what_was_fetched_is_not_read_to_start_from(net: str, capsys: pytest.CaptureFixture[str]):
+    """Results with a value of a step that can't be read still hold parameters."""
+    np.savez("old.npz", **{"trainer_0/step/loss": np.array([None]), "param/w": np.ones((3, 1), "float32")})
+    assert result(capsys, net, "--feed", "feed.npz", "--init", "old.npz")[0] == 0
+    np.savez("broken.npz", **{"param/w": np.array([None])})
+    status, _, err = result(capsys, net, "--feed", "feed.npz", "--init", "broken.npz")
+    assert status == 1
+    assert "the array param/w can't be read" in err

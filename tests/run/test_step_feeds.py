@@ -150,3 +150,9 @@ def test_what_no_file_can_hold(tmp_path: Path):
 def test_what_is_no_feed(wrong: Any):
     with pytest.raises(TypeError, match="Feeds takes what is fed"):
         Feeds(PROGRAM, wrong)
+
+
+def test_python_objects_are_not_written(tmp_path: Path):
+    with pytest.raises(ps.DiagnosticError, match="x holds Python objects"):
+        ps.save_feeds(tmp_path / "feed.npz", [{"x": np.array([None, 1])}])
+    assert not (tmp_path / "feed.npz").exists()

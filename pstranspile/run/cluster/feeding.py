@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -13,8 +13,8 @@ from pstranspile.run.batch import Batch, Part, chosen, rows_of
 from pstranspile.run.feeds import near
 from pstranspile.run.files import ArrayFile, place_of
 from pstranspile.run.loss_rows import divided
-from pstranspile.run.program_feeds import arrays_by_program
-from pstranspile.run.row_source import FeedOf, RowSource, refuse_turns
+from pstranspile.run.program_feeds import ProgramFeeds, arrays_by_program, of_everybody
+from pstranspile.run.row_source import FeedOf, RowSource, refuse_turns, require_steps
 from pstranspile.run.step_arrays import variable_of
 from pstranspile.run.step_feeds import Feeds, batches_of
 from pstranspile.run.turns import Turns
@@ -91,6 +91,24 @@ def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> 
         return feed
 
     return [of(index, trainer) for index, trainer in enumerate(trainers)], len(batches)
+
+
+def require_fed(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned], there: int | None, steps: int) -> None:
+    """Raises DiagnosticError if less is fed than so many steps need; `there` is what `feeds_of` gives."""
+    if isinstance(feeds, RowSource):
+        require_steps(there or 0, steps)
+        return
+    if isinstance(feeds, Mapping):
+        programs, turns, common = (
+            trainers[0].programs,
+            trainers[0].turns,
+            of_everybody(cast("Mapping[str, Any]", feeds)),
+        )
+        given = Feeds(programs[MAIN], common) if turns is None else ProgramFeeds(programs, turns, common)
+        given.require(steps)
+    if there is not None and there < steps:
+        message = f"{there} steps are fed, {steps} are asked for"
+        raise DiagnosticError([error("run-file-unusable", message, place_of(cast("object", feeds)))])
 
 
 def _by_program(arrays: Mapping[str, Any], trainers: Sequence[Runs | Planned]) -> tuple[list[FeedOf], int | None]:
