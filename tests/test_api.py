@@ -141,5 +141,5 @@ def test_a_report_prints_as_check_does():
     module = ps.load(Path(__file__).parents[1] / "examples" / "regression.ir")
     report = ps.check(module, ps.Job(pservers=2, trainers=2), steps=1)
     lines = str(report).splitlines()
-    assert lines[:2] == ["the cluster trains as the single machine does", "mode sync, 2 trainers, 2 servers, 1 steps"]
+    assert lines[:2] == ["the cluster trains as the single machine does", "mode sync, 2 trainers, 2 servers, 1 step"]
     assert isinstance(report, ps.Report)

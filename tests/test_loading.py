@@ -24,6 +24,7 @@ program @main {
   }
 }
 """
+SCALES = TEXT.replace("  }\n}", "    sgd(Param=%w, Grad=%w, LearningRate=%lr) -> ParamOut=%w\n  }\n}")
 STARTUP_TEXT = TEXT.replace("@main", "@startup")
 
 
@@ -198,3 +199,15 @@ def test_load_bytes_names_the_data():
     with pytest.raises(DiagnosticError) as raised:
         load_bytes(b"\x0a\x05\x08\x00", "from the network")
     assert str(raised.value).startswith("from the network: error[desc-damaged]")
+
+
+@pytest.mark.parametrize("name", ["fit_a_line.main.pb", "while_loop.main.pb", "text"])
+def test_the_main_program_is_not_taken_for_its_startup_program(name, tmp_path):
+    data = SCALES.encode() if name == "text" else (FOLDER / name).read_bytes()
+    main, copy = (tmp_path / each for each in ("main", "startup"))
+    main.write_bytes(data)
+    copy.write_bytes(data)
+    for startup in (main, copy):
+        found = refused(main, startup=startup)
+        assert found.code == "input-startup"
+        assert f"it is the same program as {main}" in found.message

@@ -15,9 +15,8 @@ from pstranspile.cli.common import (
     add_unreached,
     begun_with,
     check_unreached,
-    load_verified,
+    load_with_job,
     make_parser,
-    read_job,
     refuse_empty,
 )
 from pstranspile.cli.feed import add_feed, check_feed, read_feed
@@ -54,8 +53,7 @@ def run(arguments: Sequence[str]) -> int:
     check_unreached(parser, options)
     use_threads()
     refuse_empty(parser, options, "feed", "init", "faults")
-    job = read_job(options)
-    module = load_verified(options, job)
+    module, job = load_with_job(options)
     if options.no_dropout:
         from pstranspile.run.dropout import without_dropout
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import pstranspile
 from pstranspile.cli.blas import use_rounded_products
@@ -363,6 +363,24 @@ def load_input(path: str, startup: str | None = None, meta: str | None = None, *
         return load_bytes(data, STDIN, startup, meta, call_stacks=call_stacks, report=report)
 
 
+def load_with_job(options: argparse.Namespace) -> tuple[Module, Job]:
+    """The module of INPUT as `load_verified` gives it, and the job; an INPUT that is no program is told before the job.
+
+    Raises DiagnosticError or Reported.
+    """
+    return load_for(options, read_job)
+
+
+_AnyJob = TypeVar("_AnyJob", "Job", "Job | None")
+
+
+def load_for(options: argparse.Namespace, read: Callable[[argparse.Namespace], _AnyJob]) -> tuple[Module, _AnyJob]:
+    """As `load_with_job`, with the job that `read` makes of the options."""
+    module = load_input(options.input, options.startup, options.meta)
+    job = read(options)
+    return _verified(module, options, job), job
+
+
 def load_verified(options: argparse.Namespace, job: Job | None = None) -> Module:
     """The module of INPUT after the passes of `--pass`, verified before and after; its warnings are printed.
 
@@ -398,9 +416,7 @@ def load_compiled(options: argparse.Namespace) -> Compiled:
     """INPUT, verified and compiled for the job of the options. Raises DiagnosticError or Reported."""
     from pstranspile.compile import compile
 
-    module = load_input(options.input, options.startup, options.meta)
-    job = read_job(options)
-    module = _verified(module, options, job)
+    module, job = load_with_job(options)
     with quoting(module.source):
         result = compile(module, job)
     report(result.warnings, [module.source])

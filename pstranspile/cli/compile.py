@@ -10,10 +10,11 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pstranspile.cli.common import add_input, add_job, files_read, folder_name, load_verified, make_parser, read_job
+from pstranspile.cli.common import add_input, add_job, files_read, folder_name, load_with_job, make_parser
 from pstranspile.cli.progress import status
 from pstranspile.cli.report import quoting, report
 from pstranspile.cli.watch import Watch
+from pstranspile.ir.counts import cluster_of, counted
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from pstranspile.ir.suggest import did_you_mean
@@ -38,9 +39,8 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.emit == "pb" and options.output is None and options.check is None:
         parser.error("--emit pb writes files; name their folder with -o DIR")
-    job = read_job(options)
     after = _pass_names(parser, options.print_after)
-    module = load_verified(options, job)
+    module, job = load_with_job(options)
     from pstranspile.compile import compile
 
     with quoting(module.source), status("compile") as tell:
@@ -80,14 +80,13 @@ def _summary(result: Compiled, options: argparse.Namespace) -> str:
     """What has been written where, what each server holds, and the command that proves the job."""
     plan = result.plan
     machines = [
-        _counted(plan.trainers, "trainer"),
-        *([_counted(len(plan.pservers), "server")] if plan.pservers else []),
+        cluster_of(plan.trainers, len(plan.pservers)),
     ]
     lines = [f"{options.output}: the programs of {' and '.join(machines)} ({plan.mode}), and plan.json"]
     for endpoint in plan.pservers[:_SHOWN]:
         owned = plan.slices_on(endpoint)
         size = sum(prod(part.shape) * parameter.dtype.size for parameter, part in owned)
-        lines.append(f"  {endpoint} holds {_counted(len(owned), 'slice')}, {size:,} bytes of parameters")
+        lines.append(f"  {endpoint} holds {counted(len(owned), 'slice')}, {counted(size, 'byte')} of parameters")
     if len(plan.pservers) > _SHOWN:
         lines.append(f"  and {len(plan.pservers) - _SHOWN} more; `pstranspile plan` shows them all")
     if options.input != "-" and not options.plan and not options.passes:
@@ -97,10 +96,6 @@ def _summary(result: Compiled, options: argparse.Namespace) -> str:
 
 _SHOWN = 8
 """How many servers a summary names."""
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _check_command(options: argparse.Namespace) -> str:

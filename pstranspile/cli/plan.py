@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from pstranspile.cli.common import add_input, add_job, folder_name, load_verified, make_parser, read_job
+from pstranspile.cli.common import add_input, add_job, folder_name, load_with_job, make_parser
 from pstranspile.cli.report import quoting, report
 from pstranspile.interop.json_text import json_text
 
@@ -39,8 +39,7 @@ def run(arguments: Sequence[str]) -> int:
         from pstranspile.explain.folder import read_plan_json
 
         against = read_plan_json(options.against)
-    job = read_job(options)
-    module = load_verified(options, job)
+    module, job = load_with_job(options)
     from pstranspile.compile import prepare
     from pstranspile.plan.plan import plan_json, plan_text
 

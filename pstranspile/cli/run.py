@@ -23,7 +23,7 @@ from pstranspile.cli.common import (
     check_checkpoints,
     check_unreached,
     files_read,
-    load_verified,
+    load_for,
     make_parser,
     read_job,
     refuse_empty,
@@ -34,6 +34,7 @@ from pstranspile.cli.live_screen import add_live, check_live
 from pstranspile.cli.numbers import count, whole
 from pstranspile.cli.report import quoting
 from pstranspile.cli.turns import TURNS_HELP, requested_fetches, requested_turns
+from pstranspile.ir.counts import cluster_of
 from pstranspile.ir.diagnostics import DiagnosticError, error
 
 if TYPE_CHECKING:
@@ -79,10 +80,7 @@ def run(arguments: Sequence[str]) -> int:
             "--faults can't be combined with --checkpoint and --resume: its steps count from the start of a run"
         )
     _require_writable(options)
-    job = _job_of(options)
-    if job is None:
-        _require_one_machine(options)
-    module = load_verified(options, job)
+    module, job = load_for(options, _job_checked)
     if options.no_dropout:
         from pstranspile.run.dropout import without_dropout
 
@@ -227,6 +225,14 @@ def _picture_kind(parser: argparse.ArgumentParser, path: str | None) -> str:
     return kind
 
 
+def _job_checked(options: argparse.Namespace) -> Job | None:
+    """The job; without one, what is for clusters is refused. Raises DiagnosticError."""
+    job = _job_of(options)
+    if job is None:
+        _require_one_machine(options)
+    return job
+
+
 def _job_of(options: argparse.Namespace) -> Job | None:
     """The job, if the options describe one of several machines. Raises DiagnosticError."""
     if not (options.config or options.pservers or options.trainers or options.mode or options.settings):
@@ -286,7 +292,7 @@ def _run_cluster(module: Module, job: Job, options: argparse.Namespace, kind: st
     fetches = requested_fetches(options, module, turns)
     _require_numbers(options, [name for names in fetches.values() for name in names])
     done = run_cluster(module, job, options, turns, fetches)
-    machines = f"mode {job.mode}, {job.trainers} trainers, {len(job.pservers)} servers"
+    machines = f"mode {job.mode}, {cluster_of(job.trainers, len(job.pservers))}"
     _save(options, kind, done.arrays, curves_of(done), f"{_name(options)}, {machines}")
     return 1 if unreached(done) and not options.allow_unreached and not drawn(options.faults) else 0
 

@@ -74,6 +74,7 @@ def map_columns(
             if not matching:
                 shown = ", ".join(there[:12]) + (", ..." if len(there) > 12 else "")
                 message = f"{one.name} takes the column {name}, which is not among {shown}{near(name, there)}"
+                message += "" if one.name in given else f"; --columns {one.name}=COLUMN gives it another column"
                 findings.append(error("data-column", message, place))
         result.append(Mapped(one, tuple(columns)))
     if findings:

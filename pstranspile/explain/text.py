@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from pstranspile.explain.answers import Answer, HeldPart, Link, OpAnswer, Overview, Source, VariableAnswer
 from pstranspile.explain.place import Place
+from pstranspile.ir.counts import cluster_of
 
 SHOWN = 8
 """Lines of one kind that are shown before the rest is only counted (`--all` shows all)."""
@@ -139,8 +140,7 @@ def _part(part: HeldPart) -> Iterator[str]:
 
 
 def _overview(answer: Overview) -> Iterator[str]:
-    servers = f", {len(answer.pservers)} servers" if answer.pservers else ""
-    yield f"mode {answer.mode}, {answer.trainers} trainers{servers}"
+    yield f"mode {answer.mode}, {cluster_of(answer.trainers, len(answer.pservers))}"
     groups: dict[tuple[Any, ...], list[str]] = {}
     for machine, what, counts in answer.machines:
         groups.setdefault((what, counts), []).append(machine)

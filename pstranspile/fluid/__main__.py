@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 from pstranspile.fluid.aliases import install_for_children
-from pstranspile.fluid.running.launched import listen
+from pstranspile.fluid.running.launched import idle_server, listen
 from pstranspile.fluid.running.tracebacks import rendered, traceback_of
-from pstranspile.fluid.session import Session, Stopped, parsed, usage
+from pstranspile.fluid.session import Session, Stopped, parsed, show, usage
 from pstranspile.ir.diagnostics import DiagnosticError
 
 
@@ -19,8 +19,10 @@ def main(arguments: list[str], command: str = "python -m pstranspile.fluid") -> 
     `command` is what the user has called.
     """
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(usage(command), file=sys.stdout if arguments else sys.stderr)
-        return 0 if arguments else 2
+        if arguments:
+            return show(f"{usage(command)}\n")
+        print(usage(command), file=sys.stderr)
+        return 2
     options = parsed(arguments)
     if isinstance(options, str):
         print(f"{command}: {options}", file=sys.stderr)
@@ -29,8 +31,7 @@ def main(arguments: list[str], command: str = "python -m pstranspile.fluid") -> 
         from pstranspile.fluid.names_used import report
 
         text, status = report(options.script, as_json=options.json)
-        sys.stdout.write(text)
-        return status
+        return show(text) or status
     listen()
     install_for_children()
     session = Session(options, command)
@@ -42,15 +43,26 @@ def main(arguments: list[str], command: str = "python -m pstranspile.fluid") -> 
             runpy.run_path(script, run_name="__main__")
     except Stopped:
         pass
+    except SystemExit as stop:
+        if not stop.code:
+            _tell_idle_server()
+        raise
     except DiagnosticError as problem:
-        sys.stderr.write(rendered(problem))
+        sys.stderr.write(f"{rendered(problem)}\n")
         return 1
     except Exception as problem:
         if sys.excepthook is not sys.__excepthook__:
             raise
         sys.stderr.write(traceback_of(problem))
         return 1
+    _tell_idle_server()
     return session.end()
+
+
+def _tell_idle_server() -> None:
+    told = idle_server()
+    if told:
+        print(told, file=sys.stderr)
 
 
 if __name__ == "__main__":

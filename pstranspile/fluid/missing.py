@@ -22,6 +22,23 @@ def refused(name: str, instead: str) -> NotHere:
     return NotHere(f"{name} is not part of pstranspile.fluid: {instead}")
 
 
+_DYNAMIC = "dynamic graphs are not run"
+_OLDER = "it is of the interface that Paddle had before Fluid; scripts written for Fluid 1.x are run"
+_WHY = {
+    **dict.fromkeys(("fluid.dygraph", "fluid.dygraph_utils", "fluid.VarBase"), _DYNAMIC),
+    **{f"fluid.{verb}_{what}": _DYNAMIC for verb in ("enable", "disable") for what in ("dygraph", "imperative")},
+    **dict.fromkeys(("fluid.load_dygraph", "fluid.save_dygraph"), _DYNAMIC),
+    **dict.fromkeys(("v2", "trainer_config_helpers", "trainer"), _OLDER),
+}
+"""By name, why it and all below it is not here."""
+
+
+def why_not(name: str) -> str:
+    """Why a name of Paddle is not here, in words; "" where nothing is to be said beside that."""
+    short = name.removeprefix("paddle.")
+    return next((why for above, why in _WHY.items() if short == above or short.startswith(f"{above}.")), "")
+
+
 class Missing:
     """Stands for a name of Fluid; every use raises NotHere."""
 
@@ -33,8 +50,9 @@ class Missing:
         name: str = self.__dict__["_name"]
         last = name.rpartition(".")[2]
         known: tuple[str, ...] = self.__dict__["_known"]
-        near = get_close_matches(last, known, 1, 0.5)
-        hint = f"; the nearest name that is there: {near[0]}" if near else ""
+        why = why_not(name)
+        near = [] if why else get_close_matches(last, known, 1, 0.5)
+        hint = f"; the nearest name that is there: {near[0]}" if near else f": {why}" if why else ""
         raise NotHere(f"Fluid's {name} is not part of pstranspile.fluid{hint}")
 
     def __call__(self, *_: Any, **__: Any) -> Any:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from pstranspile.fluid.aliases import install
 from pstranspile.fluid.differences import DIFFERENT, REFUSED
-from pstranspile.fluid.missing import Missing, NotHere, fluid_names
+from pstranspile.fluid.missing import Missing, NotHere, fluid_names, why_not
 
 SUPPORTED, DIFFERS, MISSING = "supported", "different", "missing"
 _TOPS = ("paddle", "pstranspile.fluid")
@@ -440,7 +440,7 @@ def _why(problem: Exception) -> str:
 
 def _why_missing(held: Any, part: str) -> str:
     if isinstance(held, ModuleType):
-        return "the module is not here"
+        return why_not(held.__name__) or "the module is not here"
     try:
         held()
     except NotHere as problem:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -12,16 +15,19 @@ from typing import Any, NamedTuple
 from pstranspile.compile import Compiled, compile
 from pstranspile.fluid.framework import default_main_program, default_startup_program
 from pstranspile.fluid.running import hooks
+from pstranspile.ir.counts import cluster_of
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module
+from pstranspile.ir.suggest import did_you_mean
 from pstranspile.job import Job
 
 MOST_COMPARED = 1 << 32
 """Elements of a parameter that can be compared whole."""
 
 _USAGE = """\
-usage: COMMAND [--ir DIR] [--check | --explain] [--pservers N|EP,EP] [--trainers N] SCRIPT [ARGS]
+usage: COMMAND [--ir DIR] SCRIPT [ARGS]
+       COMMAND --check | --explain [--all] [--pservers N|EP,EP] [--trainers N] [--ir DIR] SCRIPT [ARGS]
        COMMAND --compat [--json] SCRIPT
 
 Runs a script written for Fluid 1.8, with `import paddle` and `import paddle.fluid` meaning this package, in this
@@ -30,6 +36,7 @@ process and in the Python processes that it starts.
   --ir DIR        write what the script has built, and what it has transpiled
   --check         instead of training: does the cluster train as the single machine does? (see `pstranspile check`)
   --explain       instead of training: say what the machines of the cluster hold and send (see `pstranspile explain`)
+  --all           list everything that --check and --explain otherwise count
   --compat        instead of running it: list the names of Fluid and Paddle that the script, and modules in its folder,
                   use: which are here, which do something else, which are missing (exit status 1); --json for programs
   --pservers, --trainers
@@ -47,8 +54,22 @@ def usage(command: str) -> str:
     return _USAGE.replace("COMMAND", command)
 
 
+def show(text: str) -> int:
+    """Writes text to stdout; gives the exit status: 0, or what shells report where nobody reads it any more."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        with contextlib.suppress(OSError, ValueError):  # so that the interpreter's last flush does not fail again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    return 0
+
+
 class Options(NamedTuple):
-    """What stands before the script, the script, and its own arguments."""
+    """What stands before the script, the script, and its own arguments. `pservers` and `trainers` are "" if not given:
+    2 of each are assumed.
+    """
 
     script: str
     rest: list[str]
@@ -57,12 +78,16 @@ class Options(NamedTuple):
     explain: bool = False
     compat: bool = False
     json: bool = False
-    pservers: str = "2"
-    trainers: str = "2"
+    all: bool = False
+    pservers: str = ""
+    trainers: str = ""
 
 
 class Stopped(BaseException):
     """The script has come to what was asked about, and is not run further."""
+
+
+_FLAGS, _VALUES = ("--check", "--explain", "--compat", "--json", "--all"), ("--ir", "--pservers", "--trainers")
 
 
 def parsed(arguments: list[str]) -> Options | str:
@@ -70,25 +95,37 @@ def parsed(arguments: list[str]) -> Options | str:
     options, waiting = Options("", []), list(arguments)
     while waiting and waiting[0].startswith("-"):
         name, equals, value = waiting.pop(0).partition("=")
-        if name in ("--check", "--explain", "--compat", "--json") and not equals:
+        if name in _FLAGS and not equals:
             options = options._replace(**{name[2:]: True})
-        elif name in ("--ir", "--pservers", "--trainers"):
+        elif name in _FLAGS:
+            return f"{name} takes no value"
+        elif name in _VALUES:
             if not equals and not waiting:
                 return f"{name} takes a value"
             options = options._replace(**{name[2:]: value if equals else waiting.pop(0)})
+            if not getattr(options, name[2:]):
+                return f"{name} takes a value, and is given an empty one"
         else:
-            return f"there is no option {name}"
+            return f"there is no option {name}{did_you_mean(name, (*_FLAGS, *_VALUES, '--help'))}"
+    asks = options.check or options.explain
+    cluster = [name for name in ("--pservers", "--trainers") if getattr(options, name[2:])]
     if options.check and options.explain:
         return "--check can't be combined with --explain"
-    if options.compat and (options.check or options.explain or options.ir):
+    if options.compat and (asks or options.ir):
         return "--compat reads the script without running it, and can't be combined with --check, --explain and --ir"
     if options.json and not options.compat:
         return "--json is for --compat"
+    if (cluster or options.all) and not asks:
+        given = [*cluster, *(["--all"] if options.all else [])]
+        return f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'} for --check and --explain"
     if not waiting:
         return "name a script"
     if not Path(waiting[0]).is_file():
         return f"there is no file {waiting[0]}"
-    if not options.trainers.isdecimal() or not int(options.trainers):
+    late = [word for word in waiting[1:] if word.partition("=")[0] in (*_FLAGS, *_VALUES)]
+    if options.compat and late:
+        return f"{late[0]} comes after the script, which --compat does not run: options stand before it"
+    if options.trainers and not (options.trainers.isdecimal() and int(options.trainers)):
         return f"--trainers takes a number from 1 on, not {options.trainers!r}"
     return options._replace(script=waiting[0], rest=waiting[1:])
 
@@ -134,7 +171,7 @@ class Session:
             require_writable(Path(self.options.ir, "script.ir"))
         hooks.WATCHERS.append(self)
         if self.options.check or self.options.explain:
-            hooks.ASSUMED.update(assumed_cluster(self.options.pservers, int(self.options.trainers)))
+            hooks.ASSUMED.update(assumed_cluster(self.options.pservers or "2", int(self.options.trainers or 2)))
         try:
             yield
         finally:
@@ -151,15 +188,32 @@ class Session:
     def running(self, program: Any) -> None:
         """A program is about to be run on one machine; one that trains is what is asked about."""
         if (self.options.check or self.options.explain) and hooks.trains(program):
-            pservers = self.options.pservers
-            job = Job(int(pservers) if pservers.isdigit() else pservers, int(self.options.trainers))
+            pservers = self.options.pservers or "2"
+            job = Job(int(pservers) if pservers.isdigit() else pservers, int(self.options.trainers or 2))
             self.transpiled(compile(program.live().module(), job))
 
+    def _other_cluster(self, compiled: Compiled) -> str:
+        """What the options say of the cluster that is not so in a script which names its own; "" if nothing."""
+        plan, given = compiled.plan, self.options
+        listed = len(given.pservers.split(","))
+        servers = int(given.pservers) if given.pservers.isdigit() else listed
+        wrong = [f"--pservers {given.pservers}"] if given.pservers and servers != len(plan.pservers) else []
+        wrong += [f"--trainers {given.trainers}"] if given.trainers and int(given.trainers) != plan.trainers else []
+        if not wrong:
+            return ""
+        there = cluster_of(plan.trainers, len(plan.pservers), " and ")
+        return f"the script, or the environment, names a cluster of {there}: leave out {' and '.join(wrong)}"
+
     def _answer(self, compiled: Compiled, turns: str | None) -> None:
+        other = self._other_cluster(compiled)
+        if other:
+            print(f"{self._command}: {other}", file=sys.stderr)
+            self._status = 2
+            raise Stopped
         if self.options.explain:
             from pstranspile.explain import answer_text, explain_job, of_compiled
 
-            sys.stdout.write(answer_text(explain_job(of_compiled(compiled))))
+            self._status = show(answer_text(explain_job(of_compiled(compiled)), full=self.options.all))
             raise Stopped
         if self.options.check:
             from pstranspile.proof.check import check
@@ -168,8 +222,7 @@ class Session:
             assert compiled.job is not None
             _require_comparable(compiled.source)
             made = check(compiled.source, compiled.job, result=compiled, programs=turns)
-            sys.stdout.write(report_text(made, hint=""))
-            self._status = 0 if made.holds else 1
+            self._status = show(report_text(made, every=self.options.all)) or (0 if made.holds else 1)
             raise Stopped
 
     def _write(self, folder: Path) -> None:

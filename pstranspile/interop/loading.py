@@ -74,7 +74,7 @@ def load_bytes(
     module, serialized = _read_module(data, file, MAIN, warnings, call_stacks)
     unordered = set(module.programs) if serialized else set[str]()
     if startup is not None:
-        module, serialized = _with_startup(module, file, path_of(startup, "load"), warnings, call_stacks)
+        module, serialized = _with_startup(module, data, file, path_of(startup, "load"), warnings, call_stacks)
         unordered |= {STARTUP} if serialized else set()
     settings = Meta()
     if meta is not None:
@@ -214,12 +214,16 @@ def _text(data: bytes, file: str) -> str:
 
 
 def _with_startup(
-    module: Module, file: str, startup: str, warnings: list[Diagnostic], call_stacks: bool
+    module: Module, data: bytes, file: str, startup: str, warnings: list[Diagnostic], call_stacks: bool
 ) -> tuple[Module, bool]:
     if STARTUP in module.programs:
         message = f"the input {file} holds a program @{STARTUP} already"
         raise _failure("input-startup", startup, message)
-    other, infer = _read_module(read_bytes(startup), startup, STARTUP, warnings, call_stacks)
+    read = read_bytes(startup)
+    if read == data and any(block.ops for program in module.programs.values() for block in program.blocks):
+        message = f"it is the same program as {file}; the startup program is the one that initialises parameters"
+        raise _failure("input-startup", startup, message)
+    other, infer = _read_module(read, startup, STARTUP, warnings, call_stacks)
     program = _startup_program(other, startup)
     if MAIN in module.programs and _exchanged(module.programs[MAIN], program):
         message = f"this program uses what the program in {file} initialises: the two files are exchanged"

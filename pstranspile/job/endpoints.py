@@ -128,7 +128,9 @@ def endpoints_of(key: str, value: object, findings: list[Diagnostic]) -> tuple[s
         try:
             parsed.append(parse_endpoint(text))
         except ValueError as problem:
-            findings.append(error("job-endpoint", f"{key}: {problem}", focus=key))
+            alone = key != "trainer_endpoints" and len(texts) == 1 and ":" not in text and text.strip()
+            sentence = f"{shown(text.strip())} is neither a number nor of the form host:port" if alone else problem
+            findings.append(error("job-endpoint", f"{key}: {sentence}", focus=key))
     for endpoint in dict.fromkeys(duplicates(parsed)):
         message = f"{key}: {endpoint} stands there twice; every machine needs an address of its own"
         findings.append(error("job-endpoint", message, focus=key))

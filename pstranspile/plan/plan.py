@@ -11,6 +11,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from pstranspile.analysis.updates import UpdateGroup
+from pstranspile.ir.counts import counted
 from pstranspile.ir.distribution import DistributedVar as DistributedVar
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Origin, TensorType
@@ -145,8 +146,10 @@ class Plan:
     def __repr__(self) -> str:
         """`<Plan sync, 2 trainers, 2 pservers: 7 parameters in 9 slices>`."""
         slices = sum(len(parameter.slices) for parameter in self.parameters)
-        placed = f"{len(self.parameters)} parameters in {slices} slices" + (", a lookup table" if self.table else "")
-        return f"<Plan {self.mode}, {self.trainers} trainers, {len(self.pservers)} pservers: {placed}>"
+        placed = f"{counted(len(self.parameters), 'parameter')} in {counted(slices, 'slice')}"
+        placed += ", a lookup table" if self.table else ""
+        machines = f"{counted(self.trainers, 'trainer')}, {counted(len(self.pservers), 'pserver')}"
+        return f"<Plan {self.mode}, {machines}: {placed}>"
 
     def __str__(self) -> str:
         """The plan as `pstranspile plan` shows it, without the fingerprint of its source, which a plan doesn't hold."""
@@ -240,7 +243,7 @@ def plan_text(plan: Plan, source: str) -> str:
     for endpoint in plan.pservers:
         owned = plan.slices_on(endpoint)
         size = sum(prod(s.shape) * p.dtype.size for p, s in owned)
-        lines.append(f"# {endpoint}: {len(owned)} slices, {size} bytes of parameters")
+        lines.append(f"# {endpoint}: {counted(len(owned), 'slice')}, {counted(size, 'byte')} of parameters")
     return "\n".join(lines) + "\n"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from pstranspile.ir.counts import cluster_of, counted
+
 BITWISE = "bitwise equal"
 ROUNDING = "equal within rounding"
 DIFFERENT = "different"
@@ -202,14 +204,15 @@ def report_text(report: Report, *, every: bool = False, hint: str = "; --all lis
     Variables that are as promised are counted; with `every` there is a line for each. `hint` says how to see
     them where they are only counted.
     """
-    head = f"mode {report.mode}, {report.trainers} trainers, {report.servers} servers, {report.steps} steps"
+    cluster = cluster_of(report.trainers, report.servers)
+    head = f"mode {report.mode}, {cluster}, {counted(report.steps, 'step')}"
     head += f" of {report.programs}" if report.programs else ""
     different = report.different if report.promised else ()
     width = max((len(verdict.name) for verdict in (report.verdicts if every else different)), default=4)
     most = len(different) if every else SHOWN
     lines = [_verdict(report), head, *(_line(verdict, width) for verdict in different[:most])]
     if len(different) > most:
-        lines.append(f"  and {len(different) - most} more variables{hint}")
+        lines.append(f"  and {counted(len(different) - most, 'more variable')}{hint}")
     lines += _causes(report)
     lines += _conclusion(report)
     others = [verdict for verdict in report.verdicts if verdict not in different]
@@ -224,8 +227,8 @@ def _counts(report: Report, verdicts: Sequence[Verdict], hint: str) -> Iterator[
     if allowed:
         most = max(allowed, key=lambda verdict: verdict.worst)
         yield (
-            f"{len(allowed)} of {_variables(len(kept))} {'differs' if len(allowed) == 1 else 'differ'}, which the mode "
-            f"allows; the most: %{most.name}, {most.worst:.1e} after step {most.worst_step}"
+            f"{len(allowed):,} of {counted(len(kept), 'variable')} {'differs' if len(allowed) == 1 else 'differ'}, "
+            f"which the mode allows; the most: %{most.name}, {most.worst:.1e} after step {most.worst_step}"
         )
     figures: list[str] = []
     for equality in (BITWISE, ROUNDING):
@@ -233,16 +236,12 @@ def _counts(report: Report, verdicts: Sequence[Verdict], hint: str) -> Iterator[
         if of:
             worst = max(of, key=lambda verdict: verdict.worst)
             most = f" (the most: %{worst.name}, {worst.worst:.1e} after step {worst.worst_step})" if worst.worst else ""
-            figures.append(f"{_variables(len(of))} {equality}{most}")
+            figures.append(f"{counted(len(of), 'variable')} {equality}{most}")
     metrics = len(verdicts) - len(kept)
     if metrics:
         figures.append(f"{metrics} for metrics")
     if figures:
         yield ", ".join(figures) + hint
-
-
-def _variables(count: int) -> str:
-    return f"{count} variable{'s' * (count != 1)}"
 
 
 def _line(verdict: Verdict, width: int) -> str:
@@ -282,16 +281,17 @@ def _conclusion(report: Report) -> list[str]:
         if report.mode == "geo":
             lines.append("every exchange follows the recurrence of geo: what is learnt is added once, nothing is lost")
     if report.schedules:
-        bad = len(report.schedule_differs)
+        bad, schedules = len(report.schedule_differs), counted(report.schedules, "schedule")
         if bad:
             seed, name = report.schedule_differs[0]
-            lines.append(f"{bad} of {report.schedules} schedules end differently; schedule {seed} in %{name}")
+            end = "ends" if bad == 1 else "end"
+            lines.append(f"{bad:,} of {schedules} {end} differently; schedule {seed} in %{name}")
         else:
-            lines.append(f"{report.schedules} schedules end bitwise equal")
+            lines.append(f"{schedules} {'ends' if report.schedules == 1 else 'end'} bitwise equal")
     if report.applied is not None:
         result = report.applied
-        lines.append(f"{result.applied} of {result.sent} gradients applied, each once")
-        lines.append(f"staleness: at most {result.stalest} updates, {result.mean_staleness:.2f} on average")
+        lines.append(f"{result.applied:,} of {counted(result.sent, 'gradient')} applied, each once")
+        lines.append(f"staleness: at most {counted(result.stalest, 'update')}, {result.mean_staleness:.2f} on average")
     return [*lines, *(_fault_lines(report.faulty) if report.faulty is not None else ())]
 
 
@@ -307,6 +307,7 @@ def _causes(report: Report) -> Iterator[str]:
 def _verdict(report: Report) -> str:
     """What is shown by all this."""
     different, faultless = report.different, report.faulty is None or report.faulty.holds
+    alone = "" if faultless else "without faults "
     if report.promised and different:
         return f"DIFFERENT: first %{different[0].name}, after step {different[0].first}"
     if report.wrong:
@@ -316,17 +317,17 @@ def _verdict(report: Report) -> str:
     if report.no_numbers:
         return f"NO NUMBERS: %{report.no_numbers[0]} is NaN, so nothing is shown"
     if different:
-        return "mode gives no equality with a single machine"
+        return "the mode gives no equality with a single machine"
     if not report.learnt:
         shown = "so nothing is shown" if report.nothing_seen else "the trainers' results are those of a single machine"
         return f"nothing is trained by what was run; {shown}"
     if report.faulty is not None and report.faulty.only_unreached:
         return "NOT REACHED: a part of the faults did not happen, so nothing is shown of it"
     if not report.promised:
-        return "equal to a single machine"
+        return f"{alone}the cluster trains as the single machine does, which the mode does not promise"
     if report.whole and faultless:
         return "given the same data, the trainers learn what one does; of batches that are shared this says nothing"
-    return f"{'' if faultless else 'without faults '}the cluster trains as the single machine does"
+    return f"{alone}the cluster trains as the single machine does"
 
 
 def _not_learnt(learnt: Sequence[Learnt]) -> Iterator[str]:
@@ -337,7 +338,8 @@ def _not_learnt(learnt: Sequence[Learnt]) -> Iterator[str]:
         yield f"unchanged, so that nothing is shown of their updates: {', '.join(still[:SHOWN])}{more}"
     for item in learnt:
         if 0 < item.changed < item.rows:
-            yield f"{item.changed} of {item.rows} rows of %{item.parameter} changed; nothing is shown of the others"
+            rows = counted(item.rows, "row")
+            yield f"{item.changed:,} of {rows} of %{item.parameter} changed; nothing is shown of the others"
 
 
 def _fault_lines(result: Faulty) -> list[str]:

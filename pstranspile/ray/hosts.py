@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from ray.exceptions import RayActorError, RayError
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from pstranspile.ir.counts import cluster_of, counted
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 from pstranspile.ray.host import Host
 
@@ -21,6 +23,9 @@ HEAD, LOOK, RETRY = 5.0, 1.0, 0.1
 an actor that starts again is asked again.
 """
 
+
+SILENT = 5.0
+"""Seconds after which it is told that machines wait for a place."""
 
 UNITS = 10000
 """Parts of a CPU that Ray tells apart."""
@@ -100,12 +105,24 @@ class Hosts:
 
     def _addresses(self, roles: Sequence[str]) -> dict[str, str]:
         asked = [_Asked(self.actors[role], role) for role in roles]
-        end = monotonic() + self.patience
-        while _waiting(asked, LOOK):
-            if monotonic() > end:
+        begun, told = monotonic(), False
+        while waiting := _waiting(asked, LOOK):
+            waited = monotonic() - begun
+            if waited > self.patience:
                 raise self._not_placed(asked)
+            if waited > SILENT and not told:
+                told = True
+                print(f"pstranspile launch: {self._wait_told(len(waiting), len(asked))}", file=sys.stderr, flush=True)
             require_head()
         return {one.role: one.address for one in asked}
+
+    def _wait_told(self, waiting: int, asked: int) -> str:
+        """What is said of machines that have no place yet."""
+        free = ray.available_resources().get("CPU", 0.0)
+        ask = f"with {self.cpus:g} CPUs each; {free:g} of the cluster's {sum(_nodes().values()):g} are free"
+        return (
+            f"{waiting} of {counted(asked, 'machine')} wait for a place, {ask}; --patience is {self.patience:g} seconds"
+        )
 
     def spare(self, count: int) -> int:
         """Asks Ray for so many actors that have no machine yet, and gives how many of them are there."""
@@ -161,13 +178,17 @@ class Hosts:
         nodes = _nodes()
         free = ray.available_resources().get("CPU", 0.0)
         message = (
-            f"after {self.patience:g} seconds the machines are not all placed: {counts[0]} servers and {counts[1]} "
-            f"trainers, with {self.cpus:g} CPUs each, ask for {self.cpus * sum(counts):g} CPUs; the cluster has "
+            f"after {self.patience:g} seconds the machines are not all placed: "
+            f"{cluster_of(counts[1], counts[0], ' and ')}, with {self.cpus:g} CPUs each, ask for "
+            f"{self.cpus * sum(counts):g} CPUs; the cluster has "
             f"{sum(nodes.values()):g}, of which {free:g} are free"
         )
         notes = [Note(f"{name} has {cpus:g} CPUs") for name, cpus in nodes.items()]
         if sum(nodes.values()) >= self.cpus * len(asked):
             notes.append(Note("others have taken CPUs, or processes start slowly there; --patience waits longer"))
+        if os.environ.get("RAY_ADDRESS") != "local":
+            own = "with RAY_ADDRESS=local, --on ray starts a cluster of its own on this host, with CPUs for all"
+            notes.append(Note(own))
         result = NotPlaced([error("ray-resources", message, notes=notes)])
         placed = [one for one in asked if one.address]
         result.placed = len(placed)

@@ -15,6 +15,7 @@ from ray.exceptions import RayError
 
 from pstranspile.compile import Compiled, compile
 from pstranspile.data.source import Data
+from pstranspile.ir.counts import cluster_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, render
 from pstranspile.ir.visible import visible
 from pstranspile.net.job import JobFolder, load_job_folder
@@ -277,8 +278,9 @@ class Session:
         self.cuts.end(self.seed, self._paths(files), self._until)
         self._recompile()
         plan = self.job.plan
-        servers = f" and {len(plan.pservers)} servers" if plan.pservers else ""
-        print(f"pstranspile launch: step {self._until}: {plan.trainers} trainers{servers} take part", file=sys.stderr)
+        machines = cluster_of(plan.trainers, len(plan.pservers), " and ")
+        verb = "takes" if plan.trainers + len(plan.pservers) == 1 else "take"
+        print(f"pstranspile launch: step {self._until}: {machines} {verb} part", file=sys.stderr)
 
     def _recompile(self) -> None:
         """Compiles the job for the machines that are wanted."""
@@ -309,7 +311,8 @@ class Session:
         fitting = self.settings.fitting(problem.placed, now[1]) if self.settings.trainers is not None else now
         if sum(fitting) > problem.placed:
             raise problem
-        print(f"pstranspile launch: {fitting[0]} trainers and {fitting[1]} servers have a place", file=sys.stderr)
+        has = "has" if sum(fitting) == 1 else "have"
+        print(f"pstranspile launch: {cluster_of(*fitting, ' and ')} {has} a place", file=sys.stderr)
         self._wanted = fitting
         self._recompile()
 

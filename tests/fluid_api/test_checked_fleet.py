@@ -58,7 +58,7 @@ def test_what_the_environment_says_counts() -> None:
     script = str(SCRIPTS / "fleet_ps.py")
     status, out, errors = ran("--explain", script, "sync", "x", PADDLE_PSERVERS_IP_PORT_LIST="127.0.0.1:99", **given)
     assert (status, errors) == (0, "")
-    assert out.startswith("mode fleet-sync, 3 trainers, 1 servers\n")
+    assert out.startswith("mode fleet-sync, 3 trainers, 1 server\n")
     assert "\npserver_0: server at 127.0.0.1:99\n" in out
 
 

@@ -358,3 +358,27 @@ def test_a_number_beyond_those_of_trainers_is_that_of_a_server() -> None:
             exe.run(fluid.default_startup_program())
         with pytest.raises(DiagnosticError, match="trainer_id is 3; trainers is 2, numbered from 0"):
             t.transpile(3, pservers="127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", trainers=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--nproc_per_node", "0"], "there is at least one trainer"),
+        (["--server_num", "1", "--worker_num", "0"], "there is at least one trainer"),
+        (["--worker_num", "2"], "--worker_num and --workers are for trainers beside servers"),
+        (["--workers", "127.0.0.1:1,127.0.0.1:2"], "--worker_num and --workers are for trainers beside servers"),
+    ],
+)
+def test_numbers_of_trainers_that_mean_nothing(options: list[str], told: str, tmp_path: Path) -> None:
+    status, out, errors = launched(tmp_path, "print(1)\n", *options)
+    assert (status, out) == (2, "")
+    assert told in errors
+
+
+@pytest.mark.parametrize("end", ["", "sys.exit(0)\n"])
+def test_a_server_whose_script_never_serves_is_told(end: str, tmp_path: Path) -> None:
+    status, _, errors = launched(tmp_path, end, *servers(2), "--worker_num", "1", launcher="launch_ps")
+    assert status == 0
+    for server in range(2):
+        assert errors.count(f"[server {server}] warning: this process was started as a server, and its script") == 1
+    assert "[trainer 0]" not in errors

@@ -201,3 +201,98 @@ def test_pickles_name_what_both_numpy_1_and_2_have(tmp_path: Path) -> None:
         fluid.global_scope().find_var("net.w_0").get_tensor().set(before * 0, fluid.CPUPlace())
         fluid.load(fluid.default_main_program(), str(tmp_path / "kept" / "model"), exe)
         assert (np.array(fluid.global_scope().find_var("net.w_0").get_tensor()) == before).all()
+
+
+TRAINS = """
+import paddle.fluid as fluid
+loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 4]), 1))
+fluid.optimizer.SGD(0.1).minimize(loss)
+if TRANSPILES:
+    fluid.DistributeTranspiler().transpile(0, pservers="127.0.0.1:6174,127.0.0.1:6175", trainers=2)
+exe = fluid.Executor(fluid.CPUPlace())
+exe.run(fluid.default_startup_program())
+exe.run(feed={"x": [[1.0, 2.0, 3.0, 4.0]]}, fetch_list=[loss])
+"""
+
+
+def trains(folder: Path, *, transpiles: bool = False) -> None:
+    (folder / "s.py").write_text(f"TRANSPILES = {transpiles}\n{TRAINS}")
+
+
+@pytest.mark.parametrize("option", ["--compat", "--check", "--explain", "--help"])
+def test_output_that_nobody_reads_ends_as_other_commands_do(option: str, tmp_path: Path) -> None:
+    trains(tmp_path)
+    for command in (["-m", "pstranspile.fluid"], ["-m", "pstranspile", "fluid"]):
+        reads, writes = os.pipe()
+        os.close(reads)
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        done = subprocess.run(
+            [sys.executable, *command, option, "s.py"], cwd=tmp_path, env=environment, stdout=writes,
+            stderr=subprocess.PIPE, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        os.close(writes)
+        assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--chek", "s.py"], "there is no option --chek; did you mean --check?"),
+        (["--pserver", "3", "s.py"], "there is no option --pserver; did you mean --pservers?"),
+        (["--check=yes", "s.py"], "--check takes no value"),
+        (["--check", "--pservers=", "s.py"], "--pservers takes a value, and is given an empty one"),
+        (["--pservers", "3", "s.py"], "--pservers is for --check and --explain"),
+        (["--trainers", "3", "--pservers", "3", "s.py"], "--pservers and --trainers are for --check and --explain"),
+        (["--all", "--compat", "s.py"], "--all is for --check and --explain"),
+        (["--compat", "s.py", "--json"], "--json comes after the script, which --compat does not run"),
+        (["--compat", "s.py", "--ir=x"], "--ir=x comes after the script, which --compat does not run"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(arguments: list[str], told: str, tmp_path: Path) -> None:
+    trains(tmp_path)
+    done = runner(*arguments, folder=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"python -m pstranspile.fluid: {told}")
+
+
+def test_a_cluster_that_is_not_that_of_the_script_is_refused(tmp_path: Path) -> None:
+    trains(tmp_path, transpiles=True)
+    done = runner("--check", "--pservers", "3", "--trainers", "1", "s.py", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "names a cluster of 2 trainers and 2 servers: leave out --pservers 3 and --trainers 1\n" in done.stderr
+    done = runner("--explain", "--trainers", "2", "s.py", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_all_lists_what_is_counted(tmp_path: Path) -> None:
+    trains(tmp_path)
+    short, full = (runner("--check", *more, "s.py", folder=tmp_path).stdout for more in ([], ["--all"]))
+    assert "; --all lists them\n" in short
+    assert "fc_0.w_0         parameter  " in full
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("import paddle.v2 as paddle\npaddle.init()\n", "it is of the interface that Paddle had before Fluid"),
+        ("import paddle.fluid as f\nf.dygraph.guard()\n", "dynamic graphs are not run"),
+        ("import paddle.fluid as f\nf.enable_dygraph()\n", "dynamic graphs are not run"),
+        ("import paddle.fluid as f\nf.dygraph.to_variable(1)\n", "dynamic graphs are not run"),
+        ("from paddle.fluid.dygraph.base import to_variable\nto_variable(1)\n", "dynamic graphs are not run"),
+    ],
+)
+def test_what_is_of_another_kind_of_script_is_told_with_the_kind(script: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "s.py").write_text(script)
+    assert f"is not part of pstranspile.fluid: {told}" in runner("s.py", folder=tmp_path).stderr
+    assert f": {told}" in runner("--compat", "s.py", folder=tmp_path).stdout
+
+
+def test_findings_end_with_a_newline(tmp_path: Path) -> None:
+    script = (
+        "import paddle.fluid as fluid\nfluid.Executor().run(fetch_list=[fluid.layers.mean(fluid.data('x', [2]))])\n"
+    )
+    (tmp_path / "s.py").write_text(script)
+    done = runner("s.py", folder=tmp_path)
+    assert done.returncode == 1
+    assert "run-feed-missing" in done.stderr
+    assert done.stderr.endswith("\n")

@@ -9,10 +9,14 @@ from typing import Any
 
 from pstranspile.fluid import layers
 from pstranspile.fluid.layers.adapt import bound, signature_of
+from pstranspile.fluid.missing import why_not
 
 
 def not_there(name: str, known: Iterable[str]) -> AttributeError:
     """The error for a name of 2.x that is not there, with the nearest one that is."""
+    why = why_not(name)
+    if why:
+        return AttributeError(f"{name} is not part of pstranspile.fluid: {why}")
     near = get_close_matches(name.rpartition(".")[2], [key for key in known if not key.startswith("_")], 1, 0.5)
     hint = f"; the nearest name that is there: {near[0]}" if near else ""
     return AttributeError(f"{name} is not part of pstranspile.fluid{hint}")

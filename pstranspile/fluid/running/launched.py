@@ -17,7 +17,7 @@ TRAINERS_ENDED = b"t"
 PATIENCE = 10.0
 """Seconds that a server has to begin to serve once all trainers have ended, and a process to end after SIGTERM."""
 
-_trainers_ended, _has_served = threading.Event(), threading.Event()
+_trainers_ended, _has_served, _launched = threading.Event(), threading.Event(), threading.Event()
 
 
 def trainers_ended() -> bool:
@@ -30,6 +30,16 @@ def note_serving() -> None:
     _has_served.set()
 
 
+def idle_server() -> str:
+    """What is to be said of a script that ends in the process of a server, which has served nobody; "" of others."""
+    if not _launched.is_set() or _has_served.is_set() or os.environ.get("TRAINING_ROLE") != "PSERVER":
+        return ""
+    return (
+        "warning: this process was started as a server, and its script has ended without serving: it has run as on a "
+        "single machine. Scripts for a cluster ask for their role (fleet.init, or TRAINING_ROLE in the environment)"
+    )
+
+
 def listen() -> None:
     """Listens to the launcher, if there is one. Without it this process ends, as by SIGTERM."""
     number = os.environ.pop(LAUNCHER, "")
@@ -40,6 +50,7 @@ def listen() -> None:
         os.set_inheritable(pipe, False)
     except OSError:  # inherited from a process that had closed it
         return
+    _launched.set()
     threading.Thread(target=_listen, args=(pipe,), daemon=True).start()
 
 

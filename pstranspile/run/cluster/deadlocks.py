@@ -29,7 +29,8 @@ def _numbers(trainers: Sequence[Trainer], servers: Sequence[Server]) -> Iterator
     for server in servers:
         count = server.op.attrs.get("Fanin", len(trainers))
         if server.mode == 0 and count != len(trainers):
-            message = f"{server.name} waits for {count} trainers, but there are {len(trainers)}"
+            there = f"there {'is' if len(trainers) == 1 else 'are'} {len(trainers)}"
+            message = f"{server.name} waits for {count} {'trainer' if count == 1 else 'trainers'}, but {there}"
             yield at_op("cluster-barrier", message, server.op)
 
 

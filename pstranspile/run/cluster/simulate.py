@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from pstranspile.ir.counts import counted
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.expect import MOST_STEPS, expect, expect_number, names_of, wrong_type
 from pstranspile.ir.model import Role
@@ -67,9 +68,9 @@ class Simulated(NamedTuple):
         steps = max((len(trainer.results) for trainer in self.cluster.trainers), default=0)
         names = sorted({name for fetched in self.fetched for name in fetched})
         parts = [
-            f"{_counted(len(self.cluster.trainers), 'trainer')}, {_counted(steps, 'step')}",
+            f"{counted(len(self.cluster.trainers), 'trainer')}, {counted(steps, 'step')}",
             *(["fetched " + ", ".join(names)] if names else []),
-            _counted(len(self.parameters), "parameter"),
+            counted(len(self.parameters), "parameter"),
         ]
         return f"<Simulated: {'; '.join(parts)}>"
 
@@ -100,10 +101,6 @@ class Simulated(NamedTuple):
         return result
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def _first_and_last(values: Sequence[Value]) -> str:
     """The first and the last of a trainer's values: numbers where each is one element, else their dims."""
     if not values:
@@ -117,7 +114,7 @@ def _summary(value: Any) -> str:
     if value is None:
         return "nothing"
     if isinstance(value, SelectedRows):
-        rows = _counted(len(value.rows), "row")
+        rows = counted(len(value.rows), "row")
         return f"{rows} of height {value.height}, {value.value.dtype}{list(value.value.shape[1:])} each"
     data = np.asarray(value.data if isinstance(value, LoDTensor) else value)
     if data.size == 1 and data.dtype.kind in "bifu":

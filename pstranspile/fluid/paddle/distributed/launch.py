@@ -18,7 +18,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--node_ip", default="127.0.0.1", help="this host")
     made.add_argument("--started_port", type=int, default=6170, help="the port of the first trainer of a host")
     made.add_argument("--selected_gpus", default="", help="as many trainers as are named here")
-    made.add_argument("--nproc_per_node", type=counted, default=0, help="how many trainers each host has")
+    made.add_argument("--nproc_per_node", type=counted, default=None, help="how many trainers each host has")
     made.add_argument("--log_dir", default=None, help="where logs go")
     made.add_argument("--log_level", default="20", help="accepted, as in Fluid")
     made.add_argument("--use_paddlecloud", action="store_true", help="accepted, as in Fluid")
@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--heter_workers", default="", help="refused: all trainers are alike")
     made.add_argument("--heter_worker_num", type=int, default=0, help="refused: all trainers are alike")
     made.add_argument("--server_num", type=counted, default=0, help="how many servers there are beside the trainers")
-    made.add_argument("--worker_num", type=counted, default=0, help="how many trainers, beside servers")
+    made.add_argument("--worker_num", type=counted, default=None, help="how many trainers, beside servers")
     made.add_argument("--servers", default="", help="where the servers are, if not on ports in a row")
     made.add_argument("--workers", default="", help="as many trainers as are listed here, beside servers")
     made.add_argument("--print_config", default="True", help="accepted, as in Fluid")
@@ -43,8 +43,15 @@ def launch(arguments: Sequence[str] | None = None) -> int:
     script = [options.training_script, *options.training_script_args]
     if options.heter_workers or options.heter_worker_num:
         parser().error("all trainers are alike: leave out --heter_workers and --heter_worker_num")
+    if 0 in (options.nproc_per_node, options.worker_num):
+        parser().error("there is at least one trainer: raise --nproc_per_node, or --worker_num beside servers")
     if options.server_num or options.servers:
         return _with_servers(options, script)
+    if options.worker_num or options.workers:
+        parser().error(
+            "--worker_num and --workers are for trainers beside servers: give --server_num or --servers, or "
+            "--nproc_per_node for trainers alone"
+        )
     hosts = _listed(options.ips or options.cluster_node_ips)
     if options.node_ip not in hosts:
         parser().error(f"--node_ip {options.node_ip} is none of --cluster_node_ips")
