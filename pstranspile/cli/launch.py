@@ -134,7 +134,7 @@ def run(arguments: Sequence[str]) -> int:
         cluster.feed(feeds)
         steps = _steps(options, cluster)
         if kept is not None and kept.source is not None:
-            kept.source.require_steps(steps)
+            kept.source.require_steps(steps, known=bool(options.steps or cluster.steps))
             report(kept.source.told(steps, kept.job.plan.mode))
         if options.checkpoint and are_needed(cluster):  # so that the end is a meeting, before trainers leave
             options.checkpoint_every = options.checkpoint_every or steps
@@ -208,6 +208,8 @@ def _checkpoints(
     from pstranspile.net.checkpoints import Checkpoints
 
     source = at_end.enter_context(closing(Source(options.resume))) if options.resume else None
+    if source is not None:
+        source.require_program(compiled.fingerprint)
     target: Target | None = None
     if options.checkpoint:
         standing = None if source is None else source.standing
