@@ -157,6 +157,8 @@ class Report(NamedTuple):
     """Variables that are NaN on the single machine, so that they show nothing about the cluster."""
     whole: tuple[str, ...] = ()
     """The inputs, if all declare their batch size, so that every trainer was given the same data."""
+    fed: int = 0
+    """How many steps the given data are enough for; 0 where data were made, or have no end."""
 
     def __str__(self) -> str:
         """The report as `check` prints it: the verdict first, then what differs and why, and the rest in figures."""
@@ -201,7 +203,8 @@ def report_text(report: Report, *, every: bool = False, hint: str = "; --all lis
     Variables that are as promised are counted; with `every` there is a line for each. `hint` says how to see
     them where they are only counted.
     """
-    head = f"mode {report.mode}, {report.trainers} trainers, {report.servers} servers, {report.steps} steps"
+    head = f"mode {report.mode}, {report.trainers} trainers, {report.servers} servers, "
+    head += f"{report.steps} of {report.fed} fed steps" if report.fed > report.steps else f"{report.steps} steps"
     head += f" of {report.programs}" if report.programs else ""
     different = report.different if report.promised else ()
     width = max((len(verdict.name) for verdict in (report.verdicts if every else different)), default=4)

@@ -14,6 +14,9 @@ from pstranspile.run.loss_rows import divided
 FeedOf: TypeAlias = "Callable[[int], Mapping[str, Any] | None]"
 """What a trainer is fed in a step; None when it has no more data."""
 
+ENDLESS = 1 << 60
+"""Steps of rows that nobody has counted."""
+
 
 class Dealing(NamedTuple):
     """How rows were dealt so far, for a run that goes on: `data` identifies the data and its steps, `dealt` lists how
