@@ -32,6 +32,7 @@ from pstranspile.cli.common import (
     refuse_empty,
 )
 from pstranspile.cli.feed import check_feed, dealt_text, forwarded, read_feed
+from pstranspile.cli.interrupted import telling_what_is_kept
 from pstranspile.cli.launch_ray import add_ray, check_local, launch_on_ray
 from pstranspile.cli.launch_view import View
 from pstranspile.cli.live_screen import add_live, check_live
@@ -79,7 +80,8 @@ def run(arguments: Sequence[str]) -> int:
     if options.on == "local":
         options.restarts = options.restarts or 0
     if options.on != "local":
-        return launch_on_ray(parser, options)
+        with telling_what_is_kept(options):
+            return launch_on_ray(parser, options)
     check_local(parser, options)
     check_pictures(parser, options)
     if options.record and options.restarts:
@@ -103,7 +105,12 @@ def run(arguments: Sequence[str]) -> int:
     for folder in filter(None, (options.state, options.logs)):
         require_writable(Path(folder, "of a machine"))
     work_place = work_folder(Path(tempfile.gettempdir()), "pstranspile-launch-", mode=0o700)
-    with rows_on_disk(options.table_folder), work_place as work, ExitStack() as at_end:
+    with (
+        telling_what_is_kept(options),
+        rows_on_disk(options.table_folder),
+        work_place as work,
+        ExitStack() as at_end,
+    ):
         own = work / "compiled" / "job"
         compiled = None if os.path.isdir(options.input) else _compiled(options, own)
         if compiled is not None and options.push_every:
