@@ -240,7 +240,9 @@ def plan_text(plan: Plan, source: str) -> str:
     for endpoint in plan.pservers:
         owned = plan.slices_on(endpoint)
         size = sum(prod(s.shape) * p.dtype.size for p, s in owned)
-        lines.append(f"# {endpoint}: {len(owned)} slices, {size} bytes of parameters")
+        lines.append(
+            f"# {endpoint}: {len(owned)} {'slice' if len(owned) == 1 else 'slices'}, {size:,} bytes of parameters"
+        )
     return "\n".join(lines) + "\n"
 
 
