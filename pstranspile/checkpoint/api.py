@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, cast
 
 from pstranspile.checkpoint.layout import MACHINE, Layout, layout_of
 from pstranspile.checkpoint.manifest import Manifest
+from pstranspile.checkpoint.runs import require_program
 from pstranspile.checkpoint.state import Memory, Scopes, assign, gather, require_machines
 from pstranspile.checkpoint.store import Format, Progress, read_checkpoint, read_manifest, write_checkpoint
 from pstranspile.compile import Compiled
-from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import path_of, wrong_type
-from pstranspile.ir.model import Location, Module
+from pstranspile.ir.model import Module
 from pstranspile.run.row_source import Dealing
 from pstranspile.run.scope import Scope
 
@@ -98,7 +98,7 @@ def load_checkpoint(
     layout, scopes = _layout_of(job, "load_checkpoint"), scopes_of(machines)
     require_machines(layout, scopes)
     if same_program:
-        require_program(read_manifest(folder), layout, str(folder))
+        require_program(read_manifest(folder), layout.fingerprint, str(folder))
     manifest, state = read_checkpoint(folder, _most(layout) if same_program else None)
     assignment = assign(layout, state, scopes)
     assignment.carry_out(scopes)
@@ -113,13 +113,3 @@ def _most(layout: Layout) -> int | None:
             return None
         total += prod(placed.shape) * 8 * (2 + len(placed.holders))
     return 4 * total + (1 << 26)
-
-
-def require_program(manifest: Manifest, layout: Layout, folder: str) -> None:
-    """Raises DiagnosticError if a checkpoint was made for another program than the layout's."""
-    if manifest.fingerprint != layout.fingerprint:
-        message = (
-            f"it was made for the program {manifest.fingerprint[:19]}..., this is {layout.fingerprint[:19]}...; "
-            "variables of the same names can be taken over by load_checkpoint in Python, with same_program=False"
-        )
-        raise DiagnosticError([error("checkpoint-model", message, Location(folder))])

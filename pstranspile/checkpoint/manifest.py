@@ -161,7 +161,10 @@ def _dealing(fields: _Fields) -> Dealing:
         fields.refuse("`dealt` does not hold steps and numbers of trainers")
     if not pairs or pairs[0][0] or sorted(pairs) != pairs or not all(trainers for _, trainers in pairs):
         fields.refuse("`dealt` does not say from the first step on how many trainers there were")
-    return Dealing(fields.text("data"), tuple((step, trainers) for step, trainers in pairs))
+    settings = fields.texts("settings") if "settings" in fields.held else []
+    if len(settings) in (1, 2):  # the batch, the order, and then files
+        fields.refuse("`settings` does not list the files")
+    return Dealing(fields.text("data"), tuple((step, trainers) for step, trainers in pairs), tuple(settings))
 
 
 def _is_count(value: object) -> TypeGuard[int]:

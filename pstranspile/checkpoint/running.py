@@ -163,6 +163,7 @@ class CheckpointedRun:
         self.source = Source(source) if source is not None else None
         self.first, self.seed = 0, seed
         if self.source is not None:
+            self.source.require_program(job.fingerprint)
             self.source.require_seed(seed)
             self.first, self.seed = self.source.step, self.source.manifest.seed
         standing = None if self.source is None else self.source.standing

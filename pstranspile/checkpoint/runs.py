@@ -139,10 +139,20 @@ class Source:
         if seed is not None:
             require_seed(self.manifest, seed, self.place)
 
-    def require_steps(self, steps: int) -> None:
-        """Raises DiagnosticError if a run is to have so many steps, counted from its beginning, and more were done."""
+    def require_program(self, fingerprint: str) -> None:
+        """Raises DiagnosticError if the run was one of another program than that with this hash."""
+        require_program(self.manifest, fingerprint, str(self.place))
+
+    def require_steps(self, steps: int, *, known: bool = True) -> None:
+        """Raises DiagnosticError if a run is to have so many steps, counted from its beginning, and more were done.
+
+        `known`: whether data or the user say how many steps the run is to have.
+        """
         if steps < self.step:
             message = f"it has done {self.step} steps, and the run is to have {steps}, counted from the beginning"
+            if not known:
+                message = f"it has done {self.step} steps, and nothing says how many the run is to have: "
+                message += "--feed names the data, --steps the number"
             raise DiagnosticError([error("checkpoint-run", message, Location(str(self.place)))])
 
     def told(self, steps: int, mode: str) -> list[Diagnostic]:
@@ -154,6 +164,16 @@ class Source:
         elif mode != had and ALONE not in (mode, had):
             told.append(warning("checkpoint-run", f"it was saved in mode {had}, and goes on in mode {mode}", here))
         return told
+
+
+def require_program(manifest: Manifest, fingerprint: str, folder: str) -> None:
+    """Raises DiagnosticError if a checkpoint was made for another program than that with this hash."""
+    if manifest.fingerprint != fingerprint:
+        message = (
+            f"it was made for the program {manifest.fingerprint[:19]}..., this is {fingerprint[:19]}...; "
+            "variables of the same names can be taken over by load_checkpoint in Python, with same_program=False"
+        )
+        raise DiagnosticError([error("checkpoint-model", message, Location(folder))])
 
 
 def require_seed(manifest: Manifest, seed: int | None, place: Path) -> None:

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 
-from pstranspile.checkpoint.api import require_program
 from pstranspile.checkpoint.layout import Layout, Part, Placed
 from pstranspile.checkpoint.manifest import Manifest
-from pstranspile.checkpoint.runs import Source
+from pstranspile.checkpoint.runs import Source, require_program
 from pstranspile.checkpoint.state import Assignment, Scopes, assign, gather
 from pstranspile.checkpoint.store import Progress, read_checkpoint, write_checkpoint
 from pstranspile.ir.diagnostics import DiagnosticError, error
@@ -65,7 +64,7 @@ def load_server(layout: Layout, scopes: Scopes, role: str, folder: str | os.Path
     """
     with closing(Source(folder)) as source:
         manifest, state = read_checkpoint(source.place, None)
-    require_program(manifest, layout, str(source.place))
+    require_program(manifest, layout.fingerprint, str(source.place))
     assigned = assign(layout, state, scopes)
     Assignment({role: assigned.values[role]}, ()).carry_out(scopes)
     return manifest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +13,7 @@ import pstranspile
 from pstranspile.cli.blas import use_rounded_products
 from pstranspile.cli.numbers import count
 from pstranspile.cli.report import quoting, report
-from pstranspile.ir.diagnostics import error, raise_errors, warning
+from pstranspile.ir.diagnostics import DiagnosticError, Note, error, raise_errors, warning
 from pstranspile.ir.model import Location, SourceText
 from pstranspile.ir.severity import wrong_codes
 from pstranspile.ir.suggest import nearest
@@ -329,8 +330,20 @@ def refuse_with_folder(parser: argparse.ArgumentParser, options: argparse.Namesp
         parser.error(f"--{name} goes with a program; {options.input} is a folder of compiled programs")
 
 
+def _refuse_folder(path: str) -> None:
+    """Raises DiagnosticError where a folder is given in place of a program: the job's options are not at fault then."""
+    if path != "-" and os.path.isdir(path):
+        compiled = os.path.exists(os.path.join(path, "plan.json"))
+        notes = [Note("compiled programs are for launch, explain, report and verify; here, name their source")]
+        message = "this is a folder, a program is needed"
+        raise DiagnosticError([error("input-unreadable", message, Location(path), notes=notes if compiled else ())])
+
+
 def read_job(options: argparse.Namespace) -> Job:
-    """The job of the options; raises JobError. Its warnings are printed."""
+    """The job of the options of a command that takes a program. Its warnings are printed.
+
+    Raises DiagnosticError where the program is a folder, JobError for the job.
+    """
     from pstranspile.job import JobError, job_warnings
     from pstranspile.job.file import load_job, parse_setting
 
@@ -376,6 +389,7 @@ _AnyJob = TypeVar("_AnyJob", "Job", "Job | None")
 
 def load_for(options: argparse.Namespace, read: Callable[[argparse.Namespace], _AnyJob]) -> tuple[Module, _AnyJob]:
     """As `load_with_job`, with the job that `read` makes of the options."""
+    _refuse_folder(options.input)
     module = load_input(options.input, options.startup, options.meta)
     job = read(options)
     return _verified(module, options, job), job

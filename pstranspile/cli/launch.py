@@ -34,6 +34,7 @@ from pstranspile.cli.common import (
     refuse_with_folder,
 )
 from pstranspile.cli.feed import check_feed, dealt_text, forwarded, read_feed, require_fed_inputs
+from pstranspile.cli.interrupted import telling_what_is_kept
 from pstranspile.cli.launch_ray import add_ray, check_local, launch_on_ray
 from pstranspile.cli.launch_view import View
 from pstranspile.cli.live_screen import add_live, check_live
@@ -80,7 +81,8 @@ def run(arguments: Sequence[str]) -> int:
     if options.on == "local":
         options.restarts = options.restarts or 0
     if options.on != "local":
-        return launch_on_ray(parser, options)
+        with telling_what_is_kept(options):
+            return launch_on_ray(parser, options)
     check_local(parser, options)
     if os.path.isdir(options.input):
         refuse_with_folder(parser, options)
@@ -106,7 +108,12 @@ def run(arguments: Sequence[str]) -> int:
     for folder in filter(None, (options.state, options.logs)):
         require_writable(Path(folder, "of a machine"))
     work_place = work_folder(Path(tempfile.gettempdir()), "pstranspile-launch-", mode=0o700)
-    with rows_on_disk(options.table_folder), work_place as work, ExitStack() as at_end:
+    with (
+        telling_what_is_kept(options),
+        rows_on_disk(options.table_folder),
+        work_place as work,
+        ExitStack() as at_end,
+    ):
         own = work / "compiled" / "job"
         compiled = None if os.path.isdir(options.input) else _compiled(options, own)
         if compiled is not None and options.push_every:
@@ -141,7 +148,7 @@ def run(arguments: Sequence[str]) -> int:
             require_fed_inputs(options, compiled, [job.roles[trainer.name] for trainer in cluster.trainers], feeds)
         steps = options.steps or cluster.steps or 1
         if kept is not None and kept.source is not None:
-            kept.source.require_steps(steps)
+            kept.source.require_steps(steps, known=bool(options.steps or cluster.steps))
             report(kept.source.told(steps, kept.job.plan.mode))
         if options.checkpoint and are_needed(cluster):  # so that the end is a meeting, before trainers leave
             options.checkpoint_every = options.checkpoint_every or steps
@@ -215,6 +222,8 @@ def _checkpoints(
     from pstranspile.net.checkpoints import Checkpoints
 
     source = at_end.enter_context(closing(Source(options.resume))) if options.resume else None
+    if source is not None:
+        source.require_program(compiled.fingerprint)
     target: Target | None = None
     if options.checkpoint:
         standing = None if source is None else source.standing

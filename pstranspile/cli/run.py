@@ -30,6 +30,7 @@ from pstranspile.cli.common import (
     uses_fluid_arithmetic,
 )
 from pstranspile.cli.feed import add_feed, check_feed, suggesting_feed
+from pstranspile.cli.interrupted import telling_what_is_kept
 from pstranspile.cli.live_screen import add_live, check_live
 from pstranspile.cli.numbers import count, whole
 from pstranspile.cli.report import quoting
@@ -90,7 +91,14 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.large.folder import rows_on_disk
 
     chosen = fluid_arithmetic(as_fluid), most_turns(options.max_turns), rows_on_disk(options.table_folder)
-    with quoting(module.source), chosen[0], chosen[1], chosen[2], suggesting_feed(options):
+    with (
+        telling_what_is_kept(options),
+        quoting(module.source),
+        chosen[0],
+        chosen[1],
+        chosen[2],
+        suggesting_feed(options),
+    ):
         if job is not None:
             return _run_cluster(module, job, options, kind)
         from pstranspile.cli.run_single import Session

@@ -159,7 +159,7 @@ def run_cluster(
             kept = CheckpointedRun(result, options.resume, options.checkpoint, every, options.seed)
             at_end.callback(kept.close)
         if kept is not None and kept.source is not None:
-            kept.source.require_steps(steps)
+            kept.source.require_steps(steps, known=bool(options.steps or feeds))
             report(kept.source.told(steps, result.plan.mode))
         return _run(module, result, options, turns, fetches, feeds, steps, kept)
 

@@ -19,6 +19,7 @@ from pstranspile.cli.turns import requested_fetches, requested_turns
 from pstranspile.ir.model import MAIN
 from pstranspile.large.forms import parameter_arrays
 from pstranspile.net.shown import shown
+from pstranspile.plan.plan import fingerprint
 from pstranspile.run.api import run
 from pstranspile.run.program_feeds import ProgramFeeds
 from pstranspile.run.row_source import RowFeeds, RowSource, refuse_turns
@@ -47,6 +48,8 @@ class Session:
         self.begun: Source | None = Source(options.resume) if options.resume else None
         """The checkpoint that the run goes on from."""
         manifest = None if self.begun is None else self.begun.manifest
+        if self.begun is not None:
+            self.begun.require_program(fingerprint(module))
         given = read_feed(options)
         self.source: RowSource | None = given if isinstance(given, RowSource) else None
         self.feeds: Feeds | ProgramFeeds | RowFeeds
@@ -68,7 +71,7 @@ class Session:
         self.count: int = options.steps or self.feeds.steps or 1
         self.feeds.require(self.count)
         if self.begun is not None:
-            self.begun.require_steps(self.count)
+            self.begun.require_steps(self.count, known=bool(options.steps or self.feeds.steps))
             report(self.begun.told(self.count, ALONE))
         self.fetches: dict[str, tuple[str, ...]] = requested_fetches(options, module, self.turns)
         self.kept: Target | None = None

@@ -109,6 +109,7 @@ def _load(path: str, options: argparse.Namespace, printed: _Terminal | _Log) -> 
         return load_bytes(data, STDIN, options.startup, options.meta, report=printed.findings)
     except DiagnosticError as problem:
         printed.findings(problem.diagnostics, [source])
+        _count(path, problem.diagnostics, printed)
         raise DiagnosticError([]) from None
 
 
@@ -166,11 +167,17 @@ def _verify(
         module = load()
     except DiagnosticError as problem:
         printed.findings(problem.diagnostics)
+        _count(path, problem.diagnostics, printed)
         return status_of(problem)
     findings = verify(module, strict=options.strict, allow=allow, initialised_here=True)
     printed.findings(findings, [module.source])
+    return 1 if _count(path, findings, printed) else 0
+
+
+def _count(path: str, findings: Iterable[Diagnostic], printed: _Terminal | _Log) -> int:
+    """The number of errors, which is told where there are any."""
     errors = sum(d.severity is Severity.ERROR for d in findings)
     if errors:
         named = STDIN if path == "-" else path
         printed.remark(f"{named}: {errors} {'error' if errors == 1 else 'errors'}")
-    return 1 if errors else 0
+    return errors

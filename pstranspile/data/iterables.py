@@ -14,12 +14,9 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
 from pstranspile.ir.expect import expect_number
 from pstranspile.ir.model import Program
 from pstranspile.run.cluster.feeding import share_of
-from pstranspile.run.row_source import Dealing, FeedOf
+from pstranspile.run.row_source import ENDLESS, Dealing, FeedOf
 
 GivenRows: TypeAlias = "Iterable[Mapping[str, Any]] | Callable[[], Iterable[Mapping[str, Any]]]"
-
-ENDLESS = 1 << 60
-"""Steps of rows that nobody has counted."""
 
 
 class Rows:

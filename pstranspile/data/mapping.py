@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from pstranspile.data.columns import Input
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
 from pstranspile.ir.model import Location, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.run.feeds import declared, near
@@ -46,6 +46,13 @@ def inputs(program: Program) -> list[Input]:
     return result
 
 
+def _hint(name: str, given: Mapping[str, Sequence[str]]) -> list[Note]:
+    """How to say which column an input takes, where nobody has said it."""
+    if name in given:
+        return []
+    return [Note(f"another column is named with --columns {name}=COLUMN (in Python: columns={{{name!r}: 'COLUMN'}})")]
+
+
 def map_columns(
     wanted: Sequence[Input], given: Mapping[str, Sequence[str]], there: Sequence[str], file: str
 ) -> list[Mapped]:
@@ -74,8 +81,7 @@ def map_columns(
             if not matching:
                 shown = ", ".join(there[:12]) + (", ..." if len(there) > 12 else "")
                 message = f"{one.name} takes the column {name}, which is not among {shown}{near(name, there)}"
-                message += "" if one.name in given else f"; --columns {one.name}=COLUMN gives it another column"
-                findings.append(error("data-column", message, place))
+                findings.append(error("data-column", message, place, notes=_hint(one.name, given)))
         result.append(Mapped(one, tuple(columns)))
     if findings:
         raise DiagnosticError(findings)

@@ -28,6 +28,10 @@ _LARGE = re.compile(rb"\d{19}")
 """As many digits as an id has that int64 may not hold."""
 
 
+_NUMBERED = re.compile(r"In CSV column #([0-9]+): ")
+"""How Arrow names a column of which it can't convert a value, by its number from 0 on."""
+
+
 class LineReader:
     """A file of lines that `parse` makes a table of; it raises what Arrow does for lines that it can't take. `objects`
     says that they are JSON.
@@ -179,20 +183,26 @@ def csv_reader(file: str, wanted: Wanted, delimiter: str = ",") -> LineReader:
         if not data:
             listed = {name: pyarrow.list_(kind) if name in ragged else kind for name, kind in kinds.items()}
             return pyarrow.table({name: pyarrow.array([], kind) for name, kind in listed.items()})
-        table = csv.read_csv(
-            io.BytesIO(data),
-            csv.ReadOptions(column_names=names, block_size=max(len(data), 1)),
-            csv.ParseOptions(delimiter=delimiter, ignore_empty_lines=False),
-            csv.ConvertOptions(column_types=types, include_columns=list(types), null_values=[""]),
-        )
+        try:
+            table = csv.read_csv(
+                io.BytesIO(data),
+                csv.ReadOptions(column_names=names, block_size=max(len(data), 1)),
+                csv.ParseOptions(delimiter=delimiter, ignore_empty_lines=False),
+                csv.ConvertOptions(column_types=types, include_columns=list(types), null_values=[""]),
+            )
+        except pyarrow.ArrowInvalid as problem:
+            raise pyarrow.ArrowInvalid(_NUMBERED.sub(lambda at: f"{names[int(at[1])]}: ", str(problem))) from None
         for name in types:
             column, kind = table.column(name), kinds[name]
             if name in ragged:
                 kind, column = pyarrow.list_(kind), _words(column)
-            if name in singly:
-                column = pyarrow.array(_signed(_numbers(column.to_pylist())), kind)
-            elif name in ragged:
-                column = column.cast(kind)
+            try:
+                if name in singly:
+                    column = pyarrow.array(_signed(_numbers(column.to_pylist())), kind)
+                elif name in ragged:
+                    column = column.cast(kind)
+            except pyarrow.ArrowException as problem:
+                raise pyarrow.ArrowInvalid(f"{name}: {problem}") from None
             table = table.set_column(table.column_names.index(name), name, column)
         return table
 

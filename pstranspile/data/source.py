@@ -105,7 +105,7 @@ class Data:
 
     def dealing(self, trainers: int) -> Dealing:
         """How the rows are dealt where there are so many trainers."""
-        return Dealing(self._fingerprint(), self.dealt or ((0, trainers),))
+        return Dealing(self._fingerprint(), self.dealt or ((0, trainers),), self._settings())
 
     def continued(self, before: Dealing, step: int, trainers: int) -> Data:
         """The same rows for so many trainers from a step on; `before` says how they were dealt until then.
@@ -113,7 +113,7 @@ class Data:
         Raises DiagnosticError if `before` is of other data.
         """
         if before.data != self._fingerprint():
-            message = "the run that goes on was fed other files, or in other steps (--batch, --shuffle)"
+            message = f"the run that goes on was fed {_differing(before.settings, self._settings())}"
             raise DiagnosticError([error("data-source", message, Location(self.files[0]))])
         result = copy(self)
         known = tuple(entry for entry in before.dealt if entry[0] < step or entry[0] == 0)
@@ -138,6 +138,12 @@ class Data:
         """What tells this data from other data that goes by other steps: sizes of files, batch, order."""
         return sha256(repr((self.sizes(), self.batch, self.shuffle)).encode()).hexdigest()
 
+    def _settings(self) -> tuple[str, ...]:
+        """What the fingerprint is made of, in words: the batch, the order, then each file."""
+        order = "without --shuffle" if self.shuffle is None else f"with --shuffle {self.shuffle}"
+        files = [f"{name} ({size:,} bytes)" if size else name for name, size in self.sizes()]
+        return (f"with --batch {self.batch}", order, *files)
+
     def sizes(self) -> list[tuple[str, int]]:
         """The names of the files, and their bytes (0 for those of other file systems)."""
         return [(os.path.basename(file), os.path.getsize(file) if os.path.exists(file) else 0) for file in self.files]
@@ -156,6 +162,21 @@ class Data:
             self._bad[row.file, row.number] = row
             if self.on_bad is not None:
                 self.on_bad(row)
+
+
+def _differing(before: Sequence[str], now: Sequence[str]) -> str:
+    """What was another where a run began than it is now, both as in the settings of a Dealing."""
+    if not before:  # by an earlier version, which recorded only the fingerprint
+        return "other files, or in other steps (--batch, --shuffle)"
+    found = [f"{had}, now it is {has}" for had, has in zip(before[:2], now[:2], strict=True) if had != has]
+    had, has = before[2:], now[2:]
+    if len(had) != len(has):
+        found.append(f"{len(had)} {'file' if len(had) == 1 else 'files'}, now there are {len(has)}")
+    else:
+        pairs = [f"{old}, now it is {new}" for old, new in zip(had, has, strict=True) if old != new]
+        more = [f"{len(pairs) - SHOWN} more files differ"] if len(pairs) > SHOWN else []
+        found += [*pairs[:SHOWN], *more]
+    return "; ".join(found)
 
 
 def _which(row: LeftOut) -> str:

@@ -47,6 +47,10 @@ class Diagnostic(NamedTuple):
     notes: tuple[Note, ...] = ()
     subject: str = ""
 
+    def __str__(self) -> str:
+        """The finding as it is printed, without the source line, of which only a file's text is known."""
+        return render([self])
+
 
 def error(
     code: Code,

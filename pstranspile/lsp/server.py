@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -51,6 +52,7 @@ class Server:
         self.ended = False
         self.workspace = Workspace(self._opened)
         self._register()
+        logging.getLogger("pygls.protocol.json_rpc").addFilter(_is_no_refusal)
 
     def start(self) -> bool:
         """Serves the editor at stdin and stdout until it leaves; whether it took its leave before."""
@@ -249,7 +251,7 @@ class Server:
         try:
             changes = rename(outline, named, params.new_name)
         except Refused as problem:
-            raise _failure(str(problem)) from None
+            raise _failure(str(problem)) from problem
         ranges = [(self.protocol.range(outline.lines, span), text) for span, text in changes]
         edits = [self.types.TextEdit(range=place, new_text=text) for place, text in ranges]
         return self.types.WorkspaceEdit(changes={params.text_document.uri: edits})
@@ -364,3 +366,9 @@ def _text_of(kind: Any) -> str:
 def _failure(message: str) -> Exception:
     exceptions: Any = importlib.import_module("pygls.exceptions")
     return exceptions.JsonRpcInvalidParams(message)
+
+
+def _is_no_refusal(record: logging.LogRecord) -> bool:
+    """Whether a record of the library belongs in the log: what is refused is told to the editor, and is no fault."""
+    problem = record.exc_info[1] if record.exc_info else None
+    return problem is None or not isinstance(problem.__cause__, Refused)

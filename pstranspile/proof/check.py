@@ -31,7 +31,7 @@ from pstranspile.proof.wrong_starts import with_wrong_starts
 from pstranspile.run.cluster.faults.scenario import Scenario
 from pstranspile.run.cluster.shares import Weighing
 from pstranspile.run.loss_rows import divided
-from pstranspile.run.row_source import RowSource, batches_of_rows, refuse_turns
+from pstranspile.run.row_source import ENDLESS, RowSource, batches_of_rows, refuse_turns
 from pstranspile.run.step_feeds import GivenFeeds
 
 STEPS = 5
@@ -87,15 +87,19 @@ def check(
     module, result = _source(module, job, result)
     for count, what in ((steps, "a number of steps"), (batch, "a number of rows"), (schedules, "a number of orders")):
         expect_number(count or 0, "check", what, MOST_CHECKED)
+    fed = 0
     if isinstance(feeds, RowSource):
         refuse_turns(programs)
-        feeds = batches_of_rows(feeds, module.main, job.trainers, steps, STEPS)
+        rows, feeds = feeds, batches_of_rows(feeds, module.main, job.trainers, steps, STEPS)
+        fed = rows.feeds([module.main] * job.trainers)[1]
     workload = Workload(module, programs, steps or STEPS, progress, shares, watch)
     if steps is None:
         workload.steps = _usual_steps(workload, feeds)
     seed = seed or module[STARTUP].random_seed or module.main.random_seed or 1
     init = {**unstarted(module, workload, init or {}), **(init or {})}
     data = feeds
+    if feeds is not None:
+        fed = fed or workload.feeds(feeds).steps or 0
     if data is None:
         data = made_feeds(workload, batch or ROWS_PER_TRAINER * job.trainers, seed, job.trainers)
     workload.feeds(data).require(workload.steps)
@@ -104,6 +108,7 @@ def check(
         first = _first_run(given, ends=bool(schedules), parameters=faults is not None)
     gc.collect()  # machines refer to each other
     report, shown = _compared(given, job, first)
+    report = report._replace(fed=fed if fed < ENDLESS else 0)
     promise = settings_of(job.mode).promise
     if schedules and promise is not Promise.SINGLE_TRAINER:
         differing = _other_schedules(given, first.start, schedules, first.ends)

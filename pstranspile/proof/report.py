@@ -160,6 +160,8 @@ class Report(NamedTuple):
     """Variables that are NaN on the single machine, so that they show nothing about the cluster."""
     whole: tuple[str, ...] = ()
     """The inputs, if all declare their batch size, so that every trainer was given the same data."""
+    fed: int = 0
+    """How many steps the given data are enough for; 0 where data were made, or have no end."""
 
     def __str__(self) -> str:
         """The report as `check` prints it: the verdict first, then what differs and why, and the rest in figures."""
@@ -205,7 +207,9 @@ def report_text(report: Report, *, every: bool = False, hint: str = "; --all lis
     them where they are only counted.
     """
     cluster = cluster_of(report.trainers, report.servers)
-    head = f"mode {report.mode}, {cluster}, {counted(report.steps, 'step')}"
+    fed = report.fed > report.steps
+    steps = f"{report.steps} of {report.fed} fed steps" if fed else counted(report.steps, "step")
+    head = f"mode {report.mode}, {cluster}, {steps}"
     head += f" of {report.programs}" if report.programs else ""
     different = report.different if report.promised else ()
     width = max((len(verdict.name) for verdict in (report.verdicts if every else different)), default=4)

@@ -14,14 +14,21 @@ from pstranspile.run.loss_rows import divided
 FeedOf: TypeAlias = "Callable[[int], Mapping[str, Any] | None]"
 """What a trainer is fed in a step; None when it has no more data."""
 
+ENDLESS = 1 << 60
+"""Steps of rows that nobody has counted."""
+
 
 class Dealing(NamedTuple):
     """How rows were dealt so far, for a run that goes on: `data` identifies the data and its steps, `dealt` lists how
     many trainers there were from which step on: `((0, 2), (500, 4))`.
+
+    `settings` are what `data` was made of, for messages: options and files as a user knows them, in order. A checkpoint
+    of an earlier version has none.
     """
 
     data: str
     dealt: tuple[tuple[int, int], ...]
+    settings: tuple[str, ...] = ()
 
 
 class LeftOut(NamedTuple):

@@ -132,6 +132,18 @@ def test_nothing_is_left_to_do(way: str, kept: dict[str, bytes], capsys: pytest.
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_without_data_the_cause_is_named(way: str, kept: dict[str, bytes], capsys: pytest.CaptureFixture[str]):
+    verb, *job = WAYS[way]
+    assert main([verb, "net.ir", *job, "--resume", "kept"]) == 1
+    told = capsys.readouterr().err
+    assert "error[checkpoint-run]: it has done 3 steps, and nothing says how many the run is to have: --feed" in told
+    Path("other.ir").write_text(ps.dumps(module("other")))
+    assert main([verb, "other.ir", *job, "--resume", "kept"]) == 1
+    assert "error[checkpoint-model]: it was made for the program sha256:" in capsys.readouterr().err
+    assert held() == kept
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_a_seed_that_is_another(way: str, kept: dict[str, bytes], capsys: pytest.CaptureFixture[str]):
     told = refused(capsys, way, "--resume", "kept", "--seed", "9")
     assert "error[checkpoint-model]: it was run with the programs' own seeds; give no other" in told

@@ -35,6 +35,21 @@ def verified(tmp_path: Path, text: str, *options: str) -> int:
     return main(["verify", str(tmp_path / "net.ir"), *options])
 
 
+@pytest.mark.parametrize("name", ["net.ir", "-"])
+def test_errors_of_the_text_are_counted_too(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    text = "ir 1\nprogram @main {\n  bad bad\n  block ^0 {\n    worse worse\n  }\n}\n"
+    monkeypatch.chdir(tmp_path)
+    Path("net.ir").write_text(text)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert main(["verify", name]) == 1
+    *found, last = capsys.readouterr().err.splitlines()
+    count = sum("error[" in line for line in found)
+    named = "<stdin>" if name == "-" else name
+    assert last == f"{named}: {count} error{'s' * (count != 1)}"
+
+
 def logged(capsys: pytest.CaptureFixture[str]) -> Any:
     out, err = capsys.readouterr()
     assert err == ""

@@ -53,6 +53,29 @@ def test_they_end_the_run_when_they_are_reached(kind: str, tmp_path: Path):
     assert f"{path}:6:1: error[data-row]: the row can't be fed: " in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("line", "culprit"),
+    [
+        ("9.0,1 2,0,x", "b"),
+        ("x,1 2,0,0", "click"),
+        ("9.0,1 2.5,0,0", "ids"),
+        ("9.0,99999999999999999999 1,0,0", "ids"),
+    ],
+)
+def test_a_unit_of_bad_rows_alone_names_the_column_at_fault(
+    line: str, culprit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(lines, "BLOCK", 1)  # so that each line is a unit
+    path = tmp_path / "x.csv"
+    path.write_text(f"click,ids,a,b\n{line}\n1.0,1 2,0,0\n")
+    with pytest.raises(ps.DiagnosticError) as caught:
+        clicks(data(str(path)))
+    assert f"{path}:2:1: error[data-row]: the row can't be fed: {culprit}: " in str(caught.value)
+    source = data(str(path), bad_rows="skip")
+    assert clicks(source) == [[[1.0]]]
+    assert [row.line for row in source.bad] == [2]
+
+
 def test_rows_of_columns(tmp_path: Path):
     given = rows(20)
     given[3]["a"] = None

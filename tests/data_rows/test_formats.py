@@ -148,6 +148,7 @@ def test_columns_that_do_not_fit(tmp_path: Path, columns: Any, options: Any, tol
         ("x.jsonl", b"\n", "there are no rows in it"),
         ("x.csv", b"", "it has no first line"),
         ("x.csv", b"click,ids,a,b,a\n", "dense takes the column a, which is there several times"),
+        ("x.csv", b"label,ids,a,b\n", "note: another column is named with --columns click=COLUMN"),
         ("x.csv", b"click,ids,a,b\n", "there are no rows in it"),
         ("x.dat", b"", "its name does not say its format"),
     ],

@@ -98,7 +98,27 @@ def test_a_checkpoint_of_other_rows_is_refused(job: list[str], tmp_path: Path, c
     assert main(["run", *job, "--steps", "2", "--checkpoint", kept]) == 0
     job[job.index("--batch") + 1] = "4"
     assert main(["run", *job, "--resume", kept]) == 1
-    assert "error[data-source]: the run that goes on was fed other files, or in other steps" in capsys.readouterr().err
+    told = "error[data-source]: the run that goes on was fed"
+    assert f"{told} with --batch 8, now it is with --batch 4\n" in capsys.readouterr().err
+    assert main(["run", *job, "--shuffle", "4", "--resume", kept]) == 1
+    assert "now it is with --batch 4; with --shuffle 3, now it is with --shuffle 4\n" in capsys.readouterr().err
+
+
+def test_another_file_than_before_is_named(tmp_path: Path):
+    path, other = write(tmp_path / "x.csv", rows(8)), write(tmp_path / "y.csv", rows(9))
+    before = data(path).dealing(1)
+    sizes = [f"{name} ({(tmp_path / name).stat().st_size} bytes)" for name in ("x.csv", "y.csv")]
+    with pytest.raises(ps.DiagnosticError, match="was fed ") as caught:
+        data(other).continued(before, 1, 1)
+    assert f"was fed {sizes[0]}, now it is {sizes[1]}" in str(caught.value)
+    with pytest.raises(ps.DiagnosticError, match="was fed 1 file, now there are 2"):
+        data([path, other]).continued(before, 1, 1)
+    with pytest.raises(ps.DiagnosticError, match="was fed 2 files, now there are 1"):
+        data(path).continued(data([path, other]).dealing(1), 1, 1)
+    earlier = before._replace(settings=())  # as checkpoints of earlier versions say it
+    with pytest.raises(ps.DiagnosticError, match="was fed other files, or in other steps"):
+        data(other).continued(earlier, 1, 1)
+    assert data(path).continued(earlier, 1, 1).dealing(1) == before
 
 
 @pytest.mark.parametrize("verb", ["run", "launch"])

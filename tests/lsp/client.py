@@ -14,12 +14,12 @@ ROOT = Path(__file__).parent.parent.parent
 class Editor:
     """One session with a server. Requests wait for their answer; notifications of findings are kept by URI."""
 
-    def __init__(self, encoding: str = "utf-16", *, snippets: bool = True):
+    def __init__(self, encoding: str = "utf-16", *, snippets: bool = True, log: Any = subprocess.DEVNULL):
         self.process = subprocess.Popen(
             [sys.executable, "-m", "pstranspile", "lsp"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=log,
             cwd=ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )

@@ -189,6 +189,15 @@ def test_renaming_to_a_name_that_is_taken_is_refused(editor: Editor, uri: str):
         editor.at("rename", uri, *spot("mul(X=%x", "%w", 1), newName="b")
 
 
+def test_what_is_refused_is_not_logged_as_a_fault(tmp_path: Path):
+    """It is told to the editor."""
+    with (tmp_path / "log").open("w") as log, Editor(log=log) as editor:
+        uri = editor.open(tmp_path / "net.ir", TEXT)
+        with pytest.raises(LookupError, match="there is a variable %b already"):
+            editor.at("rename", uri, *spot("mul(X=%x", "%w", 1), newName="b")
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
 def test_formatting(editor: Editor, tmp_path: Path):
     uri = editor.open(tmp_path / "net.ir", TEXT.replace("    mul(X=%x,", "  mul( X = %x,"))
     options = {"tabSize": 2, "insertSpaces": True}
