@@ -71,7 +71,7 @@ def test_a_machine_that_is_missing_is_named(lost: str, plan: bool, copied: Calla
         return
     (folder / "plan.json").unlink()
     if lost == "trainer_1":  # then it may be a job of one trainer, until programs say that it is not
-        with pytest.raises(DiagnosticError, match="pserver_0 waits for 2 trainers, but there are 1"):
+        with pytest.raises(DiagnosticError, match="pserver_0 waits for 2 trainers, but there is 1"):
             load_job_folder(folder).cluster().require_sound()
     else:
         assert f"the programs of {lost} are missing" in refusal(folder)
