@@ -144,11 +144,12 @@ def run(arguments: Sequence[str]) -> int:
             options.dealt = dealt_text(kept.dealing)
         cluster.feed(feeds)
         require_fed(feeds, [trainer.role for trainer in cluster.trainers], cluster.steps, options.steps or 0)
-        if not isinstance(feeds, RowSource):
-            require_fed_inputs(options, compiled, [job.roles[trainer.name] for trainer in cluster.trainers], feeds)
         steps = options.steps or cluster.steps or 1
         if kept is not None and kept.source is not None:
             kept.source.require_steps(steps, known=bool(options.steps or cluster.steps))
+        if not isinstance(feeds, RowSource):
+            require_fed_inputs(options, compiled, [job.roles[trainer.name] for trainer in cluster.trainers], feeds)
+        if kept is not None and kept.source is not None:
             report(kept.source.told(steps, kept.job.plan.mode))
         if options.checkpoint and are_needed(cluster):  # so that the end is a meeting, before trainers leave
             options.checkpoint_every = options.checkpoint_every or steps
