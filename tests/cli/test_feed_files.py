@@ -148,7 +148,7 @@ def test_a_run_without_inputs_says_how_they_are_given(folder: Path, capsys: pyte
 def test_steps_of_a_check_are_those_that_are_fed(folder: Path, capsys: pytest.CaptureFixture[str]):
     del folder
     ps.save_feeds("data.npz", regression((4,) * 7))
-    assert ", 5 steps\n" in result(capsys, "check", MODEL, *CLUSTER, "--feed", "data.npz")[1]
+    assert ", 5 of 7 fed steps\n" in result(capsys, "check", MODEL, *CLUSTER, "--feed", "data.npz")[1]
     assert ", 7 steps\n" in result(capsys, "check", MODEL, *CLUSTER, "--feed", "data.npz", "--steps", "7")[1]
     assert (
         "7 steps are fed, 8 are asked for"

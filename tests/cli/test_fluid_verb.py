@@ -62,7 +62,7 @@ def test_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
         (["--nope", FIT], "pstranspile fluid: there is no option --nope"),
         (["none.py"], "pstranspile fluid: there is no file none.py"),
         ([], "usage: pstranspile fluid [--ir DIR]"),
-        (["--trainers", "0", FIT], "pstranspile fluid: --trainers takes a number from 1 on, not '0'"),
+        (["--check", "--trainers", "0", FIT], "pstranspile fluid: --trainers takes a number from 1 on, not '0'"),
     ):
         assert main(["fluid", *arguments]) == 2
         out, errors = capsys.readouterr()
