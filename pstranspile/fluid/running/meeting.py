@@ -132,7 +132,10 @@ class Meeting:
     def _let_come(
         self, door: socket.socket, selector: DefaultSelector, newcomers: dict[socket.socket, _Newcomer]
     ) -> None:
-        """Accepts somebody; of too many who have not said who they are, one goes that has said least."""
+        """Accepts somebody; of too many who have not said who they are, one goes that has said least.
+
+        The last one to come stays: what a trainer says may take a moment longer than its connection.
+        """
         try:
             link, _ = door.accept()
         except OSError:
@@ -142,7 +145,8 @@ class Meeting:
         selector.register(link, EVENT_READ)
         self._hear(one, selector, newcomers)
         if len(newcomers) > _MOST_NEWCOMERS:
-            _send_away(min(newcomers.values(), key=lambda one: len(one.said)), selector, newcomers)
+            others = (other for other in newcomers.values() if other is not one)
+            _send_away(min(others, key=lambda other: len(other.said)), selector, newcomers)
 
     def _hear(self, one: _Newcomer, selector: DefaultSelector, newcomers: dict[socket.socket, _Newcomer]) -> bool:
         """Takes what somebody says, all of which is of known length; whether a trainer has come by that."""
@@ -184,6 +188,5 @@ class Meeting:
                     raise
                 time.sleep(0.05)
                 continue
-            link.sendall(_LENGTH.pack(self._index))
-            _give(link, self._hello)
+            link.sendall(_LENGTH.pack(self._index) + _LENGTH.pack(len(self._hello)) + self._hello)
             return link

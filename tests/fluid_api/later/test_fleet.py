@@ -74,14 +74,16 @@ def test_nobody_else_comes_to_a_meeting(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_who_comes_to_a_meeting_and_says_nothing_keeps_nobody_out() -> None:
-    """Each would have been waited for, one after the other, for two minutes."""
+    """Each would have been waited for, one after the other, for two minutes. Who has said a byte stays no longer than a
+    trainer that has said nothing yet.
+    """
     (port,) = free_ports(1)
     silent: list[socket.socket] = []
 
     def crowd() -> None:
         for number in range(40):
             silent.append(_reached(port))
-            silent[-1].sendall(bytes([1] * (number % 9)))
+            silent[-1].sendall(bytes([1] * (1 + number % 8)))
 
     assert meet(2, port, lambda number, _: number, crowd)[1][0] == [0, 1]
     for link in silent:
