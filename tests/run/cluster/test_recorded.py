@@ -65,7 +65,7 @@ def test_contradicting_modes_are_found_before_the_run():
 
 def test_a_missing_trainer_is_found_before_the_run():
     given = {name: role for name, role in roles("fit_a_line_sgd/sync_2x2").items() if name != "trainer_1"}
-    with pytest.raises(DiagnosticError, match=r"cluster-barrier.*pserver_0 waits for 2 trainers, but there are 1"):
+    with pytest.raises(DiagnosticError, match=r"cluster-barrier.*pserver_0 waits for 2 trainers, but there is 1"):
         simulate(given, arrays("fit_a_line_sgd", "feeds"), 8)
 
 
