@@ -21,6 +21,7 @@ from pstranspile.large.forms import parameter_arrays
 from pstranspile.net.shown import shown
 from pstranspile.plan.plan import fingerprint
 from pstranspile.run.api import run
+from pstranspile.run.batch import rows_of
 from pstranspile.run.program_feeds import ProgramFeeds
 from pstranspile.run.row_source import RowFeeds, RowSource, refuse_turns
 from pstranspile.run.scope import Scope
@@ -129,7 +130,10 @@ class Session:
         return Progress(self.count, first=self.first, live=self.options.trace is None)
 
     def steps(self) -> dict[str, list[Any]]:
-        """Runs all steps, and gives the fetched values of each; with turns, by `PROGRAM/NAME`."""
+        """Runs all steps, and gives the fetched values of each; with turns, by `PROGRAM/NAME`.
+
+        A step without rows trains nothing; its values are None.
+        """
         values: dict[str, list[Any]] = {
             self._key(owner, name): [] for owner, names in self.fetches.items() for name in names
         }
@@ -137,11 +141,14 @@ class Session:
         try:
             for number in range(self.first, self.count):
                 owner = self.turns.program(number) if self.turns else MAIN
-                made = self._run(self.programs[owner], self.feeds.step(number), self.fetches[owner], number)
+                fed, fetched = self.feeds.step(number), self.fetches[owner]
+                none = self.source is not None and not any(map(rows_of, fed.values()))  # all its rows were bad
+                made = dict.fromkeys(fetched) if none else self._run(self.programs[owner], fed, fetched, number)
                 result = {self._key(owner, name): value for name, value in made.items()}
                 for key, value in result.items():
                     values[key].append(value)
-                    self.did.setdefault(key, []).append(number + 1)
+                    if value is not None:
+                        self.did.setdefault(key, []).append(number + 1)
                 progress.step(number + 1, {"": {name: shown(value) for name, value in result.items()}})
                 self._checkpoint(number + 1)
         finally:
@@ -151,7 +158,10 @@ class Session:
 
     def curves(self, values: Mapping[str, Sequence[Any]]) -> dict[str, Curve]:
         """What `--plot` draws: the steps, numbered from 1, and the values of each name."""
-        return {key: (self.did.get(key, []), result) for key, result in values.items()}
+        return {
+            key: (self.did.get(key, []), [value for value in result if value is not None])
+            for key, result in values.items()
+        }
 
     def _key(self, owner: str, name: str) -> str:
         return f"{owner}/{name}" if self.turns else name

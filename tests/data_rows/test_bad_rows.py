@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import pstranspile as ps
+from pstranspile.cli import main
 from pstranspile.data import lines
 from tests.data_rows.tables import clicks, data, rows, write
 
@@ -100,3 +102,23 @@ def test_lists_of_another_size(tmp_path: Path):
     source = data(path, columns={"dense": "d"}, bad_rows="skip")
     assert clicks(source) == [[[0, 1, 3, 4, 5]]]
     assert source.bad[0].reason == "d has 1 numbers, dense takes 2"
+
+
+def test_a_step_of_bad_rows_alone_trains_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Its values would be means over no rows."""
+    monkeypatch.chdir(tmp_path)
+    Path("rows.csv").write_text("click,dnn_data,lr_data\n1,1 2,3\nx,2,4\n1,5,6\n0,9,9\n")
+    Path("good.csv").write_text("click,dnn_data,lr_data\n1,1 2,3\n1,5,6\n0,9,9\n")
+    model = str(Path(__file__).parents[2] / "examples" / "ctr_dnn.ir")
+    command = ["run", model, "--batch", "1", "--fetch", "mean_0.tmp_0"]
+    assert main([*command, "--feed", "rows.csv", "--bad-rows", "skip", "--save", "skipped.npz"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.partition("mean_0.tmp_0 ")[2] for line in shown if "step 2/4" in line] == ["no rows"]
+    assert main([*command, "--feed", "good.csv", "--save", "good.npz"]) == 0
+    with np.load("skipped.npz") as skipped, np.load("good.npz") as good:
+        names = [name for name in good.files if name.startswith("param/")]
+        assert names == [name for name in skipped.files if name.startswith("param/")]
+        for name in names:
+            assert np.array_equal(skipped[name], good[name]), name
