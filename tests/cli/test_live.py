@@ -150,7 +150,11 @@ def test_a_cluster_is_seen_at_work(feed: str, verb: str):
     assert [row.split()[0] for row in rows] == ["trainer_0", "trainer_1", "pserver_0", "pserver_1"]
     assert re.search(rf"step 40 +\d+  loss [{BARS}]{{24}} \d", rows[0])
     assert re.search(r"update 40 +\d+$", rows[2])
-    assert "trainer_" in "".join(re.findall(r"waited for: (.*)", screen.written))
+    for _ in range(5):  # a run may be over before anybody is seen to wait
+        if "trainer_" in "".join(re.findall(r"waited for: (.*)", screen.written)):
+            return
+        screen = on_terminal(120, verb, *JOB, "--feed", feed, "--live")
+    raise AssertionError("nobody has been seen to wait for a trainer")
 
 
 @needs_rich

@@ -165,7 +165,7 @@ def test_a_job_whose_head_is_gone_leaves_a_checkpoint_that_goes_on(nodes: Any, d
 def test_what_can_not_be_placed_is_explained(nodes: Any, data: ps.Data):
     with pytest.raises(ps.DiagnosticError) as caught:
         launch(job(20), data, cpus=1.0, patience=2)
-    assert "2 servers and 20 trainers, with 1 CPUs each, ask for 22 CPUs; the cluster has" in str(caught.value)
+    assert "20 trainers and 2 servers, with 1 CPUs each, ask for 22 CPUs; the cluster has" in str(caught.value)
 
 
 class Missing(Host):

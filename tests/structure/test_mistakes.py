@@ -296,15 +296,17 @@ def test_rows_are_looked_up_for_ids_of_other_dims():
 
 @pytest.mark.parametrize("dtype", [DType.INT64, DType.BOOL])
 def test_a_start_up_program_makes_another_element_type_than_declared(dtype: DType):
-    """Which the verifier sees. If it is run, geo can't divide it among trainers, and ops of other servers refuse it."""
+    """Which the verifier sees. If it is run, trainers refuse what servers hold."""
     old = "uniform_random() -> Out=%w {max=0.65465367, min=-0.65465367, seed=1, "
     module = ps.loads(edited(LINEAR, old, f"fill_constant -> Out=%w {{dtype={dtype.value}, "))
     assert any(finding.message.startswith("mul: Y is ") for finding in ps.verify(module))
     feeds = make_feeds(module.main, 2, 4)
-    with pytest.raises(DiagnosticError, match=rf"%w is {dtype.text}\[13, 1\]; geo exchanges") as refused:
+    with pytest.raises(
+        DiagnosticError, match=r"recv: w is declared as float32\[13, 1\], but the server holds "
+    ) as refused:
         ps.simulate(ps.compile(module, JOBS["geo"]), feeds, steps=2)
     assert refused.value.diagnostics[0].location is not None
-    with pytest.raises(DiagnosticError, match="sgd: "):
+    with pytest.raises(DiagnosticError, match=r"recv: w\.block0 is declared as float32\[7, 1\], but the server holds "):
         ps.simulate(ps.compile(module, JOBS["sync"]), feeds, steps=2)
 
 
