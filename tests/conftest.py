@@ -1,6 +1,7 @@
 """What all tests share: `pytest --bless`, and the fixture that compares with recorded text."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,9 @@ from typing import Any
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")  # before numpy is imported: threads only wait for each other here
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # tests start Python hundreds of times, which would compile all anew
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # in the background of a shell; processes would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 from hypothesis import settings

@@ -12,7 +12,17 @@ JOB = ["--pservers", "2", "--trainers", "2"]
 
 
 @pytest.mark.parametrize(
-    "command", [["check"], ["plan"], ["compile"], ["check", *JOB], ["run", *JOB], ["plan", "--mode", "nccl2"]]
+    "command",
+    [
+        ["check"],
+        ["plan"],
+        ["compile"],
+        ["check", *JOB],
+        ["run", *JOB],
+        ["plan", "--mode", "nccl2"],
+        ["compile", "--trainers", "2"],
+        ["run", "--pservers", "two"],
+    ],
 )
 def test_the_folder_is_refused(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     verb, *job = command

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
@@ -74,12 +75,14 @@ def write_snapshot(path: Path, server: str, snapshot: Snapshot) -> None:
 
 
 def _require_own(path: Path) -> None:
-    """Raises DiagnosticError unless a file is missing, empty, or a state; a link could lead out of its folder."""
+    """Raises DiagnosticError unless a file is missing, empty, or a state.
+
+    A link would have another file overwritten, and a pipe would be waited for.
+    """
     try:
-        if path.is_symlink():
-            raise DiagnosticError(
-                [error("output-foreign", "it is a symbolic link, a file is needed", Location(str(path)))]
-            )
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            message = "is a link, a pipe or a folder; a state is written to a file"
+            raise DiagnosticError([error("output-foreign", message, Location(str(path)))])
         with open_regular(path) as file:
             held = file.read(len(FORM))
     except (FileNotFoundError, NotADirectoryError):  # which writing tells of
