@@ -342,7 +342,7 @@ def _refuse_folder(path: str) -> None:
 def read_job(options: argparse.Namespace) -> Job:
     """The job of the options of a command that takes a program. Its warnings are printed.
 
-    Raises DiagnosticError where the program is a folder, JobError for the job.
+    Raises JobError.
     """
     from pstranspile.job import JobError, job_warnings
     from pstranspile.job.file import load_job, parse_setting
@@ -388,7 +388,10 @@ _AnyJob = TypeVar("_AnyJob", "Job", "Job | None")
 
 
 def load_for(options: argparse.Namespace, read: Callable[[argparse.Namespace], _AnyJob]) -> tuple[Module, _AnyJob]:
-    """As `load_with_job`, with the job that `read` makes of the options."""
+    """As `load_with_job`, with the job that `read` makes of the options.
+
+    Raises DiagnosticError or Reported, also where the program is a folder.
+    """
     _refuse_folder(options.input)
     module = load_input(options.input, options.startup, options.meta)
     job = read(options)

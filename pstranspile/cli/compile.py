@@ -6,7 +6,6 @@ import argparse
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from pstranspile.cli.common import add_input, add_job, files_read, folder_name, 
 from pstranspile.cli.progress import status
 from pstranspile.cli.report import quoting, report
 from pstranspile.cli.watch import Watch
-from pstranspile.ir.counts import cluster_of, counted
+from pstranspile.ir.counts import cluster_of
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from pstranspile.ir.suggest import did_you_mean
@@ -79,14 +78,10 @@ def run(arguments: Sequence[str]) -> int:
 def _summary(result: Compiled, options: argparse.Namespace) -> str:
     """What has been written where, what each server holds, and the command that proves the job."""
     plan = result.plan
-    machines = [
-        cluster_of(plan.trainers, len(plan.pservers)),
-    ]
-    lines = [f"{options.output}: the programs of {' and '.join(machines)} ({plan.mode}), and plan.json"]
+    machines = cluster_of(plan.trainers, len(plan.pservers))
+    lines = [f"{options.output}: the programs of {machines} ({plan.mode}), and plan.json"]
     for endpoint in plan.pservers[:_SHOWN]:
-        owned = plan.slices_on(endpoint)
-        size = sum(prod(part.shape) * parameter.dtype.size for parameter, part in owned)
-        lines.append(f"  {endpoint} holds {counted(len(owned), 'slice')}, {counted(size, 'byte')} of parameters")
+        lines.append(f"  {endpoint} holds {plan.load_of(endpoint)}")
     if len(plan.pservers) > _SHOWN:
         lines.append(f"  and {len(plan.pservers) - _SHOWN} more; `pstranspile plan` shows them all")
     if options.input != "-" and not options.plan and not options.passes:

@@ -147,10 +147,9 @@ def run(arguments: Sequence[str]) -> int:
         steps = options.steps or cluster.steps or 1
         if kept is not None and kept.source is not None:
             kept.source.require_steps(steps, known=bool(options.steps or cluster.steps))
+            report(kept.source.told(steps, kept.job.plan.mode))
         if not isinstance(feeds, RowSource):
             require_fed_inputs(options, compiled, [job.roles[trainer.name] for trainer in cluster.trainers], feeds)
-        if kept is not None and kept.source is not None:
-            report(kept.source.told(steps, kept.job.plan.mode))
         if options.checkpoint and are_needed(cluster):  # so that the end is a meeting, before trainers leave
             options.checkpoint_every = options.checkpoint_every or steps
         require_chart_steps(options, kept.first if kept else 0, steps)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pstranspile.cli.common import STDIN, add_companions, add_severity, allowed, make_parser
 from pstranspile.cli.report import report, status_of, texts_of
+from pstranspile.ir.counts import counted
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Program, Role, SourceText
@@ -50,9 +51,7 @@ def run(arguments: Sequence[str]) -> int:
         if path != "-" and os.path.isdir(path):
             status = max(status, _verify_folder(path, options, codes, printed))
         else:
-            status = max(
-                status, _verify(path, lambda path=path: _load(path, options, printed), options, codes, printed)
-            )
+            status = max(status, _verify_input(path, options, codes, printed))
     if isinstance(printed, _Log):
         print(printed.text(sarif=options.sarif), end="")
     return status
@@ -97,20 +96,23 @@ class _Log:
         return json_text((findings_sarif if sarif else findings_json)(self._findings, self._texts))
 
 
-def _load(path: str, options: argparse.Namespace, printed: _Terminal | _Log) -> Module:
-    """The module of an INPUT. Raises DiagnosticError after its findings about stdin, which can't be read again."""
+def _verify_input(path: str, options: argparse.Namespace, allow: Sequence[str], printed: _Terminal | _Log) -> int:
     from pstranspile.interop.loading import load, load_bytes, read_stdin
 
     if path != "-":
-        return load(path, options.startup, options.meta, report=printed.findings)
+        return _verify(
+            path, lambda: load(path, options.startup, options.meta, report=printed.findings), options, allow, printed
+        )
     data = read_stdin()
-    source = SourceText(STDIN, data.decode("utf-8", errors="replace"))
-    try:
-        return load_bytes(data, STDIN, options.startup, options.meta, report=printed.findings)
-    except DiagnosticError as problem:
-        printed.findings(problem.diagnostics, [source])
-        _count(path, problem.diagnostics, printed)
-        raise DiagnosticError([]) from None
+    text = SourceText(STDIN, data.decode("utf-8", errors="replace"))  # which can't be read again to quote it
+    return _verify(
+        path,
+        lambda: load_bytes(data, STDIN, options.startup, options.meta, report=printed.findings),
+        options,
+        allow,
+        printed,
+        [text],
+    )
 
 
 def _verify_folder(folder: str, options: argparse.Namespace, allow: Sequence[str], printed: _Terminal | _Log) -> int:
@@ -160,13 +162,14 @@ def _verify(
     options: argparse.Namespace,
     allow: Sequence[str],
     printed: _Terminal | _Log,
+    sources: Sequence[SourceText] = (),
 ) -> int:
     from pstranspile.verify import verify
 
     try:
         module = load()
     except DiagnosticError as problem:
-        printed.findings(problem.diagnostics)
+        printed.findings(problem.diagnostics, sources)
         _count(path, problem.diagnostics, printed)
         return status_of(problem)
     findings = verify(module, strict=options.strict, allow=allow, initialised_here=True)
@@ -179,5 +182,5 @@ def _count(path: str, findings: Iterable[Diagnostic], printed: _Terminal | _Log)
     errors = sum(d.severity is Severity.ERROR for d in findings)
     if errors:
         named = STDIN if path == "-" else path
-        printed.remark(f"{named}: {errors} {'error' if errors == 1 else 'errors'}")
+        printed.remark(f"{named}: {counted(errors, 'error')}")
     return errors

@@ -16,6 +16,7 @@ from pstranspile.data.mapping import inputs
 from pstranspile.data.opening import open_rows
 from pstranspile.data.order import Order
 from pstranspile.data.reader import Reader, Unit, Wanted
+from pstranspile.ir.counts import counted
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warning
 from pstranspile.ir.expect import expect_number
 from pstranspile.ir.model import Location, Program
@@ -171,7 +172,7 @@ def _differing(before: Sequence[str], now: Sequence[str]) -> str:
     found = [f"{had}, now it is {has}" for had, has in zip(before[:2], now[:2], strict=True) if had != has]
     had, has = before[2:], now[2:]
     if len(had) != len(has):
-        found.append(f"{len(had)} {'file' if len(had) == 1 else 'files'}, now there are {len(has)}")
+        found.append(f"{counted(len(had), 'file')}, now there are {len(has):,}")
     else:
         pairs = [f"{old}, now it is {new}" for old, new in zip(had, has, strict=True) if old != new]
         more = [f"{len(pairs) - SHOWN} more files differ"] if len(pairs) > SHOWN else []

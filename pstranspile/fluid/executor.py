@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -46,7 +47,7 @@ from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
 from pstranspile.fluid.running.watching import watchers
 from pstranspile.fluid.scope import Scope
 from pstranspile.ir.model import Program as FrozenProgram
-from pstranspile.kernels.programs import io as printing
+from pstranspile.kernels.programs.io import PRINTING, PrintCounts, Printing
 from pstranspile.run import run
 from pstranspile.values.text import fetched_text
 
@@ -68,6 +69,11 @@ def scope_guard(scope: Scope) -> Generator[None]:
         yield
     finally:
         _SCOPES[0] = before
+
+
+def _seconds() -> int:
+    """Seconds since 1970, which ops `print` show first."""
+    return int(time.time())
 
 
 class FetchHandler:
@@ -102,8 +108,9 @@ class Executor:
         self._again: Again | None = None
         self._wide: dict[object, tuple[FrozenProgram, FrozenProgram]] = {}
         self._pruned: dict[object, tuple[Any, ...]] = {}
-        self._counts_prints = True
-        self._prints: dict[object, tuple[Any, dict[Any, int]]] = {}
+        self._dataset_prints: PrintCounts | None = None
+        """What ops `print` have counted in the data set that is trained on; None outside of one."""
+        self._prints: dict[object, tuple[Any, PrintCounts]] = {}
         """What ops `print` have counted in programs that are kept prepared."""
         self._devices = Devices()
         self._replicas = Replicas()
@@ -145,9 +152,22 @@ class Executor:
         """
         if self._closed:
             raise RuntimeError("the executor was closed")
-        scope = scope or global_scope()
-        if self._counts_prints:
-            self._begin_prints(program, fetch_list, use_program_cache)
+        printing = PRINTING.set(Printing(_seconds, self._counted_prints(program, fetch_list, use_program_cache)))
+        try:
+            return self._run(program, feed, fetch_list, scope or global_scope(), return_numpy, return_merged, use_prune)
+        finally:
+            PRINTING.reset(printing)
+
+    def _run(
+        self,
+        program: Any,
+        feed: Any,
+        fetch_list: Any,
+        scope: Scope,
+        return_numpy: bool,
+        return_merged: bool,
+        use_prune: bool,
+    ) -> Any:
         if self._again is not None and not use_prune:
             repeated = self._again.made(program, feed, fetch_list, scope)
             if repeated is not None:
@@ -317,20 +337,21 @@ class Executor:
     @contextmanager
     def _one_count_of_prints(self) -> Generator[None]:
         """Ops `print` count over all runs of the block."""
-        printing.counts, self._counts_prints = {}, False
+        self._dataset_prints = {}
         try:
             yield
         finally:
-            self._counts_prints = True
+            self._dataset_prints = None
 
-    def _begin_prints(self, program: Any, fetch_list: Any, cached: bool) -> None:
-        """Has ops `print` count anew, or where Fluid keeps a prepared program, go on from its last run."""
+    def _counted_prints(self, program: Any, fetch_list: Any, cached: bool) -> PrintCounts:
+        """What ops `print` have counted so far: nothing, unless Fluid keeps the program prepared from run to run."""
+        if self._dataset_prints is not None:
+            return self._dataset_prints
         compiled = hasattr(program, "inner_program")
         if not (cached or compiled):
-            printing.counts = {}
-            return
+            return {}
         key = id(program), () if compiled else tuple(map(name_of, fetch_list or ()))
-        printing.counts = self._prints.setdefault(key, (program, {}))[1]
+        return self._prints.setdefault(key, (program, {}))[1]
 
     @staticmethod
     def _asked(fetch_handler: Any) -> dict[Any, str]:

@@ -78,6 +78,8 @@ class _Module:
     def __init__(self, path: Path, shown: str, tree: ast.Module):
         self.path, self.shown, self.tree = path, shown, tree
         self.scope = _Scope(None)
+        self.scopes: dict[ast.AST, _Scope] = {}
+        """The scopes of functions, classes and comprehensions, by node, once a visitor has come to them."""
 
 
 class _Reader:
@@ -192,11 +194,10 @@ class _Visitor(ast.NodeVisitor):
     def __init__(self, reader: _Reader, module: _Module):
         self.reader, self.module = reader, module
         self.scope = module.scope
-        self.scopes: dict[ast.AST, _Scope] = vars(module).setdefault("scopes", {})
 
     def _within(self, node: ast.AST, parts: Sequence[ast.AST], *, is_class: bool = False) -> None:
         outer = self.scope
-        self.scope = self.scopes.setdefault(node, _Scope(outer, is_class))
+        self.scope = self.module.scopes.setdefault(node, _Scope(outer, is_class))
         for part in parts:
             self.visit(part)
         self.scope = outer

@@ -119,9 +119,7 @@ class Protocol:
         """Tokens as the protocol counts them: five numbers each, the first two of them from the token before."""
         units = self.server.workspace.position_codec.client_num_units
         result: list[int] = []
-        line = column = read = (
-            0  # of the token before: its line, and where it begins, in the editor's units and in ours
-        )
+        line = column = read = 0  # where the token before began: its line, in the editor's units and in ours
         for token in tokens:
             text, span = lines[token.span.line], token.span
             if span.line != line:

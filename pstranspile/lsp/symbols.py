@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from pstranspile.ir.counts import counted
 from pstranspile.lsp.outline import Outline, Section
 from pstranspile.lsp.tokens import Piece, pieces
 from pstranspile.lsp.values import Span
@@ -57,7 +58,7 @@ def _section(outline: Outline, section: Section, inner: tuple[Symbol, ...]) -> S
     name = found[1] if len(found) > 1 else found[0]
     kind = "Module" if section.block < 0 and found[0].text == "program" else "Namespace"
     ops = sum(symbol.kind == "Function" for symbol in inner)
-    detail = f"{ops} {'op' if ops == 1 else 'ops'}" if kind == "Namespace" else ""
+    detail = counted(ops, "op") if kind == "Namespace" else ""
     return Symbol(name.text, kind, detail, section.first, section.last, name.span(section.first), inner)
 
 

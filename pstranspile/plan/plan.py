@@ -195,6 +195,12 @@ class Plan:
             if s.endpoint == endpoint
         ]
 
+    def load_of(self, endpoint: str) -> str:
+        """What a server holds, in words: `3 slices, 40,080 bytes of parameters`."""
+        owned = self.slices_on(endpoint)
+        size = sum(prod(part.shape) * parameter.dtype.size for parameter, part in owned)
+        return f"{counted(len(owned), 'slice')}, {counted(size, 'byte')} of parameters"
+
 
 def slice_shape(shape: tuple[int, ...], start: int, stop: int) -> tuple[int, ...]:
     """The shape of rows `start` to `stop` of a variable."""
@@ -241,9 +247,7 @@ def plan_text(plan: Plan, source: str) -> str:
     lines += collective_lines(plan.collective, plan.trainer_endpoints)
     lines.append("")
     for endpoint in plan.pservers:
-        owned = plan.slices_on(endpoint)
-        size = sum(prod(s.shape) * p.dtype.size for p, s in owned)
-        lines.append(f"# {endpoint}: {counted(len(owned), 'slice')}, {counted(size, 'byte')} of parameters")
+        lines.append(f"# {endpoint}: {plan.load_of(endpoint)}")
     return "\n".join(lines) + "\n"
 
 

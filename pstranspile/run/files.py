@@ -191,8 +191,11 @@ def read_initial(path: str | os.PathLike[str], program: Program) -> dict[str, An
     return values
 
 
-PARAMETER, ROWS = "param/", "@ROWS"
-"""Of results, with what the names of parameters begin, and what ends the names of their rows' ids."""
+PARAMETER = "param/"
+"""The prefix of the names of parameters among results."""
+
+ROWS = "@ROWS"
+"""The suffix of the name under which results hold the ids of a parameter's rows."""
 
 _FETCHED = re.compile(r"([^/]+/)*step/.+", re.DOTALL)
 """Of results, names of what was fetched: `step/loss`, `trainer_0/step/3|loss`, `generator/step/loss`."""

@@ -115,7 +115,7 @@ def paced(net: Net, monkeypatch: pytest.MonkeyPatch) -> Any:
         monitors.append(self)
         return begin(self)
 
-    monkeypatch.setattr(monitoring, "wait", clock.wait)
+    monkeypatch.setattr(monitoring.Monitor, "wait", staticmethod(clock.wait))
     monkeypatch.setattr(monitoring.Monitor, "__enter__", noted)
     return Rows(net.data, clock, monitors)
 

@@ -21,8 +21,12 @@ from pstranspile.fluid.missing import refused
 MEETING = "PADDLE_GLOO_HTTP_ENDPOINT"
 """The variable of the environment by which launchers say where trainers meet, as those of 2.x do."""
 _LENGTH = struct.Struct("<Q")
-_MOST_NEWCOMERS, _PATIENCE = 32, 10.0
-"""How many may be at the door who have not said who they are, and for how many seconds."""
+_MOST_NEWCOMERS = 32
+"""Connections that may be open and have not said who they are."""
+
+_PATIENCE = 10.0
+"""Seconds within which a connection must say who it is."""
+
 _MOST = 1 << 32
 """Bytes of one array."""
 

@@ -9,9 +9,6 @@ from threading import Event, Thread
 from types import TracebackType
 from typing import Any
 
-wait: Callable[[Event, float], bool] = Event.wait
-"""Waits for an event, but no longer than so many seconds; whether it has come. Tests set another one."""
-
 
 class Monitor:
     """Tells a handler the variables that `look` gives, in a thread, in every period of whole seconds.
@@ -19,6 +16,9 @@ class Monitor:
     The variables are those after a batch: `between` is called after each. As a context, it ends with its block, with
     what the handler has raised.
     """
+
+    wait: Callable[[Event, float], bool] = staticmethod(Event.wait)
+    """Waits for an event, but no longer than so many seconds; whether it has come."""
 
     def __init__(self, handler: Callable[[Mapping[Any, Any]], object], seconds: float, look: Callable[[], Any]):
         self._handler, self._seconds, self._look = handler, ceil(seconds), look
@@ -31,7 +31,7 @@ class Monitor:
 
     def _tell(self) -> None:
         try:
-            while not wait(self._stopped, self._seconds):
+            while not self.wait(self._stopped, self._seconds):
                 self.asked.set()
                 held = self._given.get()
                 if held is None:

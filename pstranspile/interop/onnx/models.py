@@ -178,8 +178,11 @@ def symbols_of(model: Any) -> dict[str, Symbols]:
     return result
 
 
-_LONGEST, _ELEMENTS = 4096, 1 << 20
-"""The most elements of one value, and of all, that ONNX may handle one by one to infer dims."""
+_LONGEST = 4096
+"""The most elements of one value that ONNX may handle one by one to infer dims."""
+
+_ELEMENTS = 1 << 20
+"""The most elements of all values together that ONNX may handle one by one to infer dims."""
 
 
 def _cut(bare: Any) -> None:

@@ -6,6 +6,7 @@ A run is fed by variable name, so the ops that feed only check that the values a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from os import cpu_count
 from pathlib import Path
 from typing import NamedTuple
@@ -166,14 +167,21 @@ _FACTS = {"shape": "print_tensor_shape", "dtype": "print_tensor_type", "lod": "p
 """What the op `print` shows, by the attribute that asks for it."""
 
 
-clock: Callable[[], int] = int
-"""Gives the seconds that the op `print` shows first: 0, so that runs print the same. Scripts set a clock."""
+PrintCounts = dict[tuple[str | None, str | None], int]
+"""How often each op `print` was run, by what it reads and makes."""
 
 
-counts: dict[tuple[str | None, str | None], int] | None = None
-"""How often each op `print`, by what it reads and makes, was run since what sets this has begun to count; None: each op
-counts for itself from the start of a program.
-"""
+class Printing(NamedTuple):
+    """What ops `print` take from what runs them."""
+
+    clock: Callable[[], int] = int
+    """Gives the seconds that an op shows first: 0, so that runs print the same."""
+    counts: PrintCounts | None = None
+    """The runs of ops so far; None: each op counts for itself from the start of a program."""
+
+
+PRINTING: ContextVar[Printing] = ContextVar("printing", default=Printing())  # noqa: B039
+"""How ops `print` show and count in the current context."""
 
 
 @kernel("print", lod="own")
@@ -184,9 +192,10 @@ def _run_print(op: Op) -> Run:
     assert isinstance(first, int)
     assert isinstance(limit, int)
     asked = [fact for fact, attr in _FACTS.items() if op.attrs.get(attr) is True]
-    key, own = (name, op.output("Out")), dict[tuple[str | None, str | None], int]()
+    key, own = (name, op.output("Out")), PrintCounts()
 
     def run(In: Value) -> Value:
+        clock, counts = PRINTING.get()
         counted = own if counts is None else counts
         times = counted[key] = counted.get(key, 0) + 1
         if shown and (first < 0 or times <= first):

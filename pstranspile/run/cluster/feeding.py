@@ -99,11 +99,8 @@ def require_fed(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned], 
         require_steps(there or 0, steps)
         return
     if isinstance(feeds, Mapping):
-        programs, turns, common = (
-            trainers[0].programs,
-            trainers[0].turns,
-            of_everybody(cast("Mapping[str, Any]", feeds)),
-        )
+        programs, turns = trainers[0].programs, trainers[0].turns
+        common = of_everybody(cast("Mapping[str, Any]", feeds))
         given = Feeds(programs[MAIN], common) if turns is None else ProgramFeeds(programs, turns, common)
         given.require(steps)
     if there is not None and there < steps:

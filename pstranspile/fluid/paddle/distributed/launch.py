@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from pstranspile.fluid.aliases import install_for_children
 from pstranspile.fluid.paddle.distributed.launch_ps import run_cluster
-from pstranspile.fluid.paddle.distributed.processes import Wanted, counted, meeting, run_script
+from pstranspile.fluid.paddle.distributed.processes import Wanted, meeting, number_of_processes, run_script
 
 
 def parser() -> argparse.ArgumentParser:
@@ -18,7 +18,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--node_ip", default="127.0.0.1", help="this host")
     made.add_argument("--started_port", type=int, default=6170, help="the port of the first trainer of a host")
     made.add_argument("--selected_gpus", default="", help="as many trainers as are named here")
-    made.add_argument("--nproc_per_node", type=counted, default=None, help="how many trainers each host has")
+    made.add_argument(
+        "--nproc_per_node", type=number_of_processes, default=None, help="how many trainers each host has"
+    )
     made.add_argument("--log_dir", default=None, help="where logs go")
     made.add_argument("--log_level", default="20", help="accepted, as in Fluid")
     made.add_argument("--use_paddlecloud", action="store_true", help="accepted, as in Fluid")
@@ -27,8 +29,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--http_port", type=int, default=0, help="accepted, as in 2.x")
     made.add_argument("--heter_workers", default="", help="refused: all trainers are alike")
     made.add_argument("--heter_worker_num", type=int, default=0, help="refused: all trainers are alike")
-    made.add_argument("--server_num", type=counted, default=0, help="how many servers there are beside the trainers")
-    made.add_argument("--worker_num", type=counted, default=None, help="how many trainers, beside servers")
+    made.add_argument(
+        "--server_num", type=number_of_processes, default=0, help="how many servers there are beside the trainers"
+    )
+    made.add_argument("--worker_num", type=number_of_processes, default=None, help="how many trainers, beside servers")
     made.add_argument("--servers", default="", help="where the servers are, if not on ports in a row")
     made.add_argument("--workers", default="", help="as many trainers as are listed here, beside servers")
     made.add_argument("--print_config", default="True", help="accepted, as in Fluid")

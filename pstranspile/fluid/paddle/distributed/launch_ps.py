@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from pstranspile.fluid.aliases import install_for_children
-from pstranspile.fluid.paddle.distributed.processes import Wanted, counted, meeting, run_script
+from pstranspile.fluid.paddle.distributed.processes import Wanted, meeting, number_of_processes, run_script
 
 
 def parser() -> argparse.ArgumentParser:
@@ -18,8 +18,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--start_port", type=int, default=6170, help="the port of the first server")
     made.add_argument("--print_config", default="True", help="accepted, as in Fluid")
     made.add_argument("--endpoints", default="", help="where the servers are, if not on ports in a row")
-    made.add_argument("--worker_num", type=counted, default=2, help="how many trainers")
-    made.add_argument("--server_num", type=counted, default=2, help="how many servers")
+    made.add_argument("--worker_num", type=number_of_processes, default=2, help="how many trainers")
+    made.add_argument("--server_num", type=number_of_processes, default=2, help="how many servers")
     made.add_argument("--log_dir", default="logs", help="where logs go")
     made.add_argument("training_script", help="the script")
     made.add_argument("training_script_args", nargs=argparse.REMAINDER, help="its own arguments")

@@ -22,6 +22,7 @@ from typing import IO, Any, NamedTuple
 
 from pstranspile.fluid.running.launched import LAUNCHER, TRAINERS_ENDED
 from pstranspile.fluid.running.meeting import MEETING
+from pstranspile.ir.counts import counted
 from pstranspile.net.logs import LogsTaken, log_folder
 from pstranspile.net.supervisor import how_it_ended
 from pstranspile.net.transport import is_taken
@@ -35,8 +36,11 @@ SETTLE = 0.3
 MOST_IN_LINE = 1 << 16
 """Bytes of a line that are shown together; a longer one is shown in pieces."""
 
-LAST_LINES, MOST_OF_LINE = 15, 1000
-"""Lines of a process that has failed which are shown again at the end, and characters of each."""
+LAST_LINES = 15
+"""The lines of a process that has failed which are shown again at the end."""
+
+MOST_OF_LINE = 1000
+"""The characters of such a line that are shown."""
 
 _PIECE = 1 << 16
 _LOGS = re.compile(r"(worker|server)log\.[0-9]+")
@@ -434,7 +438,7 @@ def problem_of(script: str) -> str:
     return ""
 
 
-def counted(text: str) -> int:
+def number_of_processes(text: str) -> int:
     """How many processes an option asks for. Raises ArgumentTypeError."""
     if not text.isdecimal() or not text.isascii():
         raise ArgumentTypeError(f"{text!r} is no number of processes")
@@ -458,7 +462,7 @@ def _counted(wanted: Sequence[Wanted]) -> str:
     """`2 servers and 1 trainer`."""
     servers = sum(one.is_server for one in wanted)
     counts = {"server": servers, "trainer": len(wanted) - servers}
-    return " and ".join(f"{count} {what}{'s' * (count != 1)}" for what, count in counts.items() if count)
+    return " and ".join(counted(count, what) for what, count in counts.items() if count)
 
 
 def meeting() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from pstranspile.fluid import layers
@@ -20,7 +21,7 @@ ACCUMULATE = "accumulate"
 """The name of the program that adds gradients to the sums, where it is one beside the main program."""
 
 
-class _Merging:
+class _Merging(ABC):
     """What optimizers that merge gradients share: those of `k_steps` runs are added, or with `avg` averaged.
 
     Raises NotHere for parameters whose gradients are sparse.
@@ -40,9 +41,9 @@ class _Merging:
         with program_guard(loss.block.program, startup_program or default_startup_program()):
             return self.apply_gradients(pairs), pairs
 
+    @abstractmethod
     def apply_gradients(self, params_grads: Any) -> list[Any]:
         """Appends the sums of these gradients, and the updates by them."""
-        raise NotImplementedError
 
     def _sums(self, params_grads: Any) -> list[tuple[Any, Any]]:
         """Appends the sums; gives them by parameter."""

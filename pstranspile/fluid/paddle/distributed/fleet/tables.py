@@ -15,7 +15,12 @@ _OF_RULES = {
     "naive": ("learning_rate", "initial_range", "weight_bounds"),
     "adagrad": ("learning_rate", "initial_g2sum", "initial_range", "weight_bounds"),
     "adam": (
-        *("learning_rate", "initial_range", "beta1_decay_rate", "beta2_decay_rate", "ada_epsilon", "weight_bounds"),
+        "learning_rate",
+        "initial_range",
+        "beta1_decay_rate",
+        "beta2_decay_rate",
+        "ada_epsilon",
+        "weight_bounds",
     ),
 }
 _ALONE = "a server keeps the rows of a table in one place"
