@@ -196,7 +196,7 @@ def test_the_kept_state_of_a_server_has_its_tables(tmp_path: Path):
     with pytest.raises(DiagnosticError, match="is damaged"):
         read_snapshot(file, "pserver_0")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(DiagnosticError, match="output-foreign.*is a link, a pipe or a folder"):
+    with pytest.raises(DiagnosticError, match=r"output-foreign.*is a link, a pipe or a folder"):
         write_snapshot(tmp_path / "folder", "pserver_0", Snapshot(values, {}, {}, {}, {}))
 
 
