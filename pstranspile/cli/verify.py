@@ -99,20 +99,16 @@ class _Log:
 def _verify_input(path: str, options: argparse.Namespace, allow: Sequence[str], printed: _Terminal | _Log) -> int:
     from pstranspile.interop.loading import load, load_bytes, read_stdin
 
-    if path != "-":
-        return _verify(
-            path, lambda: load(path, options.startup, options.meta, report=printed.findings), options, allow, printed
-        )
-    data = read_stdin()
-    text = SourceText(STDIN, data.decode("utf-8", errors="replace"))  # which can't be read again to quote it
-    return _verify(
-        path,
-        lambda: load_bytes(data, STDIN, options.startup, options.meta, report=printed.findings),
-        options,
-        allow,
-        printed,
-        [text],
-    )
+    texts: list[SourceText] = []
+
+    def read() -> Module:
+        if path != "-":
+            return load(path, options.startup, options.meta, report=printed.findings)
+        data = read_stdin()
+        texts.append(SourceText(STDIN, data.decode("utf-8", errors="replace")))  # which can't be read again to quote it
+        return load_bytes(data, STDIN, options.startup, options.meta, report=printed.findings)
+
+    return _verify(path, read, options, allow, printed, texts)
 
 
 def _verify_folder(folder: str, options: argparse.Namespace, allow: Sequence[str], printed: _Terminal | _Log) -> int:
