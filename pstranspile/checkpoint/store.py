@@ -54,14 +54,15 @@ TENSOR, ROWS, MEMORY = "tensor", "rows", "memory"
 
 
 class Progress(NamedTuple):
-    """How far a job was: steps done, steps of each machine (for its random numbers), the seed it was given, and
-    how rows of data were dealt.
+    """How far a job was: steps done, steps of each machine (for its random numbers), the seed it was given, how rows of
+    data were dealt, and other settings that decide its numbers.
     """
 
     step: int = 0
     steps: Mapping[str, int] = {}
     seed: int | None = None
     dealing: Dealing | None = None
+    settings: Mapping[str, str] = {}
 
 
 # Writing
@@ -98,6 +99,7 @@ def write_checkpoint(target: str | os.PathLike[str], layout: Layout, state: Stat
                 tuple(saved for saved, _ in values),
                 tuple(new.entries),
                 at.dealing,
+                dict(at.settings),
             )
             new.write(MANIFEST, [manifest_bytes(manifest)])
             new.publish()

@@ -119,6 +119,20 @@ def check_checkpoints(parser: argparse.ArgumentParser, options: argparse.Namespa
         parser.error("--init can't be combined with --resume: the checkpoint says what all variables begin with")
 
 
+def deciding(options: argparse.Namespace, *, cluster: bool) -> dict[str, str]:
+    """The settings that decide a run's numbers, as a checkpoint records them; `cluster`: of several machines."""
+    from pstranspile.checkpoint.settings import GIVEN, turns
+
+    result = {"arithmetic": str(options.arithmetic), "program": turns(getattr(options, "program", None))}
+    result["no-dropout"] = GIVEN if getattr(options, "no_dropout", False) else ""
+    if cluster:
+        result["shares"] = str(getattr(options, "shares", "equal"))
+    if options.batch:  # rows are fed
+        result["columns"] = " ".join(sorted(options.columns))
+        result["names"] = options.names or ""
+    return result
+
+
 INIT_HELP = (
     "persistable variables by name, set after the startup program; or a checkpoint, the parameters that --save wrote, "
     "or a folder of Fluid's save_persistables, with a file for each variable"

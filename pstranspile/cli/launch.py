@@ -27,6 +27,7 @@ from pstranspile.cli.common import (
     add_job,
     begun_on_machines,
     check_checkpoints,
+    deciding,
     files_read,
     load_compiled,
     make_parser,
@@ -222,14 +223,18 @@ def _checkpoints(
     from pstranspile.checkpoint.runs import Source, Target
     from pstranspile.net.checkpoints import Checkpoints
 
+    settings = deciding(options, cluster=True)
     source = at_end.enter_context(closing(Source(options.resume))) if options.resume else None
     if source is not None:
+        source.require_settings(settings)
         source.require_program(compiled.fingerprint)
     target: Target | None = None
     if options.checkpoint:
         standing = None if source is None else source.standing
         target = at_end.enter_context(closing(Target(options.checkpoint, layout_of(compiled), standing)))
-    return at_end.enter_context(closing(Checkpoints(compiled, source, target, options.checkpoint_every, work)))
+    return at_end.enter_context(
+        closing(Checkpoints(compiled, source, target, options.checkpoint_every, work, settings))
+    )
 
 
 def _require_no_state(folder: str, servers: Sequence[str]) -> None:

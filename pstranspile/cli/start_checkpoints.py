@@ -57,11 +57,15 @@ def checkpoints_of(options: argparse.Namespace, folder: JobFolder) -> Checkpoint
     job = load_job(options.config, _settings_in_plan(Path(options.folder, _PLAN), options.config))
     layout = of_servers(layout_of(prepare(module, job)))
     require_fits(layout, folder.roles, options.folder)
+    settings = {"arithmetic": str(options.arithmetic)}
     if options.resume:
         with closing(Source(options.resume)) as source:
+            source.require_settings(settings)
             source.require_seed(options.seed)
             options.seed = source.manifest.seed
-    return CheckpointPlan(layout, options.checkpoint or "", options.checkpoint_every or 0, options.resume or "")
+    return CheckpointPlan(
+        layout, options.checkpoint or "", options.checkpoint_every or 0, options.resume or "", settings
+    )
 
 
 def _settings_in_plan(plan: Path, config: str | None) -> dict[str, Any]:
