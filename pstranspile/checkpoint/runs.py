@@ -20,6 +20,7 @@ from pstranspile.checkpoint.store import read_manifest
 from pstranspile.interop.folders import FileLock, Reading, locked_if_free, remove_abandoned, work_folder
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warning
 from pstranspile.ir.model import Location
+from pstranspile.ir.reading import require_local
 
 KEPT = 2
 """How many checkpoints of a run stay."""
@@ -218,7 +219,7 @@ class Target:
         self, folder: str | os.PathLike[str], layout: Layout | None, standing: Standing | None, *, as_files: bool = True
     ):
         self.folder = Path(folder)
-        _make(self.folder)
+        _make(folder)
         self._lock = _locked(self.folder)
         self._runs: dict[str, Identity] = {}
         try:
@@ -252,7 +253,7 @@ class SharedTarget:
     """
 
     def __init__(self, folder: str | os.PathLike[str], work: Path, role: str):
-        _make(Path(folder))
+        _make(folder)
         work.mkdir(exist_ok=True)
         self._locks = [_locked(Path(folder), shared=True)]
         try:
@@ -267,9 +268,11 @@ class SharedTarget:
             lock.close()
 
 
-def _make(folder: Path) -> None:
+def _make(path: str | os.PathLike[str]) -> None:
     """Makes the folder that numbered checkpoints will lie in, unless it is there. Raises DiagnosticError if not."""
+    folder = Path(path)
     try:
+        require_local(path)
         folder.mkdir(parents=True, exist_ok=True)
         reason = "" if os.access(folder, os.W_OK | os.X_OK) else "it can't be written to"
         if (folder / MANIFEST).exists():
@@ -278,7 +281,7 @@ def _make(folder: Path) -> None:
         detail = problem.strerror if isinstance(problem, OSError) else str(problem)
         reason = f"can't be written: {detail}"
     if reason:
-        raise DiagnosticError([error("checkpoint-target", reason, Location(str(folder)))])
+        raise DiagnosticError([error("checkpoint-target", reason, Location(os.fspath(path)))])
 
 
 def _locked(folder: Path, file: Path | None = None, *, shared: bool = False) -> FileLock:

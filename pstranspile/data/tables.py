@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import struct
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
-from pstranspile.data.arrow_columns import convert
+from pstranspile.data.arrow_columns import convert, require_numbers
+from pstranspile.data.arrow_metadata import batches, columns_of
 from pstranspile.data.columns import Chunk
 from pstranspile.data.files import is_remote, open_file, refused
 from pstranspile.data.mapping import Mapped, map_columns
@@ -18,7 +21,8 @@ from pstranspile.run.row_source import LeftOut
 
 def chunk_of(table: Any, mapped: Sequence[Mapped], unit: Unit, line: Callable[[int], int] | None = None) -> Chunk:
     """The rows of a unit, from a table of Arrow that has them; `line` gives the line of a row, if it has one."""
-    made = convert(table, mapped, unit.file)
+    with reading(unit.file):
+        made = convert(table, mapped, unit.file)
     bad = {
         row: LeftOut(unit.file, unit.first + row + 1, reason, line(row) if line is not None else 0)
         for row, reason in made.bad.items()
@@ -48,6 +52,32 @@ def _source(file: str) -> Any:
     return None
 
 
+FREE_BYTES = 1 << 28
+"""Bytes that the values of a row group or batch may take once they are read, whatever the size of the file."""
+
+TIMES = 64
+"""How many times the bytes of the file the values of a larger row group or batch may take."""
+
+_WIDEST = 8
+"""The bytes of the widest value that inputs take."""
+
+
+def _require_size(file: str, size: int, number: int, values: int, rows: str) -> None:
+    """Raises DiagnosticError for a row group or batch that expands to more than may be."""
+    taken = values * _WIDEST
+    if taken > max(FREE_BYTES, TIMES * size):
+        limit = f"more than {FREE_BYTES >> 20} MiB and more than {TIMES} times the {size:,} bytes of the file"
+        message = f"{rows} {number} takes {taken:,} bytes once it is read, {limit}"
+        raise refused(file, f"{message}; write smaller ones, of which one is read at a time")
+
+
+def _require_types(mapped: Sequence[Mapped], schema: Any, file: str) -> None:
+    """Raises DiagnosticError for columns that hold no numbers: they are not read, whatever they would expand to."""
+    for one in mapped:
+        for name in one.columns:
+            require_numbers(one.input, name, schema.field(name).type, file)
+
+
 def _columns_of(mapped: Sequence[Mapped]) -> list[str]:
     return list(dict.fromkeys(name for one in mapped for name in one.columns))
 
@@ -64,10 +94,13 @@ class ParquetReader:
 
         self.file = file
         with reading(file):
-            self._parquet = parquet.ParquetFile(_source(file) or file, pre_buffer=True)
-            names = self._parquet.schema_arrow.names
+            source = _source(file)
+            self._parquet = parquet.ParquetFile(source or file, pre_buffer=True)
+            schema = self._parquet.schema_arrow
+            self._size: int = source.size() if source else os.path.getsize(file)
         self._alone = Lock()
-        self._mapped = map_columns(wanted.inputs, wanted.columns, names, file)
+        self._mapped = map_columns(wanted.inputs, wanted.columns, schema.names, file)
+        _require_types(self._mapped, schema, file)
 
     def units(self) -> list[Unit]:
         """A unit for each row group."""
@@ -82,8 +115,19 @@ class ParquetReader:
     def read(self, unit: Unit) -> Chunk:
         """The rows of a row group."""
         with reading(self.file), self._alone:
+            _require_size(self.file, self._size, unit.place + 1, self._values(unit), "row group")
             table = self._parquet.read_row_group(unit.place, columns=_columns_of(self._mapped))
         return chunk_of(table, self._mapped, unit)
+
+    def _values(self, unit: Unit) -> int:
+        """How many values the columns that are fed have in a row group."""
+        group = self._parquet.metadata.row_group(unit.place)
+        columns = map(group.column, range(group.num_columns))
+        names = _columns_of(self._mapped)
+        alike = tuple(f"{name}." for name in names)  # of lists
+        return sum(
+            one.num_values for one in columns if one.path_in_schema in names or one.path_in_schema.startswith(alike)
+        )
 
 
 class ArrowReader:
@@ -95,20 +139,31 @@ class ArrowReader:
 
         self.file = file
         with reading(file):
-            self._arrow = pyarrow.ipc.open_file(_source(file) or pyarrow.memory_map(file))
-            names = self._arrow.schema.names
+            source = _source(file) or pyarrow.memory_map(file)
+            schema = pyarrow.ipc.open_file(source).schema
         self._alone = Lock()
-        self._mapped = map_columns(wanted.inputs, wanted.columns, names, file)
+        self._mapped = map_columns(wanted.inputs, wanted.columns, schema.names, file)
+        _require_types(self._mapped, schema, file)
+        self._size: int = source.size()
+        fields = sorted(schema.names.index(name) for name in _columns_of(self._mapped))
+        with reading(file):
+            options = pyarrow.ipc.IpcReadOptions(included_fields=fields)
+            self._arrow = pyarrow.ipc.open_file(source, options=options)
+            try:
+                self._batches = batches(lambda at, size: _bytes_at(source, at, size), self._size)
+                inside = [_nodes(one.type) for one in schema]
+                self._values = [columns_of(batch.values, inside) for batch in self._batches]
+            except (ValueError, struct.error) as problem:
+                raise refused(file, f"it can't be read: {problem}") from None
+        self._values = [sum(values[field] for field in fields) for values in self._values]
 
     def units(self) -> list[Unit]:
         """A unit for each batch of records."""
         result: list[Unit] = []
         first = 0
-        for place in range(self._arrow.num_record_batches):
-            with reading(self.file):
-                rows = self._arrow.get_batch(place).num_rows
-            result.append(Unit(self.file, rows, first, place))
-            first += rows
+        for place, batch in enumerate(self._batches):
+            result.append(Unit(self.file, batch.rows, first, place))
+            first += batch.rows
         return result
 
     def read(self, unit: Unit) -> Chunk:
@@ -116,6 +171,18 @@ class ArrowReader:
         import pyarrow
 
         with reading(self.file), self._alone:
+            _require_size(self.file, self._size, unit.place + 1, self._values[unit.place], "batch")
             table = pyarrow.Table.from_batches([self._arrow.get_batch(unit.place)]).select(_columns_of(self._mapped))
             table.validate(full=True)  # a file may hold lists that end outside of it
         return chunk_of(table, self._mapped, unit)
+
+
+def _bytes_at(source: Any, at: int, size: int) -> bytes:
+    source.seek(max(at, 0))
+    return source.read(size)
+
+
+def _nodes(kind: Any) -> int:
+    """How many columns a column of this type counts for in the metadata: itself, and those inside of it."""
+    kind = getattr(kind, "storage_type", kind)
+    return 1 + sum(_nodes(kind.field(number).type) for number in range(kind.num_fields))
