@@ -1,4 +1,5 @@
-"""How many rows and values the batches of a file of Arrow have, as its metadata say it: nothing is expanded for that.
+"""How many rows and values the batches of a file of Arrow have, and how many bytes they take once they are expanded, as
+its metadata say it: nothing is expanded for that.
 
 The metadata are flatbuffers (https://flatbuffers.dev/internals) of the tables Footer, Message and RecordBatch of
 Arrow's format (https://arrow.apache.org/docs/format/Columnar.html#ipc-file-format).
@@ -8,49 +9,72 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 _MAGIC = b"ARROW1"
 _CONTINUES = 0xFFFFFFFF
 """Begins a message, before its length, in versions of the format from 0.15 on."""
 
-_BLOCK, _NODE = struct.Struct("<qi4xq"), struct.Struct("<qq")
-"""A batch in the footer: its offset, the lengths of its metadata and its body; and a column: its values, the missing
-ones.
-"""
+_BLOCK = struct.Struct("<qi4xq")
+"""A batch in the footer: its offset, the lengths of its metadata and its body."""
 
-_BATCHES = 3
-"""The field of a Footer that lists the batches of records."""
+_NODE = struct.Struct("<qq")
+"""A column: how many values it has, and how many are missing."""
+
+_BUFFER = struct.Struct("<qq")
+"""A buffer of a column: its offset in the body, and its length there."""
+
+_DICTIONARIES, _BATCHES = 2, 3
+"""The fields of a Footer that list the batches of dictionaries and of records."""
 
 _HEADER = 2
-"""The field of a Message that holds a RecordBatch."""
+"""The field of a Message that holds a RecordBatch or DictionaryBatch."""
 
-_ROWS, _NODES = 0, 1
-"""The fields of a RecordBatch: the number of rows, and the columns with those inside of them."""
+_DATA = 1
+"""The field of a DictionaryBatch that holds a RecordBatch."""
+
+_ROWS, _NODES, _BUFFERS, _COMPRESSION = 0, 1, 2, 3
+"""The fields of a RecordBatch: the number of rows, the columns with those inside of them, their buffers, and how these
+are compressed. A compressed buffer begins with its length once it is expanded, or -1 if it is as it is.
+"""
 
 
 class Batch(NamedTuple):
-    """A batch of records: its rows, and how many values its columns have, each before those inside of it."""
+    """A batch of records: its rows, how many values its columns have, each before those inside of it, and the bytes of
+    their buffers once they are expanded, in the same order.
+    """
 
     rows: int
     values: tuple[int, ...]
+    buffers: tuple[int, ...]
 
 
-def batches(read: Callable[[int, int], bytes], size: int) -> list[Batch]:
-    """The batches of a file of so many bytes; `read` gives those from an offset on, so many.
+Read: TypeAlias = Callable[[int, int], bytes]
+"""Gives bytes of a file: from an offset on, so many."""
 
-    Raises ValueError if the metadata are damaged.
-    """
+
+def batches(read: Read, size: int) -> list[Batch]:
+    """The batches of records of a file of so many bytes. Raises ValueError if the metadata are damaged."""
+    return _listed(read, size, _BATCHES)
+
+
+def dictionaries(read: Read, size: int) -> list[Batch]:
+    """The batches of dictionaries, which are read before any rows. Raises ValueError likewise."""
+    return _listed(read, size, _DICTIONARIES)
+
+
+def _listed(read: Read, size: int, field: int) -> list[Batch]:
     tail = read(size - 10, 10)
     length = _number("<i", tail, 0)
     if tail[4:] != _MAGIC or not 0 < length <= size - 10:
         raise ValueError("it has no footer")
     footer = read(size - 10 - length, length)
-    blocks, count = _vector(footer, _indirect(footer, 0), _BATCHES, _BLOCK.size)
-    return [_batch(read, size, *_BLOCK.unpack_from(footer, blocks + _BLOCK.size * n)[:2]) for n in range(count)]
+    blocks, count = _vector(footer, _indirect(footer, 0), field, _BLOCK.size)
+    inside = field == _DICTIONARIES
+    return [_batch(read, size, *_BLOCK.unpack_from(footer, blocks + _BLOCK.size * n)[:2], inside) for n in range(count)]
 
 
-def _batch(read: Callable[[int, int], bytes], size: int, offset: int, length: int) -> Batch:
+def _batch(read: Read, size: int, offset: int, length: int, inside: bool) -> Batch:
     if not 0 <= offset <= size - length or length < 8:
         raise ValueError("a batch lies outside of the file")
     message = read(offset, length)
@@ -59,10 +83,34 @@ def _batch(read: Callable[[int, int], bytes], size: int, offset: int, length: in
     if header is None:
         raise ValueError("a batch is empty")
     table = _indirect(message, header)
+    if inside:
+        data = _field(message, table, _DATA)
+        if data is None:
+            raise ValueError("a dictionary is empty")
+        table = _indirect(message, data)
     rows = _field(message, table, _ROWS)
     first, count = _vector(message, table, _NODES, _NODE.size)
     values = tuple(_NODE.unpack_from(message, first + _NODE.size * n)[0] for n in range(count))
-    return Batch(0 if rows is None else _number("<q", message, rows), values)
+    first, count = _vector(message, table, _BUFFERS, _BUFFER.size)
+    found = [_BUFFER.unpack_from(message, first + _BUFFER.size * n) for n in range(count)]
+    if _field(message, table, _COMPRESSION) is not None:
+        expanded = tuple(_expanded(read, size, offset + length + at, held) for at, held in found)
+    else:
+        expanded = tuple(held for _, held in found)
+    number = 0 if rows is None else _number("<q", message, rows)
+    if min(number, *values, *expanded, 0) < 0:
+        raise ValueError("a batch has fewer than no values")
+    return Batch(number, values, expanded)
+
+
+def _expanded(read: Read, size: int, at: int, held: int) -> int:
+    """The bytes of a compressed buffer once it is expanded."""
+    if held <= 0:
+        return 0
+    if not 0 <= at <= size - 8:
+        raise ValueError("a buffer lies outside of the file")
+    length = _number("<q", read(at, 8), 0)
+    return held if length == -1 else length
 
 
 def _number(form: str, data: bytes, at: int) -> int:
@@ -98,9 +146,8 @@ def _vector(data: bytes, table: int, number: int, width: int) -> tuple[int, int]
 
 
 def columns_of(values: Sequence[int], inside: Sequence[int]) -> list[int]:
-    """How many values each column of a table has, with those inside of it; `inside` are as many for each column.
-
-    Raises ValueError if there are not as many.
+    """How many values or bytes each column of a table has, with those inside of it; `inside` are how many numbers are
+    of each column. Raises ValueError if there are not as many.
     """
     if len(values) != sum(inside):
         raise ValueError("a batch has other columns than the file")

@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any
 
 from pstranspile.data.arrow_columns import convert, require_numbers
-from pstranspile.data.arrow_metadata import batches, columns_of
+from pstranspile.data.arrow_metadata import Batch, batches, columns_of, dictionaries
 from pstranspile.data.columns import Chunk
 from pstranspile.data.files import is_remote, open_file, refused
 from pstranspile.data.mapping import Mapped, map_columns
@@ -62,12 +62,11 @@ _WIDEST = 8
 """The bytes of the widest value that inputs take."""
 
 
-def _require_size(file: str, size: int, number: int, values: int, rows: str) -> None:
-    """Raises DiagnosticError for a row group or batch that expands to more than may be."""
-    taken = values * _WIDEST
+def _require_size(file: str, size: int, taken: int, what: str) -> None:
+    """Raises DiagnosticError for a row group or batch that expands to more bytes than may be."""
     if taken > max(FREE_BYTES, TIMES * size):
         limit = f"more than {FREE_BYTES >> 20} MiB and more than {TIMES} times the {size:,} bytes of the file"
-        message = f"{rows} {number} takes {taken:,} bytes once it is read, {limit}"
+        message = f"{what} takes {taken:,} bytes once it is read, {limit}"
         raise refused(file, f"{message}; write smaller ones, of which one is read at a time")
 
 
@@ -115,7 +114,8 @@ class ParquetReader:
     def read(self, unit: Unit) -> Chunk:
         """The rows of a row group."""
         with reading(self.file), self._alone:
-            _require_size(self.file, self._size, unit.place + 1, self._values(unit), "row group")
+            taken = _WIDEST * self._values(unit)
+            _require_size(self.file, self._size, taken, f"row group {unit.place + 1}")
             table = self._parquet.read_row_group(unit.place, columns=_columns_of(self._mapped))
         return chunk_of(table, self._mapped, unit)
 
@@ -149,13 +149,31 @@ class ArrowReader:
         with reading(file):
             options = pyarrow.ipc.IpcReadOptions(included_fields=fields)
             self._arrow = pyarrow.ipc.open_file(source, options=options)
-            try:
-                self._batches = batches(lambda at, size: _bytes_at(source, at, size), self._size)
-                inside = [_nodes(one.type) for one in schema]
-                self._values = [columns_of(batch.values, inside) for batch in self._batches]
-            except (ValueError, struct.error) as problem:
-                raise refused(file, f"it can't be read: {problem}") from None
-        self._values = [sum(values[field] for field in fields) for values in self._values]
+            self._batches, self._taken = self._measured(source, schema, fields)
+
+    def _measured(self, source: Any, schema: Any, fields: Sequence[int]) -> tuple[list[Batch], list[int]]:
+        """The batches, and the bytes that each takes at most once its `fields` are read. Raises DiagnosticError."""
+
+        def read(at: int, size: int) -> bytes:
+            source.seek(max(at, 0))
+            return source.read(size)
+
+        kinds = [one.type for one in schema]
+        known = [_buffers(kind) for kind in kinds]
+        try:
+            found = batches(read, self._size)
+            values = [columns_of(batch.values, [_nodes(kind) for kind in kinds]) for batch in found]
+            if None in known:  # views, of which each batch says how many buffers they have
+                held = [[sum(batch.buffers)] * len(kinds) for batch in found]
+            else:
+                held = [columns_of(batch.buffers, [count or 0 for count in known]) for batch in found]
+            shared = sum(sum(batch.buffers) for batch in dictionaries(read, self._size))
+        except (ValueError, struct.error) as problem:
+            raise refused(self.file, f"it can't be read: {problem}") from None
+        _require_size(self.file, self._size, shared, "what the dictionaries of columns hold")
+        numbers = [_WIDEST * sum(counts[field] for field in fields) for counts in values]
+        expanded = [sum(sizes[field] for field in fields) for sizes in held]
+        return found, [max(pair) for pair in zip(numbers, expanded, strict=True)]
 
     def units(self) -> list[Unit]:
         """A unit for each batch of records."""
@@ -171,18 +189,31 @@ class ArrowReader:
         import pyarrow
 
         with reading(self.file), self._alone:
-            _require_size(self.file, self._size, unit.place + 1, self._values[unit.place], "batch")
+            _require_size(self.file, self._size, self._taken[unit.place], f"batch {unit.place + 1}")
             table = pyarrow.Table.from_batches([self._arrow.get_batch(unit.place)]).select(_columns_of(self._mapped))
             table.validate(full=True)  # a file may hold lists that end outside of it
         return chunk_of(table, self._mapped, unit)
-
-
-def _bytes_at(source: Any, at: int, size: int) -> bytes:
-    source.seek(max(at, 0))
-    return source.read(size)
 
 
 def _nodes(kind: Any) -> int:
     """How many columns a column of this type counts for in the metadata: itself, and those inside of it."""
     kind = getattr(kind, "storage_type", kind)
     return 1 + sum(_nodes(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _buffers(kind: Any) -> int | None:
+    """How many buffers a column of this type has in the metadata, with those inside of it; None if they vary."""
+    from pyarrow import types
+
+    kind = getattr(kind, "storage_type", kind)
+    inner = [_buffers(kind.field(number).type) for number in range(kind.num_fields)]
+    if "view" in str(kind) or None in inner:
+        return None
+    own = 2
+    if types.is_null(kind) or types.is_run_end_encoded(kind):
+        own = 0
+    elif types.is_struct(kind) or types.is_fixed_size_list(kind) or (types.is_union(kind) and kind.mode == "sparse"):
+        own = 1
+    elif types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind):
+        own = 3
+    return own + sum(count or 0 for count in inner)

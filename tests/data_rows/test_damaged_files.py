@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -322,5 +323,63 @@ def test_metadata_of_batches_are_those_of_arrow(tmp_path: Path):
             opened.get_batch(number).num_rows for number in range(opened.num_record_batches)
         ]
         assert all(columns_of(batch.values, [1, 5, 1])[0] == batch.rows for batch in found)
+        assert all(columns_of(batch.buffers, [2, 10, 0])[0] >= 8 * batch.rows for batch in found)
     with pytest.raises(ValueError, match="footer"):
         batches(lambda at, size: data[:-1][at : at + size], len(data) - 1)
+
+
+def test_buffers_and_dictionaries_that_expand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Of few rows, as the metadata say: what is expanded is what the buffers say."""
+    import pyarrow
+
+    monkeypatch.setattr(tables, "FREE_BYTES", 1 << 16)
+    monkeypatch.setattr(tables, "TIMES", 8)
+    wanted = Wanted([Input("x", (1,), "float32", 0)], {})
+    zeros = np.zeros(1 << 17, "float32")
+    path = table_of("arrow", tmp_path / "buffers.arrow", {"x": zeros})
+    data = Path(path).read_bytes()
+    count = struct.pack("<q", len(zeros))
+    Path(path).write_bytes(data.replace(count, struct.pack("<q", 8)))
+    opened = open_rows(path, wanted)
+    (unit,) = opened.units()
+    assert unit.rows == 8
+    with pytest.raises(DiagnosticError, match=r"batch 1 takes 524,288 bytes once it is read"):
+        opened.read(unit)
+    Path(path).write_bytes(data.replace(count, struct.pack("<q", -8)))
+    with pytest.raises(DiagnosticError, match="a batch has fewer than no values"):
+        open_rows(path, wanted)
+    numbers = pyarrow.DictionaryArray.from_arrays(np.zeros(4, "int32"), zeros)
+    path = table_of("arrow", tmp_path / "dictionary.arrow", {"x": numbers})
+    with pytest.raises(DiagnosticError, match=r"what the dictionaries of columns hold takes 524,288 bytes"):
+        open_rows(path, wanted)
+
+
+def test_buffers_of_all_types_are_counted(tmp_path: Path):
+    """A column of each, none of which is fed but the last."""
+    import pyarrow
+
+    rows = [{"a": 1}, None]
+    columns: dict[str, object] = {
+        "text": ["a", None],
+        "binary": pyarrow.array([b"a", None], pyarrow.large_binary()),
+        "struct": rows,
+        "map": pyarrow.array([[("a", 1)], None], pyarrow.map_(pyarrow.string(), pyarrow.int8())),
+        "pair": pyarrow.array([[1, 2], None], pyarrow.list_(pyarrow.int8(), 2)),
+        "day": pyarrow.array([1, None], pyarrow.date32()),
+        "flag": [True, None],
+        "decimal": pyarrow.array([None, None], pyarrow.decimal128(5, 2)),
+        "none": pyarrow.nulls(2),
+        "word": pyarrow.array(["a", None]).dictionary_encode(),
+        "ends": pyarrow.RunEndEncodedArray.from_arrays([2], [1.0]),
+        "dense": pyarrow.UnionArray.from_dense(
+            pyarrow.array([0, 0], pyarrow.int8()), pyarrow.array([0, 1], pyarrow.int32()), [pyarrow.array([1, 2])]
+        ),
+        "sparse": pyarrow.UnionArray.from_sparse(pyarrow.array([0, 0], pyarrow.int8()), [pyarrow.array([1, 2])]),
+        "x": np.array([5, 6], "float32"),
+    }
+    path = table_of("arrow", tmp_path / "all.arrow", columns)
+    opened = open_rows(path, Wanted([Input("x", (1,), "float32", 0)], {}))
+    assert opened.read(*opened.units()).rows == 2
+    view = {"view": pyarrow.array(["a", "b"], pyarrow.string_view()), "x": columns["x"]}
+    opened = open_rows(table_of("arrow", tmp_path / "view.arrow", view), Wanted([Input("x", (1,), "float32", 0)], {}))
+    assert opened.read(*opened.units()).rows == 2
