@@ -70,11 +70,14 @@ def _listed(read: Read, size: int, field: int) -> list[Batch]:
         raise ValueError("it has no footer")
     footer = read(size - 10 - length, length)
     blocks, count = _vector(footer, _indirect(footer, 0), field, _BLOCK.size)
-    inside = field == _DICTIONARIES
-    return [_batch(read, size, *_BLOCK.unpack_from(footer, blocks + _BLOCK.size * n)[:2], inside) for n in range(count)]
+    result: list[Batch] = []
+    for number in range(count):
+        offset, length, _ = _BLOCK.unpack_from(footer, blocks + _BLOCK.size * number)
+        result.append(_batch(read, size, offset, length, inside=field == _DICTIONARIES))
+    return result
 
 
-def _batch(read: Read, size: int, offset: int, length: int, inside: bool) -> Batch:
+def _batch(read: Read, size: int, offset: int, length: int, *, inside: bool) -> Batch:
     if not 0 <= offset <= size - length or length < 8:
         raise ValueError("a batch lies outside of the file")
     message = read(offset, length)
