@@ -291,6 +291,8 @@ def _launch(
             source.left_out(LeftOut(*fields["left_out"]))
         if "unsaved" in fields:
             tell(f"{member.role} could not write its part: {visible(fields['unsaved'])}")
+        if "unkept" in fields:
+            tell(f"{member.role} can't keep its state, so it could not go on if it ended: {visible(fields['unkept'])}")
         if "news" in fields:
             news, role, gone = fields["news"]
             if gone != (role in given_up):  # the first machine that says so

@@ -19,7 +19,8 @@ from pstranspile.run.row_source import Dealing, RowSource
 class Checkpoints:
     """The checkpoints that a run of `job` saves in `target`, and the one in `source` that it begins from.
 
-    `work` is a folder for the parts, `settings` are those that decide the run's numbers. Raises DiagnosticError.
+    `work` is a folder for the parts, `settings` are those that decide the run's numbers (None:
+    what is known of the cluster). Raises DiagnosticError.
     """
 
     def __init__(
@@ -29,7 +30,7 @@ class Checkpoints:
         target: Target | None,
         every: int | None,
         work: Path,
-        settings: Settings,
+        settings: Settings | None = None,
     ):
         self.job, self.settings = job, settings
         self.source, self.target, self.every, self.work = source, target, every, work
