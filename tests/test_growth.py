@@ -11,11 +11,27 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
+from pstranspile import layers as L
+from pstranspile.autodiff import Adam, minimize
 from pstranspile.cli import main
+from pstranspile.explain import answer_text
 from pstranspile.explain.job import of_compiled
+from pstranspile.explain.op import explain_op
+from pstranspile.explain.overview import explain_job, explain_role
 from pstranspile.explain.peers import Peers
+from pstranspile.explain.variable import explain_variable
 from pstranspile.ir.text.diagnose import _name_before
+from pstranspile.lsp import placement
+from pstranspile.lsp.colours import tokens
+from pstranspile.lsp.completion import complete
+from pstranspile.lsp.fixes import fixes
+from pstranspile.lsp.hover import hover
 from pstranspile.lsp.jobs import _GIVEN
+from pstranspile.lsp.names import definitions, named_at, references, rename
+from pstranspile.lsp.outline import Outline
+from pstranspile.lsp.symbols import symbols
+from pstranspile.lsp.values import Spot
+from pstranspile.lsp.workspace import Workspace
 from pstranspile.report.programs import _LAYER
 from tests.conftest import ROOT
 
@@ -114,6 +130,124 @@ def test_text_verify_and_compile(made: Callable[[int], list[str]]):
         return work
 
     grows_linearly(prepare)
+
+
+SIZES = ("parameters", "trainers", "servers")
+"""What a job may have many of."""
+
+
+def job_of(what: str, count: int, mode: str = "sync") -> ps.Compiled:
+    """A job with `count` of these, and few of all others; every server has some rows of each parameter."""
+    many = {**dict.fromkeys(SIZES, 2), what: count}
+    draft = L.Draft(seed=1)
+    x, y = L.data(draft, "x", [-1, 4]), L.data(draft, "y", [-1, 1])
+    for _ in range(many["parameters"]):
+        x = L.fc(x, 4 if what == "parameters" else 200)
+    minimize(L.mean(L.square_error_cost(L.fc(x, 1), y)), Adam(0.01))
+    servers = [f"host{number}:6174" for number in range(many["servers"])]
+    job = ps.Job(pservers=servers, trainers=many["trainers"], min_block_size=1, mode=mode)
+    return ps.compile(ps.loads(ps.dumps(draft.module())), job)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async", "geo"])
+@pytest.mark.parametrize("what", SIZES)
+def test_compiling_and_running(what: str, mode: str):
+    feeds = {"x": np.zeros((1, 40, 4), "float32"), "y": np.zeros((1, 40, 1), "float32")}
+
+    def prepare(count: int) -> Callable[[], Any]:
+        def work() -> None:
+            job = job_of(what, count, mode)
+            str(job.plan)
+            ps.simulate(job, feeds)
+
+        return work
+
+    grows_linearly(prepare, 8)
+
+
+@pytest.mark.parametrize("mode", ["sync", "geo"])
+@pytest.mark.parametrize("what", SIZES)
+def test_explaining(what: str, mode: str):
+    """Answers about a job, a machine, a variable and an op, as text."""
+
+    def prepare(count: int) -> Callable[[], Any]:
+        job = of_compiled(job_of(what, count, mode))
+
+        def work() -> None:
+            machines = [*job.machines]
+            middle = str(len(list(job.places("trainer_0"))) // 4)
+            for answer in (
+                explain_job(job),
+                *(explain_role(job, machine) for machine in (machines[0], machines[-1])),
+                *(explain_variable(job, name) for name in ("fc_0.w_0", "learning_rate_0")),
+                *(explain_op(job, machine, "0") for machine in (machines[0], machines[-1])),
+                explain_op(job, "trainer_0", middle),
+            ):
+                answer_text(answer, full=True)
+
+        return work
+
+    grows_linearly(prepare, 8)
+
+
+@pytest.mark.parametrize("mode", ["sync", "geo"])
+@pytest.mark.parametrize("what", ["parameters", "servers"])
+def test_peers_of_all_ops(what: str, mode: str):
+    def prepare(count: int) -> Callable[[], Any]:
+        job = of_compiled(job_of(what, count, mode))
+        places = [place for machine in job.machines for place in job.places(machine)]
+
+        def work() -> None:
+            peers = Peers(job)
+            for place in places:
+                list(peers.places(place))
+
+        return work
+
+    grows_linearly(prepare, 8)
+
+
+def asked(outline: Outline, placed: placement.Placement) -> None:
+    """What an editor asks of a program that is open."""
+    line = next(at for at, text in enumerate(outline.lines) if "%fc_0.w_0" in text)
+    spot = Spot(line, outline.lines[line].index("%fc_0.w_0") + 3)
+    assert hover(outline, spot, placed) is not None
+    assert complete(outline, spot)
+    named = named_at(outline, spot)
+    assert named is not None
+    assert definitions(outline, named)
+    assert references(outline, named)
+    assert rename(outline, named, "%other")
+    assert outline.folds()
+    assert [*symbols(outline)]
+    assert [*tokens(outline, 0, sys.maxsize)]
+    assert placement.hints(outline, placed, 0, len(outline.lines))
+
+
+@pytest.mark.parametrize("what", SIZES)
+def test_an_editor_s_program(what: str, tmp_path: Path):
+    """It is opened, asked about, and a line of it is changed."""
+
+    def prepare(count: int) -> Callable[[], Any]:
+        job = job_of(what, count)
+        text, file = ps.dumps(job.source), tmp_path / f"{count}.ir"
+        lines = text.splitlines()
+        at = next(number for number, line in enumerate(lines) if "elementwise_add(" in line)
+        wrong = [line.replace("elementwise_add(", "elementwise_ad(") for line in lines]
+        changed = "\n".join([*lines[:at], f"{lines[at]} ", *lines[at + 1 :], ""])
+
+        def work() -> None:
+            workspace = Workspace(lambda _: None)
+            reading = workspace.reading(file, text)
+            assert reading.module is not None
+            asked(reading.outline, placement.place(reading.module, job.job))
+            workspace.reading(file, changed)
+            found = workspace.reading(file, "\n".join(wrong))
+            assert fixes(found.findings, found.outline.lines, 0, len(wrong))
+
+        return work
+
+    grows_linearly(prepare, 10)
 
 
 LONG = 200_000

@@ -305,3 +305,14 @@ def test_a_folder_that_takes_no_files_is_known_before_the_work(
     with pytest.raises(DiagnosticError) as caught:
         require_writable(tmp_path / name)
     assert str(caught.value).startswith(f"{tmp_path / name}: error[output-unwritable]: can't be written")
+
+
+def test_a_full_disk_is_told_of_the_file(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(outputs, "_write", full)
+    with pytest.raises(DiagnosticError) as found:
+        write_output(tmp_path / "out.npz", b"x")
+    assert str(found.value).startswith(f"{tmp_path / 'out.npz'}: error[output-unwritable]: can't be written: No space")
+    assert not os.listdir(tmp_path)

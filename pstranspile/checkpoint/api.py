@@ -69,17 +69,19 @@ def save_checkpoint(
     seed: int | None = None,
     memory: Memory | None = None,
     dealing: Dealing | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> Manifest:
     """Writes all that a job keeps from step to step to a folder, which appears whole or not at all.
 
     Variables cut over the servers are written whole, so that any number of servers can load them. An earlier
     checkpoint in the folder is replaced. `step`, `steps` (by machine; default: `step` for all), `seed`, `memory`
-    and `dealing` (how rows of data were dealt to trainers) are given back by `load_checkpoint`. Raises
-    DiagnosticError when a variable has no value or the folder can't be written; ValueError for an unknown format.
+    and `dealing` (how rows of data were dealt to trainers) are given back by `load_checkpoint`; `settings`, which are
+    recorded, are others that decide the run's numbers, by name. Raises DiagnosticError when a variable has no value or
+    the folder can't be written; ValueError for an unknown format.
     """
     path_of(folder, "save_checkpoint")
     layout = _layout_of(job, "save_checkpoint")
-    at = Progress(step, dict.fromkeys(layout.machines, step) if steps is None else steps, seed, dealing)
+    at = Progress(step, dict.fromkeys(layout.machines, step) if steps is None else steps, seed, dealing, settings or {})
     state = gather(layout, scopes_of(machines))
     state.memory = memory or {}
     return write_checkpoint(folder, layout, state, format, at)

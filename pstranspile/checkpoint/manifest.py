@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple, NoReturn, TypeGuard, cast
 
@@ -47,7 +48,8 @@ class Manifest(NamedTuple):
 
     `step` counts the steps that were done; `steps` those of each machine that runs steps, for its random numbers.
     `seed` is the seed the job ran with, None if it was the program's own. `dealing` says how rows of data were dealt to
-    trainers, if any were.
+    trainers, if any were. `settings` are others that decide the run's numbers (`checkpoint/settings.py`); earlier
+    versions recorded none.
     """
 
     layout: str
@@ -62,6 +64,7 @@ class Manifest(NamedTuple):
     values: tuple[Saved, ...]
     files: tuple[FileEntry, ...]
     dealing: Dealing | None = None
+    settings: Mapping[str, str] = {}
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
@@ -69,7 +72,8 @@ def manifest_bytes(manifest: Manifest) -> bytes:
     held: dict[str, Any] = {"format": FORMAT, "version": VERSION, **manifest._asdict()}
     held["values"] = [_plain(value._asdict()) for value in manifest.values]
     held["dealing"] = None if manifest.dealing is None else manifest.dealing._asdict()
-    held = {key: value for key, value in held.items() if value is not None or key != "dealing"}
+    held["settings"] = dict(sorted(manifest.settings.items()))
+    held = {key: value for key, value in held.items() if value or key not in ("dealing", "settings")}
     held["files"] = [entry._asdict() for entry in manifest.files]
     held["checksum"] = _checksum(held)
     return (json.dumps(held, indent=1, ensure_ascii=True) + "\n").encode("ascii")
@@ -117,6 +121,7 @@ def parse_manifest(data: bytes, place: str) -> Manifest:
         tuple(_saved(fields.inner(value, "values")) for value in fields.list("values")),
         tuple(_entry(fields.inner(value, "files")) for value in fields.list("files")),
         _dealing(fields.inner(fields.held["dealing"], "dealing")) if "dealing" in fields.held else None,
+        _settings(fields),
     )
     _check(manifest, fields)
     return manifest
@@ -165,6 +170,13 @@ def _dealing(fields: _Fields) -> Dealing:
     if len(settings) in (1, 2):  # the batch, the order, and then files
         fields.refuse("`settings` does not list the files")
     return Dealing(fields.text("data"), tuple((step, trainers) for step, trainers in pairs), tuple(settings))
+
+
+def _settings(fields: _Fields) -> dict[str, str]:
+    held = fields.dict("settings") if "settings" in fields.held else {}
+    if not all(isinstance(value, str) for value in held.values()):
+        fields.refuse("`settings` does not hold texts")
+    return cast("dict[str, str]", held)
 
 
 def _is_count(value: object) -> TypeGuard[int]:

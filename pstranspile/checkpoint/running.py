@@ -22,6 +22,7 @@ from pstranspile.checkpoint.api import Resumed, load_checkpoint, save_checkpoint
 from pstranspile.checkpoint.layout import layout_of
 from pstranspile.checkpoint.manifest import Manifest
 from pstranspile.checkpoint.runs import KEPT, Identity, Source, Standing, Target, require_seed
+from pstranspile.checkpoint.settings import Settings, of_cluster
 from pstranspile.checkpoint.store import Format
 from pstranspile.compile import Compiled
 from pstranspile.run.cluster.cluster import Cluster
@@ -48,10 +49,12 @@ def save_cluster(
     *,
     format: Format = "files",
     dealing: Dealing | None = None,
+    settings: Settings | None = None,
 ) -> Manifest:
     """Writes a checkpoint of a cluster that stands between two steps. Raises DiagnosticError.
 
-    `dealing` says how rows of data were dealt (default: as those that the cluster is fed).
+    `dealing` says how rows of data were dealt (default: as those that the cluster is fed); `settings` are others that
+    decide the run's numbers (default: what is known of the cluster).
     """
     step = max((trainer.step for trainer in cluster.trainers), default=0)
     memory = {
@@ -63,7 +66,16 @@ def save_cluster(
     if cluster.source is not None:
         dealing = dealing or cluster.source.dealing(len(cluster.trainers))
     return save_checkpoint(
-        cluster, job, folder, format=format, step=step, steps=steps, seed=cluster.seed, memory=memory, dealing=dealing
+        cluster,
+        job,
+        folder,
+        format=format,
+        step=step,
+        steps=steps,
+        seed=cluster.seed,
+        memory=memory,
+        dealing=dealing,
+        settings=of_cluster(cluster) if settings is None else settings,
     )
 
 
@@ -74,11 +86,20 @@ def steps_of(cluster: Cluster) -> dict[str, int]:
     return steps
 
 
-def resume(cluster: Cluster, job: Compiled, folder: str | os.PathLike[str], *, same_program: bool = True) -> Resumed:
+def resume(
+    cluster: Cluster,
+    job: Compiled,
+    folder: str | os.PathLike[str],
+    *,
+    same_program: bool = True,
+    settings: Settings | None = None,
+) -> Resumed:
     """Starts a cluster from a checkpoint, or from the newest of the numbered ones in `folder`.
 
     The start-up programs run first, unless they did. The next step is the one after those that were done, also for
-    what is fed and for random numbers; rows are dealt anew to as many trainers as there are now.
+    what is fed and for random numbers; rows are dealt anew to as many trainers as there are now. With `same_program`
+    the seed and the settings that decide the numbers are to be those of the run that was saved (`settings`; default:
+    what is known of the cluster).
     Raises DiagnosticError; the cluster has then started, and nothing was loaded.
     """
     if not cluster.started:
@@ -86,6 +107,7 @@ def resume(cluster: Cluster, job: Compiled, folder: str | os.PathLike[str], *, s
     with closing(Source(folder)) as source:
         if same_program:
             require_seed(source.manifest, cluster.seed, source.place)
+            source.require_settings(of_cluster(cluster) if settings is None else settings)
         resumed = load_checkpoint(cluster, job, source.place, same_program=same_program)
     if cluster.source is not None and resumed.dealing is not None:
         cluster.feed(cluster.source.continued(resumed.dealing, resumed.step, len(cluster.trainers)))
@@ -137,13 +159,14 @@ def _save_until(
     keep: int = KEPT,
     format: Format = "files",
     on_saved: Callable[[Path], object] | None = None,
+    settings: Settings | None = None,
 ) -> None:
     at = _step_of(cluster)
     while at < steps:
         at = min(at - at % every + every, steps)
         cluster.run_to(at)
         place = target.place(at)
-        target.saved(save_cluster(cluster, job, place, format=format), keep)
+        target.saved(save_cluster(cluster, job, place, format=format, settings=settings), keep)
         if on_saved is not None:
             on_saved(place)
 
@@ -152,17 +175,25 @@ class CheckpointedRun:
     """A run that begins from a checkpoint, or leaves checkpoints, or both: `run(cluster, steps)` instead of `run_to`.
 
     `first` is the first step. `seed` is what the run draws its random numbers from (None: the programs' own seeds):
-    that of the run that goes on, else the one given. Raises DiagnosticError when the checkpoint can't be read or is of
-    another seed than the one given, or none can be written: before the run, not after.
+    that of the run that goes on, else the one given. `settings` are others that decide its numbers (None: what is known
+    of the cluster). Raises DiagnosticError when the checkpoint can't be read, or is of a run with another seed or other
+    settings than those given, or none can be written: before the run, not after.
     """
 
     def __init__(
-        self, job: Compiled, source: str | None, target: str | None, every: int | None = None, seed: int | None = None
+        self,
+        job: Compiled,
+        source: str | None,
+        target: str | None,
+        every: int | None = None,
+        seed: int | None = None,
+        settings: Settings | None = None,
     ):
-        self.job, self.every = job, every
+        self.job, self.every, self._settings = job, every, settings
         self.source = Source(source) if source is not None else None
         self.first, self.seed = 0, seed
         if self.source is not None:
+            self.source.require_settings(settings or {})
             self.source.require_program(job.fingerprint)
             self.source.require_seed(seed)
             self.first, self.seed = self.source.step, self.source.manifest.seed
@@ -176,12 +207,13 @@ class CheckpointedRun:
                 cluster.start()
             if self.source is not None:
                 self.source.require_steps(steps)
-                resume(cluster, self.job, self.source.place)
+                resume(cluster, self.job, self.source.place, settings=self._settings)
                 self.source.close()
             if self.target is None:
                 cluster.run_to(steps)
             else:
-                _save_until(cluster, self.job, steps, self.target, self.every or steps)
+                every = self.every or steps
+                _save_until(cluster, self.job, steps, self.target, every, settings=self._settings)
         finally:
             self.close()
 

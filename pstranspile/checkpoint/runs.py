@@ -15,10 +15,12 @@ from typing import NamedTuple, NoReturn
 from pstranspile.checkpoint.layout import Layout
 from pstranspile.checkpoint.manifest import Manifest
 from pstranspile.checkpoint.names import MANIFEST, limits_of, machine_file, require_names, table_file
+from pstranspile.checkpoint.settings import Settings, quoted, require_settings
 from pstranspile.checkpoint.store import read_manifest
 from pstranspile.interop.folders import FileLock, Reading, locked_if_free, remove_abandoned, work_folder
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warning
 from pstranspile.ir.model import Location
+from pstranspile.ir.reading import require_local
 
 KEPT = 2
 """How many checkpoints of a run stay."""
@@ -95,7 +97,21 @@ def newest(folder: str | os.PathLike[str]) -> Path:
     if strange:
         message = f"{strange[-1]} and {last} are checkpoints of different runs; name the one to go on from"
         raise DiagnosticError([error("checkpoint-run", message, Location(str(place)))])
+    _require_own_name(place / last)
     return place / last
+
+
+def _require_own_name(place: Path) -> None:
+    """Raises DiagnosticError for a numbered checkpoint whose name is not that of its step: others are later or earlier
+    than they seem.
+    """
+    try:
+        own = step_folder(place.parent, read_manifest(place).step)
+    except DiagnosticError:
+        return  # whoever reads it tells why it can't be read
+    if own.name != place.name:
+        message = f"its manifest says that it is {own.name}, and it was renamed: give it back its name"
+        raise DiagnosticError([error("checkpoint-run", message, Location(str(place)))])
 
 
 def _run_in(place: Path) -> Identity | None:
@@ -138,6 +154,10 @@ class Source:
         """Raises DiagnosticError if this seed is asked for (None: none is), and the run was begun with another one."""
         if seed is not None:
             require_seed(self.manifest, seed, self.place)
+
+    def require_settings(self, settings: Settings) -> None:
+        """Raises DiagnosticError if the run had other settings that decide its numbers than these."""
+        require_settings(self.manifest.settings, settings, self.place)
 
     def require_program(self, fingerprint: str) -> None:
         """Raises DiagnosticError if the run was one of another program than that with this hash."""
@@ -199,7 +219,7 @@ class Target:
         self, folder: str | os.PathLike[str], layout: Layout | None, standing: Standing | None, *, as_files: bool = True
     ):
         self.folder = Path(folder)
-        _make(self.folder)
+        _make(folder)
         self._lock = _locked(self.folder)
         self._runs: dict[str, Identity] = {}
         try:
@@ -233,7 +253,7 @@ class SharedTarget:
     """
 
     def __init__(self, folder: str | os.PathLike[str], work: Path, role: str):
-        _make(Path(folder))
+        _make(folder)
         work.mkdir(exist_ok=True)
         self._locks = [_locked(Path(folder), shared=True)]
         try:
@@ -248,9 +268,11 @@ class SharedTarget:
             lock.close()
 
 
-def _make(folder: Path) -> None:
+def _make(path: str | os.PathLike[str]) -> None:
     """Makes the folder that numbered checkpoints will lie in, unless it is there. Raises DiagnosticError if not."""
+    folder = Path(path)
     try:
+        require_local(path)
         folder.mkdir(parents=True, exist_ok=True)
         reason = "" if os.access(folder, os.W_OK | os.X_OK) else "it can't be written to"
         if (folder / MANIFEST).exists():
@@ -259,7 +281,7 @@ def _make(folder: Path) -> None:
         detail = problem.strerror if isinstance(problem, OSError) else str(problem)
         reason = f"can't be written: {detail}"
     if reason:
-        raise DiagnosticError([error("checkpoint-target", reason, Location(str(folder)))])
+        raise DiagnosticError([error("checkpoint-target", reason, Location(os.fspath(path)))])
 
 
 def _locked(folder: Path, file: Path | None = None, *, shared: bool = False) -> FileLock:
@@ -287,9 +309,12 @@ def require_own(folder: Path, standing: Standing | None) -> None:
     if not there:
         return
     last, name = there[-1]
-    go_on = f"--resume {folder} goes on with that run; a new run needs another folder"
+    _require_own_name(folder / name)
+    given = f"--resume {quoted(str(folder))}"
+    go_on = f"{given} goes on with that run; a new run needs another folder"
     if standing is None:
-        _refuse(folder, f"it holds checkpoints of an earlier run, the last one {name}; {go_on}")
+        add = f"add {given} to go on with that run, or name another folder for a new one"
+        _refuse(folder, f"it holds checkpoints of an earlier run, the last one {name}: {add}")
     if standing.place is not None and not _is_in(standing.place, folder):
         _refuse(folder, f"it holds checkpoints of another run than {standing.place}, the last one {name}; {go_on}")
     run = _run_in(folder / name)

@@ -28,7 +28,7 @@ from pstranspile.checkpoint.state import Copy, State
 from pstranspile.interop.safetensors import safetensors_pieces, tensors_from_bytes
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, first_findings, raise_errors
 from pstranspile.ir.model import Location
-from pstranspile.ir.reading import open_regular, read_regular
+from pstranspile.ir.reading import open_regular, read_regular, require_local
 from pstranspile.kernels.context import Value
 from pstranspile.large.forms import rows_from
 from pstranspile.large.streams import Stream, TablePart, streams_of, written
@@ -54,14 +54,15 @@ TENSOR, ROWS, MEMORY = "tensor", "rows", "memory"
 
 
 class Progress(NamedTuple):
-    """How far a job was: steps done, steps of each machine (for its random numbers), the seed it was given, and
-    how rows of data were dealt.
+    """How far a job was: steps done, steps of each machine (for its random numbers), the seed it was given, how rows of
+    data were dealt, and other settings that decide its numbers.
     """
 
     step: int = 0
     steps: Mapping[str, int] = {}
     seed: int | None = None
     dealing: Dealing | None = None
+    settings: Mapping[str, str] = {}
 
 
 # Writing
@@ -82,6 +83,7 @@ def write_checkpoint(target: str | os.PathLike[str], layout: Layout, state: Stat
         if not isinstance(value, Stream):
             require_encodable(value, saved.name, str(folder / saved.file))
     try:
+        require_local(target)
         with NewFolder(folder) as new:
             for path in paths:
                 new.write(path, _pieces(path, [(s.name, value) for s, value in values if s.file == path]))
@@ -98,13 +100,14 @@ def write_checkpoint(target: str | os.PathLike[str], layout: Layout, state: Stat
                 tuple(saved for saved, _ in values),
                 tuple(new.entries),
                 at.dealing,
+                dict(at.settings),
             )
             new.write(MANIFEST, [manifest_bytes(manifest)])
             new.publish()
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else str(problem)
         raise DiagnosticError(
-            [error("checkpoint-target", f"can't be written: {reason}", Location(str(folder)))]
+            [error("checkpoint-target", f"can't be written: {reason}", Location(os.fspath(target)))]
         ) from None
     return manifest
 

@@ -5,6 +5,7 @@ Only the verb that was asked for is imported, so that every command starts fast.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -87,9 +88,15 @@ def main(argv: Sequence[str] | None = None, *, begins: Callable[[], object] = la
     except DiagnosticError as problem:
         return _report(problem)
     except OSError as problem:  # what commands read and write by name has diagnostics; this is stdin or stdout
-        name = "standard input or output" if problem.filename is None else problem.filename
-        print(f"pstranspile: error: {name}: {problem.strerror or problem}", file=sys.stderr)
+        name = "standard input or output: " if problem.filename is None else f"{problem.filename}: "
+        if problem.filename is None and problem.errno == errno.ENOENT:
+            name = ""  # a folder for temporary files that is nowhere
+        print(f"pstranspile: error: {name}{problem.strerror or problem}", file=sys.stderr)
         _silence_stdout()
+        return FINDINGS
+    except MemoryError as problem:
+        reason = f": {problem}" if str(problem) else ""
+        print(f"pstranspile: error: there is not enough memory{reason}", file=sys.stderr)
         return FINDINGS
     except Exception as fault:
         return _internal(fault, "--traceback" in arguments)

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import pstranspile
 from pstranspile.cli.blas import use_rounded_products
@@ -15,6 +15,7 @@ from pstranspile.cli.numbers import count
 from pstranspile.cli.report import quoting, report
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error, raise_errors, warning
 from pstranspile.ir.model import Location, SourceText
+from pstranspile.ir.reading import is_address
 from pstranspile.ir.severity import wrong_codes
 from pstranspile.ir.suggest import nearest
 
@@ -61,7 +62,23 @@ class Parser(argparse.ArgumentParser):
                 continue
             if word[1] == "-" or word[:2] not in self._option_string_actions:
                 self.error(f"there is no option {name}{self._hint(name.lstrip('-'))}")
-        return super().parse_args(words, namespace)
+        options = super().parse_args(words, namespace)
+        for action in self._actions:
+            self._require_local(action, getattr(options, action.dest, None))
+        return options
+
+    def _require_local(self, action: argparse.Action, value: object) -> None:
+        """Ends the command for an address where a file or folder is needed: it would name a folder called `hdfs:`."""
+        named = action.metavar if isinstance(action.metavar, str) else ""
+        if not _A_PATH.search(named) or "URI" in named:
+            return
+        for given in cast("list[object]", value) if isinstance(value, list) else [value]:
+            if isinstance(given, str) and is_address(given):
+                name = action.option_strings[-1] if action.option_strings else named
+                self.error(
+                    f"{name}: {given} is an address; files and folders are of this file system, rows of --feed "
+                    "alone may be of others"
+                )
 
     def error(self, message: str) -> NoReturn:
         """Ends the command with status 2 and a sentence; the options are listed by `--help` alone."""
@@ -72,6 +89,9 @@ class Parser(argparse.ArgumentParser):
         near = next((option for option in known if option.startswith(given)), None) or nearest(given, known)
         return f"; did you mean --{near}?" if near else ""
 
+
+_A_PATH = re.compile(r"FILE|DIR|INPUT|MAIN|JOB|^[AB]$")
+"""Matches how options and arguments that name files are shown."""
 
 _AN_OPTION = re.compile(r"--?[A-Za-z][^ ]*$")
 """Matches options, but no values: values may be negative numbers, and `-` is a file."""
@@ -117,6 +137,20 @@ def check_checkpoints(parser: argparse.ArgumentParser, options: argparse.Namespa
         parser.error("--checkpoint-every needs --checkpoint, which says where to")
     if options.resume and options.init:
         parser.error("--init can't be combined with --resume: the checkpoint says what all variables begin with")
+
+
+def deciding(options: argparse.Namespace, *, cluster: bool) -> dict[str, str]:
+    """The settings that decide a run's numbers, as a checkpoint records them; `cluster`: of several machines."""
+    from pstranspile.checkpoint.settings import GIVEN, turns
+
+    result = {"arithmetic": str(options.arithmetic), "program": turns(getattr(options, "program", None))}
+    result["no-dropout"] = GIVEN if getattr(options, "no_dropout", False) else ""
+    if cluster:
+        result["shares"] = str(getattr(options, "shares", "equal"))
+    if options.batch:  # rows are fed
+        result["columns"] = " ".join(sorted(options.columns))
+        result["names"] = options.names or ""
+    return result
 
 
 INIT_HELP = (

@@ -27,6 +27,7 @@ from pstranspile.cli.common import (
     add_job,
     begun_on_machines,
     check_checkpoints,
+    deciding,
     files_read,
     load_compiled,
     make_parser,
@@ -221,14 +222,18 @@ def _checkpoints(
     from pstranspile.checkpoint.runs import Source, Target
     from pstranspile.net.checkpoints import Checkpoints
 
+    settings = deciding(options, cluster=True)
     source = at_end.enter_context(closing(Source(options.resume))) if options.resume else None
     if source is not None:
+        source.require_settings(settings)
         source.require_program(compiled.fingerprint)
     target: Target | None = None
     if options.checkpoint:
         standing = None if source is None else source.standing
         target = at_end.enter_context(closing(Target(options.checkpoint, layout_of(compiled), standing)))
-    return at_end.enter_context(closing(Checkpoints(compiled, source, target, options.checkpoint_every, work)))
+    return at_end.enter_context(
+        closing(Checkpoints(compiled, source, target, options.checkpoint_every, work, settings))
+    )
 
 
 def _require_no_state(folder: str, servers: Sequence[str]) -> None:
@@ -285,6 +290,8 @@ def _launch(
             source.left_out(LeftOut(*fields["left_out"]))
         if "unsaved" in fields:
             tell(f"{member.role} could not write its part: {visible(fields['unsaved'])}")
+        if "unkept" in fields:
+            tell(f"{member.role} can't keep its state, so it could not go on if it ended: {visible(fields['unkept'])}")
         if "news" in fields:
             news, role, gone = fields["news"]
             if gone != (role in given_up):  # the first machine that says so

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.checkpoint.running import CheckpointedRun
 from pstranspile.cli.cluster_pictures import require_chart_steps, show_pictures, wants_pictures
-from pstranspile.cli.common import begun_with
+from pstranspile.cli.common import begun_with, deciding
 from pstranspile.cli.feed import read_feed
 from pstranspile.cli.live_views import LiveCluster
 from pstranspile.cli.progress import Progress
@@ -156,7 +156,8 @@ def run_cluster(
         kept: CheckpointedRun | None = None
         if options.checkpoint or options.resume:
             every = options.checkpoint_every
-            kept = CheckpointedRun(result, options.resume, options.checkpoint, every, options.seed)
+            settings = deciding(options, cluster=True)
+            kept = CheckpointedRun(result, options.resume, options.checkpoint, every, options.seed, settings)
             at_end.callback(kept.close)
         if kept is not None and kept.source is not None:
             kept.source.require_steps(steps, known=bool(options.steps or feeds))

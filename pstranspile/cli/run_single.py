@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pstranspile.checkpoint.api import load_checkpoint, save_checkpoint
 from pstranspile.checkpoint.layout import layout_of
 from pstranspile.checkpoint.runs import ALONE, Source, Target
-from pstranspile.cli.common import begun_with
+from pstranspile.cli.common import begun_with, deciding
 from pstranspile.cli.feed import read_feed
 from pstranspile.cli.live_views import LiveSingle
 from pstranspile.cli.progress import Progress
@@ -49,7 +49,10 @@ class Session:
         self.begun: Source | None = Source(options.resume) if options.resume else None
         """The checkpoint that the run goes on from."""
         manifest = None if self.begun is None else self.begun.manifest
+        self.settings: dict[str, str] = deciding(options, cluster=False)
+        """Those that decide the numbers, which checkpoints record."""
         if self.begun is not None:
+            self.begun.require_settings(self.settings)
             self.begun.require_program(fingerprint(module))
         given = read_feed(options)
         self.source: RowSource | None = given if isinstance(given, RowSource) else None
@@ -121,7 +124,17 @@ class Session:
         if self.kept is not None and (done == self.count or done % every == 0):
             place, seed = self.kept.place(done), self.options.seed
             dealing = None if self.source is None else self.source.dealing(1)
-            self.kept.saved(save_checkpoint(self.scope, self.module, place, step=done, seed=seed, dealing=dealing))
+            self.kept.saved(
+                save_checkpoint(
+                    self.scope,
+                    self.module,
+                    place,
+                    step=done,
+                    seed=seed,
+                    dealing=dealing,
+                    settings=self.settings,
+                )
+            )
 
     def _progress(self) -> Progress | LiveSingle:
         """What shows how far the run is."""

@@ -57,11 +57,15 @@ def checkpoints_of(options: argparse.Namespace, folder: JobFolder) -> Checkpoint
     job = load_job(options.config, _settings_in_plan(Path(options.folder, _PLAN), options.config))
     layout = of_servers(layout_of(prepare(module, job)))
     require_fits(layout, folder.roles, options.folder)
+    settings = {"arithmetic": str(options.arithmetic)}
     if options.resume:
         with closing(Source(options.resume)) as source:
+            source.require_settings(settings)
             source.require_seed(options.seed)
             options.seed = source.manifest.seed
-    return CheckpointPlan(layout, options.checkpoint or "", options.checkpoint_every or 0, options.resume or "")
+    return CheckpointPlan(
+        layout, options.checkpoint or "", options.checkpoint_every or 0, options.resume or "", settings
+    )
 
 
 def _settings_in_plan(plan: Path, config: str | None) -> dict[str, Any]:
@@ -72,6 +76,9 @@ def _settings_in_plan(plan: Path, config: str | None) -> dict[str, Any]:
         message = "there is no plan.json, which `compile -o` writes; --config JOB has to say which job it is"
         raise DiagnosticError([error("checkpoint-model", message, Location(str(plan.parent)))])
     held: dict[str, Any] = json.loads(plan.read_bytes())
-    settings: dict[str, Any] = held.get("settings", {}) if config is None else {}
+    settings: Any = held.get("settings", {}) if config is None else {}
+    if not isinstance(settings, dict):
+        message = "what it says of the job's settings is damaged; --config JOB has to say which job it is"
+        raise DiagnosticError([error("checkpoint-model", message, Location(str(plan)))])
     machines = {key: held[key] for key in ("pservers", "trainers", "mode")}
     return {**machines, **{key: settings[key] for key in _SETTINGS if key in settings}}

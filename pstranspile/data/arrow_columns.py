@@ -191,6 +191,18 @@ def _rows(elements: Array, offsets: Sequence[Array]) -> list[int]:
     return np.unique(elements).tolist()
 
 
+def require_numbers(one: Input, name: str, kind: Any, file: str) -> None:
+    """Raises DiagnosticError for a column of another type than numbers, lists of them, or numbers by a dictionary."""
+    from pyarrow import types
+
+    inner = kind
+    while _is_list(inner) or types.is_fixed_size_list(inner) or types.is_dictionary(inner):
+        inner = inner.value_type
+    if not _is_number(inner):
+        message = f"{one.name} is {one.dtype}, the column {name} is {kind}"
+        raise DiagnosticError([error("data-column", message, Location(file))])
+
+
 def type_of(one: Input) -> Any:
     """The type of Arrow for the numbers of an input."""
     import pyarrow

@@ -27,6 +27,9 @@ from pstranspile.ops.attributes import strings_attr
 Peer = tuple[str, Place]
 """What the other op does, and where it stands."""
 
+_Numbered = tuple[int, Place]
+"""The number of an op among those of all trainers, and its place."""
+
 REMOTE_LOOKUPS = ("distributed_lookup_table", "lookup_table", "lookup_table_v2", "nce", "hierarchical_sigmoid")
 SPLITS = ("split_byref", "split_selected_rows", "split_ids")
 
@@ -51,6 +54,7 @@ class Peers:
             "listen_and_serv": self._serve,
         }
         self._uses: dict[tuple[str, str, bool], dict[tuple[str, str], list[Place]]] = {}
+        self._named: dict[tuple[Place, str], Mapping[str, int]] = {}
         self._alike: dict[tuple[object, ...], list[Place]] = {}
         for machine in job.servers.values():
             for place in job.places(machine):
@@ -118,13 +122,20 @@ class Peers:
         if serving is None:
             return
         yield f"%{name} is received by", serving
-        block = blocks_named(self.job.op(serving), "grad_to_block_id").get(name)
+        block = self._blocks(serving, "grad_to_block_id").get(name)
         used = [u for u in self.job.uses[serving.machine].read(name) if u.program == MAIN and u.block > 0]
         if used:
             yield "which runs the block that uses it,", Place(serving.machine, *used[0])
             block = used[0].block
         if block is not None:
             yield from (("and updates by it,", there) for there in self._updates(serving.machine, block))
+
+    def _blocks(self, serving: Place, attribute: str) -> Mapping[str, int]:
+        """The blocks that a server runs, by variable. It has one for each of its variables, which are all asked for."""
+        key = (serving, attribute)
+        if key not in self._named:
+            self._named[key] = blocks_named(self.job.op(serving), attribute)
+        return self._named[key]
 
     def _updates(self, machine: str, block: int) -> Iterator[Place]:
         """The ops of a server's block that write a parameter."""
@@ -175,7 +186,7 @@ class Peers:
             if serving is None:
                 continue
             if op.type == "prefetch":
-                block = blocks_named(self.job.op(serving), "prefetch_var_name_to_block_id").get(name)
+                block = self._blocks(serving, "prefetch_var_name_to_block_id").get(name)
                 if block is not None:
                     yield f"%{name} is answered by", Place(serving.machine, MAIN, block, 0)
             else:
@@ -266,15 +277,27 @@ class Peers:
 
     def _changed(self, origin: Origin) -> Iterator[Peer]:
         """Who changes on the trainers what a server adds, and which op lets it be sent."""
-        for machine in self.job.trainers:
-            for place in self.job.places(machine):
-                other = self.job.op(place).origin
-                if other is not None and other[:3] == origin[:3]:
-                    yield "adds what is changed by", place
-                elif (
-                    other is not None and other.rule in (REPORT_ROWS, REPORT_STEP) and self.job.op(place).type == "send"
-                ):
-                    yield "the communicator sends the change after", place
+        made, reports = self._on_trainers
+        changed = made.get(origin[:3], ()) if origin.op >= 0 else ()
+        found = [(number, "adds what is changed by", place) for number, place in changed]
+        others = {number for number, _ in changed}
+        relation = "the communicator sends the change after"
+        found += [(number, relation, place) for number, place in reports if number not in others]
+        yield from ((relation, place) for _, relation, place in sorted(found))
+
+    @cached_property
+    def _on_trainers(self) -> tuple[dict[tuple[object, ...], list[_Numbered]], list[_Numbered]]:
+        """The ops of trainers, in order: by what they were made from, and those that let changes be sent."""
+        made: dict[tuple[object, ...], list[_Numbered]] = {}
+        reports: list[_Numbered] = []
+        places = (place for machine in self.job.trainers for place in self.job.places(machine))
+        for number, place in enumerate(places):
+            op = self.job.op(place)
+            if op.origin is not None:
+                made.setdefault(op.origin[:3], []).append((number, place))
+                if op.origin.rule in (REPORT_ROWS, REPORT_STEP) and op.type == "send":
+                    reports.append((number, place))
+        return made, reports
 
     @cached_property
     def _added(self) -> list[Place]:

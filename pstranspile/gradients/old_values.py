@@ -118,15 +118,19 @@ class History:
             for name in dict.fromkeys(op.output_names):
                 self._last[name] = self._last.get(name, 0) + 1
             self._reads.append((op, before, {name: self._last[name] for name in op.output_names}))
-        self._next = len(self._reads)
-        self._taken: set[int] = set()
+        self._left: dict[str, list[int]] = {}
+        """The places of ops without a gradient op so far, by their type."""
+        for place, op in enumerate(steps):
+            self._left.setdefault(op.type, []).append(place)
 
     def read_by(self, gradient: Op) -> dict[str, Version]:
         """The versions that a gradient op reads of its forward op: the last match without a gradient op so far."""
-        for place in range(len(self._reads) - 1, -1, -1):
-            op, before, after = self._reads[place]
-            if place not in self._taken and _is_gradient_of(gradient, op):
-                self._taken.add(place)
+        plain = gradient.type.removesuffix("_grad")
+        left = self._left.get(_PAIRS.get(gradient.type, plain if plain != gradient.type else ""), [])
+        for at in range(len(left) - 1, -1, -1):
+            op, before, after = self._reads[left[at]]
+            if _is_gradient_of(gradient, op):
+                del left[at]
                 read: dict[str, Version] = {}
                 for held, result in (
                     (op.outputs, after),

@@ -8,6 +8,7 @@ import errno
 import os
 import re
 import shutil
+import stat
 from collections.abc import Generator
 from functools import cache
 from pathlib import Path
@@ -95,7 +96,8 @@ class FileLock:
     """The lock of a file that is made for it, until `close`, until nobody has this object, or until the process ends.
 
     `shared` locks exclude only those that are not. `taken` says that others have it. Where the system has no locks, all
-    get it. The last one that closes removes the file. Raises OSError.
+    get it. The last one that closes removes the file. Raises OSError, also for what no lock has left: these are empty
+    files.
     """
 
     def __init__(self, path: Path, *, shared: bool = False):
@@ -109,7 +111,11 @@ def _file_handle(path: Path, shared: bool) -> int | None:
     if fcntl is None:
         return -1
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        there = os.fstat(handle)
+        if there.st_size or not stat.S_ISREG(there.st_mode):
+            os.close(handle)
+            raise OSError(errno.EEXIST, "it is there, and is no lock; move it away", str(path))
         try:
             fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError as problem:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeAlias
 from pstranspile.interop.folders import exchange, locked, work_folder
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
-from pstranspile.ir.reading import open_regular, read_regular
+from pstranspile.ir.reading import open_regular, read_regular, require_local
 
 PLAN_FILE = "plan.json"
 """The file every compile leaves; a folder that has one holds the outputs of an earlier compile."""
@@ -65,6 +65,8 @@ def write_outputs(folder: str | os.PathLike[str], files: Mapping[str, Content]) 
     other files of the folder stay. Raises DiagnosticError when a file can't be written.
     """
     _require_names(folder, files)
+    with _told(Path(folder)):
+        require_local(folder)
     with _told(Path(folder)), _folder_made(Path(folder).parent), locked(Path(folder).parent):
         if not os.path.lexists(folder):
             _write_new(Path(folder), files)
@@ -105,13 +107,14 @@ def write_output(path: str | os.PathLike[str], data: bytes) -> None:
     """
     target = Path(path)
     with _told(target):
+        require_local(path)
         if target.exists() and not target.is_file() and not target.is_dir():
             target.write_bytes(data)
             return
         target = target.resolve()
     files = {target.name: data}
     _require_names(target.parent, files)
-    with _told(target.parent), _folder_made(target.parent):
+    with _told(target), _folder_made(target.parent):
         _require_no_folders(target.parent, files)
         _write_in_place(target.parent, files)
 
@@ -145,6 +148,7 @@ def require_writable(path: str | os.PathLike[str], inputs: Iterable[str | None] 
     """
     target = Path(path)
     with _told(target):
+        require_local(path)
         _require_other(target, inputs)
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))

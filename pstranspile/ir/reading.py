@@ -7,11 +7,25 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from io import BufferedReader
 from typing import BinaryIO
 
 _AT_ONCE = 1 << 20
+
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def is_address(path: str) -> bool:
+    """Whether a path is the address of a file system: `hdfs://host/x`, `s3://bucket/x`."""
+    return _ADDRESS.match(path) is not None
+
+
+def require_local(path: str | os.PathLike[str]) -> None:
+    """Raises OSError for the address of another file system (`hdfs://host/x`), which would name a folder `hdfs:`."""
+    if is_address(os.fspath(path)):
+        raise OSError(errno.EINVAL, "it is an address; name a file or folder of this file system", os.fspath(path))
 
 
 def read_stream(stream: BinaryIO, most: int) -> bytes:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pstranspile.checkpoint.running import resume, save_cluster
 from pstranspile.checkpoint.runs import Source, Target
+from pstranspile.checkpoint.settings import Settings
 from pstranspile.compile import Compiled
 from pstranspile.net.outcome import gather
 from pstranspile.net.parts import fill, part_file, part_of, read_part, write_part
@@ -18,11 +19,20 @@ from pstranspile.run.row_source import Dealing, RowSource
 class Checkpoints:
     """The checkpoints that a run of `job` saves in `target`, and the one in `source` that it begins from.
 
-    `work` is a folder for the parts. Raises DiagnosticError.
+    `work` is a folder for the parts, `settings` are those that decide the run's numbers (None:
+    what is known of the cluster). Raises DiagnosticError.
     """
 
-    def __init__(self, job: Compiled, source: Source | None, target: Target | None, every: int | None, work: Path):
-        self.job = job
+    def __init__(
+        self,
+        job: Compiled,
+        source: Source | None,
+        target: Target | None,
+        every: int | None,
+        work: Path,
+        settings: Settings | None = None,
+    ):
+        self.job, self.settings = job, settings
         self.source, self.target, self.every, self.work = source, target, every, work
         self.first, self.seed = 0, None
         self.dealing: Dealing | None = None
@@ -47,7 +57,7 @@ class Checkpoints:
         """Splits the checkpoint: gives the file of every machine's part. Raises DiagnosticError."""
         assert self.source is not None
         cluster = cluster_of(self.job, seed=seed)
-        resume(cluster, self.job, self.source.place)
+        resume(cluster, self.job, self.source.place, settings=self.settings)
         files: dict[str, Path] = {}
         for machine in (*cluster.servers, *cluster.trainers):
             files[machine.name] = self.work / f"{machine.name}.begin"
@@ -100,6 +110,7 @@ class Checkpoints:
         self._newest = step
         for trainer in cluster.trainers:
             trainer.step = step
-        manifest = save_cluster(cluster, self.job, self.target.place(step), dealing=self.dealing)
+        place = self.target.place(step)
+        manifest = save_cluster(cluster, self.job, place, dealing=self.dealing, settings=self.settings)
         self.close()
         self.target.saved(manifest)

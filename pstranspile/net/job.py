@@ -98,6 +98,10 @@ def _require_machines(folder: str | os.PathLike[str], names: list[str]) -> None:
             raise _refused(f"the programs of {kind}_{gap or 0} are missing", folder)
 
 
+_MOST_MISSING = 10_000
+"""How many machines that a plan has and a folder has not are looked for by name."""
+
+
 def _read_plan(folder: str | os.PathLike[str], names: list[str]) -> Mapping[str, Any] | None:
     """The plan.json of a folder; None if there is none. Raises DiagnosticError if it is damaged, or has other machines
     than the folder.
@@ -118,6 +122,11 @@ def _read_plan(folder: str | os.PathLike[str], names: list[str]) -> Mapping[str,
     if not isinstance(held.get("pservers"), list) or any(type(number) is not int or number < 1 for number in numbers):
         raise _refused("this is not the plan of a job", path)
     machines = {"trainer": held["trainers"], "pserver": len(held["pservers"])}
+    for kind, count in machines.items():
+        if count > _MOST_MISSING + len(names):
+            there = sum(name.startswith(kind) for name in names)
+            message = f"the programs of {there} {kind}s are there, and {PLAN_FILE} says that there are {count:,}"
+            raise _refused(message, folder)
     wanted = [f"{kind}_{number}" for kind, count in machines.items() for number in range(count)]
     lost, strange = (sorted({*one} - {*other}) for one, other in ((wanted, names), (names, wanted)))
     if lost or strange:

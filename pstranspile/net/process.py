@@ -89,6 +89,8 @@ def play_server(
     journal = Journal(place.state, role) if place.fluid and place.state else None
     fluid = FluidService(site, server, journal) if place.fluid else None
     keeper = StateKeeper(site, server, place.state, place.every, fluid) if place.state else None
+    if keeper is not None:
+        keeper.on_failure = lambda reason: report(unkept=reason)
     kept = ServerCheckpoints(site, server, place.checkpoints) if place.checkpoints else None
     Readmission(site, server)
     recording = Recording(site, place.record) if place.record else None

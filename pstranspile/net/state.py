@@ -7,7 +7,7 @@ is among the frames sent. With it is kept how far each connection was, and the f
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from pathlib import Path
 from threading import Thread
@@ -63,6 +63,8 @@ class StateKeeper:
         """Of the file with the calls that come after the state that is being written."""
         self.went_back = False
         """Whether the server has gone on from a kept state."""
+        self.on_failure: Callable[[str], object] = lambda _: None
+        """Is told why the state can't be written, once until it can be again."""
 
     def begin(self) -> None:
         """Goes back to the kept state, if there is one. Raises DiagnosticError if it can't be read.
@@ -172,6 +174,7 @@ class StateKeeper:
         else:
             if self._failed is None:
                 tell(self.server.name, f"its state is not kept: {event.reason}")
+                self.on_failure(event.reason)
             self._failed = self.site.now()
         self._writing = None
 

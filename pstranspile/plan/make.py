@@ -94,8 +94,17 @@ def slice_variables(facts: Facts, startup: Program | None, job: Job) -> tuple[li
             else:
                 findings += _norm_warnings(facts, update)
         sparse = is_sparse(facts.program, update.gradient)
+        if len(cuts) > 1 and not sparse and max(cut.stop - cut.start for cut in cuts) > _MOST_ROWS:
+            focus, rows = f"%{update.parameter}", cuts[0].stop - cuts[0].start
+            message = f"{focus} is cut into parts of {rows} rows; a part has at most {_MOST_ROWS}"
+            op = facts.program.main_block.ops[update.optimizer[0]]
+            findings.append(at_op("parameter-shape", message, op, focus=focus))
         pieces.append(Piece(update, tensor, cuts, sparse, update.parameter in prefetched))
     return pieces, findings
+
+
+_MOST_ROWS = (1 << 31) - 1
+"""The most rows of a part: `split_byref`, which cuts gradients, counts them in 32 bits."""
 
 
 def _cut_with(facts: Facts, update: Update, tensor: TensorType) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pstranspile.checkpoint.layout import Layout, layout_of
 from pstranspile.checkpoint.runs import Source, Target
+from pstranspile.checkpoint.settings import Settings
 from pstranspile.compile import Compiled
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.net.checkpoints import Checkpoints
@@ -20,11 +21,20 @@ class Cuts:
     """The consistent cuts of a job: parts of all machines after the same step, put together in the folder `target`.
 
     `origin` is a checkpoint to begin with, None for none. `every`: after how many steps a cut is taken. `at_end` says
-    whether the end is one as well.
+    whether the end is one as well. `settings` are those that decide the job's numbers.
     """
 
-    def __init__(self, origin: Source | None, target: Target, every: int | None, work: Path, *, at_end: bool):
-        self._origin = origin
+    def __init__(
+        self,
+        origin: Source | None,
+        target: Target,
+        every: int | None,
+        work: Path,
+        settings: Settings,
+        *,
+        at_end: bool,
+    ):
+        self._origin, self._settings = origin, settings
         self.source = None if origin is None else str(origin.place)
         """Where the job goes on from: a checkpoint, or a folder of some, of which it is the newest."""
         self.target, self.every, self.work, self.at_end = target, every, work, at_end
@@ -48,7 +58,7 @@ class Cuts:
         self._fetched, self.keeps = {}, {}
         source = Source(self.source) if self.source is not None else None
         self.close()
-        checkpoints = self._kept = Checkpoints(job, source, self.target, self.every, self.work)
+        checkpoints = self._kept = Checkpoints(job, source, self.target, self.every, self.work, self._settings)
         if isinstance(feeds, RowSource):
             feeds = checkpoints.deal(feeds, job.plan.trainers)
         if self.source is None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.checkpoint.layout import layout_of
 from pstranspile.checkpoint.runs import Source, Target
+from pstranspile.checkpoint.settings import arithmetic
 from pstranspile.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import names_of, wrong_type
@@ -79,21 +80,24 @@ def launch(
     with ExitStack() as at_end:
         folder = at_end.enter_context(tempfile.TemporaryDirectory(prefix="pstranspile-"))
         origin = None if resume is None else at_end.enter_context(closing(Source(resume)))
+        settings = {"arithmetic": arithmetic(as_fluid), "program": "", "shares": "equal"}
         if origin is not None:
+            origin.require_settings(settings)
             origin.require_seed(seed)
             seed = origin.manifest.seed
         standing = None if origin is None or checkpoint is None else origin.standing
         own = checkpoint if checkpoint is not None else Path(folder, "cuts")
         target = at_end.enter_context(closing(Target(own, layout_of(job), standing)))
         every = checkpoint_every or (EVERY if restarts else None)
-        cuts = at_end.enter_context(closing(Cuts(origin, target, every, Path(folder), at_end=checkpoint is not None)))
+        cuts = Cuts(origin, target, every, Path(folder), settings, at_end=checkpoint is not None)
+        at_end.callback(cuts.close)
         machines = job.plan.trainers + len(job.plan.pservers)
         at_end.enter_context(_connected(address, ceil((cpus or 1.0) * machines)))
-        settings = Settings(
+        chosen = Settings(
             steps, names_of(fetch, "launch"), seed, restarts, patience, as_fluid, trainers, servers, certificates, rows
         )
         hosts = Hosts(share_for(machines) if cpus is None else cpus, environment or {}, patience)
-        session = Session(job, feeds, dict(init or {}), settings, hosts, cuts)
+        session = Session(job, feeds, dict(init or {}), chosen, hosts, cuts)
         if prepare is not None:
             prepare(session)
         return session.run()

@@ -47,9 +47,11 @@ def _reads_dims_only(bound: BoundOp, name: str) -> bool:
     return kernel is not None and bool(slots) and slots <= kernel.dims_only
 
 
-def is_private(name: str, reader: int, ops: Sequence[BoundOp], users: Iterable[int]) -> bool:
-    """Whether one op makes a variable's value in new memory, a later one reads it, and all others but its dims."""
-    makers = [at for at in users if name in ops[at].op.output_names]
+def is_private(name: str, reader: int, ops: Sequence[BoundOp], users: Iterable[int], makers: Sequence[int]) -> bool:
+    """Whether one op makes a variable's value in new memory, a later one reads it, and all others but its dims.
+
+    `makers` are those of the `users` of a variable that write it.
+    """
     if len(makers) != 1 or makers[0] >= reader or not makes_new(ops[makers[0]], name):
         return False
     return all(_reads_dims_only(ops[at], name) for at in users if at not in (*makers, reader))

@@ -8,6 +8,7 @@ import os
 import re
 import struct
 import tokenize
+import warnings
 import zipfile
 import zlib
 from collections import Counter
@@ -20,7 +21,7 @@ import numpy as np
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings, raise_errors
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Location, Program, Var
-from pstranspile.ir.reading import open_regular
+from pstranspile.ir.reading import open_regular, require_local
 from pstranspile.run.feeds import declared, mismatch, near
 from pstranspile.values import NUMPY_TYPES, SelectedRows
 
@@ -71,6 +72,7 @@ def read_arrays(
     """
     file = os.fspath(path)
     try:
+        require_local(file)
         with open_regular(file) as stream:
             loaded = np.load(stream, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
@@ -234,7 +236,9 @@ def _parameters(arrays: ArrayFile, program: Program) -> dict[str, Any]:
 
 def _array(file: str, archive: Mapping[str, Any], name: str) -> Any:
     try:
-        value = archive[name]
+        with warnings.catch_warnings():  # of headers that Python 2 wrote, which are read like others
+            warnings.simplefilter("ignore", UserWarning)
+            value = archive[name]
         if not isinstance(value, np.ndarray):  # the bytes of a file without the first ones of an array
             raise _refuse(file, f"{name} is no array")
         return value

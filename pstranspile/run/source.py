@@ -102,6 +102,11 @@ class Source(LocalValues):
         self.touched = [self._touched(op) for op in self.block.ops]
         self.users: defaultdict[str, list[int]] = defaultdict(list)
         """The numbers of the ops that mention a variable, in order."""
+        self.makers: defaultdict[str, list[int]] = defaultdict(list)
+        """The numbers of the ops that write a variable, in order."""
+        for index, bound in enumerate(self.bound):
+            for name in dict.fromkeys(bound.op.output_names):
+                self.makers[name].append(index)
         for index, touched in enumerate(self.touched):
             for name in touched:
                 self.users[name].append(index)
@@ -337,7 +342,7 @@ class Source(LocalValues):
         if name is None:
             return False
         seen_elsewhere = self.number or self._persistable(name) or name in self.fetches or name in self.feeds
-        if not seen_elsewhere and is_private(name, index, self.bound, self.users[name]):
+        if not seen_elsewhere and is_private(name, index, self.bound, self.users[name], self.makers[name]):
             return True
         if index == 0 or self.kinds.get(name) is not ValueKind.ARRAY or not makes_new(self.bound[index - 1], name):
             return False

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pstranspile.checkpoint.api import load_checkpoint, save_checkpoint
-from pstranspile.checkpoint.manifest import _checksum, parse_manifest
+from pstranspile.checkpoint.manifest import _checksum, manifest_bytes, parse_manifest
 from pstranspile.checkpoint.names import MANIFEST
 from pstranspile.checkpoint.runs import newest
-from pstranspile.checkpoint.store import read_checkpoint
+from pstranspile.checkpoint.store import read_checkpoint, read_manifest
 from pstranspile.interop.tensor_files import write_values
 from pstranspile.ir.diagnostics import DiagnosticError
 from tests.checkpoint.jobs import codes, everything, files, job, machines, started
@@ -284,7 +284,9 @@ def test_newest(saved: Path, tmp_path: Path):
         newest(tmp_path)
     assert codes(problem.value) == {"checkpoint-manifest"}
     for step in (2, 10, 9):
-        shutil.copytree(saved, tmp_path / f"step_{step:08d}")
+        place = tmp_path / f"step_{step:08d}"
+        shutil.copytree(saved, place)
+        (place / MANIFEST).write_bytes(manifest_bytes(read_manifest(saved)._replace(step=step)))
     (tmp_path / ".step_00000011.99-0.part").mkdir()  # not finished
     assert newest(tmp_path).name == "step_00000010"
     with pytest.raises(DiagnosticError):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -19,6 +21,8 @@ from pstranspile.autodiff import Adam, minimize
 from pstranspile.checkpoint import names
 from pstranspile.checkpoint.api import save_checkpoint
 from pstranspile.checkpoint.layout import layout_of
+from pstranspile.checkpoint.manifest import _checksum
+from pstranspile.checkpoint.names import MANIFEST
 from pstranspile.checkpoint.running import CheckpointedRun, resume, run_with_checkpoints
 from pstranspile.checkpoint.runs import LOCK, Source, Target, forget_older, identity_of, newest, step_folder
 from pstranspile.checkpoint.store import read_manifest
@@ -89,7 +93,7 @@ def test_another_run_needs_another_folder(way: str, kept: dict[str, bytes], caps
         assert told.startswith(
             "kept: error[checkpoint-run]: it holds checkpoints of an earlier run, the last one step_"
         )
-        assert "--resume kept goes on with that run; a new run needs another folder" in told
+        assert "add --resume kept to go on with that run, or name another folder for a new one" in told
     assert sorted(os.listdir("kept")) == ["step_00000002", "step_00000003"]
 
 
@@ -332,3 +336,110 @@ def test_single_checkpoints_are_no_runs(tmp_path: Path):
         save_checkpoint(scope, net, step_folder(tmp_path / "kept", step), step=step)
     assert read_manifest(tmp_path / "one").step == 2
     assert len(os.listdir(tmp_path / "kept")) == 2
+
+
+def test_a_command_that_is_repeated_is_told_what_to_add(kept: dict[str, bytes], capsys: pytest.CaptureFixture[str]):
+    """What is to be added can be typed as it is shown, and then the command goes on."""
+    os.rename("kept", "my runs")
+    command = ["--steps", "4", "--checkpoint", "my runs"]
+    assert run("alone", *command) == 1
+    added = capsys.readouterr().err.partition("add ")[2].partition(" to go on")[0]
+    assert run("alone", *command, *shlex.split(added)) == 0
+    assert sorted(os.listdir("my runs")) == ["step_00000003", "step_00000004"]
+
+
+SETTINGS: list[tuple[list[str], list[str], str]] = [
+    ([], ["--arithmetic", "fluid"], "give --arithmetic numpy"),
+    (["--arithmetic", "fluid"], [], "give --arithmetic fluid"),
+    ([], ["--no-dropout"], "leave out --no-dropout"),
+    (["--no-dropout"], [], "give --no-dropout"),
+    ([], ["--program", "main*2"], "leave out --program"),
+    (["--program", "main*2"], ["--program", "main"], "give --program 'main*2'"),
+    (["--program", "main*2"], [], "give --program 'main*2'"),
+]
+"""Options of a run, those of one that is to go on from it, and what this one is told."""
+
+
+@pytest.mark.parametrize(("before", "now", "told"), SETTINGS, ids=lambda part: " ".join(part) or "none")
+@pytest.mark.parametrize("way", ["alone", "cluster"])
+def test_what_decides_the_numbers_stays(
+    way: str, before: list[str], now: list[str], told: str, capsys: pytest.CaptureFixture[str]
+):
+    assert run(way, "--steps", "1", "--checkpoint", "kept", *before) == 0
+    assert told in refused(capsys, way, "--resume", "kept", *now)
+    assert run(way, "--resume", "kept", "--steps", "2", *before) == 0
+
+
+def test_shares_stay(kept: dict[str, bytes], capsys: pytest.CaptureFixture[str]):
+    """A single machine has none, so that a cluster may go on from it with any."""
+    weighted = ["--shares", "weighted"]
+    assert run("cluster", "--resume", "kept", "--checkpoint", "other", "--steps", "4", *weighted) == 0
+    for way in ("cluster", "processes"):
+        capsys.readouterr()
+        assert run(way, "--resume", "other") == 1
+        assert (
+            "other/step_00000004: error[checkpoint-model]: it was run with --shares weighted, and is to go on with "
+            "--shares equal: give --shares weighted" in capsys.readouterr().err
+        )
+    assert run("alone", "--resume", "other") == 0
+
+
+@pytest.mark.parametrize("way", ["cluster", "processes"])
+def test_arithmetic_of_processes_stays(way: str, kept: dict[str, bytes], capsys: pytest.CaptureFixture[str]):
+    assert "give --arithmetic numpy" in refused(capsys, "processes", "--resume", "kept", "--arithmetic", "fluid")
+    assert run("processes", "--steps", "1", "--checkpoint", "other", "--arithmetic", "fluid") == 0
+    assert run(way, "--resume", "other", "--steps", "2", "--arithmetic", "fluid") == 0
+    capsys.readouterr()
+    assert run(way, "--resume", "other", "--steps", "2") == 1
+    assert "give --arithmetic fluid" in capsys.readouterr().err
+
+
+def test_columns_stay(capsys: pytest.CaptureFixture[str]):
+    lines = [",".join(["0.5"] * 7)] * 8
+    Path("rows.csv").write_text("\n".join([",".join([*"abcdef", "y"]), *lines]))
+    rows = ["run", "net.ir", "--feed", "rows.csv", "--batch", "2", "--columns"]
+    assert main([*rows, "x=a,b,c,d,e,f", "--steps", "1", "--checkpoint", "kept"]) == 0
+    assert main([*rows, "x=b,a,c,d,e,f", "--resume", "kept"]) == 1
+    assert "give --columns x=a,b,c,d,e,f" in capsys.readouterr().err
+    assert main([*rows, "x=a,b,c,d,e,f", "--resume", "kept"]) == 0
+
+
+def test_settings_of_a_cluster_in_python():
+    job = ps.compile(module(), ps.Job(pservers=["a:1"], trainers=2))
+    save_until = [ps.Cluster(job.roles(), seed=1, shares="weighted") for _ in range(2)]
+    for cluster in save_until:
+        cluster.feed(fed())
+    run_with_checkpoints(save_until[0], job, 1, "kept")
+    assert read_manifest("kept/step_00000001").settings == {"arithmetic": "numpy", "program": "", "shares": "weighted"}
+    resume(save_until[1], job, "kept")
+    other = ps.Cluster(job.roles(), seed=1)
+    with pytest.raises(DiagnosticError, match="give --shares weighted"):
+        resume(other, job, "kept")
+    resume(other, job, "kept", same_program=False)
+
+
+def test_checkpoints_of_earlier_versions_say_nothing_of_settings(kept: dict[str, bytes]):
+    file = Path("kept/step_00000003", MANIFEST)
+    held = json.loads(file.read_text())
+    del held["settings"]
+    held["checksum"] = _checksum(held)
+    file.write_text(json.dumps(held))
+    assert run("alone", "--resume", "kept", "--arithmetic", "fluid") == 0
+
+
+@pytest.mark.parametrize("options", [[], ["--checkpoint", "kept"]])
+def test_a_checkpoint_under_the_name_of_another_step(
+    options: list[str], kept: dict[str, bytes], capsys: pytest.CaptureFixture[str]
+):
+    os.rename("kept/step_00000003", "kept/step_00000009")
+    told = refused(capsys, "alone", "--resume", "kept", *options)
+    assert "kept/step_00000009: error[checkpoint-run]: its manifest says that it is step_00000003" in told
+
+
+@pytest.mark.parametrize("make", [lambda path: path.write_text("mine"), os.mkfifo, lambda path: path.symlink_to("x")])
+def test_what_is_called_as_the_lock_and_is_none_stays(make: Any, capsys: pytest.CaptureFixture[str]):
+    Path("kept").mkdir()
+    make(Path("kept", LOCK))
+    assert run("alone", "--checkpoint", "kept") == 1
+    assert "kept/.lock: error[checkpoint-target]: can't be written: " in capsys.readouterr().err
+    assert os.path.lexists(Path("kept", LOCK))

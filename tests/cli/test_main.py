@@ -190,6 +190,23 @@ def test_programs_that_do_not_link_are_told_at_the_op(monkeypatch, capsys):
     assert "if Fluid distributes the program, this is a fault of pstranspile: please report it" in err
 
 
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (MemoryError("Unable to allocate 3 GiB"), "there is not enough memory: Unable to allocate 3 GiB"),
+        (MemoryError(), "there is not enough memory"),
+        (FileNotFoundError(2, "No usable temporary directory found"), "No usable temporary directory found"),
+    ],
+)
+def test_what_the_machine_lacks_is_no_fault_of_the_program(problem, told, monkeypatch, capsys):
+    def lacking(*_args, **_options):
+        raise problem
+
+    monkeypatch.setattr("pstranspile.interop.loading.load", lacking)
+    assert main(["verify", PROGRAM]) == 1
+    assert capsys.readouterr().err == f"pstranspile: error: {told}\n"
+
+
 def test_interrupt(monkeypatch, capsys):
     def interrupted(*_args, **_options):
         raise KeyboardInterrupt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,12 +12,14 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.data import lines
+from pstranspile.data import lines, tables
+from pstranspile.data.arrow_metadata import batches, columns_of
 from pstranspile.data.columns import Input
 from pstranspile.data.mapping import map_columns
 from pstranspile.data.opening import open_rows
 from pstranspile.data.reader import Reader, Wanted
 from pstranspile.data.words import floats, numbers_of, words_of
+from pstranspile.ir.diagnostics import DiagnosticError
 from tests.data_rows.tables import FORMATS, clicks, data, rows, write
 from tests.hostile.counts import cases, first
 from tests.hostile.mutate import changed_bytes
@@ -243,3 +246,140 @@ def test_words_that_are_ids(tmp_path: Path):
     assert found["csv"] == sorted({*both, "0x10", "0xffffffffffffffff"}, key=WORDS.index)
     assert found["multislot"] == sorted({*both, "+5"}, key=WORDS.index)
     assert found["jsonl"] == [word for word in both if not word.startswith("00")]
+
+
+def table_of(kind: str, path: Path, columns: dict[str, object], **options: object) -> str:
+    """A file with one row group, or one batch of records, compressed."""
+    import pyarrow
+    from pyarrow import parquet
+
+    table = pyarrow.table(columns)
+    if kind == "parquet":
+        parquet.write_table(table, path, row_group_size=table.num_rows, compression="zstd")
+    else:
+        write_options = pyarrow.ipc.IpcWriteOptions(compression="zstd")
+        with (
+            pyarrow.OSFile(str(path), "wb") as file,
+            pyarrow.ipc.new_file(file, table.schema, options=write_options) as writer,
+        ):
+            writer.write_table(table)
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+@pytest.mark.parametrize("name", ["x", "ids"])
+def test_what_expands_is_refused_before_it_does(kind: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Zeros are next to nothing in a file. What is not fed does not count."""
+    import pyarrow
+
+    monkeypatch.setattr(tables, "FREE_BYTES", 1 << 16)
+    monkeypatch.setattr(tables, "TIMES", 8)
+    if name == "x":
+        columns: dict[str, object] = {"x": np.zeros(1 << 17, "float32")}
+    else:
+        lists = pyarrow.array([[0] * (1 << 17), []], pyarrow.list_(pyarrow.int64()))
+        columns = {"ids": lists, "x": np.zeros(2, "float32")}
+    path = table_of(kind, tmp_path / f"t.{kind}", columns)
+    inputs = {"x": Input("x", (1,), "float32", 0), "ids": Input("ids", (1,), "int64", 1)}
+    opened = open_rows(path, Wanted([inputs[name]], {}))
+    (unit,) = opened.units()
+    told = r"takes 1,048,\d+ bytes once it is read, more than 0 MiB and more than 8 times the \d+"
+    with pytest.raises(DiagnosticError, match=told):
+        opened.read(unit)
+    if name == "ids":
+        opened = open_rows(path, Wanted([inputs["x"]], {}))
+        assert opened.read(*opened.units()).rows == 2
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_columns_without_numbers_are_not_read(kind: str, tmp_path: Path):
+    """Rows of nothing, of one value that is repeated, of a long text that is repeated."""
+    import pyarrow
+
+    texts = pyarrow.DictionaryArray.from_arrays(np.zeros(100, "int32"), ["x" * (1 << 16)])
+    made = {"texts": texts, "nothing": pyarrow.nulls(100), "lists": pyarrow.array([["a"]] * 100)}
+    if kind == "arrow":
+        made["ends"] = pyarrow.RunEndEncodedArray.from_arrays([100], [1.0])
+    path = table_of(kind, tmp_path / f"t.{kind}", made)
+    for name in made:
+        with pytest.raises(DiagnosticError, match=f"x is float32, the column {name} is "):
+            open_rows(path, Wanted([Input("x", (1,), "float32", 0)], {"x": [name]}))
+
+
+def test_metadata_of_batches_are_those_of_arrow(tmp_path: Path):
+    """Of files with several batches, nested columns, and none at all; cut ones are refused."""
+    import pyarrow
+
+    nested = pyarrow.array([[{"a": [1], "b": "x"}], []] * 5)
+    table = pyarrow.table({"x": np.arange(10.0), "nested": nested, "none": pyarrow.nulls(10)})
+    for count in (3, 10, 0):
+        path = tmp_path / "t.arrow"
+        with pyarrow.OSFile(str(path), "wb") as file, pyarrow.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table.slice(0, count), max_chunksize=4)
+        data = path.read_bytes()
+        opened = pyarrow.ipc.open_file(str(path))
+        found = batches(lambda at, size, data=data: data[at : at + size], len(data))
+        assert [batch.rows for batch in found] == [
+            opened.get_batch(number).num_rows for number in range(opened.num_record_batches)
+        ]
+        assert all(columns_of(batch.values, [1, 5, 1])[0] == batch.rows for batch in found)
+        assert all(columns_of(batch.buffers, [2, 10, 0])[0] >= 8 * batch.rows for batch in found)
+    with pytest.raises(ValueError, match="footer"):
+        batches(lambda at, size: data[:-1][at : at + size], len(data) - 1)
+
+
+def test_buffers_and_dictionaries_that_expand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Of few rows, as the metadata say: what is expanded is what the buffers say."""
+    import pyarrow
+
+    monkeypatch.setattr(tables, "FREE_BYTES", 1 << 16)
+    monkeypatch.setattr(tables, "TIMES", 8)
+    wanted = Wanted([Input("x", (1,), "float32", 0)], {})
+    zeros = np.zeros(1 << 17, "float32")
+    path = table_of("arrow", tmp_path / "buffers.arrow", {"x": zeros})
+    data = Path(path).read_bytes()
+    count = struct.pack("<q", len(zeros))
+    Path(path).write_bytes(data.replace(count, struct.pack("<q", 8)))
+    opened = open_rows(path, wanted)
+    (unit,) = opened.units()
+    assert unit.rows == 8
+    with pytest.raises(DiagnosticError, match=r"batch 1 takes 524,288 bytes once it is read"):
+        opened.read(unit)
+    Path(path).write_bytes(data.replace(count, struct.pack("<q", -8)))
+    with pytest.raises(DiagnosticError, match="a batch has fewer than no values"):
+        open_rows(path, wanted)
+    numbers = pyarrow.DictionaryArray.from_arrays(np.zeros(4, "int32"), zeros)
+    path = table_of("arrow", tmp_path / "dictionary.arrow", {"x": numbers})
+    with pytest.raises(DiagnosticError, match=r"what the dictionaries of columns hold takes 524,288 bytes"):
+        open_rows(path, wanted)
+
+
+def test_buffers_of_all_types_are_counted(tmp_path: Path):
+    """A column of each, none of which is fed but the last."""
+    import pyarrow
+
+    rows = [{"a": 1}, None]
+    columns: dict[str, object] = {
+        "text": ["a", None],
+        "binary": pyarrow.array([b"a", None], pyarrow.large_binary()),
+        "struct": rows,
+        "map": pyarrow.array([[("a", 1)], None], pyarrow.map_(pyarrow.string(), pyarrow.int8())),
+        "pair": pyarrow.array([[1, 2], None], pyarrow.list_(pyarrow.int8(), 2)),
+        "day": pyarrow.array([1, None], pyarrow.date32()),
+        "flag": [True, None],
+        "decimal": pyarrow.array([None, None], pyarrow.decimal128(5, 2)),
+        "none": pyarrow.nulls(2),
+        "word": pyarrow.array(["a", None]).dictionary_encode(),
+        "ends": pyarrow.RunEndEncodedArray.from_arrays([2], [1.0]),
+        "dense": pyarrow.UnionArray.from_dense(
+            pyarrow.array([0, 0], pyarrow.int8()), pyarrow.array([0, 1], pyarrow.int32()), [pyarrow.array([1, 2])]
+        ),
+        "sparse": pyarrow.UnionArray.from_sparse(pyarrow.array([0, 0], pyarrow.int8()), [pyarrow.array([1, 2])]),
+        "x": np.array([5, 6], "float32"),
+    }
+    path = table_of("arrow", tmp_path / "all.arrow", columns)
+    opened = open_rows(path, Wanted([Input("x", (1,), "float32", 0)], {}))
+    assert opened.read(*opened.units()).rows == 2
+    view = {"view": pyarrow.array(["a", "b"], pyarrow.string_view()), "x": columns["x"]}
+    opened = open_rows(table_of("arrow", tmp_path / "view.arrow", view), Wanted([Input("x", (1,), "float32", 0)], {}))
+    assert opened.read(*opened.units()).rows == 2

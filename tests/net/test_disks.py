@@ -23,8 +23,11 @@ STEPS = 30
 write_snapshot = state.write_snapshot
 
 
-def trained_as_simulated(folder: Path) -> None:
-    """Trains with a state that is kept after every update; the outcome is the simulation's."""
+def trained_as_simulated(folder: Path) -> list[str]:
+    """Trains with a state that is kept after every update; the outcome is the simulation's. Gives what the launcher is
+    told of states that are not kept.
+    """
+    reasons: list[str] = []
     job = compiled(folder / "job", PROGRAM, "--pservers", "1", "--trainers", "2")
     rows = np.random.RandomState(0).rand(STEPS, 8, 1000).astype("float32")
 
@@ -34,10 +37,14 @@ def trained_as_simulated(folder: Path) -> None:
         time.sleep(0.01)  # so that there is time for many writes
         return {"x": rows[step, trainer::2], "y": rows[step, trainer::2, :20]}
 
-    found = play(job, feed, STEPS, state=(folder, 1), fetch=["loss"])
+    def told(_role: str, unkept: str = "", **_: object) -> None:
+        reasons.extend([unkept] if unkept else [])
+
+    found = play(job, feed, STEPS, state=(folder, 1), fetch=["loss"], told=told)
     expected = simulate(job.roles, feed, STEPS, ["loss"], seed=1)
     for name, value in expected.arrays().items():
         np.testing.assert_array_equal(found.arrays()[name], value, err_msg=name)
+    return reasons
 
 
 def test_a_full_disk_is_told_once_and_tried_again(
@@ -53,7 +60,8 @@ def test_a_full_disk_is_told_once_and_tried_again(
 
     monkeypatch.setattr(state, "write_snapshot", write)
     monkeypatch.setattr(state, "RETRY", 0.02)
-    trained_as_simulated(tmp_path)
+    (reason,) = trained_as_simulated(tmp_path)
+    assert os.strerror(errno.ENOSPC) in reason
     assert tries[:4] == [False, False, False, True]
     assert capsys.readouterr().err.count("pserver_0: its state is not kept: ") == 1
     assert not (tmp_path / "pserver_0.kept").exists()  # needed no more
@@ -69,6 +77,6 @@ def test_nobody_waits_for_a_slow_disk(tmp_path: Path, monkeypatch: pytest.Monkey
         write_snapshot(path, name, snapshot)
 
     monkeypatch.setattr(state, "write_snapshot", write)
-    trained_as_simulated(tmp_path)
+    assert not trained_as_simulated(tmp_path)
     assert updates == sorted(updates)
     assert max(later - one for one, later in pairwise(updates)) > 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -257,6 +258,10 @@ def test_the_job_must_be_that_of_the_folder(tmp_path: Path, capsys: pytest.Captu
     other = str(Path(PROGRAM).parent / "linear_regression.ir")
     assert main([*start, "--program", other]) == 1
     assert "that is not here" in capsys.readouterr().err
+    plan = json.loads((job / "plan.json").read_text())
+    (job / "plan.json").write_text(json.dumps({**plan, "settings": 5}))
+    assert main([*start, "--program", PROGRAM]) == 1
+    assert "what it says of the job's settings is damaged" in capsys.readouterr().err
     (job / "plan.json").unlink()
     assert main([*start, "--program", PROGRAM]) == 1
     assert "there is no plan.json" in capsys.readouterr().err

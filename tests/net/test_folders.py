@@ -52,6 +52,13 @@ def refusal(folder: Path, push_every: int | None = None) -> str:
     return str(found.value)
 
 
+def test_a_plan_of_more_machines_than_a_message_names(copied: Callable[..., Path]) -> None:
+    folder = copied("sync")
+    plan = json.loads((folder / "plan.json").read_text())
+    (folder / "plan.json").write_text(json.dumps({**plan, "trainers": 10**18}))
+    assert "the programs of 2 trainers are there, and plan.json says that there are 1,000,000,000" in refusal(folder)
+
+
 @pytest.mark.parametrize("job", JOBS)
 def test_whole_jobs_are_taken(job: str, jobs: Path) -> None:
     assert load_job_folder(jobs / job).push_every == (7 if job == "geo" else 100)

@@ -107,3 +107,14 @@ def test_a_seed_that_shuffles_nothing_is_refused(seed: int) -> None:
         compile(module, Job(["a:1", "b:2"], 2, slice_var_up=False))
     assert [d.code for d in found.value.diagnostics] == ["shuffle-seed"]
     compile(module, Job(["a:1", "b:2"], 2))
+
+
+def test_parts_have_no_more_rows_than_32_bits_count():
+    """A gradient is cut by an op that counts rows so; one that is not cut has as many as it likes."""
+    text = (ROOT / "examples" / "linear_regression.ir").read_text().replace("[13, 1]", f"[{1 << 40}, 1]")
+    module = loads(text.replace("[-1, 13]", f"[-1, {1 << 40}]"))
+    with pytest.raises(
+        DiagnosticError, match=r"%fc_0.w_0 is cut into parts of 549755813888 rows; a part has at most 2147"
+    ):
+        compile(module, Job(pservers=["a:1", "b:1"], trainers=2))
+    compile(module, Job(pservers=["a:1"], trainers=2)).roles()["trainer_0"]

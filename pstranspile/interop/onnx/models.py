@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +34,7 @@ def opened(data: bytes, file: str, folder: str = "") -> Any:
         model = onnx.load_from_string(data)
         _measured(model, len(data))
         if folder:
+            _require_external(model, folder, len(data))
             library("onnx.external_data_helper").load_external_data_for_model(model, folder)
         if any(not made.type.tensor_type.HasField("shape") for made in model.graph.output):
             model = onnx.shape_inference.infer_shapes(model)
@@ -42,11 +46,72 @@ def opened(data: bytes, file: str, folder: str = "") -> Any:
         *(ValueError, OSError, RuntimeError, UnicodeError),
     ) as problem:
         raise _damaged(f"no ONNX model, or a damaged one: {_line(problem)}", file) from None
+    except MemoryError:
+        raise _damaged("there is no memory for what it holds", file) from None
     version = version_of(model)
     if not OLDEST <= version <= NEWEST:
         message = f"the model has version {version}; versions {OLDEST} to {NEWEST} of ONNX's own operators are read"
         raise _damaged(message, file)
     return model
+
+
+_MOST_OF_A_MODEL = (1 << 31) - 1
+"""Bytes of a model with the data of its tensors: what ONNX can check."""
+
+
+def _require_external(model: Any, folder: str, held: int) -> None:
+    """Raises ValueError for tensors whose data, in other files, are not as large as their dims, or are more together
+    than twice what these files hold, as where many tensors name the same bytes; `held` is the size of the model's file.
+    Whether the files lie in the folder is checked by ONNX, as it opens them.
+    """
+    files: dict[tuple[int, int], int] = {}
+    total = 0
+    for tensor in _tensors(model.graph, [node for made in model.functions for node in made.node]):
+        if tensor.data_location != tensor.EXTERNAL:
+            continue
+        given = {entry.key: entry.value for entry in tensor.external_data}
+        path = Path(folder, given.get("location", ""))
+        if not path.is_file():
+            continue  # ONNX says why it can't be opened
+        there = path.stat()
+        files[there.st_dev, there.st_ino] = there.st_size
+        numbers = [given.get("offset") or "0", given.get("length") or "0"]
+        if not all(re.fullmatch("[0-9]{1,19}", number) for number in numbers):
+            raise ValueError(f"the data of {tensor.name} begin, or end, at what is no number of bytes")
+        offset, length = map(int, numbers)
+        size = length if given.get("length") else there.st_size - offset
+        if size != _bytes_of(tensor):
+            raise ValueError(f"{tensor.name} has {_bytes_of(tensor)} bytes by its dims, and {size} in {path.name}")
+        total += size
+    if total > 2 * sum(files.values()):
+        raise ValueError(f"its tensors have {total} bytes in files of {sum(files.values())}: many have the same ones")
+    if total + held > _MOST_OF_A_MODEL:
+        raise ValueError(f"it has {total + held} bytes with the data of its tensors; models of 2 GiB are read")
+
+
+def _tensors(graph: Any, more: Sequence[Any] = ()) -> Iterator[Any]:
+    """The tensors of a graph and of the graphs inside, and those of `more` nodes."""
+    graphs, nodes = [graph], [*more]
+    while graphs or nodes:
+        if graphs:
+            inner = graphs.pop()
+            yield from inner.initializer
+            nodes.extend(inner.node)
+            continue
+        for held in nodes.pop().attribute:
+            yield from (held.t, *held.tensors)
+            graphs.extend([*([held.g] if held.HasField("g") else []), *held.graphs])
+
+
+def _bytes_of(tensor: Any) -> int:
+    """The bytes of a tensor's data, by its dims and its type; -1 for a type without a size."""
+    bits = {"UINT4": 4, "INT4": 4, "FLOAT4E2M1": 4, "UINT2": 2, "INT2": 2}
+    try:
+        name = tensor.DataType.Name(tensor.data_type)
+        width = bits.get(name) or 8 * library().helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    except (ValueError, KeyError, TypeError):
+        return -1
+    return -(-width * math.prod(tensor.dims) // 8)
 
 
 class _Amount(NamedTuple):

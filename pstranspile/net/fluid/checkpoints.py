@@ -30,6 +30,7 @@ from pstranspile.checkpoint.runs import (
     step_folder,
 )
 from pstranspile.checkpoint.servers import load_server, save_servers
+from pstranspile.checkpoint.settings import Settings
 from pstranspile.checkpoint.store import Progress
 from pstranspile.interop.folders import locked
 from pstranspile.ir.diagnostics import DiagnosticError
@@ -44,13 +45,15 @@ _PART = re.compile(r"([^.]+)\.(end\.)?([0-9]+)\.part")
 
 class CheckpointPlan(NamedTuple):
     """What is to be kept: `layout` is that of the servers, `every` after how many steps (0: at the end), `target` the
-    folder for checkpoints ("": none), `source` the one to begin with ("": from the start-up program).
+    folder for checkpoints ("": none), `source` the one to begin with ("": from the start-up program). `settings` are
+    those that decide what servers compute.
     """
 
     layout: Layout
     target: str = ""
     every: int = 0
     source: str = ""
+    settings: Settings = {}
 
 
 class ServerCheckpoints:
@@ -179,5 +182,7 @@ def _save(plan: CheckpointPlan, parts: Mapping[str, Part], step: int, seed: int 
     layout = plan.layout
     steps = {**{f"trainer_{i}": step for i in range(layout.trainers)}, **{role: p.step for role, p in parts.items()}}
     scopes = {role: dict(part.values) for role, part in parts.items() if role in layout.machines}
-    manifest = save_servers(layout, scopes, step_folder(plan.target, step), Progress(step, steps, seed))
+    manifest = save_servers(
+        layout, scopes, step_folder(plan.target, step), Progress(step, steps, seed, settings=plan.settings)
+    )
     forget_older(plan.target, KEPT, identity_of(manifest))

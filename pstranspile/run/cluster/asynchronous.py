@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.ir.model import Op, Program
-from pstranspile.run.cluster.blocks import Block, block_program, read_first, with_temporaries
+from pstranspile.run.cluster.blocks import Block, block_alone, block_program, read_first, with_temporaries
 from pstranspile.run.cluster.counters import count_notices
 from pstranspile.run.cluster.message import GET, Message
 from pstranspile.run.cluster.network import Waiting
@@ -35,7 +35,7 @@ class AsynchronousServer(Server):
         served = {name: int(index) for name, index in pairs(self.op, "grad_to_block_id").items()}
         for name, index in served.items():
             if index not in made:
-                made[index] = self._block(block_program(self.main, [index]), name)
+                made[index] = self._block(block_alone(self.main, index), name)
             self.blocks[name] = made[index]
         self.backups = backups_of(self.main, served.values())
         rates: Any = self.op.attrs.get("lr_decay_block_id", -1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program, Var
 from pstranspile.kernels.context import Value
@@ -28,6 +29,19 @@ def part_of(program: Program, ops: Iterable[Op], blocks: Iterable[int] = ()) -> 
 def block_program(program: Program, blocks: Sequence[int]) -> Program:
     """The program with the ops of these blocks, one after the other, in block 0."""
     return part_of(program, [op for index in blocks for op in program.blocks[index].ops], blocks)
+
+
+def block_alone(program: Program, index: int) -> Program:
+    """The program with the ops of this block in block 0, and no other block, where they run none: a server has a block
+    for each variable, and what is made of one should not cost as much as all of them.
+    """
+    own = program.blocks[index]
+    if any(isinstance(value, BlockRef | BlockRefs) for op in own.ops for value in op.attrs.values()):
+        return block_program(program, [index])
+    main, names = program.main_block, dict.fromkeys(n for op in own.ops for n in (*op.input_names, *op.output_names))
+    known = {name: main.vars.get(name) or own.vars.get(name) for name in names}
+    variables = {name: var for name, var in known.items() if var is not None}
+    return program._replace(blocks=(main._replace(ops=own.ops, vars=FrozenMap(variables)),))
 
 
 def with_temporaries(program: Program, names: Collection[str]) -> Program:

@@ -17,6 +17,7 @@ import numpy as np
 
 from pstranspile.interop.outputs import write_output
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
+from pstranspile.ir.expect import MOST_STEPS
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_regular
 from pstranspile.run.cluster.cluster import Cluster
@@ -108,7 +109,7 @@ def read_record(path: str) -> Record:
                 continue
             machine, taken = result
             own.append(Turn(_name(machine), None if taken is None else tuple(_taken(*item) for item in taken)))
-        return Record(about["seed"], int(about["steps"]), turns)
+        return Record(about["seed"], _steps(about["steps"]), turns)
     except OSError as problem:
         raise _refused(f"can't be read: {problem.strerror}", path) from None
     except (ValueError, TypeError, LookupError, RecursionError) as problem:
@@ -117,6 +118,12 @@ def read_record(path: str) -> Record:
 
 def _taken(source: Any, sequence: Any, check_sum: Any) -> Taken:
     return Taken(_name(source), int(sequence), int(check_sum))
+
+
+def _steps(steps: Any) -> int:
+    if type(steps) is not int or not 1 <= steps <= MOST_STEPS:
+        raise ValueError("its number of steps is none that a run has")
+    return steps
 
 
 def _name(machine: Any) -> str:

@@ -21,7 +21,7 @@ from pstranspile.kernels.optimizer_steps import REPLACING
 from pstranspile.large.forms import rows_alone
 from pstranspile.large.table import LargeTable
 from pstranspile.run.cluster import message as kinds
-from pstranspile.run.cluster.blocks import Block, block_program
+from pstranspile.run.cluster.blocks import Block, block_alone, block_program
 from pstranspile.run.cluster.message import PREFETCH, REPLY, Message
 from pstranspile.run.cluster.network import Link, Machine, Network, Waiting
 from pstranspile.run.feeds import near
@@ -291,7 +291,7 @@ class Server(Machine):
         """The blocks that look up ids, by the name of the variable with the ids."""
         blocks: dict[str, Block] = {}
         for name, index in pairs(self.op, "prefetch_var_name_to_block_id").items():
-            program = block_program(self.main, [int(index)])
+            program = block_alone(self.main, int(index))
             (output,) = program.main_block.ops[-1].output_names
             blocks[name] = Block(program, self.scope, [name], [output], seed=self.seed)
         return blocks

@@ -1,6 +1,7 @@
 """Models that are damaged, claim too much, or hold what Fluid has not: a finding, in little time and memory."""
 
 import tracemalloc
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -304,6 +305,61 @@ def test_weights_in_a_file_beside_the_model_are_read(tmp_path: Path, capsys: pyt
     (tmp_path / "net.data").unlink()
     assert main(arguments) == 1
     assert "onnx-model" in capsys.readouterr().err
+
+
+def beside(name: str, dims: Sequence[int], **where: object) -> Any:
+    """A tensor whose data are in another file."""
+    tensor = onnx.TensorProto(name=name, data_type=1, dims=dims, data_location=1)
+    for key, value in where.items():
+        tensor.external_data.add(key=key, value=str(value))
+    return tensor
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ({"location": "data", "offset": "x"}, "the data of w begin, or end, at what is no number of bytes"),
+        ({"location": "data", "offset": "-4"}, "the data of w begin, or end, at what is no number of bytes"),
+        ({"location": "data", "length": "9" * 5000}, "the data of w begin, or end, at what is no number of bytes"),
+        ({"location": "data", "offset": 4}, "w has 64 bytes by its dims, and 60 in data"),
+        ({"location": "data", "length": 1 << 40}, "w has 64 bytes by its dims, and 1099511627776 in data"),
+        ({"location": "sparse"}, "w has 64 bytes by its dims, and 1099511627776 in sparse"),
+        ({"location": "sparse", "offset": 1 << 60, "length": 64}, "offset"),
+        ({"location": "../data", "length": 64}, "outside"),
+        ({"location": "nowhere", "length": 64}, "nowhere"),
+        ({}, "Location"),
+    ],
+    ids=str,
+)
+def test_data_in_other_files_are_as_large_as_dims_say(where: dict[str, object], told: str, tmp_path: Path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for data in (tmp_path / "data", folder / "data"):
+        data.write_bytes(bytes(64))
+    with (folder / "sparse").open("wb") as sparse:
+        sparse.truncate(1 << 40)
+    model = model_of(node("MatMul", ["x", "w"], ["y"]))
+    del model.graph.initializer[:]
+    model.graph.initializer.append(beside("w", (4, 4), **where))
+    with pytest.raises(DiagnosticError, match=told) as found:
+        from_onnx(model.SerializeToString(), "m.onnx", str(folder))
+    assert found.value.diagnostics[0].code == "onnx-model"
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "told"),
+    [(1 << 16, 40, "in files of 65536: many have the same ones"), (1 << 31, 1, "models of 2 GiB are read")],
+)
+def test_tensors_of_the_same_bytes_are_not_read_again_and_again(size: int, count: int, told: str, tmp_path: Path):
+    """Of a file that holds nothing: what it claims is enough."""
+    with (tmp_path / "data").open("wb") as sparse:
+        sparse.truncate(size)
+    model = model_of(node("MatMul", ["x", "w"], ["y"]))
+    model.graph.initializer.extend(
+        beside(f"w{number}", (size // 4,), location="data", offset=0, length=size) for number in range(count)
+    )
+    with pytest.raises(DiagnosticError, match=told):
+        from_onnx(model.SerializeToString(), "m.onnx", str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,8 @@ def test_machines_that_do_something_else(turns: dict[str, list[Turn]], told: str
         "[1]\n",
         json.dumps({"form": "another", "seed": 1, "steps": 1}),
         json.dumps({"form": FORM, "seed": 1, "steps": "x"}),
+        json.dumps({"form": FORM, "seed": 1, "steps": -1}),
+        json.dumps({"form": FORM, "seed": 1, "steps": 10**30}),
         json.dumps({"form": FORM, "seed": 1, "steps": 1}) + "\n[1]\n",
         json.dumps({"form": FORM, "seed": 1, "steps": 1}) + '\n{"process": "a"}\n["a", [[1]]]\n',
         json.dumps({"form": FORM, "seed": 1, "steps": 1}) + '\n{"process": "a"}\n[["a"], []]\n',
