@@ -19,23 +19,8 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.net import checks, greeting
+from pstranspile.net import checks, frames, greeting
 from pstranspile.net.fluid.calls import BATCH_BARRIER_NAME
-from pstranspile.net.frames import (
-    ANSWER,
-    ASK,
-    BYE,
-    HEADER_SIZE,
-    HELLO,
-    MESSAGES,
-    REFUSED,
-    WELCOME,
-    Header,
-    frame,
-    json_body,
-    messages_body,
-    read_messages,
-)
 from pstranspile.net.greeting import MOST_TURNED_AWAY, SLOW
 from pstranspile.net.job import JobFolder
 from pstranspile.net.joining import rejoin
@@ -125,9 +110,9 @@ def garbled(change: Callable[[bytearray], None]) -> Callable[[Said], None]:
 
     def say(said: Said) -> None:
         numbers = {name: number for number, name in enumerate(said.machines)}
-        content = bytearray(messages_body([said.message(kinds.GET, "w", slot=0)], numbers))
+        content = bytearray(frames.messages_body([said.message(kinds.GET, "w", slot=0)], numbers))
         change(content)
-        said.frame(MESSAGES, bytes(content), number=said.number + 1)
+        said.frame(frames.MESSAGES, bytes(content), number=said.number + 1)
 
     return say
 
@@ -196,16 +181,19 @@ WRONG: dict[str, tuple[Callable[[Said], None], str]] = {
     "a step below all": (message(GET, "w", step=-(1 << 62)), "was further than step"),
     # frames
     "a frame too far": (lambda said: said.say(said.message(GET, "w"), number=9), "frame 9 has come where"),
-    "greets twice": (raw(HELLO, json_body({**GREETING, "role": "trainer_1"})), "there was a greeting already"),
-    "welcomes": (raw(WELCOME, json_body(GREETING)), "there was a greeting already"),
-    "answers": (raw(ANSWER, json_body({"number": 1})), "nothing was asked"),
-    "asks in no words": (raw(ASK, b"\xff"), "is no JSON"),
-    "asks with a list": (raw(ASK, b"[]"), "is no mapping"),
-    "comes at no step": (raw(ASK, json_body({"rejoin": "soon"})), "rejoin is no number"),
-    "comes at a step below 0": (raw(ASK, json_body({"rejoin": -5})), "rejoin is no number"),
-    "comes beyond all steps": (raw(ASK, json_body({"rejoin": 1 << 70})), "rejoin is no number"),
-    "asks under a long name": (raw(ASK, json_body({"number": "x" * 100_000})), "number is no number"),
-    "says goodbye in no words": (raw(BYE, b"{"), "is no JSON"),
+    "greets twice": (
+        raw(frames.HELLO, frames.json_body({**GREETING, "role": "trainer_1"})),
+        "there was a greeting already",
+    ),
+    "welcomes": (raw(frames.WELCOME, frames.json_body(GREETING)), "there was a greeting already"),
+    "answers": (raw(frames.ANSWER, frames.json_body({"number": 1})), "nothing was asked"),
+    "asks in no words": (raw(frames.ASK, b"\xff"), "is no JSON"),
+    "asks with a list": (raw(frames.ASK, b"[]"), "is no mapping"),
+    "comes at no step": (raw(frames.ASK, frames.json_body({"rejoin": "soon"})), "rejoin is no number"),
+    "comes at a step below 0": (raw(frames.ASK, frames.json_body({"rejoin": -5})), "rejoin is no number"),
+    "comes beyond all steps": (raw(frames.ASK, frames.json_body({"rejoin": 1 << 70})), "rejoin is no number"),
+    "asks under a long name": (raw(frames.ASK, frames.json_body({"number": "x" * 100_000})), "number is no number"),
+    "says goodbye in no words": (raw(frames.BYE, b"{"), "is no JSON"),
     "many messages, none there": (garbled(put(0, "<I", 1 << 31)), "messages are announced"),
     "no such kind": (garbled(put(4, "<B", 200)), "of no known kind"),
     "no such machine": (garbled(put(8, "<I", 77)), "of machines that the job does not have"),
@@ -342,10 +330,10 @@ def test_processes_take_a_role_one_after_the_other_so_often(monkeypatch: pytest.
     beside = Beside(job("async"), fed(), STEPS, "trainer_1")
     for number in range(4):
         said = connected(beside, incarnation=str(number))
-        assert said.answer[0] == WELCOME
+        assert said.answer[0] == frames.WELCOME
         said.end()
     said = connected(beside, incarnation="4")
-    told = json.loads(said.answer[1][HEADER_SIZE:])
+    told = json.loads(said.answer[1][frames.HEADER_SIZE :])
     assert told == {"again": True, "reason": "3 processes have become trainer_1 within 60 seconds"}
     said.end()
     said = connected(beside, incarnation="3")
@@ -371,13 +359,13 @@ class Server:
             said = Said.taken(sock, "pserver_0", self.machines)
             kind, data = said.next()
             if data:  # else it has looked whether somebody is there
-                assert kind == HELLO
+                assert kind == frames.HELLO
                 break
         fields = {"job": "job", "incarnation": "server", "role": "pserver_0", "received": 0, "life": 0, "gone": []}
-        said.frame(WELCOME, json_body({**fields, **welcome}))
+        said.frame(frames.WELCOME, frames.json_body({**fields, **welcome}))
         kind, data = said.next()
-        assert kind == MESSAGES
-        asked = read_messages(data, self.machines)
+        assert kind == frames.MESSAGES
+        asked = frames.read_messages(data, self.machines)
         assert {message.variable for message in asked} == {"b", "w"}
         said.slots = {message.variable: message.slot for message in asked}
         return said
@@ -390,7 +378,7 @@ class Server:
                 sock, _ = self.listening.accept()
                 said = Said.taken(sock, "pserver_0", self.machines)
                 if said.next()[1]:
-                    said.frame(WELCOME, json_body({**fields, **welcome}))
+                    said.frame(frames.WELCOME, frames.json_body({**fields, **welcome}))
 
 
 def reply(said: Said, name: str, value: Any, **fields: Any) -> Message:
@@ -517,7 +505,7 @@ class _Line:
     def __init__(self) -> None:
         self.answered: list[int] = []
 
-    def send(self, header: Header, body: bytes) -> None:
+    def send(self, header: frames.Header, body: bytes) -> None:
         self.answered.append(header.kind)
 
     def close(self) -> None:
@@ -527,16 +515,16 @@ class _Line:
 def test_another_token_leaves_a_line_and_is_answered_later(capsys: pytest.CaptureFixture[str]) -> None:
     now = 0.0
     site = Site(job().cluster(seed=1), "pserver_0", TERMS, clock=lambda: now)
-    guess = json_body({**GREETING, "token": "guess", "role": "trainer_1"})
+    guess = frames.json_body({**GREETING, "token": "guess", "role": "trainer_1"})
     lines = [_Line() for _ in range(1000)]
     for line in lines:
-        site.events.put(Event(FRAME, line, b"".join(frame(Header(HELLO, 0, 0, 0), guess))))
+        site.events.put(Event(FRAME, line, b"".join(frames.frame(frames.Header(frames.HELLO, 0, 0, 0), guess))))
     site.run(site.events.empty)
-    assert sum(line.answered == [REFUSED, -1] for line in lines) == len(lines) - MOST_TURNED_AWAY
+    assert sum(line.answered == [frames.REFUSED, -1] for line in lines) == len(lines) - MOST_TURNED_AWAY
     assert [line.answered for line in lines[:MOST_TURNED_AWAY]] == [[]] * MOST_TURNED_AWAY
     now += SLOW
     site.turn_away(now)
-    assert all(line.answered == [REFUSED, -1] for line in lines)
+    assert all(line.answered == [frames.REFUSED, -1] for line in lines)
     told = capsys.readouterr().err.splitlines()
     assert len(told) == AT_ONCE
     assert told[0] == "pstranspile start: pserver_0: 192.0.2.1:5 is not let in: the token is another"
