@@ -280,7 +280,7 @@ class Greeting:
         if "without" in fields:
             gone.add(peer.role)
             if not known:
-                why = _printable(fields.get("why"))
+                why = visible(str(fields.get("why")))
                 self._tell(f"{teller.role} goes on without {peer.role}: {why}", peer, gone=True)
         else:
             gone.discard(peer.role)
@@ -381,11 +381,6 @@ def plain(reason: str) -> str:
 
 
 _NUMBER, _AROUND = re.compile(r"\[Errno ([1-9][0-9]{0,3})\]"), re.compile(r"^\[[^]]*\] *| *\(_ssl\.c:\d+\)$")
-
-
-def _printable(text: object) -> str:
-    """What another process says, for a terminal."""
-    return "".join(each if each.isprintable() else "?" for each in str(text)[:200])
 
 
 def _without(role: str) -> str:

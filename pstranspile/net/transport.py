@@ -29,9 +29,6 @@ MOST_STRANGERS, PATIENCE = 32, 10.0
 BACKLOG, MOST_ACCEPTED = 128, 16
 """Connections that wait to be accepted, and those that are accepted in a turn."""
 
-MOST_TOLD, TOLD_EVERY = 20, 60.0
-"""Lines of the log about strangers, and in how many seconds."""
-
 MOST_CALLERS = 16
 """Connections of known clients of gRPC for each trainer of the job."""
 
@@ -173,7 +170,7 @@ class _Newcomer(Reading):
         self.stranger: Reading = self
         self.since = listener.events.now()
         self.channel = Channel(listener.events, sock, address, self)
-        self.channel.report = lambda reason: listener.told.tell(address, reason)
+        self.channel.report = lambda reason: listener.tell(f"the connection with {address} is closed: {reason}")
         if listener.context is not None:
             self.channel.guard(listener.context, server=True)
 
@@ -222,8 +219,9 @@ class Listener:
     """A port on which others come; `address` as host:port. Raises OSError if it can't be listened on.
 
     `context` is for TLS, in which both sides show certificates; `service` answers gRPC calls. `tell` gets lines for the
-    log about strangers whose connections were closed. `others` are spoken in place of frames and gRPC: for the first
-    bytes of each, what makes sense of it. `shared`: others may listen at the address as well.
+    log about strangers whose connections were closed: any number, with their own words in them. `others` are spoken in
+    place of frames and gRPC: for the first bytes of each, what makes sense of it. `shared`: others may listen at the
+    address as well.
     """
 
     unknown = True
@@ -242,7 +240,7 @@ class Listener:
         self.events = events
         self.context = context
         self.service = CallService("", {}, 0) if service is None else service
-        self.told = _Told(tell)
+        self.tell = tell
         self._newcomers: list[_Newcomer] = []
         self._callers: list[Http2] = []
         """The clients of gRPC that are known."""
@@ -290,7 +288,7 @@ class Listener:
     def _rest(self, problem: OSError) -> None:
         """There are no more descriptors: of the strangers one gives his up, and others wait for the next look."""
         told = f"nobody can connect: {problem.strerror}; `ulimit -n` says how many files a process may have open"
-        self.told.say(told)
+        self.tell(told)
         self.events.rest(self._sock)
         self._keep_few(0)
 
@@ -358,7 +356,6 @@ class Listener:
         if sum(one.held for one in callers) > MOST_BODIES:
             most = max(callers, key=lambda one: one.held)
             most.leave(f"unfinished calls of all connections bring more than {MOST_BODIES} bytes, and its own the most")
-        self.told.look(now)
 
     def close(self) -> None:
         """Nobody is let in any more."""
@@ -368,32 +365,6 @@ class Listener:
         """Nobody is let in any more."""
         self.events.forget(self._sock)
         self._sock.close()
-
-
-class _Told:
-    """Lines of the log about strangers: `MOST_TOLD` in `TOLD_EVERY` seconds, then how many more there were."""
-
-    def __init__(self, tell: Callable[[str], object]):
-        self._tell = tell
-        self._lines = 0
-        self._since = 0.0
-
-    def tell(self, address: str, reason: str) -> None:
-        """The connection with somebody was ended for a reason, which may repeat what he has said."""
-        self.say(f"the connection with {address} is closed: {reason}")
-
-    def say(self, line: str) -> None:
-        """Tells a line, with what can't be printed escaped."""
-        self._lines += 1
-        if self._lines <= MOST_TOLD:
-            self._tell("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line))
-
-    def look(self, now: float) -> None:
-        """Begins anew when it is time."""
-        if now - self._since > TOLD_EVERY:
-            if self._lines > MOST_TOLD:
-                self._tell(f"the connections with {self._lines - MOST_TOLD} more strangers were closed")
-            self._since, self._lines = now, 0
 
 
 class _Called(Reading):
