@@ -6,13 +6,14 @@ import os
 import re
 import secrets
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from pstranspile.ir.visible import visible
 from pstranspile.net.frames import HELLO, REFUSED, WELCOME, Header, json_body, messages_body
 from pstranspile.net.part import Part
-from pstranspile.net.peer import Connection, Peer
+from pstranspile.net.peer import MESSAGE, Connection, Peer
+from pstranspile.net.sizes import JOINED, most_sent
 from pstranspile.net.telling import Told
 from pstranspile.net.terms import MORE_HELD, MOST_HELD, Objection, Refused, Terms, WrongToken, number_of
 from pstranspile.net.values import WireError, bytes_of
@@ -81,6 +82,8 @@ class Greeting:
         """
         self.part = Part(cluster, role, self._post)
         self.own, self.peers = self.part.own, self.part.peers
+        self._most = most_sent(cluster)
+        """Bytes of the largest frame that a trainer sends."""
         self._by_connection: dict[Connection, Peer] = {}
         self._waiting_for: dict[str, Connection] = {}
         """Connections that this process has begun, by role, until they are welcomed."""
@@ -99,7 +102,8 @@ class Greeting:
                     peer.refusal = f"answers of {peer.held + size} bytes to it are not confirmed"
                     self.defer(lambda: self.refuse(peer, peer.refusal))
                 return
-            peer.post(messages_body(messages, self.part.numbers), self._clock())
+            for joined in _joined(messages):
+                peer.post(messages_body(joined, self.part.numbers), self._clock())
 
     def _holds_much(self, peer: Peer, size: int) -> bool:
         """Whether a trainer would leave more answers unconfirmed, with others of so many bytes, than it may."""
@@ -166,7 +170,7 @@ class Greeting:
         if self.on_greeted is not None:
             self.on_greeted(peer, fields)
         self.greeted.add(peer.role)
-        connection.known = True
+        self._let_in(connection, peer)
         if peer.connection is not None:
             peer.connection.close()
             self._by_connection.pop(peer.connection, None)
@@ -181,6 +185,19 @@ class Greeting:
         connection.send(Header(WELCOME, 0, peer.received, peer.durable), json_body(welcome))
         self._by_connection[connection] = peer
         peer.connect(connection, received, self._clock())
+
+    def _let_in(self, connection: Connection, peer: Peer) -> None:
+        """The other side of a connection is known. A trainer sends no larger frames than its programs have it send."""
+        connection.known = True
+        if peer.index >= 0:
+
+            def refuse(size: int) -> None:
+                if self._by_connection.get(connection) is peer:
+                    self.refuse(
+                        peer, f"a frame of {size} bytes has come, where no trainer sends more than {self._most}"
+                    )
+
+            connection.most, connection.on_long = self._most, refuse
 
     def _require_few(self, peer: Peer) -> None:
         """Raises WireError if too many processes have taken a role one after the other, each of which is remembered."""
@@ -212,7 +229,7 @@ class Greeting:
             raise Refused(f"{role} at {connection.address} refuses {self.role}: {fields.get('reason')}")
         incarnation, received = str(fields.get("incarnation", "")), number_of(fields, "received")
         number_of(fields, "life")
-        connection.known = True
+        self._let_in(connection, self.peers[role])
         del self._waiting_for[role]
         peer = self.peers[role]
         if self.among_trainers and (peer.given_up or (peer.incarnation and incarnation != peer.incarnation)):
@@ -381,6 +398,20 @@ def plain(reason: str) -> str:
 
 
 _NUMBER, _AROUND = re.compile(r"\[Errno ([1-9][0-9]{0,3})\]"), re.compile(r"^\[[^]]*\] *| *\(_ssl\.c:\d+\)$")
+
+
+def _joined(messages: Sequence[Message]) -> Iterator[list[Message]]:
+    """Messages of one turn as they travel together: in one frame, or in several that are not too large."""
+    together: list[Message] = []
+    size = 0
+    for message in messages:
+        more = bytes_of(message.payload) + len(message.variable) + MESSAGE
+        if together and size + more > JOINED:
+            yield together
+            together, size = [], 0
+        together.append(message)
+        size += more
+    yield together
 
 
 def _without(role: str) -> str:

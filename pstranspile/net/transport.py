@@ -18,7 +18,17 @@ import numpy as np
 
 from pstranspile.net.calls import CallService
 from pstranspile.net.channel import STRANGER_BYTES, Channel, Reading, keep_alive, tune
-from pstranspile.net.frames import HEADER_SIZE, MAGIC, MESSAGES, MOST_GREETING, Header, frame, kind_of, read_size
+from pstranspile.net.frames import (
+    HEADER_SIZE,
+    MAGIC,
+    MESSAGES,
+    MOST_BODY,
+    MOST_GREETING,
+    Header,
+    frame,
+    kind_of,
+    read_size,
+)
 from pstranspile.net.http2 import MOST_BODIES, PREFACE, Http2
 from pstranspile.net.loop import CALL, CLOSED, FOREIGN, FRAME, READ, Event, Loop
 from pstranspile.net.values import Bytes, WireError
@@ -72,6 +82,10 @@ class Frames(Reading):
         self._frames = 0
         self._broken = False
         """Whether what comes is no frame any more."""
+        self.most = MOST_BODY
+        """Bytes of the largest body that the other side may send once it has been let in."""
+        self.on_long: Callable[[int], object] | None = None
+        """Told of the size of a larger one, whose sender has said its last."""
 
     @property
     def guarded(self) -> bool:
@@ -133,6 +147,10 @@ class Frames(Reading):
             return
         if size > HEADER_SIZE + MOST_GREETING and kind_of(self._head) != MESSAGES:
             self._break(f"a frame of {size} bytes that brings no messages is too long")
+            return
+        if self.known and size > HEADER_SIZE + self.most and self.on_long is not None:
+            self._broken, told = True, self.on_long
+            self._events.put(Event(CALL, None, action=lambda: told(size - HEADER_SIZE)))
             return
         try:
             self._data = bytearray(size) if size <= _TOUCHED else _untouched(size)

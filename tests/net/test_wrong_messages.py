@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -19,7 +20,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.net import checks, frames, greeting
+from pstranspile.net import checks, frames, greeting, sizes
 from pstranspile.net.fluid.calls import BATCH_BARRIER_NAME
 from pstranspile.net.greeting import MOST_TURNED_AWAY, SLOW
 from pstranspile.net.job import JobFolder
@@ -310,6 +311,31 @@ def test_calls_of_fluid_that_wait_for_other_trainers_are_few(monkeypatch: pytest
         time.sleep(0.05)
     (losses,) = beside.end().values()
     assert len(losses) == STEPS
+
+
+def test_a_frame_is_no_larger_than_the_job_has_it() -> None:
+    """Its header tells, before memory is taken for it."""
+
+    def announce(said: Said) -> None:
+        header = bytearray(b"".join(frames.frame(frames.Header(frames.MESSAGES, said.number + 1, 0, 0), b"")))
+        struct.pack_into("<Q", header, 32, 1 << 30)
+        struct.pack_into("<I", header, 44, zlib.crc32(header[:44]))
+        said.sock.sendall(header + bytes(1 << 16))
+
+    most = sizes.most_sent(job().cluster(seed=1))
+    assert most < 2 * sizes.JOINED + (1 << 20)
+    losses, reason = play("sync", announce)
+    assert reason == f"a frame of {1 << 30} bytes has come, where no trainer sends more than {most}"
+    assert len(losses["trainer_0"]) == STEPS
+
+
+def test_messages_that_are_large_together_travel_in_several_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(greeting, "JOINED", 1000)
+    one = Message(SEND, "trainer_0", "pserver_0", 0, 0, 1, "b", np.zeros(100, "float32"), -1)
+    large = one._replace(payload=ONES)
+    joined = list(greeting._joined([one, large, one, one]))
+    assert [[message.payload.size for message in frame] for frame in joined] == [[100], [20_000], [100], [100]]
+    assert play("sync", None)[0] == undisturbed("sync")
 
 
 def test_rows_are_looked_up_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
