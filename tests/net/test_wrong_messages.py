@@ -520,6 +520,36 @@ def test_other_trainers_go_on_without_one_that_sends_a_wrong_part(name: str) -> 
     assert len(found["trainer_0"]) == len(found["trainer_1"]) == STEPS
 
 
+@pytest.mark.parametrize("lie", ["an answer", "a greeting", "another process", "a refusal"])
+def test_nobody_is_given_up_on_the_word_of_one(lie: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """A trainer that is heard by the others stays, and does not believe that it is to go."""
+    three = ps.compile(ps.load(PROGRAM), ps.Job(trainers=ENDPOINTS, mode="grad-allreduce"))
+    beside = Beside(JobFolder(dict(three.roles()), "job", 2), fed(), STEPS, "trainer_2")
+    said = [connected(beside, beside.addresses[role], "trainer_2") for role in ("trainer_0", "trainer_1")]
+    if lie == "a greeting":
+        for role in ("trainer_0", "trainer_1"):
+            other = "trainer_1" if role == "trainer_0" else "trainer_0"
+            said.append(connected(beside, beside.addresses[role], "trainer_2", gone=[other, role]))
+            assert said[-1].answer[0] == frames.WELCOME
+    for one in said[-2:]:
+        if lie == "an answer":
+            one.frame(frames.ANSWER, frames.json_body({"gone": ["trainer_0", "trainer_1"]}))
+        elif lie == "a refusal":
+            one.frame(frames.REFUSED, frames.json_body({"reason": "go", "again": False}))
+    if lie == "another process":
+        for role in ("trainer_0", "trainer_1"):
+            refused = connected(beside, beside.addresses[role], "trainer_2", knows="nobody")
+            assert json.loads(refused.answer[1][frames.HEADER_SIZE :])["again"] is True
+            refused.end()
+    time.sleep(0.5)
+    for one in said:
+        one.end()
+    found = beside.end()
+    assert len(found["trainer_0"]) == len(found["trainer_1"]) == STEPS
+    assert "goes on without trainer_0" not in (told := capfd.readouterr().err)
+    assert "goes on without trainer_1" not in told
+
+
 # who is not let in, and who can't be
 
 
