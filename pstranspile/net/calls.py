@@ -33,6 +33,11 @@ class Caller(Protocol):
         """The other end of the connection."""
         ...
 
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more can be answered."""
+        ...
+
     def answer(self, call: int, pieces: list[Bytes]) -> None:
         """Answers a call with a message, in pieces; nothing happens if the call is over."""
         ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from threading import Lock
@@ -40,7 +41,7 @@ LINGER = 2.0
 _LATER = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-class Reading:
+class Reading(ABC):
     """What makes sense of the bytes that come on a channel."""
 
     known = False
@@ -48,22 +49,22 @@ class Reading:
     waiting = False
     """Whether something has come that was not looked at yet, because the turn was over."""
 
+    @abstractmethod
     def room(self) -> memoryview:
         """Where the next bytes go."""
-        raise NotImplementedError
 
+    @abstractmethod
     def came(self, size: int) -> bool:
         """So many bytes have been put there; whether something is complete, so that others may have their turn. Raises
         WireError.
         """
-        raise NotImplementedError
 
-    def go_on(self) -> None:
+    def go_on(self) -> None:  # noqa: B027 - nothing waits where `waiting` is never set
         """Looks at what is `waiting`, for a turn. Raises WireError."""
 
+    @abstractmethod
     def ended(self, reason: str) -> None:
         """The connection is over, not by this side."""
-        raise NotImplementedError
 
 
 class Channel:

@@ -155,13 +155,15 @@ class Checks:
         name, table = message.variable, self._server.scope.values_here.get(message.variable)
         if isinstance(table, LargeTable):
             rows, each = 1 << 64 if table.any_id else table.height, table.width * table.dtype.itemsize
+            kept = 0 if table.any_id else rows  # of a table for every id, no number of rows is large
         else:
             held: Any = table.value if isinstance(table, SelectedRows) else table
             if held.__class__ is not np.ndarray or held.ndim < 1:
                 raise Misfit(f"{self._server.name} has no table {visible(name)}")
             rows, each = len(held), held.nbytes // max(len(held), 1)
+            kept = rows
         require_ids(message.payload, 1, rows)
-        _require_answerable(message.payload, each, rows)
+        _require_answerable(message.payload, each, kept)
 
     def _prefetch(self, message: Message) -> None:
         block = self._server.prefetch_blocks.get(message.variable)

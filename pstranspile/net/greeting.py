@@ -6,13 +6,14 @@ import os
 import re
 import secrets
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from pstranspile.ir.visible import visible
 from pstranspile.net.frames import HELLO, REFUSED, WELCOME, Header, json_body, messages_body
 from pstranspile.net.part import Part
-from pstranspile.net.peer import Connection, Peer
+from pstranspile.net.peer import MESSAGE, Connection, Peer
+from pstranspile.net.sizes import JOINED, most_sent
 from pstranspile.net.telling import Told
 from pstranspile.net.terms import MORE_HELD, MOST_HELD, Objection, Refused, Terms, WrongToken, number_of
 from pstranspile.net.values import WireError, bytes_of
@@ -33,6 +34,10 @@ MOST_BEGUN, BEGUN_IN = 20, 60.0
 """How many processes may take a role from another one, and in how many seconds. (One that ends at once when it begins
 is started again a few times.)
 """
+
+
+HERE = 3.0
+"""Seconds since a process was heard in which another one in its role is none that has taken its place."""
 
 
 class Greeting:
@@ -81,6 +86,14 @@ class Greeting:
         """
         self.part = Part(cluster, role, self._post)
         self.own, self.peers = self.part.own, self.part.peers
+        self._most = most_sent(cluster)
+        """Bytes of the largest frame that a trainer sends."""
+        self._claims: dict[str, dict[str, float]] = {}
+        """Which trainers say of each that it takes no part any more, and since when; this one among them."""
+        self._why: dict[str, str] = {}
+        """With which reason each trainer has refused this one."""
+        self._doubted: set[str] = set()
+        """The trainers of whose claims a line was printed."""
         self._by_connection: dict[Connection, Peer] = {}
         self._waiting_for: dict[str, Connection] = {}
         """Connections that this process has begun, by role, until they are welcomed."""
@@ -99,7 +112,8 @@ class Greeting:
                     peer.refusal = f"answers of {peer.held + size} bytes to it are not confirmed"
                     self.defer(lambda: self.refuse(peer, peer.refusal))
                 return
-            peer.post(messages_body(messages, self.part.numbers), self._clock())
+            for joined in _joined(messages):
+                peer.post(messages_body(joined, self.part.numbers), self._clock())
 
     def _holds_much(self, peer: Peer, size: int) -> bool:
         """Whether a trainer would leave more answers unconfirmed, with others of so many bytes, than it may."""
@@ -143,11 +157,17 @@ class Greeting:
         if incarnation in peer.former:
             raise Objection(f"another process has taken the place of this {peer.role}")
         if self.among_trainers and str(fields.get("knows") or self.incarnation) != self.incarnation:
-            raise Refused(_without(self.role))
+            if not peer.incarnation:
+                raise Refused(_without(self.role))
+            self._claim(self.role, peer.role, "it knows another process in its role")
+            raise WireError(f"{peer.role} knows another process as {self.role}")
         if peer.incarnation != incarnation:
             if peer.incarnation:
-                if peer.connection is not None and self._clock() - peer.heard < 3.0:
+                silence = self._clock() - peer.heard
+                if peer.connection is not None and silence < HERE:
                     raise WireError(f"{peer.role} is here already, at {peer.connection.address}")
+                if self.among_trainers and not peer.given_up and silence < min(HERE, self.terms.lease / 2):
+                    raise WireError(f"{peer.role} was here a moment ago")
                 self._require_few(peer)
                 if not peer.left:
                     self.give_up(peer, "another process has come in its place")
@@ -166,7 +186,7 @@ class Greeting:
         if self.on_greeted is not None:
             self.on_greeted(peer, fields)
         self.greeted.add(peer.role)
-        connection.known = True
+        self._let_in(connection, peer)
         if peer.connection is not None:
             peer.connection.close()
             self._by_connection.pop(peer.connection, None)
@@ -181,6 +201,19 @@ class Greeting:
         connection.send(Header(WELCOME, 0, peer.received, peer.durable), json_body(welcome))
         self._by_connection[connection] = peer
         peer.connect(connection, received, self._clock())
+
+    def _let_in(self, connection: Connection, peer: Peer) -> None:
+        """The other side of a connection is known. A trainer sends no larger frames than its programs have it send."""
+        connection.known = True
+        if peer.index >= 0:
+
+            def refuse(size: int) -> None:
+                if self._by_connection.get(connection) is peer:
+                    self.refuse(
+                        peer, f"a frame of {size} bytes has come, where no trainer sends more than {self._most}"
+                    )
+
+            connection.most, connection.on_long = self._most, refuse
 
     def _require_few(self, peer: Peer) -> None:
         """Raises WireError if too many processes have taken a role one after the other, each of which is remembered."""
@@ -209,10 +242,11 @@ class Greeting:
             if fields.get("again"):  # such as one that has just ended, and has not been missed yet
                 self.unreached[role] = visible(str(fields.get("reason")))
                 return
-            raise Refused(f"{role} at {connection.address} refuses {self.role}: {fields.get('reason')}")
+            self.hear_refusal(self.peers[role], connection, str(fields.get("reason")))
+            return
         incarnation, received = str(fields.get("incarnation", "")), number_of(fields, "received")
         number_of(fields, "life")
-        connection.known = True
+        self._let_in(connection, self.peers[role])
         del self._waiting_for[role]
         peer = self.peers[role]
         if self.among_trainers and (peer.given_up or (peer.incarnation and incarnation != peer.incarnation)):
@@ -250,6 +284,7 @@ class Greeting:
             return
         self.part.take_out(peer)
         peer.left = peer.given_up = True
+        self._claims.setdefault(peer.role, {})[self.role] = self._clock()
         peer.forget_sent()
         self._tell(f"goes on without {peer.role}: {why}", peer, gone=True)
         if self.among_trainers:
@@ -280,7 +315,7 @@ class Greeting:
         if "without" in fields:
             gone.add(peer.role)
             if not known:
-                why = _printable(fields.get("why"))
+                why = visible(str(fields.get("why")))
                 self._tell(f"{teller.role} goes on without {peer.role}: {why}", peer, gone=True)
         else:
             gone.discard(peer.role)
@@ -320,16 +355,83 @@ class Greeting:
         return [peer.role for peer in self.peers.values() if peer.given_up and self.among_trainers]
 
     def hear_of_gone(self, teller: Peer, fields: Mapping[str, Any]) -> None:
-        """Gives up the processes that another one has given up. Raises Refused if this one is among them."""
+        """Notes which trainers another one has given up."""
         gone: Any = fields.get("gone")
-        if not self.among_trainers or not isinstance(gone, list):
-            return
-        roles = [str(role) for role in cast("list[Any]", gone)]
-        if self.role in roles:
-            raise Refused(f"{teller.role} has given up this {self.role}: it was not heard for too long, or has ended")
-        for role in roles:
-            if role in self.peers:
-                self.give_up(self.peers[role], f"{teller.role} does so")
+        if self.among_trainers and isinstance(gone, list):
+            for role in (str(role) for role in cast("list[Any]", gone)):
+                self._claim(role, teller.role, "it was not heard for too long, or has ended")
+
+    def hear_refusal(self, peer: Peer, connection: Connection, reason: str) -> None:
+        """Another process does not let this one take part, or not any more. Raises Refused, unless it is one of several
+        trainers whose word counts that it has met.
+        """
+        if not (self.among_trainers and peer.incarnation):
+            raise Refused(f"{peer.role} at {connection.address} refuses {self.role}: {reason}")
+        self._claim(self.role, peer.role, reason)
+
+    def _claim(self, about: str, teller: str, why: str) -> None:
+        if about != teller and (about == self.role or about in self.peers):
+            self._claims.setdefault(about, {}).setdefault(teller, self._clock())
+            if about == self.role:
+                self._why[teller] = visible(why)
+
+    def judge_claims(self, now: float) -> None:
+        """Gives up the trainers of which others say with reason that they take no part any more. Raises Refused if this
+        one is among them.
+
+        The word of one is not enough where others hear the trainer: see `_believed`.
+        """
+        for about in list(self._claims):
+            peer = self.peers.get(about)
+            if peer is not None and peer.left:
+                continue
+            tellers = self._believed(about, now)
+            if tellers and peer is not None:
+                self.give_up(peer, f"{' and '.join(tellers)} {'do' if tellers[1:] else 'does'} so")
+            elif tellers:
+                why = self._why[tellers[0]]
+                raise Refused(
+                    f"{' and '.join(tellers)} {'have' if tellers[1:] else 'has'} given up this {about}: {why}"
+                )
+
+            elif peer is not None:
+                self._doubt(about, now)
+
+    def _doubt(self, about: str, now: float) -> None:
+        """Names, once, a trainer that says of one which is heard that it takes no part any more."""
+        for teller, said in sorted(self._claims[about].items()):
+            if now - said > self.terms.lease / 2 and teller not in self._doubted and not self.peers[teller].left:
+                self._doubted.add(teller)
+                self.told(f"{teller} says that {about} takes no part any more, which is heard here, and stays")
+
+    def _believed(self, about: str, now: float) -> list[str]:
+        """Those who are right to say that a trainer takes no part any more; empty: nobody is.
+
+        They are if it is not heard here, either, or if they are most of the others. Of two that say it of each other,
+        one has to go: the one that said so long before the other, or, if their connection broke, the one with the
+        higher number.
+        """
+        claims, lease = self._claims[about], self.terms.lease
+        live = {self.role, *(role for role, peer in self.peers.items() if not peer.left)}
+        tellers = sorted(teller for teller in claims if teller in live and teller != self.role)
+        if not tellers and about != self.role:
+            return []
+        peer = self.peers.get(about)
+        if peer is not None and now - peer.heard > lease / 4:
+            return tellers
+        if 2 * len(tellers) > len(live - {about}):
+            return tellers
+        for teller, said in sorted(claims.items()):
+            answered = self._claims.get(teller, {}).get(about)
+            if answered is None or not (teller in tellers or about == self.role):
+                continue
+            later = said - answered
+            if later > lease / 2 or (later >= -lease / 2 and self._number(about) > self._number(teller)):
+                return [teller]
+        return []
+
+    def _number(self, role: str) -> int:
+        return next(trainer.index for trainer in self.cluster.trainers if trainer.name == role)
 
     def _drop(self, connection: Connection, problem: WireError) -> None:
         """Ends a connection with a wrong frame; the answer has the reason, and whether to connect again."""
@@ -368,7 +470,8 @@ class Greeting:
 
     def _rest(self, peer: Peer) -> float:
         """Seconds until the next connection to a process. (One that was given up may run, and needs the refusal.)"""
-        return self.terms.lease / 4 if peer.given_up else 0.2
+        refused = peer.role in self._claims.get(self.role, ())
+        return self.terms.lease / 4 if peer.given_up or refused else 0.2
 
 
 def plain(reason: str) -> str:
@@ -383,9 +486,18 @@ def plain(reason: str) -> str:
 _NUMBER, _AROUND = re.compile(r"\[Errno ([1-9][0-9]{0,3})\]"), re.compile(r"^\[[^]]*\] *| *\(_ssl\.c:\d+\)$")
 
 
-def _printable(text: object) -> str:
-    """What another process says, for a terminal."""
-    return "".join(each if each.isprintable() else "?" for each in str(text)[:200])
+def _joined(messages: Sequence[Message]) -> Iterator[list[Message]]:
+    """Messages of one turn as they travel together: in one frame, or in several that are not too large."""
+    together: list[Message] = []
+    size = 0
+    for message in messages:
+        more = bytes_of(message.payload) + len(message.variable) + MESSAGE
+        if together and size + more > JOINED:
+            yield together
+            together, size = [], 0
+        together.append(message)
+        size += more
+    yield together
 
 
 def _without(role: str) -> str:

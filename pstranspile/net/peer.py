@@ -20,6 +20,10 @@ class Connection(Protocol):
 
     known: bool
     """Whether the other side has been let in. Before, it may say nothing but a greeting."""
+    most: int
+    """Bytes of the largest body of a frame that it may send then."""
+    on_long: Callable[[int], object] | None
+    """Told of the size of a larger one, whose sender has said its last."""
 
     @property
     def guarded(self) -> bool:

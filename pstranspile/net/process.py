@@ -25,6 +25,7 @@ from pstranspile.net.saves import SaveFolder
 from pstranspile.net.site import Site
 from pstranspile.net.state import StateKeeper
 from pstranspile.net.status import DONE, SERVING, TRAINING, WAITING, StatusPipe
+from pstranspile.net.telling import Told
 from pstranspile.net.terms import Refused, Terms
 from pstranspile.net.tls import Credentials
 from pstranspile.net.tracing import Tracing
@@ -196,7 +197,7 @@ def _listen(site: Site, place: Place, service: CallService | None = None) -> Lis
         raise Refused(f"it can't listen at {address}: somebody does already")
     shown = None if place.credentials is None else place.credentials.listening
     try:
-        return Listener(address, site.events, shown, service, site.told)
+        return Listener(address, site.events, shown, service, Told(site.role, site.now))
     except OSError as problem:
         raise Refused(f"it can't listen at {address}: {problem}") from None
 

@@ -186,6 +186,7 @@ class Site(Greeting):
                 peer.heard = now
         self._looked = now
         self.turn_away(now)
+        self.judge_claims(now)
         for peer in self.peers.values():
             if peer.connection is not None:
                 if now - peer.heard > self.terms.lease / 2:  # nothing comes through: another one may do, in time
@@ -252,7 +253,7 @@ class Site(Greeting):
             connection.close()
             self._forget(connection)
             if not fields.get("again") and (peer.index < 0 or self.among_trainers):
-                raise Refused(f"{peer.role} at {connection.address} refuses {self.role}: {fields.get('reason')}")
+                self.hear_refusal(peer, connection, str(fields.get("reason")))
         elif header.kind != ALIVE:
             raise WireError("there was a greeting already")
 

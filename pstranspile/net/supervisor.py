@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,10 +29,6 @@ GRACE = 5.0
 
 SETTLE = 0.3
 """Seconds in which the others come to wait for a process that has ended, and report it."""
-
-
-_ENDED = itertools.count(1)
-"""Numbers for processes as they end."""
 
 
 class Member:
@@ -52,8 +48,10 @@ class Member:
         self.starts = 0
         self.ended: int | None = None
         """Its exit status, below 0 for a signal; None while it runs."""
+        self.places: Iterator[int] = itertools.count(1)
+        """Places for processes as they end; those of one supervisor share them."""
         self.noticed = 0
-        """Its place among all processes that have ended, by which the first one to end is known."""
+        """Its place among the processes that have ended, by which the first one to end is known."""
         self._rest = b""
 
     def start(self, why: str = "") -> None:
@@ -82,7 +80,7 @@ class Member:
 
     def _notice_end(self, process: subprocess.Popen[bytes]) -> None:
         process.wait()
-        self.noticed = next(_ENDED)
+        self.noticed = next(self.places)
 
     def read(self) -> list[dict[str, Any]]:
         """The reports of the process since the last call; none once its end of the pipe is closed."""
@@ -140,6 +138,9 @@ class Supervisor:
         on_restart: Callable[[str], object] | None = None,
     ):
         self.members = dict(members)
+        places = itertools.count(1)
+        for member in self.members.values():
+            member.places = places
         self.restarts = restarts
         self.on_report = on_report
         self.on_look = on_look

@@ -18,7 +18,17 @@ import numpy as np
 
 from pstranspile.net.calls import CallService
 from pstranspile.net.channel import STRANGER_BYTES, Channel, Reading, keep_alive, tune
-from pstranspile.net.frames import HEADER_SIZE, MAGIC, MESSAGES, MOST_GREETING, Header, frame, kind_of, read_size
+from pstranspile.net.frames import (
+    HEADER_SIZE,
+    MAGIC,
+    MESSAGES,
+    MOST_BODY,
+    MOST_GREETING,
+    Header,
+    frame,
+    kind_of,
+    read_size,
+)
 from pstranspile.net.http2 import MOST_BODIES, PREFACE, Http2
 from pstranspile.net.loop import CALL, CLOSED, FOREIGN, FRAME, READ, Event, Loop
 from pstranspile.net.values import Bytes, WireError
@@ -28,9 +38,6 @@ MOST_STRANGERS, PATIENCE = 32, 10.0
 
 BACKLOG, MOST_ACCEPTED = 128, 16
 """Connections that wait to be accepted, and those that are accepted in a turn."""
-
-MOST_TOLD, TOLD_EVERY = 20, 60.0
-"""Lines of the log about strangers, and in how many seconds."""
 
 MOST_CALLERS = 16
 """Connections of known clients of gRPC for each trainer of the job."""
@@ -75,6 +82,10 @@ class Frames(Reading):
         self._frames = 0
         self._broken = False
         """Whether what comes is no frame any more."""
+        self.most = MOST_BODY
+        """Bytes of the largest body that the other side may send once it has been let in."""
+        self.on_long: Callable[[int], object] | None = None
+        """Told of the size of a larger one, whose sender has said its last."""
 
     @property
     def guarded(self) -> bool:
@@ -137,6 +148,10 @@ class Frames(Reading):
         if size > HEADER_SIZE + MOST_GREETING and kind_of(self._head) != MESSAGES:
             self._break(f"a frame of {size} bytes that brings no messages is too long")
             return
+        if self.known and size > HEADER_SIZE + self.most and self.on_long is not None:
+            self._broken, told = True, self.on_long
+            self._events.put(Event(CALL, None, action=lambda: told(size - HEADER_SIZE)))
+            return
         try:
             self._data = bytearray(size) if size <= _TOUCHED else _untouched(size)
         except MemoryError:
@@ -173,7 +188,7 @@ class _Newcomer(Reading):
         self.stranger: Reading = self
         self.since = listener.events.now()
         self.channel = Channel(listener.events, sock, address, self)
-        self.channel.report = lambda reason: listener.told.tell(address, reason)
+        self.channel.report = lambda reason: listener.tell(f"the connection with {address} is closed: {reason}")
         if listener.context is not None:
             self.channel.guard(listener.context, server=True)
 
@@ -222,8 +237,9 @@ class Listener:
     """A port on which others come; `address` as host:port. Raises OSError if it can't be listened on.
 
     `context` is for TLS, in which both sides show certificates; `service` answers gRPC calls. `tell` gets lines for the
-    log about strangers whose connections were closed. `others` are spoken in place of frames and gRPC: for the first
-    bytes of each, what makes sense of it. `shared`: others may listen at the address as well.
+    log about strangers whose connections were closed: any number, with their own words in them. `others` are spoken in
+    place of frames and gRPC: for the first bytes of each, what makes sense of it. `shared`: others may listen at the
+    address as well.
     """
 
     unknown = True
@@ -242,7 +258,7 @@ class Listener:
         self.events = events
         self.context = context
         self.service = CallService("", {}, 0) if service is None else service
-        self.told = _Told(tell)
+        self.tell = tell
         self._newcomers: list[_Newcomer] = []
         self._callers: list[Http2] = []
         """The clients of gRPC that are known."""
@@ -290,7 +306,7 @@ class Listener:
     def _rest(self, problem: OSError) -> None:
         """There are no more descriptors: of the strangers one gives his up, and others wait for the next look."""
         told = f"nobody can connect: {problem.strerror}; `ulimit -n` says how many files a process may have open"
-        self.told.say(told)
+        self.tell(told)
         self.events.rest(self._sock)
         self._keep_few(0)
 
@@ -358,7 +374,6 @@ class Listener:
         if sum(one.held for one in callers) > MOST_BODIES:
             most = max(callers, key=lambda one: one.held)
             most.leave(f"unfinished calls of all connections bring more than {MOST_BODIES} bytes, and its own the most")
-        self.told.look(now)
 
     def close(self) -> None:
         """Nobody is let in any more."""
@@ -368,32 +383,6 @@ class Listener:
         """Nobody is let in any more."""
         self.events.forget(self._sock)
         self._sock.close()
-
-
-class _Told:
-    """Lines of the log about strangers: `MOST_TOLD` in `TOLD_EVERY` seconds, then how many more there were."""
-
-    def __init__(self, tell: Callable[[str], object]):
-        self._tell = tell
-        self._lines = 0
-        self._since = 0.0
-
-    def tell(self, address: str, reason: str) -> None:
-        """The connection with somebody was ended for a reason, which may repeat what he has said."""
-        self.say(f"the connection with {address} is closed: {reason}")
-
-    def say(self, line: str) -> None:
-        """Tells a line, with what can't be printed escaped."""
-        self._lines += 1
-        if self._lines <= MOST_TOLD:
-            self._tell("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line))
-
-    def look(self, now: float) -> None:
-        """Begins anew when it is time."""
-        if now - self._since > TOLD_EVERY:
-            if self._lines > MOST_TOLD:
-                self._tell(f"the connections with {self._lines - MOST_TOLD} more strangers were closed")
-            self._since, self._lines = now, 0
 
 
 class _Called(Reading):

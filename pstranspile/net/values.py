@@ -100,6 +100,12 @@ def bytes_of(value: Any) -> int:
         return bytes_of(value.data)
     if isinstance(value, SelectedRows):
         return bytes_of(value.value) + bytes_of(value.rows)
+    if isinstance(value, Piece):
+        return bytes_of(value.part.value)
+    if isinstance(value, (Part, Total)):
+        return bytes_of(value.value)
+    if isinstance(value, Statement):
+        return sum(bytes_of(total.value) for total in value.kept)
     return int(value.nbytes) if isinstance(value, (np.ndarray, np.generic)) else 0
 
 

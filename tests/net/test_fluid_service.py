@@ -239,6 +239,38 @@ def test_a_trainer_that_gives_up_waiting_is_not_waited_for(served: Served) -> No
     assert served.process.wait(30) == 0
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_nobody_takes_the_place_of_a_trainer_that_is_here(
+    count: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A number proves nothing, and barriers have none; an open connection does."""
+    served = Served(tmp_path, "--fluid", trainers=count)
+    trainers = [Trainer(served.address, index) for index in range(count)]
+    for trainer in trainers:
+        starts(trainer)
+    other = Trainer(served.address, 0)
+    name = "w@GRAD.trainer_0" if count > 1 else "w@GRAD"
+    gradient = write_value(VariableMessage(name), GRADIENT)
+    asked = write_variable(VariableMessage("w", out_varname="w"))
+    complete = write_variable(VariableMessage("COMPLETE@RECV"))
+    for method, data in (
+        ("SendVariable", gradient),
+        ("GetVariable", asked),
+        ("SendVariable", complete),
+        ("SendVariable", write_variable(VariableMessage("BATCH_BARRIER@RECV"))),
+        ("GetVariable", write_variable(VariableMessage("FETCH_BARRIER@RECV"))),
+    ):
+        assert other.status(method, data) == "UNAVAILABLE", method
+    assert "trainer_0 is here already, at 127.0.0.1:" in capfd.readouterr().err
+    trainers[0].channel.close()
+    back = Trainer(served.address, 0)
+    back.send(name, GRADIENT)  # its connection has ended: it may have another one
+    for trainer in (back, *trainers[1:]):
+        trainer.complete()
+    assert served.process.wait(30) == 0
+    served.end()
+
+
 def test_machines_of_fluid_take_part_only_where_they_are_asked_to(tmp_path: Path) -> None:
     server = Served(tmp_path)
     try:

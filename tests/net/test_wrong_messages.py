@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -19,23 +20,8 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.net import checks, greeting
+from pstranspile.net import checks, frames, greeting, sizes
 from pstranspile.net.fluid.calls import BATCH_BARRIER_NAME
-from pstranspile.net.frames import (
-    ANSWER,
-    ASK,
-    BYE,
-    HEADER_SIZE,
-    HELLO,
-    MESSAGES,
-    REFUSED,
-    WELCOME,
-    Header,
-    frame,
-    json_body,
-    messages_body,
-    read_messages,
-)
 from pstranspile.net.greeting import MOST_TURNED_AWAY, SLOW
 from pstranspile.net.job import JobFolder
 from pstranspile.net.joining import rejoin
@@ -125,9 +111,9 @@ def garbled(change: Callable[[bytearray], None]) -> Callable[[Said], None]:
 
     def say(said: Said) -> None:
         numbers = {name: number for number, name in enumerate(said.machines)}
-        content = bytearray(messages_body([said.message(kinds.GET, "w", slot=0)], numbers))
+        content = bytearray(frames.messages_body([said.message(kinds.GET, "w", slot=0)], numbers))
         change(content)
-        said.frame(MESSAGES, bytes(content), number=said.number + 1)
+        said.frame(frames.MESSAGES, bytes(content), number=said.number + 1)
 
     return say
 
@@ -196,16 +182,19 @@ WRONG: dict[str, tuple[Callable[[Said], None], str]] = {
     "a step below all": (message(GET, "w", step=-(1 << 62)), "was further than step"),
     # frames
     "a frame too far": (lambda said: said.say(said.message(GET, "w"), number=9), "frame 9 has come where"),
-    "greets twice": (raw(HELLO, json_body({**GREETING, "role": "trainer_1"})), "there was a greeting already"),
-    "welcomes": (raw(WELCOME, json_body(GREETING)), "there was a greeting already"),
-    "answers": (raw(ANSWER, json_body({"number": 1})), "nothing was asked"),
-    "asks in no words": (raw(ASK, b"\xff"), "is no JSON"),
-    "asks with a list": (raw(ASK, b"[]"), "is no mapping"),
-    "comes at no step": (raw(ASK, json_body({"rejoin": "soon"})), "rejoin is no number"),
-    "comes at a step below 0": (raw(ASK, json_body({"rejoin": -5})), "rejoin is no number"),
-    "comes beyond all steps": (raw(ASK, json_body({"rejoin": 1 << 70})), "rejoin is no number"),
-    "asks under a long name": (raw(ASK, json_body({"number": "x" * 100_000})), "number is no number"),
-    "says goodbye in no words": (raw(BYE, b"{"), "is no JSON"),
+    "greets twice": (
+        raw(frames.HELLO, frames.json_body({**GREETING, "role": "trainer_1"})),
+        "there was a greeting already",
+    ),
+    "welcomes": (raw(frames.WELCOME, frames.json_body(GREETING)), "there was a greeting already"),
+    "answers": (raw(frames.ANSWER, frames.json_body({"number": 1})), "nothing was asked"),
+    "asks in no words": (raw(frames.ASK, b"\xff"), "is no JSON"),
+    "asks with a list": (raw(frames.ASK, b"[]"), "is no mapping"),
+    "comes at no step": (raw(frames.ASK, frames.json_body({"rejoin": "soon"})), "rejoin is no number"),
+    "comes at a step below 0": (raw(frames.ASK, frames.json_body({"rejoin": -5})), "rejoin is no number"),
+    "comes beyond all steps": (raw(frames.ASK, frames.json_body({"rejoin": 1 << 70})), "rejoin is no number"),
+    "asks under a long name": (raw(frames.ASK, frames.json_body({"number": "x" * 100_000})), "number is no number"),
+    "says goodbye in no words": (raw(frames.BYE, b"{"), "is no JSON"),
     "many messages, none there": (garbled(put(0, "<I", 1 << 31)), "messages are announced"),
     "no such kind": (garbled(put(4, "<B", 200)), "of no known kind"),
     "no such machine": (garbled(put(8, "<I", 77)), "of machines that the job does not have"),
@@ -324,6 +313,31 @@ def test_calls_of_fluid_that_wait_for_other_trainers_are_few(monkeypatch: pytest
     assert len(losses) == STEPS
 
 
+def test_a_frame_is_no_larger_than_the_job_has_it() -> None:
+    """Its header tells, before memory is taken for it."""
+
+    def announce(said: Said) -> None:
+        header = bytearray(b"".join(frames.frame(frames.Header(frames.MESSAGES, said.number + 1, 0, 0), b"")))
+        struct.pack_into("<Q", header, 32, 1 << 30)
+        struct.pack_into("<I", header, 44, zlib.crc32(header[:44]))
+        said.sock.sendall(header + bytes(1 << 16))
+
+    most = sizes.most_sent(job().cluster(seed=1))
+    assert most < 2 * sizes.JOINED + (1 << 20)
+    losses, reason = play("sync", announce)
+    assert reason == f"a frame of {1 << 30} bytes has come, where no trainer sends more than {most}"
+    assert len(losses["trainer_0"]) == STEPS
+
+
+def test_messages_that_are_large_together_travel_in_several_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(greeting, "JOINED", 1000)
+    one = Message(SEND, "trainer_0", "pserver_0", 0, 0, 1, "b", np.zeros(100, "float32"), -1)
+    large = one._replace(payload=ONES)
+    joined = list(greeting._joined([one, large, one, one]))
+    assert [[message.payload.size for message in frame] for frame in joined] == [[100], [20_000], [100], [100]]
+    assert play("sync", None)[0] == undisturbed("sync")
+
+
 def test_rows_are_looked_up_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """An id has 8 bytes, its row any number."""
     monkeypatch.setattr(checks, "MOST_HELD", 1 << 20)
@@ -342,10 +356,10 @@ def test_processes_take_a_role_one_after_the_other_so_often(monkeypatch: pytest.
     beside = Beside(job("async"), fed(), STEPS, "trainer_1")
     for number in range(4):
         said = connected(beside, incarnation=str(number))
-        assert said.answer[0] == WELCOME
+        assert said.answer[0] == frames.WELCOME
         said.end()
     said = connected(beside, incarnation="4")
-    told = json.loads(said.answer[1][HEADER_SIZE:])
+    told = json.loads(said.answer[1][frames.HEADER_SIZE :])
     assert told == {"again": True, "reason": "3 processes have become trainer_1 within 60 seconds"}
     said.end()
     said = connected(beside, incarnation="3")
@@ -371,13 +385,13 @@ class Server:
             said = Said.taken(sock, "pserver_0", self.machines)
             kind, data = said.next()
             if data:  # else it has looked whether somebody is there
-                assert kind == HELLO
+                assert kind == frames.HELLO
                 break
         fields = {"job": "job", "incarnation": "server", "role": "pserver_0", "received": 0, "life": 0, "gone": []}
-        said.frame(WELCOME, json_body({**fields, **welcome}))
+        said.frame(frames.WELCOME, frames.json_body({**fields, **welcome}))
         kind, data = said.next()
-        assert kind == MESSAGES
-        asked = read_messages(data, self.machines)
+        assert kind == frames.MESSAGES
+        asked = frames.read_messages(data, self.machines)
         assert {message.variable for message in asked} == {"b", "w"}
         said.slots = {message.variable: message.slot for message in asked}
         return said
@@ -390,7 +404,7 @@ class Server:
                 sock, _ = self.listening.accept()
                 said = Said.taken(sock, "pserver_0", self.machines)
                 if said.next()[1]:
-                    said.frame(WELCOME, json_body({**fields, **welcome}))
+                    said.frame(frames.WELCOME, frames.json_body({**fields, **welcome}))
 
 
 def reply(said: Said, name: str, value: Any, **fields: Any) -> Message:
@@ -506,6 +520,36 @@ def test_other_trainers_go_on_without_one_that_sends_a_wrong_part(name: str) -> 
     assert len(found["trainer_0"]) == len(found["trainer_1"]) == STEPS
 
 
+@pytest.mark.parametrize("lie", ["an answer", "a greeting", "another process", "a refusal"])
+def test_nobody_is_given_up_on_the_word_of_one(lie: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """A trainer that is heard by the others stays, and does not believe that it is to go."""
+    three = ps.compile(ps.load(PROGRAM), ps.Job(trainers=ENDPOINTS, mode="grad-allreduce"))
+    beside = Beside(JobFolder(dict(three.roles()), "job", 2), fed(), STEPS, "trainer_2")
+    said = [connected(beside, beside.addresses[role], "trainer_2") for role in ("trainer_0", "trainer_1")]
+    if lie == "a greeting":
+        for role in ("trainer_0", "trainer_1"):
+            other = "trainer_1" if role == "trainer_0" else "trainer_0"
+            said.append(connected(beside, beside.addresses[role], "trainer_2", gone=[other, role]))
+            assert said[-1].answer[0] == frames.WELCOME
+    for one in said[-2:]:
+        if lie == "an answer":
+            one.frame(frames.ANSWER, frames.json_body({"gone": ["trainer_0", "trainer_1"]}))
+        elif lie == "a refusal":
+            one.frame(frames.REFUSED, frames.json_body({"reason": "go", "again": False}))
+    if lie == "another process":
+        for role in ("trainer_0", "trainer_1"):
+            refused = connected(beside, beside.addresses[role], "trainer_2", knows="nobody")
+            assert json.loads(refused.answer[1][frames.HEADER_SIZE :])["again"] is True
+            refused.end()
+    time.sleep(0.5)
+    for one in said:
+        one.end()
+    found = beside.end()
+    assert len(found["trainer_0"]) == len(found["trainer_1"]) == STEPS
+    assert "goes on without trainer_0" not in (told := capfd.readouterr().err)
+    assert "goes on without trainer_1" not in told
+
+
 # who is not let in, and who can't be
 
 
@@ -517,7 +561,7 @@ class _Line:
     def __init__(self) -> None:
         self.answered: list[int] = []
 
-    def send(self, header: Header, body: bytes) -> None:
+    def send(self, header: frames.Header, body: bytes) -> None:
         self.answered.append(header.kind)
 
     def close(self) -> None:
@@ -527,16 +571,16 @@ class _Line:
 def test_another_token_leaves_a_line_and_is_answered_later(capsys: pytest.CaptureFixture[str]) -> None:
     now = 0.0
     site = Site(job().cluster(seed=1), "pserver_0", TERMS, clock=lambda: now)
-    guess = json_body({**GREETING, "token": "guess", "role": "trainer_1"})
+    guess = frames.json_body({**GREETING, "token": "guess", "role": "trainer_1"})
     lines = [_Line() for _ in range(1000)]
     for line in lines:
-        site.events.put(Event(FRAME, line, b"".join(frame(Header(HELLO, 0, 0, 0), guess))))
+        site.events.put(Event(FRAME, line, b"".join(frames.frame(frames.Header(frames.HELLO, 0, 0, 0), guess))))
     site.run(site.events.empty)
-    assert sum(line.answered == [REFUSED, -1] for line in lines) == len(lines) - MOST_TURNED_AWAY
+    assert sum(line.answered == [frames.REFUSED, -1] for line in lines) == len(lines) - MOST_TURNED_AWAY
     assert [line.answered for line in lines[:MOST_TURNED_AWAY]] == [[]] * MOST_TURNED_AWAY
     now += SLOW
     site.turn_away(now)
-    assert all(line.answered == [REFUSED, -1] for line in lines)
+    assert all(line.answered == [frames.REFUSED, -1] for line in lines)
     told = capsys.readouterr().err.splitlines()
     assert len(told) == AT_ONCE
     assert told[0] == "pstranspile start: pserver_0: 192.0.2.1:5 is not let in: the token is another"

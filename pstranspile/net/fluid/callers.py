@@ -3,6 +3,9 @@
 A trainer makes all its calls on one connection, so the connection identifies it. Before the first call with a number,
 the caller is one of the trainers that may make such a call now. If several may, they are at the same place of their
 programs, and it does not matter which is which: the numbers used for them here need not be their own.
+
+Nothing proves a number. But a trainer whose connection is open is not believed to call on another one: whoever says so
+is refused, and can't take its place.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pstranspile.ir.types import VarKind
-from pstranspile.net.calls import CallRefused
+from pstranspile.net.calls import Caller, CallRefused
 from pstranspile.net.fluid import calls
 from pstranspile.net.peer import Peer
 from pstranspile.run.cluster.programs import names_sent_to
@@ -40,6 +43,8 @@ class Callers:
         self._server = server
         self._trainers = trainers
         self._by_address: dict[str, int] = {}
+        self._here: dict[int, Caller] = {}
+        """The connection of each trainer that is known by its own."""
         self._aliases: dict[int, int] = {}
         """The number here of each trainer that has sent its own number."""
         self._nameless: set[int] = set()
@@ -67,18 +72,22 @@ class Callers:
         self.last = {index: LastCall(*call) for index, call in state["last"].items()}
         self.sent = {index: set(names) for index, names in state["sent"].items()}
 
-    def find(self, address: str, method: str, name: str, own_number: int) -> tuple[int, bool]:
+    def find(self, caller: Caller, method: str, name: str, own_number: int) -> tuple[int, bool]:
         """The number here of a caller, and whether the call is the first one on a connection. Raises CallRefused."""
-        named = _is_named(method, name)
+        named, address = _is_named(method, name), caller.address
         known = self._by_address.get(address)
         if known is not None:
             if named:
                 self._learn(own_number, known)
             return known, False
         index = self._named(own_number) if named else self._unnamed(method, name)
+        here = self._here.get(index)
+        if here is not None and not here.closed:
+            who = self._trainers[index].role
+            raise CallRefused("UNAVAILABLE", f"{who} is here already, at {here.address}, and has not ended it")
         if method != PREFETCH or len(self._trainers) == 1:  # a lookup does not identify its trainer
             self._by_address = {a: number for a, number in self._by_address.items() if number != index}
-            self._by_address[address] = index
+            self._by_address[address], self._here[index] = index, caller
         if named:
             self._learn(own_number, index)
         return index, True

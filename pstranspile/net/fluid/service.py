@@ -59,6 +59,7 @@ class _Nobody:
 
     address = ""
     known = True
+    closed = True
 
     def answer(self, call: int, pieces: list[Bytes]) -> None:
         """Nothing: whoever made the call makes it again."""
@@ -209,7 +210,7 @@ class FluidService:
         """The trainer that makes a call, which is sound. Raises CallRefused; _TakenBefore."""
         if call.peer is None:
             message, callers = call.message, self.callers
-            index, first = callers.find(call.caller.address, call.method, message.varname, message.trainer_id)
+            index, first = callers.find(call.caller, call.method, message.varname, message.trainer_id)
             call.peer = self.trainers[index]
             require_part(call.peer, message.varname)
             self._missed.pop(index, None)
