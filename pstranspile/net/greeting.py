@@ -86,6 +86,8 @@ class Greeting:
         """
         self.part = Part(cluster, role, self._post)
         self.own, self.peers = self.part.own, self.part.peers
+        for peer in self.peers.values():
+            peer.heard = clock()  # a process that has not come yet is not silent for longer than this one is there
         self._most = most_sent(cluster)
         """Bytes of the largest frame that a trainer sends."""
         self._claims: dict[str, dict[str, float]] = {}

@@ -156,7 +156,7 @@ def test_checkpoints_of_another_run(tmp_path: Path):
     cluster = ps.Cluster(job.roles(), distributed_vars=job.distributed_vars)
     cluster.start()
     for place in ("kept", "other"):
-        save_cluster(cluster, job, tmp_path / place / "step_00000003")
+        save_cluster(cluster, job, tmp_path / place / "step_00000000")
     with pytest.raises(ps.DiagnosticError, match="it holds checkpoints of an earlier run"):
         launch(job, checkpoint=kept)
     with pytest.raises(ps.DiagnosticError, match="it holds checkpoints of another run than"):
