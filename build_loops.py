@@ -1,4 +1,4 @@
-"""Compiles `pstranspile/arithmetic/_loops.c`, as part of building the package or by hand.
+"""Compiles `pstranspile/runtime/arithmetic/_loops.c`, as part of building the package or by hand.
 
     python build_loops.py
 
@@ -72,7 +72,7 @@ else:
             module = compiled(Path(self._folder.name))
             if module is not None:
                 build_data["pure_python"], build_data["infer_tag"] = False, True
-                build_data["force_include"][str(module)] = f"pstranspile/arithmetic/{module.name}"
+                build_data["force_include"][str(module)] = f"pstranspile/runtime/arithmetic/{module.name}"
 
         def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
             """Called by hatchling after it has built."""

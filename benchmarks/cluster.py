@@ -32,12 +32,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from steps import SLOTS, WIDTH, Model, ctr, mlp
 
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, minimize
-from pstranspile.compile import compile
-from pstranspile.job import Job
-from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.simulate import cluster_of
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.simulate import cluster_of
+from pstranspile.compiler.compile import compile
+from pstranspile.compiler.job import Job
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, minimize
 
 TRAINERS = SERVERS = 2
 GOAL = 0.75

@@ -23,11 +23,11 @@ from pathlib import Path
 
 from programs import embeddings, mlp
 
-from pstranspile.compile import compile, prepare
+from pstranspile.compiler.compile import compile, prepare
+from pstranspile.compiler.job import Job
+from pstranspile.compiler.verify import verify
 from pstranspile.ir.model import Module
-from pstranspile.job import Job
 from pstranspile.ops.textual import parse, print_module
-from pstranspile.verify import verify
 
 RECORDED = {100: 8.1, 400: 163.0}
 """Seconds that Fluid 1.8.5 took for `transpile` and `get_trainer_program`, by fc layers."""

@@ -31,9 +31,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from ray_cluster import started
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import Adagrad, minimize
-from pstranspile.ray import launch
+from pstranspile.cluster.ray import launch
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import Adagrad, minimize
 
 ROWS, BATCH, IDS, UNIT = 1_000_000, 1000, 10_000, 20_000
 CHANGES = ((0.2, 4), (0.6, 3))

@@ -26,9 +26,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from steps import mlp
 
-from pstranspile.cli import main
-from pstranspile.net.supervisor import Member, Ports, Supervisor, command_of
+from pstranspile.cluster.net.supervisor import Member, Ports, Supervisor, command_of
 from pstranspile.ops.textual import print_module
+from pstranspile.tools.cli import main
 
 SERVERS, BATCH = 16, 4
 WARM, HALF, MEASURED, STEPS = 5, 12, 20, 40

@@ -36,13 +36,13 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.job.table_rules import Rules
-from pstranspile.large.folder import rows_on_disk
-from pstranspile.large.streams import TablePart, streams_of, written
-from pstranspile.large.table import LargeTable, TableState
+from pstranspile.ir.table_rules import Rules
 from pstranspile.ops.build import make_op
-from pstranspile.run.bound import bind
-from pstranspile.values import SelectedRows
+from pstranspile.runtime.large.folder import rows_on_disk
+from pstranspile.runtime.large.streams import TablePart, streams_of, written
+from pstranspile.runtime.large.table import LargeTable, TableState
+from pstranspile.runtime.run.bound import bind
+from pstranspile.runtime.values import SelectedRows
 
 WIDTH, IDS, TIMES, HEIGHT = 16, 10_000, 1000, 1 << 40
 RATE = np.array([0.1], "float32")

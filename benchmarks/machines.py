@@ -33,9 +33,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from steps import Model, ctr, mlp
 
-from pstranspile.cli import main
-from pstranspile.net.supervisor import Ports
+from pstranspile.cluster.net.supervisor import Ports
 from pstranspile.ops.textual import print_module
+from pstranspile.tools.cli import main
 
 FLUID = os.environ.get("PSTRANSPILE_FLUID", "")
 MACHINE, CERTIFICATES = ROOT / "tests" / "net" / "fluid_machine.py", ROOT / "tests" / "data" / "tls"

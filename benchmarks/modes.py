@@ -18,10 +18,10 @@ import sys
 from compile import best, exponent, servers
 from programs import embeddings, mlp
 
-from pstranspile.compile import compile, prepare
+from pstranspile.compiler.compile import compile, prepare
+from pstranspile.compiler.job import Job
+from pstranspile.compiler.job.modes import mode_names, settings_of
 from pstranspile.ir.model import Module
-from pstranspile.job import Job
-from pstranspile.job.modes import mode_names, settings_of
 from pstranspile.ops.textual import parse, print_module
 
 

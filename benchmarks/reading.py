@@ -27,8 +27,8 @@ import pyarrow
 from pyarrow import dataset, parquet
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, minimize
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, minimize
 
 FLUID = os.environ.get("PSTRANSPILE_FLUID", "")
 ROWS, LINES, BATCH, DENSE, ROUNDS = 1_000_000, 200_000, 1024, 13, 3

@@ -40,8 +40,8 @@ import by_hand_recurrent
 
 import pstranspile as ps
 from pstranspile.proof.data import make_feeds
-from pstranspile.run.step_feeds import Feeds
-from pstranspile.values import NUMPY_TYPES, LoDTensor
+from pstranspile.runtime.run.step_feeds import Feeds
+from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor
 
 STEPS = {**by_hand.STEPS, **by_hand_recurrent.STEPS}
 

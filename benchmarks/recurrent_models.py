@@ -14,10 +14,10 @@ import numpy as np
 from by_hand_recurrent import Gru, sigmoid, steps_of
 from model import Model, Step
 
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, minimize
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.ir.types import DType
-from pstranspile.values import LoDTensor
+from pstranspile.runtime.values import LoDTensor
 
 LONG, SHORT = (60, 51, 48, 44), (7, 5, 4, 3)
 """The lengths of the sentences of a batch."""

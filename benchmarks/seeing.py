@@ -16,13 +16,13 @@ from collections.abc import Callable
 
 from programs import mlp
 
-from pstranspile.compile import compile
-from pstranspile.explain import of_compiled
-from pstranspile.job import Job
-from pstranspile.lsp.reading import read
+from pstranspile.compiler.compile import compile
+from pstranspile.compiler.explain import of_compiled
+from pstranspile.compiler.job import Job
 from pstranspile.ops.textual import parse, print_module
-from pstranspile.report.data import report_data
-from pstranspile.report.page import REPORT, page
+from pstranspile.tools.lsp.reading import read
+from pstranspile.tools.report.data import report_data
+from pstranspile.tools.report.page import REPORT, page
 
 
 def best(run: Callable[[], object], times: int = 5) -> float:

@@ -26,14 +26,14 @@ import numpy as np
 import recurrent_models
 from model import Model, Step
 
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, Adam, minimize
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, Adam, minimize
 from pstranspile.ir.types import DType
-from pstranspile.run.api import run
-from pstranspile.run.frame import Execution
-from pstranspile.run.interpreter import interpret
-from pstranspile.run.prepared import Prepared
-from pstranspile.run.scope import Scope
+from pstranspile.runtime.run.api import run
+from pstranspile.runtime.run.frame import Execution
+from pstranspile.runtime.run.interpreter import interpret
+from pstranspile.runtime.run.prepared import Prepared
+from pstranspile.runtime.run.scope import Scope
 
 
 def mlp() -> Model:

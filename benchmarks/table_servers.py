@@ -28,16 +28,16 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile import layers as L
-from pstranspile.autodiff import Adagrad, minimize
-from pstranspile.cli import main as command
-from pstranspile.net.job import load_job_folder
-from pstranspile.net.play import play
-from pstranspile.net.process import Place
-from pstranspile.net.status import StatusPipe
-from pstranspile.net.supervisor import Ports
-from pstranspile.net.terms import Terms
+from pstranspile.cluster.net.job import load_job_folder
+from pstranspile.cluster.net.play import play
+from pstranspile.cluster.net.process import Place
+from pstranspile.cluster.net.status import StatusPipe
+from pstranspile.cluster.net.supervisor import Ports
+from pstranspile.cluster.net.terms import Terms
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import Adagrad, minimize
 from pstranspile.ops.textual import print_module
+from pstranspile.tools.cli import main as command
 
 WIDTH, HEIGHT, AT_ONCE, IDS, STEPS = 16, 1 << 40, 200_000, 10_000, 1000
 

@@ -15,92 +15,92 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pstranspile.analysis.facts import Facts, analyze
-    from pstranspile.analysis.opgraph import op_graph
-    from pstranspile.checkpoint.api import load_checkpoint, save_checkpoint
-    from pstranspile.compile import Compiled, compile, prepare
-    from pstranspile.data.iterables import Rows
-    from pstranspile.data.source import Data
-    from pstranspile.diff import diff
-    from pstranspile.interop.exporting import export
-    from pstranspile.interop.loading import load, loads
-    from pstranspile.interop.variables import load_variables, save_variables
+    from pstranspile.cluster.checkpoint.api import load_checkpoint, save_checkpoint
+    from pstranspile.cluster.data.iterables import Rows
+    from pstranspile.cluster.data.source import Data
+    from pstranspile.cluster.machines.cluster import Cluster
+    from pstranspile.cluster.machines.faults.scenario import Scenario
+    from pstranspile.cluster.machines.faults.scenario_text import parse_scenario
+    from pstranspile.cluster.machines.simulate import simulate
+    from pstranspile.compiler.analysis.facts import Facts, analyze
+    from pstranspile.compiler.analysis.opgraph import op_graph
+    from pstranspile.compiler.compile import Compiled, compile, prepare
+    from pstranspile.compiler.diff import diff
+    from pstranspile.compiler.job import Job, JobError
+    from pstranspile.compiler.job.file import load_job
+    from pstranspile.compiler.plan.dispatch import Dispatcher
+    from pstranspile.compiler.plan.make import make_plan
+    from pstranspile.compiler.plan.plan import Plan
+    from pstranspile.compiler.verify import verify
+    from pstranspile.frontends.exporting import export
+    from pstranspile.frontends.loading import load, loads
     from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
     from pstranspile.ir.frozen import FrozenMap
     from pstranspile.ir.model import Block, Module, Op, Program, Role, Var
     from pstranspile.ir.roles import OpRole
-    from pstranspile.job import Job, JobError
-    from pstranspile.job.file import load_job
     from pstranspile.ops.build import make_op
     from pstranspile.ops.textual import print_module as dumps
-    from pstranspile.plan.dispatch import Dispatcher
-    from pstranspile.plan.make import make_plan
-    from pstranspile.plan.plan import Plan
     from pstranspile.proof.check import check
     from pstranspile.proof.report import Report
-    from pstranspile.run.api import run
-    from pstranspile.run.batch import Batch, Part
-    from pstranspile.run.cluster.cluster import Cluster
-    from pstranspile.run.cluster.faults.scenario import Scenario
-    from pstranspile.run.cluster.faults.scenario_text import parse_scenario
-    from pstranspile.run.cluster.simulate import simulate
-    from pstranspile.run.scope import Scope
-    from pstranspile.run.step_arrays import save_feeds
-    from pstranspile.values import LoDTensor, SelectedRows
-    from pstranspile.verify import verify
+    from pstranspile.runtime.files.variables import load_variables, save_variables
+    from pstranspile.runtime.run.api import run
+    from pstranspile.runtime.run.batch import Batch, Part
+    from pstranspile.runtime.run.scope import Scope
+    from pstranspile.runtime.run.step_arrays import save_feeds
+    from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 __version__ = "0.1.0"
 
 _API = {
     "Block": "ir.model:Block",
-    "Batch": "run.batch:Batch",
-    "Cluster": "run.cluster.cluster:Cluster",
-    "Compiled": "compile:Compiled",
-    "Data": "data.source:Data",
+    "Batch": "runtime.run.batch:Batch",
+    "Cluster": "cluster.machines.cluster:Cluster",
+    "Compiled": "compiler.compile:Compiled",
+    "Data": "cluster.data.source:Data",
     "Diagnostic": "ir.diagnostics:Diagnostic",
     "DiagnosticError": "ir.diagnostics:DiagnosticError",
-    "Dispatcher": "plan.dispatch:Dispatcher",
-    "Facts": "analysis.facts:Facts",
+    "Dispatcher": "compiler.plan.dispatch:Dispatcher",
+    "Facts": "compiler.analysis.facts:Facts",
     "FrozenMap": "ir.frozen:FrozenMap",
-    "Job": "job:Job",
-    "JobError": "job:JobError",
-    "LoDTensor": "values:LoDTensor",
+    "Job": "compiler.job:Job",
+    "JobError": "compiler.job:JobError",
+    "LoDTensor": "runtime.values:LoDTensor",
     "Module": "ir.model:Module",
-    "Part": "run.batch:Part",
+    "Part": "runtime.run.batch:Part",
     "Op": "ir.model:Op",
     "OpRole": "ir.roles:OpRole",
-    "Plan": "plan.plan:Plan",
+    "Plan": "compiler.plan.plan:Plan",
     "Program": "ir.model:Program",
     "Report": "proof.report:Report",
     "Role": "ir.model:Role",
-    "Rows": "data.iterables:Rows",
-    "Scenario": "run.cluster.faults.scenario:Scenario",
-    "Scope": "run.scope:Scope",
-    "SelectedRows": "values:SelectedRows",
+    "Rows": "cluster.data.iterables:Rows",
+    "Scenario": "cluster.machines.faults.scenario:Scenario",
+    "Scope": "runtime.run.scope:Scope",
+    "SelectedRows": "runtime.values:SelectedRows",
     "Var": "ir.model:Var",
-    "analyze": "analysis.facts:analyze",
+    "analyze": "compiler.analysis.facts:analyze",
     "check": "proof.check:check",
-    "compile": "compile:compile",
-    "diff": "diff:diff",
+    "compile": "compiler.compile:compile",
+    "diff": "compiler.diff:diff",
     "dumps": "ops.textual:print_module",
     "error": "ir.diagnostics:error",
-    "export": "interop.exporting:export",
+    "export": "frontends.exporting:export",
     "make_op": "ops.build:make_op",
-    "op_graph": "analysis.opgraph:op_graph",
-    "load": "interop.loading:load",
-    "load_checkpoint": "checkpoint.api:load_checkpoint",
-    "load_job": "job.file:load_job",
-    "load_variables": "interop.variables:load_variables",
-    "loads": "interop.loading:loads",
-    "save_checkpoint": "checkpoint.api:save_checkpoint",
-    "save_feeds": "run.step_arrays:save_feeds",
-    "save_variables": "interop.variables:save_variables",
-    "make_plan": "plan.make:make_plan",
-    "parse_scenario": "run.cluster.faults.scenario_text:parse_scenario",
-    "prepare": "compile:prepare",
-    "run": "run.api:run",
-    "simulate": "run.cluster.simulate:simulate",
-    "verify": "verify:verify",
+    "op_graph": "compiler.analysis.opgraph:op_graph",
+    "load": "frontends.loading:load",
+    "load_checkpoint": "cluster.checkpoint.api:load_checkpoint",
+    "load_job": "compiler.job.file:load_job",
+    "load_variables": "runtime.files.variables:load_variables",
+    "loads": "frontends.loading:loads",
+    "save_checkpoint": "cluster.checkpoint.api:save_checkpoint",
+    "save_feeds": "runtime.run.step_arrays:save_feeds",
+    "save_variables": "runtime.files.variables:save_variables",
+    "make_plan": "compiler.plan.make:make_plan",
+    "parse_scenario": "cluster.machines.faults.scenario_text:parse_scenario",
+    "prepare": "compiler.compile:prepare",
+    "run": "runtime.run.api:run",
+    "simulate": "cluster.machines.simulate:simulate",
+    "verify": "compiler.verify:verify",
 }
 """Public name -> where it is defined; the imports above say the same to type checkers."""
 
@@ -175,7 +175,7 @@ class _Package(ModuleType):
     """This package; importing its submodule `compile` does not hide the function `compile`.
 
     The import system binds a submodule in its package under the submodule's name. Where a public function has
-    that name, the function is bound instead; `from pstranspile.compile import ...` works as ever.
+    that name, the function is bound instead; `from pstranspile.compiler.compile import ...` works as ever.
     """
 
     def __setattr__(self, name: str, value: object) -> None:

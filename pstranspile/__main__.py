@@ -42,7 +42,7 @@ def main() -> int:
         signal.signal(signal.SIGINT, _end_at_once)
     _open_streams()
     try:
-        from pstranspile.cli import main as run
+        from pstranspile.tools.cli import main as run
 
         return run(begins=_take_interrupts)
     except KeyboardInterrupt:

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.compile import Compiled
+from pstranspile.cluster.machines.feeding import share_of
+from pstranspile.cluster.machines.simulate import cluster_of
+from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.model import Module, Role
-from pstranspile.run.api import run
-from pstranspile.run.cluster.feeding import share_of
-from pstranspile.run.cluster.simulate import cluster_of
-from pstranspile.run.scope import Scope
+from pstranspile.runtime.run.api import run
+from pstranspile.runtime.run.scope import Scope
 
 SEED = 7
 Feed = Mapping[str, Any]

@@ -11,11 +11,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pstranspile.interop.meta import apply_meta, parse_meta
-from pstranspile.interop.program_desc import program_from_bytes
+from pstranspile.compiler.job import Job
+from pstranspile.frontends.meta import apply_meta, parse_meta
+from pstranspile.frontends.program_desc import program_from_bytes
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Var
-from pstranspile.job import Job
 from pstranspile.ops import schema_of
 
 DATA = Path(__file__).parent / "data" / "fluid"

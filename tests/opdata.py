@@ -17,9 +17,9 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops import with_defaults
-from pstranspile.run.frame import Execution, Frame
-from pstranspile.run.scope import Scope, own_copy
-from pstranspile.values import NUMPY_TYPES, LoDTensor, SelectedRows
+from pstranspile.runtime.run.frame import Execution, Frame
+from pstranspile.runtime.run.scope import Scope, own_copy
+from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
 from tests.ops.typed import check_types
 
 FOLDER = Path(__file__).parent / "data" / "fluid"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, Optimizer, minimize
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, Optimizer, minimize
+from pstranspile.frontends.layers.draft import Value
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Module, Op, Program
-from pstranspile.layers.draft import Value
 from pstranspile.ops.textual import parse, print_module
 
 SIZE = (200, 8)

@@ -46,8 +46,8 @@ def test_type_checkers_see_the_same_names():
 
 def test_submodules_do_not_hide_functions():
     code = (
-        "import pstranspile as ps, pstranspile.compile, pstranspile.diff, pstranspile.verify\n"
-        "from pstranspile.compile import PASSES\n"
+        "import pstranspile as ps, pstranspile.compiler.compile, pstranspile.compiler.diff, pstranspile.compiler.verify\n"
+        "from pstranspile.compiler.compile import PASSES\n"
         "assert callable(ps.compile) and callable(ps.diff) and callable(ps.verify) and PASSES\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.cli import main
 from pstranspile.ir.counts import cluster_of, counted
+from pstranspile.tools.cli import main
 
 REGRESSION = str(Path(__file__).parents[1] / "examples" / "regression.ir")
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.job.file import load_job
+from pstranspile.compiler.job.file import load_job
 from tests.readme import ROOT, Block, blocks
 
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.cli import main
+from pstranspile.tools.cli import main
 from tests.golden import Goldens
 
 ROOT = Path(__file__).parent.parent

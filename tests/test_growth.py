@@ -11,28 +11,28 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import Adam, minimize
-from pstranspile.cli import main
-from pstranspile.explain import answer_text
-from pstranspile.explain.job import of_compiled
-from pstranspile.explain.op import explain_op
-from pstranspile.explain.overview import explain_job, explain_role
-from pstranspile.explain.peers import Peers
-from pstranspile.explain.variable import explain_variable
+from pstranspile.compiler.explain import answer_text
+from pstranspile.compiler.explain.job import of_compiled
+from pstranspile.compiler.explain.op import explain_op
+from pstranspile.compiler.explain.overview import explain_job, explain_role
+from pstranspile.compiler.explain.peers import Peers
+from pstranspile.compiler.explain.variable import explain_variable
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import Adam, minimize
 from pstranspile.ir.text.diagnose import _name_before
-from pstranspile.lsp import placement
-from pstranspile.lsp.colours import tokens
-from pstranspile.lsp.completion import complete
-from pstranspile.lsp.fixes import fixes
-from pstranspile.lsp.hover import hover
-from pstranspile.lsp.jobs import _GIVEN
-from pstranspile.lsp.names import definitions, named_at, references, rename
-from pstranspile.lsp.outline import Outline
-from pstranspile.lsp.symbols import symbols
-from pstranspile.lsp.values import Spot
-from pstranspile.lsp.workspace import Workspace
-from pstranspile.report.programs import _LAYER
+from pstranspile.tools.cli import main
+from pstranspile.tools.lsp import placement
+from pstranspile.tools.lsp.colours import tokens
+from pstranspile.tools.lsp.completion import complete
+from pstranspile.tools.lsp.fixes import fixes
+from pstranspile.tools.lsp.hover import hover
+from pstranspile.tools.lsp.jobs import _GIVEN
+from pstranspile.tools.lsp.names import definitions, named_at, references, rename
+from pstranspile.tools.lsp.outline import Outline
+from pstranspile.tools.lsp.symbols import symbols
+from pstranspile.tools.lsp.values import Spot
+from pstranspile.tools.lsp.workspace import Workspace
+from pstranspile.tools.report.programs import _LAYER
 from tests.conftest import ROOT
 
 SOURCE = (ROOT / "examples" / "linear_regression.ir").read_text().splitlines()

@@ -150,12 +150,12 @@ def heavy_modules_after(code: str) -> str:
 @pytest.mark.parametrize(
     "code",
     [
-        "import pstranspile, pstranspile.cli",
-        "from pstranspile.cli import main; assert main(['--help']) == 0",
-        "from pstranspile.cli import main; assert main(['compile', '--help']) == 0",
-        "from pstranspile.cli import main; assert main(['passes']) == 0",
+        "import pstranspile, pstranspile.tools.cli",
+        "from pstranspile.tools.cli import main; assert main(['--help']) == 0",
+        "from pstranspile.tools.cli import main; assert main(['compile', '--help']) == 0",
+        "from pstranspile.tools.cli import main; assert main(['passes']) == 0",
         "import pstranspile; pstranspile.Job(pservers=2)",
-        "import pstranspile; pstranspile.load; pstranspile.compile; pstranspile.verify; pstranspile.diff",
+        "import pstranspile; pstranspile.load; pstranspile.compiler.compile; pstranspile.compiler.verify; pstranspile.compiler.diff",
     ],
 )
 def test_starting_imports_nothing_heavy(code: str):
@@ -163,9 +163,7 @@ def test_starting_imports_nothing_heavy(code: str):
 
 
 def test_compiling_text_imports_no_protobuf():
-    code = (
-        "from pstranspile.cli import main; assert main(['compile', 'examples/regression.ir', '--pservers', '2']) == 0"
-    )
+    code = "from pstranspile.tools.cli import main; assert main(['compile', 'examples/regression.ir', '--pservers', '2']) == 0"
     assert "protobuf" not in heavy_modules_after(code)
 
 

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from pstranspile.job.endpoints import parse_endpoint
-from pstranspile.job.file import load_job, parse_setting
-from pstranspile.job.job import DEFAULTS, Job, JobError, job_warnings
-from pstranspile.job.modes import SWITCHES, mode_names, settings_of
+from pstranspile.compiler.job.endpoints import parse_endpoint
+from pstranspile.compiler.job.file import load_job, parse_setting
+from pstranspile.compiler.job.job import DEFAULTS, Job, JobError, job_warnings
+from pstranspile.compiler.job.modes import SWITCHES, mode_names, settings_of
 
 SERVERS = ["a:6174", "b:6174"]
 TRAINERS = ["a:7164", "b:7164", "c:7164", "d:7164"]

@@ -7,8 +7,8 @@ import warnings
 
 import pytest
 
-from pstranspile.interop.loading import load, load_bytes, loads
-from pstranspile.interop.program_desc import program_to_bytes
+from pstranspile.frontends.loading import load, load_bytes, loads
+from pstranspile.frontends.program_desc import program_to_bytes
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.ir.model import ParameterInfo
 from tests.interop.recorded import FILES, FOLDER
@@ -150,12 +150,12 @@ def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
     def denied(path, most):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("pstranspile.interop.loading.read_named", denied)
+    monkeypatch.setattr("pstranspile.frontends.loading.read_named", denied)
     assert "may not be read" in refused(tmp_path / "secret.ir").message
 
 
 def test_input_without_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("pstranspile.interop.loading.LARGEST", 100)
+    monkeypatch.setattr("pstranspile.frontends.loading.LARGEST", 100)
     assert refused(write(tmp_path, "long.ir", "#" * 101)).code == "input-large"
     assert refused(write(tmp_path, "enough.ir", "#" * 100)).code != "input-large"
 

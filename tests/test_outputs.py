@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.interop import outputs
-from pstranspile.interop.folders import work_folder
-from pstranspile.interop.outputs import require_writable, write_output, write_outputs
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.ir.model import Location
+from pstranspile.runtime.files import outputs
+from pstranspile.runtime.files.folders import work_folder
+from pstranspile.runtime.files.outputs import require_writable, write_output, write_outputs
 
 ROOT = Path(__file__).parents[1]
 
@@ -125,8 +125,8 @@ def test_a_failing_rename_is_undone(tmp_path, monkeypatch, call, failure):
             raise failure
         real(source, target)
 
-    monkeypatch.setattr("pstranspile.interop.outputs.os.rename", rename)
-    monkeypatch.setattr("pstranspile.interop.outputs.exchange", lambda *_: False)
+    monkeypatch.setattr("pstranspile.runtime.files.outputs.os.rename", rename)
+    monkeypatch.setattr("pstranspile.runtime.files.outputs.exchange", lambda *_: False)
     with pytest.raises((DiagnosticError, KeyboardInterrupt)):
         write_outputs(tmp_path, {"plan.json": b"[]", "pserver_0.ir": b"new"})
     assert content(tmp_path) == before
@@ -169,7 +169,7 @@ def test_the_folder_keeps_what_else_it_holds(tmp_path, monkeypatch):
     (folder / "link").symlink_to("notes.txt")
     folder.chmod(0o750)
     before = os.stat(folder / "notes.txt")
-    monkeypatch.setattr("pstranspile.interop.outputs._write_in_place", None)  # it is exchanged
+    monkeypatch.setattr("pstranspile.runtime.files.outputs._write_in_place", None)  # it is exchanged
     write_outputs(folder, {**PLAN, "trainer_0.ir": b"new", "pserver_0.ir": b"new"})
     write_outputs(folder, {**PLAN, "trainer_0.ir": b"newer"})
     assert sorted(os.listdir(folder)) == ["link", "notes.txt", "plan.json", "trainer_0.ir"]
@@ -201,7 +201,7 @@ def test_a_folder_that_somebody_is_in_stays_the_same_one(tmp_path, monkeypatch, 
 
 WRITER = """
 import sys
-from pstranspile.interop.outputs import write_outputs
+from pstranspile.runtime.files.outputs import write_outputs
 letters = sys.argv[2]
 while True:
     for letter in letters:
@@ -252,7 +252,7 @@ def test_several_runs_at_once(tmp_path):
 
 def test_told_to_end(tmp_path):
     """The command takes away what it has begun to write."""
-    script = "from pstranspile.interop import outputs\nimport os, signal\nreal = outputs.os.rename\n"
+    script = "from pstranspile.runtime.files import outputs\nimport os, signal\nreal = outputs.os.rename\n"
     script += "outputs.exchange = lambda *_: os.kill(os.getpid(), signal.SIGTERM)\n"
     script += "import sys\nfrom pstranspile.__main__ import main\nsys.exit(main())"
     write_outputs(tmp_path / "out", {**PLAN, "trainer_0.ir": b"old"})

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 import pstranspile as ps
-from pstranspile.cli import main
 from pstranspile.proof import make_feeds
+from pstranspile.tools.cli import main
 from tests.golden import Goldens
 
 ROOT = Path(__file__).parent.parent

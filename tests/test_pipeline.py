@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import pstranspile as ps
-from pstranspile.job.modes import mode_names, settings_of
-from pstranspile.modes import mode_of
-from pstranspile.pipeline import NAMES
+from pstranspile.compiler.job.modes import mode_names, settings_of
+from pstranspile.compiler.modes import mode_of
+from pstranspile.compiler.pipeline import NAMES
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 

@@ -13,7 +13,7 @@ SWISH = """
 import numpy as np
 from pstranspile.ir.codes import declare as declare_code
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.kernels.kernel import kernel
+from pstranspile.runtime.kernels.kernel import kernel
 from pstranspile.ops.schema import declare, declare_gradient
 from pstranspile.ops.shapes import one, shape_rule
 

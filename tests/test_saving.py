@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pstranspile.interop.safetensors import read_safetensors
-from pstranspile.interop.tensor_files import read_combined, read_tensor
-from pstranspile.interop.variables import load_variables, persistable_names, save_variables
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Program, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
-from pstranspile.values import LoDTensor, SelectedRows
+from pstranspile.runtime.files.safetensors import read_safetensors
+from pstranspile.runtime.files.tensor_files import read_combined, read_tensor
+from pstranspile.runtime.files.variables import load_variables, persistable_names, save_variables
+from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 LAYOUTS = pytest.mark.parametrize("layout", ["files", "combined", "safetensors"])
 

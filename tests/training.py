@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pstranspile.autodiff import (
+from pstranspile.frontends.autodiff import (
     L1,
     L2,
     OPTIMIZERS,
@@ -31,12 +31,12 @@ from pstranspile.autodiff import (
     minimize,
     set_gradient_clip,
 )
-from pstranspile.interop.meta import apply_meta, infer_parameters, parse_meta
-from pstranspile.interop.program_desc import program_from_bytes
+from pstranspile.frontends.layers import Draft, Value
+from pstranspile.frontends.meta import apply_meta, infer_parameters, parse_meta
+from pstranspile.frontends.program_desc import program_from_bytes
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program
 from pstranspile.ir.roles import OpRole
-from pstranspile.layers import Draft, Value
 
 ARCHIVE = Path(__file__).parent / "data" / "fluid" / "training.tar.xz"
 LOSS_GRADIENT = OpRole.BACKWARD | OpRole.LOSS

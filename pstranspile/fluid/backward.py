@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from pstranspile import autodiff
-from pstranspile.autodiff import paths
-from pstranspile.autodiff.backward import trained_block
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.recomputing import Recomputing
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.layers.accepted import check_kind
 from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.frontends import autodiff
+from pstranspile.frontends.autodiff import paths
+from pstranspile.frontends.autodiff.backward import trained_block
 from pstranspile.ops.gradient import SUFFIX, differentiated, gradient_name
 
 

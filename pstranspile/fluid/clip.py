@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-from pstranspile.autodiff import ParamGrad
-from pstranspile.autodiff import clips as core
 from pstranspile.fluid.graph.live import LiveDraft
 from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.frontends.autodiff import ParamGrad
+from pstranspile.frontends.autodiff import clips as core
 from pstranspile.ops.gradient import bare_op
 
 Pairs: TypeAlias = "list[tuple[Any, Any]]"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from pstranspile.autodiff.backward import LOSS_GRADIENT
 from pstranspile.fluid.framework import cpu_places
 from pstranspile.fluid.graph.nodes import Graph
 from pstranspile.fluid.graph.plain import several
@@ -13,6 +12,7 @@ from pstranspile.fluid.graph.vartype import Numbers
 from pstranspile.fluid.missing import names_of_fluid, refused
 from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.fluid.running.passes import PassBuilder
+from pstranspile.frontends.autodiff.backward import LOSS_GRADIENT
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import real

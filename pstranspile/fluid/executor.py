@@ -47,9 +47,9 @@ from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
 from pstranspile.fluid.running.watching import watchers
 from pstranspile.fluid.scope import Scope
 from pstranspile.ir.model import Program as FrozenProgram
-from pstranspile.kernels.programs.io import PRINTING, PrintCounts, Printing
-from pstranspile.run import run
-from pstranspile.values.text import fetched_text
+from pstranspile.runtime.kernels.programs.io import PRINTING, PrintCounts, Printing
+from pstranspile.runtime.run import run
+from pstranspile.runtime.values.text import fetched_text
 
 _SCOPES = [Scope()]
 _MOST_PROGRAMS = 16

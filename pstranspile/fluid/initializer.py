@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.frontends.layers import initializers as core
+from pstranspile.frontends.layers.draft import Draft
 from pstranspile.ir.model import Var
-from pstranspile.layers import initializers as core
-from pstranspile.layers.draft import Draft
 
 
 class Initializer:

@@ -9,7 +9,7 @@ from pstranspile.fluid.layers.adapt import adapt
 from pstranspile.fluid.layers.io import declared
 from pstranspile.fluid.layers.nn import hot_rows
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.layers import nn
+from pstranspile.frontends.layers import nn
 
 embedding = adapt(
     nn.embedding_v2,

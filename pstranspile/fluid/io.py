@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.checkpoint.inference import MODEL, inference_program
+from pstranspile.cluster.checkpoint.inference import MODEL, inference_program
 from pstranspile.fluid.executor import global_scope, plain_program
 from pstranspile.fluid.framework import default_main_program
 from pstranspile.fluid.graph.plain import several
@@ -52,8 +52,8 @@ from pstranspile.fluid.running.states import older_state, pickled, saved_state, 
 from pstranspile.fluid.running.targets import append_fetch_ops as append_fetch_ops
 from pstranspile.fluid.running.targets import prepend_feed_ops as prepend_feed_ops
 from pstranspile.fluid.running.targets import scaled_targets
-from pstranspile.interop.variables import load_variables, save_variables
 from pstranspile.ir.model import Program as FrozenProgram
+from pstranspile.runtime.files.variables import load_variables, save_variables
 
 Chosen = Callable[[Variable], bool]
 _NOT_KEPT = (VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READER, VarType.RAW, VarType.STEP_SCOPES)
@@ -258,7 +258,7 @@ def _write_model(
     program_only: bool = False,
     together: bool = False,
 ) -> None:
-    from pstranspile.interop.program_desc import program_to_bytes
+    from pstranspile.frontends.program_desc import program_to_bytes
 
     if any(op.type == "auc" for op in holder.drafts[0].all_ops()):
         warnings.warn(

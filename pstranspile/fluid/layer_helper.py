@@ -15,8 +15,8 @@ from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.layers.adapt import to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.param_attr import attr_of
-from pstranspile.layers import basic, nn
-from pstranspile.layers.parameters import create_parameter
+from pstranspile.frontends.layers import basic, nn
+from pstranspile.frontends.layers.parameters import create_parameter
 
 
 class LayerHelperBase:

@@ -11,8 +11,8 @@ import numpy as np
 
 from pstranspile.fluid.graph.vartype import dtype_of, numpy_name, vartype_of
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.values import LoDTensor as CoreLoDTensor
-from pstranspile.values.text import tensor_text
+from pstranspile.runtime.values import LoDTensor as CoreLoDTensor
+from pstranspile.runtime.values.text import tensor_text
 
 
 class LoDTensor:

@@ -14,29 +14,29 @@ from queue import Queue
 from threading import Thread, current_thread, main_thread
 from typing import Any
 
-from pstranspile.compile import Compiled
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.communicators.asynchronous import AsyncCommunicator
+from pstranspile.cluster.machines.exchanges import find_exchanges
+from pstranspile.cluster.machines.server import Server, listening_op
+from pstranspile.cluster.machines.trainer import Trainer
+from pstranspile.cluster.net.missing import require_grpc
+from pstranspile.cluster.net.process import Place, play_server, play_trainer
+from pstranspile.cluster.net.saves import VARIABLE
+from pstranspile.cluster.net.status import SERVING, StatusPipe
+from pstranspile.cluster.net.terms import Refused, Terms
+from pstranspile.cluster.net.tls import read_credentials, require_guarded
+from pstranspile.compiler.compile import Compiled
+from pstranspile.compiler.plan.plan import plan_json
 from pstranspile.fluid.graph.in_cluster import TEST
 from pstranspile.fluid.running.around import Around, held_in, quiet
 from pstranspile.fluid.running.communicating import communicator_settings
 from pstranspile.fluid.running.launched import note_serving, trainers_ended
 from pstranspile.fluid.running.pacing import Between, Pace
-from pstranspile.interop.json_text import json_text
+from pstranspile.frontends.json_text import json_text
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import MAIN, STARTUP, Program, Role
-from pstranspile.net.missing import require_grpc
-from pstranspile.net.process import Place, play_server, play_trainer
-from pstranspile.net.saves import VARIABLE
-from pstranspile.net.status import SERVING, StatusPipe
-from pstranspile.net.terms import Refused, Terms
-from pstranspile.net.tls import read_credentials, require_guarded
-from pstranspile.plan.plan import plan_json
-from pstranspile.run import run
-from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.communicators.asynchronous import AsyncCommunicator
-from pstranspile.run.cluster.exchanges import find_exchanges
-from pstranspile.run.cluster.server import Server, listening_op
-from pstranspile.run.cluster.trainer import Trainer
-from pstranspile.run.scope import Scope
+from pstranspile.runtime.run import run
+from pstranspile.runtime.run.scope import Scope
 
 _MOST_PROGRAMS = 16
 """Programs that a machine remembers what it has seen of."""

@@ -8,7 +8,7 @@ from pstranspile.fluid import layers
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.layers.adapt import adapt
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.layers import sequence
+from pstranspile.frontends.layers import sequence
 
 L: Any = layers
 

@@ -6,8 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from pstranspile import autodiff
-from pstranspile.autodiff.minimize import apply_gradients
 from pstranspile.fluid.backward import append_backward
 from pstranspile.fluid.clip import GradientClipBase, error_clip_callback
 from pstranspile.fluid.clip import append_gradient_clip_ops as append_gradient_clip_ops
@@ -19,9 +17,11 @@ from pstranspile.fluid.running.averages import ExponentialMovingAverage as Expon
 from pstranspile.fluid.running.averages import ModelAverage as ModelAverage
 from pstranspile.fluid.running.large import make_states_large
 from pstranspile.fluid.running.rates import LRScheduler
+from pstranspile.frontends import autodiff
+from pstranspile.frontends.autodiff.minimize import apply_gradients
+from pstranspile.frontends.layers import basic
+from pstranspile.frontends.layers.draft import Value
 from pstranspile.ir.types import DType
-from pstranspile.layers import basic
-from pstranspile.layers.draft import Value
 
 Pairs = list[tuple[Any, Any]]
 
@@ -55,7 +55,7 @@ class Optimizer:
         self._accumulators: dict[str, dict[str, Variable]] = defaultdict(dict)
 
     def core(self, program: Any, rate: Any) -> autodiff.Optimizer:
-        """The optimizer as `pstranspile.autodiff` has it."""
+        """The optimizer as `pstranspile.frontends.autodiff` has it."""
         return type(self).kind(
             learning_rate=rate,
             regularizer=None if self.regularization is None else self.regularization.core(),
@@ -237,7 +237,7 @@ class LambOptimizer(_Lamb):  # pyright: ignore[reportUntypedBaseClass]
     """Fluid's Lamb; `exclude_from_weight_decay_fn` says of a parameter whether it has no weight decay."""
 
     def core(self, program: Any, rate: Any) -> autodiff.Optimizer:
-        """The optimizer as `pstranspile.autodiff` has it."""
+        """The optimizer as `pstranspile.frontends.autodiff` has it."""
         from dataclasses import replace
 
         made = Optimizer.core(self, program, rate)

@@ -6,8 +6,8 @@ from typing import Any
 
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.missing import names_of_fluid, refused
-from pstranspile.layers import parameters as core
-from pstranspile.layers.draft import Draft
+from pstranspile.frontends.layers import parameters as core
+from pstranspile.frontends.layers.draft import Draft
 
 
 class ParamAttr:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pstranspile.autodiff import L1, L2, ParamGrad
-from pstranspile.autodiff.regularizers import append_regularization
 from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.frontends.autodiff import L1, L2, ParamGrad
+from pstranspile.frontends.autodiff.regularizers import append_regularization
 
 
 class WeightDecayRegularizer:

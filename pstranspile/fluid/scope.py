@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid.lod_tensor import LoDTensor, LoDTensorArray
-from pstranspile.kernels.sequences.arrays import RankTable
-from pstranspile.run.scope import Scope as CoreScope
-from pstranspile.values import LoDTensor as CoreLoDTensor
-from pstranspile.values import SelectedRows as CoreSelectedRows
+from pstranspile.runtime.kernels.sequences.arrays import RankTable
+from pstranspile.runtime.run.scope import Scope as CoreScope
+from pstranspile.runtime.values import LoDTensor as CoreLoDTensor
+from pstranspile.runtime.values import SelectedRows as CoreSelectedRows
 
 
 class ScopeTensor(LoDTensor):

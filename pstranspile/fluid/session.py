@@ -12,7 +12,8 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pstranspile.compile import Compiled, compile
+from pstranspile.compiler.compile import Compiled, compile
+from pstranspile.compiler.job import Job
 from pstranspile.fluid.framework import default_main_program, default_startup_program
 from pstranspile.fluid.running import hooks
 from pstranspile.ir.counts import cluster_of
@@ -20,7 +21,6 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module
 from pstranspile.ir.suggest import did_you_mean
-from pstranspile.job import Job
 
 MOST_COMPARED = 1 << 32
 """Elements of a parameter that can be compared whole."""
@@ -166,7 +166,7 @@ class Session:
     def watching(self) -> Generator[None]:
         """While the block runs the session is told what the script does; afterwards it writes what `--ir` asks for."""
         if self.options.ir:
-            from pstranspile.interop.outputs import require_writable
+            from pstranspile.runtime.files.outputs import require_writable
 
             require_writable(Path(self.options.ir, "script.ir"))
         hooks.WATCHERS.append(self)
@@ -211,7 +211,7 @@ class Session:
             self._status = 2
             raise Stopped
         if self.options.explain:
-            from pstranspile.explain import answer_text, explain_job, of_compiled
+            from pstranspile.compiler.explain import answer_text, explain_job, of_compiled
 
             self._status = show(answer_text(explain_job(of_compiled(compiled)), full=self.options.all))
             raise Stopped
@@ -226,9 +226,9 @@ class Session:
             raise Stopped
 
     def _write(self, folder: Path) -> None:
-        from pstranspile.explain.files import files_of
-        from pstranspile.interop.outputs import write_output, write_outputs
+        from pstranspile.compiler.explain.files import files_of
         from pstranspile.ops.textual import print_module
+        from pstranspile.runtime.files.outputs import write_output, write_outputs
 
         folder.mkdir(parents=True, exist_ok=True)
         for number, compiled in enumerate(self._compiled):

@@ -1,6 +1,6 @@
 """The declarations of op types, in a file per family in a folder per area.
 
-A family's file holds the declarations, shape rules and gradient rules of its ops. `pstranspile.kernels` has their
+A family's file holds the declarations, shape rules and gradient rules of its ops. `pstranspile.runtime.kernels` has their
 kernels in a file of the same name.
 """
 

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.kernels.context import Value
 from pstranspile.proof.arrays import chunks
 from pstranspile.proof.compare import OF_CHANGE, OF_STATES, Snapshot, plain, together
 from pstranspile.proof.doubles import in_doubles, values_in_doubles
@@ -24,9 +23,10 @@ from pstranspile.proof.given import Given
 from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_of
 from pstranspile.proof.report import BITWISE, DIFFERENT, ROUNDING, Verdict
 from pstranspile.proof.training import ClusterValues, start_cluster
-from pstranspile.run.batch import Batch
-from pstranspile.run.scope import own_copy
-from pstranspile.values import SelectedRows
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.run.batch import Batch
+from pstranspile.runtime.run.scope import own_copy
+from pstranspile.runtime.values import SelectedRows
 
 
 class Differing(NamedTuple):

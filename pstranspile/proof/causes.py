@@ -14,13 +14,13 @@ from typing import Any
 
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.roles import OpRole
-from pstranspile.kernels.context import Value
 from pstranspile.ops import schema_of
 from pstranspile.proof.halves import Evaluation, Halves
 from pstranspile.proof.report import OWN_NORM, Cause
 from pstranspile.proof.share_values import fits, forced_parts, same_rows, sum_of
 from pstranspile.proof.workload import metrics_of
-from pstranspile.run.batch import Batch
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.run.batch import Batch
 
 NOISE = 1e-6
 """The part of the sum of what gradients an op is given by which what it makes may differ: it may cancel out."""

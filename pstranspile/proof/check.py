@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from pstranspile.compile import Compiled, compile
-from pstranspile.emit.servers import ServerJob
+from pstranspile.cluster.machines.faults.scenario import Scenario
+from pstranspile.cluster.machines.shares import Weighing
+from pstranspile.compiler.compile import Compiled, compile
+from pstranspile.compiler.emit.servers import ServerJob
+from pstranspile.compiler.job import Job
+from pstranspile.compiler.job.modes import Promise, settings_of
+from pstranspile.compiler.plan.plan import Plan
 from pstranspile.ir.expect import MOST_CHECKED, expect_module, expect_number
 from pstranspile.ir.model import STARTUP, Module, Program
 from pstranspile.ir.required import require_programs
-from pstranspile.job import Job
-from pstranspile.job.modes import Promise, settings_of
-from pstranspile.plan.plan import Plan
 from pstranspile.proof.batch_gradients import differing_gradients
 from pstranspile.proof.causes import Suspicion, server_causes
 from pstranspile.proof.compare import Comparison, Snapshot, differ, plain
@@ -28,11 +30,9 @@ from pstranspile.proof.report import DIFFERENT, Applied, Cause, Report, Verdict
 from pstranspile.proof.training import ClusterValues, SingleMachine, start_cluster, train_both
 from pstranspile.proof.workload import OnProgress, Watch, Workload
 from pstranspile.proof.wrong_starts import with_wrong_starts
-from pstranspile.run.cluster.faults.scenario import Scenario
-from pstranspile.run.cluster.shares import Weighing
-from pstranspile.run.loss_rows import divided
-from pstranspile.run.row_source import ENDLESS, RowSource, batches_of_rows, refuse_turns
-from pstranspile.run.step_feeds import GivenFeeds
+from pstranspile.runtime.run.loss_rows import divided
+from pstranspile.runtime.run.row_source import ENDLESS, RowSource, batches_of_rows, refuse_turns
+from pstranspile.runtime.run.step_feeds import GivenFeeds
 
 STEPS = 5
 """The default number of steps, at most."""

@@ -14,7 +14,7 @@ import numpy as np
 from pstranspile.proof.arrays import chunks, same_bits
 from pstranspile.proof.report import ADDS_UP, BITWISE, DIFFERENT, ROUGH, ROUNDING, Learnt, Verdict
 from pstranspile.proof.workload import Workload
-from pstranspile.values import LoDTensor, SelectedRows
+from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 OF_CHANGE = 1e-7
 """Tolerance in double precision, relative to the change of a variable, or to a loss."""

@@ -15,10 +15,10 @@ from pstranspile.proof.dims import Lod, Term, divisors, evaluated
 from pstranspile.proof.use_rules import RULES
 from pstranspile.proof.uses import Uses
 from pstranspile.proof.values import Limits
-from pstranspile.run.feeds import declared
-from pstranspile.run.step_arrays import LENGTHS, arrays_of
-from pstranspile.run.terms import without_unmade_terms
-from pstranspile.values import NUMPY_TYPES, LoDTensor
+from pstranspile.runtime.run.feeds import declared
+from pstranspile.runtime.run.step_arrays import LENGTHS, arrays_of
+from pstranspile.runtime.run.terms import without_unmade_terms
+from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor
 
 LARGEST = 1 << 27
 """Numbers that are made for one input, at most: half a gigabyte of f32."""

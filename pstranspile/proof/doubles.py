@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.compile import Compiled, Role, compile
+from pstranspile.compiler.compile import Compiled, Role, compile
 from pstranspile.ir.attributes import Floats, float32
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType
-from pstranspile.values import LoDTensor
+from pstranspile.runtime.values import LoDTensor
 
 TYPES = ("dtype", "in_dtype", "out_dtype", "in_data_type", "out_data_type")
 """Attributes that are numbers of element types."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from pstranspile.compile import Compiled
+from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Module
 from pstranspile.proof.doubles import compiled_in_doubles, module_in_doubles, values_in_doubles
 from pstranspile.proof.workload import Workload
-from pstranspile.run.step_feeds import GivenFeeds
+from pstranspile.runtime.run.step_feeds import GivenFeeds
 
 T = TypeVar("T")
 

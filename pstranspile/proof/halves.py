@@ -7,24 +7,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.analysis.facts import Facts
-from pstranspile.analysis.roles import find_roles
-from pstranspile.compile import Compiled
-from pstranspile.emit.servers import ServerJob
+from pstranspile.compiler.analysis.facts import Facts
+from pstranspile.compiler.analysis.roles import find_roles
+from pstranspile.compiler.compile import Compiled
+from pstranspile.compiler.emit.servers import ServerJob
+from pstranspile.compiler.plan.plan import Plan
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Program
 from pstranspile.ir.roles import OpRole
-from pstranspile.kernels.context import Value
-from pstranspile.plan.plan import Plan
 from pstranspile.proof.workload import Workload
-from pstranspile.run.batch import Batch
-from pstranspile.run.bound import BoundOp
-from pstranspile.run.feeds import check_feeds
-from pstranspile.run.frame import Execution, Frame
-from pstranspile.run.scope import Scope, own_copy
-from pstranspile.run.seeds import apart_from, scaled, seeds_of
-from pstranspile.run.terms import without_unmade_terms
-from pstranspile.values import LoDTensor, SelectedRows
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.run.batch import Batch
+from pstranspile.runtime.run.bound import BoundOp
+from pstranspile.runtime.run.feeds import check_feeds
+from pstranspile.runtime.run.frame import Execution, Frame
+from pstranspile.runtime.run.scope import Scope, own_copy
+from pstranspile.runtime.run.seeds import apart_from, scaled, seeds_of
+from pstranspile.runtime.run.terms import without_unmade_terms
+from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 
 class Halves(NamedTuple):

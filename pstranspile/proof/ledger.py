@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from pstranspile.plan.plan import Plan
+from pstranspile.cluster.machines.message import GET, GET_NOW, SEND, Message
+from pstranspile.compiler.plan.plan import Plan
 from pstranspile.proof.report import Applied
-from pstranspile.run.cluster.message import GET, GET_NOW, SEND, Message
 
 
 class Ledger:

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pstranspile.checkpoint.layout import Layout, Part, Placed
-from pstranspile.checkpoint.state import misfit, part_of, whole_of
+from pstranspile.cluster.checkpoint.layout import Layout, Part, Placed
+from pstranspile.cluster.checkpoint.state import misfit, part_of, whole_of
 from pstranspile.ir.frozen import EMPTY
-from pstranspile.kernels.context import Value
 from pstranspile.proof.arrays import CHUNK, same_arrays, same_bits
-from pstranspile.run.scope import own_copy
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.run.scope import own_copy
 
 Place: TypeAlias = "tuple[str, str]"
 """A variable of a machine: role name, name there."""

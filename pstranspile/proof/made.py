@@ -13,7 +13,7 @@ from pstranspile.ir.model import STARTUP, Module, Op, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.proof.data import inputs_of, make_feeds
 from pstranspile.proof.workload import Workload
-from pstranspile.values import NUMPY_TYPES
+from pstranspile.runtime.values import NUMPY_TYPES
 
 
 def made_feeds(workload: Workload, batch: int, seed: int, shares: int) -> dict[str, Any]:

@@ -14,13 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.checkpoint.api import scopes_of
-from pstranspile.checkpoint.layout import layout_of
-from pstranspile.checkpoint.state import part_of
+from pstranspile.cluster.checkpoint.api import scopes_of
+from pstranspile.cluster.checkpoint.layout import layout_of
+from pstranspile.cluster.checkpoint.state import part_of
+from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.ir.frozen import EMPTY
-from pstranspile.kernels.context import Value
-from pstranspile.large.forms import whole_in
-from pstranspile.large.table import LargeTable, TableState
 from pstranspile.proof.arrays import same_arrays, same_bits
 from pstranspile.proof.compare import Snapshot, moved, plain
 from pstranspile.proof.given import Given
@@ -28,9 +26,11 @@ from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_after_f
 from pstranspile.proof.machine_values import MachineValues, Place, values_kept
 from pstranspile.proof.report import ROUGH
 from pstranspile.proof.slices import SliceUpdates
-from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.scope import own_copy
-from pstranspile.values import NUMPY_TYPES, LoDTensor
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.large.forms import whole_in
+from pstranspile.runtime.large.table import LargeTable, TableState
+from pstranspile.runtime.run.scope import own_copy
+from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor
 
 PRECISE = 1e-12
 """The tolerance for doubles, relative to a value and to the largest change in a step."""

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pstranspile.checkpoint.state import part_of
-from pstranspile.kernels.context import Value
-from pstranspile.plan.names import trainer_suffix
-from pstranspile.plan.plan import Plan
+from pstranspile.cluster.checkpoint.state import part_of
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.message import LOOKUP, NOTIFY, PREFETCH, SEND
+from pstranspile.compiler.plan.names import trainer_suffix
+from pstranspile.compiler.plan.plan import Plan
 from pstranspile.proof.given import Given
 from pstranspile.proof.halves import Evaluation, Halves
 from pstranspile.proof.machine_values import MachineValues, Place
@@ -18,10 +19,9 @@ from pstranspile.proof.replay import BY_ID, NO_ROWS, close
 from pstranspile.proof.replay_events import ANSWERED, Event, EventReplay
 from pstranspile.proof.report import OWN_NORM
 from pstranspile.proof.slices import Owned, SliceUpdates, owned_slices, piece_of
-from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.message import LOOKUP, NOTIFY, PREFETCH, SEND
-from pstranspile.run.scope import own_copy
-from pstranspile.values import SelectedRows
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.run.scope import own_copy
+from pstranspile.runtime.values import SelectedRows
 
 
 class AsyncReplay(EventReplay):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.message import GET, GET_NOW, GET_ROWS, LOOKUP, PREFETCH, Message
 from pstranspile.proof.given import Given
 from pstranspile.proof.machine_values import Place
 from pstranspile.proof.replay import Replay
 from pstranspile.proof.slices import Owned, owned_slices
-from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.message import GET, GET_NOW, GET_ROWS, LOOKUP, PREFETCH, Message
 
 ANSWERED = (GET, GET_NOW, GET_ROWS)
 

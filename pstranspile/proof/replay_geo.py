@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.kernels.context import Value
-from pstranspile.modes.geo_programs.trainer import delta_name
+from pstranspile.cluster.machines.message import SEND
+from pstranspile.compiler.modes.geo_programs.trainer import delta_name
 from pstranspile.proof.halves import Halves
 from pstranspile.proof.machine_values import MachineValues, Place
 from pstranspile.proof.replay_events import ANSWERED, EventReplay
 from pstranspile.proof.slices import Owned
-from pstranspile.run.cluster.message import SEND
-from pstranspile.run.scope import own_copy
-from pstranspile.values import SelectedRows
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.run.scope import own_copy
+from pstranspile.runtime.values import SelectedRows
 
 
 class GeoReplay(EventReplay):

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pstranspile.kernels.context import Value
-from pstranspile.plan.plan import PlannedParameter
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.compiler.plan.plan import PlannedParameter
 from pstranspile.proof.compare import Snapshot, plain
 from pstranspile.proof.given import Given
 from pstranspile.proof.halves import Evaluation, Halves, combined, kept_of
@@ -15,9 +15,9 @@ from pstranspile.proof.machine_values import MachineValues, Place
 from pstranspile.proof.replay import BY_ID, NO_ROWS, Replay
 from pstranspile.proof.report import OWN_NORM
 from pstranspile.proof.slices import SliceUpdates, owned_slices, piece_of
-from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.seeds import nothing_of
-from pstranspile.values import SelectedRows
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.run.seeds import nothing_of
+from pstranspile.runtime.values import SelectedRows
 
 SINGLE = 2e-6
 """The tolerance in single precision, relative to a value and to the largest change in a step. The ops that are replayed

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from pstranspile.job.modes import Promise, settings_of
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.faults.scenario import Scenario
+from pstranspile.compiler.job.modes import Promise, settings_of
 from pstranspile.proof.compare import PreciseComparison
 from pstranspile.proof.given import Given
 from pstranspile.proof.replay import Replay
@@ -14,8 +16,6 @@ from pstranspile.proof.replay_geo import GeoReplay
 from pstranspile.proof.replay_sync import SyncReplay
 from pstranspile.proof.report import Verdict
 from pstranspile.proof.training import ClusterValues, SingleMachine, start_cluster, train_both
-from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.faults.scenario import Scenario
 
 
 def replay_of(given: Given, cluster: Cluster) -> Replay:

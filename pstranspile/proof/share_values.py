@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.kernels.context import Value
 from pstranspile.proof.arrays import chunks
 from pstranspile.proof.compare import plain
-from pstranspile.values import LoDTensor, SelectedRows
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 CLOSE = 1e-3
 """Relative difference below which rounding is taken for the reason."""

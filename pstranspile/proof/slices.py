@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pstranspile.checkpoint.layout import Layout, Part
-from pstranspile.kernels.context import Value
+from pstranspile.cluster.checkpoint.layout import Layout, Part
+from pstranspile.compiler.plan.names import slice_name
+from pstranspile.compiler.plan.plan import Plan, PlannedParameter, Slice
 from pstranspile.ops import schema_of
-from pstranspile.plan.names import slice_name
-from pstranspile.plan.plan import Plan, PlannedParameter, Slice
 from pstranspile.proof.halves import Evaluation, Halves
 from pstranspile.proof.machine_values import Place
-from pstranspile.run.scope import own_copy
-from pstranspile.values import SelectedRows
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.run.scope import own_copy
+from pstranspile.runtime.values import SelectedRows
 
 
 class Owned(NamedTuple):

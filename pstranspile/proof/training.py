@@ -8,25 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.checkpoint.api import scopes_of
-from pstranspile.checkpoint.layout import layout_of
-from pstranspile.checkpoint.state import Scopes, values_held, whole_of
-from pstranspile.compile import Compiled
+from pstranspile.cluster.checkpoint.api import scopes_of
+from pstranspile.cluster.checkpoint.layout import layout_of
+from pstranspile.cluster.checkpoint.state import Scopes, values_held, whole_of
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.faults.scenario import Scenario
+from pstranspile.cluster.machines.simulate import cluster_of
+from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.model import STARTUP
-from pstranspile.large.forms import whole_in
 from pstranspile.proof.arrays import is_zero
 from pstranspile.proof.compare import Seen, Snapshot, plain, together
 from pstranspile.proof.given import Given
 from pstranspile.proof.replay import Replay
-from pstranspile.run.api import run
-from pstranspile.run.batch import Batch
-from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.faults.scenario import Scenario
-from pstranspile.run.cluster.simulate import cluster_of
-from pstranspile.run.frame import Execution
-from pstranspile.run.prepared import Prepared, give_back_freed_memory
-from pstranspile.run.scope import Scope, own_copy
-from pstranspile.values import SelectedRows
+from pstranspile.runtime.large.forms import whole_in
+from pstranspile.runtime.run.api import run
+from pstranspile.runtime.run.batch import Batch
+from pstranspile.runtime.run.frame import Execution
+from pstranspile.runtime.run.prepared import Prepared, give_back_freed_memory
+from pstranspile.runtime.run.scope import Scope, own_copy
+from pstranspile.runtime.values import SelectedRows
 
 
 class SingleMachine:

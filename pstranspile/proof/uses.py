@@ -12,11 +12,11 @@ from pstranspile.ir.attributes import BlockRef, Strings
 from pstranspile.ir.model import Op, Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import VarKind
-from pstranspile.kernels.programs.io import FEEDING
 from pstranspile.ops.attributes import ints_attr
 from pstranspile.ops.shapes import ShapeError, infer_types
 from pstranspile.proof.dims import Dims, Equations, Known, Lod, Term, constant
 from pstranspile.proof.values import SAME_NUMBERS
+from pstranspile.runtime.kernels.programs.io import FEEDING
 
 _OWN_ROWS = frozenset(
     {

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from pstranspile.compile import Compiled
+from pstranspile.cluster.machines.ring_operations import plays_executor
+from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.attributes import AttrValue
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program, Role
 from pstranspile.proof.halves import halves_of
 from pstranspile.proof.workload import Workload
-from pstranspile.run.cluster.ring_operations import plays_executor
 
 TAKING_OVER = frozenset({"recv", "concat", "c_broadcast"})
 """Op types by which a start-up program takes over what another machine started with."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pstranspile.compile import compile
+from pstranspile.compiler.compile import compile
+from pstranspile.compiler.job import Job
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Module
-from pstranspile.job import Job
 from pstranspile.ops.textual import parse
 
 TEXT = """ir 1

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import pytest
 
-from pstranspile import layers as L
-from pstranspile.autodiff import L2, SGD, Adadelta, Adam, ClipByGlobalNorm, Momentum, Optimizer
-from pstranspile.compile import compile
+from pstranspile.compiler.compile import compile
+from pstranspile.compiler.job import Job
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import L2, SGD, Adadelta, Adam, ClipByGlobalNorm, Momentum, Optimizer
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity
 from pstranspile.ir.model import Module
-from pstranspile.job import Job
 from tests.sparse import Look, after_first, distributed, model, of_type
 
 SERVERS = ["a:6174", "b:6174"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pstranspile.analysis.facts import Facts, analyze
-from pstranspile.analysis.opgraph import op_graph
+from pstranspile.compiler.analysis.facts import Facts, analyze
+from pstranspile.compiler.analysis.opgraph import op_graph
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.roles import OpRole

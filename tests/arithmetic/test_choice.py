@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import arithmetic
-from pstranspile import layers as L
-from pstranspile.arithmetic import fluid, fluid_arithmetic
-from pstranspile.arithmetic import numpy as plain
-from pstranspile.autodiff import Adam, Lamb, minimize
-from pstranspile.cli import main
+from pstranspile.fluid import arithmetic as fluid
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import Adam, Lamb, minimize
 from pstranspile.ir.types import DType
+from pstranspile.runtime import arithmetic
+from pstranspile.runtime.arithmetic import fluid_arithmetic
+from pstranspile.runtime.arithmetic import numpy as plain
+from pstranspile.tools.cli import main
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "regression.ir"
 WORDS = sorted(

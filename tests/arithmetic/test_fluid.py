@@ -15,7 +15,12 @@ import numpy as np
 import pytest
 
 from pstranspile import Scope
-from pstranspile.arithmetic import (
+from pstranspile.fluid.arithmetic import float_functions, library_functions, sums_in_sequence
+from pstranspile.fluid.arithmetic.product_order import product_in_order
+from pstranspile.fluid.arithmetic.root_estimate import reciprocal_estimate, root_of_eights
+from pstranspile.fluid.arithmetic.sums_in_sequence import in_sequence
+from pstranspile.frontends.program_desc import program_from_bytes
+from pstranspile.runtime.arithmetic import (
     cos,
     dot,
     exp,
@@ -35,13 +40,8 @@ from pstranspile.arithmetic import (
     sum_over,
     tanh,
 )
-from pstranspile.arithmetic.fluid import float_functions, library_functions, sums_in_sequence
-from pstranspile.arithmetic.fluid.product_order import product_in_order
-from pstranspile.arithmetic.fluid.root_estimate import reciprocal_estimate, root_of_eights
-from pstranspile.arithmetic.fluid.sums_in_sequence import in_sequence
-from pstranspile.interop.program_desc import program_from_bytes
-from pstranspile.run.api import run
-from pstranspile.values import Array
+from pstranspile.runtime.run.api import run
+from pstranspile.runtime.values import Array
 from tests import opdata
 
 ARCHIVE = Path(__file__).parents[1] / "data" / "fluid" / "arithmetic.tar.xz"

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.arithmetic import loops, slopes
-from pstranspile.arithmetic.erf import _table, erf
-from pstranspile.arithmetic.loops import AdamFactors, LstmSlopes
-from pstranspile.autodiff import SGD, Adagrad, Adam, Momentum, minimize
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, Adagrad, Adam, Momentum, minimize
 from pstranspile.ir.types import DType
-from pstranspile.kernels import rows
-from pstranspile.kernels.conv_windows import Windows
+from pstranspile.runtime.arithmetic import loops, slopes
+from pstranspile.runtime.arithmetic.erf import _table, erf
+from pstranspile.runtime.arithmetic.loops import AdamFactors, LstmSlopes
+from pstranspile.runtime.kernels import rows
+from pstranspile.runtime.kernels.conv_windows import Windows
 
 WIDTHS = st.integers(0, 40) | st.integers(120, 140) | st.sampled_from([255, 256, 257, 1000, 40_000])
 FLOATS = st.floats(width=32)

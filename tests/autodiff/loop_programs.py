@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from pstranspile import layers as L
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.layers.parameters import create_parameter
 from pstranspile.ir.types import DType
-from pstranspile.layers.parameters import create_parameter
 
 WEIGHTS = ("u", "w")
 SIZE = 2

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import append_backward
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import append_backward
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DTYPES
 

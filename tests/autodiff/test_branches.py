@@ -5,12 +5,12 @@ import tarfile
 import pytest
 
 import pstranspile as ps
-from pstranspile.autodiff import SGD, draft_of_module, minimize
-from pstranspile.interop.program_desc import program_from_bytes
+from pstranspile.frontends.autodiff import SGD, draft_of_module, minimize
+from pstranspile.frontends.layers import Value
+from pstranspile.frontends.program_desc import program_from_bytes
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Module, ParameterInfo
 from pstranspile.ir.roles import OpRole
-from pstranspile.layers import Value
 from tests.layers.test_more_recorded import ARCHIVE
 from tests.training import LOSS_GRADIENT, op_difference, ordered
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.autodiff import SGD, append_backward, train
+from pstranspile.frontends.autodiff import SGD, append_backward, train
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ops.textual import print_module
 from tests.autodiff.loop_programs import SIZE, WEIGHTS, Model

@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import append_backward
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import append_backward
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, VarKind
-from pstranspile.kernels.kernel import kernel_of
 from pstranspile.ops.gradient import differentiable_types
+from pstranspile.runtime.kernels.kernel import kernel_of
 from tests.autodiff import (
     cases_contributed,  # noqa: F401 - its cases register themselves
     cases_detection,  # noqa: F401 - its cases register themselves

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.autodiff import SGD, train
-from pstranspile.gradients.old_values import is_copy, with_old_values
+from pstranspile.frontends.autodiff import SGD, train
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ops.gradients.old_values import is_copy, with_old_values
 
 FORWARD = """ir 1
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pstranspile.autodiff import draft_of_module
-from pstranspile.layers import Value
+from pstranspile.frontends.autodiff import draft_of_module
+from pstranspile.frontends.layers import Value
 from tests.training import CASES, add_training, case, forward_part, module_differences, recorded
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import (
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import (
     L2,
     OPTIMIZERS,
     SGD,
@@ -23,7 +23,7 @@ from pstranspile.autodiff import (
     set_gradient_clip,
     train,
 )
-from pstranspile.autodiff.regularizers import parse_regularizer
+from pstranspile.frontends.autodiff.regularizers import parse_regularizer
 from pstranspile.ir.roles import OpRole
 
 

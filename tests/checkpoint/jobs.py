@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import (
+from pstranspile.compiler.compile import Compiled
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import (
     SGD,
     Adagrad,
     Adam,
@@ -20,7 +21,6 @@ from pstranspile.autodiff import (
     RMSProp,
     minimize,
 )
-from pstranspile.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError
 from tests.cluster import Cluster
 

@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 
 import pstranspile as ps
-from pstranspile.interop.meta import apply_meta, parse_meta
-from pstranspile.interop.program_desc import program_from_bytes
+from pstranspile.frontends.meta import apply_meta, parse_meta
+from pstranspile.frontends.program_desc import program_from_bytes
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program
 

@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, Adam, Momentum, minimize
-from pstranspile.checkpoint.persistables import load_persistables, save_persistables
-from pstranspile.checkpoint.programs import load_program, save_program
-from pstranspile.checkpoint.running import resume, run_with_checkpoints, save_cluster
-from pstranspile.compile import Compiled
-from pstranspile.interop.tensor_files import read_tensor
+from pstranspile.cluster.checkpoint.persistables import load_persistables, save_persistables
+from pstranspile.cluster.checkpoint.programs import load_program, save_program
+from pstranspile.cluster.checkpoint.running import resume, run_with_checkpoints, save_cluster
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.communicators.companion import Settings
+from pstranspile.cluster.machines.simulate import cluster_of
+from pstranspile.compiler.compile import Compiled
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, Adam, Momentum, minimize
 from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Block, Program
 from pstranspile.ops.build import make_op
-from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.communicators.companion import Settings
-from pstranspile.run.cluster.simulate import cluster_of
+from pstranspile.runtime.files.tensor_files import read_tensor
 from tests.checkpoint.jobs import OPTIMIZERS, codes, everything, feeds, job
 
 STEPS = 10

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pstranspile.checkpoint.api import load_checkpoint, save_checkpoint
-from pstranspile.checkpoint.manifest import _checksum, manifest_bytes, parse_manifest
-from pstranspile.checkpoint.names import MANIFEST
-from pstranspile.checkpoint.runs import newest
-from pstranspile.checkpoint.store import read_checkpoint, read_manifest
-from pstranspile.interop.tensor_files import write_values
+from pstranspile.cluster.checkpoint.api import load_checkpoint, save_checkpoint
+from pstranspile.cluster.checkpoint.manifest import _checksum, manifest_bytes, parse_manifest
+from pstranspile.cluster.checkpoint.names import MANIFEST
+from pstranspile.cluster.checkpoint.runs import newest
+from pstranspile.cluster.checkpoint.store import read_checkpoint, read_manifest
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.runtime.files.tensor_files import write_values
 from tests.checkpoint.jobs import codes, everything, files, job, machines, started
 
 VICTIM = "fc_0.w_0_moment1_0"

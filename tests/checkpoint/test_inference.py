@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, minimize
-from pstranspile.checkpoint.inference import inference_program, load_inference_model, save_inference_model
+from pstranspile.cluster.checkpoint.inference import inference_program, load_inference_model, save_inference_model
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.ir.diagnostics import DiagnosticError
 from tests.checkpoint import recorded
 from tests.checkpoint.jobs import codes, everything, feed, job, machines, model, started
@@ -111,7 +111,7 @@ def test_a_damaged_model_sets_nothing(tmp_path: Path):
 
 
 def test_a_program_that_is_no_inference_model(tmp_path: Path):
-    from pstranspile.interop.program_desc import program_to_bytes
+    from pstranspile.frontends.program_desc import program_to_bytes
 
     (tmp_path / "__model__").write_bytes(program_to_bytes(model().main))
     with pytest.raises(DiagnosticError) as problem:

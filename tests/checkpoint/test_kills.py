@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.checkpoint.store import read_checkpoint
+from pstranspile.cluster.checkpoint.store import read_checkpoint
 from tests.checkpoint.jobs import feed, model
 
 KILLS = int(os.environ.get("PSTRANSPILE_KILLS", "3"))

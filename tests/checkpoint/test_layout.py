@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.checkpoint.api import load_checkpoint, save_checkpoint, scopes_of
-from pstranspile.checkpoint.inference import save_inference_model
-from pstranspile.checkpoint.layout import Layout, Part, layout_of
-from pstranspile.checkpoint.state import gather
-from pstranspile.interop.variables import persistable_names
+from pstranspile.cluster.checkpoint.api import load_checkpoint, save_checkpoint, scopes_of
+from pstranspile.cluster.checkpoint.inference import save_inference_model
+from pstranspile.cluster.checkpoint.layout import Layout, Part, layout_of
+from pstranspile.cluster.checkpoint.state import gather
+from pstranspile.cluster.machines.simulate import cluster_of
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.types import VarKind
-from pstranspile.run.cluster.simulate import cluster_of
+from pstranspile.runtime.files.variables import persistable_names
 from tests.checkpoint import recorded
 from tests.checkpoint.jobs import codes, job, model
 from tests.emit.several import adversarial
@@ -103,7 +103,7 @@ def test_what_a_layout_of_servers_is_known_by():
 
 
 def test_parts_that_do_not_make_up_the_whole():
-    from pstranspile.checkpoint.layout import _MachineVar, _put_together
+    from pstranspile.cluster.checkpoint.layout import _MachineVar, _put_together
     from pstranspile.ir.model import TensorType
     from pstranspile.ir.types import DType
 

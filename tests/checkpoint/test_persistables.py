@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pstranspile.checkpoint.persistables import load_persistables, save_persistables
-from pstranspile.interop.tensor_files import read_combined, read_tensor, write_values
-from pstranspile.interop.variables import load_variables, persistable_names
+from pstranspile.cluster.checkpoint.persistables import load_persistables, save_persistables
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.runtime.files.tensor_files import read_combined, read_tensor, write_values
+from pstranspile.runtime.files.variables import load_variables, persistable_names
 from tests.checkpoint.jobs import codes, everything, feeds, files, job, machines, model, started
 
 DECAY = "adam with decay"

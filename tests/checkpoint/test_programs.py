@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 import pstranspile as ps
-from pstranspile.checkpoint.persistables import save_persistables
-from pstranspile.checkpoint.programs import load_program, save_program
+from pstranspile.cluster.checkpoint.persistables import save_persistables
+from pstranspile.cluster.checkpoint.programs import load_program, save_program
 from pstranspile.ir.attributes import Long
 from tests.checkpoint import recorded
 from tests.checkpoint.jobs import job, machines, started

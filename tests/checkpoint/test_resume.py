@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.checkpoint.api import load_checkpoint, save_checkpoint
-from pstranspile.checkpoint.layout import layout_of
+from pstranspile.cluster.checkpoint.api import load_checkpoint, save_checkpoint
+from pstranspile.cluster.checkpoint.layout import layout_of
 from tests.checkpoint.jobs import OPTIMIZERS, feeds, job, machines, model, spoil, started
 
 STEPS = 10

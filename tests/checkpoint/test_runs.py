@@ -16,19 +16,19 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import Adam, minimize
-from pstranspile.checkpoint import names
-from pstranspile.checkpoint.api import save_checkpoint
-from pstranspile.checkpoint.layout import layout_of
-from pstranspile.checkpoint.manifest import _checksum
-from pstranspile.checkpoint.names import MANIFEST
-from pstranspile.checkpoint.running import CheckpointedRun, resume, run_with_checkpoints
-from pstranspile.checkpoint.runs import LOCK, Source, Target, forget_older, identity_of, newest, step_folder
-from pstranspile.checkpoint.store import read_manifest
-from pstranspile.cli import main
-from pstranspile.interop.folders import FileLock
+from pstranspile.cluster.checkpoint import names
+from pstranspile.cluster.checkpoint.api import save_checkpoint
+from pstranspile.cluster.checkpoint.layout import layout_of
+from pstranspile.cluster.checkpoint.manifest import _checksum
+from pstranspile.cluster.checkpoint.names import MANIFEST
+from pstranspile.cluster.checkpoint.running import CheckpointedRun, resume, run_with_checkpoints
+from pstranspile.cluster.checkpoint.runs import LOCK, Source, Target, forget_older, identity_of, newest, step_folder
+from pstranspile.cluster.checkpoint.store import read_manifest
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import Adam, minimize
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.runtime.files.folders import FileLock
+from pstranspile.tools.cli import main
 
 STEPS = 6
 CLUSTER = ["--pservers", "2", "--trainers", "2"]
@@ -209,7 +209,7 @@ def test_what_is_being_read_stays(kept: dict[str, bytes]):
 
 HOLDER = """
 import sys, time
-from pstranspile.checkpoint.runs import Target
+from pstranspile.cluster.checkpoint.runs import Target
 target = Target(sys.argv[1], None, None)
 print("held", flush=True)
 time.sleep(60)

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import pstranspile as ps
-from pstranspile.checkpoint.api import load_checkpoint, save_checkpoint
-from pstranspile.checkpoint.layout import layout_of
+from pstranspile.cluster.checkpoint.api import load_checkpoint, save_checkpoint
+from pstranspile.cluster.checkpoint.layout import layout_of
 from tests.checkpoint.jobs import feeds, job, machines, spoil, started
 
 CROWDED = {"split_method": "HashName", "min_block_size": 4}

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, minimize
-from pstranspile.checkpoint.api import load_checkpoint, save_checkpoint
-from pstranspile.checkpoint.layout import layout_of
-from pstranspile.checkpoint.names import TABLES
-from pstranspile.checkpoint.persistables import load_persistables, save_persistables
-from pstranspile.checkpoint.state import gather
-from pstranspile.checkpoint.table_files import dense, merged, shared_out
-from pstranspile.interop.tensor_files import read_selected_rows, write_values
+from pstranspile.cluster.checkpoint.api import load_checkpoint, save_checkpoint
+from pstranspile.cluster.checkpoint.layout import layout_of
+from pstranspile.cluster.checkpoint.names import TABLES
+from pstranspile.cluster.checkpoint.persistables import load_persistables, save_persistables
+from pstranspile.cluster.checkpoint.state import gather
+from pstranspile.cluster.checkpoint.table_files import dense, merged, shared_out
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.runtime.files.tensor_files import read_selected_rows, write_values
 from tests.checkpoint.jobs import codes, everything, job, machines, started
 
 POWER = "fc_0.w_0_beta1_pow_acc_0"
@@ -195,7 +195,7 @@ def test_parts_of_a_table_exchanged_or_missing(tmp_path: Path):
     "name", ["../w", "/w", "a/../w", "a//w", "__manifest__.json", "__machines__/w", "w\\..\\x", ""]
 )
 def test_names_that_can_not_be_files(name: str, tmp_path: Path):
-    from pstranspile.checkpoint.names import require_names
+    from pstranspile.cluster.checkpoint.names import require_names
 
     with pytest.raises(DiagnosticError) as problem:
         require_names([name], [name], str(tmp_path))
@@ -220,7 +220,7 @@ def test_a_variable_of_a_name_that_leads_away(tmp_path: Path):
 
 
 def test_a_file_that_would_be_a_folder_too(tmp_path: Path):
-    from pstranspile.checkpoint.names import require_names
+    from pstranspile.cluster.checkpoint.names import require_names
 
     with pytest.raises(DiagnosticError, match="a file and a folder"):
         require_names(["fc", "fc/w"], [], str(tmp_path))

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.checkpoint.api import save_checkpoint
-from pstranspile.checkpoint.runs import Target
-from pstranspile.cli import main
-from pstranspile.interop.outputs import require_writable, write_output, write_outputs
+from pstranspile.cluster.checkpoint.api import save_checkpoint
+from pstranspile.cluster.checkpoint.runs import Target
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.runtime.files.outputs import require_writable, write_output, write_outputs
+from pstranspile.tools.cli import main
 from tests.checkpoint.jobs import feed, model
 
 JOB = ["--pservers", "1", "--trainers", "1"]

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pstranspile.cli import blas
+from pstranspile.tools.cli import blas
 
 SHOW = "from threadpoolctl import threadpool_info; print({p['num_threads'] for p in threadpool_info()})"
 
 
 @pytest.mark.parametrize("first", ["import numpy", "pass"])
 def test_threads_are_set_before_and_after_numpy_is_imported(first: str) -> None:
-    code = f"{first}; from pstranspile.cli.blas import use_threads; use_threads(1); import numpy; {SHOW}"
+    code = f"{first}; from pstranspile.tools.cli.blas import use_threads; use_threads(1); import numpy; {SHOW}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "{1}"
 
@@ -24,7 +24,7 @@ def test_threads_are_set_before_and_after_numpy_is_imported(first: str) -> None:
 @pytest.mark.parametrize("first", ["import numpy", "pass"])
 def test_threads_are_left_to_numpy_unless_a_number_is_asked_for(first: str) -> None:
     """Nothing is loaded that could change them, and of a process that has no numpy yet it is one."""
-    code = f"{first}; import os, sys; from pstranspile.cli.blas import use_threads; use_threads()\n"
+    code = f"{first}; import os, sys; from pstranspile.tools.cli.blas import use_threads; use_threads()\n"
     code += "print('threadpoolctl' in sys.modules, os.environ.get('OPENBLAS_NUM_THREADS'))"
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
@@ -37,7 +37,7 @@ def test_commands_choose_before_numpy_is_imported(command: str, tmp_path: Path) 
     np.savez(feed, x=np.ones((1, 4, 13), "float32"), y=np.ones((1, 4, 1), "float32"))
     code = f"""
 import contextlib, io, os
-from pstranspile.cli import main
+from pstranspile.tools.cli import main
 with contextlib.redirect_stdout(io.StringIO()):
     assert main({[*command.split(), str(feed), "--steps", "1", "golden/linear_regression.ir"]}) == 0
 print(os.environ.get("OPENBLAS_NUM_THREADS"))
@@ -83,9 +83,9 @@ def test_what_the_cpu_has_is_read_where_it_can_be():
 
 def test_products_are_rounded_with_these_kernels():
     code = (
-        "from pstranspile.cli.blas import use_rounded_products; use_rounded_products()\n"
+        "from pstranspile.tools.cli.blas import use_rounded_products; use_rounded_products()\n"
         "import os; from threadpoolctl import threadpool_info\n"
-        "from pstranspile.arithmetic.fluid import sums_in_sequence as sums\n"
+        "from pstranspile.fluid.arithmetic import sums_in_sequence as sums\n"
         "rounds, apis = sums._blas_is_in_sequence(), {p['internal_api'] for p in threadpool_info()}\n"
         "print(rounds or os.environ.get('OPENBLAS_CORETYPE') != 'Sandybridge' or 'openblas' not in apis)"
     )

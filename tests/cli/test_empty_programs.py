@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.cli import main
+from pstranspile.tools.cli import main
 
 EMPTY = "program @{} {{\n}}\n"
 BLOCK = "program @{} {{\n  block ^0 {{\n  }}\n}}\n"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.cli import main
+from pstranspile.tools.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = str(ROOT / "golden" / "mlp_adam.ir")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cli import main
+from pstranspile.tools.cli import main
 
 NET = """ir 1
 program @main {

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.cli import main
+from pstranspile.tools.cli import main
 from tests.terminal import interrupts
 
 ROOT = Path(__file__).parents[2]

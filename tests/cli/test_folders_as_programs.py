@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.cli import main
+from pstranspile.tools.cli import main
 
 JOB = ["--pservers", "2", "--trainers", "2"]
 

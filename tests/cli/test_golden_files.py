@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.cli import main
+from pstranspile.tools.cli import main
 
 ROOT = Path(__file__).parents[2]
 SOURCE = str(ROOT / "examples" / "regression.ir")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import pstranspile as ps
-from pstranspile.autodiff import L2, Adam, ClipByGlobalNorm, Exponential, train
-from pstranspile.cli import main
-from pstranspile.verify import verify
+from pstranspile.compiler.verify import verify
+from pstranspile.frontends.autodiff import L2, Adam, ClipByGlobalNorm, Exponential, train
+from pstranspile.tools.cli import main
 
 FORWARD = str(Path(__file__).parents[1] / "data" / "forward.ir")
 

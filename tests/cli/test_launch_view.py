@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pstranspile.cli import launch_view
-from pstranspile.cli.launch_view import RECENT, View
-from pstranspile.cli.live_board import Pace
+from pstranspile.tools.cli import launch_view
+from pstranspile.tools.cli.launch_view import RECENT, View
+from pstranspile.tools.cli.live_board import Pace
 
 
 class Machine:

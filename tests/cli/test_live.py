@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cli import live_screen, main
-from pstranspile.cli.live_board import BARS, Board, sparkline
-from pstranspile.net.status import StatusPipe
-from pstranspile.net.watching import Watching
+from pstranspile.cluster.machines.network import Waiting
+from pstranspile.cluster.net.status import StatusPipe
+from pstranspile.cluster.net.watching import Watching
 from pstranspile.proof import make_feeds
-from pstranspile.run.cluster.network import Waiting
+from pstranspile.tools.cli import live_screen, main
+from pstranspile.tools.cli.live_board import BARS, Board, sparkline
 from tests.terminal import on_terminal
 
 PROGRAM = str(Path(__file__).parents[2] / "examples" / "regression.ir")

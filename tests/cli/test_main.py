@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pstranspile import __version__
-from pstranspile.cli import VERBS, main
+from pstranspile.tools.cli import VERBS, main
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = str(ROOT / "golden" / "linear_regression.ir")
@@ -165,7 +165,7 @@ def test_internal_errors_are_status_3(monkeypatch, capsys):
     def broken(*_args, **_options):
         raise RuntimeError("the moon is in the wrong phase")
 
-    monkeypatch.setattr("pstranspile.interop.loading.load", broken)
+    monkeypatch.setattr("pstranspile.frontends.loading.load", broken)
     assert main(["verify", PROGRAM]) == 3
     err = capsys.readouterr().err
     assert "internal error: RuntimeError: the moon is in the wrong phase" in err
@@ -176,13 +176,13 @@ def test_internal_errors_are_status_3(monkeypatch, capsys):
 
 
 def test_programs_that_do_not_link_are_told_at_the_op(monkeypatch, capsys):
-    import pstranspile.link as link_module
+    import pstranspile.compiler.link as link_module
     from pstranspile.ir.diagnostics import error
 
     def unlinkable(*_args, **_options):
         raise link_module.LinkError([error("link-blocks", "block 7 does not exist")])
 
-    monkeypatch.setattr(importlib.import_module("pstranspile.pipeline"), "link", unlinkable)
+    monkeypatch.setattr(importlib.import_module("pstranspile.compiler.pipeline"), "link", unlinkable)
     assert main(["compile", PROGRAM, *JOB]) == 1
     out, err = capsys.readouterr()
     assert out == ""
@@ -202,7 +202,7 @@ def test_what_the_machine_lacks_is_no_fault_of_the_program(problem, told, monkey
     def lacking(*_args, **_options):
         raise problem
 
-    monkeypatch.setattr("pstranspile.interop.loading.load", lacking)
+    monkeypatch.setattr("pstranspile.frontends.loading.load", lacking)
     assert main(["verify", PROGRAM]) == 1
     assert capsys.readouterr().err == f"pstranspile: error: {told}\n"
 
@@ -211,7 +211,7 @@ def test_interrupt(monkeypatch, capsys):
     def interrupted(*_args, **_options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pstranspile.interop.loading.load", interrupted)
+    monkeypatch.setattr("pstranspile.frontends.loading.load", interrupted)
     assert main(["verify", PROGRAM]) == 130
     assert capsys.readouterr().err == ""
 
@@ -266,7 +266,7 @@ def test_stdin_is_an_input():
 
 
 def test_no_colours_unless_stderr_is_a_terminal(monkeypatch):
-    from pstranspile.cli.report import use_colour
+    from pstranspile.tools.cli.report import use_colour
 
     assert "\x1b" not in run("verify", "no/such.ir").stderr
     monkeypatch.setattr("sys.stderr", type("Terminal", (), {"isatty": lambda self: True})())

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, minimize
-from pstranspile.cli import main
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, minimize
+from pstranspile.tools.cli import main
 from tests.checkpoint.jobs import feed, model
 
 JOB = ["--pservers", "1", "--trainers", "1"]

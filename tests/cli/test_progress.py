@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cli import main, progress
-from pstranspile.cli.progress import Status, cut
-from pstranspile.net.shown import shown
+from pstranspile.cluster.net.shown import shown
 from pstranspile.proof import make_feeds
-from pstranspile.run.plot import plot_bytes
-from pstranspile.values import LoDTensor, SelectedRows
+from pstranspile.runtime.run.plot import plot_bytes
+from pstranspile.runtime.values import LoDTensor, SelectedRows
+from pstranspile.tools.cli import main, progress
+from pstranspile.tools.cli.progress import Status, cut
 from tests.terminal import Screen, on_terminal
 
 ROOT = Path(__file__).parents[2]
@@ -64,7 +64,7 @@ def test_a_terminal_that_can_only_print_gets_a_line_for_each_step(feed: str):
 
 def test_a_check_says_what_it_does_and_leaves_nothing_of_it():
     options = ["check", REGRESSION, "--pservers", "2", "--trainers", "2", "--schedules", "2"]
-    code = f"from pstranspile.cli import main, progress; progress.PATIENCE = progress.OFTEN = 0; main({options})"
+    code = f"from pstranspile.tools.cli import main, progress; progress.PATIENCE = progress.OFTEN = 0; main({options})"
     mine, theirs = pty.openpty()
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=theirs)
     os.close(theirs)
@@ -164,7 +164,7 @@ def test_a_plot_that_cannot_be_drawn_is_refused_before_the_first_step(
 def test_a_plot_has_a_title_and_the_numbers_of_its_steps(feed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     drawn: list[tuple[dict[str, list[int]], str]] = []
     monkeypatch.setattr(
-        sys.modules["pstranspile.run.plot"],
+        sys.modules["pstranspile.runtime.run.plot"],
         "plot_bytes",
         lambda curves, kind, title: drawn.append(({name: list(c[0]) for name, c in curves.items()}, title)) or b"",
     )

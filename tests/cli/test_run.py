@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cli import main
 from pstranspile.proof import make_feeds
+from pstranspile.tools.cli import main
 from tests.training import files as training_files
 
 RUNS = Path(__file__).parents[1] / "data" / "fluid" / "runs.tar.xz"

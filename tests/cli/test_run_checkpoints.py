@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import Adam, minimize
-from pstranspile.cli import main
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import Adam, minimize
+from pstranspile.tools.cli import main
 
 CLUSTERS = {
     "one machine": [],

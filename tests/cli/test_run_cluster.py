@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pstranspile.cli import main
+from pstranspile.tools.cli import main
 from tests.cli.test_run import PROGRAM
 
 ROWS = np.random.RandomState(0).uniform(-1, 1, (4, 18, 3)).astype("float32")

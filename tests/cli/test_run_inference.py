@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pstranspile.cli import main
+from pstranspile.tools.cli import main
 
 SAVED = """ir 1
 program @main {

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pstranspile.cli import main
+from pstranspile.tools.cli import main
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "regression.ir")
 CLUSTER = ["--pservers", "2", "--trainers", "2"]

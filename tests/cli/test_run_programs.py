@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.cli import main
+from pstranspile.tools.cli import main
 
 GAN = str(Path(__file__).parents[2] / "examples" / "gan.ir")
 DISTANCE = "mean_3.tmp_0"

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import Adam, minimize
-from pstranspile.checkpoint.inference import load_inference_model
-from pstranspile.checkpoint.row_files import export_rows
-from pstranspile.cli import main
+from pstranspile.cluster.checkpoint.inference import load_inference_model
+from pstranspile.cluster.checkpoint.row_files import export_rows
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import Adam, minimize
+from pstranspile.tools.cli import main
 
 STEPS = 4
 CLUSTER = ["--pservers", "2", "--trainers", "2", "--set", "min_block_size=4"]

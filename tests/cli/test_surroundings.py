@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pstranspile.__main__ import main as start
-from pstranspile.cli import main
+from pstranspile.tools.cli import main
 from tests.cli.test_verbs import as_nobody
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +28,7 @@ program @main {
 
 def run(*arguments: str | bytes, script: str = "pass", **environment: str) -> subprocess.CompletedProcess[bytes]:
     """The command in a process of its own; `script` is Python that runs before it."""
-    code = f"import os, sys; {script}; from pstranspile.cli import main; sys.exit(main())"
+    code = f"import os, sys; {script}; from pstranspile.tools.cli import main; sys.exit(main())"
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
@@ -156,15 +156,15 @@ def test_an_interrupt_while_the_command_starts(monkeypatch):
     class Interrupted:
         @staticmethod
         def find_spec(name: str, *_: object) -> None:
-            if name == "pstranspile.cli":
+            if name == "pstranspile.tools.cli":
                 raise KeyboardInterrupt
 
-    monkeypatch.delitem(sys.modules, "pstranspile.cli")
+    monkeypatch.delitem(sys.modules, "pstranspile.tools.cli")
     monkeypatch.setattr(sys, "meta_path", [Interrupted, *sys.meta_path])
     assert start() == 130
 
 
-@pytest.mark.parametrize("module", ["pstranspile.cli", "pstranspile.cli.passes"])
+@pytest.mark.parametrize("module", ["pstranspile.tools.cli", "pstranspile.tools.cli.passes"])
 def test_an_interrupt_in_an_import_ends_the_process_at_once(module: str):
     """Python drops what is raised where it lets go of a lock of imports: there, a signal must do without raising."""
     code = f"""
@@ -211,6 +211,6 @@ def test_closed_streams_are_not_taken_for_others(tmp_path):
 def test_a_terminal_that_is_closed_ends_a_command_as_others_do(handler, status):
     """So that it takes away what it has begun; one that is to outlive the terminal does. These tests may be such."""
     code = f"import os, signal; signal.signal(signal.SIGHUP, signal.{handler}); "
-    code += "import pstranspile.cli as cli; from pstranspile.__main__ import main; "
+    code += "import pstranspile.tools.cli as cli; from pstranspile.__main__ import main; "
     code += "cli.main = lambda **_: [os.kill(os.getpid(), n) for n in (signal.SIGHUP, signal.SIGTERM)]; main()"
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == status

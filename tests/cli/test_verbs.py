@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.cli import main
+from pstranspile.tools.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = str(ROOT / "golden" / "linear_regression.ir")
@@ -110,7 +110,7 @@ def test_own_dispatcher_from_the_working_folder(tmp_path):
         "        return [self.endpoints[-1] for variable in variables]\n"
     )
     code = f"import sys; sys.path[:] = [p for p in sys.path if p]; sys.path.insert(0, {str(ROOT)!r})\n"
-    code += "from pstranspile.cli import main; sys.exit(main(sys.argv[1:]))"
+    code += "from pstranspile.tools.cli import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "plan", PROGRAM, *JOB, "--set", "split_method=placing:Last"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

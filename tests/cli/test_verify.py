@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pstranspile.cli import main
+from pstranspile.tools.cli import main
 
 REGRESSION = (Path(__file__).parents[2] / "examples" / "regression.ir").read_text(encoding="utf-8")
 UNKNOWN = """ir 1

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, minimize
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, minimize
 
 FORMATS = ("parquet", "arrow", "csv", "jsonl", "multislot")
 

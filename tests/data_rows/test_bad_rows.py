@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cli import main
-from pstranspile.data import lines
+from pstranspile.cluster.data import lines
+from pstranspile.tools.cli import main
 from tests.data_rows.tables import clicks, data, rows, write
 
 pytest.importorskip("pyarrow", reason="files of columns are read by pyarrow")

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pstranspile.data.cursor import Schedule
-from pstranspile.data.deal import Deal, Span, deals
-from pstranspile.data.order import Order
-from pstranspile.run.cluster.feeding import share
+from pstranspile.cluster.data.cursor import Schedule
+from pstranspile.cluster.data.deal import Deal, Span, deals
+from pstranspile.cluster.data.order import Order
+from pstranspile.cluster.machines.feeding import share
 
 SIZES = st.lists(st.integers(0, 9), max_size=6).filter(sum)
 CHANGES = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 5)), max_size=4, unique_by=lambda change: change[0])

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.data import lines
-from pstranspile.data.columns import Chunk
-from pstranspile.data.mapping import inputs
-from pstranspile.data.reader import Wanted
+from pstranspile.cluster.data import lines
+from pstranspile.cluster.data.columns import Chunk
+from pstranspile.cluster.data.mapping import inputs
+from pstranspile.cluster.data.reader import Wanted
+from pstranspile.frontends import layers as L
 from tests.data_rows.tables import FORMATS, clicks, data, module, rows, write
 
 pytest.importorskip("pyarrow", reason="files of columns are read by pyarrow")

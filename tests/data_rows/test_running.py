@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cli import main
+from pstranspile.tools.cli import main
 from tests.data_rows.tables import clicks, data, module, rows, write
 
 pytest.importorskip("pyarrow", reason="files of columns are read by pyarrow")
@@ -81,7 +81,7 @@ def test_other_trainers_take_what_is_left(tmp_path: Path):
         return source
 
     kept = tmp_path / "kept"
-    from pstranspile.checkpoint.running import CheckpointedRun
+    from pstranspile.cluster.checkpoint.running import CheckpointedRun
 
     first = CheckpointedRun(result, None, str(kept))
     ps.simulate(result, taking(data(path, shuffle=3)), 3, run=first.run)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import pstranspile as ps
-from pstranspile.cli import main
-from pstranspile.diff import diff, diff_folders, render
-from pstranspile.interop.program_desc import program_to_bytes
+from pstranspile.compiler.diff import diff, diff_folders, render
+from pstranspile.frontends.program_desc import program_to_bytes
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.tools.cli import main
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "golden" / "linear_regression.ir"

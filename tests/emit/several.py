@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pstranspile import layers as L
-from pstranspile.autodiff import Adam, Optimizer, minimize
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import Adam, Optimizer, minimize
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pstranspile import layers as L
-from pstranspile.autodiff import L2, SGD, Adam, ClipByNorm, ClipByValue, minimize
-from pstranspile.autodiff.clips import Clip
-from pstranspile.compile import Compiled, compile
+from pstranspile.compiler.compile import Compiled, compile
+from pstranspile.compiler.job import Job, job_warnings
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import L2, SGD, Adam, ClipByNorm, ClipByValue, minimize
+from pstranspile.frontends.autodiff.clips import Clip
 from pstranspile.ir.diagnostics import DiagnosticError, Severity
 from pstranspile.ir.model import Module
-from pstranspile.job import Job, job_warnings
 from pstranspile.ops.textual import parse, print_module
 from tests.link.jobs import several
 from tests.sparse import Look, kinds, model, of_type

@@ -11,10 +11,10 @@ ROOT = Path(__file__).parents[2]
 
 SCRIPT = """
 from hashlib import sha256
-from pstranspile.autodiff import L2, Adam, Exponential
-from pstranspile.compile import compile
-from pstranspile.job import Job
-from pstranspile.plan.plan import plan_text
+from pstranspile.frontends.autodiff import L2, Adam, Exponential
+from pstranspile.compiler.compile import compile
+from pstranspile.compiler.job import Job
+from pstranspile.compiler.plan.plan import plan_text
 from pstranspile.ops.textual import print_module
 from tests.sparse import Look, after_first, distributed, model
 

@@ -6,7 +6,7 @@ import pytest
 
 import pstranspile as ps
 from pstranspile import proof
-from pstranspile.autodiff import Momentum
+from pstranspile.frontends.autodiff import Momentum
 from pstranspile.ir.model import Module
 from pstranspile.ir.roles import OpRole
 from tests.emit.several import two_tasks

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from pstranspile.compile import compile
+from pstranspile.compiler.compile import compile
+from pstranspile.compiler.verify import verify
 from pstranspile.ir.diagnostics import DiagnosticError, Severity
 from pstranspile.ir.distribution import Distribution
-from pstranspile.verify import verify
 from tests.fluid import comparable, job_names, recording
 
 TOGETHER = "must be updated together, but in mode async each gradient is applied as it arrives"

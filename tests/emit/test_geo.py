@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, Adam, minimize
-from pstranspile.compile import Compiled, prepare
+from pstranspile.cluster.machines.communicators.companion import Settings
+from pstranspile.compiler.compile import Compiled, prepare
+from pstranspile.compiler.job import job_warnings
+from pstranspile.compiler.plan.edited import read_plan
+from pstranspile.compiler.plan.plan import plan_json, plan_text, vars_info
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, Adam, minimize
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType, VarKind
-from pstranspile.job import job_warnings
-from pstranspile.plan.edited import read_plan
-from pstranspile.plan.plan import plan_json, plan_text, vars_info
-from pstranspile.run.cluster.communicators.companion import Settings
 from tests.emit.several import DISCRIMINATOR, GENERATOR, adversarial, with_evaluation
 from tests.fluid import comparable, files, job_names, recording
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import weakref
 
-from pstranspile.compile import compile
-from pstranspile.job import Job
+from pstranspile.compiler.compile import compile
+from pstranspile.compiler.job import Job
 from tests.models import mlp
 
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, Exponential, minimize
-from pstranspile.compile import Compiled, compile
-from pstranspile.emit.rename import rename_vars
+from pstranspile.compiler.compile import Compiled, compile
+from pstranspile.compiler.emit.rename import rename_vars
+from pstranspile.compiler.job import Job
+from pstranspile.compiler.verify import verify
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, Exponential, minimize
 from pstranspile.ir.diagnostics import Severity
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module, Program
-from pstranspile.job import Job
-from pstranspile.verify import verify
 from tests.sparse import of_type
 
 GENERATED = [

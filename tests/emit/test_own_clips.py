@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, ClipByGlobalNorm, ClipByNorm, lookahead, minimize
-from pstranspile.autodiff.clips import Clip
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, ClipByGlobalNorm, ClipByNorm, lookahead, minimize
+from pstranspile.frontends.autodiff.clips import Clip
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Module
 from pstranspile.proof import check

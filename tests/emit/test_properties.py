@@ -7,11 +7,11 @@ from math import prod
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pstranspile.compile import compile, prepare
+from pstranspile.compiler.compile import compile, prepare
+from pstranspile.compiler.job import Job
 from pstranspile.ir.attributes import Longs
 from pstranspile.ir.model import Module, TensorType, Var
 from pstranspile.ir.types import DType
-from pstranspile.job import Job
 from pstranspile.ops.build import make_op
 from pstranspile.ops.textual import parse, print_module
 from tests.models import Training

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pstranspile.compile import compile
+from pstranspile.compiler.compile import compile
+from pstranspile.compiler.job import Job
 from pstranspile.ir.types import DType
-from pstranspile.job import Job
 from pstranspile.ops.textual import parse
 
 NET = """ir 1

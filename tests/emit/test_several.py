@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import pstranspile as ps
-from pstranspile.autodiff import SGD, Adam, Exponential
+from pstranspile.frontends.autodiff import SGD, Adam, Exponential
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module, Op, Program

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from pstranspile import layers as L
-from pstranspile.autodiff import L2, SGD, Adam, minimize
-from pstranspile.compile import Compiled, compile
+from pstranspile.compiler.compile import Compiled, compile
+from pstranspile.compiler.job import Job
+from pstranspile.compiler.verify import verify
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import L2, SGD, Adam, minimize
 from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.diagnostics import DiagnosticError, Severity
 from pstranspile.ir.model import Module, Program
 from pstranspile.ir.types import DType
-from pstranspile.job import Job
-from pstranspile.verify import verify
 from tests.fluid import source
 from tests.sparse import Look, after_first, kinds, model, of_type
 

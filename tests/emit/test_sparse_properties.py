@@ -8,14 +8,14 @@ from math import prod
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pstranspile import layers as L
-from pstranspile.autodiff import L2, SGD, Adam, Momentum
-from pstranspile.compile import Compiled, compile
+from pstranspile.compiler.compile import Compiled, compile
+from pstranspile.compiler.job import Job
+from pstranspile.compiler.verify import verify
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import L2, SGD, Adam, Momentum
 from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.diagnostics import Severity
 from pstranspile.ir.model import Module
-from pstranspile.job import Job
-from pstranspile.verify import verify
 from tests.sparse import Look, model, of_type
 
 SIZES = {"one": (40, 4), "two": (200, 8), "three": (3, 2), "four": (1000, 1)}

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pstranspile.compile import compile
-from pstranspile.job import Job
+from pstranspile.compiler.compile import compile
+from pstranspile.compiler.job import Job
 from tests.cluster import Cluster, train_alone
 from tests.fluid import job_names, source
 

@@ -10,8 +10,12 @@ from math import prod
 
 import pytest
 
-from pstranspile import layers as L
-from pstranspile.autodiff import (
+from pstranspile.compiler.compile import Compiled, compile
+from pstranspile.compiler.job import Job
+from pstranspile.compiler.plan.plan import slice_shape
+from pstranspile.compiler.plan.slices import cut_rows
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import (
     L2,
     SGD,
     Adam,
@@ -24,12 +28,8 @@ from pstranspile.autodiff import (
     minimize,
     set_gradient_clip,
 )
-from pstranspile.compile import Compiled, compile
 from pstranspile.ir.model import Module, Program
 from pstranspile.ir.types import VarKind
-from pstranspile.job import Job
-from pstranspile.plan.plan import slice_shape
-from pstranspile.plan.slices import cut_rows
 
 SERVERS = ["127.0.0.1:6174", "127.0.0.1:6175"]
 ON_THE_TRAINER = [

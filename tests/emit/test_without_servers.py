@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pstranspile as ps
-from pstranspile.compile import compile, prepare
+from pstranspile.compiler.compile import compile, prepare
+from pstranspile.compiler.job import Job
+from pstranspile.compiler.plan.edited import read_plan
+from pstranspile.compiler.plan.plan import plan_text
 from pstranspile.ir.attributes import float32
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.ir.model import Module, Op, Program
 from pstranspile.ir.roles import OpRole
-from pstranspile.job import Job
 from pstranspile.ops.build import make_op
 from pstranspile.ops.textual import parse, print_module
-from pstranspile.plan.edited import read_plan
-from pstranspile.plan.plan import plan_text
 from tests import training
 from tests.emit.test_properties import modules
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from pstranspile.compile import Compiled, compile
-from pstranspile.explain import ExplainedJob, of_compiled
-from pstranspile.job import Job
+from pstranspile.compiler.compile import Compiled, compile
+from pstranspile.compiler.explain import ExplainedJob, of_compiled
+from pstranspile.compiler.job import Job
+from pstranspile.compiler.plan.dispatch import Dispatcher
 from pstranspile.ops.textual import parse, print_module
-from pstranspile.plan.dispatch import Dispatcher
 from tests.link import jobs
 
 GOLDEN = Path(__file__).parents[2] / "golden"

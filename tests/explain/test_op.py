@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from pstranspile.explain import ExplainedJob, OpAnswer, Unknown, answer_json, answer_text, explain_op
-from pstranspile.explain.messages import sent_by
-from pstranspile.explain.place import Place
+from pstranspile.compiler.explain import ExplainedJob, OpAnswer, Unknown, answer_json, answer_text, explain_op
+from pstranspile.compiler.explain.messages import sent_by
+from pstranspile.compiler.explain.place import Place
 from pstranspile.ir.model import Op
 from tests.explain.jobs import ALL, explained
 

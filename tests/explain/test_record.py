@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.cli import main
-from pstranspile.explain import answer_json, explain_job, explain_op, explain_variable, read_folder
-from pstranspile.explain.record import read_record, record, with_origins
+from pstranspile.compiler.explain import answer_json, explain_job, explain_op, explain_variable, read_folder
+from pstranspile.compiler.explain.record import read_record, record, with_origins
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Location, Op
+from pstranspile.tools.cli import main
 from tests.explain.jobs import ALL, GOLDEN, compiled, explained
 
 PROGRAM = str(GOLDEN / "mlp_adam.ir")

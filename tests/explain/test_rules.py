@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.compile import Compiled, compile
-from pstranspile.emit.rules import RULES, WHOLE, made, made_of_program
+from pstranspile.compiler.compile import Compiled, compile
+from pstranspile.compiler.emit.rules import RULES, WHOLE, made, made_of_program
 from pstranspile.ir.model import Location, Op, Origin
 from tests.emit.test_fluid import REFUSED
 from tests.explain.jobs import ALL, compiled

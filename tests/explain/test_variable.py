@@ -2,13 +2,20 @@
 
 import pytest
 
-from pstranspile.compile import compile, prepare
-from pstranspile.explain import ExplainedJob, Unknown, VariableAnswer, answer_json, answer_text, explain_variable
-from pstranspile.explain import of_compiled as of
-from pstranspile.job import Job
+from pstranspile.compiler.compile import compile, prepare
+from pstranspile.compiler.explain import (
+    ExplainedJob,
+    Unknown,
+    VariableAnswer,
+    answer_json,
+    answer_text,
+    explain_variable,
+)
+from pstranspile.compiler.explain import of_compiled as of
+from pstranspile.compiler.job import Job
+from pstranspile.compiler.plan.edited import read_plan
+from pstranspile.compiler.plan.plan import plan_text
 from pstranspile.ops.textual import parse
-from pstranspile.plan.edited import read_plan
-from pstranspile.plan.plan import plan_text
 from tests.explain.jobs import ALL, PROGRAMS, TWO, compiled, explained
 from tests.fluid import source
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pstranspile.interop.tensor_files import read_tensor
+from pstranspile.runtime.files.tensor_files import read_tensor
 from tests.fluid_api.running import SCRIPTS, printed
 
 FLUID = os.environ.get("PSTRANSPILE_FLUID", "")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import pstranspile.fluid as fluid
-from pstranspile.compile import compile
+from pstranspile.compiler.compile import compile
+from pstranspile.compiler.job import Job
 from pstranspile.fluid import (
     Collective,
     DistributeTranspiler,
@@ -15,7 +16,6 @@ from pstranspile.fluid import (
     SingleProcessMultiThread,
 )
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.job import Job
 from tests.models import mlp
 
 MODULE = mlp(2, 100)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 import pstranspile.fluid as fluid
+from pstranspile.cluster.machines.communicators.companion import Settings
+from pstranspile.compiler.job import Job
 from pstranspile.fluid.communicator import Communicator
 from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy import (
     ServerRuntimeConfig,
@@ -13,8 +15,6 @@ from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.dis
 from pstranspile.fluid.missing import NotHere
 from pstranspile.fluid.running import communicating
 from pstranspile.fluid.running.communicating import DistributedMode, communicator_settings, default_flags
-from pstranspile.job import Job
-from pstranspile.run.cluster.communicators.companion import Settings
 from tests.fluid_api.running import fresh
 
 ASYNC = Job("a:1", 2, sync_mode=False, runtime_split_send_recv=True)

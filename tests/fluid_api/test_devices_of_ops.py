@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pstranspile.fluid as fluid
-from pstranspile.run import api
+from pstranspile.runtime.run import api
 from tests.fluid_api.running import fresh
 
 

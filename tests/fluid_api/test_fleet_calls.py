@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import pstranspile.fluid as fluid
+from pstranspile.cluster.net.status import SERVING, STATUS
 from pstranspile.fluid import compiler, dataset, executor, framework, log_helper
 from pstranspile.fluid.incubate.fleet import collective
 from pstranspile.fluid.incubate.fleet.base.role_maker import (
@@ -29,7 +30,6 @@ from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.dis
 from pstranspile.fluid.machines import PortFile
 from pstranspile.fluid.paddle.dataset import cifar, common, imdb, imikolov, mnist, uci_housing
 from pstranspile.fluid.transpiler.distribute_transpiler import ServerRuntimeConfig, slice_variable
-from pstranspile.net.status import SERVING, STATUS
 from tests.fluid_api.running import SCRIPTS, fresh
 from tests.terminal import interrupts
 

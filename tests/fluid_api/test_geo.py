@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pstranspile.compile import compile
+from pstranspile.compiler.compile import compile
+from pstranspile.compiler.job import Job
+from pstranspile.compiler.plan.plan import vars_info
 from pstranspile.fluid import DistributeTranspiler, DistributeTranspilerConfig, GeoSgdTranspiler
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.job import Job
-from pstranspile.plan.plan import vars_info
 from tests.models import mlp
 
 MODULE = mlp(2, 100)

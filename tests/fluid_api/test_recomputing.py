@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import pstranspile.fluid as fluid
-from pstranspile.compile import compile
+from pstranspile.compiler.compile import compile
+from pstranspile.compiler.job import Job
 from pstranspile.fluid.incubate.fleet import collective
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module
-from pstranspile.job import Job
 from pstranspile.proof.check import check
 from tests.fluid_api.running import fresh
 

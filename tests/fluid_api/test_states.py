@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from pstranspile import fluid
-from pstranspile.interop.tensor_files import to_bytes, write_values
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.runtime.files.tensor_files import to_bytes, write_values
 from tests.fluid_api.running import fresh
 
 

@@ -9,8 +9,8 @@ import pytest
 
 import pstranspile.fluid as fluid
 from pstranspile.fluid.layers.io import ListenAndServ
-from pstranspile.interop.tensor_files import read_tensor
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.runtime.files.tensor_files import read_tensor
 from tests.fluid_api.running import SCRIPTS, fresh
 from tests.fluid_api.test_clusters import FLUID, free_ports, play
 

@@ -9,13 +9,13 @@ from contextlib import nullcontext
 import pytest
 
 import pstranspile.fluid as fluid
-from pstranspile.compile import compile
+from pstranspile.compiler.compile import compile
+from pstranspile.compiler.job import Job
+from pstranspile.compiler.plan.dispatch import Placeable
 from pstranspile.fluid import DistributeTranspiler, DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.ps_dispatcher import HashName, PSDispatcher, RoundRobin
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import MAIN, STARTUP, Module
-from pstranspile.job import Job
-from pstranspile.plan.dispatch import Placeable
 from tests.fluid_api.running import fresh
 from tests.models import mlp
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import pstranspile.fluid as fluid
+from pstranspile.cluster.net import site
 from pstranspile.fluid import machines
-from pstranspile.net import site
 from tests.fluid_api.running import fresh
 from tests.fluid_api.test_clusters import free_ports
 from tests.net.test_unreached import ANSWERS, answer, listening

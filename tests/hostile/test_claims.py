@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.checkpoint import row_files
-from pstranspile.checkpoint.api import load_checkpoint, save_checkpoint
-from pstranspile.checkpoint.manifest import _checksum
-from pstranspile.checkpoint.names import MANIFEST
-from pstranspile.checkpoint.persistables import load_persistables, save_persistables
-from pstranspile.cli import main
-from pstranspile.interop.safetensors import read_safetensors
-from pstranspile.interop.tensor_files import read_tensor, write_values
+from pstranspile.cluster.checkpoint import row_files
+from pstranspile.cluster.checkpoint.api import load_checkpoint, save_checkpoint
+from pstranspile.cluster.checkpoint.manifest import _checksum
+from pstranspile.cluster.checkpoint.names import MANIFEST
+from pstranspile.cluster.checkpoint.persistables import load_persistables, save_persistables
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.runtime.files.safetensors import read_safetensors
+from pstranspile.runtime.files.tensor_files import read_tensor, write_values
+from pstranspile.tools.cli import main
 from tests.checkpoint.jobs import job, machines, started
 from tests.conftest import ROOT
 
@@ -162,7 +162,7 @@ def test_a_folder_of_compiled_programs(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_a_hash_does_not_vouch_for_what_is_kept(tmp_path: Path):
-    from pstranspile.run.cluster.faults.snapshot_files import FORM, read_snapshot
+    from pstranspile.cluster.machines.faults.snapshot_files import FORM, read_snapshot
 
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(DiagnosticError, match="pipe or a device"):

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.checkpoint.api import load_checkpoint, save_checkpoint
-from pstranspile.checkpoint.inference import load_inference_model, save_inference_model
-from pstranspile.checkpoint.manifest import _checksum
-from pstranspile.checkpoint.names import MANIFEST
-from pstranspile.checkpoint.persistables import load_persistables, save_persistables
-from pstranspile.cli import main
-from pstranspile.interop.safetensors import read_metadata, read_safetensors, write_safetensors
-from pstranspile.interop.tensor_files import read_combined, read_selected_rows, read_tensor
-from pstranspile.run.cluster.faults.snapshot_files import FORM, read_snapshot
+from pstranspile.cluster.checkpoint.api import load_checkpoint, save_checkpoint
+from pstranspile.cluster.checkpoint.inference import load_inference_model, save_inference_model
+from pstranspile.cluster.checkpoint.manifest import _checksum
+from pstranspile.cluster.checkpoint.names import MANIFEST
+from pstranspile.cluster.checkpoint.persistables import load_persistables, save_persistables
+from pstranspile.cluster.machines.faults.snapshot_files import FORM, read_snapshot
+from pstranspile.runtime.files.safetensors import read_metadata, read_safetensors, write_safetensors
+from pstranspile.runtime.files.tensor_files import read_combined, read_selected_rows, read_tensor
+from pstranspile.tools.cli import main
 from tests.checkpoint.jobs import job, machines, started
 from tests.conftest import ROOT
 from tests.hostile.counts import cases

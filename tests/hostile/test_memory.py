@@ -15,11 +15,11 @@ from tests.hostile.counts import cases
 ROUNDS = """
 import gc, sys
 import pstranspile as ps
-from pstranspile.interop.program_desc import program_to_bytes
+from pstranspile.frontends.program_desc import program_to_bytes
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.interop.loading import load_bytes
+from pstranspile.frontends.loading import load_bytes
 from pstranspile.proof.data import make_feeds
-from pstranspile.run.cluster.simulate import cluster_of
+from pstranspile.cluster.machines.simulate import cluster_of
 
 kind, count = sys.argv[1], int(sys.argv[2])
 text = open(sys.argv[3], encoding="utf-8").read()

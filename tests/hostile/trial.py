@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from pstranspile.cli import main
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.tools.cli import main
 from tests.hostile.counts import first
 
 LONGEST = 5.0

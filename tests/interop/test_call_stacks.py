@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 import pstranspile as ps
-from pstranspile.cli import main
-from pstranspile.interop.call_stacks import user_frame
-from pstranspile.interop.program_desc import program_to_bytes
+from pstranspile.compiler.verify import verify
+from pstranspile.frontends.call_stacks import user_frame
+from pstranspile.frontends.program_desc import program_to_bytes
 from pstranspile.ir.attributes import Strings
 from pstranspile.ir.diagnostics import DiagnosticError, render
 from pstranspile.ir.model import Location
-from pstranspile.verify import verify
+from pstranspile.tools.cli import main
 from tests.interop.recorded import wire_view
 
 DATA = Path(__file__).parent.parent / "data" / "programs"

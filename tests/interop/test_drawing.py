@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from pstranspile import load, loads
-from pstranspile.cli import main
-from pstranspile.interop.drawing import Graph, dot_text, graph_of, mermaid_text
+from pstranspile.frontends.drawing import Graph, dot_text, graph_of, mermaid_text
+from pstranspile.tools.cli import main
 
 ROOT = Path(__file__).parent.parent.parent
 LOOP = ROOT / "tests" / "lsp" / "loop.ir"

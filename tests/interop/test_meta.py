@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from pstranspile.interop.meta import apply_meta, infer_parameters, parse_meta
+from pstranspile.frontends.meta import apply_meta, infer_parameters, parse_meta
 from pstranspile.ir.diagnostics import DiagnosticError, Severity
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Module, Op, ParameterInfo, Program, Var

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from pstranspile.cli import main
-from pstranspile.compile import compile
-from pstranspile.diff import diff_programs
-from pstranspile.interop.loading import load
-from pstranspile.interop.meta import apply_meta, parse_meta
-from pstranspile.interop.meta_of import meta_of
+from pstranspile.compiler.compile import compile
+from pstranspile.compiler.diff import diff_programs
+from pstranspile.compiler.job import Job
+from pstranspile.frontends.loading import load
+from pstranspile.frontends.meta import apply_meta, parse_meta
+from pstranspile.frontends.meta_of import meta_of
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.distribution import DistributedVar, Distribution
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module, Program
-from pstranspile.job import Job
+from pstranspile.tools.cli import main
 from tests.models import mlp
 from tests.strategies import distributions
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pstranspile import Module, load, loads
-from pstranspile.cli import main
-from pstranspile.interop.loading import load_bytes
-from pstranspile.interop.mlir import mlir_text
+from pstranspile.frontends.loading import load_bytes
+from pstranspile.frontends.mlir import mlir_text
+from pstranspile.tools.cli import main
 from tests.interop.recorded import FILES
 
 ROOT = Path(__file__).parent.parent.parent

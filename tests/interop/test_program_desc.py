@@ -4,7 +4,7 @@ import struct
 import pytest
 from hypothesis import given, settings
 
-from pstranspile.interop.program_desc import program_from_bytes, program_to_bytes, read_program
+from pstranspile.frontends.program_desc import program_from_bytes, program_to_bytes, read_program
 from pstranspile.ir.attributes import BlockRef, Ints, Long
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap

@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from pstranspile.interop import safetensors
-from pstranspile.interop.safetensors import read_metadata, read_safetensors, write_safetensors
-from pstranspile.interop.tensor_files import (
+from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.runtime.files import safetensors
+from pstranspile.runtime.files.safetensors import read_metadata, read_safetensors, write_safetensors
+from pstranspile.runtime.files.tensor_files import (
     read_combined,
     read_selected_rows,
     read_tensor,
@@ -22,8 +23,7 @@ from pstranspile.interop.tensor_files import (
     write_combined,
     write_values,
 )
-from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.values import LoDTensor, SelectedRows
+from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 RECORDED = Path(__file__).parent.parent / "data" / "tensor_files"
 DTYPES = [

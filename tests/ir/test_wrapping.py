@@ -9,8 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import pstranspile as ps
-from pstranspile.cli import main
-from pstranspile.explain.job import shortened, source_line_of
+from pstranspile.compiler.explain.job import shortened, source_line_of
 from pstranspile.ir import layout
 from pstranspile.ir.diagnostics import DiagnosticError, render
 from pstranspile.ir.frozen import FrozenMap
@@ -18,6 +17,7 @@ from pstranspile.ir.model import Block, Module, Op, Program
 from pstranspile.ir.text.fast import parse_quickly
 from pstranspile.ir.text.parser import parse_plainly
 from pstranspile.ops.textual import LANGUAGE, format_text, parse, print_module
+from pstranspile.tools.cli import main
 from tests.hostile.counts import cases
 from tests.strategies import exactly, modules
 

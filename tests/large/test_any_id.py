@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import Adagrad, Momentum, minimize
-from pstranspile.checkpoint.row_files import export_rows, load_rows, save_rows
-from pstranspile.checkpoint.running import CheckpointedRun
-from pstranspile.job.table_rules import most_rows
-from pstranspile.kernels.random.scattered import ScatteredRows
-from pstranspile.kernels.random.streams import stream_key, uniform
-from pstranspile.large.ids import beside, lie_within
+from pstranspile.cluster.checkpoint.row_files import export_rows, load_rows, save_rows
+from pstranspile.cluster.checkpoint.running import CheckpointedRun
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import Adagrad, Momentum, minimize
+from pstranspile.ir.table_rules import most_rows
 from pstranspile.ops.textual import print_module
-from pstranspile.values import SelectedRows
+from pstranspile.runtime.kernels.random.scattered import ScatteredRows
+from pstranspile.runtime.kernels.random.streams import stream_key, uniform
+from pstranspile.runtime.large.ids import beside, lie_within
+from pstranspile.runtime.values import SelectedRows
 
 HEIGHT = most_rows(4)
 EDGES = [0, 1, HEIGHT - 1, HEIGHT, HEIGHT + 1, 1 << 62, (1 << 63) - 1, -1, -2, -(1 << 62), -(1 << 63)]

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cli import main
-from pstranspile.large import table as tables
-from pstranspile.large.folder import rows_on_disk
-from pstranspile.large.forms import arrays_of, rows_from, table_with
-from pstranspile.large.table import LargeTable
 from pstranspile.ops.textual import print_module
+from pstranspile.runtime.large import table as tables
+from pstranspile.runtime.large.folder import rows_on_disk
+from pstranspile.runtime.large.forms import arrays_of, rows_from, table_with
+from pstranspile.runtime.large.table import LargeTable
+from pstranspile.tools.cli import main
 from tests.large.test_jobs import RULES, feeds, job, module
 from tests.large.test_table import require_same, table, update
 
@@ -119,8 +119,8 @@ def test_processes_do_the_same_from_their_state_and_checkpoints(tmp_path: Path):
 BUSY = """
 import sys
 import numpy as np
-from pstranspile.large.folder import rows_on_disk
-from pstranspile.large.table import LargeTable
+from pstranspile.runtime.large.folder import rows_on_disk
+from pstranspile.runtime.large.table import LargeTable
 
 def memory():
     fields = dict(line.split(":") for line in open("/proc/self/status") if line.startswith("Rss"))

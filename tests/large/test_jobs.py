@@ -13,8 +13,11 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import (
+from pstranspile.cluster.checkpoint.row_files import export_rows, load_rows, save_rows
+from pstranspile.cluster.checkpoint.running import CheckpointedRun
+from pstranspile.cluster.net import state
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import (
     SGD,
     Adadelta,
     Adagrad,
@@ -27,13 +30,10 @@ from pstranspile.autodiff import (
     RMSProp,
     minimize,
 )
-from pstranspile.checkpoint.row_files import export_rows, load_rows, save_rows
-from pstranspile.checkpoint.running import CheckpointedRun
-from pstranspile.cli import main
-from pstranspile.large.table import LargeTable
-from pstranspile.net import state
 from pstranspile.ops.textual import print_module
 from pstranspile.proof.check import check
+from pstranspile.runtime.large.table import LargeTable
+from pstranspile.tools.cli import main
 
 RULES = "words enter_after=2 enter_chance=0.7 shrink_every=4 drop_unseen=2 drop_below=0.3"
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.large.table import LargeTable, TableState
 from pstranspile.ops.build import make_op
-from pstranspile.run.bound import bind
-from pstranspile.values import SelectedRows
+from pstranspile.runtime.large.table import LargeTable, TableState
+from pstranspile.runtime.run.bound import bind
+from pstranspile.runtime.values import SelectedRows
 
 ROWS, WIDTH = 40_000, 4
 STATES = {"sgd": (), "adagrad": ("Moment",), "adam": ("Moment1", "Moment2")}
@@ -68,7 +68,7 @@ def test_an_update_of_many_rows_takes_little_memory():
 FREED = """
 import numpy as np
 from pathlib import Path
-from pstranspile.large.memory import return_freed_arrays
+from pstranspile.runtime.large.memory import return_freed_arrays
 
 
 def memory():

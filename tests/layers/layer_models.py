@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, minimize
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.ir.types import DType
 
 MODELS: dict[str, Callable[[L.Draft], None]] = {}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pstranspile import layers as L
+from pstranspile.frontends import layers as L
 from pstranspile.ir.types import DType
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import (
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import (
     L1,
     L2,
     SGD,

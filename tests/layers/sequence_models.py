@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pstranspile import layers as L
-from pstranspile.autodiff import Adam, minimize
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import Adam, minimize
 from pstranspile.ir.types import DType
 from tests.layers.layer_models import data, model, sgd
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
+from pstranspile.frontends import layers as L
 from tests.layers import sequence_models as sequence_models
 from tests.layers.layer_models import MODELS
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.layers.names import Names, Scopes, names_in_use
+from pstranspile.frontends.layers.parameters import start_all_with
 from pstranspile.ir.types import DType
-from pstranspile.layers.names import Names, Scopes, names_in_use
-from pstranspile.layers.parameters import start_all_with
 from pstranspile.ops.shapes import ShapeError
 
 

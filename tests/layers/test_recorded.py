@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pstranspile import layers as L
+from pstranspile.frontends import layers as L
 from tests.layers.models import MODELS
 from tests.training import CASES, add_training, case, module_differences, recorded
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.interop.program_desc import program_from_bytes
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.program_desc import program_from_bytes
 from tests.layers import sequence_models as sequence_models
 from tests.layers.layer_models import MODELS
 from tests.layers.test_more_recorded import plain

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import pytest
 
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, Adam, Exponential, minimize
-from pstranspile.compile import compile
+from pstranspile.compiler.compile import compile
+from pstranspile.compiler.job import Job
+from pstranspile.compiler.link import LinkError, link
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, Adam, Exponential, minimize
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Role
-from pstranspile.job import Job
-from pstranspile.link import LinkError, link
 from tests.link.damage import Damage
 from tests.link.recorded import recorded
 

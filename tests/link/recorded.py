@@ -6,7 +6,7 @@ import tarfile
 from functools import cache
 from pathlib import Path
 
-from pstranspile.interop.program_desc import program_from_bytes
+from pstranspile.frontends.program_desc import program_from_bytes
 from pstranspile.ir.model import Program, Role
 
 ARCHIVE = Path(__file__).parents[1] / "data" / "fluid" / "link.tar.xz"

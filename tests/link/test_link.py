@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pstranspile.compiler.link import link
 from pstranspile.ir.codes import CODES
-from pstranspile.link import link
 from tests.link import test_communicators, test_geo, test_meetings, test_parts, test_servers, test_steps, test_tables
 from tests.link.jobs import JOBS, Case, roles
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pstranspile.link import LinkError, link
+from pstranspile.compiler.link import LinkError, link
 from tests.link.recorded import names, recorded
 
 SERVER, OTHER = "127.0.0.1:6174", "127.0.0.1:6175"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, minimize
-from pstranspile.compile import compile
-from pstranspile.interop.loading import loads
+from pstranspile.compiler.compile import compile
+from pstranspile.compiler.job import Job
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, minimize
+from pstranspile.frontends.loading import loads
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Module
-from pstranspile.job import Job
 from tests import training
 
 JOBS = [

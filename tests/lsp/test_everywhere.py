@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.lsp.completion import complete
-from pstranspile.lsp.hover import hover
-from pstranspile.lsp.names import Named, definitions, named_at, references, rename
-from pstranspile.lsp.outline import Outline
-from pstranspile.lsp.values import Refused, Span, Spot
+from pstranspile.compiler.verify import verify
 from pstranspile.ops.textual import parse
-from pstranspile.verify import verify
+from pstranspile.tools.lsp.completion import complete
+from pstranspile.tools.lsp.hover import hover
+from pstranspile.tools.lsp.names import Named, definitions, named_at, references, rename
+from pstranspile.tools.lsp.outline import Outline
+from pstranspile.tools.lsp.values import Refused, Span, Spot
 from tests.lsp.test_reading import edited
 
 ROOT = Path(__file__).parent.parent.parent

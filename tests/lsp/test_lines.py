@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from pstranspile.compiler.verify import verify
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.ir.model import Location, Module, Origin
-from pstranspile.lsp.reading import Reading, read
 from pstranspile.ops.textual import parse
-from pstranspile.verify import verify
+from pstranspile.tools.lsp.reading import Reading, read
 
 ROOT = Path(__file__).parent.parent.parent
 TEXTS = {

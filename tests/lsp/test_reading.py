@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from pstranspile.compiler.verify import verify
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Module
-from pstranspile.lsp.outline import Outline
-from pstranspile.lsp.reading import read
 from pstranspile.ops.textual import parse
-from pstranspile.verify import verify
+from pstranspile.tools.lsp.outline import Outline
+from pstranspile.tools.lsp.reading import read
 
 ROOT = Path(__file__).parent.parent.parent
 NAMES = ("regression", "word2vec", "gan")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pstranspile.net.peer import Peer
-from pstranspile.net.site import Site
-from pstranspile.run.cluster.message import SEND, SEND_BARRIER, Message
-from pstranspile.run.cluster.record import check_sum
-from pstranspile.run.cluster.server import Server
-from pstranspile.run.cluster.synchronous import SynchronousServer
+from pstranspile.cluster.machines.message import SEND, SEND_BARRIER, Message
+from pstranspile.cluster.machines.record import check_sum
+from pstranspile.cluster.machines.server import Server
+from pstranspile.cluster.machines.synchronous import SynchronousServer
+from pstranspile.cluster.net.peer import Peer
+from pstranspile.cluster.net.site import Site
 
 
 def keep_books(write: Callable[..., object]) -> None:

@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.net.job import load_job_folder
-from pstranspile.run.cluster.faults.snapshot_files import read_snapshot
-from pstranspile.values import SelectedRows
+from pstranspile.cluster.machines.faults.snapshot_files import read_snapshot
+from pstranspile.cluster.net.job import load_job_folder
+from pstranspile.runtime.values import SelectedRows
 
 FLUID = os.environ.get("PSTRANSPILE_FLUID", "")
 RECORDINGS = os.environ.get("PSTRANSPILE_RECORDINGS", "")

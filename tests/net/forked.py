@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pstranspile.net.job import JobFolder
-from pstranspile.net.outcome import gather, write_server, write_trainer
-from pstranspile.net.process import Place, play_server, play_trainer
-from pstranspile.net.status import StatusPipe
-from pstranspile.net.supervisor import Ports
-from pstranspile.net.terms import Terms
-from pstranspile.run.cluster.simulate import Simulated
+from pstranspile.cluster.machines.simulate import Simulated
+from pstranspile.cluster.net.job import JobFolder
+from pstranspile.cluster.net.outcome import gather, write_server, write_trainer
+from pstranspile.cluster.net.process import Place, play_server, play_trainer
+from pstranspile.cluster.net.status import StatusPipe
+from pstranspile.cluster.net.supervisor import Ports
+from pstranspile.cluster.net.terms import Terms
 
 SECONDS = 120
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -25,7 +25,7 @@ def play(job: JobFolder, feeds: Mapping[str, Any], steps: int, work: Path, **opt
 
     Raises RuntimeError, with what a process says of itself, if one does not do its part.
     """
-    CONTEXT.set_forkserver_preload(["tests.net.forked", "pstranspile.kernels", "pstranspile.layers"])
+    CONTEXT.set_forkserver_preload(["tests.net.forked", "pstranspile.runtime.kernels", "pstranspile.frontends.layers"])
     ports = Ports(len(job.roles))
     addresses = dict(zip(job.roles, ports.addresses, strict=True))
     results = {role: str(work / f"{role}.result") for role in job.roles}

@@ -12,8 +12,8 @@ import time
 
 from books import keep_books
 
-from pstranspile.cli import main
-from pstranspile.net.status import StatusPipe
+from pstranspile.cluster.net.status import StatusPipe
+from pstranspile.tools.cli import main
 
 PACE = float(os.environ["PSTRANSPILE_PACE"])
 """Seconds from step to step: so that a process that is started again finds the others still at work."""

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pstranspile.cli import main
-from pstranspile.net.status import StatusPipe
+from pstranspile.cluster.net.status import StatusPipe
+from pstranspile.tools.cli import main
 
 HOLD = Path(sys.argv[1])
 

@@ -11,17 +11,17 @@ from typing import Any
 
 import grpc
 
-from pstranspile.net.fluid.calls import SERVICE
-from pstranspile.net.job import JobFolder
-from pstranspile.net.process import Place, play_server, play_trainer
-from pstranspile.net.status import StatusPipe
-from pstranspile.net.supervisor import Ports
-from pstranspile.net.terms import Terms
-from pstranspile.net.tls import Credentials
-from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.record import write_record
-from pstranspile.run.cluster.server import Server
-from pstranspile.run.cluster.simulate import Simulated, results_of
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.record import write_record
+from pstranspile.cluster.machines.server import Server
+from pstranspile.cluster.machines.simulate import Simulated, results_of
+from pstranspile.cluster.net.job import JobFolder
+from pstranspile.cluster.net.process import Place, play_server, play_trainer
+from pstranspile.cluster.net.status import StatusPipe
+from pstranspile.cluster.net.supervisor import Ports
+from pstranspile.cluster.net.terms import Terms
+from pstranspile.cluster.net.tls import Credentials
+from pstranspile.fluid.net.calls import SERVICE
 
 TERMS = Terms("job", "token")
 SECONDS = 120
@@ -173,8 +173,8 @@ class _Forward(grpc.GenericRpcHandler):
 
 def compiled(folder: Path, program: str, *options: str) -> JobFolder:
     """A job that is compiled into a folder."""
-    from pstranspile.cli import main
-    from pstranspile.net.job import load_job_folder
+    from pstranspile.cluster.net.job import load_job_folder
+    from pstranspile.tools.cli import main
 
     assert main(["compile", program, *options, "-o", str(folder)]) == 0
     return load_job_folder(folder)

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.net.job import JobFolder
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.communicators.companion import Settings
+from pstranspile.cluster.machines.record import RecordedScheduler, read_record, replay
+from pstranspile.cluster.machines.simulate import Simulated, simulate
+from pstranspile.cluster.net.job import JobFolder
 from pstranspile.proof.data import make_feeds
 from pstranspile.proof.ledger import Ledger
-from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.communicators.companion import Settings
-from pstranspile.run.cluster.record import RecordedScheduler, read_record, replay
-from pstranspile.run.cluster.simulate import Simulated, simulate
 from tests.net import forked
 from tests.net.played import play
 from tests.run.cluster.recorded import files

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pstranspile.net.terms import Terms
-from pstranspile.run.cluster.simulate import Simulated
+from pstranspile.cluster.machines.simulate import Simulated
+from pstranspile.cluster.net.terms import Terms
 from tests.net.campaign import STEPS, Campaign, Job, runs
 from tests.net.cutting import Cuttable
 from tests.net.played import compiled, play

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cli import main
+from pstranspile.cluster.net.parts import values_of
 from pstranspile.ir.types import VarKind
-from pstranspile.net.parts import values_of
 from pstranspile.proof.data import make_feeds
+from pstranspile.tools.cli import main
 from tests.net.played import compiled
 
 STEPS = 9

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.job.table_rules import most_rows
-from pstranspile.large.table import LargeTable
-from pstranspile.net.checks import Checks
-from pstranspile.run.cluster import message as kinds
-from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.server import Server
-from pstranspile.values import SelectedRows
+from pstranspile.cluster.machines import message as kinds
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.server import Server
+from pstranspile.cluster.net.checks import Checks
+from pstranspile.ir.table_rules import most_rows
+from pstranspile.runtime.large.table import LargeTable
+from pstranspile.runtime.values import SelectedRows
 
 ROOT = Path(__file__).parents[2]
 LARGE, DECAY, CTR = "golden/large_table.ir", "golden/exponential_decay.ir", "examples/ctr_dnn.ir"

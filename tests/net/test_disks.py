@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.net import state
-from pstranspile.run.cluster.faults.snapshots import Snapshot
-from pstranspile.run.cluster.simulate import simulate
+from pstranspile.cluster.machines.faults.snapshots import Snapshot
+from pstranspile.cluster.machines.simulate import simulate
+from pstranspile.cluster.net import state
 from tests.net.played import compiled, play
 
 PROGRAM = str(Path(__file__).parents[2] / "examples" / "regression.ir")

@@ -16,18 +16,18 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.checkpoint.layout import layout_of
-from pstranspile.checkpoint.runs import SharedTarget, Target, newest
-from pstranspile.checkpoint.servers import of_servers
-from pstranspile.checkpoint.store import read_checkpoint, read_manifest
-from pstranspile.cli import main
-from pstranspile.interop.tensor_files import read_selected_rows
-from pstranspile.net.fluid.calls import BATCH_BARRIER_NAME, FETCH_BARRIER_NAME
-from pstranspile.net.fluid.checkpoints import CheckpointPlan, put_together
-from pstranspile.net.job import load_job_folder
-from pstranspile.net.parts import Part, write_part
-from pstranspile.net.saves import SaveFolder
-from pstranspile.values.writing import write_file
+from pstranspile.cluster.checkpoint.layout import layout_of
+from pstranspile.cluster.checkpoint.runs import SharedTarget, Target, newest
+from pstranspile.cluster.checkpoint.servers import of_servers
+from pstranspile.cluster.checkpoint.store import read_checkpoint, read_manifest
+from pstranspile.cluster.net.job import load_job_folder
+from pstranspile.cluster.net.parts import Part, write_part
+from pstranspile.cluster.net.saves import SaveFolder
+from pstranspile.cluster.net.server_checkpoints import CheckpointPlan, put_together
+from pstranspile.fluid.net.calls import BATCH_BARRIER_NAME, FETCH_BARRIER_NAME
+from pstranspile.runtime.files.tensor_files import read_selected_rows
+from pstranspile.runtime.values.writing import write_file
+from pstranspile.tools.cli import main
 from tests.net.fluid_job import FLUID, TABLE, Job
 from tests.net.test_fluid_service import PROGRAM, Served, Trainer, named
 

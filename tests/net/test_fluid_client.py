@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pstranspile.cluster.machines.simulate import Simulated, simulate
+from pstranspile.cluster.net.job import JobFolder
+from pstranspile.cluster.net.terms import Refused
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Role
-from pstranspile.net.job import JobFolder
-from pstranspile.net.terms import Refused
-from pstranspile.run.cluster.simulate import Simulated, simulate
 from tests.net.fluid_job import made_feeds
 from tests.net.played import compiled, play, proxies
 from tests.run.cluster.recorded import arrays, files, loss_of, roles

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.net.fluid.message import VariableMessage, read_variable, value_of, write_value, write_variable
-from pstranspile.net.values import WireError
-from pstranspile.values import LoDTensor, SelectedRows
+from pstranspile.cluster.net.values import WireError
+from pstranspile.fluid.net.message import VariableMessage, read_variable, value_of, write_value, write_variable
+from pstranspile.runtime.values import LoDTensor, SelectedRows
 from tests.run.cluster.fuzz import NIGHTLY
 
 MUTATIONS = 100_000 if NIGHTLY else 3000

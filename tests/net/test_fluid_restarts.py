@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pstranspile.cluster.net.journal import GONE, Entry, Journal
+from pstranspile.fluid.net.calls import BATCH_BARRIER_NAME, FETCH_BARRIER_NAME
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.net.fluid.calls import BATCH_BARRIER_NAME, FETCH_BARRIER_NAME
-from pstranspile.net.fluid.journal import GONE, Entry, Journal
 from tests.net.test_fluid_service import GRADIENT, Served, Trainer, named, starts, step, value_of_rate
 
 

@@ -13,11 +13,11 @@ import grpc
 import numpy as np
 import pytest
 
-from pstranspile.cli import main
-from pstranspile.net.fluid.message import VariableMessage, read_variable, value_of, write_value, write_variable
-from pstranspile.net.supervisor import Ports
-from pstranspile.run.cluster.faults.snapshot_files import read_snapshot
-from pstranspile.values import SelectedRows
+from pstranspile.cluster.machines.faults.snapshot_files import read_snapshot
+from pstranspile.cluster.net.supervisor import Ports
+from pstranspile.fluid.net.message import VariableMessage, read_variable, value_of, write_value, write_variable
+from pstranspile.runtime.values import SelectedRows
+from pstranspile.tools.cli import main
 
 PROGRAM = str(Path(__file__).parent.parent.parent / "examples" / "regression.ir")
 GRADIENT = np.full((1000, 20), 0.5, "float32")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.cli import main
+from pstranspile.cluster.net.job import load_job_folder
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.net.job import load_job_folder
+from pstranspile.tools.cli import main
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 JOBS = {

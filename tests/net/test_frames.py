@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pstranspile.net.frames import (
+from pstranspile.cluster.machines.collectives.parts import Part, Piece, Statement, Total
+from pstranspile.cluster.machines.message import KINDS, Message
+from pstranspile.cluster.net.frames import (
     HEADER_SIZE,
     MESSAGES,
     Header,
@@ -19,10 +21,8 @@ from pstranspile.net.frames import (
     read_header,
     read_messages,
 )
-from pstranspile.net.values import WireError
-from pstranspile.run.cluster.collectives.parts import Part, Piece, Statement, Total
-from pstranspile.run.cluster.message import KINDS, Message
-from pstranspile.values import LoDTensor, SelectedRows
+from pstranspile.cluster.net.values import WireError
+from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 MACHINES = ["pserver_0", "trainer_0", "trainer_1"]
 NUMBERS = {name: number for number, name in enumerate(MACHINES)}

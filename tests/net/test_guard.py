@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from pstranspile.net.guard import Guard
-from pstranspile.net.tls import read_credentials
+from pstranspile.cluster.net.guard import Guard
+from pstranspile.cluster.net.tls import read_credentials
 
 FILES = str(Path(__file__).parents[1] / "data" / "tls")
 

@@ -19,9 +19,9 @@ import grpc
 import numpy as np
 import pytest
 
-from pstranspile.net.fluid.calls import SERVICE
-from pstranspile.net.fluid.message import VariableMessage, write_value, write_variable
-from pstranspile.net.frames import (
+from pstranspile.cluster.machines.message import COMPLETE, GET, SEND, SEND_BARRIER, Message
+from pstranspile.cluster.machines.simulate import simulate
+from pstranspile.cluster.net.frames import (
     ALIVE,
     ANSWER,
     ASK,
@@ -36,11 +36,11 @@ from pstranspile.net.frames import (
     json_body,
     messages_body,
 )
-from pstranspile.net.http2 import PREFACE
-from pstranspile.net.transport import MOST_STRANGERS
-from pstranspile.run.cluster.message import COMPLETE, GET, SEND, SEND_BARRIER, Message
-from pstranspile.run.cluster.simulate import simulate
-from pstranspile.values import SelectedRows
+from pstranspile.cluster.net.http2 import PREFACE
+from pstranspile.cluster.net.transport import MOST_STRANGERS
+from pstranspile.fluid.net.calls import SERVICE
+from pstranspile.fluid.net.message import VariableMessage, write_value, write_variable
+from pstranspile.runtime.values import SelectedRows
 from tests.net.campaign import runs
 from tests.net.played import compiled, play
 from tests.net.strangers import connect, say

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.cli import main
-from pstranspile.net.frames import Header, frame
-from pstranspile.net.job import JobFolder, load_job_folder
-from pstranspile.net.joining import Readmission, rejoin
-from pstranspile.net.loop import CLOSED, FRAME, Event
-from pstranspile.net.peer import Connection
-from pstranspile.net.site import Site
-from pstranspile.net.terms import Refused, Terms
+from pstranspile.cluster.net.frames import Header, frame
+from pstranspile.cluster.net.job import JobFolder, load_job_folder
+from pstranspile.cluster.net.joining import Readmission, rejoin
+from pstranspile.cluster.net.loop import CLOSED, FRAME, Event
+from pstranspile.cluster.net.peer import Connection
+from pstranspile.cluster.net.site import Site
+from pstranspile.cluster.net.terms import Refused, Terms
+from pstranspile.tools.cli import main
 
 PROGRAM = str(Path(__file__).parent.parent.parent / "examples" / "regression.ir")
 STEPS, SERVER = 6, "pserver_0"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pstranspile.cli.start import make_options
+from pstranspile.tools.cli.start import make_options
 
 yaml = pytest.importorskip("yaml", reason="PyYAML reads the manifest")
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pstranspile.cli import main
+from pstranspile.tools.cli import main
 from tests.terminal import interrupts
 
 PROGRAM = str(Path(__file__).parents[2] / "examples" / "regression.ir")

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.checkpoint.running import resume
-from pstranspile.checkpoint.runs import Target
-from pstranspile.net.checkpoints import Checkpoints
-from pstranspile.net.job import JobFolder
-from pstranspile.net.meetings import AT, MET, SAVED, ServerMeetings
-from pstranspile.net.parts import part_of, take_trainer
+from pstranspile.cluster.checkpoint.running import resume
+from pstranspile.cluster.checkpoint.runs import Target
+from pstranspile.cluster.machines.communicators.companion import Settings
+from pstranspile.cluster.machines.record import RecordedScheduler, read_record, replay
+from pstranspile.cluster.machines.simulate import cluster_of, simulate
+from pstranspile.cluster.net.checkpoints import Checkpoints
+from pstranspile.cluster.net.job import JobFolder
+from pstranspile.cluster.net.meetings import AT, MET, SAVED, ServerMeetings
+from pstranspile.cluster.net.parts import part_of, take_trainer
 from pstranspile.proof.data import make_feeds
-from pstranspile.run.cluster.communicators.companion import Settings
-from pstranspile.run.cluster.record import RecordedScheduler, read_record, replay
-from pstranspile.run.cluster.simulate import cluster_of, simulate
 from tests.net.played import play
 
 GOLDEN = Path(__file__).parents[2] / "golden"

@@ -14,12 +14,12 @@ from urllib.request import urlopen
 
 import pytest
 
-from pstranspile.cli import main
+from pstranspile.cluster.net.metrics import MOST_REQUEST, Metrics
+from pstranspile.cluster.net.shown import Shown
+from pstranspile.cluster.net.supervisor import Member, Ports
+from pstranspile.cluster.net.transport import MOST_STRANGERS
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.net.metrics import MOST_REQUEST, Metrics
-from pstranspile.net.shown import Shown
-from pstranspile.net.supervisor import Member, Ports
-from pstranspile.net.transport import MOST_STRANGERS
+from pstranspile.tools.cli import main
 from tests.net.strangers import connect, say
 
 PROGRAM = str(Path(__file__).parents[2] / "examples" / "regression.ir")
@@ -106,7 +106,7 @@ def test_where_nobody_can_be_answered(monkeypatch: pytest.MonkeyPatch) -> None:
             Metrics(address, list)
     with pytest.raises(DiagnosticError, match=r"--metrics here: here is no host:port"):
         Metrics("here", list)
-    monkeypatch.setattr("pstranspile.net.metrics.find_spec", lambda name: None)
+    monkeypatch.setattr("pstranspile.cluster.net.metrics.find_spec", lambda name: None)
     with pytest.raises(DiagnosticError, match=r"pip install 'pstranspile\[metrics\]'"):
         Metrics(address, list)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.net.logs import LogsTaken, log_folder
-from pstranspile.net.supervisor import Member, Supervisor
+from pstranspile.cluster.net.logs import LogsTaken, log_folder
+from pstranspile.cluster.net.supervisor import Member, Supervisor
 from tests.net.test_launch import launched, machines
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked for in /proc")
@@ -88,7 +88,7 @@ def test_an_interrupt_while_processes_are_ended_kills_them(tmp_path: Path) -> No
     stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print('here', flush=True); time.sleep(600)"
     code = f"""
 from pathlib import Path
-from pstranspile.net.supervisor import Member, Supervisor
+from pstranspile.cluster.net.supervisor import Member, Supervisor
 import os, signal, sys, threading, time
 member = Member("a", [sys.executable, "-c", {stubborn!r}], Path("log"))
 def interrupt():

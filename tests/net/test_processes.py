@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.cli import main
+from pstranspile.cluster.machines.faults.snapshot_files import write_snapshot
+from pstranspile.cluster.machines.faults.snapshots import Snapshot
+from pstranspile.cluster.machines.simulate import simulate
+from pstranspile.cluster.net.environment import role_of_environment
+from pstranspile.cluster.net.job import JobFolder, load_job_folder
+from pstranspile.cluster.net.outcome import gather
+from pstranspile.cluster.net.supervisor import Member, Ports, Supervisor, command_of
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.net.environment import role_of_environment
-from pstranspile.net.job import JobFolder, load_job_folder
-from pstranspile.net.outcome import gather
-from pstranspile.net.supervisor import Member, Ports, Supervisor, command_of
-from pstranspile.run.cluster.faults.snapshot_files import write_snapshot
-from pstranspile.run.cluster.faults.snapshots import Snapshot
-from pstranspile.run.cluster.simulate import simulate
+from pstranspile.tools.cli import main
 
 PROGRAM = str(Path(__file__).parent.parent.parent / "examples" / "regression.ir")
 STEPS = 120

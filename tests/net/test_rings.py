@@ -17,14 +17,14 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cli import main
-from pstranspile.net.part import Part
-from pstranspile.net.supervisor import Ports
-from pstranspile.net.values import WireError
-from pstranspile.run.cluster.collectives.parts import NEVER, Piece, Statement, Total
-from pstranspile.run.cluster.collectives.parts import Part as Contribution
-from pstranspile.run.cluster.message import COLLECTIVE, COMPLETE, PIECE, STATEMENT, TOTAL, Message
-from pstranspile.run.cluster.simulate import cluster_of
+from pstranspile.cluster.machines.collectives.parts import NEVER, Piece, Statement, Total
+from pstranspile.cluster.machines.collectives.parts import Part as Contribution
+from pstranspile.cluster.machines.message import COLLECTIVE, COMPLETE, PIECE, STATEMENT, TOTAL, Message
+from pstranspile.cluster.machines.simulate import cluster_of
+from pstranspile.cluster.net.part import Part
+from pstranspile.cluster.net.supervisor import Ports
+from pstranspile.cluster.net.values import WireError
+from pstranspile.tools.cli import main
 
 PROGRAM = str(Path(__file__).parents[2] / "examples" / "regression.ir")
 SCRIPT = str(Path(__file__).parent / "paced.py")

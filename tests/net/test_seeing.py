@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cli import main
-from pstranspile.net.profile import MACHINE, WAITING, Profile, doing, table
-from pstranspile.net.tracing import read_traced
+from pstranspile.cluster.net.profile import MACHINE, WAITING, Profile, doing, table
+from pstranspile.cluster.net.tracing import read_traced
 from pstranspile.proof.data import make_feeds
+from pstranspile.tools.cli import main
 
 PROGRAM = str(Path(__file__).parents[2] / "golden" / "mlp_adam.ir")
 STEPS = 3

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from pstranspile.cli import main
+from pstranspile.cluster.machines.message import SEND, Message
+from pstranspile.cluster.machines.pictures.recorder import POST, event_of
+from pstranspile.cluster.net.frames import HELLO, MAGIC, REFUSED, Header, frame, json_body
+from pstranspile.cluster.net.shown import Shown, values_text
+from pstranspile.cluster.net.telling import AT_ONCE, SECONDS, Told
+from pstranspile.cluster.net.terms import Refused
+from pstranspile.fluid.net.message import VariableMessage, write_variable
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.visible import visible
-from pstranspile.net.fluid.message import VariableMessage, write_variable
-from pstranspile.net.frames import HELLO, MAGIC, REFUSED, Header, frame, json_body
-from pstranspile.net.shown import Shown, values_text
-from pstranspile.net.telling import AT_ONCE, SECONDS, Told
-from pstranspile.net.terms import Refused
-from pstranspile.run.cluster.message import SEND, Message
-from pstranspile.run.cluster.pictures.recorder import POST, event_of
+from pstranspile.tools.cli import main
 from tests.net.strangers import say
 from tests.net.test_fluid_service import PROGRAM, Served, Trainer
 
@@ -129,8 +129,8 @@ def test_a_trainer_shows_a_refusal_as_escapes(tmp_path: Path) -> None:
 
 def test_the_live_view_draws_escapes() -> None:
     rich: Any = pytest.importorskip("rich.console")
-    from pstranspile.cli.live_board import Board
-    from pstranspile.cli.live_screen import picture
+    from pstranspile.tools.cli.live_board import Board
+    from pstranspile.tools.cli.live_screen import picture
 
     board = Board(3)
     board.begin(["trainer_0"])

@@ -20,12 +20,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pstranspile.net import channel, http2, transport
-from pstranspile.net.calls import LARGE_CALL, CallService
-from pstranspile.net.channel import MOST_WRITTEN, STRANGER_BYTES, STRANGER_SECONDS, STRANGER_TURN, TURN
-from pstranspile.net.fluid.calls import MOST_FIELDS, most_brought, most_held
-from pstranspile.net.fluid.message import VariableMessage, read_name, write_value
-from pstranspile.net.frames import (
+from pstranspile.cluster.machines.programs import names_sent_to
+from pstranspile.cluster.net import channel, http2, transport
+from pstranspile.cluster.net.calls import LARGE_CALL, CallService
+from pstranspile.cluster.net.channel import MOST_WRITTEN, STRANGER_BYTES, STRANGER_SECONDS, STRANGER_TURN, TURN
+from pstranspile.cluster.net.frames import (
     HEADER_SIZE,
     HELLO,
     MESSAGES,
@@ -36,8 +35,8 @@ from pstranspile.net.frames import (
     frame,
     json_body,
 )
-from pstranspile.net.guard import MOST_FRUITLESS, MOST_HANDSHAKE, Guard
-from pstranspile.net.http2 import (
+from pstranspile.cluster.net.guard import MOST_FRUITLESS, MOST_HANDSHAKE, Guard
+from pstranspile.cluster.net.http2 import (
     FRAME_WORK,
     MOST_CRUMBS,
     PREFACE,
@@ -47,10 +46,10 @@ from pstranspile.net.http2 import (
     TURN_WORK,
     Http2,
 )
-from pstranspile.net.loop import FRAME, STRANGERS_SAVED, STRANGERS_SHARE, Event, Loop
-from pstranspile.net.telling import AT_ONCE, Told
-from pstranspile.net.tls import read_credentials
-from pstranspile.net.transport import (
+from pstranspile.cluster.net.loop import FRAME, STRANGERS_SAVED, STRANGERS_SHARE, Event, Loop
+from pstranspile.cluster.net.telling import AT_ONCE, Told
+from pstranspile.cluster.net.tls import read_credentials
+from pstranspile.cluster.net.transport import (
     MOST_ACCEPTED,
     MOST_CALLERS,
     MOST_STRANGERS,
@@ -59,8 +58,9 @@ from pstranspile.net.transport import (
     Frames,
     Listener,
 )
-from pstranspile.net.values import WireError
-from pstranspile.run.cluster.programs import names_sent_to
+from pstranspile.cluster.net.values import WireError
+from pstranspile.fluid.net.calls import MOST_FIELDS, most_brought, most_held
+from pstranspile.fluid.net.message import VariableMessage, read_name, write_value
 from tests.net.played import compiled
 from tests.net.test_http2 import BLOCK, CONTINUATION, DATA, HEADERS, PING, RESET, SETTINGS, WINDOW, message
 from tests.net.test_http2 import frame as http2_frame

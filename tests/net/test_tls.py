@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.cli import main
+from pstranspile.cluster.machines.simulate import simulate
+from pstranspile.cluster.net.greeting import plain
+from pstranspile.cluster.net.terms import Refused
+from pstranspile.cluster.net.tls import Credentials, read_credentials, require_guarded
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.net.greeting import plain
-from pstranspile.net.terms import Refused
-from pstranspile.net.tls import Credentials, read_credentials, require_guarded
-from pstranspile.run.cluster.simulate import simulate
+from pstranspile.tools.cli import main
 from tests.net.played import compiled, play
 
 PROGRAM = str(Path(__file__).parents[2] / "examples" / "regression.ir")

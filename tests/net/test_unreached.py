@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.cli import main
-from pstranspile.net.frames import HEADER_SIZE, MAGIC, PROTOCOL, REFUSED, Header, frame, json_body
+from pstranspile.cluster.net.frames import HEADER_SIZE, MAGIC, PROTOCOL, REFUSED, Header, frame, json_body
+from pstranspile.tools.cli import main
 
 PROGRAM = str(Path(__file__).parents[2] / "examples" / "regression.ir")
 

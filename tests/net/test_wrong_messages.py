@@ -20,19 +20,19 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.net import checks, frames, greeting, sizes
-from pstranspile.net.fluid.calls import BATCH_BARRIER_NAME
-from pstranspile.net.greeting import MOST_TURNED_AWAY, SLOW
-from pstranspile.net.job import JobFolder
-from pstranspile.net.joining import rejoin
-from pstranspile.net.loop import FRAME, Event
-from pstranspile.net.site import Site
-from pstranspile.net.telling import AT_ONCE
-from pstranspile.net.terms import Refused
-from pstranspile.run.cluster import message as kinds
-from pstranspile.run.cluster.collectives.parts import NEVER, Part, Piece, Total
-from pstranspile.run.cluster.message import Message
-from pstranspile.values import LoDTensor, SelectedRows
+from pstranspile.cluster.machines import message as kinds
+from pstranspile.cluster.machines.collectives.parts import NEVER, Part, Piece, Total
+from pstranspile.cluster.machines.message import Message
+from pstranspile.cluster.net import checks, frames, greeting, sizes
+from pstranspile.cluster.net.greeting import MOST_TURNED_AWAY, SLOW
+from pstranspile.cluster.net.job import JobFolder
+from pstranspile.cluster.net.joining import rejoin
+from pstranspile.cluster.net.loop import FRAME, Event
+from pstranspile.cluster.net.site import Site
+from pstranspile.cluster.net.telling import AT_ONCE
+from pstranspile.cluster.net.terms import Refused
+from pstranspile.fluid.net.calls import BATCH_BARRIER_NAME
+from pstranspile.runtime.values import LoDTensor, SelectedRows
 from tests.net.test_fluid_service import Trainer as Caller
 from tests.net.test_fluid_service import starts
 from tests.net.wrong import GREETING, TERMS, Beside, Said

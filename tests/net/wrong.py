@@ -8,7 +8,9 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from pstranspile.net.frames import (
+from pstranspile.cluster.machines.message import REPLY, Message
+from pstranspile.cluster.machines.simulate import results_of
+from pstranspile.cluster.net.frames import (
     ALIVE,
     HEADER_SIZE,
     HELLO,
@@ -23,13 +25,11 @@ from pstranspile.net.frames import (
     read_messages,
     read_size,
 )
-from pstranspile.net.job import JobFolder
-from pstranspile.net.process import Place, play_server, play_trainer
-from pstranspile.net.status import StatusPipe
-from pstranspile.net.supervisor import Ports
-from pstranspile.net.terms import Terms
-from pstranspile.run.cluster.message import REPLY, Message
-from pstranspile.run.cluster.simulate import results_of
+from pstranspile.cluster.net.job import JobFolder
+from pstranspile.cluster.net.process import Place, play_server, play_trainer
+from pstranspile.cluster.net.status import StatusPipe
+from pstranspile.cluster.net.supervisor import Ports
+from pstranspile.cluster.net.terms import Terms
 from tests.net.strangers import connect
 
 TERMS = Terms("job", "token", 10.0)

@@ -10,9 +10,9 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Program, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops.build import make_op
-from pstranspile.run.frame import Execution, Frame
-from pstranspile.run.scope import Scope, own_copy
-from pstranspile.values import SelectedRows
+from pstranspile.runtime.run.frame import Execution, Frame
+from pstranspile.runtime.run.scope import Scope, own_copy
+from pstranspile.runtime.values import SelectedRows
 
 
 def compute(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.values import SelectedRows
+from pstranspile.runtime.values import SelectedRows
 from tests.ops.computing import compute
 from tests.ops.differences import check_gradients, dims, one_output, quick, seeds, values
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
+from pstranspile.frontends import layers as L
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, VarKind

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pstranspile.ir.attributes import Ints
-from pstranspile.values import LoDTensor
+from pstranspile.runtime.values import LoDTensor
 from tests.ops.computing import compute
 
 COUNTS = ("NumInferChunks", "NumLabelChunks", "NumCorrectChunks")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pstranspile.ir.attributes import Ints
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.values import LoDTensor
+from pstranspile.runtime.values import LoDTensor
 from tests.ops.computing import compute
 from tests.ops.differences import check_gradients, dims, one_output, quick, seeds, values
 

@@ -12,7 +12,7 @@ import pytest
 from pstranspile.ir.attributes import Floats, Ints
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ops.shapes import ShapeError
-from pstranspile.values import LoDTensor
+from pstranspile.runtime.values import LoDTensor
 from tests.ops.computing import compute
 from tests.ops.typed import infer
 

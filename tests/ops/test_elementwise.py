@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.values import SelectedRows
+from pstranspile.runtime.values import SelectedRows
 from tests.ops.differences import check_gradients, one_output, quick, seeds, values
 
 FORMULAS = {

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pstranspile.ir.attributes import Long
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.values import LoDTensor, SelectedRows
+from pstranspile.runtime.values import LoDTensor, SelectedRows
 from tests.ops.computing import compute
 
 TABLE = np.arange(15.0).reshape(5, 3) + 1

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.kernels.kernel import kernel_of
 from pstranspile.ops import all_schemas, families, schema_of
+from pstranspile.runtime.kernels.kernel import kernel_of
 
 ROOT = Path(__file__).parent.parent.parent
 KERNELS = ROOT / "pstranspile" / "kernels"
@@ -67,10 +67,10 @@ def in_a_fresh_process(code: str) -> str:
 def test_one_op_type_imports_only_the_kernels_of_its_family():
     code = """
 import sys
-from pstranspile.kernels.kernel import kernel_of
+from pstranspile.runtime.kernels.kernel import kernel_of
 print(kernel_of("relu") is not None, kernel_of("c_broadcast"), kernel_of("no_such_op"))
 areas = ("math", "tensors", "images", "sequences", "tables", "training", "programs")
-names = [name.removeprefix("pstranspile.kernels.") for name in sys.modules if name.startswith("pstranspile.kernels.")]
+names = [name.removeprefix("pstranspile.runtime.kernels.") for name in sys.modules if name.startswith("pstranspile.runtime.kernels.")]
 print(*[name for name in names if "." in name and name.split(".")[0] in areas])
 """
     assert in_a_fresh_process(code) == "True None None\nmath.activation"
@@ -79,11 +79,11 @@ print(*[name for name in names if "." in name and name.split(".")[0] in areas])
 def test_compiling_imports_no_kernels_and_looks_for_no_other_packages():
     code = """
 import contextlib, io, sys
-from pstranspile.cli import main
+from pstranspile.tools.cli import main
 with contextlib.redirect_stdout(io.StringIO()):
     assert main(["compile", "golden/linear_regression.ir", "--pservers", "2", "--trainers", "2"]) == 0
     assert main(["verify", "golden/linear_regression.ir"]) == 0
-heavy = ("numpy", "pstranspile.kernels", "pstranspile.arithmetic", "importlib.metadata")
+heavy = ("numpy", "pstranspile.runtime.kernels", "pstranspile.runtime.arithmetic", "importlib.metadata")
 print([name for name in heavy if name in sys.modules])
 """
     assert in_a_fresh_process(code) == "[]"

@@ -5,7 +5,7 @@ import pytest
 
 from pstranspile.ir.attributes import Floats, Ints, Longs
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.values import LoDTensor, SelectedRows
+from pstranspile.runtime.values import LoDTensor, SelectedRows
 from tests.ops.computing import compute
 from tests.ops.differences import one_output
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from pstranspile.arithmetic import FUNCTIONS
-from pstranspile.kernels.kernel import kernel_of
 from pstranspile.ops import all_schemas
+from pstranspile.runtime.arithmetic import FUNCTIONS
+from pstranspile.runtime.kernels.kernel import kernel_of
 from tests.ops.computing import compute
 
 ATTRS = {

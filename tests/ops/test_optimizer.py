@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from pstranspile.ir.attributes import Long
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.kernels import optimizer_steps
-from pstranspile.values import SelectedRows
+from pstranspile.runtime.kernels import optimizer_steps
+from pstranspile.runtime.values import SelectedRows
 from tests.ops.computing import compute
 
 RATE = 0.1

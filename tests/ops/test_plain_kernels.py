@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels import kernel as module
-from pstranspile.kernels.kernel import kernel_of, per_op, plain_kernel
 from pstranspile.ops.build import make_op
 from pstranspile.ops.shapes import Dims
+from pstranspile.runtime.kernels import kernel as module
+from pstranspile.runtime.kernels.kernel import kernel_of, per_op, plain_kernel
 
 
 @pytest.fixture(autouse=True)

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.kernels.random.row_numbers import Rows, RowStream
 from pstranspile.ops.textual import parse
-from pstranspile.run.api import run
-from pstranspile.run.scope import Scope
-from pstranspile.values import LoDTensor
+from pstranspile.runtime.kernels.random.row_numbers import Rows, RowStream
+from pstranspile.runtime.run.api import run
+from pstranspile.runtime.run.scope import Scope
+from pstranspile.runtime.values import LoDTensor
 from tests.ops.computing import compute
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pstranspile.ir.attributes import Ints, Longs
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.values import LoDTensor
+from pstranspile.runtime.values import LoDTensor
 from tests.ops.computing import compute
 
 ATTRS = {

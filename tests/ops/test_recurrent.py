@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.values import LoDTensor
+from pstranspile.runtime.values import LoDTensor
 from tests.ops.computing import compute
 
 WIDTH, STATE = 3, 2

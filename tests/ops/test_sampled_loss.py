@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from pstranspile.ir.attributes import Ints
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.kernels.random.mersenne import mersenne_words
-from pstranspile.values import SelectedRows
+from pstranspile.runtime.kernels.random.mersenne import mersenne_words
+from pstranspile.runtime.values import SelectedRows
 from tests.ops.computing import compute
 from tests.ops.differences import check_gradients, quick, seeds, values
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from pstranspile.ir.attributes import Ints, Longs
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.kernels.rows import add_rows, merge_rows, scatter, sum_tables, update_rows
-from pstranspile.values import LoDTensor, SelectedRows
+from pstranspile.runtime.kernels.rows import add_rows, merge_rows, scatter, sum_tables, update_rows
+from pstranspile.runtime.values import LoDTensor, SelectedRows
 from tests.ops.computing import compute
 
 HEIGHT = 9

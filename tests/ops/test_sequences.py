@@ -10,7 +10,7 @@ import pytest
 
 from pstranspile.ir.attributes import Ints
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.values import LoDTensor
+from pstranspile.runtime.values import LoDTensor
 from tests.ops.computing import compute
 
 RANDOM = np.random.default_rng(3)

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pstranspile.compiler.verify.flow import reliable
 from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind, Ints, Long
 from pstranspile.ir.model import Block, Program, TensorType, Var
 from pstranspile.ir.types import DTYPES, DType, VarKind
 from pstranspile.ops import all_schemas, schema_of
 from pstranspile.ops.shapes import ShapeError, describe, fits, infer_types, rule_of, shape_rule
-from pstranspile.verify.flow import reliable
 from tests.ops.typed import infer, op_and_types, problems
 from tests.structure.edits import other_value
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.interop.program_desc import program_from_bytes
+from pstranspile.compiler.verify.flow import reliable
+from pstranspile.frontends.program_desc import program_from_bytes
 from pstranspile.ir.model import Program, TensorType
 from pstranspile.ops.shapes import infer_types
-from pstranspile.verify.flow import reliable
 from tests.ops.typed import check_types
 
 DATA = Path(__file__).parent.parent / "data"

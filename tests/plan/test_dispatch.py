@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from pstranspile.compile import compile, prepare
+from pstranspile.compiler.compile import compile, prepare
+from pstranspile.compiler.job import Job
+from pstranspile.compiler.plan.dispatch import Dispatcher, Placeable
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.job import Job
-from pstranspile.plan.dispatch import Dispatcher, Placeable
 from tests.models import mlp
 
 SERVERS = ["a:1", "b:2", "c:3"]

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pstranspile.compile import compile
-from pstranspile.interop.loading import loads
+from pstranspile.compiler.compile import compile
+from pstranspile.compiler.job import Job
+from pstranspile.compiler.plan.edited import read_plan
+from pstranspile.compiler.plan.plan import plan_text
+from pstranspile.compiler.plan.slices import cut_rows
+from pstranspile.frontends.loading import loads
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.job import Job
-from pstranspile.plan.edited import read_plan
-from pstranspile.plan.plan import plan_text
-from pstranspile.plan.slices import cut_rows
 from tests.conftest import ROOT
 
 # Shape -> elements of every slice.

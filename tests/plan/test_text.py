@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pstranspile.compile import compile, prepare
+from pstranspile.compiler.compile import compile, prepare
+from pstranspile.compiler.job import Job
+from pstranspile.compiler.plan.edited import read_plan
+from pstranspile.compiler.plan.plan import plan_json, plan_text
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.job import Job
-from pstranspile.plan.edited import read_plan
-from pstranspile.plan.plan import plan_json, plan_text
 from tests.fluid import source
 from tests.models import mlp
 

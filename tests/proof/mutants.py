@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pstranspile.compile import Compiled
+from pstranspile.compiler.compile import Compiled
+from pstranspile.compiler.link import LinkError, link
 from pstranspile.ir.attributes import Floats, Ints, Longs, Strings
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Module, Op, Program, Role, Var
 from pstranspile.ir.types import DType
-from pstranspile.link import LinkError, link
 
 Random: TypeAlias = random.Random
 

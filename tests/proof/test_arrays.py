@@ -8,7 +8,7 @@ import pytest
 from pstranspile.proof.arrays import CHUNK, same_bits
 from pstranspile.proof.compare import differ
 from pstranspile.proof.share_values import fits
-from pstranspile.values import SelectedRows
+from pstranspile.runtime.values import SelectedRows
 
 
 def test_bits_tell_what_numbers_do_not():

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import (
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import (
     SGD,
     Adagrad,
     Adam,
@@ -20,12 +20,12 @@ from pstranspile.autodiff import (
     Optimizer,
     minimize,
 )
-from pstranspile.cli import main
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module
 from pstranspile.proof import check, make_feeds
 from pstranspile.proof.report import BITWISE, DIFFERENT, report_text
+from pstranspile.tools.cli import main
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden"
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
+from pstranspile.compiler.job import Job
+from pstranspile.frontends import layers as L
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.types import DType
-from pstranspile.job import Job
 from pstranspile.proof import check, make_feeds
 from pstranspile.proof.data import inputs_of
 from tests.training import recorded

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import (
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import (
     SGD,
     Adagrad,
     Adam,
@@ -23,10 +23,10 @@ from pstranspile.autodiff import (
     RMSProp,
     minimize,
 )
+from pstranspile.frontends.layers.parameters import create_parameter
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module
-from pstranspile.layers.parameters import create_parameter
 from pstranspile.proof import check, compare, given
 from pstranspile.proof.compare import moved, same_in_doubles
 from pstranspile.proof.report import ADDS_UP, DIFFERENT, ROUNDING, report_text

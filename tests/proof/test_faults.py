@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.cli import main
+from pstranspile.cluster.machines import update_blocks
+from pstranspile.cluster.machines.asynchronous import AsynchronousServer
+from pstranspile.cluster.machines.faults.scenario_text import parse_scenario
+from pstranspile.cluster.machines.message import SEND, Message
+from pstranspile.cluster.machines.random_scenario import random_scenario
+from pstranspile.cluster.machines.synchronous import SynchronousServer
 from pstranspile.ir.model import Program
 from pstranspile.proof.check import check
 from pstranspile.proof.ledger import Ledger
 from pstranspile.proof.report import BITWISE, DIFFERENT, ROUNDING, Away, Faulty, report_text
-from pstranspile.run.cluster import update_blocks
-from pstranspile.run.cluster.asynchronous import AsynchronousServer
-from pstranspile.run.cluster.faults.scenario_text import parse_scenario
-from pstranspile.run.cluster.message import SEND, Message
-from pstranspile.run.cluster.random_scenario import random_scenario
-from pstranspile.run.cluster.synchronous import SynchronousServer
+from pstranspile.tools.cli import main
 from tests.run.cluster.fuzz import cases, compiled, model
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "regression.ir")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, minimize
+from pstranspile.cluster.machines.communicators.geo import GeoCommunicator, GeoParameter
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.proof.check import check
-from pstranspile.run.cluster.communicators.geo import GeoCommunicator, GeoParameter
 
 JOB = ps.Job(pservers=1, trainers=2, mode="geo", geo_sgd_need_push_nums=1)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, minimize
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.proof.given import Given
 from pstranspile.proof.replays import replay_of
 from pstranspile.proof.training import start_cluster

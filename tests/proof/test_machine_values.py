@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, minimize
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.proof.given import Given
 from pstranspile.proof.machine_values import ChangedRows, changed_rows
 from pstranspile.proof.replays import replay_of

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, Adam, minimize
-from pstranspile.cli import main
+from pstranspile.cluster.machines.faults.scenario_text import parse_scenario
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, Adam, minimize
+from pstranspile.frontends.layers.parameters import create_parameter
 from pstranspile.ir.attributes import Ints, Longs
 from pstranspile.ir.model import Module
 from pstranspile.ir.types import DType
-from pstranspile.layers.parameters import create_parameter
 from pstranspile.proof import check
 from pstranspile.proof.report import DIFFERENT
-from pstranspile.run.cluster.faults.scenario_text import parse_scenario
-from pstranspile.run.dropout import without_dropout
+from pstranspile.runtime.run.dropout import without_dropout
+from pstranspile.tools.cli import main
 
 Model = Callable[[L.Draft], L.Value]
 

@@ -16,8 +16,11 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.autodiff import SGD, Adam, Exponential, Momentum
-from pstranspile.compile import Compiled
+from pstranspile.cluster.machines.faults.scenario import Scenario
+from pstranspile.cluster.machines.faults.scenario_text import parse_scenario
+from pstranspile.cluster.machines.random_scenario import random_scenario
+from pstranspile.compiler.compile import Compiled
+from pstranspile.frontends.autodiff import SGD, Adam, Exponential, Momentum
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Module
 from pstranspile.proof import check
@@ -29,10 +32,7 @@ from pstranspile.proof.replays import replay_of
 from pstranspile.proof.training import start_cluster
 from pstranspile.proof.workload import Workload
 from pstranspile.proof.wrong_starts import with_wrong_starts
-from pstranspile.run.cluster.faults.scenario import Scenario
-from pstranspile.run.cluster.faults.scenario_text import parse_scenario
-from pstranspile.run.cluster.random_scenario import random_scenario
-from pstranspile.run.scope import own_copy
+from pstranspile.runtime.run.scope import own_copy
 from tests.emit.several import adversarial, two_tasks, with_evaluation
 from tests.proof.mutants import CHANGES, Mutant, Place, as_compiled, mutants, places_of, programs_of, refused, with_ops
 from tests.proof.orders import may_be_taken

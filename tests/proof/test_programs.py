@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, Adam, minimize
-from pstranspile.cli import main
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, Adam, minimize
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Module
 from pstranspile.proof import check, make_feeds
 from pstranspile.proof.report import BITWISE, DIFFERENT, report_text
+from pstranspile.tools.cli import main
 from tests.emit.several import DISCRIMINATOR, GENERATOR, adversarial, joined, two_tasks, with_evaluation
 
 TURNS = "main*2,generator"

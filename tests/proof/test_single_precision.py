@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import (
+from pstranspile.compiler.compile import Compiled
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import (
     Adagrad,
     Adam,
     Adamax,
@@ -23,7 +24,6 @@ from pstranspile.autodiff import (
     RMSProp,
     minimize,
 )
-from pstranspile.compile import Compiled
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module, Op
 from pstranspile.proof import check

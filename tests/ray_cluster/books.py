@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pstranspile.ray.host import Host, Left, Part
-from pstranspile.run.cluster.ledger import Entry, UpdateLedger
+from pstranspile.cluster.machines.ledger import Entry, UpdateLedger
+from pstranspile.cluster.ray.host import Host, Left, Part
 from tests.net.books import keep_books
 
 

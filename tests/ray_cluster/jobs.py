@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import pstranspile as ps
-from pstranspile.ray.host import Host
+from pstranspile.cluster.ray.host import Host
 from tests.data_rows.tables import module, rows
 from tests.ray_cluster.nodes import node
 

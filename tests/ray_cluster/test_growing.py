@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.checkpoint.running import CheckpointedRun
-from pstranspile.checkpoint.runs import newest
-from pstranspile.checkpoint.store import read_manifest
-from pstranspile.ray import launch
+from pstranspile.cluster.checkpoint.running import CheckpointedRun
+from pstranspile.cluster.checkpoint.runs import newest
+from pstranspile.cluster.checkpoint.store import read_manifest
+from pstranspile.cluster.ray import launch
 from tests.data_rows.tables import write
 from tests.ray_cluster.jobs import LOSS, job, require_equal, require_nodes, slow_host, small
 

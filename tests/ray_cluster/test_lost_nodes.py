@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import pstranspile as ps
-from pstranspile.ray import launch
-from pstranspile.ray.host import Host
+from pstranspile.cluster.ray import launch
+from pstranspile.cluster.ray.host import Host
 from tests.ray_cluster.jobs import LOSS, PATIENCE, job, machines_of, require_equal, require_nodes
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")

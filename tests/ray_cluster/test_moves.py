@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import Adam, minimize
-from pstranspile.checkpoint.layout import layout_of
-from pstranspile.checkpoint.running import CheckpointedRun
-from pstranspile.checkpoint.runs import Source
-from pstranspile.net.checkpoints import Checkpoints
-from pstranspile.net.parts import Part, part_of, read_part
-from pstranspile.ray.moves import Kept, Own, kept, sent, together
+from pstranspile.cluster.checkpoint.layout import layout_of
+from pstranspile.cluster.checkpoint.running import CheckpointedRun
+from pstranspile.cluster.checkpoint.runs import Source
+from pstranspile.cluster.net.checkpoints import Checkpoints
+from pstranspile.cluster.net.parts import Part, part_of, read_part
+from pstranspile.cluster.ray.moves import Kept, Own, kept, sent, together
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import Adam, minimize
 
 
 def module() -> ps.Module:

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.checkpoint.runs import newest
-from pstranspile.checkpoint.store import read_manifest
-from pstranspile.cli.live_board import BARS
-from pstranspile.ray import launch
-from pstranspile.ray.host import Host
+from pstranspile.cluster.checkpoint.runs import newest
+from pstranspile.cluster.checkpoint.store import read_manifest
+from pstranspile.cluster.ray import launch
+from pstranspile.cluster.ray.host import Host
+from pstranspile.tools.cli.live_board import BARS
 from tests.data_rows.tables import module, rows, write
 from tests.ray_cluster.books import Books
 from tests.ray_cluster.jobs import LOSS, PATIENCE, job, machines_of, require_equal, require_nodes, small
@@ -99,7 +99,7 @@ def test_machines_that_do_not_wait_for_each_other_go_back_to_a_cut(
 
 def test_rows_of_a_dataset(nodes: Any, data: ps.Data):
     pytest.importorskip("pandas", reason="Ray's datasets need pandas")
-    from pstranspile.ray import DatasetRows
+    from pstranspile.cluster.ray import DatasetRows
 
     dataset = ray.data.from_items(small(40), override_num_blocks=2)
     fed = DatasetRows(dataset, batch=8, shuffle=3, columns={"dense": ["a", "b"]})
@@ -126,7 +126,7 @@ import sys
 import ray
 from ray.cluster_utils import Cluster
 import pstranspile as ps
-from pstranspile.ray import launch
+from pstranspile.cluster.ray import launch
 from tests.ray_cluster.nodes import node
 from tests.ray_cluster.test_on_a_cluster import job
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cli import main
-from pstranspile.net.supervisor import Ports
-from pstranspile.ray import launch
+from pstranspile.cluster.net.supervisor import Ports
+from pstranspile.cluster.ray import launch
+from pstranspile.tools.cli import main
 from tests.data_rows.tables import module, write
 from tests.ray_cluster.jobs import job, require_nodes, small
 

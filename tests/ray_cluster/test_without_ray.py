@@ -10,10 +10,10 @@ from unittest.mock import Mock
 import pytest
 
 import pstranspile as ps
-from pstranspile.checkpoint.running import save_cluster
-from pstranspile.cli import main
-from pstranspile.ray import launch
-from pstranspile.ray.programs import programs_of, resized
+from pstranspile.cluster.checkpoint.running import save_cluster
+from pstranspile.cluster.ray import launch
+from pstranspile.cluster.ray.programs import programs_of, resized
+from pstranspile.tools.cli import main
 from tests.data_rows.tables import module
 
 
@@ -50,7 +50,9 @@ def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
 
 def test_ray_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     there = importlib.util.find_spec
-    monkeypatch.setattr("pstranspile.ray.missing.find_spec", lambda name: None if name == "ray" else there(name))
+    monkeypatch.setattr(
+        "pstranspile.cluster.ray.missing.find_spec", lambda name: None if name == "ray" else there(name)
+    )
     assert main(["launch", "golden/mlp_adam.ir", "--on", "ray"]) == 1
     assert "error[ray-library]: Ray is not installed; get it with: pip install" in capsys.readouterr().err
 
@@ -104,7 +106,7 @@ def test_ranges_that_are_none(ranges: Any, told: str):
 
 def test_servers_go_with_trainers():
     pytest.importorskip("ray", reason="Ray is not installed")
-    from pstranspile.ray.session import Settings
+    from pstranspile.cluster.ray.session import Settings
 
     settings = Settings(None, (), None, 0, 1.0, False, (2, 8), (1, 4))
     assert [settings.servers_of(trainers, 9) for trainers in range(2, 9)] == [1, 1, 2, 2, 3, 3, 4]
@@ -173,7 +175,7 @@ def test_a_cluster_that_starts_here_has_the_cpus_that_the_job_needs(
 ):
     """Also where `ray start` has left the record of a cluster that is gone."""
     ray = pytest.importorskip("ray", reason="Ray is not installed")
-    from pstranspile.ray.launch import _connect
+    from pstranspile.cluster.ray.launch import _connect
 
     existing = ValueError("When connecting to an existing cluster, num_cpus and num_gpus must not be provided.")
     init = Mock(side_effect=[existing, ConnectionError("gone"), None] if recorded else [None])
@@ -189,7 +191,7 @@ def test_a_cluster_that_is_there_is_joined_as_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     ray = pytest.importorskip("ray", reason="Ray is not installed")
-    from pstranspile.ray.launch import _connect
+    from pstranspile.cluster.ray.launch import _connect
 
     existing = ValueError("When connecting to an existing cluster, num_cpus and num_gpus must not be provided.")
     init = Mock(side_effect=[existing, None, None])
@@ -225,7 +227,7 @@ def test_machines_share_a_cluster_that_has_fewer_cpus(
     capsys: pytest.CaptureFixture[str],
 ):
     pytest.importorskip("ray", reason="Ray is not installed")
-    from pstranspile.ray import hosts
+    from pstranspile.cluster.ray import hosts
 
     monkeypatch.setattr(hosts, "_nodes", lambda: {str(number): cpus for number, cpus in enumerate(nodes)})
     assert hosts.share_for(machines) == share

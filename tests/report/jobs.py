@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from pstranspile.cli import main
 from pstranspile.ops.textual import print_module
+from pstranspile.tools.cli import main
 from tests.models import mlp
 
 ROOT = Path(__file__).parent.parent.parent

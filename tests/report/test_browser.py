@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from pstranspile import Job, compile
-from pstranspile.explain import of_compiled
-from pstranspile.report.data import report_data
-from pstranspile.report.page import REPORT, page
+from pstranspile.compiler.explain import of_compiled
+from pstranspile.tools.report.data import report_data
+from pstranspile.tools.report.page import REPORT, page
 from tests.models import mlp
 from tests.report.browser import CHROMIUM, DRIVER, Browser
 from tests.report.jobs import JOBS, page_of

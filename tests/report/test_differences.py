@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.cli import main
-from pstranspile.diff import diff
+from pstranspile.compiler.diff import diff
+from pstranspile.tools.cli import main
 from tests.report.browser import CHROMIUM, DRIVER, Browser
 from tests.report.jobs import ROOT, addresses, data_of
 

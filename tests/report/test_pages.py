@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from pstranspile import Job, compile, loads
-from pstranspile.cli import main
-from pstranspile.explain import explain_op, of_compiled
-from pstranspile.explain.job import line_of
+from pstranspile.compiler.explain import explain_op, of_compiled
+from pstranspile.compiler.explain.job import line_of
 from pstranspile.ops.textual import parse
-from pstranspile.report.data import report_data
-from pstranspile.report.page import REPORT, page
+from pstranspile.tools.cli import main
+from pstranspile.tools.report.data import report_data
+from pstranspile.tools.report.page import REPORT, page
 from tests.golden import Goldens
 from tests.report.jobs import JOBS, ROOT, Page, addresses, data_of, deep, op_texts, page_of
 
@@ -55,7 +55,7 @@ def test_every_machine_and_op_is_in_it(name: str, folder: Path, tmp_path: Path):
     written = {file.stem for file in (tmp_path / "out").glob("*.ir")}
     assert {*machines} == {"source", *written}
     assert [machine["name"] for machine in data["cluster"]] == machines[1:]
-    from pstranspile.explain import read_folder
+    from pstranspile.compiler.explain import read_folder
 
     job = read_folder(tmp_path / "out")
     for number, machine in enumerate(machines[1:], 1):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.cli import main
+from pstranspile.tools.cli import main
 from tests.golden import Goldens, difference
 from tests.report.browser import CHROMIUM, DRIVER, Browser
 from tests.report.jobs import JOBS, ROOT

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pstranspile import Job, compile, loads
-from pstranspile.explain import of_compiled
-from pstranspile.report.data import report_data
+from pstranspile.compiler.explain import of_compiled
+from pstranspile.tools.report.data import report_data
 from tests.report.jobs import ROOT
 
 NODE = shutil.which("node")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.values import LoDTensor, SelectedRows
+from pstranspile.runtime.values import LoDTensor, SelectedRows
 from tests.training import case
 
 NAMES = {"FP32": "float32", "INT64": "int64"}

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cli import main
 from pstranspile.ir.diagnostics import MAX_FINDINGS
-from pstranspile.run.files import read_arrays
+from pstranspile.runtime.run.files import read_arrays
+from pstranspile.tools.cli import main
 from tests.conftest import ROOT
 
 NET = str(ROOT / "golden" / "linear_regression.ir")

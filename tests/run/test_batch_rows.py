@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pstranspile as ps
-from pstranspile.kernels.random.row_numbers import Rows, RowStream
-from pstranspile.run.batch import Batch, Part, chosen, joined, part_of, rows_of
-from pstranspile.run.cluster.feeding import share_of
+from pstranspile.cluster.machines.feeding import share_of
+from pstranspile.runtime.kernels.random.row_numbers import Rows, RowStream
+from pstranspile.runtime.run.batch import Batch, Part, chosen, joined, part_of, rows_of
 from tests.run.test_interpreter import program
 
 X = "temp %x : f32[-1, 6] feed"

@@ -9,7 +9,7 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.ir.model import Program
-from pstranspile.kernels.blocks import most_turns
+from pstranspile.runtime.kernels.blocks import most_turns
 from tests.run.feeding import batch
 from tests.run.test_interpreter import program
 from tests.training import case, recorded

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.arithmetic import fluid_arithmetic
 from pstranspile.proof import make_feeds
-from pstranspile.run.step_arrays import LENGTHS
-from pstranspile.values import LoDTensor
+from pstranspile.runtime.arithmetic import fluid_arithmetic
+from pstranspile.runtime.run.step_arrays import LENGTHS
+from pstranspile.runtime.values import LoDTensor
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NETS = ("mnist_mlp", "mnist_conv", "ctr_dnn", "deepfm", "simnet_bow", "transformer_encoder", "word2vec")

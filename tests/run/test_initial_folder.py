@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cli import main
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.run.files import read_initial
+from pstranspile.runtime.run.files import read_initial
+from pstranspile.tools.cli import main
 
 PROGRAM = str(Path(__file__).parents[2] / "examples" / "regression.ir")
 

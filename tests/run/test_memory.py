@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pstranspile import loads
-from pstranspile.kernels.kernel import OVER
-from pstranspile.run.frame import Execution
-from pstranspile.run.interpreter import interpret
-from pstranspile.run.prepared import Prepared, prepare
-from pstranspile.run.scope import Scope
+from pstranspile.runtime.kernels.kernel import OVER
+from pstranspile.runtime.run.frame import Execution
+from pstranspile.runtime.run.interpreter import interpret
+from pstranspile.runtime.run.prepared import Prepared, prepare
+from pstranspile.runtime.run.scope import Scope
 from tests.run.feeding import same
 
 TEXT = """\

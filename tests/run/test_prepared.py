@@ -13,12 +13,12 @@ import pytest
 
 from pstranspile import loads
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.run.api import run
-from pstranspile.run.frame import Execution
-from pstranspile.run.interpreter import interpret
-from pstranspile.run.prepared import Prepared, prepare
-from pstranspile.run.scope import Scope
-from pstranspile.values import LoDTensor, SelectedRows
+from pstranspile.runtime.run.api import run
+from pstranspile.runtime.run.frame import Execution
+from pstranspile.runtime.run.interpreter import interpret
+from pstranspile.runtime.run.prepared import Prepared, prepare
+from pstranspile.runtime.run.scope import Scope
+from pstranspile.runtime.values import LoDTensor, SelectedRows
 from tests.run.feeding import batch, same
 from tests.training import CASES, case, recorded
 

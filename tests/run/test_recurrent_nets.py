@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from pstranspile import Scope
-from pstranspile.interop.program_desc import program_from_bytes
-from pstranspile.run.api import run
-from pstranspile.values import LoDTensor
+from pstranspile.frontends.program_desc import program_from_bytes
+from pstranspile.runtime.run.api import run
+from pstranspile.runtime.values import LoDTensor
 
 FOLDER = Path(__file__).parents[1] / "data" / "fluid"
 ARCHIVES = ("recurrent_nets", "loss_nets", "image_nets")

@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile import layers as L
 from pstranspile import loads
-from pstranspile.arithmetic import fluid_arithmetic
-from pstranspile.autodiff import L2, SGD, Adagrad, Adam, minimize
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import L2, SGD, Adagrad, Adam, minimize
 from pstranspile.ir.model import Program
 from pstranspile.ir.types import DType
-from pstranspile.kernels.math.sums import OVER_TERM
-from pstranspile.run.api import run
-from pstranspile.run.frame import Execution
-from pstranspile.run.interpreter import interpret
-from pstranspile.run.prepared import Prepared, prepare
-from pstranspile.run.scope import Scope
+from pstranspile.runtime.arithmetic import fluid_arithmetic
+from pstranspile.runtime.kernels.math.sums import OVER_TERM
+from pstranspile.runtime.run.api import run
+from pstranspile.runtime.run.frame import Execution
+from pstranspile.runtime.run.interpreter import interpret
+from pstranspile.runtime.run.prepared import Prepared, prepare
+from pstranspile.runtime.run.scope import Scope
 from tests.run.feeding import same
 
 FEED = {"a": np.array([[3], [3999], [3], [0]]), "b": np.array([[7], [3], [3], [3]])}

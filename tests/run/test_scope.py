@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pstranspile.run.scope import Scope
-from pstranspile.values import LoDTensor, SelectedRows
+from pstranspile.runtime.run.scope import Scope
+from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 
 def test_children_see_their_parents_and_keep_what_they_set():

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, minimize
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module
 from pstranspile.proof import check
-from pstranspile.run.terms import TERM, without_unmade_terms
+from pstranspile.runtime.run.terms import TERM, without_unmade_terms
 
 
 def net() -> Module:

@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile import layers as L
-from pstranspile.arithmetic import fluid_arithmetic
-from pstranspile.autodiff import SGD, Adagrad, Adam, Momentum, RMSProp, minimize
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, Adagrad, Adam, Momentum, RMSProp, minimize
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Attrs, Op, Program
 from pstranspile.ir.types import DType
-from pstranspile.run.api import run
-from pstranspile.run.frame import Execution
-from pstranspile.run.interpreter import interpret
-from pstranspile.run.prepared import Prepared
-from pstranspile.run.scope import Scope
+from pstranspile.runtime.arithmetic import fluid_arithmetic
+from pstranspile.runtime.run.api import run
+from pstranspile.runtime.run.frame import Execution
+from pstranspile.runtime.run.interpreter import interpret
+from pstranspile.runtime.run.prepared import Prepared
+from pstranspile.runtime.run.scope import Scope
 from tests.run.feeding import same
 
 FEED = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.run.watchers import Profile, Trace
+from pstranspile.runtime.run.watchers import Profile, Trace
 from tests.run.test_interpreter import program
 
 LOG = ("temp %x : f32[3] feed", "temp %y : f32[3]", "temp %z : f32[3]", "log(X=%x) -> Out=%y", "relu(X=%y) -> Out=%z")

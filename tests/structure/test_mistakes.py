@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import pstranspile as ps
-from pstranspile.gradients.references import can_be_followed
-from pstranspile.gradients.versions import expected_of
 from pstranspile.ir.diagnostics import DiagnosticError, Severity
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType
+from pstranspile.ops.gradients.references import can_be_followed
+from pstranspile.ops.gradients.versions import expected_of
 from pstranspile.proof.check import check
 from pstranspile.proof.data import make_feeds
 from tests import fluid

@@ -11,12 +11,12 @@ from types import FrameType
 from typing import Any
 
 import pstranspile as ps
-from pstranspile.compile import Compiled
+from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError, Severity
 from pstranspile.ir.model import STARTUP, Module
-from pstranspile.kernels.blocks import most_turns
 from pstranspile.proof.check import check
 from pstranspile.proof.data import make_feeds
+from pstranspile.runtime.kernels.blocks import most_turns
 
 SECONDS = 5.0
 """Processor time that one module may take in all, of a module that takes hundredths of a second unedited."""

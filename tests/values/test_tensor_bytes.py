@@ -13,9 +13,9 @@ from hypothesis.extra import numpy as hnp
 
 from pstranspile.ir.attributes import Long, Longs
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.values import LoDTensor, SelectedRows
-from pstranspile.values.reading import Reader, decode_part, decode_selected_rows, decode_tensor, end
-from pstranspile.values.writing import as_float16, encode, to_float16, write_files
+from pstranspile.runtime.values import LoDTensor, SelectedRows
+from pstranspile.runtime.values.reading import Reader, decode_part, decode_selected_rows, decode_tensor, end
+from pstranspile.runtime.values.writing import as_float16, encode, to_float16, write_files
 from tests.ops.computing import compute
 
 RECORDED = Path(__file__).parent.parent / "data" / "tensor_files"

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.values import LoDTensor
-from pstranspile.values.text import fetched_text, printed_text, tensor_text
+from pstranspile.runtime.values import LoDTensor
+from pstranspile.runtime.values.text import fetched_text, printed_text, tensor_text
 
 
 @pytest.mark.parametrize(

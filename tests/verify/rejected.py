@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 
 import pstranspile as ps
+from pstranspile.compiler.verify import verify
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.ops.textual import parse
-from pstranspile.verify import verify
 
 FOLDER = Path(__file__).parents[2] / "golden" / "rejected"
 TEXTS = sorted(FOLDER.glob("*.ir"))

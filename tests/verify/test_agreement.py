@@ -2,9 +2,9 @@
 
 import pytest
 
+from pstranspile.compiler.verify import verify
 from pstranspile.ir.model import Location
 from pstranspile.ops.textual import parse
-from pstranspile.verify import verify
 
 
 @pytest.mark.parametrize("kind", ["f32[4]", "rows f32[4, 2]", "f64[4, 2]", "f32[4, 3]"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.run.step_feeds import Feeds
+from pstranspile.runtime.run.step_feeds import Feeds
 
 HEAD = """ir 1
 program @main {

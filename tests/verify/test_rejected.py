@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from pstranspile import loads, verify
-from pstranspile.cli import main
 from pstranspile.ir.codes import CODES
 from pstranspile.ir.diagnostics import Severity, render
 from pstranspile.ir.model import MAX_DEPTH
+from pstranspile.tools.cli import main
 from tests.codes import codes_in
 from tests.golden import Goldens
 from tests.verify.rejected import FOLDER, TEXTS, findings_of, marked, places

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import pstranspile as ps
-from pstranspile.cli import main
 from pstranspile.ir.diagnostics import Diagnostic, Severity, error, warning
 from pstranspile.ir.severity import folded
+from pstranspile.tools.cli import main
 
 NET = """ir 1
 program @main {

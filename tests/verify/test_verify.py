@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 import pstranspile as ps
-from pstranspile.interop.program_desc import program_from_bytes
+from pstranspile.compiler.verify import verify, verify_program
+from pstranspile.frontends.program_desc import program_from_bytes
 from pstranspile.ir.attributes import BlockRef
 from pstranspile.ir.diagnostics import Diagnostic, Severity, render
 from pstranspile.ir.frozen import FrozenMap
@@ -13,7 +14,6 @@ from pstranspile.ir.model import Block, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops.build import make_op
 from pstranspile.ops.textual import parse
-from pstranspile.verify import verify, verify_program
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = sorted((ROOT / "golden").glob("*.ir"))

@@ -10,7 +10,7 @@ from pstranspile.fluid.dygraph.layers import Layer
 from pstranspile.fluid.layers.accepted import check_variable
 from pstranspile.fluid.layers.adapt import to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.layers.basic import layer_outputs
+from pstranspile.frontends.layers.basic import layer_outputs
 
 L: Any = layers
 

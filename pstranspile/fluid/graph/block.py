@@ -12,9 +12,9 @@ from pstranspile.fluid.graph.variable import Parameter, Variable
 from pstranspile.fluid.graph.vars import Vars
 from pstranspile.fluid.graph.vartype import dtype_of, kind_of
 from pstranspile.fluid.running.dynamic import require_static
+from pstranspile.frontends.layers.block_draft import BlockDraft
 from pstranspile.ir.model import Op, ParameterInfo, TensorType, Var
 from pstranspile.ir.roles import OpRole
-from pstranspile.layers.block_draft import BlockDraft
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import registered
 

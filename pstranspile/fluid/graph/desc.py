@@ -287,7 +287,7 @@ class OpDesc:
 def message_of(block: Block) -> Any:
     """A block as a message `BlockDesc` of protobuf."""
     from pstranspile.fluid.proto.framework_pb2 import ProgramDesc
-    from pstranspile.interop.program_desc import program_to_bytes
+    from pstranspile.frontends.program_desc import program_to_bytes
 
     return ProgramDesc.FromString(program_to_bytes(Program((block,)))).blocks[0]
 

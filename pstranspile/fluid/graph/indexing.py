@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pstranspile.fluid.graph.plain import several
+from pstranspile.frontends.layers.draft import Value
+from pstranspile.frontends.layers.mixed import mixed
 from pstranspile.ir.attributes import Ints
 from pstranspile.ir.types import DType
-from pstranspile.layers.draft import Value
-from pstranspile.layers.mixed import mixed
 
 FAR = 10_000_000
 """The end of a slice that goes on to the last element; of longer dims it is `MOST`."""

@@ -11,13 +11,13 @@ from typing import Any
 
 import pstranspile
 from pstranspile.fluid import unique_name
+from pstranspile.frontends.layers.draft import Draft, Names_, Value
+from pstranspile.frontends.layers.names import Scopes
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Op, Origin, TensorType
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.roles import OpRole
-from pstranspile.layers.draft import Draft, Names_, Value
-from pstranspile.layers.names import Scopes
 from pstranspile.ops.shapes import ShapeError, Types, infer_types
 
 _HERE = str(Path(pstranspile.__file__).parent) + os.sep

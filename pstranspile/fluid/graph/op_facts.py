@@ -8,9 +8,9 @@ from typing import Any
 
 from pstranspile.fluid.graph.desc import OpDesc
 from pstranspile.fluid.graph.operator import Operator
-from pstranspile.kernels.kernel import kernel_of
 from pstranspile.ops import all_schemas
 from pstranspile.ops.gradient import SUFFIX, Wanted, differentiated, gradient_rule
+from pstranspile.runtime.kernels.kernel import kernel_of
 
 
 def get_all_op_protos() -> list[bytes]:

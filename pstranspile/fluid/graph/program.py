@@ -6,7 +6,6 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pstranspile.autodiff.backward import LOSS_GRADIENT
 from pstranspile.fluid import unique_name
 from pstranspile.fluid.graph.block import Block
 from pstranspile.fluid.graph.desc import ALONE, BlockDesc
@@ -16,14 +15,15 @@ from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.pruning import places_of, pruned, with_used_variables, without_roles
 from pstranspile.fluid.graph.variable import Parameter, Variable
 from pstranspile.fluid.running.dynamic import require_static
+from pstranspile.frontends.autodiff.backward import LOSS_GRADIENT
+from pstranspile.frontends.layers.block_draft import BlockDraft
+from pstranspile.frontends.layers.draft import FLUID_VERSION, Value
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, TensorType
 from pstranspile.ir.model import Block as FrozenBlock
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import VarKind
-from pstranspile.layers.block_draft import BlockDraft
-from pstranspile.layers.draft import FLUID_VERSION, Value
 
 GLOBAL_SEED = [0]
 """The seed that new programs have; 0 for none."""
@@ -207,14 +207,14 @@ class Program(PartInCluster):
 
     def serialize_to_string(self) -> bytes:
         """The program as the bytes of a ProgramDesc."""
-        from pstranspile.interop.program_desc import program_to_bytes
+        from pstranspile.frontends.program_desc import program_to_bytes
 
         return program_to_bytes(self.freeze())
 
     @staticmethod
     def parse_from_string(binary_str: bytes) -> Program:
         """A program from the bytes of a ProgramDesc. Raises DiagnosticError for others."""
-        from pstranspile.interop.program_desc import program_from_bytes
+        from pstranspile.frontends.program_desc import program_from_bytes
 
         return Program.of(program_from_bytes(binary_str, "<bytes>", "main"))
 

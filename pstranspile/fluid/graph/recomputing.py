@@ -13,16 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from pstranspile.autodiff.backward import flush, unwanted_gradients
-from pstranspile.autodiff.own_names import renamed
-from pstranspile.autodiff.paths import ops_to
 from pstranspile.fluid.missing import refused
+from pstranspile.frontends.autodiff.backward import flush, unwanted_gradients
+from pstranspile.frontends.autodiff.own_names import renamed
+from pstranspile.frontends.autodiff.paths import ops_to
+from pstranspile.frontends.layers.draft import Draft
 from pstranspile.ir.attributes import BlockRef
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType
-from pstranspile.layers.draft import Draft
 from pstranspile.ops.dtypes import DTYPE_FOLLOWS
 from pstranspile.ops.gradient import SUFFIX, differentiated
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from pstranspile.fluid.graph.var_desc import VarDesc
 from pstranspile.fluid.graph.vartype import VarType, dtype_of, numpy_name, vartype_of
+from pstranspile.frontends.layers.draft import Value
 from pstranspile.ir.model import ParameterInfo, TensorType, Var
-from pstranspile.layers.draft import Value
 
 
 class Variable:
@@ -317,8 +317,8 @@ class Parameter(Variable):
     @property
     def regularizer(self) -> Any:
         """The weight decay of the parameter, None for the optimizer's."""
-        from pstranspile.autodiff.regularizers import regularizer_of
         from pstranspile.fluid.regularizer import of_core
+        from pstranspile.frontends.autodiff.regularizers import regularizer_of
 
         return of_core(regularizer_of(self.block.program.live(), self.name))
 

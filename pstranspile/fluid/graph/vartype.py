@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.ir.types import DType, VarKind, element_type
-from pstranspile.values import NUMPY_TYPES
+from pstranspile.runtime.values import NUMPY_TYPES
 
 
 class Numbers(IntEnum):

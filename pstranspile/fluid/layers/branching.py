@@ -14,10 +14,10 @@ from pstranspile.fluid.layers.adapt import live, to_core, wrap
 from pstranspile.fluid.layers.compare import equal
 from pstranspile.fluid.layers.tensor import cast, fill_constant
 from pstranspile.fluid.layers.utils import assert_same_structure, map_structure
+from pstranspile.frontends.layers import basic, branches
+from pstranspile.frontends.layers.draft import Value
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType
-from pstranspile.layers import basic, branches
-from pstranspile.layers.draft import Value
 
 Branch = Callable[[], Any]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from pstranspile.fluid.layers.accepted import checked_all
 from pstranspile.fluid.layers.adapt import to_core, wrap
+from pstranspile.frontends.layers import basic
 from pstranspile.ir.types import DType
-from pstranspile.layers import basic
 
 
 def _compared(op_type: str) -> Callable[..., Any]:

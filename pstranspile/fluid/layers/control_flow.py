@@ -37,10 +37,10 @@ from pstranspile.fluid.layers.ranks import shrink_memory as shrink_memory
 from pstranspile.fluid.layers.ranks import split_lod_tensor as split_lod_tensor
 from pstranspile.fluid.layers.tensor import assign
 from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.frontends.layers import basic, branches, loops
+from pstranspile.frontends.layers.draft import Value
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, VarKind
-from pstranspile.layers import basic, branches, loops
-from pstranspile.layers.draft import Value
 
 array_write = adapt(loops.array_write, "x, i, array=None", index="i")
 array_read = adapt(loops.array_read, "array, i", index="i")

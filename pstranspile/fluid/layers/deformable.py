@@ -8,10 +8,10 @@ from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.layers.accepted import checked_all
 from pstranspile.fluid.layers.adapt import live, to_core, wrap
 from pstranspile.fluid.param_attr import core_attr
-from pstranspile.layers.basic import layer
-from pstranspile.layers.initializers import Normal
-from pstranspile.layers.nn import bias, name_layer
-from pstranspile.layers.parameters import create_parameter
+from pstranspile.frontends.layers.basic import layer
+from pstranspile.frontends.layers.initializers import Normal
+from pstranspile.frontends.layers.nn import bias, name_layer
+from pstranspile.frontends.layers.parameters import create_parameter
 
 
 def _both(name: str, value: Any) -> list[int]:

@@ -11,8 +11,8 @@ from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.layers.accepted import check_kind
 from pstranspile.fluid.layers.adapt import named, one_op, renamed_all, to_core, wrap
+from pstranspile.frontends.layers import basic
 from pstranspile.ir.types import DType
-from pstranspile.layers import basic
 
 VARIANCES = (0.1, 0.1, 0.2, 0.2)
 """By how much the codes of boxes are scaled."""

@@ -20,7 +20,7 @@ from pstranspile.fluid.layers.detection_ops import (
     prior_box,
     target_assign,
 )
-from pstranspile.layers import basic
+from pstranspile.frontends.layers import basic
 
 _LAYERS: Any = vars(nn)
 

@@ -10,10 +10,10 @@ from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.layers.accepted import check_kind
 from pstranspile.fluid.layers.adapt import live, to_core, wrap
 from pstranspile.fluid.layers.ranks import array_to_lod_tensor
+from pstranspile.frontends.layers import basic, loops
+from pstranspile.frontends.layers.draft import Value
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, VarKind
-from pstranspile.layers import basic, loops
-from pstranspile.layers.draft import Value
 
 
 class DynamicRNN:

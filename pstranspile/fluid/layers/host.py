@@ -14,7 +14,7 @@ from pstranspile.fluid.layers.adapt import live, to_core
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.lod_tensor import to_core as value_of
 from pstranspile.ir.attributes import Strings
-from pstranspile.kernels.programs.host import HostFunction, register
+from pstranspile.runtime.kernels.programs.host import HostFunction, register
 
 
 def _called(function: Callable[..., Any]) -> HostFunction:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pstranspile import autodiff
 from pstranspile.fluid.layers import nn, tensor
 from pstranspile.fluid.layers.accepted import check_kind
 from pstranspile.fluid.layers.adapt import live, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.frontends import autodiff
 
 
 def _decay_step_counter(begin: int = 0) -> Any:  # pyright: ignore[reportUnusedFunction]

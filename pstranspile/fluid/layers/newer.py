@@ -12,8 +12,8 @@ from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.layers import compare, loss, nn, ops, tensor
 from pstranspile.fluid.layers.accepted import check_element_type, check_kind, check_variable, checked_all
 from pstranspile.fluid.layers.adapt import live, named, one_op, renamed_all, to_core, wrap
+from pstranspile.frontends.layers import basic
 from pstranspile.ir.types import DType
-from pstranspile.layers import basic
 
 log1p = one_op("log1p", "x, out=None, name=None", "X=x")
 mish = one_op("mish", "x, threshold=20, name=None", "X=x", attrs="threshold")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from pstranspile import layers as L
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import dtype_of
@@ -13,12 +12,13 @@ from pstranspile.fluid.layers.accepted import checked_all
 from pstranspile.fluid.layers.adapt import adapt, live, named, renamed_all, to_core, wrap
 from pstranspile.fluid.layers.host import py_func as py_func
 from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.layers import basic, conv, indexing, loss, metric, norms, random, resize, sequence, tensor
+from pstranspile.frontends.layers.draft import Value
+from pstranspile.frontends.layers.nn import inplace_abn as inplace
+from pstranspile.frontends.layers.norms import GENERATED
+from pstranspile.frontends.layers.parameters import create_parameter
 from pstranspile.ir.types import DType
-from pstranspile.layers import basic, conv, indexing, loss, metric, norms, random, resize, sequence, tensor
-from pstranspile.layers.draft import Value
-from pstranspile.layers.nn import inplace_abn as inplace
-from pstranspile.layers.norms import GENERATED
-from pstranspile.layers.parameters import create_parameter
 
 _TAIL = "param_attr=None, bias_attr=None, act=None, name=None"
 _CONV = "param_attr=None, bias_attr=None, use_cudnn=True, act=None, name=None, data_format='NCHW'"
@@ -353,7 +353,7 @@ def chunk_eval(
 
 def filter_by_instag(ins: Any, ins_tag: Any, filter_tag: Any, is_lod: bool, out_val_if_empty: int = 0) -> Any:
     """The instances that carry one of the tags, and their weights."""
-    from pstranspile.layers.tags import filter_by_instag as core
+    from pstranspile.frontends.layers.tags import filter_by_instag as core
 
     values = (to_core(ins), to_core(ins_tag), to_core(filter_tag))
     made = core(*values, is_lod, out_val_if_empty=out_val_if_empty)
@@ -378,7 +378,7 @@ def spectral_norm(weight: Any, dim: int = 0, power_iters: int = 1, eps: float = 
     """The weight divided by its largest singular value, which a few steps of power iteration estimate."""
     from math import prod
 
-    from pstranspile.layers.initializers import Normal
+    from pstranspile.frontends.layers.initializers import Normal
 
     value = to_core(weight)
     high = value.shape[dim]

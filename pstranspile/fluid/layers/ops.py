@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pstranspile import layers as L
 from pstranspile.fluid.layers.accepted import checked_all
 from pstranspile.fluid.layers.adapt import adapt, one_op, renamed_all
 from pstranspile.fluid.layers.layer_function_generator import generate_activation_fn as generate_activation_fn
 from pstranspile.fluid.layers.layer_function_generator import generate_layer_fn as generate_layer_fn
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.layers import activations, basic, indexing
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.layers import activations, basic, indexing
 
 relu = adapt(L.relu, "x, name=None")
 sigmoid = adapt(L.sigmoid, "x, name=None")

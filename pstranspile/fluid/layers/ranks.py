@@ -6,9 +6,9 @@ from typing import Any
 
 from pstranspile.fluid.layers.accepted import checked_all
 from pstranspile.fluid.layers.adapt import live, one_op, to_core, wrap
+from pstranspile.frontends.layers import basic
 from pstranspile.ir.model import Var
 from pstranspile.ir.types import DType, VarKind
-from pstranspile.layers import basic
 
 _reordered = one_op("reorder_lod_tensor_by_rank", "x, rank_table", "X=x RankTable=rank_table")
 

@@ -21,7 +21,7 @@ from pstranspile.fluid.layers.helpers import GreedyEmbeddingHelper as GreedyEmbe
 from pstranspile.fluid.layers.helpers import SampleEmbeddingHelper as SampleEmbeddingHelper
 from pstranspile.fluid.layers.helpers import TrainingHelper as TrainingHelper
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.layers import basic, recurrent
+from pstranspile.frontends.layers import basic, recurrent
 
 _GATES = "gate_activation='sigmoid', cell_activation='tanh', candidate_activation='tanh'"
 

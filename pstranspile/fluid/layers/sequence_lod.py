@@ -7,7 +7,7 @@ from typing import Any
 from pstranspile.fluid.layers.accepted import checked_all
 from pstranspile.fluid.layers.adapt import adapt, renamed_all, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.layers import sequence
+from pstranspile.frontends.layers import sequence
 
 sequence_conv = adapt(
     sequence.sequence_conv,

@@ -11,8 +11,8 @@ import numpy as np
 from pstranspile.fluid import layers
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.layers.adapt import to_core, wrap
-from pstranspile.layers import indexing
-from pstranspile.layers.basic import layer_outputs
+from pstranspile.frontends.layers import indexing
+from pstranspile.frontends.layers.basic import layer_outputs
 
 L: Any = layers
 _END = 2**31 - 1

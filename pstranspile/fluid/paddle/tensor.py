@@ -13,7 +13,7 @@ from pstranspile.fluid.layers.adapt import to_core, wrap
 from pstranspile.fluid.paddle import figures as more
 from pstranspile.fluid.paddle.later import from_tables
 from pstranspile.fluid.paddle.sums_of_products import einsum as einsum
-from pstranspile.layers.basic import layer_outputs
+from pstranspile.frontends.layers.basic import layer_outputs
 
 L: Any = layers
 _LARGEST = float(np.finfo("float32").max)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pstranspile.interop.protobuf_schema import Field, message_classes
+from pstranspile.frontends.protobuf_schema import Field, message_classes
 
 MESSAGES = {
     "Slot": {

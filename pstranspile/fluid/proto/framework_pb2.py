@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.fluid.graph.vartype import VarType as VarType
-from pstranspile.interop.protobuf_schema import MESSAGES, Field, message_classes
+from pstranspile.frontends.protobuf_schema import MESSAGES, Field, message_classes
 from pstranspile.ir.attributes import AttrKind
 
 _OF_OPS = {

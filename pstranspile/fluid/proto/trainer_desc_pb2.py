@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.fluid.proto import data_feed_pb2
-from pstranspile.interop.protobuf_schema import Field, message_classes
+from pstranspile.frontends.protobuf_schema import Field, message_classes
 
 _CLASSES = message_classes(
     {

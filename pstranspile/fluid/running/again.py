@@ -11,7 +11,7 @@ from pstranspile.fluid.running.alike import Alike, form_of
 from pstranspile.fluid.running.hooks import tell_run
 from pstranspile.fluid.running.watching import watchers
 from pstranspile.fluid.scope import Scope
-from pstranspile.run.api import latest_of
+from pstranspile.runtime.run.api import latest_of
 
 
 class Again:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pstranspile.cluster.machines.blocks import part_of, read_first
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.roles import OpRole
-from pstranspile.run import run
-from pstranspile.run.cluster.blocks import part_of, read_first
-from pstranspile.run.feeds import fetched, written_names
-from pstranspile.run.scope import Scope
+from pstranspile.runtime.run import run
+from pstranspile.runtime.run.feeds import fetched, written_names
+from pstranspile.runtime.run.scope import Scope
 
 _OF_STEPS = frozenset({"send", "send_barrier", "recv", "fetch_barrier"})
 

@@ -6,9 +6,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from pstranspile import autodiff
 from pstranspile.fluid.framework import default_main_program
 from pstranspile.fluid.graph.program import Program
+from pstranspile.frontends import autodiff
 
 
 class _Average:

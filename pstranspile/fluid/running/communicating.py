@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from pstranspile.cluster.machines.communicators.companion import Settings
+from pstranspile.compiler.job import Job
 from pstranspile.fluid.missing import refused
-from pstranspile.job import Job
-from pstranspile.run.cluster.communicators.companion import Settings
 
 _PREFIX = "communicator_"
 _FOLLOWED = (f"{_PREFIX}max_merge_var_num", f"{_PREFIX}send_queue_size", f"{_PREFIX}is_sgd_optimizer")

@@ -16,12 +16,12 @@ from pstranspile.fluid.graph.pruning import without_roles
 from pstranspile.fluid.lod_tensor import to_core
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Program, Var
-from pstranspile.run import run
-from pstranspile.run.batch import chosen, joined, rows_of
-from pstranspile.run.feeds import written_names
-from pstranspile.run.frame import Slices
-from pstranspile.run.scope import Scope
-from pstranspile.values import LoDTensor
+from pstranspile.runtime.run import run
+from pstranspile.runtime.run.batch import chosen, joined, rows_of
+from pstranspile.runtime.run.feeds import written_names
+from pstranspile.runtime.run.frame import Slices
+from pstranspile.runtime.run.scope import Scope
+from pstranspile.runtime.values import LoDTensor
 
 _MOST_PROGRAMS = 16
 """Programs whose forward part is kept."""

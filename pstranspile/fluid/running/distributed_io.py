@@ -10,14 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pstranspile.checkpoint.layout import layout_of
-from pstranspile.checkpoint.programs import load_program, save_program
+from pstranspile.cluster.checkpoint.layout import layout_of
+from pstranspile.cluster.checkpoint.programs import load_program, save_program
 from pstranspile.fluid.graph.in_cluster import TEST
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.machines import TrainerMachine
 from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.fluid.running.large import load_tables
-from pstranspile.interop.tensor_files import read_tensor
 from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program
@@ -25,8 +24,9 @@ from pstranspile.ir.roles import OpRole
 from pstranspile.ir.suggest import did_you_mean
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.build import make_op
-from pstranspile.run import run
-from pstranspile.run.scope import Scope
+from pstranspile.runtime.files.tensor_files import read_tensor
+from pstranspile.runtime.run import run
+from pstranspile.runtime.run.scope import Scope
 
 
 def saves_with_servers(program: Any) -> bool:

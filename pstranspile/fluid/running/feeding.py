@@ -21,10 +21,10 @@ from pstranspile.fluid.running.talking import talks
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.model import Var
-from pstranspile.kernels.programs.io import FEEDING
-from pstranspile.run.batch import rows_of
-from pstranspile.run.feeds import near
-from pstranspile.values import LoDTensor as CoreLoDTensor
+from pstranspile.runtime.kernels.programs.io import FEEDING
+from pstranspile.runtime.run.batch import rows_of
+from pstranspile.runtime.run.feeds import near
+from pstranspile.runtime.values import LoDTensor as CoreLoDTensor
 
 
 class Facts(NamedTuple):

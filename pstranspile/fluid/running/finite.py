@@ -7,9 +7,9 @@ import sys
 
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.roles import OpRole
-from pstranspile.kernels.context import Value
-from pstranspile.run.bound import BoundOp
-from pstranspile.run.watchers import NotFinite
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.run.bound import BoundOp
+from pstranspile.runtime.run.watchers import NotFinite
 
 _ROLES = {
     "backward": OpRole.BACKWARD,

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any, Protocol
 
-from pstranspile.compile import Compiled
+from pstranspile.compiler.compile import Compiled
 
 
 class Watcher(Protocol):

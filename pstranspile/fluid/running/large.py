@@ -6,21 +6,21 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pstranspile.analysis.large_tables import large_table, table_state
-from pstranspile.checkpoint.layout import layout_of
+from pstranspile.cluster.checkpoint.layout import layout_of
+from pstranspile.compiler.analysis.large_tables import large_table, table_state
 from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.ir.attributes import AttrValue, Longs, Strings
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program
-from pstranspile.job.table_rules import Rules, most_rows
-from pstranspile.large.forms import filled
-from pstranspile.large.table import LargeTable, TableState
+from pstranspile.ir.table_rules import Rules, most_rows
 from pstranspile.ops.build import make_op
 from pstranspile.ops.tables.large import INITIALISERS
-from pstranspile.run.scope import Scope
-from pstranspile.values import SelectedRows
-from pstranspile.values.reading import decode_selected_rows, opened
+from pstranspile.runtime.large.forms import filled
+from pstranspile.runtime.large.table import LargeTable, TableState
+from pstranspile.runtime.run.scope import Scope
+from pstranspile.runtime.values import SelectedRows
+from pstranspile.runtime.values.reading import decode_selected_rows, opened
 
 
 class EntryAttr:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from pstranspile.emit.rules import AVERAGE_PARAMETERS, SUM_DIFFERENCES, WAIT_SUMS
+from pstranspile.cluster.machines.blocks import part_of
+from pstranspile.compiler.emit.rules import AVERAGE_PARAMETERS, SUM_DIFFERENCES, WAIT_SUMS
 from pstranspile.ir.model import Program
-from pstranspile.run.cluster.blocks import part_of
 
 _AVERAGING = frozenset({AVERAGE_PARAMETERS, SUM_DIFFERENCES, WAIT_SUMS})
 

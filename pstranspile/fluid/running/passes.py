@@ -77,7 +77,7 @@ class PassBuilder:
 
     def draw(self, program: Program) -> None:
         """Writes the program as a graph for Graphviz where a pass asks for it."""
-        from pstranspile.interop.drawing import dot_text
+        from pstranspile.frontends.drawing import dot_text
 
         for each in self._passes:
             if path := each.settings.get(_SETTINGS[_DRAWS]):

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from pstranspile.kernels.context import Value
-from pstranspile.run.bound import BoundOp
-from pstranspile.run.watchers import Cost, Profile
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.run.bound import BoundOp
+from pstranspile.runtime.run.watchers import Cost, Profile
 
 _ORDERS: dict[str, Callable[[Cost], float]] = {
     "calls": lambda cost: cost.calls,

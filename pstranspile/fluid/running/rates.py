@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.autodiff import Schedule
 from pstranspile.fluid.missing import refused
-from pstranspile.run.scope import Scope
+from pstranspile.frontends.autodiff import Schedule
+from pstranspile.runtime.run.scope import Scope
 
 
 class LRScheduler:

@@ -14,21 +14,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.autodiff.backward import LOSS_GRADIENT
 from pstranspile.fluid.graph.pruning import blocks_of, deep
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
 from pstranspile.fluid.running.watching import watchers
+from pstranspile.frontends.autodiff.backward import LOSS_GRADIENT
 from pstranspile.ir.attributes import float32
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.gradient import SUFFIX
-from pstranspile.run import run
-from pstranspile.run.frame import Slices
-from pstranspile.run.scope import Scope, own_copy
-from pstranspile.values import LoDTensor, SelectedRows
+from pstranspile.runtime.run import run
+from pstranspile.runtime.run.frame import Slices
+from pstranspile.runtime.run.scope import Scope, own_copy
+from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 _ONCE = OpRole.OPTIMIZE | OpRole.LR_SCHED
 _MOST_PROGRAMS = 16

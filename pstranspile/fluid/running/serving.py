@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pstranspile.cluster.machines.server import listening_op
+from pstranspile.cluster.net.process import Place
+from pstranspile.cluster.net.terms import Terms
+from pstranspile.compiler.job import Job
+from pstranspile.compiler.plan.plan import fingerprint
 from pstranspile.fluid.machines import ServerMachine, require_callable
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Program, Role
-from pstranspile.job import Job
-from pstranspile.net.process import Place
-from pstranspile.net.terms import Terms
-from pstranspile.plan.plan import fingerprint
-from pstranspile.run.cluster.server import listening_op
 
 NAME = "pserver_0"
 

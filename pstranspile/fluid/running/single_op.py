@@ -11,15 +11,15 @@ from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.proto import framework_pb2
 from pstranspile.fluid.running.talking import Talker, talks
 from pstranspile.fluid.scope import Scope
+from pstranspile.frontends.layers.attributes import attributes
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program, TensorType, Var
 from pstranspile.ir.types import VarKind
-from pstranspile.kernels.context import Value
-from pstranspile.layers.attributes import attributes
 from pstranspile.ops.build import make_op
 from pstranspile.ops.shapes import infer_types
-from pstranspile.run import run
-from pstranspile.values import LoDTensor, SelectedRows
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.run import run
+from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 _FIELDS = ("i", "f", "s", "ints", "floats", "strings", "b", "bools", "block_idx", "l", "blocks_idx", "longs")
 """By the kind of an attribute, the field of its value."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.checkpoint.inference import MODEL
-from pstranspile.interop.tensor_files import read_combined, read_tensor
+from pstranspile.cluster.checkpoint.inference import MODEL
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.runtime.files.tensor_files import read_combined, read_tensor
 
 
 def pickled(arrays: dict[str, Any]) -> bytes:

@@ -11,26 +11,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from pstranspile.cluster.machines.addresses import number_list, text_list
+from pstranspile.cluster.machines.exchanges import COLLECTIVES, COMMUNICATING, Exchange
+from pstranspile.cluster.machines.message import COMPLETE, REPLY, Message
+from pstranspile.cluster.machines.network import Machine, Network, Scheduler
+from pstranspile.cluster.machines.rpc import make_rpc
+from pstranspile.cluster.machines.script import Library
+from pstranspile.cluster.machines.server import listening_op
+from pstranspile.cluster.machines.trainer import Trainer
+from pstranspile.cluster.machines.trainer_role import TrainerRole
+from pstranspile.cluster.machines.waits import Action
 from pstranspile.ir.attributes import Ints, Longs
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType
-from pstranspile.kernels.context import Value
 from pstranspile.ops.build import make_op
-from pstranspile.run.cluster.addresses import number_list, text_list
-from pstranspile.run.cluster.exchanges import COLLECTIVES, COMMUNICATING, Exchange
-from pstranspile.run.cluster.message import COMPLETE, REPLY, Message
-from pstranspile.run.cluster.network import Machine, Network, Scheduler
-from pstranspile.run.cluster.rpc import make_rpc
-from pstranspile.run.cluster.script import Library
-from pstranspile.run.cluster.server import listening_op
-from pstranspile.run.cluster.trainer import Trainer
-from pstranspile.run.cluster.trainer_role import TrainerRole
-from pstranspile.run.cluster.waits import Action
-from pstranspile.run.scope import Scope
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.run.scope import Scope
 
 if TYPE_CHECKING:
-    from pstranspile.net.fluid.requests import Requests
+    from pstranspile.fluid.net.requests import Requests
 
 _TALKING = COMMUNICATING - COLLECTIVES | {"listen_and_serv"}
 _TABLES = {"lookup_table": "W", "lookup_table_v2": "W", "nce": "Weight", "hierarchical_sigmoid": "W"}
@@ -81,7 +81,7 @@ def with_lookups(program: Program) -> Program:
 @cache
 def _channel_to(endpoint: str, _process: int) -> Any:
     """The channel on which all programs of a process call a server, who tells trainers apart by it."""
-    from pstranspile.net.fluid.requests import channel_to
+    from pstranspile.fluid.net.requests import channel_to
 
     return channel_to(endpoint)
 
@@ -103,7 +103,7 @@ class _Remote(Machine):
 
     def leave(self) -> None:
         """Tells the server, if it is still there, that the trainer ends. Raises Refused."""
-        from pstranspile.net.transport import is_taken
+        from pstranspile.cluster.net.transport import is_taken
 
         if is_taken(self.name):
             self.requests.make(Message(COMPLETE, "", self.name, 0, 0, 0, "", None, -1))
@@ -129,9 +129,9 @@ class _Client:
         self.remotes = {endpoint: self._remote(endpoint, ops) for op in ops for endpoint in endpoints_of(op)}
 
     def _remote(self, endpoint: str, ops: Sequence[Op]) -> _Remote:
+        from pstranspile.cluster.net.missing import require_grpc
         from pstranspile.fluid.machines import require_callable
-        from pstranspile.net.fluid.requests import Requests
-        from pstranspile.net.missing import require_grpc
+        from pstranspile.fluid.net.requests import Requests
 
         require_grpc()
         require_callable({"the server": endpoint})
@@ -206,7 +206,7 @@ class Talker:
             if len(self._clients) >= _MOST_PROGRAMS:
                 del self._clients[next(iter(self._clients))]
             known = self._clients[id(program)] = program, _Client(program)
-        from pstranspile.net.terms import Refused
+        from pstranspile.cluster.net.terms import Refused
 
         try:
             return known[1].run(feed, fetch, scope)

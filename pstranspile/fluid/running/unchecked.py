@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.gradients.versions import FLOATS
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Program, TensorType, Var
 from pstranspile.ir.types import DType, VarKind, element_type
-from pstranspile.run.feeds import mismatch
-from pstranspile.values import LoDTensor
+from pstranspile.ops.gradients.versions import FLOATS
+from pstranspile.runtime.run.feeds import mismatch
+from pstranspile.runtime.values import LoDTensor
 
 _MOST = 16
 """How many programs a cache of `declared_as_fed` keeps."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pstranspile.fluid.running.finite import Finite
 from pstranspile.fluid.running.flags import FLAGS
 from pstranspile.fluid.running.profiling import Profiler, active
-from pstranspile.run.watchers import NotFinite
+from pstranspile.runtime.run.watchers import NotFinite
 
 
 def watchers() -> tuple[NotFinite | Profiler, ...]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pstranspile.compile import Compiled, compile
+from pstranspile.compiler.compile import Compiled, compile
+from pstranspile.compiler.job import Job
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Program
-from pstranspile.job import Job
 
 
 class Transpiled(NamedTuple):

@@ -8,7 +8,11 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, cast
 
-from pstranspile.compile import Compiled, compile
+from pstranspile.compiler.compile import Compiled, compile
+from pstranspile.compiler.job import Job, JobError
+from pstranspile.compiler.plan.dispatch import RoundRobin
+from pstranspile.compiler.plan.plan import Plan
+from pstranspile.compiler.plan.slices import cut_rows
 from pstranspile.fluid.graph.program import DEFAULTS
 from pstranspile.fluid.graph.program import Program as LiveProgram
 from pstranspile.fluid.machines import Machine, NoTrainer, ServerMachine, TrainerMachine, require_trainer
@@ -23,11 +27,7 @@ from pstranspile.ir.diagnostics import error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Role
 from pstranspile.ir.roles import OpRole
-from pstranspile.job import Job, JobError
 from pstranspile.ops import schema_of
-from pstranspile.plan.dispatch import RoundRobin
-from pstranspile.plan.plan import Plan
-from pstranspile.plan.slices import cut_rows
 
 LOOKUP_TABLE_TYPE = ["lookup_table", "lookup_table_v2"]
 LOOKUP_TABLE_GRAD_TYPE = ["lookup_table_grad", "lookup_table_v2_grad"]

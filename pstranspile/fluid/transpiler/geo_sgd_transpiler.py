@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from pstranspile.compiler.plan.plan import vars_info
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler
-from pstranspile.plan.plan import vars_info
 
 
 class GeoSgdTranspiler(DistributeTranspiler):

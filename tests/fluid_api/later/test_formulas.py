@@ -12,12 +12,12 @@ import pytest
 import pstranspile as ps
 import pstranspile.fluid as fluid
 import pstranspile.fluid.paddle as paddle
-from pstranspile import layers as L
-from pstranspile.autodiff import Adadelta, Adam, Lamb, minimize
-from pstranspile.cli import main
 from pstranspile.fluid import optimizer as older
 from pstranspile.fluid.graph.variable import Variable
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import Adadelta, Adam, Lamb, minimize
 from pstranspile.proof.check import check
+from pstranspile.tools.cli import main
 from tests.fluid_api.later.computing import computed
 from tests.fluid_api.running import fresh
 

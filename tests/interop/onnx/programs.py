@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pstranspile import Module, Scope, load, run
-from pstranspile import layers as L
-from pstranspile.checkpoint.inference import inference_program
-from pstranspile.layers import Draft
+from pstranspile.cluster.checkpoint.inference import inference_program
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.layers import Draft
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

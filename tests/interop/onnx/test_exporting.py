@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from pstranspile import Scope, load, loads, run
-from pstranspile import layers as L
-from pstranspile.checkpoint.onnx_model import onnx_model
-from pstranspile.cli import main
+from pstranspile.cluster.checkpoint.onnx_model import onnx_model
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.layers import Draft
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.layers import Draft
+from pstranspile.tools.cli import main
 from tests.interop.onnx.programs import CASES, Case, floats, inferred, played, started
 
 onnx = pytest.importorskip("onnx")

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.cli import main
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.tools.cli import main
 from tests.interop.onnx.programs import floats, played
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 helper, from_array = onnx.helper, onnx.numpy_helper.from_array
-from pstranspile.interop.onnx import folding  # noqa: E402
-from pstranspile.interop.onnx.budget import BYTES_A_BYTE, FREE_BYTES, FREE_WORK, Budget  # noqa: E402
-from pstranspile.interop.onnx.graph import Refused  # noqa: E402
-from pstranspile.interop.onnx.importing import from_onnx  # noqa: E402
+from pstranspile.frontends.onnx import folding  # noqa: E402
+from pstranspile.frontends.onnx.budget import BYTES_A_BYTE, FREE_BYTES, FREE_WORK, Budget  # noqa: E402
+from pstranspile.frontends.onnx.graph import Refused  # noqa: E402
+from pstranspile.frontends.onnx.importing import from_onnx  # noqa: E402
 
 node = helper.make_node
 HELD: dict[str, Any] = {

@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 
 from pstranspile import Scope, compile, dumps, loads, run, verify
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, minimize
-from pstranspile.checkpoint.onnx_model import onnx_model
-from pstranspile.cli import main
+from pstranspile.cluster.checkpoint.onnx_model import onnx_model
+from pstranspile.compiler.job import Job
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, minimize
+from pstranspile.frontends.layers.draft import Draft, Value
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.job import Job
-from pstranspile.layers.draft import Draft, Value
+from pstranspile.tools.cli import main
 from tests.interop.onnx.programs import CASES, floats, ids, inferred, played, started
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 helper, checker = onnx.helper, onnx.checker
-from pstranspile.interop.onnx.importing import Imported, from_onnx  # noqa: E402
+from pstranspile.frontends.onnx.importing import Imported, from_onnx  # noqa: E402
 
 MODELS = Path(__file__).parent / "models"
 FEEDS: dict[str, Any] = {

@@ -12,7 +12,7 @@ from tests.interop.onnx.programs import floats, ids, played
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
-from pstranspile.interop.onnx.importing import Imported, from_onnx  # noqa: E402
+from pstranspile.frontends.onnx.importing import Imported, from_onnx  # noqa: E402
 
 helper, numpy_helper = onnx.helper, onnx.numpy_helper
 

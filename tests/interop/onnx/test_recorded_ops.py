@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.interop.onnx.exporting import onnx_bytes, writers
+from pstranspile.frontends.onnx.exporting import onnx_bytes, writers
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Program, TensorType, Var

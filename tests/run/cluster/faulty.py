@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 import pstranspile as ps
-from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.faults.scenario_text import parse_scenario
-from pstranspile.run.cluster.simulate import cluster_of
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.faults.scenario_text import parse_scenario
+from pstranspile.cluster.machines.simulate import cluster_of
 from tests.run.cluster.fuzz import compiled, feeds, model
 
 STEPS = 6

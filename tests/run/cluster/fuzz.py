@@ -7,9 +7,9 @@ from functools import cache
 from typing import Any
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, Adam, Momentum, minimize
-from pstranspile.compile import Compiled
+from pstranspile.compiler.compile import Compiled
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, Adam, Momentum, minimize
 from pstranspile.ir.model import Module
 from pstranspile.proof.data import make_feeds
 

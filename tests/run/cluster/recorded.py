@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.interop.program_desc import program_from_bytes
+from pstranspile.frontends.program_desc import program_from_bytes
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.model import Program
 

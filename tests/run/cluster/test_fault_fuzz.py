@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.faults.scenario import Crash, Leave
+from pstranspile.cluster.machines.faults.scenario_text import parse_scenario
+from pstranspile.cluster.machines.ledger import UpdateLedger
+from pstranspile.cluster.machines.random_scenario import random_scenario
+from pstranspile.cluster.machines.simulate import cluster_of
+from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.faults.scenario import Crash, Leave
-from pstranspile.run.cluster.faults.scenario_text import parse_scenario
-from pstranspile.run.cluster.ledger import UpdateLedger
-from pstranspile.run.cluster.random_scenario import random_scenario
-from pstranspile.run.cluster.simulate import cluster_of
-from pstranspile.run.cluster.trainer import Trainer
 from tests.run.cluster.fuzz import cases, compiled, feeds
 
 STEPS = 5

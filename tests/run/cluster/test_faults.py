@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.faults.injection import Injector
+from pstranspile.cluster.machines.faults.scenario import Crash, Leave, Rejoin, Scenario
+from pstranspile.cluster.machines.faults.scenario_text import parse_scenario
+from pstranspile.cluster.machines.ledger import UpdateLedger
+from pstranspile.cluster.machines.message import SEND
+from pstranspile.cluster.machines.simulate import simulate
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.faults.injection import Injector
-from pstranspile.run.cluster.faults.scenario import Crash, Leave, Rejoin, Scenario
-from pstranspile.run.cluster.faults.scenario_text import parse_scenario
-from pstranspile.run.cluster.ledger import UpdateLedger
-from pstranspile.run.cluster.message import SEND
-from pstranspile.run.cluster.simulate import simulate
 from tests.run.cluster.faulty import MODES, STEPS, TROUBLE, WITH_SERVERS, WITHOUT, alike, alone, cluster, ended, equal
 from tests.run.cluster.fuzz import compiled, feeds, model
 

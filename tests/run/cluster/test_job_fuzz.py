@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import L2, SGD, Adagrad, Adam, Exponential, Momentum, Optimizer, Piecewise, minimize
+from pstranspile.compiler.job import Job
+from pstranspile.compiler.job.modes import Promise, mode_names, settings_of
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import L2, SGD, Adagrad, Adam, Exponential, Momentum, Optimizer, Piecewise, minimize
 from pstranspile.ir.model import Module
-from pstranspile.job import Job
-from pstranspile.job.modes import Promise, mode_names, settings_of
 from pstranspile.proof import check
 from pstranspile.proof.data import make_feeds
 from pstranspile.proof.report import report_text

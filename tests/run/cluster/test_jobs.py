@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pstranspile as ps
-from pstranspile.compile import Compiled, compile
+from pstranspile.cluster.machines import server as server_module
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.simulate import cluster_of, simulate
+from pstranspile.compiler.compile import Compiled, compile
+from pstranspile.compiler.job import Job
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Role
-from pstranspile.job import Job
-from pstranspile.run import together
-from pstranspile.run.cluster import server as server_module
-from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.simulate import cluster_of, simulate
+from pstranspile.runtime.run import together
 from tests.cluster import SEED, train_alone
 from tests.fluid import source
 

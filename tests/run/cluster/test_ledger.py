@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.ledger import UpdateLedger
-from pstranspile.run.cluster.simulate import cluster_of
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.ledger import UpdateLedger
+from pstranspile.cluster.machines.simulate import cluster_of
 from tests.run.cluster.fuzz import compiled, feeds
 
 

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.interop.meta import apply_meta, parse_meta
-from pstranspile.interop.program_desc import program_from_bytes
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.communicators.asynchronous import AsyncCommunicator
+from pstranspile.cluster.machines.communicators.companion import Settings
+from pstranspile.cluster.machines.communicators.geo import GeoCommunicator
+from pstranspile.frontends.meta import apply_meta, parse_meta
+from pstranspile.frontends.program_desc import program_from_bytes
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module
-from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.communicators.asynchronous import AsyncCommunicator
-from pstranspile.run.cluster.communicators.companion import Settings
-from pstranspile.run.cluster.communicators.geo import GeoCommunicator
-from pstranspile.run.step_feeds import Feeds
-from pstranspile.values import LoDTensor
+from pstranspile.runtime.run.step_feeds import Feeds
+from pstranspile.runtime.values import LoDTensor
 from tests.run.cluster.recorded import arrays, files, loss_of, placed, roles
 from tests.run.cluster.test_recorded import check, run
 

@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, minimize
-from pstranspile.cli import main
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.faults.scenario_text import parse_scenario
+from pstranspile.cluster.machines.message import END
+from pstranspile.cluster.machines.pictures.chart import Arrow, arrows_of, chart_text, rows_of
+from pstranspile.cluster.machines.pictures.chart_svg import chart_svg
+from pstranspile.cluster.machines.pictures.recorder import DELIVER, POST, Event, Recorder
+from pstranspile.cluster.machines.pictures.trace import trace_json
+from pstranspile.cluster.machines.pictures.traffic import traffic_of, traffic_table
+from pstranspile.cluster.machines.simulate import cluster_of
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.proof import make_feeds
-from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.faults.scenario_text import parse_scenario
-from pstranspile.run.cluster.message import END
-from pstranspile.run.cluster.pictures.chart import Arrow, arrows_of, chart_text, rows_of
-from pstranspile.run.cluster.pictures.chart_svg import chart_svg
-from pstranspile.run.cluster.pictures.recorder import DELIVER, POST, Event, Recorder
-from pstranspile.run.cluster.pictures.trace import trace_json
-from pstranspile.run.cluster.pictures.traffic import traffic_of, traffic_table
-from pstranspile.run.cluster.simulate import cluster_of
+from pstranspile.tools.cli import main
 
 GOLDEN = str(Path(__file__).parent.parent.parent.parent / "golden" / "linear_regression.ir")
 

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, Momentum, minimize
-from pstranspile.compile import Compiled
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.faults.scenario import Crash, Leave
+from pstranspile.cluster.machines.ledger import UpdateLedger
+from pstranspile.cluster.machines.random_scenario import random_scenario
+from pstranspile.cluster.machines.simulate import cluster_of
+from pstranspile.compiler.compile import Compiled
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, Momentum, minimize
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Module
 from pstranspile.proof import check
 from pstranspile.proof.report import report_text
-from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.faults.scenario import Crash, Leave
-from pstranspile.run.cluster.ledger import UpdateLedger
-from pstranspile.run.cluster.random_scenario import random_scenario
-from pstranspile.run.cluster.simulate import cluster_of
 from tests.emit.several import joined
 from tests.run.cluster.fuzz import cases
 from tests.run.cluster.test_fault_fuzz import names_the_missing

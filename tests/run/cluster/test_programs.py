@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.autodiff import SGD, Adam, Adamax, Exponential, Momentum
-from pstranspile.compile import Compiled
+from pstranspile.cluster.machines.faults.scenario_text import parse_scenario
+from pstranspile.cluster.machines.simulate import Simulated, cluster_of, simulate
+from pstranspile.compiler.compile import Compiled
+from pstranspile.frontends.autodiff import SGD, Adam, Adamax, Exponential, Momentum
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Module, Op
-from pstranspile.run.cluster.faults.scenario_text import parse_scenario
-from pstranspile.run.cluster.simulate import Simulated, cluster_of, simulate
-from pstranspile.run.files import ArrayFile
-from pstranspile.run.program_feeds import ProgramFeeds, arrays_by_program
-from pstranspile.run.turns import parse_turns, step_programs
+from pstranspile.runtime.run.files import ArrayFile
+from pstranspile.runtime.run.program_feeds import ProgramFeeds, arrays_by_program
+from pstranspile.runtime.run.turns import parse_turns, step_programs
 from tests.emit.several import DISCRIMINATOR, GENERATOR, adversarial, two_tasks, with_evaluation
 
 SEED = 7

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.run.cluster.record import (
+from pstranspile.cluster.machines.record import (
     FORM,
     Record,
     RecordedScheduler,
@@ -18,7 +17,8 @@ from pstranspile.run.cluster.record import (
     replay,
     write_record,
 )
-from pstranspile.run.cluster.simulate import simulate
+from pstranspile.cluster.machines.simulate import simulate
+from pstranspile.ir.diagnostics import DiagnosticError
 from tests.run.cluster.recorded import arrays, roles
 
 STEPS = 2

@@ -7,9 +7,9 @@ import sys
 import numpy as np
 import pytest
 
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.simulate import Simulated, simulate
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.simulate import Simulated, simulate
 from tests.run.cluster.recorded import arrays, loss_of, placed, roles
 
 

@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.collectives import parts
+from pstranspile.cluster.machines.collectives.parts import NEVER, Part, Piece, Statement, Total, combine, cut, joined
+from pstranspile.cluster.machines.collectives.segment import Segment
+from pstranspile.cluster.machines.exchanges import EXCHANGE, find_exchanges
+from pstranspile.cluster.machines.message import PIECE, TOTAL, Message
+from pstranspile.cluster.machines.ring_operations import numbers_of
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op
-from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.collectives import parts
-from pstranspile.run.cluster.collectives.parts import NEVER, Part, Piece, Statement, Total, combine, cut, joined
-from pstranspile.run.cluster.collectives.segment import Segment
-from pstranspile.run.cluster.exchanges import EXCHANGE, find_exchanges
-from pstranspile.run.cluster.message import PIECE, TOTAL, Message
-from pstranspile.run.cluster.ring_operations import numbers_of
-from pstranspile.values import LoDTensor, SelectedRows
+from pstranspile.runtime.values import LoDTensor, SelectedRows
 from tests.run.cluster.faulty import STEPS, WITHOUT, cluster, ended, equal
 from tests.run.cluster.fuzz import compiled
 

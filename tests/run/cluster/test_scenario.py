@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pstranspile.cli import main
+from pstranspile.cluster.machines.faults.scenario_text import parse_scenario
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.run.cluster.faults.scenario_text import parse_scenario
+from pstranspile.tools.cli import main
 from tests.run.cluster.faulty import TROUBLE, cluster, ended
 
 ROOT = Path(__file__).parents[3]

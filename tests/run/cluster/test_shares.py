@@ -12,18 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pstranspile as ps
-from pstranspile import layers as L
-from pstranspile.autodiff import SGD, Momentum, minimize
-from pstranspile.cli import main
+from pstranspile.cluster.machines.simulate import cluster_of
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, Momentum, minimize
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Module
 from pstranspile.proof import check
 from pstranspile.proof.data import make_feeds
 from pstranspile.proof.report import report_text
-from pstranspile.run.batch import chosen
-from pstranspile.run.cluster.simulate import cluster_of
-from pstranspile.run.loss_rows import LossRows
-from pstranspile.run.step_feeds import Feeds
+from pstranspile.runtime.run.batch import chosen
+from pstranspile.runtime.run.loss_rows import LossRows
+from pstranspile.runtime.run.step_feeds import Feeds
+from pstranspile.tools.cli import main
 from tests.run.cluster.fuzz import cases, compiled, model
 from tests.run.cluster.test_job_fuzz import SLOW, models
 

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pstranspile.cluster.machines.faults.scenario_text import parse_scenario
+from pstranspile.cluster.machines.faults.servers import ServerFaults
+from pstranspile.cluster.machines.faults.snapshot_files import read_snapshot, write_snapshot
+from pstranspile.cluster.machines.faults.snapshots import Snapshot
+from pstranspile.cluster.machines.ledger import UpdateLedger
+from pstranspile.cluster.machines.message import SEND, Message
+from pstranspile.cluster.machines.rounds import Round
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.large.table import LargeTable
-from pstranspile.run.cluster.faults.scenario_text import parse_scenario
-from pstranspile.run.cluster.faults.servers import ServerFaults
-from pstranspile.run.cluster.faults.snapshot_files import read_snapshot, write_snapshot
-from pstranspile.run.cluster.faults.snapshots import Snapshot
-from pstranspile.run.cluster.ledger import UpdateLedger
-from pstranspile.run.cluster.message import SEND, Message
-from pstranspile.run.cluster.rounds import Round
-from pstranspile.values import LoDTensor, SelectedRows
+from pstranspile.runtime.large.table import LargeTable
+from pstranspile.runtime.values import LoDTensor, SelectedRows
 from tests.run.cluster.faulty import STEPS, WITH_SERVERS, cluster, ended, equal
 
 NAME = "pserver_0.kept"

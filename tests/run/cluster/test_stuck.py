@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.run.cluster.cluster import Cluster
 from tests.run.cluster.faulty import MODES, WITH_SERVERS, cluster, ended
 
 

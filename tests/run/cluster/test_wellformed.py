@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pstranspile.interop.program_desc import program_from_bytes, program_to_bytes
+from pstranspile.cluster.machines.placement import infer_placement
+from pstranspile.cluster.machines.simulate import simulate
+from pstranspile.frontends.program_desc import program_from_bytes, program_to_bytes
 from pstranspile.ir.attributes import Ints, Strings
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.ir.model import Op, Program
-from pstranspile.run.cluster.placement import infer_placement
-from pstranspile.run.cluster.simulate import simulate
 from tests.run.cluster.fuzz import compiled, feeds
 from tests.run.cluster.recorded import arrays, roles
 

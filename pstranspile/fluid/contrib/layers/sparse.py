@@ -9,7 +9,7 @@ from pstranspile.fluid.layers.accepted import check_variable
 from pstranspile.fluid.param_attr import attr_of
 from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.fluid.running.large import EntryAttr, make_large
-from pstranspile.job.table_rules import Rules
+from pstranspile.ir.table_rules import Rules
 
 
 def sparse_embedding(

@@ -20,12 +20,12 @@ from pathlib import Path
 from threading import Thread, current_thread, main_thread
 from typing import IO, Any, NamedTuple
 
+from pstranspile.cluster.net.logs import LogsTaken, log_folder
+from pstranspile.cluster.net.supervisor import how_it_ended
+from pstranspile.cluster.net.transport import is_taken
 from pstranspile.fluid.running.launched import LAUNCHER, TRAINERS_ENDED
 from pstranspile.fluid.running.meeting import MEETING
 from pstranspile.ir.counts import counted
-from pstranspile.net.logs import LogsTaken, log_folder
-from pstranspile.net.supervisor import how_it_ended
-from pstranspile.net.transport import is_taken
 
 GRACE = 10.0
 """Seconds that processes have to end after SIGTERM."""

@@ -24,7 +24,7 @@ from pstranspile.fluid.paddle.nn.losses import nll_loss as nll_loss
 from pstranspile.fluid.paddle.nn.losses import reduced as reduced
 from pstranspile.fluid.paddle.nn.losses import sigmoid_focal_loss as sigmoid_focal_loss
 from pstranspile.fluid.paddle.nn.losses import smooth_l1_loss as smooth_l1_loss
-from pstranspile.layers.basic import layer_outputs
+from pstranspile.frontends.layers.basic import layer_outputs
 
 L: Any = layers
 

@@ -10,8 +10,8 @@ from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import last_op
 from pstranspile.fluid.layers.adapt import to_core, wrap
 from pstranspile.fluid.missing import refused
-from pstranspile.layers.basic import layer_outputs
-from pstranspile.layers.conv import each_dim, paddings_of
+from pstranspile.frontends.layers.basic import layer_outputs
+from pstranspile.frontends.layers.conv import each_dim, paddings_of
 
 L: Any = layers
 _CHANNELS_FIRST = {1: "NCL", 2: "NCHW", 3: "NCDHW"}

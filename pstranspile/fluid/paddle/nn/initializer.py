@@ -9,7 +9,7 @@ from pstranspile.fluid.initializer import MSRA as MSRA
 from pstranspile.fluid.initializer import Bilinear as Bilinear
 from pstranspile.fluid.initializer import Xavier as Xavier
 from pstranspile.fluid.paddle.later import not_there
-from pstranspile.layers.parameters import start_all_with
+from pstranspile.frontends.layers.parameters import start_all_with
 
 
 class Constant(fluid.Constant):

@@ -6,7 +6,7 @@ from typing import Any
 
 from pstranspile.fluid import layers
 from pstranspile.fluid.layers.adapt import to_core, wrap
-from pstranspile.layers.basic import layer_outputs
+from pstranspile.frontends.layers.basic import layer_outputs
 
 L: Any = layers
 

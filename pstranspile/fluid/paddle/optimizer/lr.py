@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.autodiff import Exponential, InverseTime, NaturalExp, Noam, Schedule
 from pstranspile.fluid.paddle.later import not_there
 from pstranspile.fluid.running.rates import LRScheduler as LRScheduler
+from pstranspile.frontends.autodiff import Exponential, InverseTime, NaturalExp, Noam, Schedule
 
 
 class NoamDecay(LRScheduler):

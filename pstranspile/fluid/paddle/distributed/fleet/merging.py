@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+from pstranspile.cluster.machines.blocks import part_of
 from pstranspile.fluid import layers
 from pstranspile.fluid.framework import default_startup_program, program_guard
 from pstranspile.fluid.graph.vartype import VarType
@@ -14,7 +15,6 @@ from pstranspile.fluid.running.around import without_steps
 from pstranspile.fluid.running.pacing import Pace, Turned
 from pstranspile.ir.model import MAIN, Op, Program
 from pstranspile.ir.roles import OpRole
-from pstranspile.run.cluster.blocks import part_of
 
 L: Any = layers
 ACCUMULATE = "accumulate"

@@ -1,0 +1,341 @@
+"""Inference models: a program cut down to what its targets need, with the parameters whole, as Fluid saves them."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pstranspile.cluster.checkpoint.api import scopes_of
+from pstranspile.cluster.checkpoint.layout import layout_of
+from pstranspile.cluster.checkpoint.names import require_names
+from pstranspile.cluster.checkpoint.state import gather
+from pstranspile.cluster.checkpoint.table_files import dense, merged
+from pstranspile.compiler.analysis.uses import deep_blocks, effects_of
+from pstranspile.compiler.compile import Compiled
+from pstranspile.compiler.plan.names import NameMint
+from pstranspile.frontends.loading import load, require_regular
+from pstranspile.ir.attributes import Strings, renumbered
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error, raise_errors
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import MAIN, Block, Location, Module, Op, Program, Var
+from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import VarKind
+from pstranspile.ops import schema_of
+from pstranspile.ops.build import make_op
+from pstranspile.runtime.files.outputs import write_variables
+from pstranspile.runtime.files.variables import load_variables, persistable_names
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.values.writing import encode, require_encodable
+
+MODEL = "__model__"
+"""The file of the program, as Fluid names it."""
+
+
+class InferenceModel(NamedTuple):
+    """A program to infer with: what is fed to it and what is fetched from it, in order."""
+
+    program: Program
+    feeds: tuple[str, ...]
+    targets: tuple[str, ...]
+
+
+# Cutting down
+
+
+def inference_program(
+    program: Program, feeds: Sequence[str], targets: Sequence[str], *, scaled: bool = False
+) -> InferenceModel:
+    """The part of a program that computes `targets` from `feeds`, set to testing, with feed and fetch ops.
+
+    Each target is fetched through a `scale` by 1, as Fluid does (the program given is not touched), unless they are
+    `scaled` already: then it is a script's program, of which an input that is not to be fed is only warned of. Raises
+    DiagnosticError (`inference-program`) for a target that nothing computes, and else for an input that is not fed.
+    """
+    block = program.main_block
+    raise_errors(_unknown(program, feeds, targets))
+    starts = {_maker(block, name) for name in targets if name not in feeds}
+    kept: list[Op] = []
+    needed = {name for name in targets if name in feeds}
+    for index in range(len(block.ops) - 1, -1, -1):
+        op = block.ops[index]
+        effects = effects_of(program, op)
+        if index in starts or any(name in needed for name in effects.writes):
+            kept.insert(0, op)
+            needed.update(name for name in effects.reads if name not in feeds)
+    lacking = list(_not_declared(program, kept, feeds))
+    if not scaled:
+        raise_errors(lacking)
+    for finding in lacking:
+        warnings.warn(f"{finding.message}; a run of this model will have to feed it", stacklevel=2)
+    return _assembled(program, kept, tuple(feeds), tuple(targets), scaled)
+
+
+def _unknown(program: Program, feeds: Sequence[str], targets: Sequence[str]) -> Iterator[Diagnostic]:
+    variables = program.main_block.vars
+    for what, names in (("fed", feeds), ("a target", targets)):
+        for name in names:
+            if name not in variables:
+                yield error("inference-program", f"{name} is to be {what}, but the program declares no such variable")
+            elif names.count(name) > 1:
+                yield error("inference-program", f"{name} is {what} twice")
+    for name in targets:
+        if name in variables and name not in feeds and _maker(program.main_block, name) < 0:
+            yield error("inference-program", f"no op computes the target {name}")
+    if not targets:
+        yield error("inference-program", "there is no target")
+
+
+def _maker(block: Block, name: str) -> int:
+    """The first op that computes a variable, other than its update; -1 if there is none."""
+    made = (i for i, op in enumerate(block.ops) if op.role != OpRole.OPTIMIZE and name in op.output_names)
+    return next(made, -1)
+
+
+def _not_declared(program: Program, ops: Iterable[Op], feeds: Sequence[str]) -> Iterator[Diagnostic]:
+    known = set(feeds)
+    for op in ops:
+        for name in op.input_names:
+            var = program.main_block.vars.get(name)
+            kept = var is not None and (var.persistable or var.kind in (VarKind.LOD_TENSOR_ARRAY, VarKind.READER))
+            if name not in known and not kept:
+                known.add(name)
+                yield at_op(
+                    "inference-program", f"the targets depend on {name}, which is not to be fed", op, focus=name
+                )
+        if op.type == "read":
+            yield at_op("inference-program", "the targets depend on a reader; feed what it reads instead", op)
+        known.update(effects_of(program, op).writes)
+
+
+def _assembled(
+    program: Program, kept: list[Op], feeds: tuple[str, ...], targets: tuple[str, ...], scaled: bool
+) -> InferenceModel:
+    block = program.main_block
+    mint = NameMint(name for b in program.blocks for name in b.vars)
+    mentioned = {name for op in kept for names in effects_of(program, op) for name in names} | {*feeds, *targets}
+    variables = {name: _declared(var, feeds) for name, var in block.vars.items() if name in mentioned}
+    numbers = {0: 0}
+    for index in sorted({b for op in kept for b in deep_blocks(program, op)}):
+        numbers[index] = len(numbers)
+    feed, fetch = mint.mint("feed"), mint.mint("fetch")
+    variables[feed] = Var(feed, VarKind.FEED_MINIBATCH, persistable=True)
+    variables[fetch] = Var(fetch, VarKind.FETCH_LIST, persistable=True)
+    ops = [make_op("feed", {"X": [feed]}, {"Out": [name]}, {"col": k}) for k, name in enumerate(feeds)][::-1]
+    ops += (_testing(op, numbers) for op in kept)
+    fetched: list[str] = []
+    for number, name in enumerate(targets):
+        if scaled:
+            fetched.append(name)
+            continue
+        fetched.append(mint.mint(f"save_infer_model/scale_{number}.tmp_0"))
+        var = block.vars[name]
+        variables[fetched[-1]] = Var(fetched[-1], var.kind, var.tensor)
+        ops.append(make_op("scale", {"X": [name]}, {"Out": [fetched[-1]]}))
+    ops += (make_op("fetch", {"X": [name]}, {"Out": [fetch]}, {"col": k}) for k, name in enumerate(fetched))
+    blocks = [Block(FrozenMap(variables), tuple(ops))]
+    for index in list(numbers)[1:]:
+        inner = program.blocks[index]
+        blocks.append(
+            inner._replace(
+                ops=tuple(_testing(op, numbers) for op in inner.ops),
+                parent=numbers.get(inner.parent, 0),
+                forward_block=-1,
+            )
+        )
+    return InferenceModel(program._replace(blocks=tuple(blocks)), feeds, tuple(fetched))
+
+
+def _declared(var: Var, feeds: tuple[str, ...]) -> Var:
+    """The declaration in an inference model: nothing is trained, and what is fed is not kept."""
+    return var._replace(persistable=var.persistable and var.name not in feeds, parameter=None)
+
+
+def _testing(op: Op, numbers: Mapping[int, int]) -> Op:
+    """The op set to testing if it can be, its blocks under their new numbers."""
+    schema = schema_of(op.type)
+    attrs = {name: renumbered(value, numbers) for name, value in op.attrs.items()}
+    if "is_test" in attrs or (schema is not None and "is_test" in schema.defaults):
+        attrs["is_test"] = True
+    return op._replace(attrs=FrozenMap(attrs))
+
+
+# Saving and loading
+
+
+def save_inference_model(
+    machines: Any,
+    job: Compiled | Module,
+    folder: str | os.PathLike[str],
+    feeds: Sequence[str],
+    targets: Sequence[str],
+    *,
+    model_filename: str = MODEL,
+    params_filename: str | None = None,
+    remote_tables: bool = False,
+    program: str = MAIN,
+) -> tuple[str, ...]:
+    """Writes the program that computes `targets` from `feeds`, and its parameters whole; gives what it fetches.
+
+    `program` is the name of the program of the module that is cut down, where there are several.
+
+    Of a job in a cluster it is the source program that is cut down, so tables are looked up where the model runs;
+    rows of a distributed table that no lookup ever asked for are zeros. With `remote_tables` it is the
+    trainer's, which goes on asking the servers for rows of tables. Files are as in Fluid, and none is replaced
+    before all are written. Raises DiagnosticError.
+    """
+    module = job if isinstance(job, Module) else job.trainer(0).module if remote_tables else job.source
+    if program not in module.programs:
+        raise DiagnosticError([error("inference-program", f"there is no program @{program}")])
+    source = module[program]
+    model = inference_program(source, feeds, targets)
+    values = _parameters(machines, job, model.program)
+    write_model(folder, model, values, model_filename=model_filename, params_filename=params_filename)
+    return model.targets
+
+
+def write_model(
+    folder: str | os.PathLike[str],
+    model: InferenceModel,
+    values: Mapping[str, Value],
+    *,
+    model_filename: str = MODEL,
+    params_filename: str | None = None,
+) -> None:
+    """Writes an inference model with the values of its variables, each in a file or all in one, in the order of names.
+
+    Raises DiagnosticError.
+    """
+    from pstranspile.frontends.program_desc import program_to_bytes
+
+    file = params_filename
+    names: dict[str, list[str]] = {name: [name] for name in values} if file is None else {file: list(values)}
+    require_names([*names, model_filename], (), str(folder))
+    for name, value in values.items():
+        require_encodable(value, name, str(folder))
+    files = {path: [piece for name in held for piece in encode(values[name])] for path, held in names.items()}
+    write_variables(folder, {**files, model_filename: [program_to_bytes(model.program)]})
+
+
+def asked_for(program: Program, targets: Sequence[str] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What is fed and what is inferred: `targets` and what they need, else what a program's feed and fetch ops name.
+
+    Raises DiagnosticError where neither says what is inferred.
+    """
+    if targets:
+        return _needed_feeds(program, targets), tuple(targets)
+    ops = program.main_block.ops
+    fetched = _columns(ops, "fetch", "X")
+    if not fetched:
+        message = "the program has no fetch op; --fetch names what a model shall compute"
+        raise DiagnosticError([error("inference-program", message)])
+    return _columns(ops, "feed", "Out"), fetched
+
+
+def _needed_feeds(program: Program, targets: Sequence[str]) -> tuple[str, ...]:
+    """What is fed of what the targets depend on, in the order of declaration.
+
+    That is what is read before any op makes it and is not kept between steps, and what feed ops name.
+    """
+    block, needed = program.main_block, set(targets)
+    kept: list[tuple[set[str], set[str]]] = []
+    for op in reversed(block.ops):
+        effects = effects_of(program, op)
+        reads, writes = {*effects.reads}, {*effects.writes}
+        if op.type != "feed" and not needed.isdisjoint(writes):
+            kept.append((reads, writes))
+            needed |= reads
+    made, fed = set[str](), set[str]()
+    for reads, writes in reversed(kept):
+        fed |= reads - made
+        made |= writes
+    return tuple(name for name, var in block.vars.items() if name in fed and not var.persistable)
+
+
+def _parameters(machines: Any, job: Compiled | Module, program: Program) -> dict[str, Value]:
+    """The whole values of a program's persistable variables, in the order of names."""
+    layout = layout_of(job)
+    state = gather(layout, scopes_of(machines))
+    looked_up = {name for op in program.main_block.ops if op.type == LOOKUP for name in op.inputs.get("W", ())}
+    result: dict[str, Value] = {}
+    for name in persistable_names(program):
+        if name in state.tables:
+            result[name] = dense(merged(name, state.tables[name]), layout.variables[name].shape[0])
+        elif name not in looked_up:
+            result[name] = state.values[name]
+    return result
+
+
+LOOKUP = "distributed_lookup_table"
+
+
+def load_inference_model(
+    folder: str | os.PathLike[str],
+    scope: MutableMapping[str, Value],
+    *,
+    model_filename: str = MODEL,
+    params_filename: str | None = None,
+    pserver_endpoints: Sequence[str] | None = None,
+) -> InferenceModel:
+    """The inference model in a folder that Fluid or `save_inference_model` wrote; its parameters go to `scope`.
+
+    `pserver_endpoints` are the servers that hold the tables now, in place of those when it was saved: as many, since
+    the tables are cut over them. Nothing is set before all is read and fits. Raises DiagnosticError.
+    """
+    file = Path(folder) / model_filename
+    require_regular(file)
+    program = load(file).main
+    ops = program.main_block.ops
+    feeds = _columns(ops, "feed", "Out")
+    targets = _columns(ops, "fetch", "X")
+    if not targets:
+        raise DiagnosticError([error("inference-program", "the program has no fetch op", Location(str(file)))])
+    if pserver_endpoints is not None:
+        program = _with_servers(program, pserver_endpoints)
+    looked_up = {name for op in ops if op.type == LOOKUP for name in op.inputs.get("W", ())}
+    names = [name for name in persistable_names(program) if name not in looked_up]
+    if names and params_filename is None:
+        load_variables(program, scope, folder, names=names)
+    elif names:
+        load_variables(program, scope, Path(folder) / str(params_filename), layout="combined", names=names)
+    return InferenceModel(program, feeds, targets)
+
+
+def _columns(ops: Iterable[Op], kind: str, slot: str) -> tuple[str, ...]:
+    """The variables of all feed (or fetch) ops, by column."""
+
+    def column(op: Op) -> int:
+        value = op.attrs.get("col", 0)
+        return value if isinstance(value, int) else 0
+
+    def name(op: Op) -> str:
+        names = (op.inputs if slot == "X" else op.outputs).get(slot, ())
+        if len(names) != 1:
+            raise DiagnosticError([at_op("inference-program", f"it has no variable in its slot {slot}", op)])
+        return names[0]
+
+    columns = [(column(op), name(op)) for op in ops if op.type == kind]
+    return tuple(name for _, name in sorted(columns, key=lambda pair: pair[0]))
+
+
+def _with_servers(program: Program, endpoints: Sequence[str]) -> Program:
+    findings: list[Diagnostic] = []
+
+    def moved(op: Op) -> Op:
+        attrs = dict(op.attrs)
+        for name in ("epmap", "endpoints"):
+            had = attrs.get(name)
+            if op.type in (LOOKUP, "prefetch") and isinstance(had, Strings) and had:
+                if len(set(had)) != len(set(endpoints)):
+                    message = f"the table is on {len(set(had))} servers, not on {len(set(endpoints))}"
+                    findings.append(at_op("inference-program", message, op))
+                    continue
+                new = dict(zip(dict.fromkeys(had), dict.fromkeys(endpoints), strict=True))
+                attrs[name] = Strings(new[endpoint] for endpoint in had)
+        return op._replace(attrs=FrozenMap(attrs))
+
+    blocks = tuple(block._replace(ops=tuple(moved(op) for op in block.ops)) for block in program.blocks)
+    raise_errors(findings)
+    return program._replace(blocks=blocks)

@@ -1,0 +1,231 @@
+"""Rows of large tables as files of numpy's: all, those that were changed, or what serving needs.
+
+    save_rows(cluster, job, "words", "words.rows")                      # all that training needs
+    save_rows(cluster, job, "words", "words.more", rows="changed")      # what has changed since rows were saved last
+    save_rows(cluster, job, "words", "words.serving", rows="serving")   # values alone
+    load_rows(other, job, "words", "words.rows")                        # into any number of servers
+    export_rows("kept", "words", "words.serving", rows="serving")       # of a checkpoint
+
+A folder holds `ids.npy` int64 [n], in ascending order, and `numbers.npy` [n, 1 + states, width] with `seen.npy`, or
+`values.npy` [n, width] for serving; of changed rows also `left.npy`, the ids of rows that left. They are written and
+read in pieces, so no more memory is needed than for the order of the ids.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from pstranspile.cluster.checkpoint.api import scopes_of
+from pstranspile.cluster.checkpoint.folder import write_folder
+from pstranspile.cluster.checkpoint.layout import layout_of
+from pstranspile.cluster.checkpoint.names import MANIFEST
+from pstranspile.cluster.checkpoint.runs import Source
+from pstranspile.cluster.checkpoint.store import read_checkpoint
+from pstranspile.cluster.machines.report import listed
+from pstranspile.compiler.compile import Compiled
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Location, Module
+from pstranspile.ir.reading import open_regular
+from pstranspile.runtime.large.ids import lie_within
+from pstranspile.runtime.large.rows import TableRows
+from pstranspile.runtime.large.streams import AT_ONCE, mingled, together
+from pstranspile.runtime.large.table import LargeTable
+from pstranspile.runtime.run.files import DAMAGE
+from pstranspile.runtime.values import Array
+
+Rows: TypeAlias = Literal["all", "changed", "serving"]
+"""Which rows are saved, and what of them."""
+
+Tables: TypeAlias = "list[tuple[int, LargeTable]]"
+"""The parts of a table, each with the first row that it has of the whole, in order."""
+
+
+def save_rows(
+    machines: Any, job: Compiled | Module, table: str, folder: str | os.PathLike[str], *, rows: Rows = "all"
+) -> int:
+    """Writes rows of a large table to a new folder; gives how many.
+
+    `machines` and `job` are those of `save_checkpoint`. With "all" and "changed" rows count as changed anew from then
+    on. Raises DiagnosticError; ValueError for other `rows`.
+    """
+    if rows not in ("all", "changed", "serving"):
+        raise ValueError(f"the rows to save are all, changed or serving, not {rows!r}")
+    parts = tables_of(machines, job, table)
+    orders = [part.changed() if rows == "changed" else part.order() for _, part in parts]
+    count = sum(map(len, orders))
+    left = np.concatenate([part.left() + (0 if part.any_id else start) for start, part in parts])
+    left.sort()
+    like = parts[0][1].without_rows().numbers
+    _write(Path(folder), rows, like, count, lambda name: _pieces(parts, orders, name), left)
+    for _, part in parts if rows != "serving" else ():
+        part.mark_saved()
+    return count
+
+
+def export_rows(
+    checkpoint: str | os.PathLike[str],
+    table: str,
+    folder: str | os.PathLike[str],
+    *,
+    rows: Rows = "all",
+    since: str | os.PathLike[str] | None = None,
+) -> int:
+    """Writes rows of a large table in a checkpoint, the newest of its folder, to a new folder; gives how many.
+
+    "changed" are those that differ from the earlier checkpoint `since`. Raises DiagnosticError; ValueError if only one
+    of these two is given.
+    """
+    if (rows == "changed") != (since is not None):
+        raise ValueError("rows are 'changed' since a checkpoint")
+    held = _rows_in(checkpoint, table)
+    chosen, left = np.arange(len(held.ids)), held.dropped
+    if since is not None:
+        earlier = _rows_in(since, table)
+        _, known, before = np.intersect1d(held.ids, earlier.ids, assume_unique=True, return_indices=True)
+        chosen = np.delete(chosen, known[held.seen[known] == earlier.seen[before]])
+        left = np.setdiff1d(earlier.ids, held.ids, assume_unique=True)
+    pieces = [chosen[at : at + AT_ONCE] for at in range(0, len(chosen), AT_ONCE)]
+    _write(Path(folder), rows, held.numbers, len(chosen), lambda name: (getattr(held, name)[p] for p in pieces), left)
+    return len(chosen)
+
+
+def _rows_in(checkpoint: str | os.PathLike[str], table: str) -> TableRows:
+    """What a large table holds in a checkpoint. Raises DiagnosticError."""
+    with closing(Source(checkpoint)) as source:
+        _, state = read_checkpoint(source.place)
+    if table not in state.large:
+        tables = listed(sorted(state.large), 8) or "none"
+        raise _refused(source.place, f"it has no large table {table}; its large tables: {tables}")
+    return together(state.large[table])
+
+
+def _write(
+    folder: Path, rows: Rows, like: Array, count: int, pieces: Callable[[str], Iterable[Array]], left: Array
+) -> None:
+    """Writes so many rows, whose fields come in pieces; numbers are as those of `like`. Raises DiagnosticError."""
+    files = {"ids.npy": _file(np.dtype(np.int64), (count,), pieces("ids"))}
+    if rows == "serving":
+        values = (numbers[:, 0] for numbers in pieces("numbers"))
+        files["values.npy"] = _file(like.dtype, (count, *like.shape[2:]), values)
+    else:
+        files["numbers.npy"] = _file(like.dtype, (count, *like.shape[1:]), pieces("numbers"))
+        files["seen.npy"] = _file(np.dtype(np.uint32), (count,), pieces("seen"))
+    if rows == "changed":
+        files["left.npy"] = _file(left.dtype, left.shape, [left])
+    if (folder / MANIFEST).exists():
+        raise _refused(folder, "it is a checkpoint; name another folder for rows")
+    try:
+        write_folder(folder, files)
+    except OSError as problem:
+        raise _refused(folder, f"can't be written: {problem.strerror}") from None
+
+
+def load_rows(machines: Any, job: Compiled | Module, table: str, folder: str | os.PathLike[str]) -> int:
+    """Puts rows that were saved into a large table, over those that it has; gives how many.
+
+    Rows that were saved for serving begin with the first values of their states. Raises DiagnosticError.
+    """
+    place, parts = Path(folder), tables_of(machines, job, table)
+    ids, serving = _read_ids(place, "ids"), (place / "values.npy").exists()
+    numbers = _read(place, "values" if serving else "numbers")
+    seen = None if serving else _read(place, "seen")
+    if numbers.dtype != parts[0][1].dtype or (seen is not None and seen.dtype != np.uint32):
+        raise _refused(place, f"rows there are {numbers.dtype}, those of {table} {parts[0][1].dtype}")
+    want = (parts[0][1].width,) if serving else parts[0][1].dims
+    if numbers.shape != (len(ids), *want) or (seen is not None and seen.shape != ids.shape):
+        raise _refused(place, f"rows there are {list(numbers.shape[1:])}, those of {table} {list(want)}")
+    ends = [start + part.height for start, part in parts]
+    if parts[0][1].any_id:
+        return _load_any(parts, place, ids, numbers, seen)
+    if len(ids) and (int(ids[0]) < 0 or int(ids[-1]) >= ends[-1]):
+        raise _refused(place, f"it has ids beyond the {ends[-1]} of {table}")
+    left = _left(place)
+    for (start, part), end in zip(parts, ends, strict=True):
+        part.remove(left[(left >= start) & (left < end)] - start)
+        begin, stop = (int(at) for at in np.searchsorted(ids, (start, end)))
+        for at in range(begin, stop, AT_ONCE):
+            here = slice(at, min(at + AT_ONCE, stop))
+            part.set_rows(ids[here] - start, numbers[here], None if seen is None else seen[here])
+        part.mark_saved()
+    return len(ids)
+
+
+def _load_any(parts: Tables, place: Path, ids: Array, numbers: Array, seen: Array | None) -> int:
+    """Puts rows into the parts of a table that has a row for every id; gives how many."""
+    left = _left(place)
+    for start, part in parts:
+        part.remove(left[lie_within(left, part.width, start, part.height)])
+        for at in range(0, len(ids), AT_ONCE):
+            piece = np.asarray(ids[at : at + AT_ONCE])
+            here = at + lie_within(piece, part.width, start, part.height).nonzero()[0]
+            part.set_rows(np.asarray(ids[here]), numbers[here], None if seen is None else seen[here])
+        part.mark_saved()
+    return len(ids)
+
+
+def _left(folder: Path) -> Array:
+    return np.asarray(_read_ids(folder, "left")) if (folder / "left.npy").exists() else np.empty(0, np.int64)
+
+
+def tables_of(machines: Any, job: Compiled | Module, table: str) -> Tables:
+    """The parts of a large table, as machines hold it. Raises DiagnosticError if there is none of this name."""
+    scopes, placed = scopes_of(machines), layout_of(job).variables.get(table)
+    parts: Tables = []
+    for part in placed.parts if placed is not None else ():
+        held = scopes[part.machine].get(part.name)
+        if isinstance(held, LargeTable):
+            parts.append((part.offset // held.width, held))
+    if not parts:
+        raise DiagnosticError([error("checkpoint-table", f"the job has no large table {table}")])
+    return sorted(parts, key=lambda part: part[0])
+
+
+def _pieces(parts: Tables, orders: list[Array], name: str) -> Iterator[Array]:
+    if parts[0][1].any_id:
+        yield from mingled([table for _, table in parts], orders, name)
+        return
+    for (start, table), order in zip(parts, orders, strict=True):
+        for at in range(0, len(order), AT_ONCE):
+            piece = table.field(name, order[at : at + AT_ONCE])
+            yield piece + start if name == "ids" else piece
+
+
+def _file(dtype: Any, shape: tuple[int, ...], pieces: Iterable[Array]) -> Iterator[bytes | memoryview]:
+    """The bytes of a file of numpy's."""
+    head = BytesIO()
+    described: Any = {"descr": np.dtype(dtype).newbyteorder("<").str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(head, described)
+    yield head.getvalue()
+    for piece in pieces:
+        if piece.size:
+            yield memoryview(np.ascontiguousarray(piece, np.dtype(dtype).newbyteorder("<"))).cast("B")
+
+
+def _read_ids(folder: Path, name: str) -> Array:
+    """The ids in a file of numpy's; those of rows are in order. Raises DiagnosticError."""
+    ids = _read(folder, name)
+    if ids.ndim != 1 or ids.dtype != np.int64 or (name == "ids" and bool((ids[1:] <= ids[:-1]).any())):
+        raise _refused(folder / f"{name}.npy", "it does not hold ids of 64 bits, each greater than the one before")
+    return ids
+
+
+def _read(folder: Path, name: str) -> Array:
+    """A file of numpy's, of which what is asked for is read. Raises DiagnosticError."""
+    path = folder / f"{name}.npy"
+    try:
+        open_regular(path).close()  # a pipe would keep numpy waiting
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, *DAMAGE) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else str(problem)
+        raise _refused(path, f"can't be read: {reason}") from None
+
+
+def _refused(path: Path, reason: str) -> DiagnosticError:
+    return DiagnosticError([error("checkpoint-table", reason, Location(str(path)))])

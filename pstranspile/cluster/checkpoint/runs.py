@@ -1,0 +1,369 @@
+"""Whose checkpoints a folder holds: one run saves in it, and a run goes on from what is there.
+
+A folder of numbered checkpoints belongs to one run. Another run that saves in it would take the place of its
+checkpoints, which have the same names, and have them removed as older ones: it is refused before its first step.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+from pstranspile.cluster.checkpoint.layout import Layout
+from pstranspile.cluster.checkpoint.manifest import Manifest
+from pstranspile.cluster.checkpoint.names import MANIFEST, limits_of, machine_file, require_names, table_file
+from pstranspile.cluster.checkpoint.settings import Settings, quoted, require_settings
+from pstranspile.cluster.checkpoint.store import read_manifest
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warning
+from pstranspile.ir.model import Location
+from pstranspile.ir.reading import require_local
+from pstranspile.runtime.files.folders import FileLock, Reading, locked_if_free, remove_abandoned, work_folder
+
+KEPT = 2
+"""How many checkpoints of a run stay."""
+
+LOCK = ".lock"
+"""The file in a folder of checkpoints that is locked while a run saves there. It is gone when the run has ended."""
+
+ALONE = "alone"
+"""The mode in the manifest of a run on one machine."""
+
+_STEP = re.compile(r"step_([0-9]{8,})")
+
+
+class Identity(NamedTuple):
+    """What tells one run from another: the program, the seed of random numbers, and the rows of data ("": none)."""
+
+    program: str
+    seed: int | None
+    data: str = ""
+
+    def is_of(self, other: Identity) -> bool:
+        """Whether both can be of the same run."""
+        return self[:2] == other[:2] and (self.data == other.data or not (self.data and other.data))
+
+
+def identity_of(manifest: Manifest) -> Identity:
+    """The run that a checkpoint is of."""
+    data = "" if manifest.dealing is None else manifest.dealing.data
+    return Identity(manifest.fingerprint, manifest.seed, data)
+
+
+class Standing(NamedTuple):
+    """How far a run is when it begins to save: the steps it has done, and the checkpoint that it has gone on from, if
+    that is known.
+    """
+
+    run: Identity
+    step: int
+    place: Path | None = None
+
+
+def step_folder(folder: str | os.PathLike[str], step: int) -> Path:
+    """Where the checkpoint after a step lies among others: `<folder>/step_00000010`."""
+    return Path(folder) / f"step_{step:08d}"
+
+
+def numbered(folder: str | os.PathLike[str]) -> list[tuple[int, str]]:
+    """What has the name of a numbered checkpoint in a folder: steps and names, in order. Raises OSError, ValueError."""
+    return sorted((int(match[1]), name) for name in os.listdir(folder) if (match := _STEP.fullmatch(name)))
+
+
+def newest(folder: str | os.PathLike[str]) -> Path:
+    """The checkpoint that a folder is, or the one after the latest step in it. Raises DiagnosticError.
+
+    One that was not finished has no name yet and is not seen. Checkpoints of several runs in one folder are refused.
+    """
+    place = Path(folder)
+    if (place / MANIFEST).is_file():
+        return place
+    try:
+        there = numbered(place)
+    except (OSError, ValueError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else str(problem)
+        raise DiagnosticError(
+            [error("checkpoint-manifest", f"can't be read: {reason}", Location(str(place)))]
+        ) from None
+    if not there:
+        message = f"it is no checkpoint (it has no {MANIFEST}) and holds none (step_00000001, ...)"
+        raise DiagnosticError([error("checkpoint-manifest", message, Location(str(place)))])
+    *others, (_, last) = there
+    runs = {name: run for _, name in others if (run := _run_in(place / name)) is not None}
+    own = _run_in(place / last)
+    strange = [name for name, run in runs.items() if own is not None and not run.is_of(own)]
+    if strange:
+        message = f"{strange[-1]} and {last} are checkpoints of different runs; name the one to go on from"
+        raise DiagnosticError([error("checkpoint-run", message, Location(str(place)))])
+    _require_own_name(place / last)
+    return place / last
+
+
+def _require_own_name(place: Path) -> None:
+    """Raises DiagnosticError for a numbered checkpoint whose name is not that of its step: others are later or earlier
+    than they seem.
+    """
+    try:
+        own = step_folder(place.parent, read_manifest(place).step)
+    except DiagnosticError:
+        return  # whoever reads it tells why it can't be read
+    if own.name != place.name:
+        message = f"its manifest says that it is {own.name}, and it was renamed: give it back its name"
+        raise DiagnosticError([error("checkpoint-run", message, Location(str(place)))])
+
+
+def _run_in(place: Path) -> Identity | None:
+    """The run that a checkpoint is of; None if that can't be read."""
+    try:
+        return identity_of(read_manifest(place))
+    except DiagnosticError:
+        return None
+
+
+class Source:
+    """The checkpoint that a run goes on from: the newest in a folder, or one that is named.
+
+    Nobody who removes older checkpoints removes this one until `close`. Raises DiagnosticError.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]):
+        for tries_left in (2, 1, 0):
+            self.place: Path = newest(folder)
+            self._reading = Reading(self.place)
+            if self._reading.there or not tries_left:
+                break  # else it was removed as an older one at this moment, and there is a newer one
+        self.manifest: Manifest = read_manifest(self.place)
+
+    def close(self) -> None:
+        """Lets the checkpoint be removed where it is an older one."""
+        self._reading.close()
+
+    @property
+    def step(self) -> int:
+        """How many steps were done."""
+        return self.manifest.step
+
+    @property
+    def standing(self) -> Standing:
+        """How far a run is that goes on from here."""
+        return Standing(identity_of(self.manifest), self.step, self.place)
+
+    def require_seed(self, seed: int | None) -> None:
+        """Raises DiagnosticError if this seed is asked for (None: none is), and the run was begun with another one."""
+        if seed is not None:
+            require_seed(self.manifest, seed, self.place)
+
+    def require_settings(self, settings: Settings) -> None:
+        """Raises DiagnosticError if the run had other settings that decide its numbers than these."""
+        require_settings(self.manifest.settings, settings, self.place)
+
+    def require_program(self, fingerprint: str) -> None:
+        """Raises DiagnosticError if the run was one of another program than that with this hash."""
+        require_program(self.manifest, fingerprint, str(self.place))
+
+    def require_steps(self, steps: int, *, known: bool = True) -> None:
+        """Raises DiagnosticError if a run is to have so many steps, counted from its beginning, and more were done.
+
+        `known`: whether data or the user say how many steps the run is to have.
+        """
+        if steps < self.step:
+            message = f"it has done {self.step} steps, and the run is to have {steps}, counted from the beginning"
+            if not known:
+                message = f"it has done {self.step} steps, and nothing says how many the run is to have: "
+                message += "--feed names the data, --steps the number"
+            raise DiagnosticError([error("checkpoint-run", message, Location(str(self.place)))])
+
+    def told(self, steps: int, mode: str) -> list[Diagnostic]:
+        """What is to be told of a run of so many steps in this mode: that all were done, that the mode is another."""
+        here, had = Location(str(self.place)), self.manifest.mode
+        told: list[Diagnostic] = []
+        if steps == self.step:
+            told.append(warning("checkpoint-run", f"all {steps} steps were done before: nothing is left to do", here))
+        elif mode != had and ALONE not in (mode, had):
+            told.append(warning("checkpoint-run", f"it was saved in mode {had}, and goes on in mode {mode}", here))
+        return told
+
+
+def require_program(manifest: Manifest, fingerprint: str, folder: str) -> None:
+    """Raises DiagnosticError if a checkpoint was made for another program than that with this hash."""
+    if manifest.fingerprint != fingerprint:
+        message = (
+            f"it was made for the program {manifest.fingerprint[:19]}..., this is {fingerprint[:19]}...; "
+            "variables of the same names can be taken over by load_checkpoint in Python, with same_program=False"
+        )
+        raise DiagnosticError([error("checkpoint-model", message, Location(folder))])
+
+
+def require_seed(manifest: Manifest, seed: int | None, place: Path) -> None:
+    """Raises DiagnosticError if a run goes on with another seed than the one that its checkpoint names."""
+    had = manifest.seed
+    if had != seed:
+        which = "the programs' own seeds; give no other" if had is None else f"the seed {had}; give the same"
+        message = f"it was run with {which}, so that the random numbers go on"
+        raise DiagnosticError([error("checkpoint-model", message, Location(str(place)))])
+
+
+class Target:
+    """A folder for the numbered checkpoints of one run. It is made if there is none; no other run saves in it until
+    `close`, or until the process has ended, however it ends.
+
+    To be made before training begins: what can't be kept should not be computed first. `standing` is where the run is
+    (None: at its beginning). A folder that holds another run's checkpoints, or later ones of this run, is refused.
+    `layout` says what will be saved, in files of their own if there is no other format. What processes that were killed
+    have left of checkpoints is removed. Raises DiagnosticError.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], layout: Layout | None, standing: Standing | None, *, as_files: bool = True
+    ):
+        self.folder = Path(folder)
+        _make(folder)
+        self._lock = _locked(self.folder)
+        self._runs: dict[str, Identity] = {}
+        try:
+            remove_abandoned(self.folder, ".step_", ".part")
+            require_own(self.folder, standing)
+            if layout is not None:
+                require_storable(layout, self.folder, as_files=as_files)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Lets other runs save in the folder."""
+        self._lock.close()
+
+    def place(self, step: int) -> Path:
+        """Where the checkpoint after a step belongs."""
+        return step_folder(self.folder, step)
+
+    def saved(self, manifest: Manifest, keep: int = KEPT) -> None:
+        """A checkpoint was written to its place: of all that are of the same run, only the latest stay."""
+        self._runs[self.place(manifest.step).name] = identity_of(manifest)
+        forget_older(self.folder, keep, identity_of(manifest), self._runs)
+
+
+class SharedTarget:
+    """A folder for the checkpoints of servers that are processes of one job, at one of them.
+
+    Runs on their own are kept out until `close`, and so is another process that plays the same server. `work` is the
+    folder of the servers' parts. Raises DiagnosticError.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], work: Path, role: str):
+        _make(folder)
+        work.mkdir(exist_ok=True)
+        self._locks = [_locked(Path(folder), shared=True)]
+        try:
+            self._locks.append(_locked(Path(folder), work / f"{role}.lock"))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Lets others in."""
+        for lock in reversed(self._locks):
+            lock.close()
+
+
+def _make(path: str | os.PathLike[str]) -> None:
+    """Makes the folder that numbered checkpoints will lie in, unless it is there. Raises DiagnosticError if not."""
+    folder = Path(path)
+    try:
+        require_local(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        reason = "" if os.access(folder, os.W_OK | os.X_OK) else "it can't be written to"
+        if (folder / MANIFEST).exists():
+            reason = "it is a checkpoint itself; name the folder that it lies in, or a new one"
+    except (OSError, ValueError) as problem:
+        detail = problem.strerror if isinstance(problem, OSError) else str(problem)
+        reason = f"can't be written: {detail}"
+    if reason:
+        raise DiagnosticError([error("checkpoint-target", reason, Location(os.fspath(path)))])
+
+
+def _locked(folder: Path, file: Path | None = None, *, shared: bool = False) -> FileLock:
+    """Locks a folder of checkpoints, or one server's part in it, which has a file. Raises DiagnosticError."""
+    path = file or folder / LOCK
+    try:
+        lock = FileLock(path, shared=shared)
+    except OSError as problem:
+        message = f"can't be written: {problem.strerror}"
+        raise DiagnosticError([error("checkpoint-target", message, Location(str(path)))]) from None
+    if lock.taken:
+        message = "another run is saving its checkpoints here; wait for its end, or name another folder"
+        raise DiagnosticError([error("checkpoint-busy", message, Location(str(folder)))])
+    return lock
+
+
+def require_own(folder: Path, standing: Standing | None) -> None:
+    """Raises DiagnosticError if a run that stands there can't save in a folder without harm to what it holds."""
+    there = numbered(folder)
+    for _, name in there:
+        place = folder / name
+        if place.is_symlink() or not (place / MANIFEST).is_file():
+            message = "it has the name of a checkpoint and is none; move it away, or name another folder"
+            raise DiagnosticError([error("checkpoint-target", message, Location(str(place)))])
+    if not there:
+        return
+    last, name = there[-1]
+    _require_own_name(folder / name)
+    given = f"--resume {quoted(str(folder))}"
+    go_on = f"{given} goes on with that run; a new run needs another folder"
+    if standing is None:
+        add = f"add {given} to go on with that run, or name another folder for a new one"
+        _refuse(folder, f"it holds checkpoints of an earlier run, the last one {name}: {add}")
+    if standing.place is not None and not _is_in(standing.place, folder):
+        _refuse(folder, f"it holds checkpoints of another run than {standing.place}, the last one {name}; {go_on}")
+    run = _run_in(folder / name)
+    if last != standing.step or (run is not None and not run.is_of(standing.run)):
+        if standing.place is None:
+            what = f"this run has done {standing.step} steps and is not what {name} was saved of"
+            _refuse(folder, f"it holds checkpoints of another run: {what}; {go_on}")
+        what = f"the run goes on from {standing.place.name}, and {name} was saved later"
+        _refuse(folder, f"{what}; name another folder, or move away what is later")
+
+
+def _is_in(place: Path, folder: Path) -> bool:
+    try:
+        return os.path.samefile(Path(os.path.abspath(place)).parent, folder)
+    except OSError:
+        return False
+
+
+def _refuse(folder: Path, reason: str) -> NoReturn:
+    raise DiagnosticError([error("checkpoint-run", reason, Location(str(folder)))])
+
+
+def require_storable(layout: Layout, folder: Path, *, as_files: bool = True) -> None:
+    """Raises DiagnosticError for each variable of a job whose name can't be that of a file in a checkpoint there.
+
+    With `as_files` every variable has a file of its own, else only what single machines have.
+    """
+    placed = layout.variables.values()
+    whole = [one.name for one in placed if as_files and not one.table]
+    parts = [table_file(one.name, len(one.parts) - 1) for one in placed if one.table]
+    own = [machine_file(part.machine, part.name) for one in placed for part in one.others]
+    require_names([*whole, *parts, *own], whole, str(folder), limits_of(folder))
+
+
+def forget_older(
+    folder: str | os.PathLike[str], keep: int, run: Identity | None = None, known: Mapping[str, Identity] = {}
+) -> None:
+    """Removes all but the `keep` latest numbered checkpoints of a folder, of those of this run (None: of all).
+
+    What is no checkpoint stays, and so does one that a run is just reading. `known` are runs of checkpoints by name;
+    the others' are read. A checkpoint loses its name before it is removed, so that no partial one remains if the
+    process is killed.
+    """
+    place = Path(folder)
+    own = [name for _, name in numbered(place) if (place / name / MANIFEST).is_file()]
+    if run is not None:
+        own = [name for name in own if (of := known.get(name) or _run_in(place / name)) is not None and of.is_of(run)]
+    for name in own[: max(len(own) - keep, 0)]:
+        with locked_if_free(place / name) as free:
+            if free:
+                with work_folder(place, f".{name}.", ".part") as work:
+                    os.rename(place / name, work / name)

@@ -1,0 +1,307 @@
+"""The state of a job, taken from its machines and put back: parts merged into whole variables, and cut again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from pstranspile.cluster.checkpoint.layout import Layout, Part, Placed
+from pstranspile.cluster.checkpoint.table_files import merged, shared_out, with_room
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
+from pstranspile.ir.model import Location
+from pstranspile.ir.table_rules import takes_any_id
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.large.forms import is_table, part_of_rows, rows_beside, table_with, whole_in
+from pstranspile.runtime.large.streams import TablePart, together
+from pstranspile.runtime.large.table import LargeTable, TableState
+from pstranspile.runtime.run.scope import Scope, own_copy
+from pstranspile.runtime.values import NUMPY_TYPES, Array, LoDTensor, SelectedRows
+
+Scopes: TypeAlias = Mapping[str, MutableMapping[str, Value]]
+"""The variables of each machine by role name (`pserver_0`, `trainer_1`)."""
+
+
+Memory: TypeAlias = Mapping[str, Mapping[str, Array]]
+"""What machines keep besides their variables: arrays by name, by role name."""
+
+
+class Copy(NamedTuple):
+    """A machine's own value of a variable, where it is another than the whole has there."""
+
+    part: Part
+    origin: str
+    value: Value
+
+
+@dataclass
+class State:
+    """All that a job keeps: whole variables, what single machines have otherwise, and the parts of tables, what
+    large tables hold, and what machines keep beside variables.
+
+    `servers` says whose servers the copies belong to (`Layout.servers`); `files` where a variable was read, for
+    messages, and `place` where all was.
+    """
+
+    values: dict[str, Value] = field(default_factory=dict[str, Value])
+    copies: list[Copy] = field(default_factory=list[Copy])
+    tables: dict[str, list[SelectedRows]] = field(default_factory=dict[str, list[SelectedRows]])
+    large: dict[str, list[TablePart]] = field(default_factory=dict[str, list[TablePart]])
+    memory: Memory = field(default_factory=dict[str, Mapping[str, Array]])
+    servers: str = ""
+    files: dict[str, str] = field(default_factory=dict[str, str])
+    place: str = ""
+
+    def location(self, name: str) -> Location | None:
+        """The file that a variable was read from."""
+        place = self.files.get(name, self.place)
+        return Location(place) if place else None
+
+
+# From the machines
+
+
+def gather(layout: Layout, scopes: Scopes) -> State:
+    """The state of a running job. Raises DiagnosticError for every variable whose value is missing or does not fit.
+
+    Nothing is shared with the scopes but large tables.
+    """
+    require_machines(layout, scopes)
+    state = State(servers=layout.servers)
+    findings: list[Diagnostic] = []
+    for placed in layout.variables.values():
+        held = _held(placed, scopes)
+        if held and all(map(is_table, held.values())):
+            width = max(placed.shape[-1], 1)
+            width = 0 if takes_any_id(placed.shape) else width
+            starts = {part: part.offset // width if width else 0 for part in held}
+            state.large[placed.name] = [TablePart(starts[part], value) for part, value in held.items()]
+            continue
+        if held and all(isinstance(value, TableState) for value in held.values()):
+            continue  # the table has it
+        if any(part not in held for part in placed.parts):
+            continue
+        problems = [problem for part, value in held.items() if (problem := _misfit(placed, part, value))]
+        findings += problems
+        if not problems:
+            _take(state, placed, held)
+    raise_errors(findings)
+    return state
+
+
+def values_held(placed: Placed, scopes: Scopes) -> dict[Part, Value]:
+    """The values that a variable's holders have of it, not copied; of large tables all rows.
+
+    Raises DiagnosticError as `gather` does.
+    """
+    held = {part: whole_in(value, scopes[part.machine]) for part, value in _held(placed, scopes).items()}
+    raise_errors(problem for part, value in held.items() if (problem := _misfit(placed, part, value)))
+    return held
+
+
+def whole_of(placed: Placed, held: Mapping[Part, Value]) -> Value:
+    """The parts of a variable that is no table put together, or else its first holder's value; None if there is none.
+
+    It is no copy if it is a single machine's value.
+    """
+    if any(part not in held for part in placed.parts):
+        return None
+    if len(placed.parts) < 2:
+        return next((held[part] for part in placed.parts or held), None)
+    whole = np.empty(prod(placed.shape), np.asarray(held[placed.parts[0]]).dtype)
+    for part in placed.parts:
+        whole[part.offset : part.offset + prod(part.shape)] = np.asarray(held[part]).reshape(-1)
+    return whole.reshape(placed.shape)
+
+
+def _held(placed: Placed, scopes: Scopes) -> dict[Part, Value]:
+    """What its holders have of a variable; those that need not have a value are left out if they have none."""
+    held = {part: scopes[part.machine].get(part.name) for part in placed.holders}
+    return {part: value for part, value in held.items() if value is not None} if placed.optional else held
+
+
+def require_machines(layout: Layout, scopes: Scopes) -> None:
+    """Raises DiagnosticError unless there are variables of exactly the machines of the job."""
+    missing = [name for name in layout.machines if name not in scopes]
+    more = [name for name in scopes if name not in layout.machines]
+    if missing or more:
+        text = "there is no machine " + ", ".join(missing) if missing else "the job has no machine " + ", ".join(more)
+        raise DiagnosticError([error("checkpoint-place", text)])
+
+
+def _take(state: State, placed: Placed, held: Mapping[Part, Value]) -> None:
+    if placed.table:
+        state.tables[placed.name] = [own_copy(value) for value in held.values()]
+        return
+    whole: Value = None
+    if placed.parts:
+        whole = whole_of(placed, held)
+        whole = state.values[placed.name] = own_copy(whole) if len(placed.parts) == 1 else whole
+    for part in placed.others:
+        value = held.get(part)
+        if value is not None and not (placed.parts and same(value, part_of(placed, part, whole))):
+            state.copies.append(Copy(part, placed.name, own_copy(value)))
+
+
+def _misfit(placed: Placed, part: Part, value: Value) -> Diagnostic | None:
+    where = f"{part.name} on {part.machine}"
+    if value is None:
+        return error("checkpoint-state", f"{where} has no value yet")
+    reason = misfit(placed, part, value)
+    return error("checkpoint-state", f"{where} {reason}") if reason else None
+
+
+def misfit(placed: Placed, part: Part, value: Value) -> str:
+    """Why a value can't be that of a part; empty if it can."""
+    if placed.table:
+        if not isinstance(value, SelectedRows):
+            return "does not hold the sparse rows of a table"
+        data, dims = value.value, placed.shape[1:]
+        fits = tuple(data.shape[1:]) == dims and len(data) >= len(value.rows)
+    else:
+        data = value.data if isinstance(value, LoDTensor) else value
+        if not isinstance(data, np.ndarray):
+            return "holds no tensor"
+        whole = part.shape == placed.shape
+        fits = len(data.shape) == len(part.shape) and all(
+            want in (-1, have) for have, want in zip(data.shape, part.shape, strict=True)
+        )
+        fits = fits or (whole and data.shape == placed.started)
+        dims = part.shape
+    # what a mode adds to a program (the snapshots of local SGD) may be declared carelessly, as in Fluid
+    if fits and (placed.optional or data.dtype.name == NUMPY_TYPES[placed.dtype]):
+        return ""
+    return f"is {data.dtype.name}{list(data.shape)}, declared {placed.dtype.text}{list(dims)}"
+
+
+def same(one: Value, other: Value) -> bool:
+    """Whether two values are the same, bit for bit."""
+    if isinstance(one, LoDTensor) or isinstance(other, LoDTensor):
+        both = isinstance(one, LoDTensor) and isinstance(other, LoDTensor)
+        return both and one.lod == other.lod and same(one.data, other.data)
+    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+
+
+def part_of(placed: Placed, part: Part, whole: Value) -> Value:
+    """What a machine holds of a whole value."""
+    if isinstance(whole, LoDTensor) or (part.offset == 0 and part.shape == placed.shape):
+        return whole
+    flat: Array = np.ascontiguousarray(whole).reshape(-1)
+    return flat[part.offset : part.offset + prod(part.shape)].reshape(part.shape)
+
+
+# Back to the machines
+
+
+class Assignment(NamedTuple):
+    """What is to be set in each machine's variables, and which optional variables keep the values they have."""
+
+    values: dict[str, dict[str, Value]]
+    kept: tuple[str, ...]
+
+    def carry_out(self, scopes: Scopes) -> None:
+        """Sets the variables. All values are checked and copied before, so nothing can fail half-way."""
+        for machine, values in self.values.items():
+            scope = scopes[machine]
+            if isinstance(scope, Scope):
+                for name, value in values.items():
+                    scope.put(name, value)  # without another copy
+            else:
+                scope.update(values)
+
+
+def assign(layout: Layout, state: State, scopes: Scopes) -> Assignment:
+    """What every machine of a job gets of a state, however the job it was taken from was laid out.
+
+    A machine's own value goes to the machine of the same name if it has that variable there, of the same place in
+    the whole; a server's only if all servers hold what they held. A table that is shared out anew takes the room for
+    rows to come from `scopes`, where nothing is changed. Raises DiagnosticError for what is missing or of another
+    element type or other dims.
+    """
+    same_servers = state.servers == layout.servers
+    own = {copy.part: copy for copy in state.copies if same_servers or not copy.part.machine.startswith("pserver")}
+    values: dict[str, dict[str, Value]] = {machine: {} for machine in layout.machines}
+    findings: list[Diagnostic] = []
+    kept: list[str] = []
+    for placed in layout.variables.values():
+        known = [scopes[part.machine].get(part.name) for part in placed.holders]
+        reason = _problem(placed, state, known)
+        if reason:
+            findings.append(error("checkpoint-variable", reason, state.location(placed.name)))
+            continue
+        if placed.table:
+            _assign_table(values, placed, state, scopes)
+            continue
+        if _is_large(known):
+            _assign_rows(values, placed, state, known)
+            continue
+        for part in placed.holders:
+            copy = own.get(part)
+            if copy is not None and copy.origin == placed.name and not misfit(placed, part, copy.value):
+                values[part.machine][part.name] = own_copy(copy.value)
+            elif placed.name in state.values and placed.parts:
+                values[part.machine][part.name] = own_copy(part_of(placed, part, state.values[placed.name]))
+            else:
+                kept.append(f"{part.name} on {part.machine}")
+    raise_errors(findings)
+    return Assignment(values, tuple(kept))
+
+
+def _is_large(known: Sequence[Value]) -> bool:
+    """Whether machines hold a variable as a large table, or for each row of one."""
+    return bool(known) and all(isinstance(value, LargeTable | TableState) for value in known)
+
+
+def _problem(placed: Placed, state: State, known: Sequence[Value]) -> str:
+    """Why a variable of the job can't be had from a state; empty if it can. `known` is what its holders have now."""
+    name = placed.name
+    if _is_large(known):
+        if any(isinstance(value, TableState) for value in known):
+            return ""
+        if name not in state.large:
+            return f"{name} is a large table in the job, but not in the checkpoint"
+        want, have = known[0].dims, state.large[name][0].held.dims
+        return "" if have == want else f"a row of {name} has {list(have)} numbers, in the job {list(want)}"
+    if name in state.large:
+        return f"{name} is a large table in the checkpoint, but not in the job"
+    if placed.table:
+        if name not in state.tables:
+            return f"the checkpoint has no parts of the table {name}"
+        reasons = (misfit(placed, placed.parts[0], value) for value in state.tables[name])
+        return next((f"the table {name} {reason}" for reason in reasons if reason), "")
+    value = state.values.get(name)
+    if value is None or not placed.parts:
+        return "" if placed.optional else f"the checkpoint has no variable {name}"
+    reason = misfit(placed, Part("", name, 0, placed.shape), value)
+    return f"{name} {reason}" if reason else ""
+
+
+def _assign_rows(values: dict[str, dict[str, Value]], placed: Placed, state: State, known: Sequence[Value]) -> None:
+    """Gives every holder the rows of a large table that belong to its part."""
+    if placed.name not in state.large:
+        return  # what is kept for each row comes with the table
+    width, whole = max(placed.shape[-1], 1), together(state.large[placed.name])
+    for part, table in zip(placed.holders, known, strict=True):
+        if isinstance(table, LargeTable):
+            start = part.offset // width
+            if table.any_id:
+                rows = rows_beside(whole, width, start, table.height)
+            else:
+                rows = part_of_rows(whole, start, start + table.height)
+            values[part.machine][part.name] = table_with(rows, table)
+
+
+def _assign_table(values: dict[str, dict[str, Value]], placed: Placed, state: State, scopes: Scopes) -> None:
+    parts = state.tables[placed.name]
+    table = merged(placed.name, parts)
+    if len(parts) != len(placed.parts):
+        rooms = [scopes[part.machine].get(part.name) for part in placed.parts]
+        parts = [
+            with_room(part, room) if isinstance(room, SelectedRows) else part
+            for part, room in zip(shared_out(table, len(placed.parts)), rooms, strict=True)
+        ]
+    for part, value in zip(placed.parts, parts, strict=True):
+        values[part.machine][part.name] = own_copy(value)

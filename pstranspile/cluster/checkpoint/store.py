@@ -1,0 +1,288 @@
+"""Checkpoints on disk: a state with its manifest, written whole and read only if all of it is as it was written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from io import BytesIO
+from math import prod
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from pstranspile.cluster.checkpoint.folder import NewFolder, present
+from pstranspile.cluster.checkpoint.layout import Layout, Part
+from pstranspile.cluster.checkpoint.manifest import FileEntry, Manifest, Saved, manifest_bytes, parse_manifest
+from pstranspile.cluster.checkpoint.names import (
+    COMBINED,
+    MANIFEST,
+    SAFETENSORS,
+    machine_file,
+    memory_file,
+    require_names,
+    table_file,
+)
+from pstranspile.cluster.checkpoint.state import Copy, State
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, first_findings, raise_errors
+from pstranspile.ir.model import Location
+from pstranspile.ir.reading import open_regular, read_regular, require_local
+from pstranspile.runtime.files.safetensors import safetensors_pieces, tensors_from_bytes
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.large.forms import rows_from
+from pstranspile.runtime.large.streams import Stream, TablePart, streams_of, written
+from pstranspile.runtime.run.row_source import Dealing
+from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
+from pstranspile.runtime.values.reading import Reader, decode_selected_rows, decode_tensor, end, most_bytes
+from pstranspile.runtime.values.writing import require_encodable
+
+MOST_OF_A_MANIFEST = 1 << 28
+"""Bytes that a manifest may have."""
+
+Format: TypeAlias = Literal["files", "combined", "safetensors"]
+"""How the whole variables are written: a file for each, one file in Fluid's layout, one safetensors file."""
+
+SHARED = "shared"
+"""Stands for a machine's name in the path of whole variables that the layout's one file does not take."""
+
+LARGE = "large_table."
+"""Stands before the name of a large table, where it takes the place of a machine that keeps arrays."""
+
+TENSOR, ROWS, MEMORY = "tensor", "rows", "memory"
+"""Kinds of values: a variable that is a tensor, sparse rows, and what a machine keeps besides its variables."""
+
+
+class Progress(NamedTuple):
+    """How far a job was: steps done, steps of each machine (for its random numbers), the seed it was given, how rows of
+    data were dealt, and other settings that decide its numbers.
+    """
+
+    step: int = 0
+    steps: Mapping[str, int] = {}
+    seed: int | None = None
+    dealing: Dealing | None = None
+    settings: Mapping[str, str] = {}
+
+
+# Writing
+
+
+def write_checkpoint(target: str | os.PathLike[str], layout: Layout, state: State, form: str, at: Progress) -> Manifest:
+    """Writes a checkpoint to the folder `target`, whole or not at all.
+
+    Only another checkpoint is replaced. Raises DiagnosticError; ValueError for an unknown form.
+    """
+    if form not in ("files", "combined", "safetensors"):
+        raise ValueError(f"the formats are files, combined and safetensors, not {form!r}")
+    folder = Path(target)
+    values = list(_saved(layout, state, form))
+    paths = list(dict.fromkeys(saved.file for saved, _ in values))
+    require_names([*paths, MANIFEST], (s.name for s, _ in values if s.file == s.name), str(folder))
+    for saved, value in values:
+        if not isinstance(value, Stream):
+            require_encodable(value, saved.name, str(folder / saved.file))
+    try:
+        require_local(target)
+        with NewFolder(folder) as new:
+            for path in paths:
+                new.write(path, _pieces(path, [(s.name, value) for s, value in values if s.file == path]))
+            manifest = Manifest(
+                form,
+                layout.fingerprint,
+                layout.mode,
+                layout.pservers,
+                layout.trainers,
+                layout.servers,
+                at.step,
+                dict(at.steps),
+                at.seed,
+                tuple(saved for saved, _ in values),
+                tuple(new.entries),
+                at.dealing,
+                dict(at.settings),
+            )
+            new.write(MANIFEST, [manifest_bytes(manifest)])
+            new.publish()
+    except (OSError, ValueError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else str(problem)
+        raise DiagnosticError(
+            [error("checkpoint-target", f"can't be written: {reason}", Location(os.fspath(target)))]
+        ) from None
+    return manifest
+
+
+def _saved(layout: Layout, state: State, form: str) -> Iterator[tuple[Saved, Value]]:
+    """Everything that is written, with its entry in the manifest; whole variables in the order of names."""
+    together = {"files": "", "combined": COMBINED, "safetensors": SAFETENSORS}[form]
+    for name, value in sorted(state.values.items()):
+        with_lod = isinstance(value, LoDTensor) and form == "safetensors"
+        file = together or name
+        if together and (with_lod or layout.variables[name].optional):
+            file = machine_file(SHARED, name)
+        yield _entry(name, file, value), value
+    for name, parts in sorted(state.tables.items()):
+        for number, part in enumerate(parts):
+            yield _entry(name, table_file(name, number), part)._replace(part=number, parts=len(parts)), part
+    for part, origin, value in sorted(state.copies, key=lambda copy: copy.part):
+        entry = _entry(part.name, machine_file(part.machine, part.name), value)
+        yield entry._replace(origin=origin, machine=part.machine, offset=part.offset), value
+    large = {f"{LARGE}{name}": streams_of(parts) for name, parts in state.large.items()}
+    for machine, held in sorted({**state.memory, **large}.items()):
+        for name, value in sorted(held.items()):
+            entry = _entry(name, memory_file(machine, name), value)
+            yield entry._replace(kind=MEMORY, machine=machine), value
+
+
+def _entry(name: str, file: str, value: Value) -> Saved:
+    data = value.value if isinstance(value, SelectedRows) else value.data if isinstance(value, LoDTensor) else value
+    kind = ROWS if isinstance(value, SelectedRows) else TENSOR
+    return Saved(name, file, kind, data.dtype.name, tuple(data.shape))
+
+
+def _pieces(path: str, values: list[tuple[str, Value]]) -> Iterable[bytes | memoryview]:
+    if path == SAFETENSORS:
+        return safetensors_pieces(dict(values), path)
+    return (piece for _, value in values for piece in written(value))
+
+
+# Reading
+
+
+def read_manifest(source: str | os.PathLike[str]) -> Manifest:
+    """The manifest of a checkpoint. Raises DiagnosticError."""
+    folder = present(Path(source))
+    try:
+        data = read_regular(folder / MANIFEST, MOST_OF_A_MANIFEST)
+    except (OSError, ValueError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else str(problem)
+        message = f"can't be read: {reason}. A checkpoint has one; files that Fluid wrote: load_persistables"
+        raise DiagnosticError([error("checkpoint-manifest", message, Location(str(folder / MANIFEST)))]) from None
+    return parse_manifest(data, str(folder))
+
+
+def read_checkpoint(source: str | os.PathLike[str], most: int | None = None) -> tuple[Manifest, State]:
+    """A checkpoint, every file of it checked against the manifest. Raises DiagnosticError with all that is wrong.
+
+    `most` is how many bytes the variables may have together; no file is read if it lists more.
+    """
+    folder = present(Path(source))
+    manifest = read_manifest(source)
+    _require_sizes(manifest, most, str(folder / MANIFEST))
+    data: dict[str, bytes] = {}
+    findings: list[Diagnostic] = []
+    for entry in manifest.files:
+        content = _content(folder, entry)
+        if isinstance(content, Diagnostic):
+            findings.append(content)
+        else:
+            data[entry.path] = content
+    raise_errors(findings)
+    return manifest, _state(folder, manifest, data)
+
+
+def _require_sizes(manifest: Manifest, most: int | None, place: str) -> None:
+    """Raises DiagnosticError if a file is larger than its values can be, or the values larger than `most` together."""
+    needed: dict[str, int] = {}
+    for saved in manifest.values:
+        width = np.dtype(saved.dtype).itemsize if saved.dtype in NUMPY_TYPES.values() else 8
+        needed[saved.file] = needed.get(saved.file, 0) + prod(saved.shape) * width + len(saved.name)
+    findings: list[Diagnostic] = []
+    for entry in manifest.files:
+        takes = needed.get(entry.path, 0)
+        if entry.size > most_bytes(takes):
+            message = f"it lists {entry.size} bytes for {entry.path}, whose values take {takes}"
+            findings.append(error("checkpoint-manifest", message, Location(place)))
+    total = sum(needed.values())
+    if most is not None and total > most:
+        message = f"its values take {total} bytes, which are more than the job's variables can take ({most})"
+        findings.append(error("checkpoint-manifest", message, Location(place)))
+    raise_errors(first_findings(findings))
+
+
+def _content(folder: Path, entry: FileEntry) -> bytes | Diagnostic:
+    file = folder / entry.path
+    where = Location(str(file))
+    try:
+        if file.resolve().is_relative_to(folder.resolve()):
+            with open_regular(file) as stream:
+                size = os.fstat(stream.fileno()).st_size
+                if size != entry.size:
+                    return error("checkpoint-file", f"has {size} bytes, the manifest lists {entry.size}", where)
+                data = stream.read(size)
+        else:
+            return error("checkpoint-name", "it leads out of the checkpoint", where)
+    except (OSError, ValueError, RuntimeError) as problem:  # RuntimeError: a loop of symbolic links
+        reason = problem.strerror if isinstance(problem, OSError) else str(problem)
+        return error("checkpoint-file", f"can't be read: {reason}", where)
+    except MemoryError:
+        return error("checkpoint-file", f"can't be read: there is no memory for its {entry.size} bytes", where)
+    if sha256(data).hexdigest() != entry.sha256:
+        return error("checkpoint-file", "is not the file that the manifest lists: its hash (sha256) is another", where)
+    return data
+
+
+def _state(folder: Path, manifest: Manifest, data: Mapping[str, bytes]) -> State:
+    state = State(servers=manifest.servers, place=str(folder))
+    tables: dict[str, dict[int, SelectedRows]] = {}
+    memory: dict[str, dict[str, Value]] = {}
+    by_file: dict[str, list[Saved]] = {}
+    for saved in manifest.values:
+        by_file.setdefault(saved.file, []).append(saved)
+    for path, entries in by_file.items():
+        for saved, value in _values(str(folder / path), path, data[path], entries):
+            if saved.kind == MEMORY:
+                memory.setdefault(saved.machine, {})[saved.name] = value
+            elif saved.parts:
+                tables.setdefault(saved.name, {})[saved.part] = value
+            elif saved.machine:
+                part = Part(saved.machine, saved.name, saved.offset, saved.shape)
+                state.copies.append(Copy(part, saved.origin, value))
+            else:
+                state.values[saved.name] = value
+                state.files[saved.name] = str(folder / path)
+    for saved in manifest.values:
+        if saved.parts and (len(tables[saved.name]), max(tables[saved.name]) + 1) != (saved.parts, saved.parts):
+            message = f"not all {saved.parts} parts of the table {saved.name} are listed"
+            raise DiagnosticError([error("checkpoint-manifest", message, Location(str(folder / MANIFEST)))])
+    for key in [key for key in memory if key.startswith(LARGE)]:
+        try:
+            state.large[key.removeprefix(LARGE)] = [TablePart(0, rows_from(memory.pop(key)))]
+        except ValueError as problem:
+            name = key.removeprefix(LARGE)
+            message = f"{name} is no large table: {problem}"
+            raise DiagnosticError([error("checkpoint-table", message, Location(str(folder / MANIFEST)))]) from None
+    state.memory = memory
+    state.tables = {name: [parts[n] for n in sorted(parts)] for name, parts in tables.items()}
+    return state
+
+
+def _values(file: str, path: str, data: bytes, entries: list[Saved]) -> Iterator[tuple[Saved, Value]]:
+    if path == SAFETENSORS:
+        held = tensors_from_bytes(data, file)
+        if sorted(held) != sorted(saved.name for saved in entries):
+            raise DiagnosticError(
+                [error("checkpoint-file", "holds other variables than the manifest lists", Location(file))]
+            )
+        values: Iterable[Value] = (held[saved.name] for saved in entries)
+    else:
+        values = _decoded(Reader(BytesIO(data), file), entries)
+    for saved, value in zip(entries, values, strict=True):
+        entry = _entry(saved.name, saved.file, value)
+        kind = TENSOR if saved.kind == MEMORY else saved.kind
+        if (entry.kind, entry.dtype, entry.shape) != (kind, saved.dtype, saved.shape):
+            have, want = f"{entry.dtype}{list(entry.shape)}", f"{saved.dtype}{list(saved.shape)}"
+            message = f"{saved.name} is {have} there, the manifest lists {want}"
+            raise DiagnosticError([error("checkpoint-file", message, Location(file))])
+        yield saved, value
+
+
+def _decoded(reader: Reader, entries: list[Saved]) -> list[Value]:
+    values: list[Value] = []
+    for saved in entries:
+        reader.subject = saved.name
+        reader.most = most_bytes(prod(saved.shape) * 8)
+        values.append((decode_selected_rows if saved.kind == ROWS else decode_tensor)(reader))
+    reader.subject = ""
+    end(reader)
+    return values

@@ -1,0 +1,115 @@
+"""Files of rows: which there are, and of what format each is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from glob import glob, has_magic
+from typing import Any
+
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Location
+from pstranspile.ir.reading import open_regular
+
+FORMATS = {
+    "parquet": (".parquet", ".pq"),
+    "arrow": (".arrow", ".feather", ".ipc"),
+    "csv": (".csv",),
+    "tsv": (".tsv",),
+    "jsonl": (".jsonl", ".ndjson"),
+    "multislot": (".multislot",),
+}
+"""The formats of rows, and how the names of their files end."""
+
+
+def format_of(file: str, given: str = "") -> str:
+    """The format of a file: the one that is given, else what its name says. Raises DiagnosticError."""
+    if given:
+        return given
+    for name, endings in FORMATS.items():
+        if file.lower().endswith(endings):
+            return name
+    known = ", ".join(ending for endings in FORMATS.values() for ending in endings)
+    raise refused(file, f"its name does not say its format (it ends in none of {known}); give it (--format)")
+
+
+def refused(file: str, message: str) -> DiagnosticError:
+    """The error for a file of data that can't be read."""
+    return DiagnosticError([error("data-source", message, Location(file))])
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path is of another file system: `s3://bucket/clicks`."""
+    return "://" in path
+
+
+def files_of(paths: Sequence[str], format: str = "") -> list[str]:
+    """The files that paths, folders and patterns name, in the order of their names. Raises DiagnosticError.
+
+    Of folders these are all files below them whose names don't begin with `.` or `_`, and, without `format`, say one.
+    """
+    result: list[str] = []
+    for path in paths:
+        files = _remote(path) if is_remote(path) else _local(path)
+        inside = files != [path]
+        kept = [file for file in files if not inside or format or has_format(file)]
+        if not kept:
+            raise refused(path, "no files of rows are there")
+        result += kept
+    return result
+
+
+def has_format(file: str) -> bool:
+    """Whether the name of a file says a format that rows have."""
+    return file.lower().endswith(tuple(ending for endings in FORMATS.values() for ending in endings))
+
+
+def _local(path: str) -> list[str]:
+    if os.path.isdir(path):
+        files = [os.path.join(at, name) for at, _, names in os.walk(path) for name in names]
+        return sorted(file for file in files if not _hidden(os.path.relpath(file, path)))
+    if has_magic(path) and not os.path.exists(path):
+        return sorted(file for file in glob(path, recursive=True) if os.path.isfile(file))
+    return [path]
+
+
+def _hidden(relative: str) -> bool:
+    return any(part.startswith((".", "_")) for part in relative.split(os.sep))
+
+
+def _remote(path: str) -> list[str]:
+    from pstranspile.cluster.data.missing import require_pyarrow
+
+    require_pyarrow(path)
+    from pyarrow import fs
+
+    try:
+        system, inner = fs.FileSystem.from_uri(path)
+        info = system.get_file_info(inner)
+        if info.type != fs.FileType.Directory:
+            return [path]
+        entries: Any = system.get_file_info(fs.FileSelector(inner, recursive=True))
+    except (OSError, ValueError) as problem:
+        raise refused(path, f"it can't be looked into: {problem}") from None
+    scheme = path.partition("://")[0]
+    files: list[str] = [
+        str(one.path) for one in entries if one.is_file and not _hidden(os.path.relpath(str(one.path), str(inner)))
+    ]
+    return sorted(f"{scheme}://{file.lstrip('/')}" if scheme != "file" else file for file in files)
+
+
+def open_file(path: str) -> Any:
+    """A file for reading at any place: with `read`, `seek`, `size` and `close`.
+
+    Raises DiagnosticError, also for a pipe or a device, which can't be read at any place, and may never end.
+    """
+    try:
+        if is_remote(path):
+            from pyarrow import fs
+
+            system, inner = fs.FileSystem.from_uri(path)
+            return system.open_input_file(inner)
+        return open_regular(path)
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or problem
+        raise refused(path, f"the file can't be read: {reason}") from None

@@ -1,0 +1,305 @@
+"""The machines of a job in one process, stepped together.
+
+cluster = Cluster({"trainer_0": role, ..., "pserver_0": role, ...}, fetch=["loss"])
+cluster.feed({"x": x, "y": y})
+cluster.start()                  # start-up programs
+cluster.run_to(5)                # every trainer has done 5 steps
+cluster.trainers[0].scope, cluster.servers[1].scope
+cluster.run_to(8)
+cluster.finish()                 # trainers leave, servers end
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pstranspile.cluster.machines.addresses import link_to, text_list
+from pstranspile.cluster.machines.asynchronous import AsynchronousServer
+from pstranspile.cluster.machines.collectives.ring import Ring, make_rings
+from pstranspile.cluster.machines.communicators.communicator import make_communicator
+from pstranspile.cluster.machines.communicators.companion import Settings
+from pstranspile.cluster.machines.deadlocks import require_barriers, require_collectives, require_servers
+from pstranspile.cluster.machines.exchanges import COLLECTIVES, Exchange
+from pstranspile.cluster.machines.faults.injection import Injector
+from pstranspile.cluster.machines.feeding import ClusterFeeds, feeds_of
+from pstranspile.cluster.machines.forms import SENDING, Forms
+from pstranspile.cluster.machines.geo_server import GeoServer
+from pstranspile.cluster.machines.initial_values import InitialValues
+from pstranspile.cluster.machines.network import Machine, Network
+from pstranspile.cluster.machines.placement import Placement, infer_placement
+from pstranspile.cluster.machines.programs import give_turns, require_rounds, sent_by_program
+from pstranspile.cluster.machines.report import stuck
+from pstranspile.cluster.machines.ring_operations import known_operations, make_collective, ring_of, trainer_role
+from pstranspile.cluster.machines.rpc import make_rpc
+from pstranspile.cluster.machines.scheduler import Schedule, scheduler_of
+from pstranspile.cluster.machines.script import Library
+from pstranspile.cluster.machines.served_tables import fill_tables, find_tables
+from pstranspile.cluster.machines.server import Server, listening_op, mode_of
+from pstranspile.cluster.machines.shares import Shares, Weighing
+from pstranspile.cluster.machines.static_checks import by_kind, require_lists, require_one_mode, require_order
+from pstranspile.cluster.machines.synchronous import SynchronousServer
+from pstranspile.cluster.machines.trainer import Trainer
+from pstranspile.cluster.machines.waits import Action
+from pstranspile.ir.distribution import DistributedVar
+from pstranspile.ir.expect import wrong_type
+from pstranspile.ir.model import Op, Program, Role
+from pstranspile.runtime.run.program_feeds import inputs_of
+from pstranspile.runtime.run.row_source import RowSource
+from pstranspile.runtime.run.scope import Scope, own_copy
+from pstranspile.runtime.run.seeds import sends_of_rows
+from pstranspile.runtime.run.turns import GivenTurns, union_of
+
+if TYPE_CHECKING:
+    from pstranspile.cluster.machines.faults.scenario import Scenario
+
+
+class Cluster:
+    """A job's machines under one scheduler. `roles` maps names (`trainer_0`, `pserver_1`) to programs.
+
+    A role whose main program has a `listen_and_serv` is a server; the others are trainers, in the order of the
+    numbers that end their names. `schedule` sets the order of events: a seed or a scheduler; None: machines in turn.
+    `seed` replaces the seeds of the programs. `distributed_vars` is the table of variables on servers that a compile
+    makes; without it, it is inferred. `init` has whole variables, set after the servers' start-up programs.
+    `settings` are those of the trainers' communicators. `faults` is a scenario of faults. `programs` selects the
+    program of each step where trainers have several (`main*5,generator`, or a function of trainer and step;
+    default: always @main); `fetch` then names variables of all programs, or of one as `PROGRAM/NAME`. Raises
+    DiagnosticError.
+    """
+
+    def __init__(
+        self,
+        roles: Mapping[str, Role],
+        *,
+        fetch: Sequence[str] = (),
+        init: Mapping[str, Any] | None = None,
+        schedule: Schedule = None,
+        seed: int | None = None,
+        distributed_vars: Iterable[DistributedVar] | None = None,
+        settings: Settings | None = None,
+        folder: str = ".",
+        faults: Scenario | None = None,
+        programs: GivenTurns | None = None,
+        shares: Weighing = "equal",
+    ):
+        if not isinstance(roles, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise wrong_type("Cluster", "programs by role name", roles, "Roles")
+        self.settings = settings or Settings()
+        self.scheduler = scheduler_of(schedule)
+        self.network = Network(self.scheduler)
+        self.library = Library()
+        serving, training = by_kind(roles)
+        self.seed = seed
+        if seed is None and not any(role.startup.random_seed for role in roles.values()):
+            self.seed = secrets.randbits(63) | 1  # one for all machines
+        self.folder = folder
+        self.servers: list[Server] = [_server(name, self.network, serving[name], self.seed, folder) for name in serving]
+        self.trainers: list[Trainer] = [
+            Trainer(name, index, self.network, trainer_role(training[name]), self)
+            for index, name in enumerate(training)
+        ]
+        give_turns(self.trainers, programs, fetch)
+        self.weighing: Weighing = shares
+        self.shares: Shares | None = None
+        """The weights of the trainers' shares of a batch, once something is fed."""
+        self.by_endpoint: dict[str, Server] = {server.endpoint: server for server in self.servers}
+        rows = self._written() if distributed_vars is None else list(distributed_vars)
+        self.placement = Placement(rows)
+        self.tables = find_tables(union_of(self._programs), self.by_endpoint)
+        self.initial = InitialValues(dict(init or {}), self.placement, self.tables)
+        self.rings = self._rings()
+        self._equip_trainers()
+        self.communicators = {t.name: t.communicator for t in self.trainers if t.communicator is not None}
+        communicating = [machine for machine in self.communicators.values() if isinstance(machine, Machine)]
+        machines: list[Machine] = [*self.trainers, *communicating, *self.servers, *self.rings.values()]
+        self.machines: dict[str, Machine] = {machine.name: machine for machine in machines}
+        self.steps: int | None = None
+        """How many steps are fed; None if any number."""
+        self.started = False
+        self.source: RowSource | None = None
+        """The source of rows, if rows are fed."""
+        self.finishing = False
+        """Whether all trainers are to leave."""
+        self.injector: Injector | None = None
+        """Carries out the scenario of faults, if there is one."""
+        if faults is not None:
+            require_rounds(self.trainers, self.servers)
+            self.injector = Injector(self, faults)
+
+    def _equip_trainers(self) -> None:
+        """Gives each trainer its communicator, if it has one, and the forms of its messages."""
+        asynchronous = any(server.mode not in (0, 3) for server in self.servers)
+        for trainer in self.trainers:
+            trainer.forms = Forms(waited_for=not asynchronous)
+            trainer.communicator = make_communicator(
+                trainer, self.by_endpoint, self.placement, self.settings, len(self.trainers)
+            )
+
+    @property
+    def _programs(self) -> Collection[Program]:
+        """The programs that steps may run."""
+        return self.trainers[0].role.programs.values()
+
+    def _written(self) -> list[DistributedVar]:
+        """The table of variables on servers that the programs carry, else one that is inferred from names."""
+        servers = {server.endpoint: server.main for server in self.servers}
+        carried = [program.distribution.variables for program in servers.values() if program.distribution is not None]
+        if servers and len(carried) == len(servers) and any(carried):
+            return list(dict.fromkeys(row for rows in carried for row in rows))
+        return infer_placement(servers, list(self._programs))
+
+    def make_action(self, trainer: Trainer, exchange: Exchange, program: Program) -> Action:
+        """The action of a trainer at an exchange with other machines."""
+        if exchange.kind in COLLECTIVES:
+            return make_collective(trainer, exchange, self.rings)
+        own = None if trainer.communicator is None else trainer.communicator.action(exchange, program)
+        return own or make_rpc(trainer, exchange, program, self.by_endpoint)
+
+    def _rings(self) -> dict[str, Ring]:
+        """The machines of the trainers in the rings that their programs name."""
+        members: dict[str, dict[int, Machine]] = {}
+        ops: dict[str, dict[str, Op]] = {}
+        for trainer in self.trainers:
+            for program in trainer.role.all:
+                for op in program.main_block.ops:
+                    if op.type in COLLECTIVES:
+                        members.setdefault(ring_of(op), {})[trainer.index] = trainer
+                        ops.setdefault(ring_of(op), {}).setdefault(op.inputs["X"][0], op)
+        made = [ring for name in sorted(members) for ring in make_rings(name, self.network, members[name], ops[name])]
+        known = known_operations(program for trainer in self.trainers for program in trainer.role.all)
+        for ring in made:
+            ring.known = known.get(ring.ring, {})
+        return {ring.name: ring for ring in made}
+
+    # steps
+
+    def feed(self, feeds: ClusterFeeds | None) -> None:
+        """Sets the feed: arrays with a step axis, a mapping per step, a function of trainer and step, or rows."""
+        trainer_roles = [trainer.role for trainer in self.trainers]
+        self.source = feeds if isinstance(feeds, RowSource) else None
+        given, self.steps = feeds_of(feeds, trainer_roles)
+        self.shares = Shares(given, trainer_roles, self.weighing, together=self._averages_gradients())
+        for trainer in self.trainers:
+            trainer.feed = self.shares.of(trainer.index)
+
+    def _averages_gradients(self) -> bool:
+        """Whether the trainers' gradients are averaged in every step."""
+        if self.servers:
+            return all(server.mode == 0 for server in self.servers)
+        main = self.trainers[0].role.main
+        return sends_of_rows(main, inputs_of(main), SENDING)
+
+    def start(self) -> None:
+        """Runs the start-up programs: the servers', then the trainers', which fetch the parameters."""
+        self.require_sound()
+        self.begin(self.servers, self.trainers)
+        self._go_on()
+
+    def require_sound(self) -> None:
+        """Raises DiagnosticError if the programs can't work together, or `init` names what no machine has."""
+        require_lists(self.trainers, self.servers)
+        require_one_mode(self.servers)
+        require_servers(self.trainers, self.by_endpoint)
+        require_barriers(self.trainers, self.servers)
+        require_order(self.trainers, self.servers)
+        require_collectives(self.trainers)
+        self.initial.require_known(self._programs, self.servers)
+
+    def begin(self, servers: Sequence[Server], trainers: Sequence[Trainer]) -> None:
+        """Runs the servers' start-up programs, has the servers listen, and wakes the trainers."""
+        for server in servers:
+            server.initialise(self.placement.slices(server.endpoint))
+            self.placement.require_dims(server.endpoint, server.startup, server.scope)
+        fill_tables(self.tables, servers)
+        self.initial.set_on_servers(servers)
+        names = {trainer.index: trainer.name for trainer in self.trainers}
+        for server in servers:
+            server.known.update(self.machines)
+            if any(len(trainer.role.programs) > 1 for trainer in self.trainers):
+                server.sent_by_program = sent_by_program(self.trainers, server.endpoint)
+            server.open(names)
+        for trainer in trainers:
+            self._connect(trainer)
+            self.scheduler.wake(trainer)
+        self.started = True
+
+    def _connect(self, trainer: Trainer) -> None:
+        """Links the trainer to every server that its programs name. These links carry the message that it leaves."""
+        ops = [op for program in trainer.role.all for op in program.main_block.ops]
+        names = {e: op for op in ops for key in ("epmap", "endpoints") for e in text_list(op, key)}
+        trainer.servers = [
+            link_to(trainer, self.by_endpoint, endpoint, op)
+            for endpoint, op in names.items()
+            if endpoint in self.by_endpoint
+        ]
+        rings = dict.fromkeys(ring_of(op) for op in ops if op.type in COLLECTIVES)
+        members = [self.rings[f"{trainer.name}/{name}"] for name in rings]
+        trainer.servers += [self.network.link(trainer, member, trainer.index) for member in members]
+
+    def initialise(self, trainer: Trainer) -> None:
+        """A trainer has run its start-up program for the first time."""
+        self.initial.set_on_trainer(trainer)
+
+    def run_to(self, step: int) -> None:
+        """Goes on until every trainer has done `step` steps, or has left. Raises DiagnosticError."""
+        if not self.started:
+            self.start()
+        for trainer in self.trainers:
+            trainer.limit = max(trainer.limit, step)
+            self.scheduler.wake(trainer)
+        self._go_on()
+
+    def run_once(self, trainer: int, program: Program) -> None:
+        """Has a trainer run another program between steps, such as one that saves. Raises DiagnosticError."""
+        self.trainers[trainer].run_once(program)
+        self._go_on()
+
+    def finish(self) -> None:
+        """All trainers leave, and the servers end. Raises DiagnosticError."""
+        self.finishing = True
+        for trainer in self.trainers:
+            trainer.end_feed()
+            self.scheduler.wake(trainer)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        with np.errstate(all="ignore"):  # as the ops of Fluid
+            self.scheduler.run()
+        halted = any(
+            not trainer.gone and trainer.step < trainer.limit and (self.finishing or not trainer.coming_back)
+            for trainer in self.trainers
+        )
+        over = all(trainer.gone for trainer in self.trainers)
+        if not halted and not over:
+            return
+        up = [machine for machine in self.machines.values() if not machine.down]
+        waiting = [result for machine in up if (result := machine.waiting()) is not None]
+        if over:
+            reported = {result.machine for result in waiting}
+            waiting += [s.waiting_for_end() for s in self.servers if s.down or (not s.ended and s.name not in reported)]
+        if halted or waiting:
+            raise stuck(waiting, self.scheduler.now, self.injector.unresolved() if self.injector else ())
+
+    # values
+
+    def parameters(self) -> dict[str, Any]:
+        """Every whole parameter: from the servers, or from trainer 0 if no server holds it."""
+        scopes = {server.endpoint: server.scope for server in self.servers}
+        result = {name: own_copy(self.placement.whole(name, scopes)) for name in self.placement.origins()}
+        result.update((t.name, whole) for t in self.tables if (whole := t.whole()) is not None)
+        first = self.trainers[0]
+        for var in union_of(self._programs).parameters():
+            value = first.scope.get(var.name)
+            if var.name not in result and isinstance(value, np.ndarray):
+                result[var.name] = own_copy(value)
+        return result
+
+
+def _server(name: str, network: Network, role: Role, seed: int | None, folder: str) -> Server:
+    op = listening_op(role.main)
+    assert op is not None
+    kind = {0: SynchronousServer, 3: GeoServer}.get(mode_of(op), AsynchronousServer)
+    return kind(name, network, role.startup, role.main, seed=seed, scope=Scope(), folder=folder)

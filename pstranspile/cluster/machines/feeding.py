@@ -1,0 +1,193 @@
+"""Batches divided over trainers, in order and as evenly as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+
+import numpy as np
+
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import MAIN, Program
+from pstranspile.runtime.run.batch import Batch, Part, chosen, rows_of
+from pstranspile.runtime.run.feeds import near
+from pstranspile.runtime.run.files import ArrayFile, place_of
+from pstranspile.runtime.run.loss_rows import divided
+from pstranspile.runtime.run.program_feeds import ProgramFeeds, arrays_by_program, of_everybody
+from pstranspile.runtime.run.row_source import FeedOf, RowSource, refuse_turns, require_steps
+from pstranspile.runtime.run.step_arrays import variable_of
+from pstranspile.runtime.run.step_feeds import Feeds, batches_of
+from pstranspile.runtime.run.turns import Turns
+from pstranspile.runtime.values import LoDTensor
+
+ClusterFeeds: TypeAlias = (
+    "Mapping[str, Any] | Sequence[Mapping[str, Any]] | Callable[[int, int], Mapping[str, Any] | None] | RowSource"
+)
+"""Arrays with a leading step axis (as in a feed file), a mapping per step, a function of trainer and step, or rows."""
+
+
+class Runs(Protocol):
+    """What a trainer runs: programs by name, and which of them each step runs (None: always the main one)."""
+
+    programs: dict[str, Program]
+    turns: Turns | None
+
+
+class Planned(NamedTuple):
+    """What a trainer is going to run, before there is a cluster."""
+
+    programs: dict[str, Program]
+    turns: Turns | None
+
+
+def share(size: int, trainer: int, trainers: int) -> tuple[int, int]:
+    """The part of `size` rows that a trainer gets: `[i*B/n, (i+1)*B/n)`."""
+    return trainer * size // trainers, (trainer + 1) * size // trainers
+
+
+def share_of(feed: Mapping[str, Any], program: Program, trainer: int, trainers: int) -> Batch:
+    """A trainer's share of what is fed in a step: rows of arrays, sequences of LoDTensors.
+
+    An input with fixed dims is given whole to every trainer.
+    """
+    parts: dict[str, Part | None] = {}
+    values: dict[str, Any] = {}
+    for name, value in feed.items():
+        values[name] = value
+        if divided(program, name) and (isinstance(value, LoDTensor) or np.ndim(value)):
+            rows = range(*share(rows_of(value), trainer, trainers))
+            values[name], parts[name] = chosen(value, rows)
+    return Batch(values, parts)
+
+
+WANTED = "what is fed as arrays by name, a list of mappings (one for each step), or a function of trainer and step"
+
+
+def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> tuple[list[FeedOf], int | None]:
+    """What each trainer is fed, and of how many steps at most (None: of any number). Raises DiagnosticError."""
+    if feeds is None:
+        return [_nothing for _ in trainers], None
+    if isinstance(feeds, RowSource):
+        refuse_turns(next((trainer.turns for trainer in trainers if trainer.turns is not None), None))
+        return feeds.feeds([trainer.programs[MAIN] for trainer in trainers])
+    if callable(feeds):
+        given = feeds
+        return [_bind(given, trainer) for trainer in range(len(trainers))], None
+    if isinstance(feeds, Mapping):
+        if any(trainer.turns is not None for trainer in trainers):
+            return _by_program(feeds, trainers)
+        return _of_arrays(feeds, [trainer.programs[MAIN] for trainer in trainers])
+    batches = batches_of(feeds, "feed", WANTED)
+    assert batches is not None
+    count = len(trainers)
+
+    def of(trainer: int, machine: Runs | Planned) -> FeedOf:
+        def feed(step: int) -> Mapping[str, Any] | None:
+            if step >= len(batches):
+                return None
+            program = machine.programs[machine.turns.program(step) if machine.turns is not None else MAIN]
+            return share_of(batches[step], program, trainer, count)
+
+        return feed
+
+    return [of(index, trainer) for index, trainer in enumerate(trainers)], len(batches)
+
+
+def require_fed(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned], there: int | None, steps: int) -> None:
+    """Raises DiagnosticError if less is fed than so many steps need; `there` is what `feeds_of` gives."""
+    if isinstance(feeds, RowSource):
+        require_steps(there or 0, steps)
+        return
+    if isinstance(feeds, Mapping):
+        programs, turns = trainers[0].programs, trainers[0].turns
+        common = of_everybody(cast("Mapping[str, Any]", feeds))
+        given = Feeds(programs[MAIN], common) if turns is None else ProgramFeeds(programs, turns, common)
+        given.require(steps)
+    if there is not None and there < steps:
+        message = f"{there} steps are fed, {steps} are asked for"
+        raise DiagnosticError([error("run-file-unusable", message, place_of(cast("object", feeds)))])
+
+
+def _by_program(arrays: Mapping[str, Any], trainers: Sequence[Runs | Planned]) -> tuple[list[FeedOf], int | None]:
+    """Arrays of several programs: each has batches of its own, one for every step that runs it."""
+    first = trainers[0]
+    scheduled = {
+        name for trainer in trainers for name in (trainer.turns.names if trainer.turns is not None else (MAIN,))
+    }
+    names = [name for name in first.programs if name in scheduled]
+    split = arrays_by_program(arrays, first.programs, names)
+    of = {name: _of_arrays(split[name], [t.programs[name] for t in trainers]) for name in names}
+
+    def bound(index: int, trainer: Runs | Planned) -> FeedOf:
+        turns = trainer.turns
+        if turns is None:
+            return of[MAIN][0][index]
+        return lambda step: of[turns.program(step)][0][index](turns.runs_before(step))
+
+    limits = [t.turns.steps_within({name: steps for name, (_, steps) in of.items()}) for t in trainers if t.turns]
+    known = [limit for limit in limits if limit is not None]
+    return [bound(index, trainer) for index, trainer in enumerate(trainers)], max(known) if known else None
+
+
+def _nothing(_step: int) -> Mapping[str, Any]:
+    return {}
+
+
+def _bind(given: Callable[[int, int], Mapping[str, Any] | None], trainer: int) -> FeedOf:
+    return lambda step: given(trainer, step)
+
+
+def _of_arrays(arrays: Mapping[str, Any], mains: Sequence[Program]) -> tuple[list[FeedOf], int | None]:
+    count, place = len(mains), place_of(arrays)
+    file, known_names = place.file if place else "", mains[0].main_block.vars
+    for name in arrays:
+        owner, slash, rest = name.partition("/")
+        known = [f"trainer_{i}/{rest}" for i in range(count)]
+        if slash and name not in known and variable_of(name, known_names) not in known_names:
+            message = f"{name} is for {owner}, which is none of {count} trainers{near(name, known)}"
+            raise DiagnosticError([error("cluster-feeds", message, place)])
+    prefixes = [f"trainer_{trainer}/" for trainer in range(count)]
+    own = [{name[len(p) :]: array for name, array in arrays.items() if name.startswith(p)} for p in prefixes]
+    special = frozenset(variable_of(name, known_names) for mine in own for name in mine)
+    common = {
+        name: array
+        for name, array in arrays.items()
+        if variable_of(name, known_names) not in special and not (name.startswith("trainer_") and "/" in name)
+    }
+    whole = Feeds(mains[0], ArrayFile(common, file))
+    feeds = [
+        Feeds(main, ArrayFile({**common, **mine}, file)) if mine else whole
+        for main, mine in zip(mains, own, strict=True)
+    ]
+    steps = [feed.steps for feed in feeds if feed.steps is not None]
+
+    def of(trainer: int) -> FeedOf:
+        mine, main = feeds[trainer], mains[trainer]
+        last = mine.steps
+
+        def feed(step: int) -> Mapping[str, Any] | None:
+            if last is not None and step >= last:
+                return None
+            result = mine.step(step)
+            if not special:
+                return share_of(result, main, trainer, count)
+            shared = share_of({n: v for n, v in result.items() if n not in special}, main, trainer, count)
+            given = {name: value for name, value in result.items() if name in special}
+            parts = {name: _own_part(feeds, name, trainer, step) for name in given}
+            return Batch({**shared, **given}, {**shared.parts, **parts})
+
+        return feed
+
+    return [of(trainer) for trainer in range(count)], max(steps) if steps else None
+
+
+def _own_part(feeds: Sequence[Feeds], name: str, trainer: int, step: int) -> Part | None:
+    """Which rows of the whole batch are those that a trainer is given for itself: the trainers' come in order."""
+    rows: list[int] = []
+    for feed in feeds:
+        value = feed.step(step).get(name) if feed.steps is None or step < feed.steps else None
+        if value is None:
+            return None
+        rows.append(rows_of(value))
+    first = sum(rows[:trainer])
+    return Part(np.arange(first, first + rows[trainer]), sum(rows))

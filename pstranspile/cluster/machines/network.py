@@ -1,0 +1,263 @@
+"""Machines, the links on which their messages travel, and the scheduler that decides which machine goes on.
+
+On a link messages arrive once and in order. `Link.post` puts a message into the inbox of its target, which takes
+it in its turn with `receive`. Where there are faults, observers, or a scheduler that chooses which message comes next,
+it passes `Network.carry` and `Scheduler.deliver` in between: there it can be seen, delayed, repeated or lost.
+
+The scheduler makes one decision after the other, on a virtual clock that counts them (ticks). Nothing sleeps: when all
+that is left to do is due later, the clock jumps there.
+"""
+
+from __future__ import annotations
+
+import heapq
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, cast
+
+from pstranspile.cluster.machines.message import COMPLETE, Message
+from pstranspile.ir.model import Op
+from pstranspile.runtime.run.scope import Scope
+
+RETRY_AFTER = 16
+"""Ticks after which a sender repeats a message that was lost."""
+
+Observer: TypeAlias = Callable[[str, Message], object]
+"""Called with an event (`post`, `deliver`, `lost` or `duplicate`) and the message."""
+
+_made = cast("Any", tuple).__new__
+"""Makes a Message of its fields, without the call of a Python function that `Message(...)` costs."""
+
+
+class Faults(Protocol):
+    """What a network does to messages."""
+
+    def __call__(self, message: Message, attempt: int, now: int) -> Sequence[int] | None:
+        """Ticks until each copy of the message arrives: `[0]` is a sound network, `[]` loses it, `[0, 5]` repeats it.
+
+        A message that is lost is sent again after `RETRY_AFTER` ticks, with `attempt` one higher. None: it will never
+        arrive, however often it is sent.
+        """
+        ...
+
+
+class Link:
+    """The way from one machine to another. `trainer`: the trainer that the source acts for, -1 for none."""
+
+    __slots__ = (
+        "expected", "from_name", "held", "network", "place", "queue", "sequence", "source", "target", "to_name",
+        "trainer",
+    )  # fmt: skip
+
+    def __init__(self, network: Network, source: Machine, target: Machine, trainer: int):
+        self.network = network
+        self.source = source
+        self.target = target
+        self.trainer = trainer
+        self.from_name = source.name
+        self.to_name = target.name
+        self.sequence = 0
+        self.expected = 1
+        """The sequence number that must come next; only kept where messages can be lost."""
+        self.held: dict[int, Message] | None = None
+        """Messages that came too early, by sequence number."""
+        self.queue: deque[Message] | None = None
+        """Messages under way, under schedulers that choose which to deliver."""
+        self.place = -1
+        """The link's index in the scheduler's list of choices, -1 if it is not in the list."""
+
+    def post(self, kind: str, step: int, variable: str = "", payload: Any = None, slot: int = -1) -> None:
+        """Sends a message. The payload must not change afterwards."""
+        sequence = self.sequence = self.sequence + 1
+        fields = (kind, self.from_name, self.to_name, self.trainer, step, sequence, variable, payload, slot)
+        carry = self.network.carries
+        if carry is not None:
+            carry(self, _made(Message, fields))
+            return
+        target = self.target  # as `Scheduler.deliver`, without the calls
+        target.inbox.append(_made(Message, fields))
+        if not target.listed:
+            self.network.scheduler.wake(target)
+
+
+class Network:
+    """All links, and the way of the messages on them."""
+
+    def __init__(self, scheduler: Scheduler):
+        self.scheduler = scheduler
+        self.observers: list[Observer] = []
+        self.dead: set[str] = set()
+        """Machines that have crashed: nothing of them is sent but `complete`, by which others notice their end."""
+        self.carries = None if scheduler.plain else self.carry
+        """Takes the messages of links; None if links put messages into the targets' inboxes themselves."""
+        self.faults: Faults | None = None
+
+    def observe(self, observer: Observer) -> None:
+        """From now on the observer is called for every event of a message."""
+        self.observers.append(observer)
+        self.carries = self.carry
+
+    def fail(self, faults: Faults) -> None:
+        """From now on messages suffer these faults."""
+        self.faults = faults
+        self.carries = self.carry
+
+    def link(self, source: Machine, target: Machine, trainer: int) -> Link:
+        """The link from one machine to another, made at the first use."""
+        result = source.links.get(target.name)
+        if result is None:
+            result = source.links[target.name] = Link(self, source, target, trainer)
+        return result
+
+    def carry(self, link: Link, message: Message, attempt: int = 0) -> None:
+        """Takes a message to its target, unless faults delay, repeat or lose it."""
+        if not attempt:
+            if message.source in self.dead and message.kind != COMPLETE:
+                link.sequence -= 1
+                return
+            self.notify("post", message)
+        if self.faults is None:
+            self.scheduler.deliver(link, message)
+            return
+        delays = self.faults(message, attempt, self.scheduler.now)
+        if not delays:
+            self.notify("lost", message)
+            if delays is None:
+                return
+            self.scheduler.later(RETRY_AFTER, lambda: self.carry(link, message, attempt + 1))
+        for delay in delays:
+            if delay <= 0:
+                self._arrive(link, message)
+            else:
+                self.scheduler.later(delay, lambda: self._arrive(link, message))
+
+    def _arrive(self, link: Link, message: Message) -> None:
+        """Delivers messages once and in order of their sequence numbers."""
+        if message.sequence < link.expected or (link.held is not None and message.sequence in link.held):
+            self.notify("duplicate", message)
+            return
+        if link.held is None:
+            link.held = {}
+        link.held[message.sequence] = message
+        while link.expected in link.held:
+            self.scheduler.deliver(link, link.held.pop(link.expected))
+            link.expected += 1
+
+    def notify(self, event: str, message: Message) -> None:
+        """Calls the observers."""
+        for observer in self.observers:
+            observer(event, message)
+
+
+class Waiting(NamedTuple):
+    """Why a machine does not go on: at which op, for what, and which machines have not come."""
+
+    machine: str
+    op: Op | None
+    what: str
+    missing: tuple[str, ...] = ()
+
+
+class Machine(ABC):
+    """A machine with its variables, its inbox, and its links to others."""
+
+    def __init__(self, name: str, network: Network, scope: Scope | None = None):
+        self.name = name
+        self.network = network
+        self.scope = Scope() if scope is None else scope
+        self.inbox: deque[Message] = deque()
+        self.links: dict[str, Link] = {}
+        self.down = False
+        """Whether the machine has crashed."""
+        self.listed = False
+        """Whether the scheduler has the machine on its list already."""
+        self.turn: Callable[[], object] = self.run
+        """What the scheduler calls: `run`, unless faults or another process replace it."""
+
+    def run(self) -> None:
+        """Takes every message that has come, and goes on as far as possible without others."""
+        inbox = self.inbox
+        if self.down:
+            inbox.clear()
+            return
+        if self.network.observers:
+            while inbox:
+                message = inbox.popleft()
+                self.network.notify("deliver", message)
+                self.receive(message)
+        self.receive_all()
+        self.advance()
+
+    @abstractmethod
+    def receive(self, message: Message) -> None:
+        """Takes one message."""
+
+    def receive_all(self) -> None:
+        """Takes every message that has come."""
+        inbox, receive = self.inbox, self.receive
+        while inbox:
+            receive(inbox.popleft())
+
+    def advance(self) -> None:
+        """Goes on as far as possible, after all messages in the inbox were taken."""
+        return
+
+    def crash(self) -> None:
+        """Nothing comes in or goes out any more."""
+        self.down = True
+        self.inbox.clear()
+
+    @abstractmethod
+    def waiting(self) -> Waiting | None:
+        """What the machine waits for, None if it is done or paused."""
+
+
+class Scheduler:
+    """Machines in turn: each takes all messages that have come, in the order in which they were sent."""
+
+    plain: ClassVar = True
+    """Whether messages may go into inboxes as they are posted."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self._due: list[tuple[int, int, Callable[[], object]]] = []
+        self._counted = 0
+        self._ready: deque[Machine] = deque()
+        """The machines that have something to do, in order."""
+
+    def wake(self, machine: Machine) -> None:
+        """The machine can go on without a message."""
+        if not machine.listed:
+            machine.listed = True
+            self._ready.append(machine)
+
+    def deliver(self, link: Link, message: Message) -> None:
+        """A message has come to the end of its link."""
+        link.target.inbox.append(message)
+        self.wake(link.target)
+
+    def later(self, ticks: int, action: Callable[[], object]) -> None:
+        """Does something after so many ticks."""
+        self._counted += 1  # orders actions that are due at the same tick
+        heapq.heappush(self._due, (self.now + max(ticks, 1), self._counted, action))
+
+    def forget(self, link: Link) -> None:
+        """What is under way on a link is lost."""
+
+    def run(self) -> None:
+        """Goes on until no machine has anything to do and nothing is due."""
+        ready, due = self._ready, self._due
+        while ready or due:
+            if due and (not ready or due[0][0] <= self.now):
+                self._on_time()
+                continue
+            machine = ready.popleft()
+            machine.listed = False
+            self.now += 1
+            machine.turn()
+
+    def _on_time(self) -> None:
+        time, _, action = heapq.heappop(self._due)
+        self.now = max(self.now, time)
+        action()

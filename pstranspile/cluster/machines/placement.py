@@ -1,0 +1,157 @@
+"""Which parts of whole variables lie on which server: setting them from whole values, and putting these together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from pstranspile.ir.diagnostics import DiagnosticError, at_op, error
+from pstranspile.ir.distribution import DistributedVar
+from pstranspile.ir.model import Program
+from pstranspile.ir.table_rules import takes_any_id
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.large.forms import is_table, joined, selected
+from pstranspile.runtime.large.table import LargeTable, TableState
+from pstranspile.runtime.run.describe import describe
+from pstranspile.runtime.run.frame import Slices
+from pstranspile.runtime.run.scope import Scope
+from pstranspile.runtime.values import Array
+
+_SLICE = re.compile(r"^(.+)\.block(\d+)$")
+
+
+def infer_placement(servers: Mapping[str, Program], known: Iterable[Program]) -> list[DistributedVar]:
+    """The table for programs that come without one: by names `P.block<k>`, where P is declared by a trainer.
+
+    `servers` are the main programs by endpoint, `known` those of the trainers. What is not cut is placed under its own
+    name. Slices that do not add up to the whole are left out, and so is what the servers are sent (gradients, whatever
+    they are called).
+    """
+    wholes = {
+        name: var.shape for program in known for name, var in program.main_block.vars.items() if var.tensor is not None
+    }
+    parts: dict[str, list[tuple[int, str, tuple[int, ...], str]]] = {}
+    rows: list[DistributedVar] = []
+    for endpoint, program in servers.items():
+        sent = _sent_to(program)
+        for name, var in program.main_block.vars.items():
+            if not var.persistable or var.tensor is None or "@GRAD" in name or name in sent:
+                continue
+            match = _SLICE.match(name)
+            whole = wholes.get(match[1]) if match else None
+            if match and whole is not None and whole[1:] == var.shape[1:]:
+                parts.setdefault(match[1], []).append((int(match[2]), name, var.shape, endpoint))
+            elif wholes.get(name) == var.shape:
+                rows.append(DistributedVar(name, var.shape, name, var.shape, False, 0, 0, endpoint, "Param"))
+    for origin, result in parts.items():
+        offset = 0
+        sliced: list[DistributedVar] = []
+        for number, name, shape, endpoint in sorted(result):
+            whole = wholes[origin]
+            sliced.append(DistributedVar(origin, whole, name, shape, True, number, offset, endpoint, "Param"))
+            offset += prod(shape)
+        if offset == prod(wholes[origin]):
+            rows += sliced
+    return rows
+
+
+def _sent_to(program: Program) -> set[str]:
+    """The names under which a server takes gradients, from its `listen_and_serv`; with those of single trainers."""
+    names: set[str] = set()
+    for op in program.main_block.ops:
+        if op.type == "listen_and_serv":
+            texts: Any = op.attrs.get("grad_to_block_id", ())
+            names.update(op.inputs.get("X", ()), (text.rpartition(":")[0] for text in texts))
+    return names
+
+
+class Placement:
+    """The table of variables on servers, looked up by endpoint and by whole variable."""
+
+    def __init__(self, rows: Sequence[DistributedVar]):
+        self.rows = tuple(rows)
+        self.by_endpoint: dict[str, list[DistributedVar]] = {}
+        self.by_origin: dict[str, list[DistributedVar]] = {}
+        for row in rows:
+            self.by_endpoint.setdefault(row.endpoint, []).append(row)
+            self.by_origin.setdefault(row.origin, []).append(row)
+
+    def slices(self, endpoint: str) -> Slices:
+        """For the initialisers of a server: variable -> whole variable and first element."""
+        return {row.slice: (row.origin, row.offset) for row in self.by_endpoint.get(endpoint, ()) if row.is_slice}
+
+    def require_dims(self, endpoint: str, startup: Program, scope: Scope) -> None:
+        """Raises DiagnosticError unless what the start-up program of a server has made has the dims of its slices."""
+        for row in self.by_endpoint.get(endpoint, ()):
+            value = scope.get(row.slice)
+            if not isinstance(value, np.ndarray) or value.shape == row.slice_shape:
+                continue
+            message = f"it makes {row.slice} on {endpoint}, {describe(value)}, but its dims are {list(row.slice_shape)}"
+            maker = next((op for op in reversed(startup.main_block.ops) if row.slice in op.output_names), None)
+            result = at_op("cluster-placement", message, maker) if maker else error("cluster-placement", message)
+            raise DiagnosticError([result])
+
+    def origins(self) -> list[str]:
+        """The parameters on servers, whole, in order."""
+        return list(dict.fromkeys(row.origin for row in self.rows if row.vtype != "Optimizer"))
+
+    def set_whole(self, name: str, value: Array, scopes: Mapping[str, Scope]) -> bool:
+        """Sets a variable on each of the servers of `scopes` that holds (a part of) it; False if no server does.
+
+        Raises DiagnosticError if the value has not as many elements as the whole.
+        """
+        rows = self.by_origin.get(name, ())
+        for row in rows:
+            size = prod(row.slice_shape)
+            flat = np.asarray(value).reshape(-1)
+            if len(flat) != prod(row.origin_shape):
+                message = f"{name} has dims {list(row.origin_shape)}, but is given {describe(np.asarray(value))}"
+                raise DiagnosticError([error("cluster-placement", message)])
+            if row.endpoint in scopes:
+                _set(scopes[row.endpoint], row, flat[row.offset : row.offset + size].reshape(row.slice_shape))
+        return bool(rows)
+
+    def whole(self, name: str, scopes: Mapping[str, Scope]) -> Value:
+        """A variable put together from its parts; of a large table, the rows that exist, as SelectedRows.
+
+        Raises DiagnosticError if one is missing.
+        """
+        rows = self.by_origin[name]
+        values = [scopes[row.endpoint].get(row.slice) for row in rows]
+        if values and all(map(is_table, values)):
+            height, width = rows[0].origin_shape
+            starts = [0 if takes_any_id((height, width)) else row.offset // width for row in rows]
+            return selected(joined(values, starts), height)
+        if not rows[0].is_slice:
+            return _part(scopes, rows[0])
+        parts = {row.offset: _part(scopes, row).reshape(-1) for row in rows}
+        flat = np.concatenate([parts[offset] for offset in sorted(parts)])
+        shape = rows[0].origin_shape
+        if len(flat) != prod(shape):
+            message = f"the parts of {name} on the servers have {len(flat)} elements, the whole has {prod(shape)}"
+            raise DiagnosticError([error("cluster-placement", message)])
+        return flat.reshape(shape)
+
+
+def _set(scope: Scope, row: DistributedVar, value: Array) -> None:
+    """Sets a part; of a large table all rows. Raises DiagnosticError for what is kept for each row of one."""
+    held = scope.get(row.slice)
+    if isinstance(held, LargeTable):
+        held.fill(value)
+    elif isinstance(held, TableState):
+        message = f"{row.origin} is kept for each row of the large table {held.table}, it can't be set by itself"
+        raise DiagnosticError([error("cluster-placement", message)])
+    else:
+        scope[row.slice] = value
+
+
+def _part(scopes: Mapping[str, Scope], row: DistributedVar) -> Value:
+    value = scopes[row.endpoint].get(row.slice)
+    if value is None:
+        message = f"{row.slice}, a part of {row.origin}, has no value on the server {row.endpoint}"
+        raise DiagnosticError([error("cluster-placement", message)])
+    return value

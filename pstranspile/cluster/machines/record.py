@@ -1,0 +1,212 @@
+"""A record of the turns of the processes of a real run, and a scheduler that repeats them in a simulation.
+
+A machine depends only on the messages it takes and their order, and on the order of turns among the machines of its
+process. Both are recorded, so the simulation ends with the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+from zlib import crc32
+
+import numpy as np
+
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.message import Message
+from pstranspile.cluster.machines.network import Link, Machine, Scheduler
+from pstranspile.cluster.machines.report import sentence
+from pstranspile.cluster.machines.trainer import Trainer
+from pstranspile.ir.diagnostics import DiagnosticError, Note, error
+from pstranspile.ir.expect import MOST_STEPS
+from pstranspile.ir.model import Location
+from pstranspile.ir.reading import read_regular
+from pstranspile.runtime.files.outputs import write_output
+
+FORM = "pstranspile-record-1"
+MOST = 1 << 32
+"""Bytes that a record may have."""
+
+
+class Taken(NamedTuple):
+    """A message that a machine took: its number on the link from `source`, and a check sum of what it carries."""
+
+    source: str
+    sequence: int
+    check_sum: int
+
+
+class Turn(NamedTuple):
+    """A machine goes on, with these messages; None: the feed of its trainer has ended, and the trainer leaves."""
+
+    machine: str
+    taken: tuple[Taken, ...] | None
+
+
+class Record(NamedTuple):
+    """A run: the seed of its random numbers (None: the programs'), its steps, and the turns of each process."""
+
+    seed: int | None
+    steps: int
+    turns: Mapping[str, Sequence[Turn]]
+
+
+def check_sum(value: Any) -> int:
+    """A check sum of the bits of what a message carries."""
+    if isinstance(value, np.ndarray):
+        array: Any = np.ascontiguousarray(value)
+        return crc32(array.tobytes(), crc32(f"{array.dtype.str}{array.shape}".encode()))
+    if isinstance(value, tuple | list):
+        items = cast("Iterable[Any]", value)
+        total = crc32(type(items).__name__.encode())
+        for item in items:
+            total = crc32(check_sum(item).to_bytes(4, "little"), total)
+        return total
+    return crc32(repr(value).encode())
+
+
+def taken_of(message: Message) -> Taken:
+    """The entry of a record for a message."""
+    return Taken(message.source, message.sequence, check_sum(message.payload))
+
+
+# the file
+
+
+def line_of(turn: Turn) -> str:
+    """A turn as a line of a record."""
+    return json.dumps([turn.machine, turn.taken], separators=(",", ":")) + "\n"
+
+
+def write_record(path: str, seed: int | None, steps: int, files: Mapping[str, str]) -> None:
+    """Writes a record made of the files of the processes, as far as they exist. Raises DiagnosticError.
+
+    The last line of a process that was killed may be incomplete; it is left out.
+    """
+    parts = [json.dumps({"form": FORM, "seed": seed, "steps": steps}) + "\n"]
+    for process, file in files.items():
+        written = Path(file).read_text("utf-8") if Path(file).exists() else ""
+        parts += [json.dumps({"process": process}) + "\n", written[: written.rfind("\n") + 1]]
+    write_output(path, "".join(parts).encode())
+
+
+def read_record(path: str) -> Record:
+    """Reads a record. Raises DiagnosticError (`cluster-record`) if the file is none."""
+    try:
+        head, *lines = read_regular(Path(path), MOST).decode().splitlines()
+        about = json.loads(head)
+        if about["form"] != FORM:
+            raise ValueError(f"its form is {about['form']}")
+        turns: dict[str, list[Turn]] = {}
+        own: list[Turn] = []
+        for line in lines:
+            result = json.loads(line)
+            if isinstance(result, dict):
+                own = turns[str(cast("dict[str, str]", result)["process"])] = []
+                continue
+            machine, taken = result
+            own.append(Turn(_name(machine), None if taken is None else tuple(_taken(*item) for item in taken)))
+        return Record(about["seed"], _steps(about["steps"]), turns)
+    except OSError as problem:
+        raise _refused(f"can't be read: {problem.strerror}", path) from None
+    except (ValueError, TypeError, LookupError, RecursionError) as problem:
+        raise _refused(f"is no record of a run: {problem}", path) from None
+
+
+def _taken(source: Any, sequence: Any, check_sum: Any) -> Taken:
+    return Taken(_name(source), int(sequence), int(check_sum))
+
+
+def _steps(steps: Any) -> int:
+    if type(steps) is not int or not 1 <= steps <= MOST_STEPS:
+        raise ValueError("its number of steps is none that a run has")
+    return steps
+
+
+def _name(machine: Any) -> str:
+    if not isinstance(machine, str):
+        raise TypeError(f"{machine!r} is no machine")
+    return machine
+
+
+def _refused(message: str, path: str = "", notes: Sequence[Note] = ()) -> DiagnosticError:
+    return DiagnosticError([error("cluster-record", message, Location(path) if path else None, notes=notes)])
+
+
+# the run
+
+
+def replay(cluster: Cluster, steps: int) -> None:
+    """Runs a cluster that has a `RecordedScheduler` as far as the record goes. Raises DiagnosticError."""
+    for trainer in cluster.trainers:
+        trainer.limit = steps
+    cluster.start()
+
+
+class RecordedScheduler(Scheduler):
+    """Gives every machine its turns as they were recorded."""
+
+    plain = False
+
+    def __init__(self, record: Record):
+        super().__init__()
+        self._left = {process: deque(turns) for process, turns in record.turns.items()}
+        self._machines: dict[str, Machine] = {}
+        self._posted: dict[tuple[str, str], deque[Message]] = {}
+
+    def wake(self, machine: Machine) -> None:
+        """The machine may have turns from now on."""
+        self._machines[machine.name] = machine
+
+    def deliver(self, link: Link, message: Message) -> None:
+        """The message waits until it is taken."""
+        self._machines[link.to_name] = link.target
+        self._posted.setdefault((link.from_name, link.to_name), deque()).append(message)
+
+    def run(self) -> None:
+        """Goes on as far as the record does. Raises DiagnosticError where the machines do not go on as recorded."""
+        going = True
+        while going:
+            going = False
+            for turns in self._left.values():
+                while turns and self._possible(turns[0]):
+                    self._take(turns.popleft())
+                    going = True
+        following = [turns[0] for turns in self._left.values() if turns]
+        if following:
+            messages = {turn: [f"message {m.sequence} of {m.source}" for m in turn.taken or ()] for turn in following}
+            notes = [Note(f"{t.machine} should go on with {', '.join(m) or 'nothing'}") for t, m in messages.items()]
+            raise _refused("the machines do not go on as they did in the recorded run", notes=notes)
+        trainers = [machine for machine in self._machines.values() if isinstance(machine, Trainer)]
+        halted = [trainer for trainer in trainers if not trainer.left and trainer.step < trainer.limit]
+        if halted:
+            done = [Note(f"{one.name} has done {max(one.step, 0)} of {one.limit} steps") for one in halted]
+            done += [Note(sentence(waiting)) for machine in self._machines.values() if (waiting := machine.waiting())]
+            raise _refused("the recorded run ended before all was done", notes=done)
+
+    def _possible(self, turn: Turn) -> bool:
+        """Whether all messages of a turn have been posted."""
+        if turn.machine not in self._machines:
+            return False
+        wanted: dict[str, int] = {}
+        for taken in turn.taken or ():
+            wanted[taken.source] = wanted.get(taken.source, 0) + 1
+        return all(len(self._posted.get((source, turn.machine), ())) >= count for source, count in wanted.items())
+
+    def _take(self, turn: Turn) -> None:
+        machine = self._machines[turn.machine]
+        self.now += 1
+        if turn.taken is None:
+            if not isinstance(machine, Trainer):
+                raise _refused(f"{machine.name} is no trainer, and can't be told that there is no more to do")
+            machine.end_feed()
+            return
+        for taken in turn.taken:
+            message = self._posted[taken.source, turn.machine].popleft()
+            if taken_of(message) != taken:
+                raise _refused(f"a message is not that of the recorded run: {message}")
+            machine.inbox.append(message)
+        machine.turn()

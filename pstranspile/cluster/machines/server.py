@@ -1,0 +1,344 @@
+"""A server: its start-up program, then `listen_and_serv` until all trainers have left.
+
+This module has what all kinds of servers share. `synchronous` and `asynchronous` have the effect of a gradient.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Set
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property, partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pstranspile.cluster.machines import message as kinds
+from pstranspile.cluster.machines.blocks import Block, block_alone, block_program
+from pstranspile.cluster.machines.message import PREFETCH, REPLY, Message
+from pstranspile.cluster.machines.network import Link, Machine, Network, Waiting
+from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
+from pstranspile.ir.model import Op, Program
+from pstranspile.ir.visible import visible
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.optimizer_steps import REPLACING
+from pstranspile.runtime.large.forms import rows_alone
+from pstranspile.runtime.large.table import LargeTable
+from pstranspile.runtime.run.feeds import near
+from pstranspile.runtime.run.frame import Execution, Slices
+from pstranspile.runtime.run.interpreter import interpret
+from pstranspile.runtime.run.scope import Scope, own_copy
+from pstranspile.runtime.run.together import LARGEST
+from pstranspile.runtime.values import SelectedRows
+
+
+def listening_op(program: Program) -> Op | None:
+    """The `listen_and_serv` of a server's main program, None if it has none."""
+    return next((op for op in program.main_block.ops if op.type == "listen_and_serv"), None)
+
+
+def mode_of(op: Op) -> int:
+    """How a server works: 0 in step with all trainers, 1 and 2 gradient by gradient, 3 geo-SGD."""
+    mode: Any = op.attrs.get("distributed_mode", 0)
+    return int(mode)
+
+
+def pairs(op: Op, name: str) -> dict[str, str]:
+    """An attribute of texts `a:b` as a mapping; a variable's name may hold colons itself."""
+    texts: Any = op.attrs.get(name, ())
+    return {a: b for a, _, b in (text.rpartition(":") for text in texts)}
+
+
+class Server(Machine):
+    """A parameter server, `startup` and `main` being its programs."""
+
+    STATE: ClassVar[tuple[str, ...]] = ("live", "updates", "admitted")
+    """The attributes that a snapshot must contain besides the variables."""
+
+    def __init__(
+        self,
+        name: str,
+        network: Network,
+        startup: Program,
+        main: Program,
+        *,
+        seed: int | None = None,
+        scope: Scope | None = None,
+        folder: str = ".",
+    ):
+        super().__init__(name, network, scope)
+        self.is_initialised = False
+        """Whether the scope already holds the variables of the start-up program."""
+        self.startup = startup
+        self.main = main
+        self.seed = seed
+        self.folder = folder
+        op = listening_op(main)
+        assert op is not None
+        self.op = op
+        self.endpoint = str(op.attrs["endpoint"])
+        self.mode = mode_of(op)
+        self.live: set[int] = set()
+        """The trainers that have not left."""
+        self.trainer_names: dict[int, str] = {}
+        self.on_update: Callable[[Server, int], object] | None = None
+        """Called after every update, with the number of updates before it."""
+        self.updates = 0
+        self.announced: list[tuple[int, int]] = []
+        """The trainers that come back, and the first steps in which they take part."""
+        self.admitted: set[int] = set()
+        """The places in `announced` of the trainers that have been let in."""
+        self.placed: Callable[[str], AbstractContextManager[str]] = nullcontext
+        """Gives the place of a file that is saved; in a cluster of processes, where others name it."""
+        self.sent_by_program: Mapping[str, frozenset[str]] = {}
+        """The names under which each program of the trainers sends; empty if they have one program."""
+        self._copies: dict[str, Value] = {}
+        self._handlers: dict[str, Callable[[Message], object]] = {
+            kinds.SEND: self.on_send,
+            kinds.GET: self.answer,
+            kinds.GET_NOW: self.answer,
+            kinds.LOOKUP: self.look_up,
+            kinds.PREFETCH: self.look_up,
+            kinds.SEND_BARRIER: self.on_send_barrier,
+            kinds.FETCH_BARRIER: self.on_fetch_barrier,
+            kinds.NOTIFY: self.on_notify,
+            kinds.CHECKPOINT: self.on_checkpoint,
+            kinds.SHRINK: self.on_shrink,
+            kinds.COMPLETE: self.on_complete,
+        }
+
+    # life
+
+    def initialise(self, slices: Slices) -> None:
+        """Runs the start-up program, unless it `is_initialised`.
+
+        `slices` maps variables to the whole variables that they are parts of.
+        """
+        if self.is_initialised:
+            return
+        interpret(Execution(self.startup, self.scope, seed=self.seed, slices=slices, folder=self.folder))
+
+    def open(self, trainers: Mapping[int, str]) -> None:
+        """Makes the blocks ready and begins to listen to these trainers."""
+        self.live = set(trainers)
+        self.trainer_names = dict(trainers)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all trainers have left."""
+        return not self.live
+
+    def step_label(self) -> str:
+        """The name of the server's next update in messages to a person, numbered from 1."""
+        return f"update {self.updates + 1}"
+
+    def watch(self, take: Callable[[Callable[[Message], object] | None, Message], object]) -> None:
+        """From now on each message is handed to `take`, with what takes it (None: nothing does)."""
+        taken = {kind: self._handlers.get(kind) for kind in kinds.KINDS}
+        self._handlers = {kind: partial(take, handler) for kind, handler in taken.items()}
+
+    @property
+    def takes(self) -> Iterable[str]:
+        """The names of the variables that trainers may send."""
+        return pairs(self.op, "grad_to_block_id")
+
+    def receive(self, message: Message) -> None:
+        """Takes one message. Raises DiagnosticError."""
+        self._handlers[message.kind](message)
+
+    # what a message does
+
+    @abstractmethod
+    def on_send(self, message: Message) -> None:
+        """A gradient has come."""
+
+    def on_send_barrier(self, message: Message) -> None:
+        """A trainer has sent all gradients of its step."""
+
+    def on_fetch_barrier(self, message: Message) -> None:
+        """A trainer has received all parameters of its step."""
+
+    def on_notify(self, message: Message) -> None:
+        """A step counter has come."""
+
+    def on_complete(self, message: Message) -> None:
+        """A trainer has left."""
+        self.live.discard(message.trainer)
+        self.admit()
+
+    def waiting_for_end(self) -> Waiting:
+        """What a server waits for when no trainer will come any more."""
+        if self.down:
+            return Waiting(self.name, self.op, "being started again", (self.name,))
+        return Waiting(self.name, self.op, "the end of all trainers", self.names_of(self.live))
+
+    # trainers that come back
+
+    def announce(self, trainer: int, step: int) -> None:
+        """Announces a trainer that comes back, and takes part from a step that no server has begun to serve."""
+        self.announced.append((trainer, step))
+        self.admit()
+
+    def withdraw(self, trainer: int) -> bool:
+        """Withdraws the announcement of a trainer; gives whether it had not been let in yet."""
+        pending = {p for p, (who, _) in enumerate(self.announced) if who == trainer and p not in self.admitted}
+        self.admitted |= pending
+        return bool(pending)
+
+    def admit(self) -> None:
+        """Lets in announced trainers, once they have left and their step may begin."""
+        for place, (trainer, step) in enumerate(self.announced):
+            if place not in self.admitted and trainer not in self.live and self.may_come(step):
+                self.admitted.add(place)
+                self.live.add(trainer)
+
+    def restored(self) -> None:
+        """The server is back at a snapshot: trainers that were announced since then are let in if they may come."""
+        self.admit()
+
+    def may_come(self, step: int) -> bool:
+        """Whether a trainer that takes part from this step may come in now."""
+        return True
+
+    def prepared(self) -> Iterable[Block]:
+        """The blocks made ready so far, always in the same order."""
+        return ()
+
+    # answers
+
+    def answer(self, message: Message) -> None:
+        """Sends a variable as it is now."""
+        name = message.variable
+        value = self._copies.get(name)
+        if value is None:
+            value = self.copy_of(name, message)
+        link = self.links.get(message.source) or self._link_to(message)
+        link.post(REPLY, message.step, name, value, message.slot)
+
+    def reply(self, message: Message, value: Value) -> None:
+        """Sends the answer to a request."""
+        link = self.links.get(message.source) or self._link_to(message)
+        link.post(REPLY, message.step, message.variable, value, message.slot)
+
+    def _link_to(self, message: Message) -> Link:
+        """The link to the machine that has sent a message."""
+        return self.network.link(self, self.known[message.source], message.trainer)
+
+    @cached_property
+    def known(self) -> dict[str, Machine]:
+        """The machines that ask, by name."""
+        return {}
+
+    def copy_of(self, name: str, message: Message) -> Value:
+        """A variable as it is now, safe from later updates: one copy for all requests before it changes. An array that
+        the next update replaces is not copied but made read-only.
+
+        Raises DiagnosticError if the server has no such variable.
+        """
+        value = self._copies.get(name)
+        if value is None:
+            value = self.scope.get(name)
+            if value is None:
+                raise self.unknown(message, "is asked for")
+            if value.__class__ is np.ndarray:
+                if value.size <= LARGEST or name not in self._replaced:
+                    value = value.copy()
+                value.setflags(write=False)
+            else:
+                value = own_copy(rows_alone(value, self.scope))
+            self._copies[name] = value
+        return value
+
+    @cached_property
+    def _replaced(self) -> frozenset[str]:
+        """The variables that only optimizer ops write which replace read-only arrays. (Small ones are parts of one
+        array, which is changed in place.)
+        """
+        writers = [(name, op.type) for block in self.main.blocks for op in block.ops for name in op.output_names]
+        changed = {name for name, kind in writers if kind not in REPLACING}
+        return frozenset(name for name, _ in writers) - changed
+
+    def forget_all_copies(self) -> None:
+        """Drops all copies, as any variable may have changed."""
+        self._copies.clear()
+
+    def forget_copies(self, changed: Set[str]) -> None:
+        """Drops the copies of variables that have changed."""
+        for name in self._copies.keys() & changed:
+            del self._copies[name]
+
+    def look_up(self, message: Message) -> None:
+        """Answers with rows of one of the server's tables, or of the block that is registered for the variable."""
+        if message.kind == PREFETCH:
+            block = self.prefetch_blocks.get(message.variable)
+            if block is None:
+                raise self.unknown(message, "has no prefetch block, but is sent ids for it under")
+            (rows,) = block.apply([message.payload])
+            self.forget_copies(block.changes)
+            self.reply(message, rows)
+            return
+        table = self.scope.values_here.get(message.variable)
+        if table is None:
+            raise self.unknown(message, "is asked for rows of")
+        if table.__class__ is LargeTable:
+            self.reply(message, table.look_up(message.payload))
+            return
+        held = table.value if table.__class__ is SelectedRows else table
+        self.reply(message, held.take(message.payload, axis=0))  # several times as fast as held[payload]
+
+    @cached_property
+    def prefetch_blocks(self) -> dict[str, Block]:
+        """The blocks that look up ids, by the name of the variable with the ids."""
+        blocks: dict[str, Block] = {}
+        for name, index in pairs(self.op, "prefetch_var_name_to_block_id").items():
+            program = block_alone(self.main, int(index))
+            (output,) = program.main_block.ops[-1].output_names
+            blocks[name] = Block(program, self.scope, [name], [output], seed=self.seed)
+        return blocks
+
+    def on_checkpoint(self, message: Message) -> None:
+        """Runs the save block, with the path in the message."""
+        if self.save_block < 0:
+            raise self.unknown(message, "has no block that saves, but is told to save")
+        self.save_to(str(message.payload))
+        self.reply(message, True)
+
+    def on_shrink(self, message: Message) -> None:
+        """Has rows leave a large table that had no gradient for as many requests as the message says."""
+        table = self.scope.values_here.get(message.variable)
+        if not isinstance(table, LargeTable):
+            raise self.unknown(message, "is asked to shrink, and has no large table,")
+        self.reply(message, table.shrink_after(int(message.payload)))
+
+    @property
+    def save_block(self) -> int:
+        """The number of the block that saves; below 0: there is none."""
+        return int(self.op.attrs.get("checkpint_block_id", -1))  # pyright: ignore[reportArgumentType]
+
+    def save_to(self, path: str) -> None:
+        """Runs the save block with a path for its files. Raises DiagnosticError where they can't be written."""
+        program = block_program(self.main, [self.save_block])
+        with self.placed(path) as file:
+            ops = [
+                op._replace(attrs=type(op.attrs)({**op.attrs, "file_path": file})) if op.type == "save" else op
+                for op in program.main_block.ops
+            ]
+            saving = program._replace(blocks=(program.main_block._replace(ops=tuple(ops)), *program.blocks[1:]))
+            Block(saving, self.scope, [], [], folder=self.folder).apply([])
+
+    # errors
+
+    def unknown(self, message: Message, what: str) -> DiagnosticError:
+        """The error for a message about a variable that the server does not have."""
+        declared = self.main.main_block.vars
+        known = message.variable in declared or message.variable in self.scope
+        hint = "" if known else near(message.variable, [*self.scope, *declared])
+        if known and "asked" in what and self.scope.get(message.variable) is None:
+            hint = ", which its program declares, but never gives a value"
+        text = f"{self.name} ({self.endpoint}) {what} {visible(message.variable)}{hint}"
+        notes = [Note(f"the message: {message}")]
+        return DiagnosticError([at_op("cluster-unknown-variable", text, self.op, notes=notes)])
+
+    def names_of(self, trainers: Iterable[int]) -> tuple[str, ...]:
+        """The names of trainers, in order."""
+        return tuple(self.trainer_names.get(number, f"trainer_{number}") for number in sorted(trainers))

@@ -1,0 +1,322 @@
+"""A trainer: its start-up program once, then a program step by step, then it leaves."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from pstranspile.cluster.machines.exchanges import Exchange
+from pstranspile.cluster.machines.forms import Forms
+from pstranspile.cluster.machines.message import COMPLETE, Message, step_label
+from pstranspile.cluster.machines.network import Link, Machine, Network, Waiting
+from pstranspile.cluster.machines.runner import Ended, Runner
+from pstranspile.cluster.machines.script import Library, Script
+from pstranspile.cluster.machines.trainer_role import TrainerRole
+from pstranspile.cluster.machines.waits import Action, Replies, Wait
+from pstranspile.ir.diagnostics import DiagnosticError, Note
+from pstranspile.ir.model import Op, Program
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.run.feeds import fetched
+from pstranspile.runtime.run.frame import Execution
+
+Feed: TypeAlias = "Mapping[str, Any] | None"
+
+
+def no_more(_step: int) -> None:
+    """The feed of a trainer whose data have ended."""
+
+
+_MOST_READY = 64
+"""Programs that a trainer keeps ready; a script that edits its program before every step makes ever new ones."""
+
+
+class StepResult(NamedTuple):
+    """The result of a step: its index from 0, the program it ran, and the fetched values (None: there were no rows)."""
+
+    step: int
+    program: str
+    values: dict[str, Value]
+
+
+class Host(Protocol):
+    """What a trainer needs of its cluster."""
+
+    seed: int | None
+    folder: str
+    """The folder of files that ops name."""
+    library: Library
+
+    def make_action(self, trainer: Trainer, exchange: Exchange, program: Program) -> Action:
+        """The action of a trainer at an exchange with other machines. Raises DiagnosticError."""
+        ...
+
+    def initialise(self, trainer: Trainer) -> object:
+        """A trainer has run its start-up program for the first time."""
+        ...
+
+
+class Communicator(ABC):
+    """Sends a trainer's gradients to the servers where the trainer's ops do not."""
+
+    @abstractmethod
+    def action(self, exchange: Exchange, program: Program) -> Action | None:
+        """The trainer's action at an exchange; None: the one of a trainer without a communicator."""
+
+    def started(self) -> Wait | None:
+        """Called when all initial values are set; gives what the trainer must wait for before its first step."""
+        return None
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no message is under way or due."""
+        return True
+
+    def may_leave(self) -> bool:
+        """Whether the trainer may leave now; if not, it is woken later."""
+        return True
+
+
+class Trainer(Machine):
+    """A trainer of a cluster.
+
+    `feed(step)` gives what is fed in a step, None when the trainer has run out of data and leaves. It may call
+    `run_once` to run another program first, and is called again after that. The trainer pauses when it has done `limit`
+    steps.
+    """
+
+    def __init__(self, name: str, index: int, network: Network, role: TrainerRole, host: Host):
+        super().__init__(name, network)
+        self.index = index
+        self.role = role
+        self.host = host
+        self.communicator: Communicator | None = None
+        self.servers: list[Link] = []
+        """Links to the servers and rings that receive COMPLETE when the trainer leaves."""
+        self.feed: Callable[[int], Feed] = lambda step: {}
+        self.on_step: Callable[[Trainer, int], object] | None = None
+        """Called after every step."""
+        self.before_step: Callable[[int], Wait | None] | None = None
+        """Called before every step; gives what the trainer must wait for first."""
+        self.forms = Forms()
+        """The form of a program for a feed."""
+        self.step = -1
+        """The step under way or next, an index from 0 as in the feed; below 0 during start-up."""
+        self.limit = 0
+        self.left = False
+        self.results: list[StepResult] = []
+        self.first_step = 0
+        """The step after the start-up program."""
+        self._lives = 0
+        """How often the trainer was started again."""
+        self._due: deque[Program] = deque([role.startup])
+        """Programs to be run before the next step."""
+        self._ready: dict[tuple[str, int, Sequence[str]], Runner] = {}
+        """The programs that steps have run, by name, identity (a runner holds its program) and what is fetched."""
+        self._runner: Runner | None = None
+        """The program under way."""
+        self._wait: Wait | None = None
+
+    # between steps
+
+    def go_on_from(self, step: int) -> None:
+        """Makes `step` the next step, for the feed and for random numbers; the trainer pauses before it."""
+        self.step = self.limit = step
+        self._ready.clear()
+
+    def run_once(self, program: Program) -> None:
+        """Runs another program (such as one that saves) before the next step. It does not count as a step."""
+        self._due.append(program)
+        self.network.scheduler.wake(self)
+
+    def end_feed(self) -> None:
+        """Ends the trainer's data: instead of another step it leaves."""
+        self.feed = no_more
+        self.limit = max(self.limit, self.step + 1)
+
+    @property
+    def between_steps(self) -> bool:
+        """Whether the trainer stands before its start-up program, a step, or its end."""
+        return self._runner is None and self._wait is None
+
+    @property
+    def awaited(self) -> Replies | None:
+        """The answers that the trainer waits for; None: it waits for none."""
+        return self._wait if isinstance(self._wait, Replies) else None
+
+    @property
+    def held(self) -> bool:
+        """Whether the trainer waits before a step for something that must come first."""
+        return self._runner is None and self._wait is not None
+
+    # stopping and coming back
+
+    @property
+    def gone(self) -> bool:
+        """Whether the trainer has left or crashed."""
+        return self.left or self.down
+
+    @property
+    def coming_back(self) -> bool:
+        """Whether the trainer was started again, and has not come to its first step yet."""
+        return self._lives > 0 and self.step < 0
+
+    def restart(self, step: int, lives: int | None = None) -> None:
+        """Begins anew with the start-up program, and goes on with this step. Its step number during start-up is unique,
+        so that answers to an earlier life are ignored. `lives`: how often the trainer was started again, if that was in
+        other processes.
+        """
+        self._lives = self._lives + 1 if lives is None else lives
+        self.down = self.left = False
+        self.step, self.first_step = -1 - self._lives, step
+        self._due = deque([self.role.startup])
+        self._ready.clear()
+        self._runner = self._wait = None
+
+    def take_over(self, other: Trainer) -> None:
+        """Begins with the variables of another trainer, which is between steps, instead of the start-up program."""
+        for name, value in other.scope.items():
+            var = self.role.variable(name)
+            if var is not None and var.persistable:
+                self.scope[name] = value
+        self._due.clear()
+        self.step = self.first_step
+
+    # the machine
+
+    def receive(self, message: Message) -> None:
+        """Takes a reply. A trainer gets no other messages."""
+        if self._wait is not None:
+            self._wait.take((message,))
+
+    def receive_all(self) -> None:
+        """Takes every reply that has come."""
+        if self._wait is not None:
+            self._wait.take(self.inbox)
+        self.inbox.clear()
+
+    def advance(self) -> None:
+        """Goes on with the program under way, or with the next one, unless something must come first."""
+        wait, runner = self._wait, self._runner
+        if self.left or (wait is not None and wait.missing):
+            return
+        self._wait = None
+        try:
+            outcome = self._begin_next() if runner is None or wait is None else runner.resume(wait)
+        except DiagnosticError as problem:
+            raise self._placed(problem) from problem.__cause__
+        if isinstance(outcome, Ended):
+            self._finish(outcome.fetched)
+        else:
+            self._wait = outcome
+
+    def _begin_next(self) -> Ended | Wait | None:
+        """Begins a program that is due, or a step, or leaves; None if there is nothing to run."""
+        if self._due:
+            return self._begin_due()
+        if self.step >= self.limit:
+            return None
+        if self.before_step is not None and (first := self.before_step(self.step)) is not None:
+            return first
+        feed = self.feed(self.step)
+        if self._due:
+            return self._begin_due()
+        if feed is None:
+            self.leave()
+            return None
+        name = self.role.program_of(self.step)
+        program = self.role.programs[name]
+        form = self.forms.of(program, feed)
+        if form is None:
+            self._end_step(name, {})
+            return None
+        feeds = (*form.feed, *form.extra)
+        fetches = self.role.fetches.get(name, ()) if form.fetches else ()
+        key = name, id(form.program), fetches
+        runner = self._ready.get(key)
+        if runner is None or runner.script.feeds != feeds:
+            if len(self._ready) >= _MOST_READY:
+                del self._ready[next(iter(self._ready))]
+            runner = self._ready[key] = self._prepare(program, name, feeds, fetches, form.program)
+        runner.script.execution.step = self.step
+        self._runner = runner
+        return runner.begin(form.feed, form.extra)
+
+    def _begin_due(self) -> Ended | Wait:
+        """Begins a program that is no step."""
+        self._runner = self._prepare(self._due.popleft(), None)
+        return self._runner.begin({})
+
+    def _prepare(
+        self,
+        program: Program,
+        name: str | None,
+        feeds: Sequence[str] = (),
+        fetches: Sequence[str] = (),
+        form: Program | None = None,
+    ) -> Runner:
+        """A program ready to run, in the given form if there is one."""
+        host = self.host
+        execution = Execution(form or program, self.scope, seed=host.seed, stream=self.index, folder=host.folder)
+        execution.step = max(self.step, 0)
+        script = Script(execution, feeds, fetches, host.library)
+        return Runner(script, name, [host.make_action(self, exchange, program) for exchange in script.exchanges])
+
+    def _finish(self, values: Sequence[Value]) -> None:
+        """The start-up program, a step, or another program has ended."""
+        runner, self._runner = self._runner, None
+        assert runner is not None
+        script = runner.script
+        script.execution.step += 1
+        if runner.name is not None:
+            program = script.execution.program
+            pairs = zip(script.fetches, values, strict=True)
+            self._end_step(runner.name, {name: fetched(program, name, value) for name, value in pairs})
+            return
+        if self.step < 0:
+            self.step = self.first_step
+            if not self._lives:
+                self.host.initialise(self)
+            if self.communicator is not None:
+                self._wait = self.communicator.started()
+        self.network.scheduler.wake(self)
+
+    def _end_step(self, program: str, values: dict[str, Value]) -> None:
+        fetches = self.role.fetches.get(program, ())
+        self.results.append(StepResult(self.step, program, {**dict.fromkeys(fetches), **values}))
+        self.step += 1
+        if self.on_step is not None:
+            self.on_step(self, self.step - 1)
+        self.network.scheduler.wake(self)
+
+    def leave(self) -> None:
+        """Sends COMPLETE to all servers, once nothing of the trainer is under way."""
+        if self.left or (self.communicator is not None and not self.communicator.may_leave()):
+            return
+        self.left = True
+        for link in self.servers:
+            link.post(COMPLETE, self.step)
+
+    # reports
+
+    @property
+    def op(self) -> Op | None:
+        """The op at which the trainer stands, None between steps."""
+        return None if self._runner is None else self._runner.op
+
+    def waiting(self) -> Waiting | None:
+        """What the trainer waits for."""
+        wait = self._wait
+        if wait is None or not wait.missing:
+            return None
+        what = self._runner.awaited() if isinstance(wait, Replies) and self._runner is not None else str(wait)
+        return Waiting(self.name, self.op, what, wait.silent())
+
+    def _placed(self, problem: DiagnosticError) -> DiagnosticError:
+        """The error with a note that names the machine and the step."""
+        where = f"on {self.name}, " + (step_label(self.step) if self.step >= 0 else "during start-up")
+        if self.role.turns is not None and self._runner is not None and self._runner.name is not None:
+            where += f" of @{self._runner.name}"
+        note = Note(where)
+        return DiagnosticError(d._replace(notes=(*d.notes, note)) for d in problem.diagnostics)

@@ -1,0 +1,68 @@
+"""The interface between gRPC calls and the service that answers them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+from pstranspile.cluster.net.values import Bytes
+
+STATUSES = {
+    "INVALID_ARGUMENT": 3, "NOT_FOUND": 5, "ALREADY_EXISTS": 6, "RESOURCE_EXHAUSTED": 8, "FAILED_PRECONDITION": 9,
+    "UNIMPLEMENTED": 12, "INTERNAL": 13, "UNAVAILABLE": 14,
+}  # fmt: skip
+"""The numbers of the statuses with which calls are refused."""
+
+
+class CallRefused(Exception):
+    """A call that is not answered; `status` is a name of a status of gRPC."""
+
+    def __init__(self, status: str, reason: str):
+        super().__init__(reason)
+        self.status = status
+
+
+class Caller(Protocol):
+    """Who has made a call, and waits for its answer."""
+
+    known: bool
+    """Whether it is one of the job's machines."""
+
+    @property
+    def address(self) -> str:
+        """The other end of the connection."""
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more can be answered."""
+        ...
+
+    def answer(self, call: int, pieces: list[Bytes]) -> None:
+        """Answers a call with a message, in pieces; nothing happens if the call is over."""
+        ...
+
+    def refuse(self, call: int, problem: CallRefused) -> None:
+        """Ends a call with a status; nothing happens if it is over."""
+        ...
+
+
+SMALL_CALL, LARGE_CALL = 1 << 18, (1 << 31) - 1
+"""Bytes of a message that any call may bring, and those that no call may exceed (gRPC's own limit)."""
+
+
+class CallService(NamedTuple):
+    """A service: for each method a function of the caller, the call's number and the bytes of the request.
+
+    The function answers the call, now or later; `lost` is called when a caller gives up waiting. `most` calls may be
+    open at once. A call that brings more than `SMALL_CALL` bytes is asked about by `room`, with its method, the first
+    bytes of its message and whether the caller is known: so many bytes it may bring. `callers` who are not known may
+    bring so much at a time.
+    """
+
+    name: str
+    methods: Mapping[str, Callable[[Caller, int, Bytes], None]]
+    most: int
+    lost: Callable[[Caller, int], None] = lambda caller, call: None
+    room: Callable[[str, Bytes, bool], int] = lambda method, begin, known: LARGE_CALL if known else 0
+    callers: int = 1

@@ -1,0 +1,334 @@
+"""A non-blocking socket: incoming bytes go to a protocol, and outgoing bytes are written when the socket takes them."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any
+
+from pstranspile.cluster.net.guard import Guard
+from pstranspile.cluster.net.loop import CALL, READ, WRITE, Event, Loop
+from pstranspile.cluster.net.values import Bytes, WireError
+
+MOST_AT_ONCE = 512
+"""Pieces that are written by one call of the system."""
+
+TURN, STRANGER_TURN = 1 << 22, 1 << 16
+"""Bytes that are read in a turn, after which others have theirs: from one who is known, and from others."""
+
+MOST_WRITTEN = 1 << 24
+"""Bytes that are written in a turn."""
+
+STRANGER_BYTES = 1 << 20
+"""Bytes that may come from one who has not been let in."""
+
+STRANGER_SECONDS = 0.5
+"""Seconds of processor time that one who has not been let in may cost."""
+
+ALIVE_AFTER, ALIVE_EVERY, ALIVE_TRIES = 60, 20, 3
+"""Seconds of silence after which the system asks whether the other side is still there, seconds between two such
+questions, and how many have no answer before the connection is over.
+"""
+
+LINGER = 2.0
+"""Seconds in which the other side has to notice that the connection has ended."""
+
+_LATER = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class Reading(ABC):
+    """What makes sense of the bytes that come on a channel."""
+
+    known = False
+    """Whether the other side has been let in. Before, it has a small budget."""
+    waiting = False
+    """Whether something has come that was not looked at yet, because the turn was over."""
+
+    @abstractmethod
+    def room(self) -> memoryview:
+        """Where the next bytes go."""
+
+    @abstractmethod
+    def came(self, size: int) -> bool:
+        """So many bytes have been put there; whether something is complete, so that others may have their turn. Raises
+        WireError.
+        """
+
+    def go_on(self) -> None:  # noqa: B027 - nothing waits where `waiting` is never set
+        """Looks at what is `waiting`, for a turn. Raises WireError."""
+
+    @abstractmethod
+    def ended(self, reason: str) -> None:
+        """The connection is over, not by this side."""
+
+
+class Channel:
+    """A connected socket, or one that is to be; `address` is the other side's."""
+
+    def __init__(self, loop: Loop, sock: Any, address: str, reading: Reading, *, connecting: bool = False):
+        self.address = address
+        self.reading = reading
+        self._loop = loop
+        self._sock = sock
+        self._lock = Lock()
+        self._out: deque[memoryview] = deque()
+        self._begins = connecting
+        """Whether the connection, or its handshake, is not there yet."""
+        self._context: tuple[ssl.SSLContext, bool, str] | None = None
+        self._guard: Guard | None = None
+        self._writes = connecting
+        """Whether it is waited for that the socket can be written to."""
+        self._open = True
+        self._closes: float | None = None
+        """When this side closed the channel; the rest is still sent, and incoming bytes are dropped."""
+        self._over = False
+        """Whether the other side's end of the stream has been shut down."""
+        self.queued = 0
+        """How many pieces were ever to be sent."""
+        self.report: Callable[[str], object] | None = None
+        """Told why this side ends the connection."""
+        self._dropped = 0
+        """Bytes of a stranger that have come since this side closed the channel."""
+        self._spent = 0.0
+        """Seconds of processor time that the other side has cost before it was known."""
+        loop.watch(sock, self, READ | WRITE if connecting else READ)
+
+    def guard(self, context: ssl.SSLContext, server: bool, name: str = "") -> None:
+        """Begins TLS, in which both sides show certificates; `name` is the host that a client connects to."""
+        self._context = context, server, name
+        self._begins = True
+
+    @property
+    def guarded(self) -> bool:
+        """Whether TLS authenticates what comes and goes."""
+        return self._context is not None
+
+    @property
+    def unknown(self) -> bool:
+        """Whether nobody has been let in on the other side."""
+        return not self.reading.known
+
+    @property
+    def began(self) -> bool:
+        """Whether the connection, and its handshake, is there."""
+        return not self._begins
+
+    @property
+    def heard(self) -> bool:
+        """Whether the other side has begun the handshake of TLS."""
+        return self._guard is not None and self._guard.heard
+
+    @property
+    def open(self) -> bool:
+        """Whether the socket is there, if only to send the rest."""
+        return self._open
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more can be sent."""
+        return not self._open or self._closes is not None
+
+    @property
+    def _unsent(self) -> bool:
+        """Whether the channel must wait until the socket can be written to."""
+        if self._guard is not None and self._guard.unsent:
+            return True
+        return bool(self._out) and not self._begins
+
+    @property
+    def unsent(self) -> int:
+        """How many pieces wait to be sent."""
+        return len(self._out)
+
+    def send(self, pieces: Sequence[Bytes]) -> None:
+        """Sends bytes, or keeps them until they can be sent; any thread may. On a closed channel nothing happens."""
+        with self._lock:
+            if self.closed:
+                return
+            before = len(self._out)
+            self._out.extend(memoryview(piece) for piece in pieces if len(piece))
+            self.queued += len(self._out) - before
+            problem = None if self._begins else self._write()
+        if problem:
+            self._loop.put(Event(CALL, None, action=lambda: self._end(problem)))
+        elif self._unsent and not self._writes:
+            self._loop.put(Event(CALL, None, action=self._wait_rightly))
+
+    def close(self) -> None:
+        """Ends the channel once all bytes are sent."""
+        if self._open and self._closes is None:
+            self._closes = self._loop.now()
+            if self._begins:
+                self.abandon()
+            else:
+                self._go_on()
+
+    def refuse(self, reason: str) -> None:
+        """Ends the channel once all bytes are sent; the reason is reported."""
+        if not self.closed:
+            self.tell(reason)
+            self.close()
+
+    def tell(self, reason: str) -> None:
+        """Reports why the connection is ended."""
+        if self.report is not None:
+            self.report(reason)
+
+    def abandon(self) -> None:
+        """Ends the channel at once."""
+        with self._lock:
+            if not self._open:
+                return
+            self._open = False
+            self._loop.forget(self._sock)
+            self._sock.close()
+
+    # the loop's side
+
+    def look(self, now: float) -> None:
+        """Nobody is waited for too long."""
+        if self._closes is not None and now - self._closes > LINGER:
+            self.abandon()
+
+    def spend(self, seconds: float) -> None:
+        """A turn has cost so much processor time."""
+        self._spent += seconds
+        if self._spent > STRANGER_SECONDS and self.unknown and not self.closed:
+            self.refuse(f"a stranger costs more than {STRANGER_SECONDS:g} seconds of processor time")
+
+    def handle(self) -> None:
+        """The socket can be read from, or written to."""
+        if self._begins:
+            self._begin()
+        if self._open and not self._begins:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        with self._lock:
+            problem = self._write()
+        if not problem:
+            self._wait_rightly()
+            problem = self._read()
+        if problem:
+            self._end(problem)
+
+    def _end(self, reason: str) -> None:
+        if not self._open:
+            return
+        self.abandon()
+        if self._closes is None:
+            self.reading.ended(reason)
+
+    def _wait_rightly(self) -> None:
+        """Waits for what the channel needs."""
+        writes = self._unsent
+        if self._open and writes != self._writes:
+            self._writes = writes
+            self._loop.change(self._sock, READ | WRITE if writes else READ)
+
+    def _begin(self) -> None:
+        try:
+            if (number := self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)) != 0:
+                raise OSError(number, "no connection")
+            if self._context is not None:
+                self._guard = self._guard or Guard(self._sock, *self._context)
+                self._guard.shake_hands()
+        except _LATER:
+            self._wait_rightly()
+        except WireError as problem:
+            self.tell(str(problem))
+            self._end(str(problem))
+        except OSError as problem:
+            self._end(str(problem))
+        else:
+            self._begins = False
+
+    def _write(self) -> str:
+        """Writes what can be written; gives why the channel is over, "" if it is not. The lock is held."""
+        out, left = self._out, MOST_WRITTEN
+        try:
+            if self._guard is not None:
+                self._guard.write(out, MOST_WRITTEN)
+                if out:
+                    return ""
+            while out and self._open:
+                if left <= 0:
+                    return ""
+                if len(out) <= MOST_AT_ONCE:
+                    sent = self._sock.sendmsg(out)
+                else:
+                    sent = self._sock.sendmsg([out[place] for place in range(MOST_AT_ONCE)])
+                left -= sent
+                while sent:
+                    size = len(out[0])
+                    if sent < size:
+                        out[0] = out[0][sent:]
+                        break
+                    sent -= size
+                    out.popleft()
+            if self._closes is not None and self._open and not self._over:
+                self._over = True
+                self._sock.shutdown(socket.SHUT_WR)
+        except _LATER:
+            return ""
+        except OSError as problem:
+            return str(problem)
+        return ""
+
+    def _read(self) -> str:
+        """Hands what has come to the protocol, for a turn; gives why the channel is over, "" if it is not."""
+        left = STRANGER_TURN if self.unknown else TURN
+        try:
+            if self.reading.waiting and self._closes is None:
+                self.reading.go_on()
+            while self._open and left > 0:
+                drops = self._closes is not None
+                if self.reading.waiting and not drops:
+                    break
+                room = memoryview(bytearray(1 << 16)) if drops else self.reading.room()
+                with self._lock:
+                    room = room[:left] if len(room) > left else room
+                    size = self._sock.recv_into(room) if self._guard is None else self._guard.read(room)
+                if not size:
+                    return "the other side has ended it"
+                left -= size
+                if drops and self.unknown:
+                    self._dropped += size
+                    if self._dropped > STRANGER_BYTES:
+                        return "it says more than it was let"
+                elif not drops and self.reading.came(size):
+                    break
+        except _LATER:
+            return ""
+        except WireError as problem:
+            self.tell(str(problem))
+            return str(problem)
+        except OSError as problem:
+            return str(problem)
+        if self._open and (self._pending() or (self.reading.waiting and self._closes is None)):
+            self._loop.again(self)
+        return ""
+
+    def _pending(self) -> bool:
+        return self._guard is not None and self._guard.pending
+
+
+def tune(sock: Any) -> None:
+    """Makes a connected socket send at once what it is given."""
+    sock.setblocking(False)
+    with contextlib.suppress(OSError):  # no socket of TCP
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def keep_alive(sock: Any) -> None:
+    """Makes a connected socket notice that the other side is gone, also without a word."""
+    with contextlib.suppress(OSError, AttributeError):  # no socket of TCP, or a system without it
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, ALIVE_AFTER)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, ALIVE_EVERY)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, ALIVE_TRIES)

@@ -1,0 +1,116 @@
+"""Checkpoints of a run of processes at its supervisor: put together from parts, and split into parts again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pstranspile.cluster.checkpoint.running import resume, save_cluster
+from pstranspile.cluster.checkpoint.runs import Source, Target
+from pstranspile.cluster.checkpoint.settings import Settings
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.simulate import cluster_of
+from pstranspile.cluster.net.outcome import gather
+from pstranspile.cluster.net.parts import fill, part_file, part_of, read_part, write_part
+from pstranspile.compiler.compile import Compiled
+from pstranspile.runtime.run.row_source import Dealing, RowSource
+
+
+class Checkpoints:
+    """The checkpoints that a run of `job` saves in `target`, and the one in `source` that it begins from.
+
+    `work` is a folder for the parts, `settings` are those that decide the run's numbers (None:
+    what is known of the cluster). Raises DiagnosticError.
+    """
+
+    def __init__(
+        self,
+        job: Compiled,
+        source: Source | None,
+        target: Target | None,
+        every: int | None,
+        work: Path,
+        settings: Settings | None = None,
+    ):
+        self.job, self.settings = job, settings
+        self.source, self.target, self.every, self.work = source, target, every, work
+        self.first, self.seed = 0, None
+        self.dealing: Dealing | None = None
+        """How rows of data are dealt, if any are."""
+        self._saved: dict[int, set[str]] = {}
+        self._newest = -1
+        """The step of the checkpoint that was written last."""
+        self._begin_from(source)
+
+    def _begin_from(self, source: Source | None) -> None:
+        self.source = source
+        if source is not None:
+            self.first, self.seed, self.dealing = source.step, source.manifest.seed, source.manifest.dealing
+
+    def deal(self, source: RowSource, trainers: int) -> RowSource:
+        """The remaining rows, dealt to so many trainers. Raises DiagnosticError if there were other rows before."""
+        result = source if self.dealing is None else source.continued(self.dealing, self.first, trainers)
+        self.dealing = result.dealing(trainers)
+        return result
+
+    def begin(self, seed: int | None) -> dict[str, Path]:
+        """Splits the checkpoint: gives the file of every machine's part. Raises DiagnosticError."""
+        assert self.source is not None
+        cluster = cluster_of(self.job, seed=seed)
+        resume(cluster, self.job, self.source.place, settings=self.settings)
+        files: dict[str, Path] = {}
+        for machine in (*cluster.servers, *cluster.trainers):
+            files[machine.name] = self.work / f"{machine.name}.begin"
+            write_part(files[machine.name], machine.name, part_of(machine))
+        return files
+
+    def go_back(self) -> None:
+        """Has the run begin again: from the checkpoint that it has written last, or as it began before."""
+        self._saved.clear()
+        if self._newest >= 0 and self.target is not None:
+            self.close()
+            self._begin_from(Source(self.target.place(self._newest)))
+
+    def close(self) -> None:
+        """Lets the checkpoint that the run has gone on from be removed where it is an older one."""
+        if self.source is not None:
+            self.source.close()
+
+    def part_saved(self, seed: int | None, role: str, step: int) -> bool:
+        """A machine has written its part of a step. With the last part the checkpoint is written; gives whether it was.
+
+        Raises DiagnosticError.
+        """
+        cluster = cluster_of(self.job, seed=seed)
+        there = self._saved.setdefault(step, set())
+        there.add(role)
+        if len(there) < len(cluster.servers) + len(cluster.trainers):
+            return False
+        for machine in (*cluster.servers, *cluster.trainers):
+            file = part_file(self.work, machine.name, step)
+            fill(machine, read_part(file, machine.name))
+        self._save(cluster, step)
+        for earlier in [known for known in self._saved if known <= step]:
+            for name in self._saved.pop(earlier):
+                part_file(self.work, name, earlier).unlink(missing_ok=True)
+        return True
+
+    def end(self, seed: int | None, results: Mapping[str, str], steps: int) -> bool:
+        """Writes the checkpoint of the final states of the processes, unless there is one of this step, before which
+        they had something left to exchange, or nothing was left to do. Gives whether it is written. Raises
+        DiagnosticError.
+        """
+        if steps in (self._newest, self.first):
+            return False
+        self._save(gather(cluster_of(self.job, seed=seed), results).cluster, steps)
+        return True
+
+    def _save(self, cluster: Cluster, step: int) -> None:
+        assert self.target is not None
+        self._newest = step
+        for trainer in cluster.trainers:
+            trainer.step = step
+        place = self.target.place(step)
+        manifest = save_cluster(cluster, self.job, place, dealing=self.dealing, settings=self.settings)
+        self.close()
+        self.target.saved(manifest)

@@ -1,0 +1,296 @@
+"""What a server requires of the messages of trainers before it takes them.
+
+A trainer of the job may be wrong all the same: of another version, edited, or taken over. Its message is compared with
+the server's program, and with those of the trainers. One that does not fit is not taken, its trainer takes no part any
+more, and the server goes on with the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from pstranspile.cluster.machines import message as kinds
+from pstranspile.cluster.machines.geo_server import GeoServer
+from pstranspile.cluster.machines.message import Message
+from pstranspile.cluster.machines.programs import names_sent_to
+from pstranspile.cluster.machines.server import Server
+from pstranspile.cluster.machines.synchronous import SynchronousServer
+from pstranspile.cluster.machines.trainer import Trainer
+from pstranspile.cluster.net.terms import MORE_HELD, MOST_HELD
+from pstranspile.cluster.net.values import can_be_sent
+from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ir.model import MAIN, Var
+from pstranspile.ir.table_rules import most_rows
+from pstranspile.ir.types import VarKind
+from pstranspile.ir.visible import visible
+from pstranspile.ops.attributes import ints_attr
+from pstranspile.runtime.large.table import LargeTable, TableState
+from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
+
+MOST_COUNTED = 1 << 31
+"""More than any step counter adds, and than any number of requests by which rows are kept."""
+
+_ALONE = frozenset({kinds.SEND_BARRIER, kinds.FETCH_BARRIER, kinds.COMPLETE})
+"""Kinds whose effect is of the messages of all trainers: what goes wrong in it is not the last one's fault."""
+
+
+class Misfit(Exception):
+    """A message that its server does not take, for the reason in the message."""
+
+
+class Checks:
+    """Looks at the messages of trainers when `server`, which serves already, is to take them.
+
+    `trainers` have the programs that are known here; of others, `stranger` says by their number that they are not.
+    `refuse` is called with the number of a trainer and what is wrong with its message; its next ones are dropped.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        trainers: Iterable[Trainer],
+        stranger: Callable[[int], bool],
+        refuse: Callable[[int, str], object],
+    ):
+        self._server, self._stranger, self._refuse = server, stranger, refuse
+        self._declared = server.main.main_block.vars
+        tables = (op for op in server.startup.main_block.ops if op.type == "large_table")
+        self._open = {ints_attr(op, "shape") for op in tables if op.attrs.get("any_id")}
+        """The dims of parts of tables that have a row for every id."""
+        self._labelled: dict[int, frozenset[str]] = {}
+        self._senders: dict[str, set[int]] = {}
+        """The trainers whose programs send each variable here."""
+        for trainer in trainers:
+            self._labelled[trainer.index] = frozenset(trainer.role.programs if trainer.role.turns is not None else ())
+            for program in trainer.role.all:
+                for name in names_sent_to(program, server.endpoint):
+                    self._senders.setdefault(name, set()).add(trainer.index)
+        self._served = frozenset(server.takes)
+        self._refused: set[int] = set()
+        self._looks: Mapping[str, Callable[[Message], None]] = {
+            kinds.SEND: self._send,
+            kinds.GET: self._get,
+            kinds.GET_NOW: self._get,
+            kinds.GET_ROWS: self._get_rows,
+            kinds.LOOKUP: self._look_up,
+            kinds.PREFETCH: self._prefetch,
+            kinds.SEND_BARRIER: self._send_barrier,
+            kinds.FETCH_BARRIER: self._label,
+            kinds.NOTIFY: self._notify,
+            kinds.CHECKPOINT: self._checkpoint,
+            kinds.SHRINK: self._shrink,
+            kinds.COMPLETE: self._complete,
+        }
+        server.watch(self._take)
+
+    def _take(self, handler: Callable[[Message], object] | None, message: Message) -> None:
+        """Has the server take a message, if nothing is wrong with it."""
+        if message.trainer in self._refused:
+            if message.kind == kinds.COMPLETE and handler is not None:
+                self._refused.discard(message.trainer)
+                handler(message)
+            return
+        try:
+            look = self._looks.get(message.kind)
+            if look is None or handler is None:
+                raise Misfit("a server takes no messages of this kind")
+            look(message)
+            if message.kind in _ALONE:
+                problem = None
+            else:
+                problem = _outcome(handler, message)
+        except Misfit as misfit:
+            problem = str(misfit)
+        if problem is not None:
+            self._refused.add(message.trainer)
+            self._refuse(message.trainer, f"{message}: {problem}")
+        elif message.kind in _ALONE and handler is not None:
+            handler(message)
+
+    # values
+
+    def _send(self, message: Message) -> None:
+        name, senders = message.variable, self._senders.get(message.variable)
+        if name not in self._served and senders is None:
+            raise Misfit(f"{self._server.name} takes no variable {visible(name)}")
+        if senders is not None and message.trainer not in senders and not self._stranger(message.trainer):
+            raise Misfit(f"{visible(name)} is sent by {', '.join(self._server.names_of(senders))}")
+        value, declared = message.payload, self._declared.get(name)
+        if isinstance(value, SelectedRows) and declared is not None and declared.shape in self._open:
+            rows, width = declared.shape
+            if value.height == most_rows(width):  # the rows of all parts are numbered together
+                value = value._replace(height=rows)
+        require_value(name, value, declared)
+
+    def _notify(self, message: Message) -> None:
+        held = self._server.scope.get(message.variable)
+        if not isinstance(held, np.ndarray) or held.dtype.kind != "i":
+            raise Misfit(f"{self._server.name} has no step counter {visible(message.variable)}")
+        value = message.payload
+        if value.__class__ is not np.ndarray or value.dtype != held.dtype or value.shape != held.shape:
+            raise Misfit(f"it brings {form_of(value)}, where the server has {form_of(held)}")
+        if value.size and not 0 <= int(value.min()) <= int(value.max()) < MOST_COUNTED:
+            raise Misfit(f"it counts {int(value.min())} steps")
+
+    # requests
+
+    def _get(self, message: Message) -> None:
+        value = self._server.scope.get(message.variable)
+        if value is None:
+            raise Misfit(f"{self._server.name} has no variable {visible(message.variable)}")
+        if not (isinstance(value, LargeTable | TableState) or can_be_sent(value)):
+            raise Misfit(f"{self._server.name} can't send what {visible(message.variable)} holds")
+        _require_nothing(message)
+
+    def _get_rows(self, message: Message) -> None:
+        server = self._server
+        if not isinstance(server, GeoServer) or message.variable not in server.changed:
+            raise Misfit(f"{server.name} keeps no changed rows of {visible(message.variable)}")
+        _require_nothing(message)
+
+    def _look_up(self, message: Message) -> None:
+        name, table = message.variable, self._server.scope.values_here.get(message.variable)
+        if isinstance(table, LargeTable):
+            rows, each = 1 << 64 if table.any_id else table.height, table.width * table.dtype.itemsize
+            kept = 0 if table.any_id else rows  # of a table for every id, no number of rows is large
+        else:
+            held: Any = table.value if isinstance(table, SelectedRows) else table
+            if held.__class__ is not np.ndarray or held.ndim < 1:
+                raise Misfit(f"{self._server.name} has no table {visible(name)}")
+            rows, each = len(held), held.nbytes // max(len(held), 1)
+            kept = rows
+        require_ids(message.payload, 1, rows)
+        _require_answerable(message.payload, each, kept)
+
+    def _prefetch(self, message: Message) -> None:
+        block = self._server.prefetch_blocks.get(message.variable)
+        if block is None:
+            raise Misfit(f"{self._server.name} has no block that looks up {visible(message.variable)}")
+        slots = block.execution.program.main_block.ops[-1].inputs.get("W", ())
+        table = self._server.scope.values_here.get(slots[0]) if slots else None
+        ids = message.payload
+        if not isinstance(table, SelectedRows):
+            require_ids(ids, None, 1 << 63)
+            return
+        require_ids(ids, None, table.height or 1 << 63)
+        new = np.unique(ids[~np.isin(ids, table.rows)])
+        _require_answerable(ids, table.value.nbytes // max(len(table.value), 1), len(table.value))
+        if len(new) > len(table.value) - len(table.rows):
+            raise Misfit(f"there is no room for {len(new)} new ids in the table")
+
+    def _checkpoint(self, message: Message) -> None:
+        if self._server.save_block < 0:
+            raise Misfit(f"{self._server.name} has no block that saves")
+        if not isinstance(message.payload, str):
+            raise Misfit(f"it brings {form_of(message.payload)} in place of a path")
+
+    def _shrink(self, message: Message) -> None:
+        if not isinstance(self._server.scope.values_here.get(message.variable), LargeTable):
+            raise Misfit(f"{self._server.name} has no large table {visible(message.variable)}")
+        calls = message.payload
+        if type(calls) is not int or not 1 <= calls < MOST_COUNTED:
+            raise Misfit(f"it brings {form_of(calls)} in place of a number of requests")
+
+    # barriers
+
+    def _label(self, message: Message) -> None:
+        label, labels = message.payload, self._labelled.get(message.trainer, frozenset[str]())
+        known = label in labels if isinstance(label, str) else label is None and not labels
+        if not known and not self._stranger(message.trainer):
+            raise Misfit(f"it names {form_of(label)} as the program that the trainer runs")
+
+    def _send_barrier(self, message: Message) -> None:
+        self._label(message)
+        server, trainer = self._server, message.trainer
+        if not isinstance(server, SynchronousServer):
+            return
+        for other, (label, _) in server.round.reported.items():
+            if label != message.payload:
+                first = self._server.names_of([other])[0]
+                raise Misfit(f"it names @{message.payload or MAIN} as its program, {first} @{label or MAIN}")
+        if self._stranger(trainer):
+            return
+        wanted = server.update_blocks.wanted(message.payload or MAIN)
+        came = server.round.of(trainer)
+        lacking = sorted(name for name in wanted if self._senders.get(name) == {trainer} and name not in came)
+        if lacking:
+            raise Misfit(f"the trainer has not sent {', '.join(lacking[:3])}{' and more' if lacking[3:] else ''}")
+
+    def _complete(self, message: Message) -> None:
+        _require_nothing(message)
+
+
+def _outcome(handler: Callable[[Message], object], message: Message) -> str | None:
+    """What went wrong as a message was taken that concerns nobody else; None: nothing."""
+    try:
+        handler(message)
+    except DiagnosticError as problem:
+        return "; ".join(finding.message for finding in problem.diagnostics)
+    except Exception as problem:
+        return f"{type(problem).__name__}: {problem}"
+    return None
+
+
+def _require_answerable(ids: Any, each: int, rows: int) -> None:
+    """Raises Misfit if the rows of ids, with so many bytes each, are more than a trainer may have for an answer. An id
+    of 8 bytes may stand for a row of thousands, any number of times.
+    """
+    if ids.size * each > MOST_HELD + MORE_HELD * rows * each:
+        raise Misfit(f"it asks for {ids.size} rows of {each} bytes at once")
+
+
+def _require_nothing(message: Message) -> None:
+    if message.payload is not None:
+        raise Misfit(f"it brings {form_of(message.payload)}, where nothing is expected")
+
+
+def form_of(value: Any) -> str:
+    """What a message brings, for a person: `float32[20, 3]`, `rows of float32[5, 3] in 100`, `a text`."""
+    if isinstance(value, SelectedRows):
+        return f"rows of {form_of(value.value)} in {value.height}"
+    if isinstance(value, LoDTensor):
+        return f"ragged {form_of(value.data)}"
+    if isinstance(value, (np.ndarray, np.generic)):
+        return f"{value.dtype}{list(value.shape)}"
+    names: dict[object, str] = {str: "a text", int: "a number", float: "a number", type(None): "nothing"}
+    kind: type[object] = value.__class__
+    return names.get(kind, f"a {kind.__name__}")
+
+
+def require_value(name: str, value: Any, declared: Var | None) -> None:
+    """Raises Misfit if a value is not of the kind, the element type and the dims of a variable, as far as known."""
+    if declared is None or declared.dtype is None:
+        if not isinstance(value, (np.ndarray, SelectedRows)):
+            raise Misfit(f"it brings {form_of(value)}")
+        return
+    shape, kind = declared.shape, NUMPY_TYPES[declared.dtype]
+    wanted = f"{kind}{list(shape)}"
+    held: Any = value
+    rows = declared.kind is VarKind.SELECTED_ROWS
+    if isinstance(value, SelectedRows) and rows:
+        fits = len(value.value) == len(value.rows) and value.height == shape[0] if shape else False
+        held, shape, wanted = value.value, (-1, *shape[1:]), f"rows of {wanted}"
+    else:
+        lod = declared.tensor is not None and declared.tensor.lod_level > 0
+        held = value.data if isinstance(value, LoDTensor) and lod else value
+        fits = held.__class__ is np.ndarray and not rows
+    if not fits or held.dtype.name != kind or not _alike(held.shape, shape):
+        raise Misfit(f"it brings {form_of(value)} for {visible(name)}, where the server has {wanted}")
+
+
+def _alike(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
+    """Whether dims are those that are declared, where below 0 is any."""
+    return len(shape) == len(declared) and all(b < 0 or a == b for a, b in zip(shape, declared, strict=True))
+
+
+def require_ids(ids: Any, dims: int | None, rows: int) -> None:
+    """Raises Misfit if something is no tensor of so many dims with ids from 0 up to the rows of a table."""
+    if ids.__class__ is not np.ndarray or ids.dtype != np.int64 or (dims is not None and ids.ndim != dims):
+        raise Misfit(f"it brings {form_of(ids)} in place of ids")
+    # as unsigned numbers, negative ids are too large as well, so one comparison finds both
+    if ids.size and int(ids.view("uint64").max()) >= rows:
+        wrong = ids[(ids < 0) | (ids.view("uint64") >= rows)]
+        raise Misfit(f"it brings the id {int(wrong[0])}, but there are {rows} rows")

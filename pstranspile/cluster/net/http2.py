@@ -1,0 +1,563 @@
+"""The server's end of a connection of HTTP/2 (RFC 9113) on which calls of gRPC come: one request, one answer each.
+
+Whatever a client sends, a turn does a bounded amount of work and the connection holds a bounded number of bytes. A
+client that nobody has let in yet has a budget for all it sends; one that exceeds it is told why, and closed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from urllib.parse import quote
+
+from pstranspile.cluster.net.calls import LARGE_CALL, SMALL_CALL, STATUSES, CallRefused, CallService
+from pstranspile.cluster.net.channel import STRANGER_BYTES, Channel, Reading
+from pstranspile.cluster.net.hpack import MOST_HEADERS, HeaderReader, write_header
+from pstranspile.cluster.net.values import Bytes, WireError
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+"""The bytes every HTTP/2 client sends first (RFC 9113, 3.4)."""
+
+_DATA, _HEADERS, _PRIORITY, _RESET, _SETTINGS, _PUSH, _PING, _GO_AWAY, _WINDOW, _CONTINUATION = range(10)
+"""Kinds of frames."""
+_END_STREAM, _ACKNOWLEDGED, _END_HEADERS, _PADDED, _WITH_PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
+"""Flags."""
+_STREAMS, _INITIAL_WINDOW, _MOST_FRAME, _MOST_LIST = 3, 4, 5, 6
+"""Settings."""
+_NO_ERROR, _REFUSED_STREAM, _PROTOCOL_ERROR = 0, 7, 1
+"""Codes of errors."""
+
+_WIDEST, _FIRST_WINDOW, _FIRST_FRAME = (1 << 31) - 1, 65_535, 16_384
+
+_FRAME = 1 << 18
+"""Bytes of a frame of data that may come; other frames may have no more than a block of headers."""
+_CREDIT = 1 << 20
+"""Bytes after which a client may send more."""
+_CHUNK = 1 << 17
+"""Bytes that are read at once."""
+_PREFIX = 5
+"""Bytes before a message of gRPC: whether it is compressed, and its size."""
+
+MOST_UNREAD = 100
+"""Acknowledgements and refusals that a client may leave unread."""
+_CRUMB, MOST_CRUMBS = 1 << 10, 1_000
+"""Bytes below which a piece of an answer is small, as the client's windows have it, and how many of these it may leave
+unread: each costs some hundred bytes besides its own.
+"""
+MOST_BODIES = 1 << 32
+"""Bytes of unfinished calls on a connection."""
+MOST_CONTINUED = 64
+"""Frames in which a block of headers may be continued."""
+MOST_SETTINGS = 64
+"""Settings in one frame."""
+MOST_SHOWN = 100
+"""Characters of a path that a refusal repeats, and a quarter of those of its reason."""
+
+STRANGER_FRAMES, STRANGER_CALLS = 1_000, 16
+"""Frames and calls of a client that has not been let in. A large call may bring a frame for every `_DENSE` bytes."""
+_DENSE = 1 << 12
+
+MOST_LENT = 1 << 26
+"""Bytes of large calls that a client may bring before it is known: so many, or one call of more."""
+_BEGIN = 1 << 12
+"""The first bytes of a large call, by which the service decides how much it may bring."""
+
+TURN_WORK, STRANGER_TURN_WORK = 1 << 16, 1 << 13
+"""The work of a turn, after which others have theirs: of a client that is known, and of others. A byte of headers
+counts 1, a stream whose windows are changed 1, a frame and a call as follows; data is counted by the channel.
+"""
+FRAME_WORK, CALL_WORK = 16, 256
+
+_RESPONSE = b"\x88" + write_header("content-type", "application/grpc")
+_DONE = write_header("grpc-status", "0")
+
+
+def _frame(kind: int, flags: int, stream: int, data: bytes = b"", size: int | None = None) -> bytes:
+    size = len(data) if size is None else size
+    return struct.pack(">BHBBI", size >> 16, size & 0xFFFF, kind, flags, stream) + data
+
+
+class _Stream:
+    """A call from its headers to the end of its answer."""
+
+    def __init__(self, window: int):
+        self.path = b""
+        self.body = bytearray()
+        self.most = SMALL_CALL + _PREFIX
+        """How many bytes the body may have, as far as the service has been asked."""
+        self.window = window
+        """How many bytes the client will take of the answer."""
+        self.taken = False
+        """Whether the service has the call."""
+        self.head = b""
+        """The frame with which the answer begins, until it is sent."""
+        self.answer: deque[memoryview] | None = None
+        """What is left to send."""
+
+
+class Http2(Reading):
+    """Reads calls from a channel, and sends their answers; `known` is set once the caller is one of the job's.
+
+    `lends` is asked whether one more client that is not known may bring a large call.
+    """
+
+    def __init__(self, channel: Channel, service: CallService, lends: Callable[[], bool] = lambda: True):
+        self.known = False
+        self.waiting = False
+        self.lent = 0
+        """Bytes that the client may bring beyond its budget, before it is known."""
+        self.stalled = False
+        """Whether nothing had come or gone between the last two looks."""
+        self._moved = (0, 0)
+        self._channel = channel
+        self._service = service
+        self._lends = lends
+        self._headers = HeaderReader()
+        self._chunk = memoryview(bytearray(_CHUNK))
+        self._buffer = bytearray()
+        self._begun = False
+        self._over = False
+        """Whether the connection was ended by this side."""
+        self._streams: dict[int, _Stream] = {}
+        self._answering: dict[int, _Stream] = {}
+        """Those of them whose answers wait for the client."""
+        self._last = 0
+        """The highest stream that was begun."""
+        self._block: tuple[int, int, bytearray] | None = None
+        """Stream, flags and bytes of headers that are to be continued."""
+        self._continued = 0
+        """Frames in which they were continued."""
+        self._window, self._initial, self._most = _FIRST_WINDOW, _FIRST_WINDOW, _FIRST_FRAME
+        """How many bytes the client will take: in all, of a new stream, in a frame."""
+        self._owed = 0
+        """Bytes that have come since the last update of the client's window."""
+        self._work = 0
+        """What this turn may still do."""
+        self._came = self._frames = self._calls = 0
+        """What has come: bytes, and, until the client is known, frames and calls."""
+        self._held = 0
+        """Bytes of calls that have not come in whole."""
+        self._gathered: list[bytes] = []
+        """Replies of this turn, which are sent at its end."""
+        self._gathers = False
+        """Whether it is a turn."""
+        self._replies: deque[int] = deque()
+        self._answers: deque[int] = deque()
+        self._crumbs: deque[int] = deque()
+        """How many pieces the channel has sent once each reply, each answer, and each small piece of an answer, that
+        may be unread is sent.
+        """
+        settings = (
+            (_STREAMS, max(service.most, 1)), (_INITIAL_WINDOW, _WIDEST), (_MOST_FRAME, _FRAME),
+            (_MOST_LIST, MOST_HEADERS),
+        )  # fmt: skip
+        first = _frame(_SETTINGS, 0, 0, b"".join(struct.pack(">HI", *pair) for pair in settings))
+        channel.send([first, _frame(_WINDOW, 0, 0, struct.pack(">I", _WIDEST - _FIRST_WINDOW))])
+        self._take: dict[int, Callable[[int, int, memoryview], None]] = {
+            _DATA: self._data, _HEADERS: self._begin, _RESET: self._reset, _SETTINGS: self._set, _PING: self._ping,
+            _WINDOW: self._more, _CONTINUATION: self._continue, _PUSH: self._push,
+        }  # fmt: skip
+
+    @property
+    def address(self) -> str:
+        """The client's end of the connection."""
+        return self._channel.address
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more can be sent."""
+        return self._channel.closed
+
+    @property
+    def idle(self) -> bool:
+        """Whether no call is open."""
+        return not self._streams
+
+    @property
+    def waits(self) -> bool:
+        """Whether the client waits for the service."""
+        return any(stream.taken and stream.answer is None for stream in self._streams.values())
+
+    @property
+    def held(self) -> int:
+        """Bytes of calls that have not come in whole."""
+        return self._held
+
+    def look(self) -> None:
+        """Looks whether anything has come or gone since the last look."""
+        moved = self._came, self._channel.queued - self._channel.unsent
+        self.stalled, self._moved = moved == self._moved, moved
+
+    def leave(self, reason: str) -> None:
+        """Ends the connection, on which nothing is wrong: the client may come again."""
+        self._over = True
+        self._channel.send([_frame(_GO_AWAY, 0, 0, struct.pack(">II", self._last, _NO_ERROR) + reason.encode())])
+        self._channel.refuse(reason)
+
+    # what comes
+
+    def room(self) -> memoryview:
+        """Where the next bytes go."""
+        return self._chunk
+
+    def came(self, size: int) -> bool:
+        """So many bytes have come; they end the connection if they are no HTTP/2."""
+        self._buffer += self._chunk[:size]
+        self._came += size
+        self.go_on()
+        return size < _CHUNK
+
+    def go_on(self) -> None:
+        """Takes frames that have come, as many as one turn may; `waiting` tells whether more are there."""
+        self._work = TURN_WORK if self.known else STRANGER_TURN_WORK
+        self._gathers = True
+        try:
+            if not (self.known or self._over):
+                self._require_few()
+            self._take_all()
+        except WireError as problem:
+            self._fail(str(problem))
+        self._gathers = False
+        self._send_replies()
+
+    def _fail(self, reason: str) -> None:
+        """Ends the connection, which is told why."""
+        self._send_replies()
+        if self._over:
+            return
+        self._over, self.waiting = True, False
+        self._buffer = bytearray()  # views of the other one may be alive
+        code = struct.pack(">II", self._last, _PROTOCOL_ERROR)
+        self._channel.send([_frame(_GO_AWAY, 0, 0, code + reason.encode())])
+        self._channel.refuse(reason)
+        self.ended(reason)
+
+    def ended(self, reason: str) -> None:
+        """The connection is over, and with it all calls."""
+        streams, self._streams = self._streams, {}
+        self._answering.clear()
+        self._held = 0
+        for number, stream in streams.items():
+            if stream.taken:
+                self._service.lost(self, number)
+
+    def _require_few(self) -> None:
+        """Raises WireError if a client that is not known has sent more than it may."""
+        if self._came > STRANGER_BYTES + self.lent:
+            raise WireError(f"a stranger sends more than {STRANGER_BYTES} bytes")
+        if self._frames > STRANGER_FRAMES + self.lent // _DENSE:
+            raise WireError(f"a stranger sends more than {STRANGER_FRAMES} frames")
+        if self._calls > STRANGER_CALLS:
+            raise WireError(f"a stranger makes more than {STRANGER_CALLS} calls")
+
+    def _take_all(self) -> None:
+        buffer, at = self._buffer, 0
+        self.waiting = False
+        if self._over:
+            self._buffer = bytearray()
+            return
+        if not self._begun:
+            start = buffer[: len(PREFACE)]
+            if not PREFACE.startswith(start):
+                raise WireError("the connection does not begin as HTTP/2 does")
+            if len(start) < len(PREFACE):
+                return
+            self._begun, at = True, len(PREFACE)
+        while len(buffer) - at >= 9:
+            size, kind = int.from_bytes(buffer[at : at + 3], "big"), buffer[at + 3]
+            if size > (_FRAME if kind == _DATA else MOST_HEADERS):
+                raise WireError(f"a frame of {size} bytes is too long")
+            end = at + 9 + size
+            if len(buffer) < end:
+                break
+            if self._work <= 0:
+                self.waiting = True
+                break
+            self._work -= FRAME_WORK
+            if not self.known:
+                self._frames += 1
+                self._require_few()
+            flags, stream = buffer[at + 4], int.from_bytes(buffer[at + 5 : at + 9], "big")
+            if self._block is not None and kind != _CONTINUATION:
+                raise WireError("headers are not continued")
+            take = self._take.get(kind)
+            if take is not None:
+                with memoryview(buffer) as view, view[at + 9 : end] as data:
+                    take(flags, stream & _WIDEST, data)
+                if self._over:
+                    return
+            at = end
+        del buffer[:at]
+
+    def _begin(self, flags: int, number: int, data: memoryview) -> None:
+        """A call has come, or the trailers of its message."""
+        first = _without_padding(flags, data)[5 if flags & _WITH_PRIORITY else 0 :]
+        if not number & 1:
+            raise WireError(f"a client can't begin stream {number}")
+        block = bytearray(first)
+        if flags & _END_HEADERS:
+            self._headed(number, flags, block)
+        else:
+            self._block, self._continued = (number, flags, block), 0
+
+    def _continue(self, flags: int, number: int, data: memoryview) -> None:
+        if self._block is None or self._block[0] != number:
+            raise WireError("no headers are to be continued")
+        _, first, block = self._block
+        block += data
+        self._continued += 1
+        if len(block) > MOST_HEADERS:
+            raise WireError(f"more than {MOST_HEADERS} bytes of headers are too many")
+        if self._continued > MOST_CONTINUED:
+            raise WireError(f"headers are continued in more than {MOST_CONTINUED} frames")
+        if flags & _END_HEADERS:
+            self._block = None
+            self._headed(number, first, block)
+
+    def _headed(self, number: int, flags: int, block: bytearray) -> None:
+        self._work -= len(block)
+        headers = self._headers.read(block)
+        self._work -= len(headers)
+        if number > self._last:
+            self._last = number
+            self._calls += 1
+            if len(self._streams) + self._unread(self._answers) > self._service.most:
+                self._reply(_frame(_RESET, 0, number, struct.pack(">I", _REFUSED_STREAM)))
+                return
+            stream = self._streams[number] = _Stream(self._initial)
+            stream.path = next((value for name, value in headers if name == b":path"), b"")
+        if flags & _END_STREAM:
+            self._complete(number)
+
+    def _data(self, flags: int, number: int, data: memoryview) -> None:
+        self._owed += len(data)
+        if self._owed > _CREDIT:
+            self._channel.send([_frame(_WINDOW, 0, 0, struct.pack(">I", self._owed))])
+            self._owed = 0
+        stream = self._streams.get(number)
+        if stream is None:
+            if number > self._last or not number:
+                raise WireError(f"there is no stream {number}")
+            return  # which was answered, or refused
+        if stream.taken:
+            raise WireError(f"more comes on stream {number} than a message")
+        data = _without_padding(flags, data)
+        if len(stream.body) + len(data) > stream.most and not self._has_room(number, stream, data):
+            return
+        self._held += len(data)
+        if self._held > MOST_BODIES:
+            raise WireError(f"unfinished calls bring more than {MOST_BODIES} bytes")
+        stream.body += data
+        if flags & _END_STREAM:
+            self._complete(number)
+
+    def _has_room(self, number: int, stream: _Stream, data: memoryview) -> bool:
+        """Asks the service how much a large call may bring; one that brings more is refused."""
+        room = stream.most - _PREFIX
+        if room == SMALL_CALL and stream.path.startswith(f"/{self._service.name}/".encode()):
+            begin = bytes(stream.body[:_BEGIN])
+            begin += bytes(data[: _BEGIN - len(begin)])
+            method = stream.path.decode(errors="replace").rpartition("/")[2]
+            room = max(min(self._service.room(method, begin[_PREFIX:], self.known), LARGE_CALL), SMALL_CALL)
+            if room > SMALL_CALL and not self.known:
+                if self.lent + room > max(MOST_LENT, room) or not (self.lent or self._lends()):
+                    self._drop(number, stream)
+                    self._reply(_frame(_RESET, 0, number, struct.pack(">I", _REFUSED_STREAM)))  # it may come again
+                    return False
+                self.lent += room
+            stream.most = room + _PREFIX
+        if len(stream.body) + len(data) <= stream.most:
+            return True
+        self.refuse(number, CallRefused("RESOURCE_EXHAUSTED", f"the call brings more than {room} bytes"))
+        self._reply(_frame(_RESET, 0, number, struct.pack(">I", _NO_ERROR)))  # the rest need not come
+        return False
+
+    def _complete(self, number: int) -> None:
+        """A request has come in whole."""
+        stream = self._streams.get(number)
+        if stream is None or stream.taken:
+            return
+        self._work -= CALL_WORK if self.known else STRANGER_TURN_WORK  # what a stranger says is taken call by call
+        service, _, method = stream.path.decode(errors="replace")[1:].partition("/")
+        take = self._service.methods.get(method) if service == self._service.name else None
+        body = stream.body
+        self._held -= len(body)
+        try:
+            if take is None:
+                raise CallRefused("UNIMPLEMENTED", f"nobody answers {_shortened(stream.path.decode(errors='replace'))}")
+            if len(body) < _PREFIX or int.from_bytes(body[1:_PREFIX], "big") != len(body) - _PREFIX:
+                raise CallRefused("INTERNAL", "a call brings one message")
+            if body[0]:
+                raise CallRefused("UNIMPLEMENTED", "messages can't be compressed")
+            stream.taken, stream.body = True, bytearray()
+            take(self, number, memoryview(body)[_PREFIX:])
+        except CallRefused as problem:
+            stream.body = bytearray()
+            self.refuse(number, problem)
+
+    def _reset(self, _flags: int, number: int, _data: memoryview) -> None:
+        stream = self._streams.get(number)
+        if stream is None:
+            return
+        self._drop(number, stream)
+        if stream.taken and stream.answer is None:
+            self._work -= CALL_WORK
+            self._service.lost(self, number)
+
+    def _drop(self, number: int, stream: _Stream) -> None:
+        """The call is over."""
+        del self._streams[number]
+        self._answering.pop(number, None)
+        if not stream.taken:
+            self._held -= len(stream.body)
+
+    def _set(self, flags: int, number: int, data: memoryview) -> None:
+        if number or len(data) % 6:
+            raise WireError("settings are not well-formed")
+        if flags & _ACKNOWLEDGED:
+            return
+        if len(data) > 6 * MOST_SETTINGS:
+            raise WireError(f"more than {MOST_SETTINGS} settings in a frame are too many")
+        before = self._initial
+        for key, value in struct.iter_unpack(">HI", data):
+            if key == _INITIAL_WINDOW:
+                if value > _WIDEST:
+                    raise WireError(f"a window of {value} bytes is too wide")
+                self._initial = value
+            elif key == _MOST_FRAME:
+                if not _FIRST_FRAME <= value < 1 << 24:
+                    raise WireError(f"frames of {value} bytes can't be asked for")
+                self._most = value
+        if self._initial != before:
+            self._work -= len(self._streams)
+            for stream in self._streams.values():
+                stream.window += self._initial - before
+        self._reply(_frame(_SETTINGS, _ACKNOWLEDGED, 0))
+        self._pump()
+
+    def _ping(self, flags: int, number: int, data: memoryview) -> None:
+        if number or len(data) != 8:
+            raise WireError("a ping is not well-formed")
+        if not flags & _ACKNOWLEDGED:
+            self._reply(_frame(_PING, _ACKNOWLEDGED, 0, bytes(data)))
+
+    def _reply(self, data: bytes) -> None:
+        """Sends what the client must read, or else its connection ends."""
+        self._gathered.append(data)
+        if not self._gathers:
+            self._send_replies()
+
+    def _send_replies(self) -> None:
+        if self._over or not self._gathered:
+            return
+        gathered, self._gathered = self._gathered, []
+        self._channel.send([b"".join(gathered)])
+        self._replies.extend([self._channel.queued] * len(gathered))
+        if self._unread(self._replies) > MOST_UNREAD:
+            self._fail("the client does not read what it is answered")
+
+    def _unread(self, ends: deque[int]) -> int:
+        """How many replies, or answers, are not sent yet."""
+        sent = self._channel.queued - self._channel.unsent
+        while ends and ends[0] <= sent:
+            ends.popleft()
+        return len(ends)
+
+    def _more(self, _flags: int, number: int, data: memoryview) -> None:
+        """The client takes more."""
+        size = int.from_bytes(data, "big") & _WIDEST
+        if len(data) != 4 or not size:
+            raise WireError("a window is not well-formed")
+        if not number:
+            self._window += size
+        stream = self._streams.get(number)
+        if stream is not None:
+            stream.window += size
+        if max(self._window, 0 if stream is None else stream.window) > _WIDEST:
+            raise WireError("a window is too wide")
+        if not number:
+            self._pump()
+        elif number in self._answering:
+            self._pump((number,))
+
+    def _push(self, _flags: int, _number: int, _data: memoryview) -> None:
+        raise WireError("a client can't push")
+
+    # what goes
+
+    def answer(self, call: int, pieces: Sequence[Bytes]) -> None:
+        """Answers a call with a message, in pieces; nothing happens if the call is over."""
+        stream = self._streams.get(call)
+        if stream is None or stream.answer is not None:
+            return
+        size = sum(map(len, pieces))
+        stream.answer = deque(memoryview(piece) for piece in (struct.pack(">BI", 0, size), *pieces) if len(piece))
+        stream.head = _frame(_HEADERS, _END_HEADERS, call, _RESPONSE)
+        self._answering[call] = stream
+        self._pump((call,))
+
+    def refuse(self, call: int, problem: CallRefused) -> None:
+        """Ends a call with a status; nothing happens if it is over."""
+        stream = self._streams.get(call)
+        if stream is not None and stream.answer is None:
+            self._drop(call, stream)
+            reason = quote(_shortened(str(problem), 4 * MOST_SHOWN), safe=" ,:;()'@")
+            status = str(STATUSES[problem.status]), reason
+            headers = b"".join(map(write_header, ("grpc-status", "grpc-message"), status))
+            self._reply(_frame(_HEADERS, _END_HEADERS | _END_STREAM, call, _RESPONSE + headers))
+
+    def _pump(self, numbers: Sequence[int] | None = None) -> None:
+        """Sends what the client takes of all answers, or of those of some streams."""
+        pieces: list[Bytes] = []
+        ended = crumbs = 0
+        for number in list(self._answering) if numbers is None else numbers:
+            stream = self._answering[number]
+            assert stream.answer is not None
+            self._work -= 1
+            if stream.head:
+                pieces.append(stream.head)
+                stream.head = b""
+            while stream.answer and (room := min(self._window, stream.window, self._most)) > 0:
+                size, taken = _take(stream.answer, room)
+                pieces += [_frame(_DATA, 0, number, size=size), *taken]
+                self._window -= size
+                stream.window -= size
+                if size < _CRUMB and stream.answer:
+                    crumbs += 1
+            if not stream.answer:
+                pieces.append(_frame(_HEADERS, _END_HEADERS | _END_STREAM, number, _DONE))
+                del self._streams[number], self._answering[number]
+                ended += 1
+        if pieces:
+            self._channel.send(pieces)
+            self._answers.extend([self._channel.queued] * ended)
+            if crumbs:
+                self._crumbs.extend([self._channel.queued] * crumbs)
+                if self._unread(self._crumbs) > MOST_CRUMBS:
+                    self._fail("the client asks for its answers in small pieces, and does not read them")
+
+
+def _take(queue: deque[memoryview], room: int) -> tuple[int, list[memoryview]]:
+    """Takes up to so many bytes out of a queue."""
+    size, taken = 0, list[memoryview]()
+    while queue and size < room:
+        piece = queue.popleft()
+        if len(piece) > room - size:
+            queue.appendleft(piece[room - size :])
+            piece = piece[: room - size]
+        taken.append(piece)
+        size += len(piece)
+    return size, taken
+
+
+def _without_padding(flags: int, data: memoryview) -> memoryview:
+    if not flags & _PADDED:
+        return data
+    if not len(data) or data[0] >= len(data):
+        raise WireError("a frame is nothing but padding")
+    return data[1 : len(data) - data[0]]
+
+
+def _shortened(text: str, most: int = MOST_SHOWN) -> str:
+    return text if len(text) <= most else f"{text[:most]}..."

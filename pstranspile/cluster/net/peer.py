@@ -1,0 +1,161 @@
+"""Another process of the job, as this one sees it: what was sent to it and may have to be sent again."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from pstranspile.cluster.machines.message import Message
+from pstranspile.cluster.net.frames import ALIVE, ANSWER, ASK, MESSAGES, Header, json_body
+
+
+class Connection(Protocol):
+    """A way to another process that is open, or was."""
+
+    @property
+    def address(self) -> str:
+        """Where the other process is, for messages to a person."""
+        ...
+
+    known: bool
+    """Whether the other side has been let in. Before, it may say nothing but a greeting."""
+    most: int
+    """Bytes of the largest body of a frame that it may send then."""
+    on_long: Callable[[int], object] | None
+    """Told of the size of a larger one, whose sender has said its last."""
+
+    @property
+    def guarded(self) -> bool:
+        """Whether TLS authenticates what comes and goes."""
+        ...
+
+    def send(self, header: Header, body: bytes) -> None:
+        """Hands over a frame, which is sent when it can be; nothing happens if it is closed."""
+        ...
+
+    def close(self) -> None:
+        """Ends the connection."""
+        ...
+
+
+MESSAGE = 256
+"""Bytes that a message takes besides its numbers."""
+
+
+class Unconfirmed(NamedTuple):
+    """A frame of messages that the other side has not made durable yet."""
+
+    number: int
+    body: bytes
+
+
+class Peer:
+    """A process: `role` names it, `machines` are those that run in it, `index` is a trainer's number (-1: a server).
+
+    Frames of messages are numbered in each direction, and kept until the other side could no longer lose them. A
+    connection that breaks is followed by another one on which what did not arrive is sent again.
+    """
+
+    def __init__(self, role: str, machines: frozenset[str], index: int):
+        self.role = role
+        self.machines = machines
+        self.index = index
+        self.incarnation = ""
+        """Which of the processes that played the role one after the other it is; empty: none has come."""
+        self.life = 0
+        """How many processes played the role before."""
+        self.sent = 0
+        """The number of the last frame sent."""
+        self.received = 0
+        """The number of the last frame taken."""
+        self.durable = 0
+        """The last of the frames taken that this process could not lose."""
+        self.unconfirmed: deque[Unconfirmed] = deque()
+        self.held = 0
+        """Bytes of the frames that the other side has not confirmed."""
+        self.brought = 0
+        """Bytes of messages that it has brought, since it was looked at how many of them wait."""
+        self.connection: Connection | None = None
+        self.heard = 0.0
+        """When something came from it last, by the process's clock."""
+        self.last_sent = 0.0
+        """When something was sent to it last."""
+        self.left = False
+        """Whether it takes no part any more: it has ended, or was given up."""
+        self.given_up = False
+        """Whether it was given up, and may not come again."""
+        self.refusal = ""
+        """What was wrong with a message of it, for which it was given up."""
+        self.announced = False
+        """Whether this process, not the first in its role, has been let in at a step."""
+        self.takes: Callable[[list[Message]], object] | None = None
+        """What takes the messages for it, if it is no process of this protocol."""
+        self.former: set[str] = set()
+        """The processes that played the role before."""
+        self.last_step = -1
+        """The last step that a message of it was about."""
+
+    def post(self, body: bytes, now: float) -> None:
+        """Sends messages; they are kept until they are durable on the other side."""
+        self.sent += 1
+        self.unconfirmed.append(Unconfirmed(self.sent, body))
+        self.held += len(body)
+        self._send(MESSAGES, self.sent, body, now)
+
+    def sign_of_life(self, now: float) -> None:
+        """Sends a sign of life and what this side has received. Any thread may do it."""
+        self._send(ALIVE, 0, b"", now)
+
+    def ask(self, question: Mapping[str, Any]) -> None:
+        """Asks the other side something."""
+        self._send(ASK, 0, json_body(question), self.last_sent)
+
+    def send_answer(self, fields: Mapping[str, Any]) -> None:
+        """Tells the other side something that it has asked for earlier."""
+        self._send(ANSWER, 0, json_body(fields), self.last_sent)
+
+    def _send(self, kind: int, number: int, body: bytes, now: float) -> None:
+        connection = self.connection
+        if connection is not None:
+            self.last_sent = now
+            connection.send(Header(kind, number, self.received, self.durable), body)
+
+    @property
+    def confirmed_up_to(self) -> int:
+        """The last frame sent that the other side can't lose any more."""
+        return self.sent - len(self.unconfirmed)
+
+    def confirmed(self, durable: int) -> None:
+        """The other side can't lose frames up to this number."""
+        while self.unconfirmed and self.unconfirmed[0].number <= durable:
+            self.held -= len(self.unconfirmed.popleft().body)
+
+    def forget_sent(self) -> None:
+        """Nothing is sent again of what was not confirmed."""
+        self.unconfirmed.clear()
+        self.held = 0
+
+    def connect(self, connection: Connection, received: int, now: float) -> None:
+        """A connection is open. What the other side has not received is sent again."""
+        self.connection = connection
+        self.heard = now
+        for number, body in self.unconfirmed:
+            if number > received:
+                self._send(MESSAGES, number, body, now)
+
+    def begin_anew(self, incarnation: str) -> None:
+        """Another process has taken the role, which knows nothing of earlier frames."""
+        self.former.add(self.incarnation)
+        self.incarnation = incarnation
+        self.life += 1
+        self.sent = self.received = self.durable = 0
+        self.forget_sent()
+        self.left = self.given_up = self.announced = False
+        self.refusal = ""
+
+    def renumber(self) -> None:
+        """This process counts anew: what may have to be sent again is numbered from 1."""
+        bodies = [item.body for item in self.unconfirmed]
+        self.unconfirmed = deque(Unconfirmed(number, body) for number, body in enumerate(bodies, 1))
+        self.sent, self.held = len(bodies), sum(map(len, bodies))

@@ -1,0 +1,371 @@
+"""A machine of a job as a process, from its begin to its end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.communicators.companion import Companion
+from pstranspile.cluster.machines.report import sentence
+from pstranspile.cluster.machines.server import Server
+from pstranspile.cluster.machines.synchronous import SynchronousServer
+from pstranspile.cluster.machines.trainer import Trainer
+from pstranspile.cluster.net.calls import CallService
+from pstranspile.cluster.net.checks import Checks
+from pstranspile.cluster.net.joining import Readmission, rejoin
+from pstranspile.cluster.net.journal import Journal
+from pstranspile.cluster.net.meetings import ServerMeetings, TrainerMeetings, are_needed
+from pstranspile.cluster.net.parts import Parts, read_part, take_server, take_trainer
+from pstranspile.cluster.net.peer import MESSAGE, Peer
+from pstranspile.cluster.net.recording import Recording
+from pstranspile.cluster.net.saves import SaveFolder
+from pstranspile.cluster.net.server_checkpoints import CheckpointPlan, ServerCheckpoints
+from pstranspile.cluster.net.site import Site
+from pstranspile.cluster.net.state import StateKeeper
+from pstranspile.cluster.net.status import DONE, SERVING, TRAINING, WAITING, StatusPipe
+from pstranspile.cluster.net.telling import Told
+from pstranspile.cluster.net.terms import Refused, Terms
+from pstranspile.cluster.net.tls import Credentials
+from pstranspile.cluster.net.tracing import Tracing
+from pstranspile.cluster.net.transport import Dialer, Listener, is_taken
+from pstranspile.cluster.net.values import bytes_of
+from pstranspile.cluster.net.watching import Watching
+from pstranspile.fluid.net.service import FluidService
+from pstranspile.runtime.large.forms import is_table
+from pstranspile.runtime.large.memory import return_freed_arrays
+from pstranspile.runtime.large.table import LargeTable
+
+if TYPE_CHECKING:
+    from pstranspile.fluid.net.client import FluidClient
+
+
+class Place(NamedTuple):
+    """The place of a process: addresses (host:port) by role; `state`, the folder in which a server keeps its state ("":
+    none), and `every`, the number of updates after which it does. `patience`: how many seconds a trainer waits for an
+    absent server. `fluid`: whether machines of Fluid may take part. `record` and `trace`: files for the turns of the
+    machines, to repeat or to look at ("": none). `credentials`: certificates; None for connections without TLS.
+    `begin`: the file of the part of a checkpoint to begin with ("": none); `parts`: a folder for parts of checkpoints,
+    one after every `parts_every` steps (0: none). `checkpoints`: those that a server with `fluid` saves and begins
+    with, together with the other servers. `saves`: the folder below which a server saves what others have it save ("":
+    none). `trainers_ended`: whether it is known that the processes of all trainers have ended.
+    """
+
+    addresses: Mapping[str, str]
+    state: str = ""
+    every: int = 20
+    patience: float = 60.0
+    fluid: bool = False
+    record: str = ""
+    trace: str = ""
+    credentials: Credentials | None = None
+    begin: str = ""
+    parts: str = ""
+    parts_every: int = 0
+    checkpoints: CheckpointPlan | None = None
+    saves: str = ""
+    trainers_ended: Callable[[], bool] = lambda: False
+
+    def parts_of(self, report: StatusPipe) -> Parts | None:
+        """Writes the parts of checkpoints; None if there are none."""
+        return Parts(self.parts, self.parts_every, report) if self.parts_every else None
+
+
+def play_server(
+    cluster: Cluster, role: str, terms: Terms, place: Place, report: StatusPipe, save: Callable[[Server], object]
+) -> None:
+    """Runs a server until all trainers have left, and then calls `save`. Raises DiagnosticError, Refused.
+
+    If the process ends before that, its last kept state remains; if it ends later, nothing is left to do.
+    """
+    server = next(server for server in cluster.servers if server.name == role)
+    server.placed = SaveFolder(place.saves, server.folder).place
+    site = Site(cluster, role, terms)
+    site.on_news, site.trainers_ended = _telling(report), place.trainers_ended
+    if report.watched:
+        Watching(site, report)
+    journal = Journal(place.state, role) if place.fluid and place.state else None
+    fluid = FluidService(site, server, journal) if place.fluid else None
+    keeper = StateKeeper(site, server, place.state, place.every, fluid) if place.state else None
+    if keeper is not None:
+        keeper.on_failure = lambda reason: report(unkept=reason)
+    kept = ServerCheckpoints(site, server, place.checkpoints) if place.checkpoints else None
+    Readmission(site, server)
+    recording = Recording(site, place.record) if place.record else None
+    tracing = Tracing(site, place.trace) if place.trace else None
+    parts = place.parts_of(report)
+    meetings = ServerMeetings(site, server, parts) if parts is not None and are_needed(cluster) else None
+
+    def updated(server: Server, update: int) -> None:
+        report(step=update + 1)
+        if parts is not None and meetings is None:
+            parts.done(server, update + 1)
+        if kept is not None:
+            kept.updated()
+
+    server.on_update = updated
+    looking = [one.look for one in (fluid, keeper, meetings, kept) if one is not None]
+    if looking:
+        site.on_turn = lambda: [look() for look in looking]
+    cluster.begin([server], [])
+    _check_messages(site, server, fluid)
+    site.variables, site.waits = lambda: _bytes_of(server), lambda trainer: _bytes_waiting(server, trainer)
+    if any(map(is_table, server.scope.values())):
+        return_freed_arrays()
+    if place.begin:
+        take_server(server, read_part(Path(place.begin), role))
+    if kept is not None:
+        kept.begin(keeper is not None and keeper.file.exists())
+    if keeper is not None:
+        keeper.begin()
+        site.on_event, site.keeps = keeper.written, True
+    listener = _listen(site, place, None if fluid is None else fluid.service())
+    report(state=SERVING, port=listener.port)
+    site.show_signs_of_life()
+    done = False
+    try:
+        with _reporting(site, report):
+            _serve(
+                site, server, keeper, report, lambda server: (kept.end() if kept is not None else None, save(server))
+            )
+            done = True
+    finally:
+        site.send_bye(done)
+        for closing in (fluid, recording, tracing, site.events):
+            if closing is not None:
+                closing.close()
+        for writing in (parts, kept):
+            if writing is not None:
+                writing.finish()
+
+
+def _check_messages(site: Site, server: Server, fluid: FluidService | None) -> None:
+    """Has the server take no message of a trainer that doesn't fit its program."""
+    trainers = {peer.index: peer for peer in site.peers.values() if peer.index >= 0}
+
+    def refuse(index: int, reason: str) -> None:
+        peer = trainers[index]
+        if fluid is not None and peer.takes is not None:
+            fluid.end_part(peer, reason)
+        else:
+            site.refuse(peer, reason)
+
+    Checks(server, site.cluster.trainers, lambda index: trainers[index].takes is not None, refuse)
+
+
+def _bytes_of(server: Server) -> int:
+    """Bytes of a server's variables; of a large table, those of all rows that it may have."""
+    held = server.scope.values()
+    return sum(v.height * v.width * v.dtype.itemsize if isinstance(v, LargeTable) else bytes_of(v) for v in held)
+
+
+def _bytes_waiting(server: Server, trainer: int) -> int:
+    """Bytes of the messages of a trainer that a server can't take yet."""
+    early = server.round.waiting if isinstance(server, SynchronousServer) else ()
+    waiting = (message for message in (*server.inbox, *early) if message.trainer == trainer)
+    return sum(bytes_of(message.payload) + MESSAGE for message in waiting)
+
+
+def _serve(
+    site: Site, server: Server, keeper: StateKeeper | None, report: StatusPipe, save: Callable[[Server], object]
+) -> None:
+    """Serves until all trainers have left, calls `save`, and confirms to the trainers that all messages have come."""
+    site.run(lambda: server.ended and all(peer.left for peer in site.peers.values() if peer.index >= 0))
+    if keeper is not None:
+        keeper.finish()
+    save(server)
+    report(state=DONE, refused=site.refused)
+    site.keeps = False
+    for peer in site.peers.values():
+        peer.durable = peer.received
+    if keeper is not None and keeper.went_back:  # trainers may come for a confirmation
+        trainers = {peer.role for peer in site.peers.values() if peer.index >= 0 and peer.takes is None}
+        site.run(lambda: trainers <= site.greeted, timeout=min(site.terms.lease, 5.0))
+    for peer in site.peers.values():
+        peer.sign_of_life(site.now())
+    site.run(lambda: not any(peer.connection for peer in site.peers.values()), timeout=site.terms.lease)
+    if keeper is not None:
+        keeper.end()
+
+
+def _listen(site: Site, place: Place, service: CallService | None = None) -> Listener:
+    address = place.addresses[site.role]
+    if is_taken(address):
+        raise Refused(f"it can't listen at {address}: somebody does already")
+    shown = None if place.credentials is None else place.credentials.listening
+    try:
+        return Listener(address, site.events, shown, service, Told(site.role, site.now))
+    except OSError as problem:
+        raise Refused(f"it can't listen at {address}: {problem}") from None
+
+
+def _telling(report: StatusPipe) -> Callable[[str, str, bool], object]:
+    """Tells people, and the parent, which trainers take no part any more, or again."""
+
+    def tell(news: str, role: str, gone: bool) -> None:
+        print(news, file=sys.stderr, flush=True)
+        report(news=[news, role, gone])
+
+    return tell
+
+
+@contextmanager
+def _reporting(site: Site, report: StatusPipe) -> Generator[None]:
+    """Reports to the parent what the machines wait for, when they are idle and when the process is ended."""
+
+    def report_waiting() -> None:
+        waits = site.waiting()
+        missing = sorted({name for waiting in waits for name in waiting.missing})
+        lines = [sentence(waiting) for waiting in waits] or [f"{site.role} waits for {who}" for who in site.unmet()]
+        report(waiting=lines, waits_for=missing, idle=round(site.idle))
+
+    site.on_idle = report_waiting
+    try:
+        yield
+    except SystemExit:
+        report_waiting()
+        raise
+
+
+def play_trainer(
+    cluster: Cluster,
+    role: str,
+    terms: Terms,
+    place: Place,
+    steps: int,
+    report: StatusPipe,
+    save: Callable[[Trainer], object],
+) -> None:
+    """Runs a trainer for `steps` steps, or up to its lowered `limit`; calls `save`. Raises DiagnosticError, Refused."""
+    trainer = next(trainer for trainer in cluster.trainers if trainer.name == role)
+    site = Site(cluster, role, terms)
+    site.on_news = _telling(report)
+    if report.watched:
+        Watching(site, report)
+    parts = place.parts_of(report)
+    recording = Recording(site, place.record) if place.record else None
+    tracing = Tracing(site, place.trace) if place.trace else None
+    for name, ring in cluster.rings.items():
+        if name in site.own:
+            ring.on_wrong = lambda index, reason: site.refuse(_trainer(site, index), reason)
+    targets, fluid_servers = _find_ways(site, place)
+    site.patience = place.patience
+    report(state=WAITING)
+    site.show_signs_of_life()
+    done = False
+    try:
+        with _reporting(site, report):
+            life = _greet(site, targets, place, fluid_servers)
+            no_return = "with servers of Fluid" if fluid_servers else "" if cluster.servers else "without servers"
+            _begin(site, trainer, place, life, no_return)
+            trainer.limit = steps
+            meetings = TrainerMeetings(site, trainer, parts) if parts is not None and are_needed(cluster) else None
+            if meetings is not None:
+                meetings.begin(trainer.first_step)
+            report(state=TRAINING)
+            site.run(lambda: trainer.gone or trainer.step >= trainer.limit)
+            if meetings is not None:
+                meetings.end()
+            save(trainer)
+            report(state=DONE)
+            trainer.end_feed()
+            if recording is not None:
+                recording.end(trainer)
+            cluster.scheduler.wake(trainer)
+            site.run(lambda: trainer.left)
+            rings = [ring for name, ring in cluster.rings.items() if name in site.own]
+            if rings:  # other trainers may still need its sums
+                site.run(lambda: not any(ring.live for ring in rings))
+                for peer in site.peers.values():
+                    peer.sign_of_life(site.now())
+            if role in cluster.communicators:  # the communicator may have changed variables meanwhile
+                save(trainer)
+            site.run(lambda: all(fluid_server.idle for fluid_server in fluid_servers))
+            site.run(lambda: site.confirmed, place.patience)
+            done = True
+    finally:
+        site.send_bye(done)
+        for closing in (*fluid_servers, recording, tracing, site.events):
+            if closing is not None:
+                closing.close()
+        if parts is not None:
+            parts.finish()
+
+
+def _trainer(site: Site, index: int) -> Peer:
+    return next(peer for peer in site.peers.values() if peer.index == index)
+
+
+def _find_ways(site: Site, place: Place) -> tuple[list[str], list[FluidClient]]:
+    """Prepares a trainer's connections: the roles that it connects to, and a list that will hold those of them that are
+    servers of Fluid. In a job with rings it connects to the trainers before it; the trainers after it connect to it.
+    """
+    cluster = site.cluster
+    targets = [server.name for server in cluster.servers]
+    fluid_servers: list[FluidClient] = []
+    if cluster.rings:
+        trainers = [trainer.name for trainer in cluster.trainers]
+        order = trainers.index(site.role)
+        targets += trainers[:order]
+        if trainers[order + 1 :]:
+            _listen(site, place)
+    shown = None if place.credentials is None else place.credentials.calling
+    dialers = {target: Dialer(place.addresses[target], site.events, shown) for target in targets}
+    site.dial = lambda target: dialers[target].dial()
+    if place.fluid:
+        from pstranspile.fluid.net.client import FluidClient
+
+        site.on_foreign = lambda peer: fluid_servers.append(FluidClient(site, peer, place.addresses[peer.role]))
+    return targets, fluid_servers
+
+
+def _greet(site: Site, targets: Sequence[str], place: Place, fluid_servers: Sequence[FluidClient]) -> int:
+    """Waits until all processes that this one connects to have let it in, and all that connect to it have come; gives
+    how many processes had its role before.
+    """
+    lives: dict[str, int] = {}
+    site.on_welcome = lambda peer, fields: lives.setdefault(peer.role, int(fields.get("life", 0)))
+    for target in targets:
+        site.go_to(target)
+    coming = [peer.role for peer in site.peers.values() if site.among_trainers and peer.role not in targets]
+
+    def missing() -> list[str]:
+        met = {*lives, *site.greeted, *(fluid_server.peer.role for fluid_server in fluid_servers)}
+        return [role for role in (*targets, *coming) if role not in met and not site.peers[role].given_up]
+
+    def refusals() -> list[str]:
+        return [f"{role} at {place.addresses[role]}{_why(site, role)}" for role in missing() if role in targets]
+
+    site.unmet = lambda: refusals() or missing()
+    if not site.run(lambda: not missing(), place.patience):
+        if refusals():
+            raise Refused(f"nobody answers for {place.patience:g} seconds: {', '.join(refusals())}")
+        raise Refused(f"not come for {place.patience:g} seconds: {', '.join(missing())}")
+    site.unmet = lambda: ()
+    return max(lives.values(), default=0)
+
+
+def _why(site: Site, role: str) -> str:
+    reason = site.unreached.get(role)
+    return f" ({reason})" if reason else ""
+
+
+def _begin(site: Site, trainer: Trainer, place: Place, life: int, no_return: str) -> None:
+    """Starts the trainer: at the beginning, after a checkpoint, or, if an earlier process had its role, at the step
+    where it is let in again. `no_return` is the reason why no process of the job could let it in again ("": one can).
+    Raises Refused.
+    """
+    cluster = site.cluster
+    if life and no_return:
+        raise Refused(f"the others go on without {site.role}, which can't take part again in a job {no_return}")
+    first = rejoin(site, [server.name for server in cluster.servers], place.patience) if life else 0
+    if place.begin:
+        take_trainer(trainer, read_part(Path(place.begin), site.role))
+    cluster.begin([], [trainer])
+    if life:
+        trainer.restart(first, life)
+        if isinstance(trainer.communicator, Companion):
+            trainer.communicator.restart()

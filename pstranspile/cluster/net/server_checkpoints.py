@@ -1,0 +1,188 @@
+"""Checkpoints that servers of Fluid's trainers leave: every server writes its part, the last one puts them together.
+
+Fluid's trainers don't meet, and don't report what they keep. In synchronous training the parts are those of servers
+that have made as many updates. In other modes a server writes its part once all trainers have done so many steps: it
+contains the gradients of those, and some later ones of trainers that are ahead.
+
+The parts lie in a folder that all servers see, until a checkpoint has been made of them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from threading import Thread
+from typing import NamedTuple
+
+from pstranspile.cluster.checkpoint.layout import Layout
+from pstranspile.cluster.checkpoint.runs import (
+    KEPT,
+    SharedTarget,
+    Source,
+    Standing,
+    forget_older,
+    identity_of,
+    require_own,
+    require_storable,
+    step_folder,
+)
+from pstranspile.cluster.checkpoint.servers import load_server, save_servers
+from pstranspile.cluster.checkpoint.settings import Settings
+from pstranspile.cluster.checkpoint.store import Progress
+from pstranspile.cluster.machines.server import Server
+from pstranspile.cluster.net.parts import Part, part_of, read_part, write_part
+from pstranspile.cluster.net.site import Site
+from pstranspile.cluster.net.telling import tell
+from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.runtime.files.folders import locked
+from pstranspile.runtime.run.scope import own_copy
+
+_PART = re.compile(r"([^.]+)\.(end\.)?([0-9]+)\.part")
+
+
+class CheckpointPlan(NamedTuple):
+    """What is to be kept: `layout` is that of the servers, `every` after how many steps (0: at the end), `target` the
+    folder for checkpoints ("": none), `source` the one to begin with ("": from the start-up program). `settings` are
+    those that decide what servers compute.
+    """
+
+    layout: Layout
+    target: str = ""
+    every: int = 0
+    source: str = ""
+    settings: Settings = {}
+
+
+class ServerCheckpoints:
+    """Writes the parts of a server, and checkpoints of the parts of all. Raises DiagnosticError."""
+
+    def __init__(self, site: Site, server: Server, plan: CheckpointPlan):
+        self._site, self._server, self._plan = site, server, plan
+        self._first = 0
+        """How many steps the checkpoint had done that this run began with."""
+        self._saved = 0
+        self._writing: Thread | None = None
+        self._work = Path(plan.target, ".parts")
+        self._target = SharedTarget(plan.target, self._work, server.name) if plan.target else None
+
+    def begin(self, again: bool) -> None:
+        """Goes on from a checkpoint, if there is one to begin with. Raises DiagnosticError.
+
+        A process that was started `again` goes on from a state that was kept, with the parts written before.
+        """
+        server = self._server
+        if self._plan.target:
+            self._require_target(again)
+        for path in () if again or not self._plan.target else self._work.glob(f"{server.name}.*.part"):
+            path.unlink(missing_ok=True)  # of another run, which came to no checkpoint of it
+        if not self._plan.source:
+            return
+        scopes = {one.name: one.scope for one in self._site.cluster.servers}
+        manifest = load_server(self._plan.layout, scopes, server.name, self._plan.source)
+        self._first = self._saved = manifest.step
+        server.updates = manifest.steps.get(server.name, manifest.step)
+        server.forget_all_copies()
+
+    def _require_target(self, again: bool) -> None:
+        """Raises DiagnosticError if no checkpoints of this job can be in the folder for them."""
+        folder = Path(self._plan.target)
+        require_storable(self._plan.layout, folder)
+        if again:
+            return
+        standing: Standing | None = None
+        if self._plan.source:
+            with closing(Source(self._plan.source)) as source:
+                standing = source.standing
+        require_own(folder, standing)
+
+    def updated(self) -> None:
+        """The server has made an update."""
+        if self._server.mode == 0:
+            self._done(self._server.updates)
+
+    def look(self) -> None:
+        """Something has come, perhaps of a trainer's next step."""
+        if self._server.mode and self._plan.every:
+            steps = [peer.last_step for peer in self._site.peers.values() if peer.index in self._server.live]
+            self._done(self._first + max(min(steps, default=0), 0))
+
+    def _done(self, step: int) -> None:
+        every = self._plan.every
+        if self._plan.target and every and step // every > self._saved // every:
+            self._save(step // every * every)
+
+    def end(self) -> None:
+        """All trainers have left. Waits until all is written."""
+        server = self._server
+        if self._plan.target:
+            steps = [peer.last_step for peer in self._site.peers.values() if peer.index >= 0]
+            step = self._first + max(steps, default=-1) + 1 if server.mode else server.updates
+            if server.mode or step > self._saved:
+                self._save(step, "end.")
+        self._wait()
+
+    def finish(self) -> None:
+        """Waits until the last part is written, and the checkpoint, if it was the last one of it. Nothing is written
+        after that.
+        """
+        self._wait()
+        if self._target is not None:
+            self._target.close()
+
+    def _wait(self) -> None:
+        if self._writing is not None:
+            self._writing.join()
+
+    def _save(self, step: int, mark: str = "") -> None:
+        """Copies what the server keeps, and has it written. While the part before is being written it waits."""
+        self._wait()
+        self._saved = step
+        part = part_of(self._server)
+        part = part._replace(values={name: own_copy(value) for name, value in part.values.items()})
+        file = self._work / f"{self._server.name}.{mark}{step}.part"
+        self._writing = Thread(target=self._write, args=(file, part))
+        self._writing.start()
+
+    def _write(self, file: Path, part: Part) -> None:
+        try:
+            write_part(file, self._server.name, part)
+            with locked(self._work):
+                put_together(self._plan, self._work, self._site.cluster.seed)
+        except DiagnosticError as problem:
+            text = f"its part of a checkpoint, or the checkpoint, is not kept: {problem}"
+            tell(self._server.name, text)
+
+
+def put_together(plan: CheckpointPlan, work: Path, seed: int | None) -> None:
+    """Makes a checkpoint of the latest parts that all servers have written, if there is one. Raises DiagnosticError."""
+    parts_of_step: dict[tuple[bool, int], dict[str, Path]] = {}
+    step_of: dict[Path, int] = {}
+    for name in sorted(os.listdir(work)):
+        match = _PART.fullmatch(name)
+        if match:
+            path, step = work / name, int(match[3])
+            step_of[path] = step
+            parts_of_step.setdefault((bool(match[2]), 0 if match[2] else step), {})[match[1]] = path
+    whole = [key for key, files in parts_of_step.items() if set(plan.layout.machines) <= files.keys()]
+    if not whole:
+        return
+    files = parts_of_step[max(whole)]
+    step = max(step_of[path] for path in files.values())
+    parts = {role: read_part(path, role) for role, path in files.items()}
+    _save(plan, parts, step, seed)
+    for path, number in step_of.items():
+        if number <= step:
+            path.unlink(missing_ok=True)
+
+
+def _save(plan: CheckpointPlan, parts: Mapping[str, Part], step: int, seed: int | None) -> None:
+    layout = plan.layout
+    steps = {**{f"trainer_{i}": step for i in range(layout.trainers)}, **{role: p.step for role, p in parts.items()}}
+    scopes = {role: dict(part.values) for role, part in parts.items() if role in layout.machines}
+    manifest = save_servers(
+        layout, scopes, step_folder(plan.target, step), Progress(step, steps, seed, settings=plan.settings)
+    )
+    forget_older(plan.target, KEPT, identity_of(manifest))

@@ -1,0 +1,213 @@
+"""What a server keeps of itself on disk, so that a process started in its place goes on where it was.
+
+The state is taken between two turns of the machines: every frame received is then taken in whole, and what was posted
+is among the frames sent. With it is kept how far each connection was, and the frames that the others may not have.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from copy import copy
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+
+from pstranspile.cluster.machines.faults.snapshot_files import read_snapshot, write_snapshot
+from pstranspile.cluster.machines.faults.snapshots import Snapshot, has_table, restore, take_snapshot
+from pstranspile.cluster.machines.server import Server
+from pstranspile.cluster.net.calls import CallRefused
+from pstranspile.cluster.net.loop import WRITTEN, Event
+from pstranspile.cluster.net.peer import Unconfirmed
+from pstranspile.cluster.net.site import Site
+from pstranspile.cluster.net.telling import tell
+from pstranspile.cluster.net.values import WireError
+from pstranspile.fluid.net.service import FluidService
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Location
+
+_PEERS, _IN, _OUT, _ANNOUNCED, _CALLS = "@peers", "@in", "@out", "@announced", "@calls"
+"""The parts of a saved state besides the server's own: peers, links to and from the server, trainers that are to come
+back; and for trainers of Fluid their calls, with the number of the file that holds the later ones.
+"""
+
+_OF_PEERS = ("incarnation", "former", "life", "left", "given_up", "refusal", "announced", "received", "last_step")
+"""What of a peer is kept."""
+
+MOST_BYTES = 1 << 26
+"""Bytes of messages after which the state is kept anyway: the others have to keep them until then."""
+
+RETRY = 5.0
+"""Seconds after which it is tried again to keep a state that could not be written."""
+
+
+class StateKeeper:
+    """Keeps the state of a server in `folder`, after every `every` updates and when trainers come or leave."""
+
+    def __init__(self, site: Site, server: Server, folder: str, every: int, fluid: FluidService | None = None):
+        self.site = site
+        self.server = server
+        self.fluid = fluid
+        self.journal = fluid.journal if fluid is not None else None
+        self.file = Path(folder, f"{server.name}.kept")
+        self.every = every
+        self._last = (0, -1)
+        """Updates, and how many trainers took part, when the state was kept last."""
+        self._writing: dict[str, int] | None = None
+        """The frames of each peer that the state being written contains."""
+        self._failed: float | None = None
+        """When the state could not be written; None: the last time it could."""
+        self._number = 0
+        """Of the file with the calls that come after the state that is being written."""
+        self.went_back = False
+        """Whether the server has gone on from a kept state."""
+        self.on_failure: Callable[[str], object] = lambda _: None
+        """Is told why the state can't be written, once until it can be again."""
+
+    def begin(self) -> None:
+        """Goes back to the kept state, if there is one. Raises DiagnosticError if it can't be read.
+
+        Where trainers of Fluid take part, there is one from the beginning.
+        """
+        if self.file.exists():
+            self._go_back()
+        elif self.journal is not None:
+            self.journal.forget(self.journal.begin_file() + 1)
+            write_snapshot(self.file, self.server.name, self._state(self.journal.begin_file()))
+
+    def _go_back(self) -> None:
+        snapshot = read_snapshot(self.file, self.server.name)
+        try:
+            self._take_back(snapshot)
+        except (LookupError, TypeError, ValueError, AttributeError, WireError, CallRefused) as problem:
+            told = f"does not fit the job, or was changed: {type(problem).__name__}: {problem}"
+            raise DiagnosticError([error("cluster-kept", told, Location(str(self.file)))]) from None
+        told = f"{self.server.name}: goes on from its kept state, after update {self.server.updates}"
+        print(told, file=sys.stderr, flush=True)
+
+    def _take_back(self, snapshot: Snapshot) -> None:
+        state = dict(snapshot.state)
+        peers: Mapping[str, Mapping[str, Any]] = state.pop(_PEERS)
+        links_in, links_out = state.pop(_IN), state.pop(_OUT)
+        calls, number = state.pop(_CALLS, ({}, 0))
+        self.server.announced = list(state.pop(_ANNOUNCED))
+        restore(self.server, snapshot._replace(state=state))
+        for role, fields in peers.items():
+            peer = self.site.peers[role]
+            peer.heard = self.site.now()
+            for name in _OF_PEERS:
+                setattr(peer, name, fields[name])
+            peer.durable = peer.received
+            peer.unconfirmed.extend(Unconfirmed(0, data.tobytes()) for data in fields["frames"])
+            peer.renumber()
+        machines, network = self.site.cluster.machines, self.site.cluster.network
+        for source, (expected, trainer) in links_in.items():
+            network.link(machines[source], self.server, trainer).expected = expected
+        for target, (sequence, trainer) in links_out.items():
+            network.link(self.server, machines[target], trainer).sequence = sequence
+        self.server.restored()
+        self._last = self._now()
+        self.went_back = True
+        if self.fluid is not None and self.journal is not None:
+            if not calls:
+                raise DiagnosticError([error("cluster-kept", "was kept without --fluid", Location(str(self.file)))])
+            self.fluid.restore(calls, self.journal.read(number))
+            self.journal.begin_file()
+
+    def _now(self) -> tuple[int, int]:
+        return self.server.updates, len(self.server.live)
+
+    def look(self) -> None:
+        """Keeps the state if it is time, and none is being written."""
+        if self._writing is not None:
+            return
+        updates, members = self._now()
+        if not self._behind or (self._failed is not None and self.site.now() - self._failed < RETRY):
+            return
+        unwritten = self.journal is not None and bool(self.journal.problem)
+        due = unwritten or self._failed is not None or self.site.bytes_since_kept > MOST_BYTES or self._over
+        if due or members != self._last[1] or updates - self._last[0] >= self.every:
+            self._keep()
+
+    @property
+    def _behind(self) -> bool:
+        """Whether others must still keep what was taken from them."""
+        return bool(self.journal and self.journal.held) or any(
+            peer.received > peer.durable for peer in self.site.peers.values()
+        )
+
+    @property
+    def _over(self) -> bool:
+        """Whether all trainers have left."""
+        return self.server.ended and all(peer.left for peer in self.site.peers.values() if peer.index >= 0)
+
+    def _keep(self) -> None:
+        number = self.journal.begin_file() if self.journal is not None else 0
+        snapshot = self._state(number)
+        self._last = self._now()
+        self.site.bytes_since_kept = 0
+        self._writing = {role: peer.received for role, peer in self.site.peers.items()}
+        if has_table(snapshot.values.values()):
+            self._write(snapshot)  # while the server waits: there may be no memory for a copy
+        else:
+            Thread(target=self._write, args=(snapshot,), daemon=True).start()
+
+    def _write(self, snapshot: Snapshot) -> None:
+        reason = ""
+        try:
+            write_snapshot(self.file, self.server.name, snapshot)
+        except Exception as problem:
+            reason = str(problem)
+        self.site.events.put(Event(WRITTEN, None, reason=reason))
+
+    def written(self, event: Event) -> None:
+        """The state is on disk: messages in it need not be sent again. A failure is reported once."""
+        assert self._writing is not None
+        if not event.reason:
+            for role, received in self._writing.items():
+                self.site.peers[role].durable = received
+            self._failed = None
+            if self.journal is not None:
+                self.journal.forget(self._number)
+        else:
+            if self._failed is None:
+                tell(self.server.name, f"its state is not kept: {event.reason}")
+                self.on_failure(event.reason)
+            self._failed = self.site.now()
+        self._writing = None
+
+    def finish(self) -> None:
+        """Keeps the state in which all trainers have left. If that can't be done, the job is over all the same."""
+        self.site.run(lambda: self._writing is None and (not self._behind or self._failed is not None))
+
+    def end(self) -> None:
+        """The job is over: the state is needed no more."""
+        self.file.unlink(missing_ok=True)
+        if self.journal is not None:
+            self.journal.end()
+
+    def _state(self, number: int) -> Snapshot:
+        """The state now; calls that come later are in the file with this number."""
+        self._number = number
+        machines = self.site.cluster.machines
+        peers = {
+            role: {
+                **{name: copy(getattr(peer, name)) for name in _OF_PEERS},
+                "frames": [np.frombuffer(item.body, "uint8") for item in peer.unconfirmed],
+            }
+            for role, peer in self.site.peers.items()
+        }
+        name = self.server.name
+        links_in = {
+            source: (machine.links[name].expected, machine.links[name].trainer)
+            for source, machine in machines.items()
+            if name in machine.links
+        }
+        links_out = {target: (link.sequence, link.trainer) for target, link in self.server.links.items()}
+        snapshot = take_snapshot(self.server, {}, tables=False)
+        own: dict[str, Any] = {_PEERS: peers, _IN: links_in, _OUT: links_out, _ANNOUNCED: list(self.server.announced)}
+        if self.fluid is not None:
+            own[_CALLS] = self.fluid.state(), number
+        return snapshot._replace(state={**snapshot.state, **own})

@@ -1,0 +1,278 @@
+"""All machines of a job as processes on this host: started, watched, started again, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import re
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from pstranspile.cluster.net.metrics import Known
+from pstranspile.cluster.net.status import DONE, PARENT, STATUS, WATCHED
+
+_FIRST_ERROR_LINE = re.compile(r"(\S.*: )?error\[|pstranspile( \w+)?: ")
+"""The begin of a line of a log that is an error; the lines after it belong to it."""
+
+GRACE = 5.0
+"""Seconds that a process has to end after SIGTERM."""
+
+SETTLE = 0.3
+"""Seconds in which the others come to wait for a process that has ended, and report it."""
+
+
+class Member:
+    """A machine's process: its last reports, and how it ended."""
+
+    def __init__(self, role: str, command: Sequence[str], log: Path):
+        self.role = role
+        self.command = list(command)
+        self.log = log
+        self.begin: list[str] = []
+        """Options for the state that the process begins with."""
+        self.process: subprocess.Popen[bytes] | None = None
+        self.pipe: IO[bytes] | None = None
+        self.reported: dict[str, Any] = {}
+        self.watched = False
+        """Whether it reports a few times a second which machines it waits for and how many messages it has sent."""
+        self.starts = 0
+        self.ended: int | None = None
+        """Its exit status, below 0 for a signal; None while it runs."""
+        self.places: Iterator[int] = itertools.count(1)
+        """Places for processes as they end; those of one supervisor share them."""
+        self.noticed = 0
+        """Its place among the processes that have ended, by which the first one to end is known."""
+        self._rest = b""
+
+    def start(self, why: str = "") -> None:
+        """Starts the process; its output goes to the log, after a line that says why it is started again."""
+        reading, writing = os.pipe()
+        environment = {
+            **os.environ,
+            **_own_modules(),
+            STATUS: str(writing),
+            PARENT: "1",
+            WATCHED: str(int(self.watched)),
+        }
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            log.write(f"{why}\n".encode() if why else b"")
+            self.process = subprocess.Popen(
+                [*self.command, *self.begin], stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=[writing],
+                env=environment, start_new_session=True,
+            )  # fmt: skip
+        os.close(writing)
+        threading.Thread(target=self._notice_end, args=(self.process,), daemon=True).start()
+        self.pipe = os.fdopen(reading, "rb", buffering=0)
+        self.starts += 1
+        self.ended, self._rest = None, b""
+        self.reported.pop("state", None)
+
+    def _notice_end(self, process: subprocess.Popen[bytes]) -> None:
+        process.wait()
+        self.noticed = next(self.places)
+
+    def read(self) -> list[dict[str, Any]]:
+        """The reports of the process since the last call; none once its end of the pipe is closed."""
+        assert self.pipe is not None
+        data = self.pipe.read(1 << 16) or b""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        entries = [json.loads(line) for line in lines if line]
+        for fields in entries:
+            self.reported.update(fields)
+        if not data:
+            self.pipe.close()
+            self.pipe = None
+        return entries
+
+    def known(self) -> Known:
+        """The process as metrics show it."""
+        return Known(self.role, self.process is not None and self.ended is None, self.starts, dict(self.reported))
+
+    def log_tail(self, most: int = 8) -> str:
+        """The last error in its log, in `most` lines; without one, the last three lines."""
+        try:
+            text = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return ""
+        errors = [number for number, line in enumerate(text) if _FIRST_ERROR_LINE.match(line)]
+        if not errors:
+            return "\n".join(text[-3:])
+        first = next((number for number in errors if len(text) - number <= most), errors[-1])
+        return "\n".join(text[first:][:most])
+
+
+def _own_modules() -> dict[str, str]:
+    """Lets a process import from the working folder only if this one does: files there may have names of libraries."""
+    try:
+        here = os.getcwd()
+    except OSError:  # it was removed
+        return {"PYTHONSAFEPATH": "1"}
+    return {} if here in sys.path or "" in sys.path else {"PYTHONSAFEPATH": "1"}
+
+
+class Supervisor:
+    """Runs the machines of a job until all have ended; `restarts` is how often each may be started again.
+
+    `on_report` is called with every report of a process, `on_restart` with a sentence about one that is started again.
+    The servers are started first, but nothing depends on it.
+    """
+
+    def __init__(
+        self,
+        members: Mapping[str, Member],
+        *,
+        restarts: int = 0,
+        on_report: Callable[[Member, dict[str, Any]], object] | None = None,
+        on_look: Callable[[], object] | None = None,
+        on_restart: Callable[[str], object] | None = None,
+    ):
+        self.members = dict(members)
+        places = itertools.count(1)
+        for member in self.members.values():
+            member.places = places
+        self.restarts = restarts
+        self.on_report = on_report
+        self.on_look = on_look
+        self.on_restart = on_restart
+        self.failed: list[tuple[Member, int]] = []
+        """The processes that ended with an error and were not started again, each with its status, as they ended."""
+        self.left_out: list[Member] = []
+        """The trainers that were given up and did not come back before the servers were done."""
+        self._selector = selectors.DefaultSelector()
+
+    def run(self) -> bool:
+        """Whether all machines did their work. Whatever happens, no process is left when this returns."""
+        try:
+            for member in self.members.values():
+                self._start(member)
+            while any(member.ended is None for member in self.members.values()) and not self.failed:
+                self._read(0.1)
+                self.left_out = self._too_late()
+                if self.left_out:
+                    break
+                for member in sorted(self.members.values(), key=lambda member: member.noticed):
+                    self._look_after(member)
+                if self.on_look is not None:
+                    self.on_look()
+            settled = time.monotonic() + (SETTLE if self.failed else 0.0)
+            while time.monotonic() < settled:
+                self._read(0.05)
+        finally:
+            self.end_all()
+        return not (self.failed or self.left_out)
+
+    def _too_late(self) -> list[Member]:
+        """The trainers that come too late: the servers are done without them. Without servers, a trainer ends when all
+        running trainers have done their steps.
+        """
+        servers = [member for member in self.members.values() if member.role.startswith("pserver")]
+        ended = [member.ended == 0 for member in servers or self.members.values()]
+        if not (all(ended) if servers else any(ended)):
+            return []
+        return [member for member in self.members.values() if member.reported.get("state") != DONE]
+
+    def _start(self, member: Member, why: str = "") -> None:
+        member.start(why)
+        self._selector.register(member.pipe, selectors.EVENT_READ, member)  # pyright: ignore[reportArgumentType]
+
+    def _read(self, timeout: float) -> None:
+        for key, _ in self._selector.select(timeout):
+            member: Member = key.data
+            pipe = member.pipe
+            for fields in member.read():
+                if self.on_report is not None:
+                    self.on_report(member, fields)
+            if member.pipe is None and pipe is not None:
+                self._selector.unregister(pipe)
+
+    def _look_after(self, member: Member) -> None:
+        if member.ended is not None or member.process is None:
+            return
+        status = member.process.poll()
+        if status is None:
+            return
+        if member.pipe is not None:
+            self._read_to_the_end([member])
+        if member.reported.get("state") == DONE:  # whatever ended it, its part was done
+            status = 0
+        if status and member.starts <= self.restarts:
+            again = f"{member.role} has ended {how_it_ended(status)}, and is started again"
+            why = f"{again} ({member.starts} of {self.restarts})"
+            if self.on_restart is not None:
+                self.on_restart(why)
+            self._start(member, why)
+            return
+        member.ended = status
+        if status:
+            self.failed.append((member, status))
+
+    def _read_to_the_end(self, members: Sequence[Member]) -> None:
+        while any(member.pipe is not None for member in members):
+            self._read(0)
+
+    def end_all(self) -> None:
+        """Ends every process that still runs: by SIGTERM first, then, or at an interrupt, by SIGKILL."""
+        running = [m.process for m in self.members.values() if m.process is not None and m.process.poll() is None]
+        for process in running:
+            with contextlib.suppress(OSError):
+                process.send_signal(signal.SIGTERM)
+        end = time.monotonic() + GRACE
+        try:
+            for process in running:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(max(end - time.monotonic(), 0.01))
+        finally:
+            for process in running:
+                if process.poll() is None:
+                    process.kill()
+                process.wait()
+        self._read_to_the_end(list(self.members.values()))
+        for member in self.members.values():
+            if member.process is not None:
+                if member.process.stdin is not None:
+                    with contextlib.suppress(OSError):
+                        member.process.stdin.close()
+                member.ended = member.process.returncode
+
+
+def how_it_ended(status: int) -> str:
+    """How a process ended: `with status 1`, or `by SIGKILL`."""
+    if status >= 0:
+        return f"with status {status}"
+    try:
+        return f"by {signal.Signals(-status).name}"
+    except ValueError:  # one without a name
+        return f"by signal {-status}"
+
+
+class Ports:
+    """Free ports of this host, reserved for the processes that will listen on them."""
+
+    def __init__(self, count: int, host: str = "127.0.0.1"):
+        self._sockets = [socket.socket() for _ in range(count)]
+        for sock in self._sockets:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            sock.bind((host, 0))
+        self.addresses = [f"{host}:{sock.getsockname()[1]}" for sock in self._sockets]
+
+    def close(self) -> None:
+        """Releases the ports."""
+        for sock in self._sockets:
+            sock.close()
+
+
+def command_of(role: str, folder: str, addresses: Mapping[str, str], options: Sequence[str]) -> list[str]:
+    """The command line of a machine's process."""
+    given = [part for name, address in addresses.items() for part in ("--address", f"{name}={address}")]
+    return [sys.executable, "-m", "pstranspile", "start", folder, "--role", role, *given, *options]

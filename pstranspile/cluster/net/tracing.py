@@ -1,0 +1,202 @@
+"""What the processes of a job do, written down with the time: turns of machines, steps, and the messages between them.
+
+Every process writes a file of its own. The files of a job, whose processes have one clock, are put together to what
+`run` shows of a simulated cluster: a chart, the traffic, and a trace for Chrome's `about:tracing` or Perfetto.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+from pstranspile.cluster.machines.message import Message
+from pstranspile.cluster.machines.network import Machine
+from pstranspile.cluster.machines.pictures.recorder import DELIVER, POST, Event, Recorder, event_of
+from pstranspile.cluster.machines.pictures.trace import about, named, trace_text
+from pstranspile.cluster.machines.trainer import Trainer
+from pstranspile.cluster.net.site import Site
+
+TURN, STEP, SENT = "turn", "step", "sent"
+"""What a process does in a span of time: a turn of a machine, a step of a trainer, sending what was posted."""
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+class Span(NamedTuple):
+    """Something that a process did: from when to when, in microseconds; `machine` did it, or what it sent was for it.
+
+    `step` is the index of a step, `messages` how many were taken or sent, with so many `bytes` of values.
+    """
+
+    what: str
+    machine: str
+    begin: int
+    end: int
+    step: int = -1
+    messages: int = 0
+    bytes: int = 0
+
+
+class Tracing:
+    """Writes what the process of a site does to a file; to be made before the machines begin."""
+
+    def __init__(self, site: Site, path: str):
+        self._file: TextIO = open(path, "a", encoding="utf-8")  # noqa: SIM115 (closed by `close`)
+        self._own = site.own
+        self._began: int | None = None
+        """When the step under way began."""
+        for machine in site.cluster.machines.values():
+            machine.turn = (self._taking if machine.name in site.own else self._sending)(machine, machine.turn)
+            if machine.name in site.own and isinstance(machine, Trainer):
+                machine.on_step = self._stepping(machine.on_step)
+
+    def _write(self, item: Span | Event) -> None:
+        self._file.write(json.dumps(item, separators=(",", ":")) + "\n")
+
+    def _taking(self, machine: Machine, turn: Callable[[], object]) -> Callable[[], None]:
+        """A turn of a machine of this process."""
+
+        def taken() -> None:
+            messages, begin = list(machine.inbox), _now()
+            if self._began is None and isinstance(machine, Trainer):
+                self._began = begin
+            for message in messages:
+                if message.source in self._own:
+                    self._write(event_of(begin, POST, message))
+                self._write(event_of(begin, DELIVER, message))
+            turn()
+            self._write(Span(TURN, machine.name, begin, _now(), messages=len(messages)))
+
+        return taken
+
+    def _sending(self, machine: Machine, turn: Callable[[], object]) -> Callable[[], None]:
+        """A turn in which what was posted to a machine of another process is sent, unless it is put off."""
+
+        def sent() -> None:
+            messages, begin = list(machine.inbox), _now()
+            turn()
+            if messages and not machine.inbox:
+                self._sent(machine.name, messages, begin)
+
+        return sent
+
+    def _sent(self, target: str, messages: Sequence[Message], begin: int) -> None:
+        events = [event_of(begin, POST, message) for message in messages]
+        for event in events:
+            self._write(event)
+        size = sum(event.bytes for event in events)
+        self._write(Span(SENT, target, begin, _now(), messages=len(messages), bytes=size))
+
+    def _stepping(self, told: Callable[[Trainer, int], object] | None) -> Callable[[Trainer, int], None]:
+        def stepped(trainer: Trainer, step: int) -> None:
+            end = _now()
+            self._write(Span(STEP, trainer.name, end if self._began is None else self._began, end, step))
+            self._began = None
+            if told is not None:
+                told(trainer, step)
+
+        return stepped
+
+    def close(self) -> None:
+        """Nothing more is written."""
+        self._file.close()
+
+
+class Traced(NamedTuple):
+    """A job as its processes have written it down: what each did, and what became of messages. Times are microseconds
+    since the first of all.
+    """
+
+    spans: Mapping[str, Sequence[Span]]
+    events: Sequence[Event]
+
+
+def read_traced(files: Mapping[str, str]) -> Traced:
+    """Puts the files of processes together; `files` are by role. A last line that is not whole is left out."""
+    spans: dict[str, list[Span]] = {role: [] for role in files}
+    events: list[Event] = []
+    for role, file in files.items():
+        if not Path(file).exists():
+            continue
+        for line in Path(file).read_text("utf-8").split("\n")[:-1]:
+            fields = json.loads(line)
+            if fields[0] in (TURN, STEP, SENT):
+                spans[role].append(Span(*fields))
+            else:
+                events.append(Event(*fields))
+    start = min([span.begin for own in spans.values() for span in own] + [event.tick for event in events], default=0)
+    events.sort(key=lambda event: (event.tick, event.what == DELIVER))
+    return Traced(
+        {role: [s._replace(begin=s.begin - start, end=s.end - start) for s in own] for role, own in spans.items()},
+        [event._replace(tick=event.tick - start) for event in events],
+    )
+
+
+def trace_of(traced: Traced, recorder: Recorder) -> str:
+    """The text of a trace file: a process for each role, a thread for each of its machines, and one that sends.
+
+    An arrow goes from where messages are sent to the turn that takes the last of them.
+    """
+    result: list[dict[str, Any]] = []
+    arrows = _Arrows(traced.events)
+    for process, (role, spans) in enumerate(traced.spans.items(), start=1):
+        machines = list(dict.fromkeys(span.machine for span in spans if span.what != SENT))
+        threads = {name: number for number, name in enumerate(machines, start=1)}
+        result += [named("process_name", 0, role, process)]
+        result += [{**about(0, 0, process), "ph": "M", "name": "process_sort_index", "args": {"sort_index": process}}]
+        result += [named("thread_name", number, name, process) for name, number in threads.items()]
+        result += [named("thread_name", len(threads) + 1, "network", process)]
+        for span in spans:
+            thread = threads.get(span.machine, len(threads) + 1) if span.what != SENT else len(threads) + 1
+            at = about(thread, span.begin, process)
+            shown = {**at, "name": _name(span, recorder), "cat": span.what, "ph": "X", "dur": span.end - span.begin}
+            args = (
+                {"messages": span.messages, "bytes": span.bytes} if span.what == SENT else {"messages": span.messages}
+            )
+            result.append({**shown, "args": {} if span.what == STEP else args})
+            if span.what == SENT:
+                result += [{**at, "name": "messages", "cat": SENT, "ph": "s", "id": one} for one in arrows.from_(span)]
+            elif span.what == TURN:
+                ends = arrows.to(span)
+                result += [{**at, "name": "messages", "cat": SENT, "ph": "f", "bp": "e", "id": one} for one in ends]
+    return trace_text(result)
+
+
+def _name(span: Span, recorder: Recorder) -> str:
+    if span.what == STEP:
+        trainer = next((n for n, machine in enumerate(recorder.trainers) if machine == span.machine), 0)
+        return recorder.step_name(trainer, span.step)
+    if span.what == SENT:
+        return f"to {span.machine}"
+    return f"takes {span.messages}" if span.messages else "goes on"
+
+
+class _Arrows:
+    """Numbers of arrows, by where and when messages were sent and taken."""
+
+    def __init__(self, events: Sequence[Event]):
+        last: dict[tuple[str, str, int], Event] = {}
+        for event in events:
+            if event.what == POST:
+                last[event.source, event.target, event.tick] = event
+        taken = {event.message: event for event in events if event.what == DELIVER}
+        self._sent: dict[tuple[str, int], list[int]] = {}
+        self._taken: dict[tuple[str, int], list[int]] = {}
+        for number, event in enumerate(last.values(), start=1):
+            end = taken.get(event.message)
+            if end is not None:
+                self._sent.setdefault((event.target, event.tick), []).append(number)
+                self._taken.setdefault((end.target, end.tick), []).append(number)
+
+    def from_(self, span: Span) -> list[int]:
+        """The arrows that begin where something was sent."""
+        return self._sent.get((span.machine, span.begin), [])
+
+    def to(self, span: Span) -> list[int]:
+        """The arrows that end in a turn."""
+        return self._taken.get((span.machine, span.begin), [])

@@ -1,0 +1,458 @@
+"""How frames travel: a socket for each pair of processes that talk.
+
+A port takes connections with frames and machines of Fluid, which use gRPC: the first bytes decide.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from errno import EINPROGRESS, EMFILE, ENFILE, ENOBUFS, ENOMEM
+from os import strerror
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from pstranspile.cluster.net.calls import CallService
+from pstranspile.cluster.net.channel import STRANGER_BYTES, Channel, Reading, keep_alive, tune
+from pstranspile.cluster.net.frames import (
+    HEADER_SIZE,
+    MAGIC,
+    MESSAGES,
+    MOST_BODY,
+    MOST_GREETING,
+    Header,
+    frame,
+    kind_of,
+    read_size,
+)
+from pstranspile.cluster.net.http2 import MOST_BODIES, PREFACE, Http2
+from pstranspile.cluster.net.loop import CALL, CLOSED, FOREIGN, FRAME, READ, Event, Loop
+from pstranspile.cluster.net.values import Bytes, WireError
+
+MOST_STRANGERS, PATIENCE = 32, 10.0
+"""Connections on which nobody has been let in yet, and how many seconds each may last."""
+
+BACKLOG, MOST_ACCEPTED = 128, 16
+"""Connections that wait to be accepted, and those that are accepted in a turn."""
+
+MOST_CALLERS = 16
+"""Connections of known clients of gRPC for each trainer of the job."""
+
+_TOUCHED = 1 << 20
+"""Bytes of a frame for which memory is taken when its header has come."""
+
+MOST_UNREAD = 1 << 16
+"""Pieces of frames that a peer may leave unread; each frame has two."""
+
+
+def place_of(address: str) -> tuple[str, int]:
+    """The host and port of an address `host:port`. Raises OSError for another text."""
+    host, _, port = address.rpartition(":")
+    if not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
+        raise OSError(f"{address} is no host:port")
+    return host.strip("[]"), int(port)
+
+
+def is_taken(address: str) -> bool:
+    """Whether somebody listens at an address. (A port that is kept for a process lets others listen on it as well.)"""
+    host, port = place_of(address)
+    try:
+        with socket.create_connection((host or "localhost", port), 1.0) as connection:
+            return connection.getpeername() != connection.getsockname()  # the system may give a socket its own end
+    except OSError:
+        return False
+
+
+class Frames(Reading):
+    """A connection on which frames come and go; `known` is set once the other side has been let in."""
+
+    def __init__(self, events: Loop, address: str, known: bool):
+        self.address = address
+        self.known = known
+        self.channel: Channel | None = None
+        self._events = events
+        self._head = bytearray(HEADER_SIZE)
+        self._data: Bytes = self._head
+        self._view = memoryview(self._head)
+        self._at = 0
+        self._frames = 0
+        self._broken = False
+        """Whether what comes is no frame any more."""
+        self.most = MOST_BODY
+        """Bytes of the largest body that the other side may send once it has been let in."""
+        self.on_long: Callable[[int], object] | None = None
+        """Told of the size of a larger one, whose sender has said its last."""
+
+    @property
+    def guarded(self) -> bool:
+        """Whether TLS authenticates what comes and goes."""
+        return self.channel is not None and self.channel.guarded
+
+    def send(self, header: Header, body: bytes) -> None:
+        """Sends a frame; nothing happens if the connection is closed. One whose other side reads nothing of very many
+        is ended.
+        """
+        channel = self.channel
+        if channel is not None:
+            channel.send(frame(header, body, channel.guarded))
+            if channel.unsent > MOST_UNREAD:
+                self._events.put(Event(CALL, None, action=self._end_unread))
+
+    def _end_unread(self) -> None:
+        channel = self.channel
+        if channel is not None and channel.open:
+            reason = f"more than {MOST_UNREAD} pieces of frames were not read"
+            channel.tell(reason)
+            channel.abandon()
+            self._events.put(Event(CLOSED, self, reason=reason))
+
+    def close(self) -> None:
+        """Ends the connection once all bytes are sent."""
+        if self.channel is not None:
+            self.channel.close()
+
+    def room(self) -> memoryview:
+        """Where the next bytes go."""
+        return memoryview(bytearray(1 << 16)) if self._broken else self._view[self._at :]
+
+    def came(self, size: int) -> bool:
+        """So many bytes have been put there; gives whether a frame is complete."""
+        if self._broken:
+            return True
+        self._at += size
+        if self._at < len(self._data):
+            return False
+        if self._data is self._head:
+            try:
+                self._begin_body(read_size(self._head))
+            except WireError:
+                self._broken = True  # the receiver of the event refuses it
+                self._events.put(Event(FRAME, self, self._head))
+                return True
+            if self._at < len(self._data) or self._broken:
+                return self._broken
+        data, self._data, self._at = self._data, self._head, 0
+        self._view = memoryview(self._head)
+        self._frames += 1
+        self._events.put(Event(FRAME, self, data))
+        return True
+
+    def _begin_body(self, size: int) -> None:
+        if not self.known and (self._frames or size > STRANGER_BYTES):
+            self._break("a stranger says more than a greeting")
+            return
+        if size > HEADER_SIZE + MOST_GREETING and kind_of(self._head) != MESSAGES:
+            self._break(f"a frame of {size} bytes that brings no messages is too long")
+            return
+        if self.known and size > HEADER_SIZE + self.most and self.on_long is not None:
+            self._broken, told = True, self.on_long
+            self._events.put(Event(CALL, None, action=lambda: told(size - HEADER_SIZE)))
+            return
+        try:
+            self._data = bytearray(size) if size <= _TOUCHED else _untouched(size)
+        except MemoryError:
+            self._break(f"there is no memory for a frame of {size} bytes")
+            return
+        self._view = memoryview(self._data)
+        self._view[:HEADER_SIZE] = self._head
+
+    def _break(self, reason: str) -> None:
+        self._broken = True
+        if self.channel is not None:
+            self.channel.refuse(reason)
+        self._events.put(Event(CLOSED, self, reason=reason))
+
+    def ended(self, reason: str) -> None:
+        """The connection is over."""
+        self._events.put(Event(CLOSED, self, reason=reason))
+
+
+def _untouched(size: int) -> memoryview:
+    """Room for a frame, which takes memory only as far as the frame has come. Raises MemoryError."""
+    room: Any = np.empty(size, "uint8")
+    return room.data
+
+
+class _Newcomer(Reading):
+    """A new connection to a port, whose first bytes have not come yet."""
+
+    def __init__(self, listener: Listener, sock: Any, host: str, address: str):
+        self._listener = listener
+        self._first = bytearray(len(MAGIC))
+        self._at = 0
+        self.host = host
+        self.stranger: Reading = self
+        self.since = listener.events.now()
+        self.channel = Channel(listener.events, sock, address, self)
+        self.channel.report = lambda reason: listener.tell(f"the connection with {address} is closed: {reason}")
+        if listener.context is not None:
+            self.channel.guard(listener.context, server=True)
+
+    @property
+    def progress(self) -> int:
+        """How far it has come: it is being closed, has said nothing, speaks a protocol, brings a large call, or has
+        shown a certificate.
+        """
+        if self.channel.closed:
+            return 0
+        shown = 2 if self.channel.guarded and self.channel.began else 0
+        lent = isinstance(self.stranger, Http2) and self.stranger.lent > 0
+        return 1 + (self.stranger is not self or self.channel.heard) + shown + lent
+
+    def room(self) -> memoryview:
+        """Where the first bytes go."""
+        return memoryview(self._first)[self._at :]
+
+    def came(self, size: int) -> bool:
+        """So many of the first bytes are here. Raises WireError if they are nobody's."""
+        self._at += size
+        if self._at < len(self._first):
+            return False
+        reading: Reading
+        first = bytes(self._first)
+        listener = self._listener
+        if first == MAGIC and not listener.others:
+            reading = Frames(listener.events, self.channel.address, known=False)
+            reading.channel = self.channel
+        elif first == PREFACE[: len(MAGIC)] and not listener.others:
+            reading = Http2(self.channel, listener.service, listener.lends)
+        elif first in listener.others:
+            reading = listener.others[first](self.channel)
+        else:
+            raise WireError("the first bytes are of no protocol that is spoken here")
+        self.channel.reading = self.stranger = reading
+        reading.room()[: len(MAGIC)] = self._first
+        reading.came(len(MAGIC))
+        return False
+
+    def ended(self, reason: str) -> None:
+        """Nobody has come after all."""
+
+
+class Listener:
+    """A port on which others come; `address` as host:port. Raises OSError if it can't be listened on.
+
+    `context` is for TLS, in which both sides show certificates; `service` answers gRPC calls. `tell` gets lines for the
+    log about strangers whose connections were closed: any number, with their own words in them. `others` are spoken in
+    place of frames and gRPC: for the first bytes of each, what makes sense of it. `shared`: others may listen at the
+    address as well.
+    """
+
+    unknown = True
+
+    def __init__(
+        self,
+        address: str,
+        events: Loop,
+        context: Any = None,
+        service: CallService | None = None,
+        tell: Callable[[str], object] = lambda line: None,
+        others: Mapping[bytes, Callable[[Channel], Reading]] = MappingProxyType({}),
+        shared: bool = True,
+    ):
+        self.others = others
+        self.events = events
+        self.context = context
+        self.service = CallService("", {}, 0) if service is None else service
+        self.tell = tell
+        self._newcomers: list[_Newcomer] = []
+        self._callers: list[Http2] = []
+        """The clients of gRPC that are known."""
+        host, port = place_of(address)
+        family, kind, number, _, target = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        self._sock = socket.socket(family, kind, number)
+        try:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with suppress(OSError, AttributeError):  # a system without it
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(shared))
+            self._sock.bind(target)
+            self._sock.listen(BACKLOG)
+        except OSError:
+            self._sock.close()
+            raise
+        self._sock.setblocking(False)
+        events.watch(self._sock, self, READ)
+
+    @property
+    def port(self) -> int:
+        """The port; where the address has 0, the one that the system has chosen."""
+        return self._sock.getsockname()[1]
+
+    def spend(self, seconds: float) -> None:
+        """Accepting has cost so much."""
+
+    def handle(self) -> None:
+        """Somebody has come. What he has said already is looked at before others can push him out."""
+        for _ in range(MOST_ACCEPTED):
+            try:
+                sock, place = self._sock.accept()
+            except OSError as problem:
+                if problem.errno in (EMFILE, ENFILE, ENOBUFS, ENOMEM):
+                    self._rest(problem)
+                return
+            tune(sock)
+            keep_alive(sock)
+            self._keep_few()
+            one = _Newcomer(self, sock, str(place[0]), f"{place[0]}:{place[1]}")
+            self._newcomers.append(one)
+            self.events.again(one.channel)
+
+    def _rest(self, problem: OSError) -> None:
+        """There are no more descriptors: of the strangers one gives his up, and others wait for the next look."""
+        told = f"nobody can connect: {problem.strerror}; `ulimit -n` says how many files a process may have open"
+        self.tell(told)
+        self.events.rest(self._sock)
+        self._keep_few(0)
+
+    def _keep_few(self, most: int = MOST_STRANGERS) -> None:
+        """Of too many connections on which nobody has been let in, one has to go.
+
+        It is one of those from the host with the most, so that no host keeps others out; of these one that has come
+        least far: to come farther than others costs a stranger its part of the time that all strangers share, and takes
+        a newcomer of the job a moment. Of equals, the oldest goes.
+        """
+        self._know_callers()
+        self._keep_few_callers()
+        if not self._newcomers or len(self._newcomers) < most:
+            return
+        hosts = Counter(one.host for one in self._newcomers)
+        gone = min(self._newcomers, key=lambda one: (-hosts[one.host], one.progress))
+        self._newcomers.remove(gone)
+        if not gone.channel.closed:
+            gone.channel.tell("it was not let in before many others came")
+        gone.channel.abandon()
+
+    def _know_callers(self) -> None:
+        """Of those who have come, the clients of gRPC that are known now are no newcomers any more."""
+        came, self._newcomers = self._newcomers, []
+        for one in came:
+            if one.stranger.known and isinstance(one.stranger, Http2):
+                self._callers.append(one.stranger)
+            elif one.channel.open and not one.stranger.known:
+                self._newcomers.append(one)
+
+    def _keep_few_callers(self) -> None:
+        """Of too many clients of gRPC that are known, the oldest ones go on which no call is open: they come again when
+        they have something to say. (Whoever knows the job's variables may say that it is one of its trainers.) Then
+        those on which nothing comes or goes, then the newest; those stay that wait for the service, which takes few.
+        """
+        self._callers = [one for one in self._callers if not one.closed]
+        more = len(self._callers) - MOST_CALLERS * self.service.callers
+        if more <= 0:
+            return
+        idle = [one for one in self._callers if one.idle]
+        busy = [one for one in self._callers if not (one.idle or one.waits)]
+        stalled = [one for one in busy if one.stalled]
+        moving = [one for one in reversed(busy) if not one.stalled]
+        for one in [*idle, *stalled, *moving][:more]:
+            one.leave(f"more than {MOST_CALLERS} connections for each trainer are open")
+
+    def lends(self) -> bool:
+        """Whether one more stranger may bring a large call."""
+        lent = sum(
+            isinstance(one.stranger, Http2) and one.stranger.lent > 0
+            for one in self._newcomers
+            if one.channel.open and not one.stranger.known
+        )
+        return lent < self.service.callers
+
+    def look(self, now: float) -> None:
+        """Nobody is a stranger for long."""
+        for one in self._newcomers:
+            if not one.stranger.known and now - one.since > PATIENCE:
+                one.channel.refuse(f"it was not let in for {PATIENCE:g} seconds")
+        self._know_callers()
+        callers = [one for one in self._callers if not one.closed]
+        for one in callers:
+            one.look()
+        if sum(one.held for one in callers) > MOST_BODIES:
+            most = max(callers, key=lambda one: one.held)
+            most.leave(f"unfinished calls of all connections bring more than {MOST_BODIES} bytes, and its own the most")
+
+    def close(self) -> None:
+        """Nobody is let in any more."""
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Nobody is let in any more."""
+        self.events.forget(self._sock)
+        self._sock.close()
+
+
+class _Called(Reading):
+    """The first bytes from the called process, which decide the protocol."""
+
+    def __init__(self, frames: Frames, events: Loop):
+        self.frames = frames
+        self._events = events
+        self._first = bytearray(len(MAGIC))
+        self._at = 0
+
+    def room(self) -> memoryview:
+        """Where the first bytes go."""
+        return memoryview(self._first)[self._at :]
+
+    def came(self, size: int) -> bool:
+        """So many of the first bytes are here."""
+        self._at += size
+        if self._at < len(self._first):
+            return False
+        channel = self.frames.channel
+        assert channel is not None
+        if bytes(self._first) != MAGIC:
+            channel.close()
+            self._events.put(Event(FOREIGN, self.frames, reason="another protocol is spoken there"))
+            return True
+        channel.reading = self.frames
+        self.frames.room()[: len(MAGIC)] = self._first
+        return self.frames.came(len(MAGIC))
+
+    def ended(self, reason: str) -> None:
+        """The connection is over, or has not come about."""
+        self.frames.ended(reason)
+
+
+class Dialer:
+    """Connects to another process, repeatedly; events report the outcome."""
+
+    def __init__(self, address: str, events: Loop, context: Any = None):
+        self.address = address
+        self._events = events
+        self._context = context
+        self._frames: Frames | None = None
+        self._tries = 0
+
+    def dial(self) -> Frames:
+        """Begins a connection; an earlier one is over."""
+        self.close()
+        frames = self._frames = Frames(self._events, self.address, known=False)
+        host, port = place_of(self.address)
+        try:
+            places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            family, kind, number, _, target = places[self._tries % len(places)]
+            self._tries += 1
+            sock = socket.socket(family, kind, number)
+        except OSError as problem:
+            frames.ended(str(problem))
+            return frames
+        tune(sock)
+        if (failed := sock.connect_ex(target)) not in (0, EINPROGRESS):
+            sock.close()
+            frames.ended(strerror(failed))
+            return frames
+        frames.channel = Channel(self._events, sock, self.address, _Called(frames, self._events), connecting=True)
+        if self._context is not None:
+            frames.channel.guard(self._context, server=False, name=host)
+        return frames
+
+    def close(self) -> None:
+        """Ends the connection."""
+        if self._frames is not None:
+            self._frames.close()
+            self._frames = None

@@ -1,0 +1,326 @@
+"""What messages carry, as bytes: numbers are copied once when they are joined, and not at all when they are read."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from math import prod
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+
+from pstranspile.cluster.machines.collectives.parts import Key, Part, Piece, Statement, Total
+from pstranspile.ir.table_rules import takes_any_id
+from pstranspile.runtime.values import LoDTensor, SelectedRows
+
+Buffers: TypeAlias = "list[Any]"
+"""Pieces of a frame, in order: bytes and views of arrays."""
+
+Bytes: TypeAlias = "bytes | bytearray | memoryview"
+"""What has come."""
+
+ALIGNMENT = 16
+"""Where the numbers of an array may begin, in bytes from the start of a frame."""
+
+_NOTHING, _FALSE, _TRUE, _INTEGER, _REAL, _TEXT, _ARRAY, _LOD, _ROWS, _TUPLE = range(10)
+_PART, _PIECE, _TOTAL, _STATEMENT = range(10, 14)
+
+_DTYPES: tuple[Any, ...] = tuple(
+    np.dtype(name) for name in ("bool", "int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64")
+)
+_DTYPE_NUMBERS = {dtype: number for number, dtype in enumerate(_DTYPES)}
+
+_U32, _I64, _F64 = struct.Struct("<I"), struct.Struct("<q"), struct.Struct("<d")
+_SEGMENT = struct.Struct("<Iqqqq")
+"""A segment of what trainers sum, and two keys of operations."""
+_ARRAY_HEAD = struct.Struct("<BBBxI")
+"""Element type, number of dims, bytes of padding, -, bytes of text that follow (0)."""
+
+MOST_DIMS, MOST_DEPTH = 16, 4
+
+
+class WireError(Exception):
+    """Bytes that are no frame, or no value, of this protocol, for the reason in the message."""
+
+
+class Writer:
+    """Collects the pieces of a frame."""
+
+    def __init__(self) -> None:
+        self.buffers: Buffers = []
+        self.size = 0
+
+    def add(self, data: bytes) -> None:
+        """Appends bytes."""
+        self.buffers.append(data)
+        self.size += len(data)
+
+    def text(self, text: str) -> None:
+        """Appends a text with its length."""
+        data = text.encode()
+        self.add(_U32.pack(len(data)))
+        self.add(data)
+
+    def array(self, value: Any) -> None:
+        """Appends an array: element type, dims, then its numbers, aligned."""
+        number = _DTYPE_NUMBERS.get(value.dtype)
+        if number is None or value.ndim > MOST_DIMS:
+            raise WireError(f"an array of {value.dtype}, {value.ndim} dims, can't be sent")
+        if not value.flags.c_contiguous:
+            value = np.ascontiguousarray(value)
+        dims = struct.pack(f"<{value.ndim}q", *value.shape)
+        padding = -(self.size + _ARRAY_HEAD.size + len(dims)) % ALIGNMENT
+        self.add(_ARRAY_HEAD.pack(number, value.ndim, padding, 0) + dims + bytes(padding))
+        if value.nbytes:
+            self.buffers.append(value.reshape(-1).view("uint8").data)
+            self.size += value.nbytes
+
+    def value(self, value: Any) -> None:
+        """Appends what a message may carry. Raises WireError for anything else."""
+        write = _WRITERS.get(value.__class__)
+        if write is None and isinstance(value, np.generic):
+            write, value = _write_array, np.asarray(value)
+        if write is None:
+            raise WireError(f"a {value.__class__.__name__} can't be sent")
+        write(self, value)
+
+
+def can_be_sent(value: Any) -> bool:
+    """Whether a variable's value can be sent."""
+    if isinstance(value, LoDTensor):
+        return can_be_sent(value.data)
+    if isinstance(value, SelectedRows):
+        return can_be_sent(value.value)
+    return isinstance(value, np.ndarray) and value.dtype in _DTYPE_NUMBERS and value.ndim <= MOST_DIMS
+
+
+def bytes_of(value: Any) -> int:
+    """Bytes of the numbers of a value, which need not be all that it takes in a message."""
+    if isinstance(value, LoDTensor):
+        return bytes_of(value.data)
+    if isinstance(value, SelectedRows):
+        return bytes_of(value.value) + bytes_of(value.rows)
+    if isinstance(value, Piece):
+        return bytes_of(value.part.value)
+    if isinstance(value, (Part, Total)):
+        return bytes_of(value.value)
+    if isinstance(value, Statement):
+        return sum(bytes_of(total.value) for total in value.kept)
+    return int(value.nbytes) if isinstance(value, (np.ndarray, np.generic)) else 0
+
+
+def _write_lod(writer: Writer, value: LoDTensor) -> None:
+    writer.add(bytes([_LOD, len(value.lod)]))
+    for level in value.lod:
+        writer.array(np.asarray(level, "int64"))
+    writer.array(value.data)
+
+
+def _write_rows(writer: Writer, value: SelectedRows) -> None:
+    writer.add(bytes([_ROWS]) + _I64.pack(value.height))
+    writer.array(value.rows)
+    writer.array(value.value)
+
+
+def _write_tuple(writer: Writer, value: tuple[Any, ...]) -> None:
+    writer.add(bytes([_TUPLE]) + _U32.pack(len(value)))
+    for item in value:
+        writer.value(item)
+
+
+def _write_part(writer: Writer, part: Part) -> None:
+    writer.add(bytes([_PART, part.averages]) + _I64.pack(part.root))
+    writer.text(part.kind)
+    writer.text(part.form)
+    writer.value(part.value)
+
+
+def _write_piece(writer: Writer, piece: Piece) -> None:
+    writer.add(bytes([_PIECE]) + _SEGMENT.pack(piece.segment, *piece.key, *piece.had))
+    writer.text(piece.variable)
+    _write_part(writer, piece.part)
+
+
+def _write_total(writer: Writer, total: Total) -> None:
+    writer.add(bytes([_TOTAL]) + _SEGMENT.pack(total.segment, *total.key, *total.floor))
+    writer.text(total.variable)
+    writer.add(struct.pack(f"<I{len(total.of)}I", len(total.of), *total.of))
+    writer.value(total.value)
+
+
+def _write_statement(writer: Writer, statement: Statement) -> None:
+    writer.add(bytes([_STATEMENT]) + _SEGMENT.pack(statement.segment, *statement.had, 0, len(statement.kept)))
+    for total in statement.kept:
+        _write_total(writer, total)
+
+
+def _write_array(writer: Writer, value: Any) -> None:
+    writer.add(bytes([_ARRAY]))
+    writer.array(value)
+
+
+def _write_text(writer: Writer, value: str) -> None:
+    writer.add(bytes([_TEXT]))
+    writer.text(value)
+
+
+_WRITERS: dict[type, Callable[[Writer, Any], None]] = {
+    type(None): lambda writer, _: writer.add(bytes([_NOTHING])),
+    bool: lambda writer, value: writer.add(bytes([_TRUE if value else _FALSE])),
+    int: lambda writer, value: writer.add(bytes([_INTEGER]) + _I64.pack(value)),
+    float: lambda writer, value: writer.add(bytes([_REAL]) + _F64.pack(value)),
+    str: _write_text,
+    np.ndarray: _write_array,
+    LoDTensor: _write_lod,
+    SelectedRows: _write_rows,
+    tuple: _write_tuple,
+    Part: _write_part,
+    Piece: _write_piece,
+    Total: _write_total,
+    Statement: _write_statement,
+}
+
+
+class Reader:
+    """Reads a frame's pieces one after the other; every length is checked before anything is made of it."""
+
+    def __init__(self, data: Bytes, at: int = 0):
+        self.data = memoryview(data).toreadonly()
+        self.at = at
+
+    def take(self, size: int) -> int:
+        """Where the next so many bytes begin. Raises WireError if there are fewer."""
+        start, self.at = self.at, self.at + size
+        if size < 0 or self.at > len(self.data):
+            raise WireError(f"{size} bytes are announced at byte {start}, {len(self.data) - start} are left")
+        return start
+
+    def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
+        """Numbers of a fixed form."""
+        return form.unpack_from(self.data, self.take(form.size))
+
+    def text(self) -> str:
+        """A text with its length."""
+        (size,) = self.unpack(_U32)
+        start = self.take(size)
+        try:
+            return str(self.data[start : self.at], "utf-8")
+        except UnicodeDecodeError:
+            raise WireError(f"the text at byte {start} is no UTF-8") from None
+
+    def byte(self) -> int:
+        """One byte."""
+        return self.data[self.take(1)]
+
+    def array(self) -> Any:
+        """An array; it shares the frame's memory and can't be written to."""
+        number, ndim, padding, zero = self.unpack(_ARRAY_HEAD)
+        if number >= len(_DTYPES) or ndim > MOST_DIMS or padding >= ALIGNMENT or zero:
+            raise WireError(f"no array begins at byte {self.at - _ARRAY_HEAD.size}")
+        dims = struct.unpack_from(f"<{ndim}q", self.data, self.take(8 * ndim))
+        self.take(padding)
+        if any(dim < 0 for dim in dims):
+            raise WireError(f"an array has dims {list(dims)}")
+        dtype, count = _DTYPES[number], prod(dims)
+        start = self.take(count * dtype.itemsize)
+        if not count:
+            try:
+                return np.empty(dims, dtype)
+            except ValueError:  # dims whose product numpy can't count
+                raise WireError(f"an array has dims {list(dims)}") from None
+        flat: Any = np.frombuffer(self.data, dtype, count, start)
+        return flat.reshape(dims)
+
+    def value(self, depth: int = 0) -> Any:
+        """What a message carries. Raises WireError."""
+        read = _READERS.get(self.byte())
+        if read is None or depth > MOST_DEPTH:
+            raise WireError(f"no value begins at byte {self.at - 1}")
+        return read(self, depth)
+
+
+def _read_lod(reader: Reader, _depth: int) -> LoDTensor:
+    levels = [reader.array() for _ in range(reader.byte())]
+    data = reader.array()
+    size = len(data) if data.ndim else -1
+    for level in reversed(levels):
+        rising = level.ndim == 1 and len(level) and not level[0] and bool((level[1:] >= level[:-1]).all())
+        if level.dtype != np.int64 or not rising or level[-1] != size:
+            raise WireError("the offsets of a ragged tensor don't fit its rows")
+        size = len(level) - 1
+    return LoDTensor(data, [level.tolist() for level in levels])
+
+
+def _read_rows(reader: Reader, _depth: int) -> SelectedRows:
+    (height,) = reader.unpack(_I64)
+    rows, value = reader.array(), reader.array()
+    if rows.ndim != 1 or rows.dtype != np.int64 or not value.ndim or len(value) < len(rows) or height < 0:
+        raise WireError("rows and row numbers don't fit each other")
+    if takes_any_id((height, *value.shape[1:])):
+        return SelectedRows(rows, value, height)
+    if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= height):
+        raise WireError(f"a row number is outside of {height} rows")
+    return SelectedRows(rows, value, height)
+
+
+def _read_tuple(reader: Reader, depth: int) -> tuple[Any, ...]:
+    (count,) = reader.unpack(_U32)
+    if count > len(reader.data) - reader.at:
+        raise WireError(f"{count} values are announced at byte {reader.at}")
+    return tuple(reader.value(depth + 1) for _ in range(count))
+
+
+def _read_part(reader: Reader, depth: int) -> Part:
+    averages = reader.byte()
+    (root,) = reader.unpack(_I64)
+    return Part(reader.text(), root, bool(averages), reader.text(), reader.value(depth + 1))
+
+
+def _read_segment(reader: Reader) -> tuple[int, Key, Key]:
+    segment, step, place, other_step, other_place = reader.unpack(_SEGMENT)
+    return segment, (step, place), (other_step, other_place)
+
+
+def _read_piece(reader: Reader, depth: int) -> Piece:
+    segment, key, had = _read_segment(reader)
+    variable = reader.text()
+    if reader.byte() != _PART:
+        raise WireError(f"no part begins at byte {reader.at - 1}")
+    return Piece(segment, key, variable, had, _read_part(reader, depth))
+
+
+def _read_total(reader: Reader, depth: int) -> Total:
+    segment, key, floor = _read_segment(reader)
+    variable = reader.text()
+    (count,) = reader.unpack(_U32)
+    start = reader.take(4 * count)
+    of = struct.unpack_from(f"<{count}I", reader.data, start)
+    return Total(segment, key, variable, floor, of, reader.value(depth + 1))
+
+
+def _read_statement(reader: Reader, depth: int) -> Statement:
+    segment, had, (_, count) = _read_segment(reader)
+    kept: list[Total] = []
+    for _ in range(count):
+        if reader.byte() != _TOTAL:
+            raise WireError(f"no sum begins at byte {reader.at - 1}")
+        kept.append(_read_total(reader, depth + 1))
+    return Statement(segment, had, tuple(kept))
+
+
+_READERS: dict[int, Callable[[Reader, int], Any]] = {
+    _NOTHING: lambda reader, depth: None,
+    _FALSE: lambda reader, depth: False,
+    _TRUE: lambda reader, depth: True,
+    _INTEGER: lambda reader, depth: cast("int", reader.unpack(_I64)[0]),
+    _REAL: lambda reader, depth: cast("float", reader.unpack(_F64)[0]),
+    _TEXT: lambda reader, depth: reader.text(),
+    _ARRAY: lambda reader, depth: reader.array(),
+    _LOD: _read_lod,
+    _ROWS: _read_rows,
+    _TUPLE: _read_tuple,
+    _PART: _read_part,
+    _PIECE: _read_piece,
+    _TOTAL: _read_total,
+    _STATEMENT: _read_statement,
+}

@@ -1,0 +1,299 @@
+"""The hosts of a job's machines: actors that Ray places, and starts elsewhere when their node is gone."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from time import monotonic, sleep
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayError
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from pstranspile.cluster.ray.host import Host
+from pstranspile.ir.counts import cluster_of, counted
+from pstranspile.ir.diagnostics import DiagnosticError, Note, error
+
+HEAD, LOOK, RETRY = 5.0, 1.0, 0.1
+"""Seconds in which Ray's head must take a connection, between two looks at it while actors have not answered, and until
+an actor that starts again is asked again.
+"""
+
+
+SILENT = 5.0
+"""Seconds after which it is told that machines wait for a place."""
+
+UNITS = 10000
+"""Parts of a CPU that Ray tells apart."""
+
+
+class Lost(Exception):
+    """A machine of the job is gone; the message says which, and why."""
+
+
+class LeftAlone(Lost):
+    """A machine has ended because others did not answer, or did not let it take part."""
+
+
+class Late(Lost):
+    """A trainer had passed the step after which all were to end, so that the job goes back although nobody is gone."""
+
+
+class HeadGone(Exception):
+    """Ray's head is gone, and nothing goes on without it; the message says so."""
+
+
+class NotPlaced(DiagnosticError):
+    """Some machines have found no place; `placed` says how many have."""
+
+    placed = 0
+
+
+class Hosts:
+    """An actor for each machine: servers spread over the nodes by a placement group, trainers where CPUs are.
+
+    `cpus` is what each machine is given, `environment` are variables of its process, `patience` says how many seconds
+    it may take until all are there.
+    """
+
+    def __init__(self, cpus: float, environment: Mapping[str, str], patience: float):
+        self.cpus = cpus
+        self.patience = patience
+        self.actors: dict[str, Any] = {}
+        self._spares: list[_Asked] = []
+        """Actors without a machine, which answer when Ray has room for them and has started them."""
+        self._unfit = False
+        """Whether a spare actor could not be made, so that no others are asked for."""
+        self._groups: list[Any] = []
+        self._options: dict[str, Any] = {
+            "num_cpus": cpus, "max_restarts": -1, "max_task_retries": 0, "max_concurrency": 4,
+        }  # fmt: skip
+        if environment:
+            self._options["runtime_env"] = {"env_vars": dict(environment)}
+        self._class: Any = ray.remote(Host)
+
+    def require(self, roles: Sequence[str]) -> dict[str, str]:
+        """Has a host for each of these machines, and none besides; gives where the machines will listen.
+
+        Raises NotPlaced, DiagnosticError, HeadGone.
+        """
+        for role in [known for known in self.actors if known not in roles]:
+            ray.kill(self.actors.pop(role))
+        new = [role for role in roles if role not in self.actors]
+        arrived = self._arrived()[: len(new)]
+        self._spares = [spare for spare in self._spares if spare not in arrived]
+        self.actors.update((role, spare.actor) for role, spare in zip(new, arrived, strict=False))
+        new = [role for role in new if role not in self.actors]
+        servers = [role for role in new if role.startswith("pserver")]
+        if servers:
+            group = placement_group([{"CPU": self.cpus}] * len(servers), strategy="SPREAD")
+            self._groups.append(group)
+            for place, role in enumerate(servers):
+                strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=place)
+                self.actors[role] = self._class.options(scheduling_strategy=strategy, **self._options).remote()
+        for role in new:
+            if role not in servers:
+                self.actors[role] = self._anywhere()
+        return self._addresses(roles)
+
+    def _anywhere(self) -> Any:
+        return self._class.options(scheduling_strategy="SPREAD", **self._options).remote()
+
+    def _addresses(self, roles: Sequence[str]) -> dict[str, str]:
+        asked = [_Asked(self.actors[role], role) for role in roles]
+        begun, told = monotonic(), False
+        while waiting := _waiting(asked, LOOK):
+            waited = monotonic() - begun
+            if waited > self.patience:
+                raise self._not_placed(asked)
+            if waited > SILENT and not told:
+                told = True
+                print(f"pstranspile launch: {self._wait_told(len(waiting), len(asked))}", file=sys.stderr, flush=True)
+            require_head()
+        return {one.role: one.address for one in asked}
+
+    def _wait_told(self, waiting: int, asked: int) -> str:
+        """What is said of machines that have no place yet."""
+        free = ray.available_resources().get("CPU", 0.0)
+        ask = f"with {self.cpus:g} CPUs each; {free:g} of the cluster's {sum(_nodes().values()):g} are free"
+        return (
+            f"{waiting} of {counted(asked, 'machine')} wait for a place, {ask}; --patience is {self.patience:g} seconds"
+        )
+
+    def spare(self, count: int) -> int:
+        """Asks Ray for so many actors that have no machine yet, and gives how many of them are there."""
+        arrived = self._arrived()
+        keep = [*arrived, *(spare for spare in self._spares if spare not in arrived)]
+        self._drop(keep[count:])
+        while len(self._spares) < count and not self._unfit:
+            self._spares.append(_Asked(self._anywhere(), "a spare machine"))
+        return min(len(arrived), count)
+
+    def _arrived(self) -> list[_Asked]:
+        """The spare actors that are there."""
+        try:
+            waiting = _waiting(self._spares)
+        except DiagnosticError as problem:
+            self._unfit = True
+            self._drop(self._spares)
+            print(f"pstranspile launch: no more machines take part: {problem}", file=sys.stderr)
+            return []
+        return [spare for spare in self._spares if spare not in waiting]
+
+    def _drop(self, spares: Sequence[_Asked]) -> None:
+        for spare in spares:
+            ray.kill(spare.actor)
+        self._spares = [spare for spare in self._spares if spare not in spares]
+
+    def restart(self) -> None:
+        """Has Ray start all of them again, each as a new process. Raises HeadGone."""
+        require_head()
+        for actor in self.actors.values():
+            ray.kill(actor, no_restart=False)
+
+    def forget(self) -> None:
+        """They are gone with the head: nobody is left to end."""
+        self.actors.clear()
+        self._spares.clear()
+        self._groups.clear()
+
+    def close(self) -> None:
+        """Ends all of them."""
+        for actor in (*self.actors.values(), *(spare.actor for spare in self._spares)):
+            ray.kill(actor)
+        for group in self._groups:
+            remove_placement_group(group)
+
+    def most(self) -> int:
+        """How many machines the whole cluster has CPUs for."""
+        return sum(int(cpus / self.cpus) for cpus in _nodes().values())
+
+    def _not_placed(self, asked: Sequence[_Asked]) -> NotPlaced:
+        """Why the machines are not all there: what is asked for, and what is there. Those that are become spare."""
+        counts = [sum(one.role.startswith(kind) for one in asked) for kind in ("pserver", "trainer")]
+        nodes = _nodes()
+        free = ray.available_resources().get("CPU", 0.0)
+        message = (
+            f"after {self.patience:g} seconds the machines are not all placed: "
+            f"{cluster_of(counts[1], counts[0], ' and ')}, with {self.cpus:g} CPUs each, ask for "
+            f"{self.cpus * sum(counts):g} CPUs; the cluster has "
+            f"{sum(nodes.values()):g}, of which {free:g} are free"
+        )
+        notes = [Note(f"{name} has {cpus:g} CPUs") for name, cpus in nodes.items()]
+        if sum(nodes.values()) >= self.cpus * len(asked):
+            notes.append(Note("others have taken CPUs, or processes start slowly there; --patience waits longer"))
+        if os.environ.get("RAY_ADDRESS") != "local":
+            own = "with RAY_ADDRESS=local, --on ray starts a cluster of its own on this host, with CPUs for all"
+            notes.append(Note(own))
+        result = NotPlaced([error("ray-resources", message, notes=notes)])
+        placed = [one for one in asked if one.address]
+        result.placed = len(placed)
+        self._drop([one for one in asked if not one.address])
+        self._spares += placed
+        self.actors.clear()
+        return result
+
+
+class _Asked:
+    """An actor that was asked where the machine of a role will listen; `address` is empty until it answers."""
+
+    def __init__(self, actor: Any, role: str):
+        self.actor, self.role, self.address = actor, role, ""
+        self.answer = actor.address.remote()
+
+    def take(self) -> None:
+        """Takes the answer; asks again if there is none, since Ray starts the actor again. Raises DiagnosticError."""
+        try:
+            self.address = got(self.role, self.answer)
+        except Lost:
+            self.answer = self.actor.address.remote()
+
+
+def _waiting(asked: Sequence[_Asked], seconds: float = 0.0) -> list[_Asked]:
+    """Those that have not answered, after so many seconds at most. Raises DiagnosticError."""
+    answers = [one.answer for one in asked if not one.address]
+    if not answers:
+        return []
+    ready = set(ray.wait(answers, num_returns=len(answers), timeout=seconds)[0])
+    for one in asked:
+        if one.answer in ready:
+            one.take()
+    missing = [one for one in asked if not one.address]
+    if missing and seconds:
+        sleep(RETRY)
+    return missing
+
+
+def got(role: str, ref: Any) -> Any:
+    """What a call of a machine's host gives, or raises there, such as an exception of the user's own rows.
+
+    Raises Lost if it is gone, DiagnosticError if it can't be made at all.
+    """
+    try:
+        return ray.get(ref)
+    except RayActorError as problem:
+        if problem.actor_init_failed:  # where pstranspile is not installed, or another version of it
+            message = f"the host of {role} does not start on its node: {_lines(problem)[-1]}"
+            raise DiagnosticError([error("ray-lost", message)]) from None
+        what = "can't be reached" if "unavailable" in str(problem) else "is gone"
+        raise Lost(f"{role} {what}") from None
+    except RayError as problem:
+        cause: Any = getattr(problem, "cause", None)
+        if isinstance(cause, Exception):
+            raise cause from problem
+        raise
+
+
+def require_head() -> None:
+    """Raises HeadGone if Ray's head can't be reached: its library would wait for a minute, and end the process."""
+    if ray.util.client.ray.is_connected():  # it talks to a proxy, and says itself when that is gone
+        return
+    address: str = ray.get_runtime_context().gcs_address
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), HEAD).close()
+    except OSError as problem:
+        raise HeadGone(f"Ray's head at {address} is gone ({problem.strerror or problem})") from None
+
+
+def _nodes() -> dict[str, float]:
+    """The CPUs of every node that is alive, by name."""
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    return {
+        f"node {number} at {node['NodeManagerAddress']}": node["Resources"].get("CPU", 0.0)
+        for number, node in enumerate(alive, 1)
+    }
+
+
+def share_for(machines: int) -> float:
+    """CPUs for each of so many machines: 1, or where the cluster has not one for each, the largest equal share of what
+    its nodes have, which is told.
+    """
+    nodes = _nodes()
+    cpus = [held for held in nodes.values() if held > 0]
+    shares = sorted({int(held / count * UNITS) / UNITS for held in set(cpus) for count in range(1, machines + 1)})
+    fitting = [share for share in shares if 0 < share < 1 and _room(cpus, share) >= machines]
+    if not fitting or _room(cpus, 1.0) >= machines:
+        return 1.0
+    share = fitting[-1]
+    text = f"{machines} machines ask for {share:g} CPUs each: the cluster has {sum(cpus):g}"
+    print(f"pstranspile launch: {text}", file=sys.stderr, flush=True)
+    return share
+
+
+def _room(nodes: Sequence[float], share: float) -> int:
+    """How many machines with so many CPUs the nodes have room for."""
+    return sum(int((held + 0.5 / UNITS) / share) for held in nodes)
+
+
+def first_line(problem: BaseException) -> str:
+    """What an error of Ray says, in one line."""
+    return _lines(problem)[0]
+
+
+def _lines(problem: BaseException) -> list[str]:
+    return [line.strip() for line in str(problem).splitlines() if line.strip()] or [type(problem).__name__]

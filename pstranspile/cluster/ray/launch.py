@@ -1,0 +1,201 @@
+"""`pstranspile.cluster.ray.launch`: a compiled job on Ray's cluster."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pstranspile.cluster.checkpoint.layout import layout_of
+from pstranspile.cluster.checkpoint.runs import Source, Target
+from pstranspile.cluster.checkpoint.settings import arithmetic
+from pstranspile.cluster.machines.simulate import Simulated
+from pstranspile.cluster.ray.missing import require_ray
+from pstranspile.compiler.compile import Compiled
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.expect import names_of, wrong_type
+
+if TYPE_CHECKING:
+    from pstranspile.cluster.ray.session import Session
+
+EVERY = 20
+"""After how many steps a cut is taken, where nobody says it."""
+
+
+def launch(
+    job: Compiled,
+    feeds: Any = None,
+    *,
+    steps: int | None = None,
+    fetch: Sequence[str] = (),
+    init: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    address: str | None = None,
+    cpus: float | None = None,
+    trainers: tuple[int, int] | None = None,
+    servers: tuple[int, int] | None = None,
+    restarts: int = 10,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    patience: float = 60.0,
+    as_fluid: bool = False,
+    tls: str | os.PathLike[str] = "",
+    table_folder: str | os.PathLike[str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    prepare: Callable[[Session], object] | None = None,
+) -> Simulated:
+    """Runs a compiled job on a cluster of Ray's: an actor for each machine. The machines talk on their own wire.
+
+    `feeds` are arrays with a leading step axis, or rows (`Data`, `Rows`, `DatasetRows`) that every node can read.
+    `steps`, `fetch`, `init` and `seed` are those of `simulate`. `address` is the cluster's, as `ray.init` takes it
+    (None: this process's, that of RAY_ADDRESS, this host's, or else one that starts here, with the CPUs that the job
+    needs). Each machine has `cpus` (None: 1, or equal shares of what the cluster has, if that is less). If they have no
+    place within `patience` seconds, the job ends. When a machine is gone, Ray starts it elsewhere, and the job goes
+    back to its last cut, at most `restarts` times. Cuts are taken every `checkpoint_every` steps (20) and kept
+    in `checkpoint`; `resume` is one to start from. Trainers of asynchronous and geo jobs meet for a cut. With
+    `trainers` (fewest, most), as many take part as have a place; with `servers` (fewest, most), servers grow and shrink
+    with them. `tls` and `table_folder` are folders on every node: of certificates, and for rows of large tables.
+    `environment` are variables of the actors' processes. `prepare` is called with the session before it runs, which
+    then calls `on_report` after steps; its method `resize` changes the numbers of machines.
+    Raises DiagnosticError; ValueError for wrong ranges, and for `init` beside `resume`, which holds all variables.
+    """
+    require_ray()
+    if init and resume is not None:
+        raise ValueError("init and resume can't both say what variables begin with")
+    if not isinstance(job, Compiled):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise wrong_type("launch", "what a compile gives", job, "Compiled")
+    from pstranspile.cluster.ray.cuts import Cuts
+    from pstranspile.cluster.ray.hosts import Hosts, share_for
+    from pstranspile.cluster.ray.session import Session, Settings
+
+    _require_ranges(job, trainers, servers)
+    certificates = os.path.abspath(tls) if tls else ""
+    rows = os.path.abspath(table_folder) if table_folder else None
+    with ExitStack() as at_end:
+        folder = at_end.enter_context(tempfile.TemporaryDirectory(prefix="pstranspile-"))
+        origin = None if resume is None else at_end.enter_context(closing(Source(resume)))
+        settings = {"arithmetic": arithmetic(as_fluid), "program": "", "shares": "equal"}
+        if origin is not None:
+            origin.require_settings(settings)
+            origin.require_seed(seed)
+            seed = origin.manifest.seed
+        standing = None if origin is None or checkpoint is None else origin.standing
+        own = checkpoint if checkpoint is not None else Path(folder, "cuts")
+        target = at_end.enter_context(closing(Target(own, layout_of(job), standing)))
+        every = checkpoint_every or (EVERY if restarts else None)
+        cuts = Cuts(origin, target, every, Path(folder), settings, at_end=checkpoint is not None)
+        at_end.callback(cuts.close)
+        machines = job.plan.trainers + len(job.plan.pservers)
+        at_end.enter_context(_connected(address, ceil((cpus or 1.0) * machines)))
+        chosen = Settings(
+            steps, names_of(fetch, "launch"), seed, restarts, patience, as_fluid, trainers, servers, certificates, rows
+        )
+        hosts = Hosts(share_for(machines) if cpus is None else cpus, environment or {}, patience)
+        session = Session(job, feeds, dict(init or {}), chosen, hosts, cuts)
+        if prepare is not None:
+            prepare(session)
+        return session.run()
+
+
+def _require_ranges(job: Compiled, trainers: tuple[int, int] | None, servers: tuple[int, int] | None) -> None:
+    """Raises ValueError for what are no ranges of numbers, DiagnosticError if the job can't have other numbers."""
+    from pstranspile.cluster.ray.programs import resized
+
+    for name, given in (("trainers", trainers), ("servers", servers)):
+        if given is not None and not 1 <= given[0] <= given[1]:
+            raise ValueError(f"{name} is {given!r}; it must be (fewest, most), from 1 on")
+    if servers is not None and trainers is None:
+        raise ValueError("servers grow and shrink with trainers, which have no range")
+    if trainers is not None:
+        resized(job, trainers[1], servers[1] if servers is not None else len(job.plan.pservers))
+
+
+@contextmanager
+def _connected(address: str | None, needed: int) -> Generator[None]:
+    """Holds while this process is connected to a cluster; left as it was, if it was before. One that starts here has
+    the CPUs that are needed. Raises DiagnosticError.
+    """
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    _connect(address, needed)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _connect(address: str | None, needed: int) -> None:
+    """Connects this process to a cluster. Raises DiagnosticError."""
+    from pstranspile.cluster.ray.hosts import first_line
+
+    options: dict[str, Any] = {"logging_level": "error"}
+    named = address or os.environ.get("RAY_ADDRESS")
+    if named == "local":
+        _start("local", needed, options)
+        return
+    try:
+        if named or not _start(None, needed, options):
+            _init(address, options)
+    except ConnectionError as problem:
+        if named:
+            raise _no_cluster(f"no cluster answers at {named}: {first_line(problem)}") from None
+        _start("local", needed, options)  # what `ray start` has recorded on this host is gone
+    except DiagnosticError:
+        raise
+    except Exception as problem:  # Ray raises plain exceptions, too
+        failed = f"the cluster at {named} can't be joined" if named else _NONE_HERE
+        raise _no_cluster(f"{failed}: {first_line(problem)}") from None
+
+
+def _start(address: str | None, needed: int, options: Mapping[str, Any]) -> bool:
+    """Starts a cluster on this host, for as many CPUs as are needed, whether it has them or not; False where one is
+    there already, unless the address is `local`. Raises DiagnosticError, ConnectionError.
+    """
+    import ray
+
+    from pstranspile.cluster.ray.hosts import first_line
+
+    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        ray.init(address=address, num_cpus=max(here, needed), **options)
+    except ConnectionError:
+        raise
+    except ValueError as problem:
+        if address is None and "existing cluster" in str(problem):
+            return False
+        raise _no_cluster(f"{_NONE_HERE}: {first_line(problem)}") from None
+    except Exception as problem:
+        raise _no_cluster(f"{_NONE_HERE}: {first_line(problem)}") from None
+    shared = f", which share the {here} of this host" if needed > here else ""
+    text = f"a cluster of Ray's has started on this host, with {max(here, needed)} CPUs{shared}"
+    print(f"pstranspile launch: {text}", file=sys.stderr, flush=True)
+    return True
+
+
+def _init(address: str | None, options: Mapping[str, Any]) -> None:
+    """`ray.init`, again where the head of a cluster at work was too slow to start a process for this client."""
+    import ray
+
+    for tries_left in (2, 1, 0):
+        try:
+            ray.init(address=address, **options)
+            return
+        except ConnectionError as problem:
+            if not tries_left or "Initialization failure" not in str(problem):
+                raise
+
+
+_NONE_HERE = "Ray neither joins a cluster nor starts one on this host"
+
+
+def _no_cluster(message: str) -> DiagnosticError:
+    return DiagnosticError([error("ray-lost", message)])

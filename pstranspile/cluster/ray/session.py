@@ -1,0 +1,363 @@
+"""A job on Ray's cluster, as who launched it sees it: begun, listened to, begun again from a cut."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any, NamedTuple
+
+import ray
+from ray.exceptions import RayError
+
+from pstranspile.cluster.data.source import Data
+from pstranspile.cluster.machines.simulate import Simulated, results_of
+from pstranspile.cluster.net.job import JobFolder, load_job_folder
+from pstranspile.cluster.net.outcome import gather
+from pstranspile.cluster.ray.cuts import Cuts
+from pstranspile.cluster.ray.host import Left, Part
+from pstranspile.cluster.ray.hosts import HeadGone, Hosts, Late, LeftAlone, Lost, NotPlaced, first_line, got
+from pstranspile.cluster.ray.programs import programs_of, resized
+from pstranspile.compiler.compile import Compiled, compile
+from pstranspile.ir.counts import cluster_of
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, render
+from pstranspile.ir.visible import visible
+from pstranspile.runtime.run.row_source import LeftOut
+
+POLL = 0.25
+"""Seconds that a machine without a report lets a question wait."""
+
+LEASE = 3600.0
+"""Seconds after which machines give each other up: longer than Ray takes to notice that one is gone."""
+
+AHEAD = 1.0
+"""Seconds from the message that a trainer is to end until it ends."""
+
+LOOK = 1.0
+"""Seconds between two looks at whether more machines have a place."""
+
+
+class Settings(NamedTuple):
+    """How a job is run.
+
+    `steps` None: as many as are fed. `trainers` are the fewest and the most of a job that grows and shrinks (None: as
+    many as the job has), `servers` those that go with them. `restarts`: how often it goes back to its last cut when a
+    machine is gone. `tls` and `table_folder` name folders on every node ("" and None: none).
+    """
+
+    steps: int | None
+    fetch: Sequence[str]
+    seed: int | None
+    restarts: int
+    patience: float
+    as_fluid: bool
+    trainers: tuple[int, int] | None = None
+    servers: tuple[int, int] | None = None
+    tls: str = ""
+    table_folder: str | None = None
+
+    def servers_of(self, trainers: int, now: int) -> int:
+        """How many servers go with so many trainers; `now` is how many there are."""
+        if self.servers is None or self.trainers is None:
+            return now
+        fewest, most = self.servers
+        return fewest + (trainers - self.trainers[0]) * (most - fewest) // max(self.trainers[1] - self.trainers[0], 1)
+
+    def fitting(self, machines: int, now: int) -> tuple[int, int]:
+        """The most trainers, and their servers, that are no more than so many machines; the fewest if none are."""
+        assert self.trainers is not None
+        least, most = self.trainers
+        pairs = [(trainers, self.servers_of(trainers, now)) for trainers in range(least, most + 1)]
+        return next((pair for pair in reversed(pairs) if sum(pair) <= machines), pairs[0])
+
+
+class Session:
+    """A job that runs. It calls `on_start` with the roles of its machines whenever they start, and `on_report` with a
+    role and what this machine reports: the `step` that it has done, the `values` that it has fetched, its `state`.
+    """
+
+    def __init__(
+        self, job: Compiled, feeds: Any, init: Mapping[str, Any], settings: Settings, hosts: Hosts, cuts: Cuts
+    ):
+        self.job, self.feeds, self.init, self.settings = job, feeds, init, settings
+        self.hosts, self.cuts = hosts, cuts
+        self.on_report: Callable[[str, Mapping[str, Any]], object] | None = None
+        self.on_start: Callable[[Sequence[str]], object] | None = None
+        self.seed = settings.seed
+        self.steps = 0
+        self.failures = 0
+        self._token = secrets.token_hex(16)
+        self._at: dict[str, int] = {}
+        """How many steps each machine has reported."""
+        self._first, self._begun = 0, 0.0
+        """The first step that was reported since the job started last, and when."""
+        self._wanted: tuple[int, int] | None = None
+        self._look, self._ahead = 0.0, AHEAD
+        self._unreached = False
+        """Whether the machines did not reach each other when the job started last: not by chance, if it is so again."""
+        self._until: int | None = None
+        """The step after which the trainers end, so that others take part."""
+
+    def resize(self, trainers: int | None = None, servers: int | None = None) -> None:
+        """Has so many trainers and servers take part, between two steps, as soon as all of them have a place.
+
+        Raises DiagnosticError for a job that can't have other numbers.
+        """
+        plan = self.job.plan
+        wanted = trainers or plan.trainers, servers or len(plan.pservers)
+        resized(self.job, *wanted)
+        self._wanted = wanted
+
+    def run(self) -> Simulated:
+        """Runs the job to its end. Raises DiagnosticError."""
+        try:
+            while True:
+                try:
+                    files = self._play()
+                except Lost as problem:
+                    self._go_back(problem)
+                    continue
+                except NotPlaced as problem:
+                    self._shrink(problem)
+                    continue
+                if self._until is None:
+                    return self._ended(files)
+                self._change(files)
+        except HeadGone as problem:
+            self.hosts.forget()
+            raise self._ended_by(_lost(str(problem))) from None
+        except DiagnosticError as problem:
+            raise self._ended_by(problem.diagnostics) from None
+        finally:
+            self.hosts.close()
+
+    # one begin of the job
+
+    def _play(self) -> dict[str, bytes]:
+        """Plays the job from its last cut until all machines have ended; gives what they leave. Raises Lost."""
+        programs = programs_of(self.job)
+        folder = _loaded(programs)
+        self.seed = folder.cluster(seed=self.seed).seed
+        begin, feeds = self.cuts.begin(self.job, self.seed, self.feeds)
+        if self.cuts.keeps:
+            print("pstranspile launch: servers are sent {} of {} bytes".format(*self.cuts.moved), file=sys.stderr)
+        self._until, self._at = None, {}
+        addresses = self.hosts.require(sorted(folder.roles, key=lambda role: (not role.startswith("pserver"), role)))
+        cluster = folder.cluster(fetch=self.settings.fetch, seed=self.seed)
+        cluster.require_sound()
+        cluster.feed(feeds)
+        self.steps = self.settings.steps or cluster.steps or 1
+        for finding in self.cuts.told(self.steps, self.job.plan.mode):
+            print(render([finding]), file=sys.stderr)
+        if self.on_start is not None:
+            self.on_start(list(folder.roles))
+        shared = [ray.put(value) for value in (programs, feeds, self.init)]
+        playing: dict[Any, str] = {}
+        for role in addresses:
+            part = self._part(role, addresses, begin.get(role, b""))
+            playing[self.hosts.actors[role].play.remote(part, *shared)] = role
+        return self._listen(playing)
+
+    def _part(self, role: str, addresses: Mapping[str, str], begin: bytes) -> Part:
+        settings = self.settings
+        return Part(
+            role,
+            addresses,
+            tuple(settings.fetch),
+            self.seed,
+            self.steps,
+            self._token,
+            settings.patience,
+            LEASE,
+            self.cuts.every or 0,
+            settings.as_fluid,
+            begin,
+            self.cuts.keeps.get(role, {}),
+            settings.tls,
+            settings.table_folder,
+        )
+
+    def _listen(self, playing: dict[Any, str]) -> dict[str, bytes]:
+        """Listens to the machines until all have ended. Raises Lost."""
+        files: dict[str, bytes] = {}
+        reports = {self.hosts.actors[role].reports.remote(POLL): role for role in playing.values()}
+        try:
+            while playing or reports:
+                done, _ = ray.wait([*playing, *reports], timeout=1.0)
+                for ref in done:
+                    if ref in playing:
+                        role = playing.pop(ref)
+                        files[role] = _file_of(role, got(role, ref))
+                        continue
+                    role = reports.pop(ref)
+                    new = got(role, ref)
+                    for fields in new:
+                        self._reported(role, fields)
+                    if new or role not in files:
+                        reports[self.hosts.actors[role].reports.remote(0.0 if role in files else POLL)] = role
+                self._make_room(files)
+        except RayError as problem:
+            raise DiagnosticError(_lost(f"the cluster is gone: {first_line(problem)}")) from None
+        return files
+
+    def _ended_by(self, problems: Sequence[Diagnostic]) -> DiagnosticError:
+        """The job can't go on; the last says what is kept of it."""
+        in_own_folder = self.cuts.source == str(self.cuts.target.folder)
+        source = self.cuts.source if self.cuts.at_end or not in_own_folder else None
+        if not source or not self.steps:
+            return DiagnosticError(problems)
+        last = problems[-1]
+        note = Note(f"--resume {source} goes on from the last checkpoint")
+        return DiagnosticError([*problems[:-1], last._replace(notes=(*last.notes, note))])
+
+    def _reported(self, role: str, fields: Mapping[str, Any]) -> None:
+        """A machine has reported something."""
+        if "step" in fields:
+            if not self._at:
+                self._first, self._begun = fields["step"], monotonic()
+            self._at[role] = fields["step"]
+        if "saved" in fields:
+            self._take_part(role, fields["saved"])
+        if "left_out" in fields and isinstance(self.feeds, Data):
+            self.feeds.left_out(LeftOut(*fields["left_out"]))
+        if self.on_report is not None:
+            self.on_report(role, fields)
+
+    def _take_part(self, role: str, step: int) -> None:
+        """Takes over a machine's part of a cut."""
+        actor = self.hosts.actors[role]
+        results: list[Any] = got(role, actor.results.remote()) if role.startswith("trainer") else []
+        self.cuts.saved(self.seed, role, step, got(role, actor.part.remote(role, step)), results)
+
+    # other machines
+
+    def _make_room(self, ended: Mapping[str, bytes]) -> None:
+        """Has the trainers end soon if others are to take part. Raises Lost if one of them is past that."""
+        trainers = [role for role in self.hosts.actors if role.startswith("trainer")]
+        at = [self._at.get(role, 0) for role in trainers]
+        if self._until is not None or ended or not all(at):
+            return
+        if not self._others_are_there(len(trainers)):
+            return
+        now = [got(role, self.hosts.actors[role].done.remote()) for role in trainers]
+        rate = (max(now) - self._first) / max(monotonic() - self._begun, 1e-3)
+        until = max(now) + max(int(rate * self._ahead), 3)
+        if until >= self.steps:
+            return
+        asked = {role: self.hosts.actors[role].hold.remote(until) for role in trainers}
+        held = [got(role, ref) for role, ref in asked.items()]
+        if not all(held):
+            self._ahead *= 2
+            raise Late("a trainer went on past the step in which others were to take part")
+        self._until = until
+
+    def _others_are_there(self, trainers: int) -> bool:
+        """Whether other machines are wanted than there are, and have a place."""
+        machines = len(self.hosts.actors)
+        if self._wanted is None and self.settings.trainers is not None and monotonic() > self._look:
+            self._look = monotonic() + LOOK
+            now, most = machines - trainers, self.settings.trainers[1]
+            spare = self.hosts.spare(most + self.settings.servers_of(most, now) - machines)
+            fitting = self.settings.fitting(machines + spare, now)
+            if sum(fitting) > machines:
+                self._wanted = fitting
+        if self._wanted == (trainers, machines - trainers):
+            self._wanted = None
+        if self._wanted is None:
+            return False
+        more = max(sum(self._wanted) - machines, 0)
+        return self.hosts.spare(more) == more
+
+    def _change(self, files: Mapping[str, bytes]) -> None:
+        """Goes on with other machines, from where all have ended."""
+        assert self._until is not None
+        self._remember(files)
+        self.cuts.end(self.seed, self._paths(files), self._until)
+        self._recompile()
+        plan = self.job.plan
+        machines = cluster_of(plan.trainers, len(plan.pservers), " and ")
+        verb = "takes" if plan.trainers + len(plan.pservers) == 1 else "take"
+        print(f"pstranspile launch: step {self._until}: {machines} {verb} part", file=sys.stderr)
+
+    def _recompile(self) -> None:
+        """Compiles the job for the machines that are wanted."""
+        assert self._wanted is not None
+        self.job, self._wanted = compile(self.job.source, resized(self.job, *self._wanted)), None
+
+    def _go_back(self, problem: Lost) -> None:
+        """Begins again from the last cut, in new processes. Raises DiagnosticError if it was often enough."""
+        self.failures += not isinstance(problem, Late)
+        unreached, self._unreached = self._unreached, isinstance(problem, LeftAlone) and not self._at
+        if self.failures > self.settings.restarts or (unreached and self._unreached):
+            raise DiagnosticError(_lost(str(problem)))
+        plan = self.job.plan
+        if self.settings.trainers is not None:
+            fitting = self.settings.fitting(self.hosts.most(), len(plan.pservers))
+            if fitting[0] < plan.trainers:
+                self._wanted = fitting
+        if self._others_are_there(plan.trainers):
+            self._recompile()
+        where = "its last cut" if self.cuts.source else "its beginning"
+        print(f"pstranspile launch: {visible(str(problem), 4000)}; the job goes back to {where}", file=sys.stderr)
+        self.hosts.restart()
+
+    def _shrink(self, problem: NotPlaced) -> None:
+        """Has as many trainers take part as have a place. Raises DiagnosticError if these are too few."""
+        plan = self.job.plan
+        now = plan.trainers, len(plan.pservers)
+        fitting = self.settings.fitting(problem.placed, now[1]) if self.settings.trainers is not None else now
+        if sum(fitting) > problem.placed:
+            raise problem
+        has = "has" if sum(fitting) == 1 else "have"
+        print(f"pstranspile launch: {cluster_of(*fitting, ' and ')} {has} a place", file=sys.stderr)
+        self._wanted = fitting
+        self._recompile()
+
+    # the end
+
+    def _paths(self, files: Mapping[str, bytes]) -> dict[str, str]:
+        paths = {role: self.cuts.work / f"{role}.result" for role in files}
+        for role, path in paths.items():
+            path.write_bytes(files[role])
+        return {role: str(path) for role, path in paths.items()}
+
+    def _gathered(self, files: Mapping[str, bytes]) -> Simulated:
+        folder = _loaded(programs_of(self.job))
+        return gather(folder.cluster(fetch=self.settings.fetch, seed=self.seed), self._paths(files))
+
+    def _remember(self, files: Mapping[str, bytes]) -> Simulated:
+        """What came of the machines, with all that the trainers have fetched."""
+        done = self._gathered(files)
+        for trainer in done.cluster.trainers:
+            trainer.results = self.cuts.fetched(trainer.name, trainer.results)
+        return done._replace(fetched=tuple(results_of(trainer) for trainer in done.cluster.trainers))
+
+    def _ended(self, files: Mapping[str, bytes]) -> Simulated:
+        done = self._remember(files)
+        if self.cuts.at_end:
+            self.cuts.end(self.seed, self._paths(files), self.steps)
+        return done
+
+
+def _lost(message: str) -> list[Diagnostic]:
+    return [error("ray-lost", message)]
+
+
+def _file_of(role: str, left: Left) -> bytes:
+    """The file that a machine has left. Raises DiagnosticError for what has ended it, LeftAlone."""
+    if left.problems:
+        *others, last = left.problems
+        raise DiagnosticError([*others, last._replace(notes=(*last.notes, Note(f"{role} is on {left.node}")))])
+    if left.refused:
+        raise LeftAlone(left.refused)
+    return left.file
+
+
+def _loaded(programs: Mapping[str, bytes]) -> JobFolder:
+    with tempfile.TemporaryDirectory(prefix="pstranspile-") as folder:
+        for name, data in programs.items():
+            Path(folder, name).write_bytes(data)
+        return load_job_folder(folder)

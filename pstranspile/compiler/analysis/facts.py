@@ -1,0 +1,63 @@
+"""All facts of a training program in one frozen value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pstranspile.compiler.analysis.lookup_table import LookupTable, find_lookup_table
+from pstranspile.compiler.analysis.roles import Roles, find_roles
+from pstranspile.compiler.analysis.sparse_tables import RemoteTable, find_remote_tables, sparse_parameters
+from pstranspile.compiler.analysis.updates import Update, UpdateGroup, find_groups, find_updates
+from pstranspile.compiler.analysis.uses import Uses, names_in, uses_of
+from pstranspile.ir.diagnostics import Diagnostic, raise_errors
+from pstranspile.ir.expect import expect_program
+from pstranspile.ir.model import Program
+from pstranspile.ir.passes import Steps
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the transpiler needs to know of a training program; recomputable from it.
+
+    `moved` are the indices of all ops that leave the trainer: updates, learning rates, what follows an update.
+    `updates` are without that of the distributed lookup table, `lookup_table`, which has blocks of its own.
+    """
+
+    program: Program
+    uses: Uses
+    roles: Roles
+    updates: tuple[Update, ...]
+    groups: tuple[UpdateGroup, ...]
+    moved: frozenset[int]
+    tables: tuple[RemoteTable, ...] = ()
+    lookup_table: LookupTable | None = None
+    findings: tuple[Diagnostic, ...] = ()
+
+
+def analyze(program: Program, steps: Steps | None = None, *, tables_by_rows: bool = False) -> Facts:
+    """The facts of a training program. Raises DiagnosticError when it can't be distributed.
+
+    `tables_by_rows`: tables marked `is_distributed` are distributed like other sparse tables, by ranges of rows.
+    """
+    expect_program(program, "analyze")
+    steps = steps or Steps()
+    roles = steps.run("find-roles", find_roles, program.main_block)
+    block = program.main_block
+    uses = steps.run("find-uses", uses_of, block, roles.moved, names_in(block, roles.moved))
+    updates, findings = steps.run("find-updates", find_updates, program, roles, uses)
+    raise_errors(findings)
+    table, problems = None, []
+    if not tables_by_rows:
+        table, problems = steps.run("find-lookup-table", find_lookup_table, program, updates, roles.moved)
+        raise_errors(problems)
+    if table is not None:
+        updates = tuple(update for update in updates if update.parameter != table.parameter)
+    groups, more = steps.run("group-updates", find_groups, program, updates, roles)
+    raise_errors(more)
+    moved = roles.moved.union(*(group.after for group in groups))
+    if len(moved) > len(roles.moved):
+        uses = uses_of(block, moved, names_in(block, moved))
+    sparse = sparse_parameters(program, updates)
+    remote = steps.run("find-tables", find_remote_tables, program, sparse, moved, distributed=tables_by_rows)
+    findings = (*findings, *problems, *more, *remote.warnings)
+    return Facts(program, uses, roles, updates, groups, moved, remote.tables, table, findings)

@@ -1,0 +1,281 @@
+"""The server's main program: listen_and_serv, the learning-rate block, and one block per update."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pstranspile.compiler.analysis.facts import Facts
+from pstranspile.compiler.analysis.updates import Update, UpdateGroup
+from pstranspile.compiler.emit.dc_asgd import Compensation
+from pstranspile.compiler.emit.rename import rename_vars
+from pstranspile.compiler.emit.rules import AFTER_UPDATE, SCHEDULE, SERVE, SHARE_COUNTER, UPDATE, made, made_of_program
+from pstranspile.compiler.emit.server_block import ServerMain, ServerProgram, SliceView
+from pstranspile.compiler.emit.table import merged_gradient, serve_table
+from pstranspile.compiler.emit.timing import Timing
+from pstranspile.compiler.emit.trainer import own_gradient_names
+from pstranspile.compiler.plan.plan import Plan, PlannedParameter, Slice
+from pstranspile.ir.attributes import AttrValue, BlockRef, BlockRefs, Strings
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Op, Program, TensorType
+from pstranspile.ops.build import make_op
+
+RPC_THREADS = 12
+"""Threads of each of a server's pools: Fluid's default for send, get and prefetch."""
+
+
+class ServerTemplate:
+    """The parts that all servers of a job share: updates, owners of slices, and copied ops."""
+
+    def __init__(self, facts: Facts, plan: Plan, timing: Timing):
+        self.facts = facts
+        self.plan = plan
+        self.timing = timing
+        self.updates = {update.parameter: update for update in facts.updates}
+        self.group_of = {name: group for group in facts.groups for name in group.parameters}
+        self.owned: dict[str, list[tuple[PlannedParameter, Slice]]] = {endpoint: [] for endpoint in plan.pservers}
+        for index in plan.send_order:
+            for s in plan.parameters[index].slices:
+                self.owned[s.endpoint].append((plan.parameters[index], s))
+        counts = {endpoint: Counter(p.name for p, _ in rows) for endpoint, rows in self.owned.items()}
+        self.several = {endpoint: {n for n, count in names.items() if count > 1} for endpoint, names in counts.items()}
+        """By server, the parameters of which it holds more than one slice."""
+        ops = facts.program.main_block.ops
+        # Copied ops keep the role variables that trainer 0 has, as Fluid's do.
+        names = own_gradient_names(plan, 0)
+        rules = dict.fromkeys(facts.roles.learning_rate, SCHEDULE)
+        rules.update((i, AFTER_UPDATE) for group in facts.groups for i in group.after)
+        self.copied = {i: _copied(ops[i], names, rules.get(i, UPDATE)) for i in sorted(facts.moved)}
+        self.finished = {p.name: ops[facts.uses.last_writer(p.gradient)].origin for p in plan.parameters}
+        first = {update.parameter: update.optimizer[0] for update in facts.updates}
+        self.update_order = sorted(first, key=first.__getitem__)
+        """Parameters in the order of their optimizer ops, which is the order of the blocks on a server."""
+        self.row_updates = frozenset(p.name for p in plan.parameters if p.sparse and self._reads_rows(p))
+
+    def _reads_rows(self, parameter: PlannedParameter) -> bool:
+        """Whether the sparse gradient reaches the optimizer as it is (weight decay makes a dense one of it)."""
+        ops = self.facts.program.main_block.ops
+        return any(parameter.gradient in ops[i].inputs["Grad"] for i in self.updates[parameter.name].optimizer)
+
+
+def _copied(op: Op, names: dict[str, str], rule: str) -> Op:
+    """A source op for servers: with a trainer's names in its role variables, and its reason as origin."""
+    role_vars, origin = op.role_vars, op.origin
+    if names and role_vars and any(name in names for name in role_vars):
+        role_vars = tuple([names.get(name, name) for name in role_vars])
+    if origin is None or origin.rule != SHARE_COUNTER:
+        origin = made(origin, rule)
+    return Op(op.type, op.inputs, op.outputs, op.attrs, op.role, role_vars, op.is_target, origin)
+
+
+class _Served:
+    """The attributes of listen_and_serv of one server, collected block by block."""
+
+    def __init__(self, server: ServerProgram, plan: Plan, endpoint: str):
+        self.server = server
+        self.endpoint = endpoint
+        self.compensation = Compensation(server, plan.trainers) if plan.dc_asgd else None
+        self.inputs: list[str] = []
+        self.blocks: list[int] = []
+        self.rate_block = -1
+        self.gradient_blocks: list[str] = []
+        self.sparse_pairs: list[str] = []
+
+    def add_rates(self, templates: Sequence[ServerTemplate]) -> None:
+        """One block with the learning-rate ops of all programs, if there are any."""
+        with_rates = [template for template in templates if template.facts.roles.learning_rate]
+        if with_rates:
+            self.rate_block = self.server.new_block(0)
+            self.blocks.append(self.rate_block)
+        for template in with_rates:
+            _copy_rates(self.server, template, self.rate_block)
+
+    def add_updates(self, template: ServerTemplate, parent: int) -> None:
+        """A block per slice or group that a program updates here."""
+        for unit, after in _units(template, self.endpoint):
+            block = self.server.new_block(parent)
+            self.blocks.append(block)
+            _emit_unit(self.server, template, block, unit, after, self.compensation)
+            self.gradient_blocks += (f"{s.gradient}:{block}" for _, s in unit)
+            self.sparse_pairs += (f"{s.gradient}:{s.name}" for p, s in unit if p.name in template.row_updates)
+
+    def add_table(self, plan: Plan, parent: int) -> dict[str, AttrValue]:
+        """The blocks of the distributed lookup table, if there is one; returns what they add to the attributes."""
+        if plan.table is None:
+            return {}
+        number = plan.pservers.index(self.endpoint)
+        self.blocks.append(len(self.server.blocks))
+        self.gradient_blocks.append(f"{merged_gradient(plan, plan.table, number)}:{len(self.server.blocks)}")
+        return serve_table(self.server, plan, number, parent)
+
+
+def emit_pserver(templates: Sequence[ServerTemplate], plan: Plan, source: Program, endpoint: str) -> ServerMain:
+    """The main program of the server at `endpoint`.
+
+    There is a template per training program, each with its share of the job's `plan`; `source` declares the variables
+    of them all.
+    """
+    server = ServerProgram(source)
+    served = _Served(server, plan, endpoint)
+    for template in templates:
+        for parameter, s in template.owned[endpoint]:
+            server.declare_parameter(parameter, s)
+    for template in templates:
+        for parameter, s in template.owned[endpoint]:
+            served.inputs += _declare_gradients(server, template, parameter, s)
+    served.add_rates(templates)
+    parent = len(server.blocks) - 1
+    for template in templates:
+        served.add_updates(template, parent)
+    serving = served.add_table(plan, parent)
+    if not served.blocks:
+        served.blocks.append(server.new_block(parent))
+    attrs: dict[str, AttrValue] = {
+        "endpoint": endpoint,
+        "pserver_id": plan.pservers.index(endpoint),
+        "optimize_blocks": BlockRefs(served.blocks),
+        "lr_decay_block_id": served.rate_block,
+        "grad_to_block_id": Strings(served.gradient_blocks),
+        "rpc_get_thread_num": RPC_THREADS,
+        "rpc_send_thread_num": RPC_THREADS,
+        "rpc_prefetch_thread_num": RPC_THREADS,
+        "dc_asgd": plan.dc_asgd,
+        "sparse_grad_to_param": Strings(served.sparse_pairs),
+        **serving,
+        **templates[0].timing.server_attrs(plan),
+    }
+    origin = made_of_program(source, SERVE)
+    server.blocks[0].ops.append(make_op("listen_and_serv", {"X": served.inputs}, {}, attrs, origin=origin))
+    return server.finish(_in_placed_order(served.compensation, templates, endpoint) if served.compensation else ())
+
+
+def _in_placed_order(
+    compensation: Compensation, templates: Sequence[ServerTemplate], endpoint: str
+) -> list[tuple[str, str]]:
+    """The backups in the order in which the slices were dealt out; the blocks stand in that of the optimizer ops.
+
+    Programs that share a parameter share its backups.
+    """
+    placed = [s.name for template in templates for _, s in template.owned[endpoint]]
+    place = {name: number for number, name in enumerate(placed)}
+    return sorted(dict.fromkeys(compensation.backups), key=lambda backup: place[backup[0]])
+
+
+def _declare_gradients(
+    server: ServerProgram, template: ServerTemplate, parameter: PlannedParameter, s: Slice
+) -> Sequence[str]:
+    """Declares the merged gradient and what is received for it; returns the names received."""
+    gradient = template.facts.program.main_block.vars[parameter.gradient]
+    received = template.timing.server_inputs(template.plan, s)
+    tensor = TensorType(gradient.dtype or parameter.dtype, s.shape)
+    server.declare_tensor(s.gradient, tensor, gradient.kind, persistable=True)
+    for name in received:
+        if name != s.gradient:
+            server.declare_tensor(name, tensor, gradient.kind, persistable=False)
+    return received
+
+
+def _copy_rates(server: ServerProgram, template: ServerTemplate, block: int) -> None:
+    """The learning-rate ops with their sub-blocks, in program order."""
+    for index in template.facts.roles.learning_rate:
+        op = template.copied[index]
+        for name in op.names:
+            server.declare_copy(name)
+        server.blocks[block].ops.append(_with_sub_blocks(server, template, op, block))
+
+
+def _counted(template: ServerTemplate, update: Update) -> frozenset[str]:
+    """The variables that an update writes and keeps, without its parameter."""
+    program = template.facts.program.main_block
+    written = {name for index in update.ops for name in program.ops[index].output_names}
+    written -= {update.parameter, update.gradient}
+    return frozenset(name for name in written if name in program.vars and program.vars[name].persistable)
+
+
+def _with_sub_blocks(server: ServerProgram, template: ServerTemplate, op: Op, block: int) -> Op:
+    """The op with its sub-blocks cloned into children of `block` and its references pointed at the clones."""
+    attrs: dict[str, AttrValue] = {}
+    for name, value in op.attrs.items():
+        if type(value) is BlockRef:
+            attrs[name] = BlockRef(_clone_block(server, template, int(value), block, op))
+        elif type(value) is BlockRefs:
+            attrs[name] = BlockRefs(_clone_block(server, template, b, block, op) for b in value)
+    return op._replace(attrs=type(op.attrs)({**op.attrs, **attrs})) if attrs else op
+
+
+def _clone_block(server: ServerProgram, template: ServerTemplate, source: int, parent: int, owner: Op) -> int:
+    """Clones a sub-block: its own variables, and, as Fluid does, the outer ones its ops mention.
+
+    The outer ones are persistable there, which in Fluid's executor makes them the outer variable itself.
+    """
+    program = template.facts.program
+    index = server.new_block(parent)
+    own = program.blocks[source].vars
+    for var in own.values():
+        server.blocks[index].vars[var.name] = var._replace(location=None)
+    for op in program.blocks[source].ops:
+        for name in op.names:
+            if name not in own:
+                server.declare_copy(name)
+                server.blocks[index].vars[name] = server.blocks[0].vars[name]
+        copy = op._replace(origin=made(op.origin, owner.origin.rule)) if owner.origin else op
+        server.blocks[index].ops.append(_with_sub_blocks(server, template, copy, index))
+    return index
+
+
+Unit = list[tuple[PlannedParameter, Slice]]
+
+
+def _units(template: ServerTemplate, endpoint: str) -> list[tuple[Unit, UpdateGroup | None]]:
+    """What each optimize block of a server holds: one slice, or all parameters of a group."""
+    here: dict[str, Unit] = {}
+    for parameter, s in template.owned[endpoint]:
+        here.setdefault(parameter.name, []).append((parameter, s))
+    units: list[tuple[Unit, UpdateGroup | None]] = []
+    done: set[str] = set()
+    for name in template.update_order:
+        if name not in here or name in done:
+            continue
+        group = template.group_of.get(name)
+        if group is None:
+            units += (([row], None) for row in here[name])
+        else:
+            done.update(group.parameters)
+            units.append(([row for member in group.parameters for row in here[member]], group))
+    return units
+
+
+def _emit_unit(
+    server: ServerProgram,
+    template: ServerTemplate,
+    block: int,
+    unit: Unit,
+    group: UpdateGroup | None,
+    compensation: Compensation | None,
+) -> None:
+    """One optimize block: merge the gradients, then the optimize ops in program order, then what follows them."""
+    ops = server.blocks[block].ops
+    views: dict[int, SliceView] = {}
+    shared = {p.name for p, _ in unit}
+    several = template.several[unit[0][1].endpoint]
+    for parameter, s in unit:
+        ops += template.timing.merge(template.plan, s, template.finished[parameter.name])
+        update: Update = template.updates[parameter.name]
+        only_slice = parameter.name not in several
+        view = SliceView(parameter, s, only_slice, frozenset() if only_slice else _counted(template, update))
+        views.update((index, view) for index in update.ops)
+    for index in sorted(views):
+        op, view = server.on_slice(template.copied[index], views[index]), views[index]
+        gradient = op.input("Grad") if compensation is not None and not view.parameter.sparse else None
+        if compensation is not None and gradient is not None:
+            compensated = compensation.append(block, view.parameter, view.slice, gradient, op.origin)
+            op = op._replace(inputs=FrozenMap({**op.inputs, "Grad": (compensated,)}))
+        ops.append(op)
+    if group is not None:
+        for index in group.after:
+            op = template.copied[index]
+            for name in op.names:
+                if name not in shared:
+                    server.declare_copy(name)
+            names = {p.gradient: s.gradient for p, s in unit}
+            ops.append(_with_sub_blocks(server, template, rename_vars(op, names), block))

@@ -1,0 +1,163 @@
+"""A server program under construction: its variables and blocks, and ops brought down to a slice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pstranspile.compiler.analysis.updates import follows_parameter
+from pstranspile.compiler.emit.rename import rename_slots
+from pstranspile.compiler.plan.names import slice_name
+from pstranspile.compiler.plan.plan import PlannedParameter, Slice
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Block, Op, Program, TensorType, Var
+from pstranspile.ir.types import VarKind
+from pstranspile.ops import schema_of
+
+_NEVER_PERSISTABLE = (VarKind.STEP_SCOPES, VarKind.RAW)
+"""Kinds that keep their own persistable flag when Fluid copies them to a server."""
+
+
+class OpenBlock:
+    """A block being filled."""
+
+    def __init__(self, parent: int):
+        self.parent = parent
+        self.vars: dict[str, Var] = {}
+        self.ops: list[Op] = []
+
+
+WHOLE = -1
+"""The offset of a server variable that holds all of a source variable, under a name of its own."""
+
+
+class Cut(NamedTuple):
+    """What a server variable holds of a source variable: the elements from `offset` on, or the `WHOLE`."""
+
+    source: str
+    offset: int
+
+
+class SliceView(NamedTuple):
+    """A slice of a parameter as the ops of its update see it.
+
+    `only_slice`: the server holds no other slice of this parameter, so the state of the slice keeps its name. Otherwise
+    each slice has a copy of `counted`, which the update writes and does not cut: the powers of Adam's betas, say,
+    which would otherwise advance once for every slice.
+    """
+
+    parameter: PlannedParameter
+    slice: Slice
+    only_slice: bool
+    counted: frozenset[str] = frozenset()
+
+
+class ServerMain(NamedTuple):
+    """A server's main program, and which of its variables hold a part of which source variable.
+
+    `backups` are copies of parameters to fill at the start: (parameter, copy).
+    """
+
+    program: Program
+    cuts: FrozenMap[str, Cut]
+    backups: tuple[tuple[str, str], ...] = ()
+
+
+class ServerProgram:
+    """Collects blocks and variables; `finish` gives the frozen program."""
+
+    def __init__(self, source: Program):
+        self.source = source
+        self.blocks = [OpenBlock(-1)]
+        self.cuts: dict[str, Cut] = {}
+
+    def new_block(self, parent: int) -> int:
+        """Adds an empty block and returns its index."""
+        self.blocks.append(OpenBlock(parent))
+        return len(self.blocks) - 1
+
+    def finish(self, backups: Iterable[tuple[str, str]] = ()) -> ServerMain:
+        """The program, with the source's random seed."""
+        blocks = tuple(Block(FrozenMap(b.vars), tuple(b.ops), b.parent) for b in self.blocks)
+        return ServerMain(
+            Program(blocks, self.source.random_seed, self.source.version), FrozenMap(self.cuts), tuple(backups)
+        )
+
+    def declare_tensor(self, name: str, tensor: TensorType, kind: VarKind, *, persistable: bool) -> None:
+        """Declares a variable of block 0."""
+        self.blocks[0].vars[name] = Var(name, kind, tensor, persistable)
+
+    def declare_parameter(self, parameter: PlannedParameter, s: Slice) -> None:
+        """Declares a parameter's slice, persistable."""
+        source = self.source.main_block.vars[parameter.name]
+        tensor = TensorType(parameter.dtype, s.shape, parameter.lod_level)
+        self.blocks[0].vars[s.name] = source._replace(name=s.name, tensor=tensor, persistable=True, location=None)
+        if parameter.is_cut:
+            self.cuts[s.name] = Cut(parameter.name, s.offset)
+
+    def declare_copy(self, name: str, tensor: TensorType | None = None, *, persistable: bool = True) -> None:
+        """Declares a copy of a source variable in block 0, if it is not there yet.
+
+        `tensor` replaces its type (a slice's). Step scopes and raw variables keep their own persistable flag.
+        """
+        variables = self.blocks[0].vars
+        if name in variables:
+            return
+        var = self.source.main_block.vars[name]
+        keep = var.kind in _NEVER_PERSISTABLE
+        variables[name] = var._replace(
+            tensor=tensor or var.tensor,
+            persistable=var.persistable if keep else persistable or var.persistable,
+            parameter=None,
+            need_check_feed=False,
+            location=None,
+        )
+
+    def on_slice(self, op: Op, view: SliceView) -> Op:
+        """An optimize op as it runs on one slice, its variables declared.
+
+        The parameter and its gradient become the slice's. Other variables keep their names. Those of the parameter's
+        shape are cut like it where the op's schema says so: in the slots of an optimizer that follow the parameter, and
+        in every slot of an op that works row by row.
+        """
+        schema = schema_of(op.type)
+        names = {view.parameter.name: view.slice.name, view.parameter.gradient: view.slice.gradient}
+        renamed: dict[str, str] = {}
+        is_optimizer = schema is not None and schema.is_optimizer
+        for slots in (op.inputs, op.outputs):
+            for slot, row in slots.items():
+                for name in row:
+                    if name in names:
+                        renamed[name] = names[name]
+                    elif name not in renamed:
+                        renamed[name] = self._declare_for(name, view, follows_parameter(schema, slot), is_optimizer)
+        changed = {old: new for old, new in renamed.items() if old != new}
+        if not changed:
+            return op
+        return op._replace(inputs=rename_slots(op.inputs, changed), outputs=rename_slots(op.outputs, changed))
+
+    def _declare_for(self, name: str, view: SliceView, follows: bool, is_optimizer: bool) -> str:
+        """Declares another variable of an op on a slice; returns its name on the server."""
+        var = self.source.main_block.vars[name]
+        parameter, s = view.parameter, view.slice
+        cut = follows and parameter.is_cut and var.shape == parameter.shape and var.tensor is not None
+        if not cut or var.tensor is None:
+            if not view.only_slice and name in view.counted:
+                here = slice_name(name, s.number)
+                self.cuts[here] = Cut(name, WHOLE)
+                self.blocks[0].vars[here] = var._replace(name=here, parameter=None, location=None)
+                return here
+            self.declare_copy(name, persistable=not is_optimizer)
+            return name
+        here = name if view.only_slice else slice_name(name, s.number)
+        if here not in self.blocks[0].vars:
+            self.cuts[here] = Cut(name, s.offset)
+            tensor = var.tensor._replace(shape=s.shape)
+            self.blocks[0].vars[here] = var._replace(
+                name=here,
+                tensor=tensor,
+                persistable=var.persistable or not is_optimizer,
+                parameter=None,
+                location=None,
+            )
+        return here

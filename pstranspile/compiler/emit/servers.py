@@ -1,0 +1,97 @@
+"""All programs of a job whose servers hold and update the parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from pstranspile.compiler.analysis.facts import Facts
+from pstranspile.compiler.analysis.sparse_tables import RemoteTable
+from pstranspile.compiler.analysis.uses import names_in
+from pstranspile.compiler.emit.pserver import ServerTemplate, emit_pserver
+from pstranspile.compiler.emit.pserver_startup import Initialisers, emit_pserver_startup
+from pstranspile.compiler.emit.reader import emit_reader, variables_used
+from pstranspile.compiler.emit.timing import Timing
+from pstranspile.compiler.emit.trainer import TrainerTemplate, emit_trainer
+from pstranspile.compiler.emit.trainer_startup import StartupTemplate, emit_trainer_startup
+from pstranspile.compiler.plan.make import overview
+from pstranspile.compiler.plan.plan import DistributedVar, Plan
+from pstranspile.ir.frozen import EMPTY, FrozenMap
+from pstranspile.ir.model import STARTUP, Module, Program, Role
+from pstranspile.ir.passes import Steps
+
+
+class Part(NamedTuple):
+    """One training program of a job: its name, its facts, and its share of the plan."""
+
+    name: str
+    facts: Facts
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class ServerJob:
+    """The emitter of the modes with servers: `module` is what the mode made of the source, `timing` the mode.
+
+    `parts` are the training programs, main first, `reading` the others; `facts` what all parts have together.
+    """
+
+    module: Module
+    facts: Facts
+    plan: Plan
+    parts: tuple[Part, ...]
+    reading: Mapping[str, tuple[Program, tuple[RemoteTable, ...]]]
+    timing: Timing
+    steps: Steps
+
+    @cached_property
+    def _trainer_templates(self) -> list[TrainerTemplate]:
+        return [TrainerTemplate(part.facts, part.plan, self.timing, self.plan) for part in self.parts]
+
+    @cached_property
+    def _startup_template(self) -> StartupTemplate:
+        return StartupTemplate(self.plan, self._dropped, self.facts.program.main_block.vars, self.module[STARTUP])
+
+    @cached_property
+    def _server_templates(self) -> list[ServerTemplate]:
+        return [ServerTemplate(part.facts, part.plan, self.timing) for part in self.parts]
+
+    @cached_property
+    def _initialisers(self) -> Initialisers:
+        return Initialisers(self.module[STARTUP], self.facts.program.main_block.vars)
+
+    @cached_property
+    def _dropped(self) -> frozenset[str]:
+        """Variables that have left the trainers: dropped by one program, and used by no other."""
+        templates = self._trainer_templates
+        dropped = templates[0].dropped_vars.union(*(template.dropped_vars for template in templates[1:]))
+        if len(templates) == 1 and not self.reading:
+            return dropped
+        kept: set[str] = set()
+        for template in templates:
+            block, moved = template.facts.program.main_block, template.facts.moved
+            kept |= names_in(block, (i for i in range(len(block.ops)) if i not in moved))
+        kept.update(name for program, _ in self.reading.values() for name in variables_used(program))
+        return dropped - kept
+
+    def trainer(self, index: int) -> Role:
+        """The programs of trainer `index`."""
+        main, *others = [self.steps.run("emit-trainers", emit_trainer, t, index) for t in self._trainer_templates]
+        named = dict(zip((part.name for part in self.parts[1:]), others, strict=True))
+        for name, (program, tables) in self.reading.items():
+            named[name] = self.steps.run("emit-trainers", emit_reader, program, tables, self.plan, index)
+        startup = self.steps.run("emit-trainer-startups", lambda: emit_trainer_startup(self._startup_template, index))
+        return Role(f"trainer_{index}", main, startup, FrozenMap(named) if named else EMPTY)
+
+    def pserver(self, endpoint: str) -> Role:
+        """The programs of the server at `endpoint`."""
+        templates, source = self._server_templates, self.facts.program
+        server = self.steps.run("emit-pservers", emit_pserver, templates, self.plan, source, endpoint)
+        startup = self.steps.run("emit-pserver-startups", emit_pserver_startup, server, self._initialisers)
+        return Role(f"pserver_{self.plan.pservers.index(endpoint)}", server.program, startup)
+
+    def distributed_vars(self) -> tuple[DistributedVar, ...]:
+        """Every variable on the servers: parameters, then the state of their optimizers."""
+        return overview(self.plan, [part.facts for part in self.parts])

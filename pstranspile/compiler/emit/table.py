@@ -1,0 +1,148 @@
+"""The distributed lookup table in the programs of trainers and servers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pstranspile.compiler.emit.rules import (
+    MERGE_TABLE,
+    SAVE_TABLE,
+    SEND_TABLE_GRADIENT,
+    SERVE_ROWS,
+    SPLIT_TABLE_GRADIENT,
+    TABLE_LOOKUP,
+    UPDATE_TABLE,
+    made,
+)
+from pstranspile.compiler.emit.server_block import Cut, ServerProgram
+from pstranspile.compiler.emit.timing import Timing
+from pstranspile.compiler.plan.plan import Plan, PlannedTable
+from pstranspile.ir.attributes import AttrValue, Strings
+from pstranspile.ir.model import Op, Origin, TensorType, Var
+from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import VarKind
+from pstranspile.ops.build import make_op
+
+
+def fetch_table_rows(plan: Plan, table: PlannedTable, lookups: Sequence[Op], trainer: int) -> list[Op]:
+    """All lookups at once: ids to their servers, rows back, and to each lookup what it asked for."""
+    del trainer  # the same on all
+    ids = [op.inputs["Ids"][0] for op in lookups]
+    results = [op.outputs["Out"][0] for op in lookups]
+    sent, got = list(table.ids_sent), list(table.rows_got)
+    origin = made(lookups[0].origin, TABLE_LOOKUP)
+    attrs = {"epmap": Strings(plan.pservers)}
+    return [
+        make_op("split_ids", {"Ids": ids}, {"Out": sent}, origin=origin),
+        make_op("prefetch", {"X": sent}, {"Out": got}, attrs, origin=origin),
+        make_op("merge_ids", {"Ids": ids, "Rows": sent, "X": got}, {"Out": results}, origin=origin),
+    ]
+
+
+def send_table_gradient(
+    plan: Plan, timing: Timing, table: PlannedTable, trainer: int, *, origin: Origin | None
+) -> list[Op]:
+    """Deals the rows of the table's gradient out by id and sends them."""
+    parts = sent_gradients(plan, table, trainer)
+    split = make_op(
+        "split_ids",
+        {"Ids": [table.gradient]},
+        {"Out": parts},
+        role=OpRole.DIST,
+        origin=made(origin, SPLIT_TABLE_GRADIENT),
+    )
+    send = make_op(
+        "send",
+        {"X": parts},
+        {"Out": [table.send_control] if timing.orders_table_send else []},
+        {"epmap": Strings(plan.pservers), "trainer_id": trainer},
+        role=OpRole.RPC,
+        role_vars=(table.name, table.gradient),
+        origin=made(origin, SEND_TABLE_GRADIENT),
+    )
+    return [split, send]
+
+
+def sent_gradients(plan: Plan, table: PlannedTable, trainer: int) -> list[str]:
+    """The names under which a trainer sends its gradient of the table, one per server."""
+    who = trainer if _named_by_trainer(plan) else None
+    return [table.sent_name(who, server) for server in range(len(plan.pservers))]
+
+
+def table_vars(plan: Plan, table: PlannedTable, trainer: int) -> dict[str, Var]:
+    """What a trainer's program declares to send the gradient of the table."""
+    variables: dict[str, Var] = {}
+    for name in sent_gradients(plan, table, trainer):
+        variables[name] = Var(name, VarKind.SELECTED_ROWS, table.tensor._replace(lod_level=0))
+    variables[table.send_control] = Var(table.send_control)
+    return variables
+
+
+def serve_table(server: ServerProgram, plan: Plan, number: int, parent: int) -> dict[str, AttrValue]:
+    """The table on server `number`: blocks that update it, look rows up and save it.
+
+    Returns the attributes of listen_and_serv for them; the update's block is the first of the three.
+    """
+    table = plan.table
+    assert table is not None
+    here = server.blocks[0].vars
+    _declare_table(server, table)
+    server.declare_copy(table.learning_rate)
+    update = server.new_block(parent)
+    gradient = _gradients_here(server, plan, table, number, update)
+    server.blocks[update].ops.append(
+        make_op(
+            "sgd",
+            {"Param": [table.name], "Grad": [gradient], "LearningRate": [table.learning_rate]},
+            {"ParamOut": [table.name]},
+            origin=made(table.updated_by, UPDATE_TABLE),
+        )
+    )
+    sent, got = table.ids_sent[number], table.rows_got[number]
+    here[sent] = Var(sent, tensor=table.ids)
+    here[got] = Var(got, tensor=TensorType(table.rows.dtype, (len(table.ids.shape), *table.tensor.shape[1:])))
+    lookup = server.new_block(update)
+    origin = made(table.looked_up_by, SERVE_ROWS)
+    server.blocks[lookup].ops.append(
+        make_op("lookup_sparse_table", {"Ids": [sent], "W": [table.name]}, {"Out": [got]}, origin=origin)
+    )
+    here[table.path] = Var(table.path, VarKind.RAW, persistable=True)
+    save = server.new_block(update)
+    origin = made(table.updated_by, SAVE_TABLE)
+    server.blocks[save].ops.append(make_op("save", {"X": [table.name]}, {}, {"file_path": "none"}, origin=origin))
+    return {"prefetch_var_name_to_block_id": Strings([f"{sent}:{lookup}"]), "checkpint_block_id": save}
+
+
+def _declare_table(server: ServerProgram, table: PlannedTable) -> None:
+    """A server's part of the table, as sparse rows."""
+    source = server.source.main_block.vars[table.name]
+    tensor = table.tensor._replace(shape=(table.rows_per_server, *table.tensor.shape[1:]))
+    server.blocks[0].vars[table.name] = source._replace(
+        kind=VarKind.SELECTED_ROWS, tensor=tensor, persistable=True, location=None
+    )
+    server.cuts[table.name] = Cut(table.name, 0)
+
+
+def _gradients_here(server: ServerProgram, plan: Plan, table: PlannedTable, number: int, block: int) -> str:
+    """Declares the gradients a server receives for the table; adds their sum if there are several (not a mean)."""
+    tensor = table.tensor._replace(lod_level=0)
+    if not _named_by_trainer(plan):
+        gradient = table.sent_name(None, number)
+        server.declare_tensor(gradient, tensor, VarKind.SELECTED_ROWS, persistable=True)
+        return gradient
+    received = [table.sent_name(trainer, number) for trainer in range(plan.trainers)]
+    for name in received:
+        server.declare_tensor(name, tensor, VarKind.SELECTED_ROWS, persistable=False)
+    server.declare_tensor(table.gradient, tensor, VarKind.SELECTED_ROWS, persistable=True)
+    origin = made(table.updated_by, MERGE_TABLE)
+    server.blocks[block].ops.append(make_op("sum", {"X": received}, {"Out": [table.gradient]}, origin=origin))
+    return table.gradient
+
+
+def merged_gradient(plan: Plan, table: PlannedTable, number: int) -> str:
+    """The name by which a server's block for the table's update is called."""
+    return table.gradient if _named_by_trainer(plan) else table.sent_name(None, number)
+
+
+def _named_by_trainer(plan: Plan) -> bool:
+    return plan.per_trainer and not plan.runtime_split

@@ -1,0 +1,299 @@
+"""The trainer's main program: the source without its updates, with sends, barriers and recvs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache, partial
+
+from pstranspile.compiler.analysis.facts import Facts
+from pstranspile.compiler.analysis.uses import deep_blocks, effects_of
+from pstranspile.compiler.emit.lookup import Insertion, insert_lookups, lookup_vars
+from pstranspile.compiler.emit.rename import rename_vars
+from pstranspile.compiler.emit.rules import (
+    JOIN_SLICES,
+    KEEP_CLIP,
+    RECEIVE_PARAMETER,
+    SEND_GRADIENT,
+    SPLIT_GRADIENT,
+    made,
+    made_of_program,
+)
+from pstranspile.compiler.emit.table import send_table_gradient, table_vars
+from pstranspile.compiler.emit.timing import Timing
+from pstranspile.compiler.plan.plan import Plan, PlannedParameter
+from pstranspile.ir.attributes import AttrValue, Ints, Longs, Strings
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Block, Op, Origin, Program, Slots, TensorType, Var
+from pstranspile.ir.roles import OpRole
+from pstranspile.ops.build import OpMaker, make_op
+
+
+class TrainerTemplate:
+    """What all trainers of a job share, worked out once: which ops and variables stay, and where sends go.
+
+    `layout` holds the ops of the main block up to the last send; what differs from trainer to trainer stands in it as
+    a function of the trainer's number.
+    `mentions` are the places in it whose op uses, or names in its role variables, a gradient that is sent whole.
+    `received` and `whole` are origins, made once and shared by ops: of each parameter's recv, and of what is about the
+    program as a whole. `arrivals` are the servers and the outputs of each parameter's recv.
+    """
+
+    def __init__(self, facts: Facts, plan: Plan, timing: Timing, job_plan: Plan | None = None):
+        """`plan` is this program's share of `job_plan`, which is the same if the job has but one program."""
+        self.facts = facts
+        self.plan = plan
+        self.timing = timing
+        self.job_plan = job_plan or plan
+        self.dropped_vars = dropped_vars(facts, plan)
+        self.layout = _layout(facts, plan, timing, self.job_plan)
+        own = own_gradient_names(plan, 0)
+        self.mentions = _mentions(self.layout, own)
+        ops = facts.program.main_block.ops
+        after = (index for group in facts.groups for index in group.after)
+        self.emptied_blocks = frozenset(b for index in after for b in deep_blocks(facts.program, ops[index]))
+        self.base_vars = without(facts.program.main_block.vars, self.dropped_vars)
+        self.received = {u.parameter: made(ops[u.optimizer[0]].origin, RECEIVE_PARAMETER) for u in facts.updates}
+        self.whole = made_of_program(facts.program, "")
+        self.arrivals = {p.name: _arrivals(p, plan) for p in plan.parameters if not p.prefetched}
+
+
+def without(variables: Mapping[str, Var], dropped: frozenset[str]) -> dict[str, Var]:
+    """The variables that are not dropped."""
+    return {name: var for name, var in variables.items() if name not in dropped}
+
+
+Layout = list[Op | Insertion]
+
+
+def _layout(facts: Facts, plan: Plan, timing: Timing, job_plan: Plan) -> Layout:
+    """The ops that stay, the sends, and the lookups on servers in place of local ones.
+
+    A send stands right after the last writer of its gradient. Fluid inserts at the writer in send order, so of
+    several gradients with one writer the last dealt out comes first; likewise with lookups of several tables.
+    Clips that stay become part of the backward pass.
+    """
+    ops = facts.program.main_block.ops
+    inserted: dict[int, list[Insertion]] = {}
+    for index in plan.send_order:
+        parameter = plan.parameters[index]
+        writer = facts.uses.last_writer(parameter.gradient)
+        origin = ops[writer].origin
+        origins = made(origin, SPLIT_GRADIENT) if parameter.is_cut else None, made(origin, SEND_GRADIENT)
+        send = partial(send_gradient, plan, parameter, origins=origins)
+        inserted.setdefault(writer, []).insert(0, send)
+    if plan.table is not None:
+        writer = facts.uses.last_writer(plan.table.gradient)
+        send = partial(send_table_gradient, plan, timing, plan.table, origin=ops[writer].origin)
+        inserted.setdefault(writer, []).append(send)
+    fused = insert_lookups(inserted, ops, facts.tables, job_plan, facts.moved)
+    gone = facts.moved.union(fused) if fused else facts.moved
+    clips = frozenset(facts.roles.trainer_clips)
+    layout: Layout = [*inserted.get(-1, ())]
+    for index, op in enumerate(ops):
+        if index not in gone:
+            layout.append(
+                op._replace(role=OpRole.BACKWARD, origin=made(op.origin, KEEP_CLIP)) if index in clips else op
+            )
+        if index in inserted:
+            layout += inserted[index]
+    return layout
+
+
+def _mentions(layout: Layout, gradients: Collection[str]) -> list[int]:
+    """Places of ops that use one of these gradients or name it in their role variables."""
+    result: list[int] = []
+    if not gradients:
+        return result
+    unmentioned = frozenset(gradients).isdisjoint
+    for place, op in enumerate(layout):
+        if isinstance(op, Op) and not (
+            unmentioned(op.role_vars or ())
+            and all(map(unmentioned, op.outputs.values()))
+            and all(map(unmentioned, op.inputs.values()))
+        ):
+            result.append(place)
+    return result
+
+
+def dropped_vars(facts: Facts, plan: Plan) -> frozenset[str]:
+    """Variables that leave the trainer with the updates.
+
+    Those are the inputs of optimize ops other than parameters and gradients, and all that only ops which follow
+    an update mention; none that an op on the trainer still uses.
+    """
+    ops = facts.program.main_block.ops
+    updating = list(map(ops.__getitem__, facts.roles.optimize))
+    result = [
+        name
+        for op in updating
+        for pair in (op.role_vars or (),)
+        for names in op.inputs.values()
+        for name in names
+        if name not in pair
+    ]
+    for group in facts.groups:
+        for index in group.after:
+            effects = effects_of(facts.program, ops[index])
+            result += (*effects.reads, *effects.writes)
+    dropped = set(result).difference(facts.uses.kept_reader, facts.uses.kept_writer)
+    for update in facts.updates:
+        if len(update.ops) > 1:  # what one op of an update names as its pair, another may only read
+            dropped.difference_update(name for index in update.ops for name in ops[index].role_vars or ())
+    dropped.difference_update([p.name for p in plan.parameters])
+    return frozenset(dropped)
+
+
+def emit_trainer(template: TrainerTemplate, trainer: int) -> Program:
+    """The main program of one trainer."""
+    facts, plan, timing = template.facts, template.plan, template.timing
+    renames = own_gradient_names(plan, trainer)
+    layout = list(template.layout)
+    if renames:
+        for place in template.mentions:
+            op = layout[place]
+            if isinstance(op, Op):
+                layout[place] = rename_vars(op, renames)
+    ops: list[Op] = []
+    for item in layout:
+        if isinstance(item, Op):
+            ops.append(item)
+        else:
+            ops += item(trainer)
+    ops += timing.after_sends(plan, trainer, template.whole)
+    received: list[str] = []
+    fetched = [parameter for parameter in plan.parameters if not parameter.prefetched]
+    waits: dict[str, Slots] = {}
+    for parameter in fetched:
+        control = timing.recv_after(plan, parameter)
+        after = waits.get(control) or waits.setdefault(control, FrozenMap({"X": (control,)}))
+        ops.append(receive_parameter(template, parameter, trainer, renames, after))
+        received += ops[-1].outputs["Out"]
+    ops += timing.after_recvs(plan, trainer, received, template.whole)
+    if not plan.runtime_split:
+        ops += (join_slices(p, OpRole.DIST, template.received[p.name]) for p in fetched if p.is_cut)
+    variables = trainer_vars(template, trainer, renames)
+    main = facts.program.main_block._replace(vars=FrozenMap(variables), ops=tuple(ops))
+    return facts.program._replace(blocks=(main, *_other_blocks(template)))
+
+
+def _other_blocks(template: TrainerTemplate) -> Sequence[Block]:
+    """The sub-blocks under their old numbers; those of ops that moved with an update are emptied."""
+    blocks = template.facts.program.blocks
+    return [
+        block._replace(vars=FrozenMap(), ops=()) if index in template.emptied_blocks else block
+        for index, block in enumerate(blocks)
+        if index > 0
+    ]
+
+
+def own_gradient_names(plan: Plan, trainer: int) -> dict[str, str]:
+    """Gradients that are sent whole under a trainer's own name, and that name.
+
+    A communicator gives the names itself, as it sends.
+    """
+    if not plan.per_trainer or plan.runtime_split:
+        return {}
+    return {p.gradient: plan.sent_name(p.slices[0], trainer) for p in plan.parameters if not p.is_cut}
+
+
+def send_gradient(
+    plan: Plan, parameter: PlannedParameter, trainer: int, *, origins: tuple[Origin | None, Origin]
+) -> list[Op]:
+    """Splits a gradient if its parameter is cut, and sends it; `origins` are of split and send."""
+    sent = [plan.sent_name(s, trainer) for s in parameter.slices]
+    endpoints = tuple([s.endpoint for s in parameter.slices])
+    role_vars = (parameter.name, parameter.gradient if parameter.is_cut or plan.runtime_split else sent[0])
+    outputs = {"Out": (parameter.send_control,)}
+    if plan.runtime_split:
+        attrs: dict[str, AttrValue] = {
+            "epmap": Strings(endpoints),
+            "sections": Longs(s.stop - s.start for s in parameter.slices),
+            "send_varnames": Strings(sent),
+        }
+        make = OpMaker("send", attrs, role=OpRole.RPC)
+        return [make({"X": (parameter.gradient,)}, outputs, role_vars, origins[1])]
+    send = _sender(endpoints)({"X": tuple(sent)}, outputs, role_vars, origins[1])
+    return [_split(parameter, sent, origins[0]), send] if parameter.is_cut else [send]
+
+
+@lru_cache(maxsize=256)
+def _sender(endpoints: tuple[str, ...]) -> OpMaker:
+    """Makes the sends to some servers."""
+    return OpMaker("send", {"epmap": Strings(endpoints)}, role=OpRole.RPC)
+
+
+@lru_cache(maxsize=256)
+def receiver(endpoints: tuple[str, ...], trainer: int) -> OpMaker:
+    """Makes the recvs of a trainer from some servers."""
+    return OpMaker("recv", {"epmap": Strings(endpoints), "trainer_id": trainer}, role=OpRole.RPC)
+
+
+def _split(parameter: PlannedParameter, parts: Sequence[str], origin: Origin | None) -> Op:
+    """Cuts a gradient like its parameter; a sparse one by the rows that each part is about."""
+    rows = [s.stop - s.start for s in parameter.slices]
+    op_type = "split_selected_rows" if parameter.sparse else "split_byref"
+    attrs: dict[str, AttrValue] = {"height_sections": Longs(rows)} if parameter.sparse else {"sections": Ints(rows)}
+    return make_op(op_type, {"X": [parameter.gradient]}, {"Out": parts}, attrs, role=OpRole.DIST, origin=origin)
+
+
+def _arrivals(parameter: PlannedParameter, plan: Plan) -> tuple[tuple[str, ...], Slots]:
+    """The servers that a parameter is fetched from, and what its recv writes: a communicator joins slices itself."""
+    names = (parameter.name,) if plan.runtime_split else tuple([s.name for s in parameter.slices])
+    return tuple([s.endpoint for s in parameter.slices]), FrozenMap({"Out": names})
+
+
+def receive_parameter(
+    template: TrainerTemplate, parameter: PlannedParameter, trainer: int, renames: Mapping[str, str], after: Slots
+) -> Op:
+    """Fetches every slice of a parameter from its server; `after` are its inputs."""
+    endpoints, outputs = template.arrivals[parameter.name]
+    role_vars = (parameter.name, renames.get(parameter.gradient, parameter.gradient))
+    if template.plan.runtime_split:
+        attrs: dict[str, AttrValue] = {
+            "epmap": Strings(endpoints),
+            "trainer_id": trainer,
+            "recv_varnames": Strings([s.name for s in parameter.slices]),
+        }
+        make = OpMaker("recv", attrs, role=OpRole.RPC)
+    else:
+        make = receiver(endpoints, trainer)
+    return make(after, outputs, role_vars, template.received[parameter.name])
+
+
+def join_slices(parameter: PlannedParameter, role: OpRole, origin: Origin | None) -> Op:
+    """Puts the received slices of a parameter together along dim 0; `origin` is that of its source op."""
+    slices = [s.name for s in parameter.slices]
+    made_by = made(origin, JOIN_SLICES)
+    return make_op("concat", {"X": slices}, {"Out": [parameter.name]}, {"axis": 0}, role=role, origin=made_by)
+
+
+def _renamed(variables: Mapping[str, Var], renames: Mapping[str, str]) -> dict[str, Var]:
+    """The variables in their places, under the names that a trainer gives them."""
+    named: dict[str, Var] = {}
+    for name, var in variables.items():
+        if name in renames:
+            name = renames[name]
+            var = var._replace(name=name)
+        named[name] = var
+    return named
+
+
+def trainer_vars(template: TrainerTemplate, trainer: int, renames: Mapping[str, str]) -> dict[str, Var]:
+    """Variables of block 0: what stays of the source, slices of cut parameters and gradients, control variables."""
+    plan = template.plan
+    variables = _renamed(template.base_vars, renames) if renames else dict(template.base_vars)
+    for parameter in plan.parameters:
+        if parameter.is_cut:
+            gradient = template.facts.program.main_block.vars[parameter.gradient]
+            for s in parameter.slices:
+                variables[s.name] = Var(s.name, tensor=TensorType(parameter.dtype, s.shape))
+                sent = s.gradient if plan.runtime_split else plan.sent_name(s, trainer)
+                dtype = gradient.dtype or parameter.dtype
+                variables[sent] = Var(sent, gradient.kind, TensorType(dtype, s.shape))
+        variables[parameter.send_control] = Var(parameter.send_control)
+    variables.update(lookup_vars(template.facts.program, template.job_plan, template.facts.moved))
+    if plan.table is not None:
+        variables.update(table_vars(plan, plan.table, trainer))
+    variables.update((counter.control, Var(counter.control)) for counter in plan.counters)
+    variables[plan.barrier_control] = Var(plan.barrier_control)
+    return variables

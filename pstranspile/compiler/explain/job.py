@@ -1,0 +1,182 @@
+"""A compiled job as `explain` reads it: the programs of every machine, the plan, and the lines of the source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pstranspile.compiler.explain.messages import Messages, messages_of
+from pstranspile.compiler.explain.place import Place, ops_of
+from pstranspile.compiler.explain.uses import Uses, uses_of_machine
+from pstranspile.ir.layout import statement_text
+from pstranspile.ir.model import MAIN, Module, Op, Origin, Program, SourceText
+from pstranspile.ir.text.statements import op_text
+from pstranspile.ops.textual import LANGUAGE
+
+if TYPE_CHECKING:
+    from pstranspile.compiler.compile import Compiled
+
+LONGEST_LINE = 240
+"""Characters of a source line that are kept; the rest of a longer one (a list of initial values) is left out."""
+
+
+class Unknown(Exception):
+    """There is no such machine, op or variable; the text names similar ones."""
+
+
+class Settings(NamedTuple):
+    """How the job cuts and places; `random_seed` is the program's, which shuffles what is not cut."""
+
+    slice_var_up: bool = True
+    min_block_size: int = 8192
+    split_method: str = "RoundRobin"
+    random_seed: int = 0
+
+
+SourceLine = Callable[[Origin], str | None]
+"""The text of the source op that an origin names, None where it is not known."""
+
+
+@dataclass(frozen=True, eq=False)
+class ExplainedJob:
+    """The machines by name, trainers first, each with its programs; `plan` as `plan.json` has it."""
+
+    machines: Mapping[str, Mapping[str, Program]]
+    plan: Mapping[str, Any]
+    settings: Settings
+    source_line: SourceLine
+
+    def op(self, place: Place) -> Op:
+        """The op at a place."""
+        return self.machines[place.machine][place.program].blocks[place.block].ops[place.number]
+
+    def places(self, machine: str) -> Iterator[Place]:
+        """Every op of a machine, program by program."""
+        return (place for place, _ in ops_of(machine, self.machines[machine]))
+
+    @cached_property
+    def uses(self) -> dict[str, Uses]:
+        """Machine -> readers and writers of each of its variables."""
+        return {name: uses_of_machine(programs) for name, programs in self.machines.items()}
+
+    @cached_property
+    def messages(self) -> Messages:
+        """All messages between the machines."""
+        return messages_of(self.machines)
+
+    @cached_property
+    def trainers(self) -> list[str]:
+        """The machines without listen_and_serv, by name."""
+        return [name for name in self.machines if name not in self.servers.values()]
+
+    @cached_property
+    def servers(self) -> dict[str, str]:
+        """Endpoint -> the machine that serves there."""
+        result: dict[str, str] = {}
+        for name, programs in self.machines.items():
+            for op in programs[MAIN].main_block.ops if MAIN in programs else ():
+                endpoint = op.attrs.get("endpoint")
+                if op.type == "listen_and_serv" and isinstance(endpoint, str):
+                    result[endpoint] = name
+        return result
+
+    def machine(self, name: str) -> str:
+        """The machine of this name, or of this endpoint. Raises Unknown."""
+        if name in self.machines:
+            return name
+        if name in self.servers:
+            return self.servers[name]
+        raise Unknown(f"there is no machine {name!r}; {_near(name, list(self.machines), 'the machines are')}")
+
+    def place(self, machine: str, text: str) -> Place:
+        """The op that a text names: `17`, `^2#0`, `startup#3`, `@startup^0#3`. Raises Unknown."""
+        match = _PLACE.fullmatch(text.strip())
+        if match is None:
+            raise Unknown(f"{text[:60]!r} is not the number of an op; write 17, ^2#0 or @startup^0#3")
+        program, block, number = match["program"] or MAIN, int(match["block"] or 0), int(match["number"])
+        programs = self.machines[machine]
+        if program not in programs:
+            near = _near(program, list(programs), "it has")
+            raise Unknown(f"{machine} has no program @{program}; {near}")
+        blocks = programs[program].blocks
+        if block >= len(blocks):
+            raise Unknown(f"@{program} of {machine} has no block ^{block}; its blocks are ^0 to ^{len(blocks) - 1}")
+        if number >= len(blocks[block].ops):
+            count = len(blocks[block].ops)
+            which = f"its ops are 0 to {count - 1}" if count else "it is empty"
+            raise Unknown(f"@{program}^{block} of {machine} has no op {number}; {which}")
+        return Place(machine, program, block, number)
+
+
+_PLACE = re.compile(r"(?:@?(?P<program>[^#^@]+)(?=[#^]))?(?:\^(?P<block>[0-9]{1,9})(?=#))?#?(?P<number>[0-9]{1,9})")
+
+
+def _near(name: str, known: list[str], otherwise: str) -> str:
+    near = get_close_matches(name, known, 3)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    shown = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
+    return f"{otherwise} {shown}"
+
+
+def near_variables(name: str, known: list[str]) -> str:
+    """What to say of a variable that no machine has."""
+    near = get_close_matches(name, known, 3, 0.5)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    return f"there are {len(known)} variables, none with a name like it"
+
+
+def line_of(op: Op) -> str:
+    """An op as the text has it, without indentation, cut off when it is very long."""
+    return shortened(op_text(op, LANGUAGE))
+
+
+def shortened(text: str) -> str:
+    """A line without indentation, cut off when it is very long."""
+    text = text.strip()
+    return text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}..."
+
+
+def source_line_of(module: Module) -> SourceLine:
+    """Finds the text of source ops: as their file has it, or printed where the source is no text."""
+    lines = _lines(module.source)
+
+    def find(origin: Origin) -> str | None:
+        place = origin.location
+        if place is not None and place.line > 0 and module.source is not None and place.file == module.source.file:
+            text = statement_text(lines, place.line - 1) if place.line <= len(lines) else None
+            return shortened(text) if text is not None else None
+        program = module.programs.get(origin.program)
+        if program is None or origin.op < 0 or origin.block >= len(program.blocks):
+            return None
+        ops = program.blocks[origin.block].ops
+        return line_of(ops[origin.op]) if origin.op < len(ops) else None
+
+    return find
+
+
+def _lines(source: SourceText | None) -> list[str]:
+    return source.text.split("\n") if source else []
+
+
+def settings_of(compiled: Compiled) -> Settings:
+    """How a compile cut and placed."""
+    job, seed = compiled.job, compiled.source.main.random_seed
+    return Settings(job.slice_var_up, job.min_block_size, job.split_method, seed) if job else Settings()
+
+
+def of_compiled(compiled: Compiled) -> ExplainedJob:
+    """A job that was just compiled."""
+    from pstranspile.compiler.plan.plan import plan_json
+
+    return ExplainedJob(
+        {name: role.module.programs for name, role in compiled.roles().items()},
+        plan_json(compiled.plan, compiled.fingerprint, compiled.distributed_vars),
+        settings_of(compiled),
+        source_line_of(compiled.source),
+    )

@@ -1,0 +1,203 @@
+"""The explanation of a variable: what it is, where it lies, and its readers and writers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+from pstranspile.compiler.emit.rules import FILL_BACKUP, FIRST_SNAPSHOT, SEND_COUNTER
+from pstranspile.compiler.explain.answers import HeldPart, Link, VariableAnswer
+from pstranspile.compiler.explain.job import ExplainedJob, Unknown, line_of, near_variables
+from pstranspile.compiler.explain.messages import Messages, blocks_named
+from pstranspile.compiler.explain.place import Place, rule_of
+from pstranspile.compiler.explain.placement import PARAMETERS, rows_held, rows_of, why_cut, why_there
+from pstranspile.ir.model import Var
+from pstranspile.ir.roles import OpRole
+from pstranspile.ir.text.statements import var_parts
+
+_WHO_ORDERS = ("send", "send_barrier", "fetch_barrier")
+
+
+def explain_variable(job: ExplainedJob, name: str, machine: str | None = None) -> VariableAnswer:
+    """The explanation of a variable: what it is a part of, and its owners, writers and readers; `machine` limits these.
+
+    Raises Unknown when no machine (or not this one) has such a variable.
+    """
+    machines = [job.machine(machine)] if machine else list(job.machines)
+    name = name.removeprefix("%")
+    declared = _declared(job, name, machines)
+    rows = [row for row in job.plan["distributed_vars"] if name in (row["slice"], row["origin"])]
+    used = any(job.uses[m].read(name) or job.uses[m].written(name) for m in machines)
+    if not declared and not used and (machine or not rows):
+        known = sorted({n for m in machines for p in job.machines[m].values() for b in p.blocks for n in b.vars})
+        where = f"{machines[0]} has" if machine else "there is"
+        raise Unknown(f"{where} no variable {name!r}; {near_variables(name, known)}")
+    messages = job.messages
+    origin, part, gradient = _parameter_of(job, messages, name, rows)
+    held = rows or [row for row in rows_of(job, origin) if part in ("", row["slice"])]
+    cut = why_cut(job, origin) if origin and rows_of(job, origin) else ""
+    return VariableAnswer(
+        name,
+        tuple(_about(job, messages, name, rows, gradient)),
+        origin,
+        tuple(_held(job, row) for row in held),
+        cut,
+        tuple(declared),
+        tuple(_uses(job, name, machines)),
+    )
+
+
+def _declared(job: ExplainedJob, name: str, machines: list[str]) -> list[tuple[str, str]]:
+    """(machine @program^block, declaration) of a variable."""
+    result: list[tuple[str, str]] = []
+    for machine in machines:
+        for program_name, program in job.machines[machine].items():
+            for index, block in enumerate(program.blocks):
+                if name in block.vars:
+                    result.append((f"{machine} @{program_name}^{index}", _declaration(block.vars[name])))
+    return result
+
+
+def _declaration(var: Var) -> str:
+    left, right = var_parts(var)
+    return " ".join(f"{left.replace('%', '')} {right.removeprefix(' : ')}".split())
+
+
+def _parameter_of(job: ExplainedJob, messages: Messages, name: str, rows: list[dict[str, Any]]) -> tuple[str, str, str]:
+    """The parameter that a variable is, is a part or a gradient of (empty: none); of which slice, and how, if so."""
+    for row in rows:
+        if row["vtype"] in PARAMETERS:
+            return row["origin"], "", ""
+    for (endpoint, sent), places in messages.sent.items():
+        for place in places:
+            op = job.op(place)
+            if op.role_vars and (op.origin is None or op.origin.rule != SEND_COUNTER):
+                parameter = op.role_vars[0]
+                if sent == name:
+                    part = _updated_with(job, messages, endpoint, name)
+                    return parameter, part, f"The gradient of %{part or parameter} as {place.machine} sends it."
+                if op.role_vars[1:2] == (name,):
+                    return parameter, "", f"The gradient of %{parameter}, as a trainer computes it."
+    for endpoint, serving in messages.serving.items():
+        if name in blocks_named(job.op(serving), "grad_to_block_id"):
+            part = _updated_with(job, messages, endpoint, name)
+            known = {row["slice"]: row["origin"] for row in job.plan["distributed_vars"] if row["vtype"] in PARAMETERS}
+            if job.plan["mode"] == "geo":
+                return known.get(part, ""), part, f"What a trainer changed of %{part}, as {endpoint} adds it."
+            return known.get(part, ""), part, f"The gradient of %{part} on {endpoint}, as its update uses it."
+    return "", "", ""
+
+
+def _updated_with(job: ExplainedJob, messages: Messages, endpoint: str, name: str) -> str:
+    """What the block of a server updates that uses a gradient; empty if that is not one thing."""
+    serving = messages.serving.get(endpoint)
+    if serving is None:
+        return ""
+    block = blocks_named(job.op(serving), "grad_to_block_id").get(name)
+    used = [u.block for u in job.uses[serving.machine].read(name) if u.program == serving.program and u.block > 0]
+    if block is None and not used:
+        return ""
+    ops = job.machines[serving.machine][serving.program].blocks[used[0] if used else block or 0].ops
+    kept = [name for op in ops if op.type == "sum" for name in op.output_names if name in op.inputs["X"]]
+    updated = list(dict.fromkeys([*(op.inputs["Param"][0] for op in ops if op.inputs.get("Param")), *kept]))
+    return updated[0] if len(updated) == 1 else ""
+
+
+def _about(
+    job: ExplainedJob, messages: Messages, name: str, rows: list[dict[str, Any]], gradient: str
+) -> Iterator[str]:
+    """What a variable is, in sentences."""
+    yield from _about_rows(job, name, rows)
+    if name == job.plan.get("distributed_lookup_table"):
+        count = len(job.plan["pservers"])
+        yield f"The distributed lookup table: row i lies on server i modulo {count}."
+    if gradient:
+        yield gradient
+    by_type, rules = _writers(job, name)
+    orders = bool(by_type) and by_type <= set(_WHO_ORDERS) and not rows
+    if orders:
+        yield "It carries no value, only an order: what reads it runs after what writes it."
+    if FILL_BACKUP in rules:
+        yield "A trainer's backup: the parameter as it fetched it last, to compensate its delay by."
+    if FIRST_SNAPSHOT in rules:
+        yield "A snapshot: the parameter as all trainers had it when the step began."
+    if any(
+        rule_of(job.op(place)) == SEND_COUNTER for key, at in messages.sent.items() if key[1] == name for place in at
+    ):
+        yield "A trainer's own count of its steps."
+    if not rows and not gradient and not orders and job.servers:
+        yield from _about_place(job, name)
+
+
+def _about_rows(job: ExplainedJob, name: str, rows: list[dict[str, Any]]) -> Iterator[str]:
+    own = [row for row in rows if row["origin"] == name]
+    kinds = {row["vtype"] for row in own}
+    if kinds & set(PARAMETERS):
+        count = len(own)
+        looked_up = "; trainers look its rows up and never hold it" if "RemotePrefetch" in kinds else ""
+        cut = f"cut into {count} slices" if count > 1 else "whole on one server"
+        yield f"A parameter of {_dims(own[0]['origin_shape'])}, {cut}{looked_up}."
+    for row in rows:
+        if row["vtype"] in PARAMETERS and row["slice"] == name and row["is_slice"]:
+            start, stop = rows_held(row)
+            yield (
+                f"Slice {row['block_id']} of the parameter %{row['origin']}: rows {start} to {stop} of "
+                f"{row['origin_shape'][0]}, from element {row['offset']} on."
+            )
+    if "Optimizer" in kinds:
+        if any(row["is_slice"] for row in own):
+            yield "State of an optimizer, cut like its parameter: each server keeps the part that goes with its slice."
+        else:
+            yield "State of an optimizer; every server that updates a part of its parameter has its own."
+
+
+def _about_place(job: ExplainedJob, name: str) -> Iterator[str]:
+    """Where a variable is that is neither placed by the plan nor a gradient."""
+    servers = set(job.servers.values())
+    here = {m for m in job.machines if job.uses[m].read(name) or job.uses[m].written(name)}
+    schedule = any(job.op(Place(m, *u)).role in (OpRole.LR_SCHED,) for m in here for u in job.uses[m].written(name))
+    if here and here <= servers:
+        why = "it belongs to the learning rate" if schedule else "only what moved to the servers uses it"
+        yield f"It is on the servers only: {why}."
+    elif not here and job.plan["mode"] == "geo":
+        yield "No op uses it; the trainer's communicator does."
+    elif here and not here & servers:
+        yield "It is on the trainers only: nothing that moved to the servers uses it."
+
+
+def _writers(job: ExplainedJob, name: str) -> tuple[set[str], set[str]]:
+    """Op types and rules of all that writes a variable."""
+    ops = [job.op(Place(m, *used)) for m in job.machines for used in job.uses[m].written(name)]
+    return {op.type for op in ops}, {op.origin.rule for op in ops if op.origin}
+
+
+def _dims(shape: list[int]) -> str:
+    count = prod(shape)
+    dims = f"{' x '.join(map(str, shape))} = {count}" if len(shape) > 1 else str(count)
+    return f"{dims} element{'' if count == 1 else 's'}"
+
+
+def _held(job: ExplainedJob, row: dict[str, Any]) -> HeldPart:
+    start, stop = rows_held(row)
+    why = why_there(job, row) if row["vtype"] in PARAMETERS else "it is where the update of its parameter is"
+    return HeldPart(
+        row["slice"],
+        tuple(row["slice_shape"]),
+        start,
+        stop,
+        row["offset"],
+        row["endpoint"],
+        job.servers.get(row["endpoint"], ""),
+        row["vtype"],
+        why,
+    )
+
+
+def _uses(job: ExplainedJob, name: str, machines: list[str]) -> Iterator[Link]:
+    for machine in machines:
+        uses = job.uses[machine]
+        for relation, result in (("writes", uses.written(name)), ("reads", uses.read(name))):
+            for used in result:
+                place = Place(machine, *used)
+                yield Link(relation, place, line_of(job.op(place)))

@@ -1,0 +1,206 @@
+"""Jobs from TOML or JSON files and from `KEY=VALUE` settings, with errors that quote the line at fault."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+from pstranspile.compiler.job.endpoints import shown
+from pstranspile.compiler.job.job import BOOLEANS, INTEGERS, KEYS, Job, JobError
+from pstranspile.compiler.job.modes import SWITCHES, mode_names, settings_of
+from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, error, first_findings
+from pstranspile.ir.expect import path_of
+from pstranspile.ir.model import Location
+from pstranspile.ir.reading import read_regular
+from pstranspile.ir.suggest import did_you_mean
+
+MAX_BYTES = 16 << 20
+"""Larger files are refused: no job is that long."""
+
+
+def load_job(
+    path: str | Path | None, overrides: Mapping[str, object] | None = None, *, trust_code: bool = False
+) -> Job:
+    """The job in a TOML or JSON file (None: no file), with the values of `overrides` in place of its own.
+
+    A `mode` among the overrides replaces all keys of the file that choose a mode; `trainers` replaces the
+    file's `trainer_endpoints` as well. A file that names code (`split_method = "module:Class"`) is refused unless
+    `trust_code`. Raises JobError, with the place in the file where there is one.
+    """
+    text = "" if path is None else _read(Path(path_of(path, "load_job")))
+    return job_of_text(path, text, overrides, trust_code=trust_code)
+
+
+def job_of_text(
+    path: str | Path | None, text: str, overrides: Mapping[str, object] | None = None, *, trust_code: bool = False
+) -> Job:
+    """What `load_job` gives for a file that holds this text, which need not be saved."""
+    given = {key: value for key, value in (overrides or {}).items() if value is not None}
+    from_file = {} if path is None else _parse(str(path), text)
+    unknown = islice((key for key in (*from_file, *given) if key not in KEYS), MAX_FINDINGS)
+    result = [_unknown_key(key, from_file.get(key)) for key in unknown]
+    if not (result or trust_code or "split_method" in given):
+        result += _own_code(from_file.get("split_method"))
+    if result:
+        raise JobError(_placed(result, path, text, given))
+    if "trainers" in given:
+        from_file.pop("trainer_endpoints", None)
+    if "mode" in given:
+        mode = str(given["mode"])
+        fixed = (*settings_of(mode).flags,) if mode in mode_names() else (*SWITCHES, "mode")
+        fixed = (*fixed, "collective_mode")
+        from_file = {key: value for key, value in from_file.items() if key not in fixed}
+    try:
+        return Job(**cast("dict[str, Any]", {**from_file, **given}))
+    except JobError as problem:
+        raise JobError(_placed(problem.diagnostics, path, text, given)) from None
+
+
+def parse_setting(text: str) -> tuple[str, object]:
+    """Key and value of a setting `KEY=VALUE`; the value is read as what the key takes.
+
+    Raises JobError when there is no `=`, no such key, or the value has the wrong type.
+    """
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or not key:
+        raise JobError([error("job-value", f"{text!r} is not of the form KEY=VALUE")])
+    if key not in KEYS:
+        raise JobError([_unknown_key(key)])
+    if key in BOOLEANS:
+        if value.lower() not in ("true", "false"):
+            raise JobError([error("job-type", f"{key} takes true or false, not {value!r}", focus=key)])
+        return key, value.lower() == "true"
+    if key in INTEGERS:
+        if not re.fullmatch(r"[+-]?[0-9]{1,18}", value):
+            raise JobError([error("job-type", f"{key} takes a whole number, not {value!r}", focus=key)])
+        return key, int(value)
+    return key, value
+
+
+def _own_code(method: object) -> Iterable[Diagnostic]:
+    """The finding about a dispatcher of the file's own, which would run whatever the file names."""
+    if isinstance(method, str) and ":" in method:
+        message = (
+            f"split_method names code to run, {shown(method)}, as no job file may unless it is trusted: "
+            "--trust-code on the command line, trust_code=True in Python"
+        )
+        yield error("job-code", message, focus="split_method")
+
+
+def _unknown_key(key: str, value: object = None) -> Diagnostic:
+    if isinstance(value, dict):
+        message = f"a job has no tables, such as {shown(key)}; its keys stand at the top of the file"
+        return error("job-unknown-key", message, focus=key)
+    hint = did_you_mean(key[:60].lower(), KEYS) or f"; the keys are {', '.join(KEYS)}"
+    return error("job-unknown-key", f"a job has no key {shown(key)}{hint}", focus=key)
+
+
+def _read(path: Path) -> str:
+    where = Location(str(path))
+    try:
+        return read_regular(path, MAX_BYTES).decode("utf-8-sig")
+    except OSError as problem:
+        message = f"can't read the job file: {problem.strerror or problem}"
+        raise JobError([error("job-file", message, where)]) from None
+    except UnicodeDecodeError as problem:
+        message = f"not a text file: byte {problem.start} is not UTF-8"
+        raise JobError([error("job-file", message, where)]) from None
+
+
+def _parse(file: str, text: str) -> dict[str, object]:
+    is_json = file.endswith(".json") or (not file.endswith(".toml") and text.lstrip()[:1] in ("{", "["))
+    try:
+        value = _parse_json(file, text) if is_json else _parse_toml(file, text)
+    except RecursionError:
+        raise JobError([error("job-file", "nested too deeply to be a job", Location(file))]) from None
+    if not isinstance(value, dict):
+        raise JobError([error("job-file", "a job is a table of keys and values", Location(file, 1, 1))])
+    return {k: v for k, v in cast("dict[str, object]", value).items() if v is not None}
+
+
+def _parse_json(file: str, text: str) -> object:
+    import json
+
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        seen = dict(pairs)
+        if len(seen) != len(pairs):
+            twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+            message = f"{shown(twice)} stands twice"
+            raise JobError(_placed([error("job-file", message, focus=twice)], file, text, {}))
+        return seen
+
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except json.JSONDecodeError as problem:
+        where = Location(file, problem.lineno, problem.colno)
+        raise JobError([error("job-file", f"not valid JSON: {problem.msg}", where)]) from None
+    except ValueError:
+        raise JobError([error("job-file", f"not valid JSON: {_DIGITS}", Location(file))]) from None
+
+
+_DEEP = re.compile(r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){128}""")
+"""A dotted key that the TOML library would take minutes and gigabytes for; a job has no tables at all."""
+
+
+def _parse_toml(file: str, text: str) -> object:
+    deep = _DEEP.search(text)
+    if deep is not None:
+        where = Location(file, text.count("\n", 0, deep.start()) + 1, deep.start() - text.rfind("\n", 0, deep.start()))
+        raise JobError([error("job-file", "nested too deeply to be a job", where)])
+    library: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        return library.loads(text)
+    except library.TOMLDecodeError as problem:
+        place = re.search(r"\(at line (\d+), column (\d+)\)", str(problem))
+        message = re.sub(r"\s*\(at .*\)$", "", str(problem))
+        if "Cannot overwrite" in message:
+            message = "this key stands twice"
+        where = Location(file, int(place[1]), 1 if "twice" in message else int(place[2])) if place else Location(file)
+        if "end of document" in str(problem):
+            where = Location(file, text.rstrip().count("\n") + 1, 1)
+        raise JobError([error("job-file", f"not valid TOML: {message}", where)]) from None
+    except ValueError:
+        raise JobError([error("job-file", f"not valid TOML: {_DIGITS}", Location(file))]) from None
+
+
+_DIGITS = "a number has thousands of digits"
+"""The reason for Python's refusal of such a number, a ValueError with a text for programmers."""
+
+
+def _placed(
+    findings: Sequence[Diagnostic], path: str | Path | None, text: str, overrides: Mapping[str, object]
+) -> Sequence[Diagnostic]:
+    """The first findings, each with the line of the file that gives its key, unless an override gave it."""
+    findings = first_findings(findings)
+    if path is None:
+        return findings
+    return [
+        d if d.focus in overrides or not d.focus else d._replace(location=_locate(str(path), text, d.focus))
+        for d in findings
+    ]
+
+
+def _locate(file: str, text: str, key: str) -> Location:
+    """The first place in the file that gives the key: at the start of a line or after `{` or `,`, before `=` or `:`."""
+    at = text.find(key)
+    while at >= 0 and not (_begins(text, at) and _GIVES(text, at + len(key))):
+        at = text.find(key, at + 1)
+    if at < 0:
+        return Location(file)
+    return Location(file, text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
+
+
+_GIVES = re.compile(r"[\"']?\s*[=:\].]").match
+
+
+def _begins(text: str, at: int) -> bool:
+    before = at - (text[at - 1 : at] in ('"', "'"))
+    while text[before - 1 : before] in (" ", "\t", "["):
+        before -= 1
+    return text[before - 1 : before] in ("", "\n", "{", ",")

@@ -1,0 +1,37 @@
+"""Synchronous training through communicators: the Sync strategy of Fluid's Fleet."""
+
+from __future__ import annotations
+
+from pstranspile.compiler.job import Job
+from pstranspile.compiler.job.modes import UPDATING, ModeSettings
+from pstranspile.compiler.modes.shared.communicator import WithCommunicator
+from pstranspile.compiler.modes.shared.step_counter import share_step_counters
+from pstranspile.compiler.modes.sync import Sync
+from pstranspile.compiler.plan.plan import SharedCounter
+from pstranspile.ir.model import Module
+
+
+class FleetSync(WithCommunicator, Sync):
+    """Servers work as in sync mode; the trainers' programs leave the waiting to their communicators."""
+
+    settings = ModeSettings(
+        "as half-async, and the communicators wait for each other: the Sync strategy of Fluid's Fleet",
+        "completely_not_async = true",
+        {
+            "sync_mode": False,
+            "completely_not_async": True,
+            "runtime_split_send_recv": True,
+            "half_async": True,  # without it nothing makes a trainer wait for its communicator
+            "geo_sgd_mode": False,
+        },
+        options=UPDATING,
+    )
+
+    orders_table_send = False
+
+    def rewrite(self, module: Module, job: Job) -> tuple[Module, tuple[SharedCounter, ...]]:
+        """Learning-rate schedules run on counters that the trainers send."""
+        return share_step_counters(module, job.trainers)
+
+
+MODE = FleetSync()

@@ -1,0 +1,88 @@
+"""Mode grad-allreduce: gradients are averaged over all trainers before they are applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pstranspile.compiler.analysis.reductions import (
+    Reduction,
+    find_reductions,
+    finished_gradients,
+    has_role,
+    is_loss_gradient,
+    reads_of,
+)
+from pstranspile.compiler.emit.ring_startup import scale, sum_over_ring, wait_for_computing, wait_for_rings
+from pstranspile.compiler.emit.rules import AVERAGE, SUM_GRADIENT, WAIT_SUMS, made, made_of_program
+from pstranspile.compiler.job.modes import COLLECTIVE, ModeSettings
+from pstranspile.compiler.modes.shared.without_servers import CollectiveMode
+from pstranspile.ir.diagnostics import Diagnostic
+from pstranspile.ir.model import Module, Op, Origin, Program
+from pstranspile.ir.roles import OpRole
+
+
+class GradAllreduce(CollectiveMode):
+    """Every trainer applies the sum of all trainers' gradients of a loss divided by their number."""
+
+    settings = ModeSettings(
+        "no servers: gradients are summed over all trainers by collective operators",
+        "collective_mode = grad_allreduce",
+        COLLECTIVE,
+        options=("nccl_comm_num",),
+        servers=False,
+    )
+
+    def find(self, module: Module, rings: int) -> tuple[tuple[Reduction, ...], list[Diagnostic]]:
+        """The gradients."""
+        return find_reductions(module.main, rings)
+
+    def emit_main(self, program: Program, reductions: Sequence[Reduction], trainers: int, rings: int) -> Program:
+        """The source's, with sums of gradients."""
+        return sum_gradients(program, reductions, trainers, rings)
+
+
+def sum_gradients(program: Program, reductions: Sequence[Reduction], trainers: int, rings: int) -> Program:
+    """The main program of every trainer.
+
+    The gradient of the loss is divided by `trainers`. Each gradient in `reductions` is summed right after the op that
+    finishes it. The streams of all rings are waited for before anything reads a sum, before the first update, and at
+    the end of a program that does neither.
+    """
+    block = program.main_block
+    ops = tuple(_with_sums(program, reductions, trainers, rings))
+    return program.with_main_block(block._replace(ops=ops))
+
+
+def _with_sums(program: Program, reductions: Sequence[Reduction], trainers: int, rings: int) -> Iterator[Op]:
+    after: dict[int, list[Reduction]] = {}
+    for reduction in reductions:
+        after.setdefault(reduction.after, []).append(reduction)
+    waiting: set[str] = set()
+    named = ""
+    for index, op in enumerate(program.main_block.ops):
+        if named and (has_role(op, OpRole.OPTIMIZE) or (waiting and not waiting.isdisjoint(reads_of(program, op)))):
+            yield from wait_for_rings(named, rings, OpRole.BACKWARD, made(op.origin, WAIT_SUMS))
+            waiting.clear()
+            named = ""
+        yield op
+        if is_loss_gradient(op):
+            yield _divide(next(iter(op.output_names)), trainers, op.origin)
+        pairs = finished_gradients(op)
+        if pairs and not named:
+            named = pairs[-1][1]  # as in Fluid: of the first op that finishes gradients, the last of them
+        sums = after.get(index, ())
+        if sums:
+            waiting.update(reduction.variable for reduction in sums)
+            origin = made(op.origin, SUM_GRADIENT)
+            yield wait_for_computing(sums[0].variable, OpRole.BACKWARD, origin)
+            for reduction in reversed(sums):  # Fluid inserts each at the same place, so the last one stands first
+                yield sum_over_ring(reduction, OpRole.BACKWARD, origin)
+    if waiting:  # nothing uses these, but they are what a step ends with: the next one starts after them
+        yield from wait_for_rings(named, rings, OpRole.BACKWARD, made_of_program(program, WAIT_SUMS))
+
+
+def _divide(name: str, trainers: int, origin: Origin | None) -> Op:
+    return scale(name, trainers, OpRole.BACKWARD, made(origin, AVERAGE))
+
+
+MODE = GradAllreduce()

@@ -1,0 +1,82 @@
+"""The pipeline of a compile, from top to bottom: verify, facts, plan, roles, link."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from pstranspile.compiler.analysis.declarations import declared_alike
+from pstranspile.compiler.analysis.distributed import already_distributed, trained_in_blocks
+from pstranspile.compiler.analysis.large_tables import with_large_tables
+from pstranspile.compiler.job import Job
+from pstranspile.compiler.link import link
+from pstranspile.compiler.modes import mode_of
+from pstranspile.compiler.modes.shared.base import Prepared
+from pstranspile.compiler.plan.plan import Plan
+from pstranspile.ir.diagnostics import raise_errors
+from pstranspile.ir.model import Module, Role
+from pstranspile.ir.passes import Steps
+from pstranspile.ir.required import require_programs
+
+if TYPE_CHECKING:
+    from pstranspile.compiler.plan.edited import PlanFile
+
+
+class Pass(NamedTuple):
+    """Name of a pass and, in a sentence, what it does."""
+
+    name: str
+    doc: str
+
+
+PASSES: tuple[Pass, ...] = (
+    # facts
+    Pass("find-roles", "optimize-op discovery: updates, learning-rate ops, clips that stay on the trainer"),
+    Pass("find-uses", "def-use of the main block: who writes and reads each variable"),
+    Pass("find-updates", "parameter/gradient pairs; weight decay and clips attributed to their parameter"),
+    Pass("find-lookup-table", "the distributed lookup table, dealt out by id"),
+    Pass("group-updates", "union-find over the op graph of the updates: what must stay together"),
+    Pass("find-tables", "sparse tables whose lookups are fetched from the servers, and where merged lookups go"),
+    Pass("place-collectives", "modes without servers: what is summed over the trainers, after which op, on which ring"),
+    # plan
+    Pass("slice-variables", "cut parameters and gradients into row slices"),
+    Pass("order-sends", "the order in which gradients are dealt out"),
+    Pass("place-slices", "choose the server of every slice"),
+    Pass("mint-names", "names of slices, sent gradients and control variables: the Plan"),
+    # roles
+    Pass("emit-trainers", "trainer programs: updates out, split, send, barriers, recv, concat in"),
+    Pass("emit-trainer-startups", "trainer start-up programs: fetch every parameter from its servers"),
+    Pass("emit-pservers", "server programs: listen_and_serv, learning-rate block, a block per update"),
+    Pass("emit-pserver-startups", "server start-up programs: initialise what each server holds"),
+    # link
+    Pass("link", "check that all emitted programs fit together"),
+)
+"""Every pass of a compile, in order."""
+
+NAMES = tuple(info.name for info in PASSES)
+
+
+def distribute(module: Module, job: Job, given: Plan | PlanFile | None, steps: Steps) -> tuple[Module, Prepared]:
+    """Verifies a module, finds its facts and makes its plan; the emitter of the result makes the roles.
+
+    Gives the module with one element type for what its programs share. Raises DiagnosticError.
+    """
+    # verify
+    require_programs(module)
+    module = declared_alike(module)
+    for name, program in module.programs.items():
+        raise_errors(already_distributed(program, name))
+        raise_errors(trained_in_blocks(program, name, served=bool(job.pservers)))
+
+    # facts
+    mode = mode_of(job.mode)
+    module = with_large_tables(module, job.large_tables if "large_tables" in mode.settings.options else ())
+    facts = mode.analyze(module, job, steps)
+
+    # plan; the roles are made of it when they are asked for
+    return module, mode.prepare(facts, job, given, steps)
+
+
+def link_roles(roles: Iterable[Role], steps: Steps) -> None:
+    """Checks that all programs of a job fit together. Raises LinkError."""
+    steps.run("link", link, roles)

@@ -1,0 +1,300 @@
+"""Making a Plan from facts and a job: slices, placement, names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from pstranspile.compiler.analysis.facts import Facts
+from pstranspile.compiler.analysis.sparse_tables import is_sparse
+from pstranspile.compiler.analysis.updates import Update, follows_parameter
+from pstranspile.compiler.job import Job
+from pstranspile.compiler.plan.dispatch import Placeable, dispatch, make_dispatcher
+from pstranspile.compiler.plan.initialisers import can_slice
+from pstranspile.compiler.plan.names import CONTROL, NameMint, slice_name, trainer_suffix
+from pstranspile.compiler.plan.plan import DistributedVar, Plan, PlannedParameter, Slice, row_width, slice_shape
+from pstranspile.compiler.plan.slices import Cut, cut_rows
+from pstranspile.compiler.plan.table import plan_table
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op, error, raise_errors
+from pstranspile.ir.expect import expect
+from pstranspile.ir.model import Op, Program, TensorType, Var
+from pstranspile.ir.passes import Steps
+from pstranspile.ops import schema_of
+from pstranspile.ops.schema import Slicing
+
+
+class Piece(NamedTuple):
+    """A parameter with its cuts, before names and servers; `sparse` and `prefetched` as in PlannedParameter."""
+
+    update: Update
+    tensor: TensorType
+    cuts: tuple[Cut, ...]
+    sparse: bool = False
+    prefetched: bool = False
+
+
+def make_plan(
+    facts: Facts, startup: Program | None, job: Job, *, per_trainer: bool, steps: Steps | None = None
+) -> tuple[Plan, list[Diagnostic]]:
+    """The plan of a job for one training program, with warnings.
+
+    Raises DiagnosticError when a parameter can't be placed. `per_trainer` as in `plan_pieces`.
+    """
+    expect(facts, Facts, "make_plan", "Facts")
+    expect(job, Job, "make_plan")
+    steps = steps or Steps()
+    pieces, findings = steps.run("slice-variables", slice_variables, facts, startup, job)
+    raise_errors(findings)
+    return plan_pieces(facts, job, pieces, per_trainer, steps), findings
+
+
+def plan_pieces(facts: Facts, job: Job, pieces: Sequence[Piece], per_trainer: bool, steps: Steps | None = None) -> Plan:
+    """The plan of a job whose parameters are cut into these pieces. Raises DiagnosticError.
+
+    `per_trainer`: every trainer sends its gradients under names of its own (the mode says so).
+    """
+    steps = steps or Steps()
+    order = steps.run("order-sends", send_order, len(pieces), facts.program.random_seed, job.slice_var_up)
+    placed = steps.run("place-slices", place, facts, job, pieces, order)
+    return steps.run("mint-names", assemble, facts, job, pieces, order, placed, per_trainer)
+
+
+def slice_variables(facts: Facts, startup: Program | None, job: Job) -> tuple[list[Piece], list[Diagnostic]]:
+    """Cuts every distributed parameter, unless its update, its group or its initialiser needs it whole."""
+    findings: list[Diagnostic] = []
+    pieces: list[Piece] = []
+    grouped = {name for group in facts.groups for name in group.parameters}
+    unsliceable = _initialisers_that_need_the_whole(startup)
+    table = facts.lookup_table.parameter if facts.lookup_table else None
+    if table in unsliceable:
+        message = f"%{table} is dealt out to the servers: {unsliceable[table].type} can't make a part of it"
+        findings.append(at_op("whole-initialiser", message, unsliceable[table]))
+    servers = len(job.pservers) if job.slice_var_up else 1
+    prefetched = {table.parameter for table in facts.tables}
+    variables = facts.program.main_block.vars
+    for update in facts.updates:
+        tensor, problem = _tensor_of(facts, update, variables.get(update.parameter))
+        if problem:
+            findings.append(problem)
+        if tensor is None:
+            continue
+        cuts = cut_rows(tensor.shape, servers, job.min_block_size)
+        name = next((name for name in _cut_with(facts, update, tensor) if name in unsliceable), None)
+        if name is not None and not update.whole:
+            initialiser = unsliceable[name]
+            update = update._replace(
+                whole=f"{initialiser.type} can't make a slice of {'it' if name == update.parameter else f'%{name}'}"
+            )
+            if len(cuts) > 1:
+                message = f"%{update.parameter} is kept whole: {update.whole}"
+                findings.append(at_op("whole-initialiser", message, initialiser, severity=Severity.WARNING))
+        if len(cuts) > 1:
+            if update.whole or update.parameter in grouped:
+                cuts = (Cut(0, tensor.shape[0]),)
+            else:
+                findings += _norm_warnings(facts, update)
+        sparse = is_sparse(facts.program, update.gradient)
+        if len(cuts) > 1 and not sparse and max(cut.stop - cut.start for cut in cuts) > _MOST_ROWS:
+            focus, rows = f"%{update.parameter}", cuts[0].stop - cuts[0].start
+            message = f"{focus} is cut into parts of {rows} rows; a part has at most {_MOST_ROWS}"
+            op = facts.program.main_block.ops[update.optimizer[0]]
+            findings.append(at_op("parameter-shape", message, op, focus=focus))
+        pieces.append(Piece(update, tensor, cuts, sparse, update.parameter in prefetched))
+    return pieces, findings
+
+
+_MOST_ROWS = (1 << 31) - 1
+"""The most rows of a part: `split_byref`, which cuts gradients, counts them in 32 bits."""
+
+
+def _cut_with(facts: Facts, update: Update, tensor: TensorType) -> Iterator[str]:
+    """A parameter, and the variables that are cut like it."""
+    yield update.parameter
+    variables = facts.program.main_block.vars
+    for op in (facts.program.main_block.ops[index] for index in update.ops):
+        schema = schema_of(op.type)
+        for slot, names in (*op.inputs.items(), *op.outputs.items()):
+            if follows_parameter(schema, slot):
+                yield from (name for name in names if name in variables and variables[name].shape == tensor.shape)
+
+
+def _tensor_of(facts: Facts, update: Update, var: Var | None) -> tuple[TensorType | None, Diagnostic | None]:
+    """The static type of a parameter, or why it can't be distributed."""
+    op = facts.program.main_block.ops[update.optimizer[0]]
+    focus = f"%{update.parameter}"
+    if var is None or var.tensor is None or min(var.shape, default=-1) < 0:
+        shown = "no declaration" if var is None else "no static shape"
+        return None, at_op("parameter-shape", f"%{update.parameter} has {shown}", op, focus=focus)
+    return var.tensor, None
+
+
+def _norm_warnings(facts: Facts, update: Update) -> list[Diagnostic]:
+    """Warnings for the optimizers of a cut parameter that read a norm over the whole of it."""
+    findings: list[Diagnostic] = []
+    for index in update.optimizer:
+        op = facts.program.main_block.ops[index]
+        schema = schema_of(op.type)
+        if schema is not None and schema.whole_norm:
+            message = f"%{update.parameter} is cut, and each server will use the norm of its own slice"
+            findings.append(at_op("sliced-norm", message, op, severity=Severity.WARNING))
+    return findings
+
+
+def _initialisers_that_need_the_whole(startup: Program | None) -> dict[str, Op]:
+    """Variable -> an op of the start-up program that writes it and can't make a slice of it."""
+    if startup is None:
+        return {}
+    result: dict[str, Op] = {}
+    for op in startup.main_block.ops:
+        if not can_slice(op):
+            result.update((name, op) for name in op.output_names)
+    return result
+
+
+def send_order(count: int, random_seed: int, slice_var_up: bool) -> tuple[int, ...]:
+    """The order in which gradients are dealt out: parameter order, shuffled when nothing is sliced.
+
+    Fluid shuffles with numpy's legacy generator, seeded with the program's random seed; ours is a
+    generator of its own, so the caller's global state is left alone. Raises DiagnosticError for a seed that it
+    does not take.
+    """
+    order = list(range(count))
+    if not slice_var_up and count > 1:
+        if not 0 <= random_seed < 1 << 32:
+            message = f"the program's random seed is {random_seed}; with slice_var_up=false it must be 0 to {2**32 - 1}"
+            raise DiagnosticError([error("shuffle-seed", message)])
+        import numpy as np  # few jobs need it here
+
+        np.random.RandomState(random_seed).shuffle(order)
+    return tuple(order)
+
+
+def place(facts: Facts, job: Job, pieces: Sequence[Piece], order: Sequence[int]) -> dict[int, tuple[str, ...]]:
+    """Parameter index -> endpoint of each of its slices.
+
+    The dispatcher is asked once per parameter, in send order, so a gradient and its parameter can't part. A group
+    goes where its first member goes.
+    """
+    dispatcher = make_dispatcher(job.split_method, job.pservers)
+    group_of = {name: number for number, group in enumerate(facts.groups) for name in group.parameters}
+    settled: dict[int, str] = {}
+    placed: dict[int, tuple[str, ...]] = {}
+    for index in order:
+        name, shape = pieces[index].update.parameter, pieces[index].tensor.shape
+        cuts = pieces[index].cuts
+        asked = [
+            Placeable(slice_name(name, k) if len(cuts) > 1 else name, slice_shape(shape, *cut))
+            for k, cut in enumerate(cuts)
+        ]
+        endpoints = dispatch(dispatcher, asked, job.pservers)
+        group = group_of.get(name)
+        if group is not None:
+            endpoints = (settled.setdefault(group, endpoints[0]),)
+        placed[index] = endpoints
+    return placed
+
+
+def assemble(
+    facts: Facts,
+    job: Job,
+    pieces: Sequence[Piece],
+    order: tuple[int, ...],
+    placed: dict[int, tuple[str, ...]],
+    per_trainer: bool,
+) -> Plan:
+    """Mints the names and puts the plan together."""
+    program = facts.program
+    inner = (name for block in program.blocks[1:] for name in block.vars)
+    mint = NameMint(inner, program.main_block.vars)
+    suffixes = [trainer_suffix(i) for i in range(job.trainers)] if per_trainer else []
+    parameters = tuple(_parameter(mint, piece, placed[i], suffixes) for i, piece in enumerate(pieces))
+    table = plan_table(facts, job, facts.lookup_table, mint) if facts.lookup_table else None
+    return Plan(
+        mode=job.mode,
+        pservers=job.pservers,
+        trainers=job.trainers,
+        parameters=parameters,
+        send_order=order,
+        groups=facts.groups,
+        per_trainer=per_trainer,
+        barrier_control=mint.mint(f"{CONTROL}send_barrier"),
+        startup_control=mint.mint(f"{CONTROL}fetch_barrier"),
+        table=table,
+    )
+
+
+def _parameter(mint: NameMint, piece: Piece, endpoints: tuple[str, ...], suffixes: Sequence[str]) -> PlannedParameter:
+    update, tensor, cuts = piece.update, piece.tensor, piece.cuts
+    slices: list[Slice] = []
+    width = row_width(tensor.shape)
+    for index, (cut, endpoint) in enumerate(zip(cuts, endpoints, strict=True)):
+        name, gradient = update.parameter, update.gradient
+        if len(cuts) > 1:
+            name = mint.mint(slice_name(name, index))
+            gradient = mint.mint_family(slice_name(gradient, index), suffixes)
+        else:
+            gradient = mint.extend(gradient, suffixes)
+        shape = slice_shape(tensor.shape, *cut)
+        slices.append(Slice(index, *cut, shape, cut.start * width, name, gradient, endpoint))
+    control = mint.mint(CONTROL + update.parameter)
+    return PlannedParameter(
+        update.parameter,
+        update.gradient,
+        tensor.dtype,
+        tensor.shape,
+        tensor.lod_level,
+        tuple(slices),
+        control,
+        piece.sparse,
+        piece.prefetched,
+    )
+
+
+def placed_parameters(plan: Plan) -> list[DistributedVar]:
+    """The parameters on the servers, slice by slice, in parameter order."""
+    rows: list[DistributedVar] = []
+    for p in plan.parameters:
+        kind = "RemotePrefetch" if p.prefetched else "Param"
+        for s in p.slices:
+            index, offset = (s.number, s.offset) if p.is_cut else (0, 0)
+            rows.append(DistributedVar(p.name, p.shape, s.name, s.shape, p.is_cut, index, offset, s.endpoint, kind))
+    return rows
+
+
+def overview(plan: Plan, parts: Sequence[Facts]) -> tuple[DistributedVar, ...]:
+    """Every variable on the servers: parameters in order, then per server the state of their optimizers.
+
+    `parts` are the facts of the job's training programs.
+    """
+    states: dict[str, list[DistributedVar]] = {endpoint: [] for endpoint in plan.pservers}
+    for facts in parts:
+        for update in facts.updates:
+            p, state = plan.by_name[update.parameter], optimizer_states(facts.program, update)
+            for s in p.slices:
+                for var, follows in state:
+                    cut = s.shape, True, s.number, s.offset
+                    dims = cut if follows and p.is_cut else (var.shape, False, 0, 0)
+                    row = DistributedVar(var.name, var.shape, var.name, *dims, s.endpoint, "Optimizer")
+                    states[s.endpoint].append(row)
+    return (*placed_parameters(plan), *(row for rows in states.values() for row in rows))
+
+
+def optimizer_states(program: Program, update: Update) -> list[tuple[Var, bool]]:
+    """State variables that the optimizers of a parameter keep, and whether each is cut like the parameter."""
+    variables: dict[str, tuple[Var, bool]] = {}
+    for index in update.optimizer:
+        op = program.main_block.ops[index]
+        schema = schema_of(op.type)
+        parameter = program.main_block.vars[update.parameter]
+        for slot in sorted(op.inputs):
+            name = op.input(slot)
+            if schema is None or name is None or slot in NOT_STATE:
+                continue
+            var = program.main_block.vars[name]
+            follows = schema.slicing.get(slot) is Slicing.FOLLOWS and var.shape == parameter.shape
+            variables.setdefault(name, (var, follows))
+    return list(variables.values())
+
+
+NOT_STATE = frozenset({"Param", "Grad", "LearningRate", "Beta1Tensor", "Beta2Tensor"})
+"""Optimizer slots that hold no state of their own."""

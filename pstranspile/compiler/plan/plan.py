@@ -1,0 +1,303 @@
+"""The Plan: what lives where, under which names. A frozen value, as a person reads and edits it, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from math import prod
+from typing import Any, NamedTuple
+
+from pstranspile.compiler.analysis.updates import UpdateGroup
+from pstranspile.compiler.plan.rings import Collective, collective_json, collective_lines
+from pstranspile.ir.counts import counted
+from pstranspile.ir.distribution import DistributedVar as DistributedVar
+from pstranspile.ir.frozen import EMPTY, FrozenMap
+from pstranspile.ir.model import MAIN, STARTUP, Module, Origin, TensorType
+from pstranspile.ir.types import DType
+
+
+class Slice(NamedTuple):
+    """Rows `start` to `stop` of a parameter (elements, at rank 1), the server that owns them, and their names.
+
+    `gradient` is the merged gradient's name on the server; a trainer's own is minted by `Plan.sent_name`.
+    """
+
+    number: int
+    start: int
+    stop: int
+    shape: tuple[int, ...]
+    offset: int
+    name: str
+    gradient: str
+    endpoint: str
+
+
+class PlannedParameter(NamedTuple):
+    """A distributed parameter: its slices in order, and the gradient variable that the trainers compute.
+
+    `sparse`: the gradient is SelectedRows. `prefetched`: trainers look its rows up on the servers and never hold it.
+    """
+
+    name: str
+    gradient: str
+    dtype: DType
+    shape: tuple[int, ...]
+    lod_level: int
+    slices: tuple[Slice, ...]
+    send_control: str
+    sparse: bool = False
+    prefetched: bool = False
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there is more than one slice."""
+        return len(self.slices) > 1
+
+
+class PlannedTable(NamedTuple):
+    """The distributed lookup table: row i is on server i modulo the number of servers.
+
+    `rows_per_server` is the number of rows that a server holds room for, `learning_rate` the variable that its update
+    reads. `ids_sent` and `rows_got` are the variables, one per server, that carry the ids of a trainer's lookups there
+    and the rows back, of types `ids` and `rows`. `updated_by` and `looked_up_by` are the source ops that update it and
+    look it up first.
+    """
+
+    name: str
+    gradient: str
+    sent: str
+    tensor: TensorType
+    rows_per_server: int
+    learning_rate: str
+    ids_sent: tuple[str, ...]
+    rows_got: tuple[str, ...]
+    ids: TensorType
+    rows: TensorType
+    path: str
+    send_control: str
+    updated_by: Origin | None = None
+    looked_up_by: Origin | None = None
+
+    def sent_name(self, trainer: int | None, server: int) -> str:
+        """The name under which a gradient goes to a server; `trainer` None: all trainers use one."""
+        who = "" if trainer is None else f".trainer_{trainer}"
+        return f"{self.sent}{who}.pserver_{server}"
+
+
+class SharedCounter(NamedTuple):
+    """A step counter kept by every trainer: the shared name, each trainer's own, and its send's control variable.
+
+    `origin` is the source op that counted.
+    """
+
+    name: str
+    own: tuple[str, ...]
+    control: str
+    origin: Origin | None = None
+
+
+class GeoPlan(NamedTuple):
+    """Trainers exchange with the servers after so many steps each (Fluid's `geo_sgd_need_push_nums`).
+
+    `step` and `begin` are the control variables of the sends that tell a communicator that a step is over and that
+    the parameters are complete; `token` is the input of the former where no table is sparse. `row_names`: variables
+    with numbers of rows, some of them -1 -> the name of the same numbers without these.
+    """
+
+    need_push_nums: int
+    step: str
+    begin: str
+    token: str
+    row_names: FrozenMap[str, str] = EMPTY
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All choices of one job for one program.
+
+    `parameters` are in parameter order (of the first optimize op that names each); `send_order` holds indices into it,
+    in the order in which gradients were dealt out to the servers. With `per_trainer` every trainer sends under a name
+    of its own. With `runtime_split` the trainers' communicators cut gradients and join parameters, instead of ops. With
+    `communicator_barrier` a trainer waits for its communicator in every step. With `dc_asgd` servers compensate
+    gradients for their delay.
+    """
+
+    mode: str
+    pservers: tuple[str, ...]
+    trainers: int
+    parameters: tuple[PlannedParameter, ...]
+    send_order: tuple[int, ...]
+    groups: tuple[UpdateGroup, ...]
+    per_trainer: bool
+    barrier_control: str
+    startup_control: str
+    counters: tuple[SharedCounter, ...] = ()
+    table: PlannedTable | None = None
+    runtime_split: bool = False
+    communicator_barrier: bool = False
+    trainer_endpoints: tuple[str, ...] = ()
+    collective: Collective | None = None
+    dc_asgd: bool = False
+    geo: GeoPlan | None = None
+
+    def __repr__(self) -> str:
+        """`<Plan sync, 2 trainers, 2 pservers: 7 parameters in 9 slices>`."""
+        slices = sum(len(parameter.slices) for parameter in self.parameters)
+        placed = f"{counted(len(self.parameters), 'parameter')} in {counted(slices, 'slice')}"
+        placed += ", a lookup table" if self.table else ""
+        machines = f"{counted(self.trainers, 'trainer')}, {counted(len(self.pservers), 'pserver')}"
+        return f"<Plan {self.mode}, {machines}: {placed}>"
+
+    def __str__(self) -> str:
+        """The plan as `pstranspile plan` shows it, without the fingerprint of its source, which a plan doesn't hold."""
+        return plan_text(self, "").rstrip("\n")
+
+    @property
+    def distributed_lookup_table(self) -> str | None:
+        """The name of the distributed lookup table, if there is one."""
+        return self.table.name if self.table else None
+
+    @property
+    def send_controls(self) -> list[str]:
+        """The control variables of all sends of gradients, in the order in which they were dealt out."""
+        controls = [self.parameters[i].send_control for i in self.send_order]
+        return [*controls, self.table.send_control] if self.table else controls
+
+    @cached_property
+    def by_name(self) -> dict[str, PlannedParameter]:
+        """The distributed parameters by name."""
+        return {parameter.name: parameter for parameter in self.parameters}
+
+    def sent_name(self, slice_: Slice, trainer: int) -> str:
+        """The name under which a trainer sends its gradient of a slice."""
+        if not self.per_trainer:
+            return slice_.gradient
+        names = self._sent_names.setdefault(trainer, {})
+        name = names.get(slice_.gradient)
+        if name is None:
+            name = names[slice_.gradient] = f"{slice_.gradient}.trainer_{trainer}"
+        return name
+
+    @cached_property
+    def _sent_names(self) -> dict[int, dict[str, str]]:
+        """By trainer, the names made so far: one string each, however many programs it stands in."""
+        return {}
+
+    def slices_on(self, endpoint: str) -> list[tuple[PlannedParameter, Slice]]:
+        """What a server owns, in the order in which it was dealt out."""
+        return [
+            (self.parameters[i], s)
+            for i in self.send_order
+            for s in self.parameters[i].slices
+            if s.endpoint == endpoint
+        ]
+
+    def load_of(self, endpoint: str) -> str:
+        """What a server holds, in words: `3 slices, 40,080 bytes of parameters`."""
+        owned = self.slices_on(endpoint)
+        size = sum(prod(part.shape) * parameter.dtype.size for parameter, part in owned)
+        return f"{counted(len(owned), 'slice')}, {counted(size, 'byte')} of parameters"
+
+
+def slice_shape(shape: tuple[int, ...], start: int, stop: int) -> tuple[int, ...]:
+    """The shape of rows `start` to `stop` of a variable."""
+    return (stop - start, *shape[1:]) if shape else shape
+
+
+def row_width(shape: tuple[int, ...]) -> int:
+    """Elements per row."""
+    return prod(shape[1:])
+
+
+def fingerprint(module: Module) -> str:
+    """`sha256:` and the hash of the text of @main and @startup: the same for the same programs."""
+    from pstranspile.ops.textual import one_line_each
+
+    programs = {name: module.programs[name] for name in (MAIN, STARTUP) if name in module.programs}
+    text = one_line_each(Module(type(module.programs)(programs)))
+    return "sha256:" + sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def quoted(name: str) -> str:
+    """A variable's name as the text has it: `%fc_0.w_0`, or `%"..."` for unusual ones."""
+    plain = name and all(c.isascii() and (c.isalnum() or c in "_.@/") for c in name)
+    return f"%{name}" if plain else "%" + json.dumps(name)
+
+
+def plan_text(plan: Plan, source: str) -> str:
+    """The plan as text; `source` is the fingerprint of the module it was made for.
+
+    One line per slice, in parameter order; `pstranspile compile --plan` reads it back. Lines after `#` are for the
+    reader: what must stay together, and what each server ends up with. Without a fingerprint (an empty text) there is
+    no line `source`, and the text can't be read back.
+    """
+    lines = [
+        "plan 1",
+        *([f"source {source}"] if source else []),
+        f"job mode={plan.mode} trainers={plan.trainers} pservers={json.dumps(list(plan.pservers))}",
+        "",
+    ]
+    for parameter in plan.parameters:
+        lines += _parameter_lines(parameter)
+    for group in plan.groups:
+        lines.append(f"# together, uncut, on one server: {' '.join(quoted(name) for name in group.parameters)}")
+    lines += collective_lines(plan.collective, plan.trainer_endpoints)
+    lines.append("")
+    for endpoint in plan.pservers:
+        lines.append(f"# {endpoint}: {plan.load_of(endpoint)}")
+    return "\n".join(lines) + "\n"
+
+
+def _parameter_lines(parameter: PlannedParameter) -> list[str]:
+    lines: list[str] = []
+    for s in parameter.slices:
+        where = f"-> {quoted(s.name)} @ {json.dumps(s.endpoint)}"
+        if parameter.is_cut:
+            lines.append(f"slice {quoted(parameter.name)} rows {s.start}..{s.stop} {where}")
+        else:
+            lines.append(f"whole {quoted(parameter.name)} {where}")
+    return lines
+
+
+def plan_json(plan: Plan, source: str, distributed_vars: Iterable[DistributedVar]) -> dict[str, Any]:
+    """The plan as `plan.json` holds it (version 1): the job, and every variable on every server.
+
+    `offset` counts elements. In mode geo, `geo` is what the trainers' communicators get.
+    `groups` are parameters that must stay together on one server. In modes without servers, `collective` is how the
+    trainers at `trainer_endpoints` reach each other, and what they sum on which ring.
+    """
+    geo = plan.geo
+    return {
+        "version": 1,
+        "source": source,
+        "mode": plan.mode,
+        "pservers": list(plan.pservers),
+        "trainers": plan.trainers,
+        "distributed_lookup_table": plan.distributed_lookup_table,
+        "distributed_vars": [
+            {**v._asdict(), "origin_shape": list(v.origin_shape), "slice_shape": list(v.slice_shape)}
+            for v in distributed_vars
+        ],
+        "groups": [list(group.parameters) for group in plan.groups],
+        **({"geo": {"need_push_nums": geo.need_push_nums, "vars_info": vars_info(plan.parameters)}} if geo else {}),
+        **collective_json(plan.collective, plan.trainer_endpoints),
+    }
+
+
+def vars_info(parameters: Sequence[PlannedParameter]) -> dict[str, dict[str, list[str]]]:
+    """Per parameter the entries of Fluid's communicator, as `_get_vars_info` gives them: all values are texts.
+
+    `var_names`: its slices; `sections`: the rows of each; `epmap`: the server of each; `is_sparse`: "True" or "False".
+    """
+    return {
+        parameter.name: {
+            "var_names": [s.name for s in parameter.slices],
+            "sections": [str(s.stop - s.start) for s in parameter.slices],
+            "epmap": [s.endpoint for s in parameter.slices],
+            "is_sparse": [str(parameter.sparse)],
+        }
+        for parameter in parameters
+    }

@@ -1,0 +1,145 @@
+"""Are programs well formed? Findings with a code, a place and a plain sentence; nothing is changed.
+
+`docs/reference/diagnostics.md` explains the codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from itertools import chain
+
+from pstranspile.compiler.verify.agreement import check_agreement
+from pstranspile.compiler.verify.forms import report_unknown_op
+from pstranspile.compiler.verify.kinds import check_kinds
+from pstranspile.compiler.verify.places import Findings
+from pstranspile.compiler.verify.references import check_blocks, check_references, references
+from pstranspile.compiler.verify.training import check_training
+from pstranspile.compiler.verify.walk import Walk
+from pstranspile.ir.collector import collector_paused
+from pstranspile.ir.describe import type_text, var_text
+from pstranspile.ir.diagnostics import Diagnostic, Severity, raise_errors
+from pstranspile.ir.expect import expect_module
+from pstranspile.ir.frozen import EMPTY
+from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program, SourceText, TensorType
+from pstranspile.ir.severity import weighed
+
+__all__ = ["require_blocks", "verify", "verify_program"]
+
+_GRAD = "@GRAD"
+
+
+def verify(
+    module: Module, *, strict: bool = False, allow: Collection[str] = (), initialised_here: bool = False
+) -> tuple[Diagnostic, ...]:
+    """Everything that is wrong with the programs of a module, program by program.
+
+    Errors are what can't run, warnings the rest. `strict` makes errors of what only declarations say; a code of `allow`
+    makes an error a warning, and drops a warning. `initialised_here` makes an error of a parameter or state that @main
+    updates and @startup gives no value: it could only be loaded. Takes time in proportion to the number of ops and
+    variables.
+    """
+    expect_module(module, "verify")
+    findings: list[Diagnostic] = []
+    with collector_paused():
+        startup: tuple[Diagnostic, ...] = ()
+        made: Mapping[str, TensorType] = EMPTY
+        if STARTUP in module.programs:
+            startup, walk = _verify(module.programs[STARTUP], STARTUP, module.source)
+            made = walk.made() if walk is not None else EMPTY
+        for name, program in module.programs.items():
+            findings += startup if name == STARTUP else _verify(program, name, module.source, made)[0]
+        findings += check_agreement(module)
+        findings += check_training(module, initialised_here=initialised_here)
+    return tuple(weighed(findings, strict=strict, allow=allow))
+
+
+def require_blocks(module: Module) -> None:
+    """Raises DiagnosticError where blocks of a program can't be walked: in circles, too deep, or not there."""
+    found: list[Diagnostic] = []
+    for name, program in module.programs.items():
+        findings = Findings(name, program.blocks, module.source)
+        if program.blocks and check_blocks(findings):
+            ops = ((at, number, op) for at, block in enumerate(program.blocks) for number, op in enumerate(block.ops))
+            check_references(findings, [(at, number) for at, number, op in ops if references(op)])
+        found += _in_order(findings)
+    raise_errors(found)
+
+
+def verify_program(program: Program, name: str = MAIN, source: SourceText | None = None) -> tuple[Diagnostic, ...]:
+    """Everything that is wrong with one program.
+
+    `name` is the name that findings without a text give it, `source` the text it was read from.
+    """
+    return _verify(program, name, source)[0]
+
+
+def _verify(
+    program: Program, name: str, source: SourceText | None, kept: Mapping[str, TensorType] = EMPTY
+) -> tuple[tuple[Diagnostic, ...], Walk | None]:
+    """What is wrong with a program, and the walk over its ops, if its blocks are sound.
+
+    `kept` are the types of persistable variables that another program made before it.
+    """
+    findings = Findings(name, program.blocks, source)
+    if not program.blocks:
+        return (Diagnostic("no-block", f"the program @{name} has no block", subject=f"@{name}"),), None
+    _check_parameters(findings)
+    _check_dims(findings)
+    if not check_blocks(findings):
+        return _in_order(findings), None
+    walk = Walk(findings, kept)
+    walk.run()
+    check_kinds(walk)
+    _check_gradients(walk)
+    check_references(findings, walk.referring)
+    for places in walk.unknown_ops.values():
+        block, position = places[0]
+        report_unknown_op(program.blocks[block].ops[position], len(places), places[0], findings)
+    for index in range(len(program.blocks)):
+        if index not in walk.visited:
+            message = f"no op refers to block ^{index}: its ops never run, and are not checked"
+            findings.block("unreferenced-block", message, index, severity=Severity.WARNING)
+    return _in_order(findings), walk
+
+
+def _check_parameters(findings: Findings) -> None:
+    for index, block in enumerate(findings.blocks):
+        for name, var in block.vars.items():
+            if var.parameter is not None and not var.persistable:
+                message = f"the parameter {var_text(name)} is not persistable, so it is gone after every step"
+                findings.var("parameter-not-persistable", message, var, index)
+
+
+def _check_dims(findings: Findings) -> None:
+    """Dims of what no op makes: those of the rest follow from them, and Fluid leaves products of -1 there."""
+    made: set[str] | None = None
+    for index, block in enumerate(findings.blocks):
+        if min(chain.from_iterable([var.tensor.shape for var in block.vars.values() if var.tensor]), default=0) >= -1:
+            continue
+        if made is None:
+            made = {name for block in findings.blocks for op in block.ops for name in op.output_names}
+        for name, var in block.vars.items():
+            if min(var.shape, default=0) < -1 and (var.persistable or name not in made):
+                message = f"{var_text(name)} is declared {type_text(var)}; only -1 stands for a dim known at run time"
+                findings.var("dims", message, var, index, Severity.WARNING)
+
+
+def _check_gradients(walk: Walk) -> None:
+    """A gradient of a gradient is named `grad/X@GRAD`, once more for every time it was taken."""
+    findings = walk.findings
+    for index, block in enumerate(findings.blocks):
+        for name in block.vars:
+            if not name.endswith(_GRAD) or name[: -len(_GRAD)] in block.vars:
+                continue
+            of = name[: -len(_GRAD)]
+            while of.startswith("grad/"):
+                of = of[5:]
+            if walk.names.find(of, index) is None:
+                hint = findings.suggest(of, block.vars, "%")
+                message = f"{var_text(name)} is named as the gradient of {var_text(of)}, which is not declared{hint}"
+                findings.var("gradient-without-variable", message, block.vars[name], index, Severity.WARNING)
+
+
+def _in_order(findings: Findings) -> tuple[Diagnostic, ...]:
+    """The findings from top to bottom of the text; those without a place in a text keep their order."""
+    return tuple(sorted(findings.all, key=lambda result: (result.location or Location(""))[1:3]))

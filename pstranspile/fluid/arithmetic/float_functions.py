@@ -1,0 +1,257 @@
+"""f32 functions to the bit as Fluid 1.8.5 computes them on a CPU.
+
+Elementwise ops go through Eigen, eight elements at a time: exp and log by the range reductions and polynomials of
+Cephes' expf and logf, tanh by a quotient of polynomials, every operation rounded by itself. What remains beyond the
+last whole eight is given to the C library. Rows of a softmax are made by sums of eight lanes; their exponentials by the
+C library too, in long rows by MKL, which goes by a table (Tang 1989).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import Decimal
+from functools import cache
+
+import numpy as np
+
+from pstranspile.fluid.arithmetic import library_functions
+from pstranspile.fluid.arithmetic.root_estimate import root_of_eights
+from pstranspile.runtime.values import Array
+
+_LANES = 8
+
+_EXP_LIMIT = 88.3762626647949
+_LOG2_E = 1.44269504088896341
+_LN_2 = (0.693359375, -2.12194440e-4)
+"""The natural logarithm of 2 as a number of few digits, and the rest."""
+_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+
+_LOG = (
+    (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1),
+    (-1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1),
+    (2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1),
+)
+"""Of a polynomial of degree 8 three parts of degree 2, to be joined by the third power."""
+_ROOT_HALF = 0.707106781186547524
+
+_LONG_ROW = 128
+"""Elements of a row of a softmax from which on MKL computes the exponentials."""
+_TABLED = 128
+"""How many powers of 2 between 1 and 2 the table of MKL's exponential holds."""
+_LN_2_TABLED = (355 / 65536, -1.6577691e-06)
+"""The natural logarithm of 2 over that number: as a number of ten binary digits, and the rest."""
+_LEAST_EXPONENT = -110.0
+"""The exponential of numbers below is 0 in f32."""
+
+_TANH_LIMIT = 9.0
+_TANH_ABOVE = (
+    -2.76076847742355e-16,
+    2.00018790482477e-13,
+    -8.60467152213735e-11,
+    5.12229709037114e-08,
+    1.48572235717979e-05,
+    6.37261928875436e-04,
+    4.89352455891786e-03,
+)
+_TANH_BELOW = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
+
+
+def _polynomial(x: Array, coefficients: Sequence[float]) -> Array:
+    """By Horner's rule, the highest power first."""
+    result = x * np.float32(coefficients[0])
+    result += np.float32(coefficients[1])
+    for coefficient in coefficients[2:]:
+        result *= x
+        result += np.float32(coefficient)
+    return result
+
+
+def exp(x: Array) -> Array:
+    """exp of an f32 array, elementwise, as the op exp and those built on it give it."""
+    flat = x.reshape(-1)
+    whole = flat.size - flat.size % _LANES
+    result = np.empty(flat.shape, np.float32)
+    result[:whole] = _exp_of_eights(flat[:whole])
+    result[whole:] = library_functions.exp(flat[whole:])
+    return result.reshape(x.shape)
+
+
+def _exp_of_eights(x: Array) -> Array:
+    kept = np.clip(x, np.float32(-_EXP_LIMIT), np.float32(_EXP_LIMIT))
+    powers = np.floor(kept * np.float32(_LOG2_E) + np.float32(0.5))
+    for part in _LN_2:
+        kept = kept - powers * np.float32(part)
+    result = _polynomial(kept, _EXP)
+    result *= kept * kept
+    result += kept
+    result += np.float32(1)
+    result *= ((np.nan_to_num(powers).astype(np.int32) + 127) << 23).view(np.float32)  # 2 to the power, -127 giving 0
+    result[x > np.float32(_EXP_LIMIT)] = np.inf
+    return result
+
+
+def log(x: Array) -> Array:
+    """log of an f32 array, elementwise, as the op log gives it."""
+    flat = x.reshape(-1)
+    whole = flat.size - flat.size % _LANES
+    result = library_functions.log(flat)
+    head = flat[:whole]
+    usual = (head >= np.float32(2.0**-126)) & (head < np.inf)
+    result[:whole] = np.where(usual, _log_of_eights(np.where(usual, head, np.float32(1))), result[:whole])
+    return result.reshape(x.shape)
+
+
+def _log_of_eights(x: Array) -> Array:
+    mantissa, exponents = np.frexp(x)
+    low = mantissa < np.float32(_ROOT_HALF)
+    powers = exponents.astype(np.float32) - low
+    rest = mantissa - np.float32(1) + np.where(low, mantissa, np.float32(0))
+    squared = rest * rest
+    cubed = squared * rest
+    result = _polynomial(rest, _LOG[0])
+    for part in _LOG[1:]:
+        result *= cubed
+        result += _polynomial(rest, part)
+    result *= cubed
+    result += powers * np.float32(_LN_2[1])
+    return rest - squared * np.float32(0.5) + result + powers * np.float32(_LN_2[0])
+
+
+def root(x: Array, out: Array | None = None) -> Array:
+    """The square root of an f32 array, elementwise."""
+    whole = x.size - x.size % _LANES
+    if whole == x.size:
+        return root_of_eights(x)
+    result = np.sqrt(x.reshape(-1))
+    result[:whole] = root_of_eights(x.reshape(-1)[:whole])
+    return result.reshape(x.shape)
+
+
+def tanh(x: Array) -> Array:
+    """tanh of an f32 array, elementwise."""
+    kept = np.clip(x, np.float32(-_TANH_LIMIT), np.float32(_TANH_LIMIT))
+    squared = kept * kept
+    return kept * _polynomial(squared, _TANH_ABOVE) / _polynomial(squared, _TANH_BELOW)
+
+
+@cache
+def _powers_of_2() -> tuple[Array, Array]:
+    """2 to the power of 0/128 ... 127/128, each as the sum of two f32 numbers."""
+    exact = [Decimal(2) ** (Decimal(place) / _TABLED) for place in range(_TABLED)]
+    upper = np.array(exact, np.float32)
+    return upper, np.array([power - Decimal(float(near)) for power, near in zip(exact, upper, strict=True)], np.float32)
+
+
+def exp_by_table(x: Array) -> Array:
+    """exp of an f32 array of numbers that are at most 0.
+
+    P. T. P. Tang, "Table-driven implementation of the exponential function in IEEE floating-point arithmetic", ACM TOMS
+    15 (1989): with x = (128 k + j) log(2) / 128 + r, exp(x) = 2^k (2^(j/128) (1 + r + r^2 / 2)).
+    """
+    x = np.maximum(x, np.float32(_LEAST_EXPONENT))
+    steps = np.rint(x * np.float32(_TABLED / math.log(2)))
+    much, little = map(np.float32, _LN_2_TABLED)
+    rest = x - steps * much
+    rest -= steps * little
+    more = rest * rest
+    more *= np.float32(0.5)
+    more += rest
+    with np.errstate(invalid="ignore"):  # NaN has no valid index into the table; `more` passes it on
+        places = steps.astype(np.int32)
+    upper, lower = (table.take(places & (_TABLED - 1)) for table in _powers_of_2())
+    more *= upper
+    more += lower
+    more += upper
+    return np.ldexp(more, places // _TABLED)
+
+
+def shares_of_exp(x: Array) -> tuple[Array, Array]:
+    """exp of an f32 array over the sum of it along the last axis, and that sum, kept as a dim."""
+    result = library_functions.exp(x) if x.shape[-1] < _LONG_ROW else exp_by_table(x)
+    of_all = sum_of_lanes(result)
+    result *= 1 / of_all
+    return result, of_all
+
+
+def sum_of_lanes(x: Array) -> Array:
+    """The sum along the last axis, kept as a dim: of eight lanes, folded by halves of pairs, then of what remains."""
+    count = x.shape[-1]
+    if not count:
+        return np.zeros((*x.shape[:-1], 1), np.float32)
+    whole = count - count % _LANES
+    rest = range(whole, count)
+    if whole:
+        rows = math.prod(x.shape[:-1])
+        lanes = _lane_sums(x[..., :whole].reshape(rows, whole)).reshape(*x.shape[:-1], _LANES)
+        pairs = lanes[..., 0::2] + lanes[..., 1::2]
+        halves = pairs[..., :2] + pairs[..., 2:]
+        result = halves[..., 0] + halves[..., 1]
+    else:
+        result, rest = x[..., 0].copy(), range(1, count)
+    for at in rest:
+        result += x[..., at]
+    return result[..., None]
+
+
+def total(x: Array) -> Array:
+    """The sum of all elements, as an f32 tensor of dims [1]: of eight lanes, folded by halves, and of what remains."""
+    flat = x.reshape(-1)
+    whole = flat.size - flat.size % _LANES
+    rest = np.cumsum(flat[whole:], dtype=np.float32)[-1:] if whole < flat.size else np.zeros(1, np.float32)
+    if not whole:
+        return rest
+    lanes = _lane_sums(flat[None, :whole])
+    fours = lanes[:, :4] + lanes[:, 4:]
+    twos = fours[:, :2] + fours[:, 2:]
+    return rest + (twos[:, 0] + twos[:, 1])
+
+
+def _lane_sums(x: Array) -> Array:
+    """[rows, 8] from [rows, n], n a multiple of 8: every eighth element of a row, summed in order."""
+    return np.add.reduce(
+        np.ascontiguousarray(np.moveaxis(x.reshape(len(x), x.shape[1] // _LANES, _LANES), 1, 0)), axis=0
+    )
+
+
+def mean_of_lanes(x: Array) -> Array:
+    """The mean of each row [rows, n >= 8], kept as a dim; elements after the last whole eight join the last lanes."""
+    count = x.shape[1]
+    rest = count % _LANES
+    lanes = _lane_sums(x[:, : count - rest])
+    if rest:
+        lanes[:, _LANES - rest :] += x[:, count - rest :]
+    fours = lanes[:, :4] + lanes[:, 4:]
+    result = (fours[:, 0] + fours[:, 1]) + (fours[:, 2] + fours[:, 3])
+    return (result * (np.float32(1) / np.float32(count)))[:, None]
+
+
+def sum_in_order(x: Array, axes: tuple[int, ...]) -> Array:
+    """The sum of an f32 array over axes, element by element, the last axis fastest."""
+    kept = [axis for axis in range(x.ndim) if axis not in axes]
+    dims = [x.shape[axis] for axis in kept]
+    rows = np.ascontiguousarray(x.transpose(*axes, *kept)).reshape(math.prod(x.shape[axis] for axis in axes), *dims)
+    if len(rows) and rows.size == len(rows):  # numpy sums a vector pairwise
+        return np.cumsum(rows, dtype=np.float32)[-1:].reshape(rows.shape[1:])
+    return np.add.reduce(rows, axis=0)
+
+
+def sum_runs(x: Array, starts: Array, lengths: Array) -> Array:
+    """The sums of runs of rows of an f32 array, row by row; none of them is empty."""
+    result = x[starts]
+    for at in range(1, int(lengths.max())):
+        longer = np.flatnonzero(lengths > at)
+        result[longer] += x[starts[longer] + at]
+    return result
+
+
+def shares_of_runs(x: Array, starts: Array, lengths: Array) -> Array:
+    """exp of an f32 array [n] over the sum of it in each of several runs, as sequence_softmax takes it: in f64, but for
+    the sum, which is rounded whenever an element is added.
+    """
+    powers = np.exp(x, dtype=np.float64)
+    sums = powers[starts].astype(np.float32)
+    for at in range(1, int(lengths.max())):
+        longer = np.flatnonzero(lengths > at)
+        sums[longer] = sums[longer] + powers[starts[longer] + at]
+    return (powers / np.repeat(sums, lengths)).astype(np.float32)

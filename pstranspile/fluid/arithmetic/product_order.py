@@ -1,0 +1,318 @@
+"""Matrix products whose terms are summed in the order of Fluid's CPU library.
+
+Fluid 1.8.5's CPU wheel multiplies f32 matrices with MKL, which takes its SSE kernels on every CPU that is not Intel's:
+each product of two elements is rounded before it is added (no fused multiply-add), one term after the other, and on one
+thread the order depends on nothing but the dims. Optimizers that divide by the size of a gradient (Adam, RMSProp) make
+the rounding of gradients near zero visible, so only the same order gives the parameters of a real run.
+
+The rules were read off the library by what sums of known terms lose, cell by cell. With A [m, k] and B [k, n], all
+row-major, "transposed" being what the caller asks of the library:
+
+* Terms are taken in blocks of 112, the last block first. In a cell of the core (rows up to a multiple of 4, columns up
+  to a multiple of 8) each block is summed from zero in order, and the sums are added.
+* In the columns beside the core, if B is not transposed, the sum goes on from block to block. If only B is transposed,
+  those in whole fours are sums of 4 lanes, the others of 8: lane i has every 4th (8th) term; they are folded by halves,
+  and the rest of the terms is added. Lanes begin where a row of A is aligned to 16 bytes; terms before are in lane 0.
+  If both are transposed, they are like the core.
+* With fewer than 8 rows, columns or terms, and in rows below the core, the terms are one block, by the columns' rules.
+* A product with a vector whose terms lie side by side has 4 lanes, or 8 in the odd row of two at the end.
+* A factor is multiplied to the elements of B in the core. In all other cells it goes to the elements of A, but if B is
+  transposed, to the sum of each block.
+* If B is not transposed and a row of outputs begins unaligned, the cells before the first aligned four take every
+  second four of terms as a sum of its own.
+
+Not followed, in the last bit: cells where rows below the core meet columns beside it, if B is transposed; and stacks of
+products with a vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import TypeAlias
+
+import numpy as np
+
+from pstranspile.fluid.arithmetic.sums_in_sequence import in_sequence
+from pstranspile.runtime.values import Array
+
+BLOCK = 112
+"""Terms that the core takes at a time."""
+
+_ROWS, _COLUMNS = 4, 8
+"""Of how many rows and columns the core is a multiple."""
+
+_LEAST = 8
+"""The fewest rows, columns and terms with which there is a core."""
+
+_FOUR = 4
+"""Numbers in 16 bytes."""
+
+
+def product_in_order(a: Array, b: Array, transpose_a: bool, transpose_b: bool, factor: float = 1.0) -> Array:
+    """factor * a @ b for f32 matrices [..., m, k] and [..., k, n], transposed already.
+
+    The flags say what the library is asked. Returns an f32 array [..., m, n].
+    """
+    rows, columns, terms = a.shape[-2], b.shape[-1], a.shape[-1]
+    dims = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    if not (rows and columns and terms):
+        return np.matmul(a, b)
+    offsets = _offsets(a.shape[:-2], dims, rows * terms, rows * columns)
+    if offsets is None:
+        return _product(a, b, transpose_a, transpose_b, factor, (0, 0))
+    result = np.empty((len(offsets), rows, columns), np.float32)
+    every_a = np.broadcast_to(a, (*dims, rows, terms)).reshape(-1, rows, terms)
+    every_b = np.broadcast_to(b, (*dims, terms, columns)).reshape(-1, terms, columns)
+    for offset in sorted(set(offsets)):
+        at = [place for place, other in enumerate(offsets) if other == offset]
+        result[at] = _product(every_a[at], every_b[at], transpose_a, transpose_b, factor, offset)
+    return result.reshape(*dims, rows, columns)
+
+
+Offset: TypeAlias = tuple[int, int]
+"""How far a matrix A, and its product, begin beyond an aligned element: each 0 to 3."""
+
+
+def _offsets(of_a: tuple[int, ...], dims: tuple[int, ...], a_size: int, size: int) -> list[Offset] | None:
+    """The offsets of every matrix of a stack of these dims; None if all begin aligned."""
+    if not dims or (a_size % _FOUR == 0 == size % _FOUR):
+        return None
+    places = np.broadcast_to(np.arange(prod(of_a)).reshape(of_a), dims).reshape(-1)
+    return [(a * a_size % _FOUR, at * size % _FOUR) for at, a in enumerate(places.tolist())]
+
+
+def sum_of_products_in_order(a: Array, b: Array) -> Array:
+    """The sum of a[i] @ b[i] over i, for f32 stacks [count, ..., m, k] and [count, ..., k, n].
+
+    B is what the library is asked to transpose. It adds each product to the sum so far, block by block.
+    """
+    rows, columns, terms = a.shape[-2], b.shape[-1], a.shape[-1]
+    if terms <= BLOCK:
+        return np.add.reduce(product_in_order(a, b, False, True), axis=0)
+    dims = a.shape[1:-2]
+    groups = prod(dims)
+    every_a, every_b = a.reshape(len(a), groups, rows, terms), b.reshape(len(a), groups, terms, columns)
+    result = np.zeros((groups, rows, columns), np.float32)
+    if not result.size:
+        return result.reshape(*dims, rows, columns)
+    for group in range(groups):
+        for count in range(len(a)):
+            offset = (count * groups + group) * rows * terms % _FOUR
+            left, right = every_a[count, group], every_b[count, group]
+            result[group] = _product(left, right, False, True, 1.0, (offset, 0), result[group])
+    return result.reshape(*dims, rows, columns)
+
+
+def _product(
+    a: Array,
+    b: Array,
+    transpose_a: bool,
+    transpose_b: bool,
+    factor: float,
+    offset: Offset,
+    start: Array | None = None,
+) -> Array:
+    """The product of matrices, or of stacks of them, that all begin at the same offset.
+
+    If B is transposed, it may be added to `start`.
+    """
+    rows, columns = a.shape[-2], b.shape[-1]
+    scaled_b = b if factor == 1 else b * np.float32(factor)
+    after = factor if transpose_b else 1.0
+    scaled_a = a if factor == after else a * np.float32(factor)
+    if min(rows, columns, a.shape[-1]) < _LEAST:
+        return _added(start, _times(_one_block(scaled_a, b, transpose_a, transpose_b, 0, offset), after))
+    core, below = columns - columns % _COLUMNS, rows - rows % _ROWS
+    if core == columns and below == rows:
+        return _blocks(a, scaled_b, in_sequence, start)
+    dims = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    result = np.empty((*dims, rows, columns), np.float32) if start is None else start.copy()
+    before = None if start is None else start[..., :below, :]
+    result[..., :below, :core] = _blocks(a[..., :below, :], scaled_b[..., :core], in_sequence, _cells(before, 0, core))
+    if core < columns:
+        result[..., :below, core:] = _right_of_core(
+            scaled_a[..., :below, :], b, core, transpose_a, transpose_b, after, offset, before
+        )
+    if below < rows:
+        one_block = _times(_one_block(scaled_a[..., below:, :], b, transpose_a, transpose_b, below, offset), after)
+        result[..., below:, :] = _added(None if start is None else start[..., below:, :], one_block)
+    return result
+
+
+def _cells(start: Array | None, first: int, stop: int) -> Array | None:
+    """These columns of what a product is added to, if it is added to something."""
+    return None if start is None else start[..., first:stop]
+
+
+def _added(start: Array | None, product: Array) -> Array:
+    return product if start is None else start + product
+
+
+def _times(product: Array, factor: float) -> Array:
+    if factor != 1:
+        product *= np.float32(factor)
+    return product
+
+
+def _right_of_core(
+    a: Array,
+    b: Array,
+    core: int,
+    transpose_a: bool,
+    transpose_b: bool,
+    after: float,
+    offset: Offset,
+    start: Array | None,
+) -> Array:
+    """The columns beside the core; the sum of each block is multiplied by `after`, and added to `start`."""
+    columns, terms = b.shape[-1], a.shape[-1]
+    right = b[..., core:]
+    if transpose_a and transpose_b:
+        return _blocks(a, right, lambda p, q: _times(in_sequence(p, q), after), _cells(start, core, columns))
+    if transpose_b:
+
+        def by_lanes(first: int, stop: int, lanes: int) -> Array:
+            def product(p: Array, q: Array) -> Array:
+                return _times(_aligned_lanes(p, q, lanes, terms, offset), after)
+
+            return _blocks(a, b[..., first:stop], product, _cells(start, first, stop))
+
+        return _by_lanes(core, columns, by_lanes)
+    blocks = _block_ends(terms)
+    order = np.concatenate([np.arange(first, stop) for first, stop in blocks])
+    result = in_sequence(a[..., order], right[..., order, :])
+    _unaligned(result, a, right, core + offset[1], columns, blocks)
+    return result
+
+
+def _one_block(a: Array, b: Array, transpose_a: bool, transpose_b: bool, below: int, offset: Offset) -> Array:
+    """Few rows or columns: the terms are one block. `below` is the number of rows above, if these are below a core."""
+    rows, columns, terms = a.shape[-2], b.shape[-1], a.shape[-1]
+    if columns == 1:
+        return in_sequence(a, b) if transpose_a else _with_vector(a, b)
+    if rows == 1 or (below and transpose_b):
+        if not transpose_b:
+            return in_sequence(a, b)
+        turned = b.swapaxes(-1, -2)
+        products = [_with_vector(turned, a[..., row, :, None]).swapaxes(-1, -2) for row in range(rows)]
+        return products[0] if rows == 1 else np.concatenate(products, axis=-2)
+    if transpose_b and not transpose_a:
+        return _by_lanes(
+            0, columns, lambda first, stop, lanes: _aligned_lanes(a, b[..., first:stop], lanes, terms, offset)
+        )
+    result = in_sequence(a, b)
+    if not transpose_b and not (below and transpose_a):
+        _unaligned(result, a, b, offset[1], columns, [(0, terms)])
+    return result
+
+
+def _by_lanes(first: int, stop: int, product: Callable[[int, int, int], Array]) -> Array:
+    """The columns `first` to `stop`, in whole fours as sums of 4 lanes, the others of 8."""
+    fours = stop - (stop - first) % _FOUR
+    spans = ((first, fours, 4), (fours, stop, 8))
+    parts = [product(start, end, lanes) for start, end, lanes in spans if start < end]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+
+
+Ends: TypeAlias = list[tuple[int, int]]
+"""Where blocks of terms start and stop, in the order in which they are taken."""
+
+
+def _block_ends(terms: int) -> Ends:
+    ends = [(start, min(start + BLOCK, terms)) for start in range(0, terms, BLOCK)]
+    return [ends[-1], *ends[:-1]]
+
+
+def _blocks(a: Array, b: Array, product: Callable[[Array, Array], Array], start: Array | None = None) -> Array:
+    """The sum of the products of each block, the last block first, added to `start`."""
+    terms = a.shape[-1]
+    if terms <= BLOCK:
+        return _added(start, product(a, b))
+    result = None if start is None else start.copy()
+    for first, stop in _block_ends(terms):
+        part = product(a[..., first:stop], b[..., first:stop, :])
+        result = part if result is None else np.add(result, part, out=result)
+    assert result is not None
+    return result
+
+
+def _aligned_lanes(a: Array, b: Array, lanes: int, length: int, offset: Offset) -> Array:
+    """Products by lanes that begin where a row of A, `length` terms long in memory, is aligned to four terms."""
+    if length % _FOUR == 0 == offset[0]:
+        return _lanes(a, b, 0, lanes)
+    rows = np.arange(a.shape[-2])
+    dims = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    result = np.empty((*dims, a.shape[-2], b.shape[-1]), np.float32)
+    for before in range(_FOUR):
+        at = rows[-(rows * length + offset[0]) % _FOUR == before]
+        if len(at):
+            result[..., at, :] = _lanes(a[..., at, :], b, min(before, a.shape[-1]), lanes)
+    return result
+
+
+def _lanes(a: Array, b: Array, before: int, lanes: int, at_once: int = 0) -> Array:
+    """Products by lanes; the terms `before` are in lane 0, those after the last full round are added at the end.
+
+    A round takes `at_once` terms, by default one for each lane.
+    """
+    terms, at_once = a.shape[-1], at_once or lanes
+    full = before + (terms - before) // at_once * at_once
+    if full == before:
+        return in_sequence(a, b)
+    parts: list[Array] = []
+    for lane in range(lanes):
+        at = np.arange(before + lane, full, lanes)
+        if lane == 0:
+            at = np.concatenate([np.arange(before), at])
+        parts.append(in_sequence(a[..., at], b[..., at, :]))
+    if lanes == 8:
+        parts = [parts[lane] + parts[lane + 4] for lane in range(4)]
+    result = (parts[0] + parts[2]) + (parts[1] + parts[3])
+    for term in range(full, terms):
+        result += a[..., term : term + 1] * b[..., term : term + 1, :]
+    return result
+
+
+def _with_vector(a: Array, b: Array) -> Array:
+    """A [..., m, k] times a vector [..., k, 1] where the terms of a row lie side by side."""
+    rows, terms = a.shape[-2], a.shape[-1]
+    result = _lanes(a, b, (terms - 1) % _FOUR + 1, 4)
+    for row, lanes in {2: ((-2, 8), (-1, 4)), 1: ((-1, 8),), 3: ((-3, 8), (-2, 4), (-1, 8))}.get(rows % _FOUR, ()):
+        one = a[..., rows + row : rows + row + 1, :]
+        result[..., rows + row : rows + row + 1, :] = _lanes(one, b, min(_FOUR, terms), lanes, at_once=8)
+    return result
+
+
+def _unaligned(result: Array, a: Array, b: Array, first: int, columns: int, blocks: Ends) -> None:
+    """Puts right the cells before the first aligned four of each row; `found` begins `first` elements beyond one, and
+    its rows are `columns` elements apart.
+    """
+    if columns % _FOUR == 0 == first % _FOUR:
+        return
+    rows = np.arange(a.shape[-2])
+    for before in range(1, _FOUR):
+        at = rows[-(rows * columns + first) % _FOUR == before]
+        if len(at) and b.shape[-1] - before >= _FOUR:
+            result[..., at, :before] = _by_fours(a[..., at, :], b[..., :before], blocks)
+
+
+def _by_fours(a: Array, b: Array, blocks: Ends) -> Array:
+    """Products in order, but that the second four of every eight terms of a block is a sum of its own."""
+    result: Array | None = None
+    for start, stop in blocks:
+        for term, width in _fours(start, stop):
+            part = a[..., term : term + 1] * b[..., term : term + 1, :]
+            for more in range(term + 1, term + width):
+                part += a[..., more : more + 1] * b[..., more : more + 1, :]
+            result = part if result is None else np.add(result, part, out=result)
+    assert result is not None
+    return result
+
+
+def _fours(start: int, stop: int) -> Iterator[tuple[int, int]]:
+    full = start + (stop - start) // 8 * 8
+    for eight in range(start, full, 8):
+        yield from ((eight + at, 1) for at in range(4))
+        yield eight + 4, 4
+    yield from ((term, 1) for term in range(full, stop))

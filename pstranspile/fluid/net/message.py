@@ -1,0 +1,307 @@
+"""Fluid's message on the wire, `VariableMessage` of its gRPC service: read and written by hand.
+
+Numbers are not copied when a message is read or written. Everything is checked before anything is
+made of it; what a Fluid machine can't take is not written.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pstranspile.cluster.net.values import MOST_DIMS, Bytes, WireError
+from pstranspile.runtime.values import LoDTensor, SelectedRows
+
+LOD_TENSOR, SELECTED_ROWS = 0, 1
+"""Values of the field `type`."""
+
+(
+    _VARNAME, _TYPE, _DATA_TYPE, _DIMS, _LOD_LEVEL, _LOD, _HEIGHT, _SERIALIZED, _ROWS, _OUT_VARNAME, _PROFILE,
+    _TRAINER_ID, _TABLE_NAME,
+) = range(1, 14)  # fmt: skip
+_VARINT, _LENGTH = 0, 2
+_LOD_DATA = 1
+"""The only field of a level of LoD."""
+
+DTYPES: dict[int, Any] = {
+    0: np.dtype("bool"),
+    2: np.dtype("int32"),
+    3: np.dtype("int64"),
+    5: np.dtype("float32"),
+    6: np.dtype("float64"),
+}
+"""The element types that a Fluid machine can receive, by number."""
+_DTYPE_NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
+
+MOST_NUMBERS, MOST_DIM = (1 << 31) - 1, (1 << 31) - 1
+"""Bytes of a tensor, and rows of one dim, that Fluid can carry."""
+
+
+class VariableMessage(NamedTuple):
+    """A message of Fluid. `numbers` and `rows` are views of the bytes it was read from."""
+
+    varname: str = ""
+    kind: int = LOD_TENSOR
+    data_type: int = 0
+    dims: tuple[int, ...] = ()
+    lod_level: int = 0
+    lod: tuple[tuple[int, ...], ...] = ()
+    height: int = 0
+    numbers: memoryview = memoryview(b"")
+    rows: memoryview = memoryview(b"")
+    out_varname: str = ""
+    profile: int = 0
+    trainer_id: int = 0
+    table_name: str = ""
+
+
+# reading
+
+
+class _Reader:
+    """Fields of a message between two places of its bytes."""
+
+    def __init__(self, data: memoryview):
+        self.data = data
+        self.at = 0
+
+    def varint(self) -> int:
+        """A number of variable length, as signed 64 bits. Raises WireError."""
+        at, data = self.at, self.data
+        if at < len(data) and (byte := data[at]) < 0x80:  # as most are
+            self.at = at + 1
+            return byte
+        value = shift = 0
+        while True:
+            if self.at >= len(self.data) or shift > 63:
+                raise WireError(f"no number ends after byte {self.at} of a Fluid message")
+            byte = self.data[self.at]
+            self.at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                value &= (1 << 64) - 1
+                return value - (1 << 64) if value >> 63 else value
+
+    def piece(self) -> memoryview:
+        """Bytes with their length before them. Raises WireError."""
+        size = self.varint()
+        if not 0 <= size <= len(self.data) - self.at:
+            raise WireError(f"{size} bytes are announced at byte {self.at} of a Fluid message of {len(self.data)}")
+        start, self.at = self.at, self.at + size
+        return self.data[start : self.at]
+
+    def text(self) -> str:
+        """A text. Raises WireError."""
+        try:
+            return str(self.piece(), "utf-8")
+        except UnicodeDecodeError:
+            raise WireError("a name in a Fluid message is no UTF-8") from None
+
+    def numbers(self, wire: int) -> list[int]:
+        """A repeated number: one, or several packed."""
+        if wire == _VARINT:
+            return [self.varint()]
+        packed = _Reader(self.piece())
+        found: list[int] = []
+        while packed.at < len(packed.data):
+            found.append(packed.varint())
+        return found
+
+
+_FIELDS: dict[int, tuple[str, int, Callable[[_Reader], Any]]] = {
+    _VARNAME: ("varname", _LENGTH, _Reader.text),
+    _TYPE: ("kind", _VARINT, _Reader.varint),
+    _DATA_TYPE: ("data_type", _VARINT, _Reader.varint),
+    _LOD_LEVEL: ("lod_level", _VARINT, _Reader.varint),
+    _HEIGHT: ("height", _VARINT, _Reader.varint),
+    _SERIALIZED: ("numbers", _LENGTH, _Reader.piece),
+    _ROWS: ("rows", _LENGTH, _Reader.piece),
+    _OUT_VARNAME: ("out_varname", _LENGTH, _Reader.text),
+    _PROFILE: ("profile", _VARINT, _Reader.varint),
+    _TRAINER_ID: ("trainer_id", _VARINT, _Reader.varint),
+    _TABLE_NAME: ("table_name", _LENGTH, _Reader.text),
+}
+
+
+def read_variable(data: Bytes) -> VariableMessage:
+    """The fields of a message. Raises WireError if it is not one; its numbers are checked by `value_of`."""
+    reader = _Reader(memoryview(data).toreadonly())
+    fields: dict[str, Any] = {}
+    dims: list[int] = []
+    lod: list[tuple[int, ...]] = []
+    while reader.at < len(data):
+        number, wire = divmod(reader.varint(), 8)
+        if number == _DIMS and wire in (_VARINT, _LENGTH):
+            dims += reader.numbers(wire)
+        elif number == _LOD and wire == _LENGTH:
+            lod.append(_read_level(reader.piece()))
+        else:
+            name, expected, read = _FIELDS.get(number, ("", -1, _Reader.varint))
+            if wire != expected:
+                raise WireError(f"a Fluid message has no field {number} of wire type {wire}")
+            fields[name] = read(reader)
+    if len(dims) > MOST_DIMS:
+        raise WireError(f"a Fluid message has {len(dims)} dims")
+    return VariableMessage(**fields, dims=tuple(dims), lod=tuple(lod))
+
+
+def read_name(begin: Bytes) -> str:
+    """The name of the variable in the first bytes of a message; "" where it does not stand first."""
+    reader = _Reader(memoryview(begin))
+    try:
+        return reader.text() if reader.varint() == _VARNAME * 8 + _LENGTH else ""
+    except WireError:
+        return ""
+
+
+def _read_level(data: memoryview) -> tuple[int, ...]:
+    reader = _Reader(data)
+    found: list[int] = []
+    while reader.at < len(data):
+        number, wire = divmod(reader.varint(), 8)
+        if number != _LOD_DATA or wire not in (_VARINT, _LENGTH):
+            raise WireError(f"a level of LoD in a Fluid message has no field {number} of wire type {wire}")
+        found += reader.numbers(wire)
+    return tuple(found)
+
+
+def value_of(message: VariableMessage) -> Any:
+    """The tensor, ragged tensor or rows that a message carries, without a copy. Raises WireError."""
+    dtype = DTYPES.get(message.data_type)
+    if dtype is None:
+        raise WireError(f"{message.varname} has element type {message.data_type}, which Fluid does not send")
+    if any(not 0 <= dim <= MOST_DIM for dim in message.dims):
+        raise WireError(f"{message.varname} has dims {list(message.dims)}")
+    size = prod(message.dims) * dtype.itemsize
+    if len(message.numbers) != size:
+        given = len(message.numbers)
+        raise WireError(f"{message.varname} has {given} bytes where dims {list(message.dims)} of {dtype} take {size}")
+    array: Any
+    try:
+        array = np.frombuffer(message.numbers, dtype).reshape(message.dims) if size else np.empty(message.dims, dtype)
+    except ValueError:  # no numbers at all, of dims whose product numpy can't count
+        raise WireError(f"{message.varname} has dims {list(message.dims)}") from None
+    if message.kind == LOD_TENSOR:
+        return LoDTensor(array, _checked_lod(message)) if message.lod else array
+    if message.kind == SELECTED_ROWS:
+        return _rows_of(message, array)
+    raise WireError(f"{message.varname} is of kind {message.kind}, neither a tensor nor rows")
+
+
+def _checked_lod(message: VariableMessage) -> list[list[int]]:
+    size = message.dims[0] if message.dims else -1
+    for level in reversed(message.lod):
+        if not level or level[0] or level[-1] != size or any(b < a for a, b in pairwise(level)):
+            raise WireError(f"the offsets of {message.varname} don't fit its rows")
+        size = len(level) - 1
+    return [list(level) for level in message.lod]
+
+
+def _rows_of(message: VariableMessage, array: Any) -> SelectedRows:
+    if not array.ndim or len(message.rows) != 8 * len(array) or message.height < 0:
+        raise WireError(f"{message.varname} has {len(message.rows)} bytes of row numbers for dims {list(array.shape)}")
+    rows: Any = np.frombuffer(message.rows, "int64") if len(array) else np.empty(0, "int64")
+    if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= message.height):
+        raise WireError(f"a row number of {message.varname} is outside of {message.height} rows")
+    return SelectedRows(rows, array, message.height)
+
+
+# writing
+
+
+def with_value(message: VariableMessage, value: Any) -> VariableMessage:
+    """The message with another value. Raises WireError if Fluid can't take the value."""
+    rows: Any = None
+    lod: tuple[tuple[int, ...], ...] = ()
+    kind = height = 0
+    if isinstance(value, SelectedRows):
+        kind, height = SELECTED_ROWS, value.height
+        rows = np.ascontiguousarray(value.rows, "int64")
+        value = value.value[: len(rows)]
+    elif isinstance(value, LoDTensor):
+        lod, value = tuple(tuple(level) for level in value.lod), value.data
+    array: Any = np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)
+    number = _DTYPE_NUMBERS.get(array.dtype)
+    if number is None:
+        raise WireError(f"Fluid can't receive {message.varname} of {array.dtype}")
+    if array.nbytes > MOST_NUMBERS or any(dim > MOST_DIM for dim in array.shape):
+        raise WireError(f"Fluid can't receive {message.varname} of {array.nbytes} bytes, dims {list(array.shape)}")
+    return message._replace(
+        kind=kind, data_type=number, dims=array.shape, lod_level=len(lod), lod=lod, height=height,
+        numbers=_bytes(array), rows=memoryview(b"") if rows is None else _bytes(rows),
+    )  # fmt: skip
+
+
+def pieces_of(message: VariableMessage) -> list[Bytes]:
+    """The bytes of a message, in pieces, of which the numbers are one. The fields before the numbers come first, as
+    Fluid's reader wants them.
+    """
+    head = b"".join(_head(message))
+    pieces: list[Bytes] = [head]
+    if message.dims or message.numbers:
+        pieces = [head + _tag(_SERIALIZED, _LENGTH) + _varint(len(message.numbers)), message.numbers]
+    if message.kind == SELECTED_ROWS:
+        pieces += [_tag(_ROWS, _LENGTH) + _varint(len(message.rows)), message.rows]
+    return pieces
+
+
+def write_variable(message: VariableMessage) -> bytes:
+    """The bytes of a message."""
+    return b"".join(pieces_of(message))
+
+
+def write_value(message: VariableMessage, value: Any) -> bytes:
+    """The bytes of a message with a value. Raises WireError if Fluid can't take it."""
+    return write_variable(with_value(message, value))
+
+
+def _head(message: VariableMessage) -> Iterable[bytes]:
+    yield _text(_VARNAME, message.varname)
+    yield _number(_TYPE, message.kind)
+    yield _number(_DATA_TYPE, message.data_type)
+    if message.dims:
+        yield _piece(_DIMS, b"".join(map(_varint, message.dims)))
+    yield _number(_LOD_LEVEL, message.lod_level)
+    for level in message.lod:
+        yield _piece(_LOD, _piece(_LOD_DATA, b"".join(map(_varint, level))))
+    yield _number(_HEIGHT, message.height)
+    yield _text(_OUT_VARNAME, message.out_varname)
+    yield _number(_PROFILE, message.profile)
+    yield _number(_TRAINER_ID, message.trainer_id)
+    yield _text(_TABLE_NAME, message.table_name)
+
+
+def _bytes(array: Any) -> memoryview:
+    return memoryview(array.reshape(-1).view("uint8").data if array.nbytes else b"")
+
+
+def _tag(number: int, wire: int) -> bytes:
+    return struct.pack("B", number << 3 | wire)
+
+
+def _varint(value: int) -> bytes:
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _number(field: int, value: int) -> bytes:
+    return _tag(field, _VARINT) + _varint(value) if value else b""
+
+
+def _piece(field: int, data: bytes) -> bytes:
+    return _tag(field, _LENGTH) + _varint(len(data)) + data
+
+
+def _text(field: int, text: str) -> bytes:
+    return _piece(field, text.encode()) if text else b""

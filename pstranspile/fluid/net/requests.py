@@ -1,0 +1,188 @@
+"""The calls of a trainer to a server by Fluid's gRPC service: a message becomes a call, whose answer is waited for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import grpc  # pyright: ignore[reportMissingTypeStubs]
+import numpy as np
+
+from pstranspile.cluster.machines.message import (
+    CHECKPOINT,
+    COMPLETE,
+    FETCH_BARRIER,
+    GET,
+    GET_NOW,
+    LOOKUP,
+    NOTIFY,
+    PREFETCH,
+    SEND,
+    SEND_BARRIER,
+    Message,
+)
+from pstranspile.cluster.net.calls import CallRefused
+from pstranspile.cluster.net.terms import Refused
+from pstranspile.cluster.net.values import WireError
+from pstranspile.fluid.net.calls import (
+    BATCH_BARRIER_NAME,
+    COMPLETE_NAME,
+    FETCH_BARRIER_NAME,
+    NO_BARRIER,
+    SAVE_NAME,
+    SERVICE,
+    require_ids,
+)
+from pstranspile.fluid.net.message import DTYPES, VariableMessage, read_variable, value_of, with_value, write_variable
+from pstranspile.ir.model import Var
+from pstranspile.runtime.values import LoDTensor, SelectedRows
+
+DEADLINE, DEADLINE_FLAG = 180_000.0, "FLAGS_rpc_deadline"
+"""Milliseconds that a call may take, and the environment variable that gives others: as Fluid's trainers have it."""
+
+
+_OPTIONS = [
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+]
+
+
+def channel_to(address: str) -> Any:
+    """A channel to a server, on which nothing has been called yet."""
+    library: Any = grpc
+    return library.insecure_channel(address, options=_OPTIONS)
+
+
+class Requests:
+    """The calls to the server at `address`, called `name` in messages, of trainer number `trainer`.
+
+    `variables` are those that the server has, as far as they are known. `rows` says under which name the answer to
+    `prefetch` comes, by the name of the ids. `channel` is one that is there already. Raises Refused if the environment
+    gives a deadline that is no number.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        name: str,
+        trainer: int,
+        variables: Mapping[str, Var],
+        rows: Mapping[str, str],
+        channel: Any = None,
+    ):
+        given = os.environ.get(DEADLINE_FLAG, "")
+        if given and not given.isdecimal():
+            raise Refused(f"{DEADLINE_FLAG} is {given}, which is no number of milliseconds")
+        self.address = address
+        self._name = name
+        self._trainer = trainer
+        self._variables, self._rows_of = variables, rows
+        self._deadline = float(given or DEADLINE) / 1000
+        self._channel: Any = channel_to(address) if channel is None else channel
+        self._methods: dict[str, Any] = {}
+        self._makers: dict[str, Callable[[Message], Any]] = {
+            SEND: self._send,
+            GET: lambda message: self._get(message, message.variable),
+            GET_NOW: lambda message: self._get(message, message.variable + NO_BARRIER, "GetVariableNoBarrier"),
+            LOOKUP: self._look_up,
+            PREFETCH: self._prefetch,
+            SEND_BARRIER: lambda _: self._call("SendVariable", VariableMessage(BATCH_BARRIER_NAME)),
+            FETCH_BARRIER: lambda _: self._call("GetVariable", VariableMessage(FETCH_BARRIER_NAME)),
+            NOTIFY: self._notify,
+            CHECKPOINT: self._checkpoint,
+            COMPLETE: lambda _: self._call("SendVariable", VariableMessage(COMPLETE_NAME, trainer_id=trainer)),
+        }
+
+    def make(self, message: Message) -> Any:
+        """Makes the call of a message; gives the value that is answered. Raises Refused where there is none."""
+        try:
+            return self._makers[message.kind](message)
+        except (CallRefused, WireError) as problem:
+            raise self.refused(f"{message.kind} {message.variable}: {problem}") from None
+        except (grpc.RpcError, ValueError) as problem:  # ValueError: the channel is closed
+            raise self.refused(f"{message.kind} {message.variable}: {_reason_of(problem)}") from None
+
+    def refused(self, reason: str) -> Refused:
+        """The error for a server that can't be gone on with."""
+        return Refused(f"{self._name} at {self.address}, a server of Fluid: {reason}")
+
+    def require(self, message: VariableMessage) -> None:
+        """Raises CallRefused if the server has no place for what is sent; servers that are not known take anything."""
+
+    def close(self) -> None:
+        """No more calls are made; one that is under way is given up."""
+        self._channel.close()
+
+    def _call(self, method: str, message: VariableMessage) -> bytes | None:
+        call = self._methods.get(method)
+        if call is None:
+            call = self._methods[method] = self._channel.unary_unary(f"/{SERVICE}/{method}")
+        return call(write_variable(message), timeout=self._deadline, wait_for_ready=True)
+
+    def _ask(self, method: str, message: VariableMessage) -> Any:
+        """What a server answers under the name that was asked for."""
+        data = self._call(method, message)
+        if not data:
+            raise WireError("the server has no such variable")
+        answer = read_variable(data)
+        if answer.varname != message.out_varname:
+            raise WireError(f"the answer is called {answer.varname}, not {message.out_varname}")
+        return value_of(answer)
+
+    def _send(self, message: Message) -> None:
+        value: Any = message.payload
+        if isinstance(value, SelectedRows) and not len(value.rows):
+            return  # as Fluid's trainers: its servers have cleared what came before
+        if isinstance(value, LoDTensor):
+            value = value.data
+        sent = with_value(VariableMessage(message.variable, trainer_id=self._trainer), value)
+        self.require(sent)
+        self._call("SendVariable", sent)
+
+    def _get(self, message: Message, name: str, method: str = "GetVariable") -> Any:
+        return self._ask(method, VariableMessage(name, out_varname=message.variable, trainer_id=self._trainer))
+
+    def _look_up(self, message: Message) -> Any:
+        """Rows of a slice of a table; a server wants every id once, in order."""
+        table = self._variables[message.variable]
+        require_ids(self._name, message.variable, message.payload, table.shape[0])
+        ids: Any
+        places: Any
+        ids, places = np.unique(message.payload, return_inverse=True)
+        sent, got = (f"prefetch_{way}@{self.address}" for way in ("send", "recv"))
+        asked = VariableMessage(sent, out_varname=got, table_name=message.variable)
+        return self._rows(asked, ids.reshape(-1, 1), table.name).take(places.reshape(-1), axis=0)
+
+    def _prefetch(self, message: Message) -> Any:
+        """Rows of a distributed table, by the block that is registered for the name of the ids."""
+        got = self._rows_of[message.variable]
+        return self._rows(VariableMessage(message.variable, out_varname=got), message.payload, got)
+
+    def _rows(self, asked: VariableMessage, ids: Any, like: str) -> Any:
+        """A row for each id; their width is that of a variable, of which there may be no ids at all."""
+        var = self._variables[like]
+        assert var.dtype is not None
+        if not ids.size:
+            return np.empty((0, *var.shape[1:]), DTYPES[var.dtype.value])
+        found = self._ask("PrefetchVariable", with_value(asked, ids))
+        if found.__class__ is not np.ndarray or found.shape != (ids.size, *var.shape[1:]):
+            raise WireError(f"the server does not answer with a row of {like} for each id")
+        return found
+
+    def _notify(self, message: Message) -> None:
+        sent = VariableMessage(message.variable, trainer_id=self._trainer)
+        self._call("DistributeNotify", with_value(sent, np.asarray(message.payload)))
+
+    def _checkpoint(self, message: Message) -> bool:
+        self._call("CheckpointNotify", VariableMessage(SAVE_NAME, out_varname=str(message.payload)))
+        return True
+
+
+def _reason_of(problem: Any) -> str:
+    """Why a call was over, to tell a person."""
+    if not hasattr(problem, "code"):
+        return "this side has ended it"
+    return f"{problem.code().name.lower()}: {problem.details()}".removesuffix(": ")

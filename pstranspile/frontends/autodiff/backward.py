@@ -1,0 +1,392 @@
+"""Backward ops for a loss: the chain rule over the ops of a program, as in Fluid's `append_backward`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from pstranspile.frontends.autodiff.declare import declare_gradients
+from pstranspile.frontends.autodiff.fanout import sum_partial_gradients
+from pstranspile.frontends.autodiff.own_names import give_own_names, renamed
+from pstranspile.frontends.autodiff.paths import ops_to, unread_outputs
+from pstranspile.frontends.autodiff.prune import without_unconnected, without_unwanted
+from pstranspile.frontends.autodiff.second import require_second
+from pstranspile.frontends.layers.block_draft import gradient_block
+from pstranspile.frontends.layers.draft import Draft
+from pstranspile.ir.attributes import BlockRef, Longs
+from pstranspile.ir.describe import var_text
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, raise_errors
+from pstranspile.ir.frozen import EMPTY, FrozenMap
+from pstranspile.ir.model import Op, Origin
+from pstranspile.ir.roles import OpRole
+from pstranspile.ir.suggest import did_you_mean
+from pstranspile.ir.types import VarKind
+from pstranspile.ops import with_defaults
+from pstranspile.ops.gradient import (
+    SUFFIX,
+    GradientBlock,
+    Wanted,
+    bare_op,
+    differentiated,
+    gradient_name,
+    gradient_rule,
+)
+from pstranspile.ops.gradients.audit import wrong_gradients
+from pstranspile.ops.gradients.loop_terms import with_loop_terms
+from pstranspile.ops.gradients.old_values import with_old_values
+from pstranspile.ops.gradients.references import can_be_followed
+from pstranspile.ops.gradients.versions import FLOATS
+
+LOSS_GRADIENT = OpRole.BACKWARD | OpRole.LOSS
+"""The role of the op that starts the backward part."""
+
+
+class ParamGrad(NamedTuple):
+    """A parameter's name and its gradient's; `grad` None where it has none in block 0."""
+
+    param: str
+    grad: str | None
+
+
+def append_backward(
+    draft: Draft,
+    loss: str,
+    parameters: Iterable[str] | None = None,
+    no_grad: Iterable[str] = (),
+    *,
+    placed: bool = True,
+) -> tuple[ParamGrad, ...]:
+    """Appends the ops that compute the gradients of `loss`, declares the gradients, and pairs them with parameters.
+
+    `loss` is a variable with one element of the current block (block 0, or a branch that trains) or of an enclosing
+    one. `parameters` defaults to all trainable ones in order of declaration; the result follows their order. Variables
+    in `no_grad` or in `draft.stop_gradient` get no gradient, nor do parameters that are not trainable. Every gradient
+    op names the device of its op; if not `placed`, only one that has the attributes of its op. Raises DiagnosticError
+    when the loss can't be differentiated.
+    """
+    earlier = backward_parts(draft)
+    flush(draft)
+    before, stopped = draft.copy(), list(no_grad)
+    if earlier:
+        trained = {var.name for var in draft.parameters() if var.parameter and var.parameter.trainable}
+        ops = [op for number in reversed(_blocks_around(draft)) for op in draft.blocks[number].ops]
+        require_second(ops, trained, [loss], draft.stop_gradient.union(stopped))
+    result = _append(draft, loss, parameters, stopped, earlier, placed=placed)
+    findings = _wrong(draft, stopped)
+    if not findings:
+        return result
+    draft.restore(before)
+    if not earlier:
+        meant = give_own_names(draft)
+        stopped += [name for name, variable in meant.items() if variable in stopped]
+        result = _append(draft, loss, parameters, stopped, earlier, own_names=True, placed=placed)
+        findings = _wrong(draft, stopped)
+    raise_errors(findings)
+    return result
+
+
+def backward_parts(draft: Draft) -> int:
+    """The number of backward passes in the current block and the enclosing ones."""
+    seen = {*_blocks_around(draft), trained_block(draft) or 0}
+    of_losses = sum(1 for number in seen for op in draft.blocks[number].all_ops() if op.role == LOSS_GRADIENT)
+    return of_losses + draft.gradient_calls
+
+
+def _wrong(draft: Draft, no_grad: Iterable[str]) -> list[Diagnostic]:
+    """Findings on gradients that belong to other values than they should."""
+    frozen = {var.name for var in draft.parameters() if var.parameter and not var.parameter.trainable}
+    stopped = frozen.union(no_grad, draft.stop_gradient)
+    main = draft.main()
+    if not can_be_followed(main):  # a program that the draft did not build; the verifier reports on it
+        return []
+    return wrong_gradients(with_old_values(with_loop_terms(main)), stopped.__contains__)
+
+
+def _append(
+    draft: Draft,
+    loss: str,
+    parameters: Iterable[str] | None,
+    no_grad: Iterable[str],
+    earlier: int,
+    *,
+    own_names: bool = False,
+    placed: bool = True,
+) -> tuple[ParamGrad, ...]:
+    """Appends the gradient ops. `own_names` is true if overwritten values have names of their own."""
+    around, producer = _blocks_around(draft), _mark_loss(draft, loss)
+    unwanted = unwanted_gradients(draft, floats=own_names)
+    unwanted[0].update(map(gradient_name, no_grad))
+    made = Backward(draft, unwanted, earlier, own_names, placed)
+    into = trained_block(draft)
+    if into is None:
+        with draft.inside(draft.block.parent):
+            into = draft.new_block(forward_block=around[0])
+    with draft.inside(into) as block:
+        start = len(block.ops)
+        block.ops.append(_loss_gradient(draft, loss, producer))
+        targets, reached = {loss}, {gradient_name(loss)} if earlier else None
+        for number in around:
+            path = _path(draft, number, targets, unwanted[number])
+            made.append(number, path, reached, into=into)
+            targets.update(name for op in path for name in op.input_names)
+        if len(around) > 1:  # gradients of variables that several of the blocks read
+            whole = sum_partial_gradients(block.ops[start:], into)
+            block.ops[start:] = [op if op.role else op._replace(role=OpRole.BACKWARD) for op in whole]
+        mint_again(draft, start, made)
+        grads = declare_gradients(draft, into, start, made.variable_of)
+        return _paired(draft, grads, parameters)
+
+
+def _path(draft: Draft, number: int, targets: set[str], unwanted: set[str]) -> list[Op]:
+    """The ops of a block on paths to the targets. Adds to `unwanted` the gradients of what nothing on them reads."""
+    names = {differentiated(name) for name in unwanted}
+    path = ops_to(draft.blocks[number].ops, targets, names)
+    names |= unread_outputs(path, targets, names, draft.stop_gradient)
+    unwanted |= {gradient_name(name) for name in names}
+    return path
+
+
+def trained_block(draft: Draft) -> int | None:
+    """The block for gradients and updates of a loss of the current block: block 0 itself, or one that belongs to a
+    branch, None if the branch has none yet.
+    """
+    return gradient_block(draft.blocks, draft.current) if draft.current else 0
+
+
+def _blocks_around(draft: Draft) -> list[int]:
+    """The current block and its enclosing blocks, innermost first."""
+    result = [draft.current]
+    while result[-1] > 0:
+        result.append(draft.blocks[result[-1]].parent)
+    return result
+
+
+def flush(draft: Draft) -> None:
+    """Moves the ops put in front into the ordinary list, so that indices are positions."""
+    block = draft.blocks[0]
+    block.ops[:0] = list(reversed(block.front))
+    block.front.clear()
+
+
+def _mark_loss(draft: Draft, loss: str) -> Op:
+    """Marks the op that writes the loss, and returns it."""
+    var = draft.find(loss)
+    blocks = [draft.blocks[number] for number in _blocks_around(draft)]
+    for ops in (block.ops for block in blocks):
+        for index in range(len(ops) - 1, -1, -1):
+            if loss in ops[index].output_names:
+                if var is not None and var.shape not in ((1,), ()):
+                    raise DiagnosticError([_not_scalar(ops[index], loss, var.shape)])
+                ops[index] = ops[index]._replace(role=OpRole.FORWARD | OpRole.LOSS)
+                return ops[index]
+    written = sorted({name for block in blocks for op in block.ops for name in op.output_names})
+    hint = did_you_mean(loss, written, var_text)
+    raise DiagnosticError([Diagnostic("loss-unknown", f"no op of block {draft.current} writes the loss %{loss}{hint}")])
+
+
+def _not_scalar(op: Op, loss: str, shape: tuple[int, ...]) -> Diagnostic:
+    dims = ", ".join(map(str, shape))
+    message = f"the loss %{loss} has the dims [{dims}], it must have one element: take its mean"
+    return at_op("loss-shape", message, op, focus=f"%{loss}")
+
+
+def unwanted_gradients(draft: Draft, *, floats: bool) -> dict[int, set[str]]:
+    """For each block the unwanted gradients of the variables it declares.
+
+    With `floats`, only those of floating-point variables are wanted. (Fluid makes some for indices, which nothing
+    reads.)
+    """
+    names: dict[int, set[str]] = {}
+    of_steps = {op.attrs["sub_block"]: op for block in draft.blocks for op in block.ops if op.type == "recurrent"}
+    for index, block in enumerate(draft.blocks):
+        stopped = draft.stop_gradient & block.vars.keys()
+        if index in of_steps:  # a mark of all steps' outputs is none of a single step's, which has the same name
+            stopped -= {*of_steps[index].outputs["outputs"]}
+        names[index] = {gradient_name(name) for name in stopped}
+        whole = (var.name for var in block.vars.values() if floats and var.dtype not in FLOATS)
+        names[index] |= {gradient_name(name) for name in whole}
+    frozen = (var.name for var in draft.blocks[0].vars.values() if var.parameter and not var.parameter.trainable)
+    names[0] |= {gradient_name(name) for name in frozen}
+    return names
+
+
+def _loss_gradient(draft: Draft, loss: str, producer: Op) -> Op:
+    var = draft.find(loss)
+    attrs = {
+        "shape": Longs((1,)),
+        "value": 1.0,
+        "dtype": var.dtype.value if var and var.dtype else 5,
+        "force_cpu": False,
+        "op_device": producer.attrs.get("op_device", ""),
+    }
+    origin = _derived(producer.origin)
+    outputs = FrozenMap({"Out": (gradient_name(loss),)})
+    return Op("fill_constant", EMPTY, outputs, FrozenMap(attrs), LOSS_GRADIENT, None, False, origin)
+
+
+def _derived(origin: Origin | None) -> Origin | None:
+    return origin._replace(rule="gradient") if origin else None
+
+
+class Backward:
+    """Appends the gradient ops of one call, block by block."""
+
+    def __init__(self, draft: Draft, unwanted: dict[int, set[str]], earlier: int, own_names: bool, placed: bool = True):
+        self.draft = draft
+        self.placed = placed
+        self.own_names = own_names
+        self.unwanted = unwanted
+        self.earlier = earlier
+        self.variable_of: dict[str, str] = {}
+        self.renamed: dict[str, str] = {}
+
+    def append(
+        self, block: int, path: Sequence[Op], reached: set[str] | None, into: int = 0, given: Iterable[str] = ()
+    ) -> None:
+        """Appends the gradient ops of `path`, ops of `block`, to the block `into`.
+
+        `reached` holds the gradients through which the loss is reached, and grows; None treats every op as leading to
+        it. `given` are the gradients that a sub-block starts with.
+        """
+        ops: list[Op] = []
+        for forward in reversed(path):
+            made = self._of(forward, block)
+            if reached is None:
+                ops += made
+            else:
+                ops += _leading_back(made, reached)
+            self._note(forward, made, block)
+        ops = sum_partial_gradients(ops, block)
+        ops = without_unwanted(ops, self.unwanted.setdefault(block, set()))
+        ops = without_unconnected(ops, path, reached or given)
+        self.draft.blocks[into].ops += [op._replace(role=OpRole.BACKWARD) for op in ops]
+
+    def _of(self, forward: Op, block: int) -> tuple[Op, ...]:
+        rule = gradient_rule(forward.type)
+        if rule is None:
+            return ()
+        sub_block = forward.attrs.get("sub_block")
+        inner = self._sub_block(forward, int(sub_block)) if isinstance(sub_block, BlockRef) else None
+        whole = with_defaults(forward)
+        made = rule(whole, Wanted(self.unwanted.setdefault(block, set()), inner))
+        device, origin = forward.attrs.get("op_device"), _derived(forward.origin)
+        kept: list[Op] = []
+        for op in made:
+            attrs = op.attrs if device is None or not self.placed else FrozenMap({**op.attrs, "op_device": device})
+            if not self.placed:  # attributes that an op has lost are not its gradient's either
+                lost = whole.attrs.keys() - forward.attrs.keys()
+                attrs = FrozenMap({name: value for name, value in attrs.items() if name not in lost})
+            kept.append(self._apart(forward, op._replace(attrs=attrs, origin=origin), block))
+        return tuple(kept)
+
+    def _sub_block(self, forward: Op, block: int) -> GradientBlock:
+        draft = self.draft
+        index = draft.new_block(forward_block=block)
+        parent = draft.blocks[index].parent
+        with draft.inside(index):
+            given = map(gradient_name, forward.output_names) if self.own_names else ()
+            self.append(block, _inner_path(draft, forward, block), None, into=index, given=given)
+            if self.own_names:
+                draft.blocks[index].ops += _ended(draft, index, forward)
+
+        def sees(name: str) -> bool:
+            return draft.find(name, block) is not None or draft.find(name, parent) is not None
+
+        return GradientBlock(index, tuple(draft.blocks[index].ops), sees)
+
+    def _apart(self, forward: Op, op: Op, block: int) -> Op:
+        """Renames the gradients of a second backward pass that the first one has too, as Fluid does."""
+        if not self.earlier:
+            return op
+        declared = self.draft.blocks[block].vars.keys() | self.draft.block.vars.keys()
+        if forward.role != OpRole.BACKWARD:
+            op = op._replace(inputs=renamed(op.inputs, self.renamed))
+        again = {name for name in op.output_names if SUFFIX in name and name in declared}
+        mapped = {name: "grad/" * (self.earlier + 1) + name for name in again}
+        self.renamed.update(mapped)
+        return op._replace(outputs=renamed(op.outputs, mapped))
+
+    def _note(self, forward: Op, made: Iterable[Op], _block: int) -> None:
+        """Records the variables that these gradients belong to."""
+        inputs = {gradient_name(name): name for name in forward.input_names}
+        for op in made:
+            for name in op.output_names:
+                plain = name.rpartition("grad/")[2]
+                if plain in inputs:
+                    self.variable_of[name] = inputs[plain]
+
+
+def _leading_back(made: Iterable[Op], reached: set[str]) -> list[Op]:
+    kept: list[Op] = []
+    for op in made:
+        read = [name for name in op.input_names if SUFFIX in name]
+        if any(name in reached for name in read):
+            kept.append(op)
+            reached.update(op.output_names)
+        elif not read:
+            break
+    return kept
+
+
+def _inner_path(draft: Draft, forward: Op, block: int) -> list[Op]:
+    """The ops of a sub-block to differentiate: all, or for a conditional block those that lead to its outputs."""
+    ops = draft.blocks[block].ops
+    if forward.type != "conditional_block":
+        return ops
+    handed_out = set(forward.output_names)
+    assigns = [op for op in ops if op.type == "assign" and handed_out.intersection(op.output_names)]
+    wanted = {name for op in assigns for name in op.input_names if name in draft.blocks[block].vars}
+    path = ops_to(ops, wanted, set())
+    return path + [op for op in assigns if not any(op is result for result in path)]
+
+
+def _ended(draft: Draft, block: int, forward: Op) -> list[Op]:
+    """Zeros for the gradients of variables that a sub-block overwrites without reading them."""
+    written = {name for op in draft.blocks[block].ops for name in op.output_names}
+    made: list[Op] = []
+    for name in forward.output_names:
+        gradient, var = gradient_name(name), draft.find(name, block)
+        if var is None or var.kind is not VarKind.LOD_TENSOR or var.dtype not in FLOATS or name in draft.stop_gradient:
+            continue
+        if name in [*forward.input_names] and gradient not in written:
+            like = gradient if forward.type == "while" else name  # the block of a loop reads it
+            zeros = bare_op("fill_zeros_like", {"X": (like,)}, {"Out": (gradient,)})
+            made.append(zeros._replace(role=OpRole.BACKWARD, origin=_derived(forward.origin)))
+    return made
+
+
+def mint_again(draft: Draft, start: int, made: Backward) -> None:
+    """Renames gradients that the current block already declares (to `x@GRAD_0`), and updates the ops that read them."""
+    block = draft.block
+    mapped: dict[str, str] = {}
+    for index in range(start, len(block.ops)):
+        op = block.ops[index]
+        op = op._replace(inputs=renamed(op.inputs, mapped))
+        outputs: dict[str, str] = {}
+        for name in op.output_names:
+            if SUFFIX in name and name in block.vars:
+                outputs[name] = draft.names.mint(name)
+        mapped.update(outputs)
+        block.ops[index] = op._replace(outputs=renamed(op.outputs, outputs))
+    for name, new in mapped.items():
+        if name in made.variable_of:
+            made.variable_of[new] = made.variable_of.pop(name)
+
+
+def _paired(draft: Draft, grads: dict[str, str], parameters: Iterable[str] | None) -> tuple[ParamGrad, ...]:
+    """Pairs of parameters and gradients. The op that completes a gradient gets the pair as role variables."""
+    block = draft.block
+    if parameters is None:
+        infos = ((var.name, var.parameter) for var in draft.blocks[0].vars.values())
+        parameters = [name for name, info in infos if info and info.trainable]
+    pairs = tuple(ParamGrad(param, grads[param]) for param in parameters if param in grads)
+    last = {name: index for index, op in enumerate(block.ops) for name in op.output_names}
+    clipped: list[ParamGrad] = []
+    for param, grad in pairs:
+        if grad is None or grad not in block.vars:
+            clipped.append(ParamGrad(param, None))
+            continue
+        op = block.ops[last[grad]]
+        block.ops[last[grad]] = op._replace(role_vars=(param, grad, *(op.role_vars or ())))
+        clipped.append(ParamGrad(param, grad))
+    return tuple(clipped)

@@ -1,0 +1,317 @@
+"""The optimizers of Fluid 1.8.5, and of Paddle 2.x where it has other formulas: their update ops and state.
+
+An optimizer is a frozen value. Its `Update` describes the ops of `minimize`: an op type, the state variables for each
+parameter, and attributes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from pstranspile.frontends.autodiff.clips import Clip
+from pstranspile.frontends.autodiff.regularizers import Regularizer
+from pstranspile.frontends.autodiff.schedules import Schedule
+from pstranspile.frontends.layers.draft import Value
+
+Rate: TypeAlias = "float | Schedule | Value"
+"""A learning rate: a number, a schedule, or a variable (f32[1]) of the program."""
+
+
+class State(NamedTuple):
+    """A state variable of each parameter, `<param>_<name>_0`: its slots and its initial value.
+
+    `scalar`: one element; otherwise it has the parameter's dims. `output` is "" if the op only reads it.
+    """
+
+    name: str
+    input: str
+    output: str
+    start: float = 0.0
+    scalar: bool = False
+    device: str = ""
+
+
+class Update(NamedTuple):
+    """The update op of an optimizer. `inputs` are variables that all parameters share.
+
+    `finish` describes an op for each parameter after all updates: the state to scale, and the factor.
+    """
+
+    op_type: str
+    states: tuple[State, ...] = ()
+    attrs: Mapping[str, object] = {}
+    inputs: Mapping[str, Value] = {}
+    takes_rate: bool = True
+    finish: tuple[str, float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Common:
+    """The settings of every optimizer: weight decay, clipping, and a prefix for the names of its state."""
+
+    regularizer: Regularizer | None = None
+    clip: Clip | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Optimizer(_Common, ABC):
+    """Base class of optimizers; `update(param)` gives the update op of a parameter."""
+
+    learning_rate: Rate = 0.001
+
+    @abstractmethod
+    def update(self, param: str) -> Update:
+        """The update op of the parameter called `param`, and the state it needs."""
+
+
+@dataclass(frozen=True)
+class SGD(Optimizer):
+    """param - rate * grad."""
+
+    def update(self, param: str) -> Update:
+        """One `sgd` op, no state."""
+        return Update("sgd")
+
+
+@dataclass(frozen=True)
+class Momentum(Optimizer):
+    """Velocity = momentum * velocity + grad; with `use_nesterov` the step looks ahead."""
+
+    momentum: float = 0.9
+    use_nesterov: bool = False
+
+    def update(self, param: str) -> Update:
+        """One `momentum` op and a velocity."""
+        attrs = {"mu": self.momentum, "use_nesterov": self.use_nesterov}
+        return Update("momentum", (_VELOCITY,), attrs)
+
+
+@dataclass(frozen=True)
+class LarsMomentum(Optimizer):
+    """Momentum with a rate of its own for each parameter, from the norms of parameter and gradient."""
+
+    momentum: float = 0.9
+    lars_coeff: float = 0.001
+    lars_weight_decay: float = 0.0005
+    exclude: Callable[[str], bool] | None = None
+    """Which parameters, by name, have no weight decay."""
+
+    def update(self, param: str) -> Update:
+        """One `lars_momentum` op and a velocity."""
+        decay = 0.0 if self.exclude and self.exclude(param) else self.lars_weight_decay
+        attrs = {"mu": self.momentum, "lars_coeff": self.lars_coeff, "lars_weight_decay": decay}
+        return Update("lars_momentum", (_VELOCITY,), attrs)
+
+
+@dataclass(frozen=True)
+class Adagrad(Optimizer):
+    """Steps divided by the root of the sum of squared gradients."""
+
+    epsilon: float = 1e-06
+    initial_accumulator_value: float = 0.0
+
+    def update(self, param: str) -> Update:
+        """One `adagrad` op and a moment."""
+        moment = State("moment", "Moment", "MomentOut", self.initial_accumulator_value)
+        return Update("adagrad", (moment,), {"epsilon": self.epsilon})
+
+
+@dataclass(frozen=True)
+class DecayedAdagrad(Optimizer):
+    """Adagrad with a decaying average in place of the sum."""
+
+    decay: float = 0.95
+    epsilon: float = 1e-06
+
+    def update(self, param: str) -> Update:
+        """One `decayed_adagrad` op and a moment."""
+        attrs = {"decay": self.decay, "epsilon": self.epsilon}
+        return Update("decayed_adagrad", (State("moment", "Moment", "MomentOut"),), attrs)
+
+
+@dataclass(frozen=True)
+class Adam(Optimizer):
+    """Adam; `beta1` and `beta2` may be variables. `lazy_mode` updates only the rows a sparse gradient has.
+
+    `later`: as in Paddle 2.x, epsilon is added to the corrected root, which makes it smaller in early steps.
+    """
+
+    beta1: float | Value = 0.9
+    beta2: float | Value = 0.999
+    epsilon: float = 1e-08
+    lazy_mode: bool = False
+    later: bool = False
+
+    def update(self, param: str) -> Update:
+        """One `adam` op, two moments and two powers of beta."""
+        attrs: dict[str, object] = {
+            "epsilon": self.epsilon,
+            "lazy_mode": self.lazy_mode,
+            "min_row_size_to_use_multithread": 1000,
+            **({"scaled_epsilon": True} if self.later else {}),
+        }
+        inputs: dict[str, Value] = {}
+        for key, slot, beta in (("beta1", "Beta1Tensor", self.beta1), ("beta2", "Beta2Tensor", self.beta2)):
+            if isinstance(beta, Value):
+                inputs[slot] = beta
+            else:
+                attrs[key] = beta
+        return Update("adam", _adam_states(self.beta1, self.beta2, powers_written=True), attrs, inputs)
+
+
+@dataclass(frozen=True)
+class Adamax(Optimizer):
+    """Adam with the infinity norm in place of the second moment."""
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-08
+
+    def update(self, param: str) -> Update:
+        """One `adamax` op, a moment, a norm and a power of beta, which a `scale` op advances after all updates."""
+        states = (
+            State("moment", "Moment", "MomentOut"),
+            State("inf_norm", "InfNorm", "InfNormOut"),
+            State("beta1_pow_acc", "Beta1Pow", "", self.beta1, scalar=True),
+        )
+        attrs = {"beta1": self.beta1, "beta2": self.beta2, "epsilon": self.epsilon}
+        return Update("adamax", states, attrs, finish=("beta1_pow_acc", self.beta1))
+
+
+@dataclass(frozen=True)
+class Dpsgd(Optimizer):
+    """SGD with gradients clipped by norm and with noise (differential privacy)."""
+
+    clip_norm: float = 0.9
+    batch_size: float = 0.999
+    sigma: float = 1e-08
+    seed: int = 0
+
+    def update(self, param: str) -> Update:
+        """One `dpsgd` op, no state."""
+        attrs = {"clip": self.clip_norm, "batch_size": self.batch_size, "sigma": self.sigma, "seed": self.seed}
+        return Update("dpsgd", (), attrs)
+
+
+@dataclass(frozen=True)
+class Adadelta(Optimizer):
+    """Steps sized by running averages; the learning rate is declared, but the op does not read it (as in Fluid).
+
+    `later`: as in Paddle 2.x, steps are multiplied by the learning rate.
+    """
+
+    epsilon: float = 1e-06
+    rho: float = 0.95
+    later: bool = False
+
+    def update(self, param: str) -> Update:
+        """One `adadelta` op and two averages."""
+        states = (
+            State("_avg_squared_grad", "AvgSquaredGrad", "AvgSquaredGradOut"),
+            State("_avg_squared_update", "AvgSquaredUpdate", "AvgSquaredUpdateOut"),
+        )
+        attrs: dict[str, object] = {"epsilon": self.epsilon, "rho": self.rho}
+        if self.later:
+            attrs["scaled"] = True
+        return Update("adadelta", states, attrs, takes_rate=self.later)
+
+
+@dataclass(frozen=True)
+class RMSProp(Optimizer):
+    """Steps divided by the root of a running average of squared gradients, less the mean if `centered`."""
+
+    rho: float = 0.95
+    epsilon: float = 1e-06
+    momentum: float = 0.0
+    centered: bool = False
+
+    def update(self, param: str) -> Update:
+        """One `rmsprop` op, a momentum, a mean square and a mean gradient."""
+        states = (
+            State("momentum", "Moment", "MomentOut"),
+            State("mean_square", "MeanSquare", "MeanSquareOut"),
+            State("mean_grad", "MeanGrad", "MeanGradOut"),
+        )
+        attrs = {"decay": self.rho, "epsilon": self.epsilon, "momentum": self.momentum, "centered": self.centered}
+        return Update("rmsprop", states, attrs)
+
+
+@dataclass(frozen=True)
+class Ftrl(Optimizer):
+    """Follow the regularised leader. (Fluid 1.8.5 passes its l1 as l2 too; this passes both as given.)"""
+
+    l1: float = 0.0
+    l2: float = 0.0
+    lr_power: float = -0.5
+
+    def update(self, param: str) -> Update:
+        """One `ftrl` op and two accumulators."""
+        states = (
+            State("squared", "SquaredAccumulator", "SquaredAccumOut"),
+            State("linear", "LinearAccumulator", "LinearAccumOut"),
+        )
+        return Update("ftrl", states, {"l1": self.l1, "l2": self.l2, "lr_power": self.lr_power})
+
+
+@dataclass(frozen=True)
+class Lamb(Optimizer):
+    """Adam's step scaled by the norm of the parameter; parameters whose name `exclude` accepts have no weight decay.
+
+    `later`: as in Paddle 2.x, moments are corrected for their start at 0. A step without weight decay is not scaled.
+    """
+
+    lamb_weight_decay: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-06
+    exclude: Callable[[str], bool] | None = field(default=None, compare=False)
+    later: bool = False
+
+    def update(self, param: str) -> Update:
+        """One `lamb` op, two moments and two powers of beta."""
+        decay = 0.0 if self.exclude and self.exclude(param) else self.lamb_weight_decay
+        attrs: dict[str, object] = {
+            "beta1": self.beta1,
+            "beta2": self.beta2,
+            "epsilon": self.epsilon,
+            "weight_decay": decay,
+            **({"corrected": True} if self.later else {}),
+        }
+        return Update("lamb", _adam_states(self.beta1, self.beta2, powers_written=self.later), attrs)
+
+
+_VELOCITY = State("velocity", "Velocity", "VelocityOut")
+
+
+def _adam_states(beta1: float | Value, beta2: float | Value, *, powers_written: bool) -> tuple[State, ...]:
+    """Moments, and powers of beta that start at beta (at 0.9 and 0.999 where it is a variable)."""
+    first = 0.9 if isinstance(beta1, Value) else beta1
+    second = 0.999 if isinstance(beta2, Value) else beta2
+    outputs = ("Beta1PowOut", "Beta2PowOut") if powers_written else ("", "")
+    return (
+        State("moment1", "Moment1", "Moment1Out"),
+        State("moment2", "Moment2", "Moment2Out"),
+        State("beta1_pow_acc", "Beta1Pow", outputs[0], first, scalar=True, device="cpu"),
+        State("beta2_pow_acc", "Beta2Pow", outputs[1], second, scalar=True, device="cpu"),
+    )
+
+
+OPTIMIZERS: Mapping[str, type[Optimizer]] = {
+    "sgd": SGD,
+    "momentum": Momentum,
+    "lars_momentum": LarsMomentum,
+    "adagrad": Adagrad,
+    "decayed_adagrad": DecayedAdagrad,
+    "adam": Adam,
+    "adamax": Adamax,
+    "dpsgd": Dpsgd,
+    "adadelta": Adadelta,
+    "rmsprop": RMSProp,
+    "ftrl": Ftrl,
+    "lamb": Lamb,
+}
+"""Optimizers by the name of their op."""

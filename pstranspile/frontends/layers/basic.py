@@ -1,0 +1,270 @@
+"""Layers of one op each, without parameters: arithmetic, constants, copies, counters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from pstranspile.frontends.layers.draft import Draft, Value
+from pstranspile.ir.model import TensorType, Var
+from pstranspile.ir.types import DType, VarKind, element_type
+from pstranspile.ops import schema_of
+
+
+def unary(op_type: str, x: Value, **attrs: object) -> Value:
+    """`<op_type>(X=x)`: one tensor in, one out."""
+    return layer(op_type, {"X": x}, x.dtype, attrs)
+
+
+def layer(
+    op_type: str,
+    inputs: Mapping[str, Value | Sequence[Value]],
+    dtype: DType,
+    attrs: Mapping[str, object] | None = None,
+    *,
+    out: str = "Out",
+    key: str = "",
+    name: str | None = None,
+) -> Value:
+    """An op with one output, in the slot `out`. Names are as in `layer_outputs`."""
+    return layer_outputs(op_type, inputs, {out: dtype}, attrs, key=key, name=name)[0]
+
+
+def layer_outputs(
+    op_type: str,
+    inputs: Mapping[str, Value | Sequence[Value]],
+    outputs: Mapping[str, DType | Value],
+    attrs: Mapping[str, object] | None = None,
+    *,
+    key: str = "",
+    name: str | None = None,
+) -> list[Value]:
+    """Appends an op and gives its outputs, in the order of `outputs`: for each slot a variable, or the dtype of a new
+    one.
+
+    New variables are named after the layer: after `name`, or the next name of `key` (by default the op type).
+    """
+    draft = draft_of(inputs)
+    made = name or draft.names.mint(key or op_type)
+    written = {slot: out if isinstance(out, Value) else draft.temporary(made, out) for slot, out in outputs.items()}
+    draft.op(op_type, inputs, written, attrs)
+    return list(written.values())
+
+
+def draft_of(inputs: Mapping[str, Value | Sequence[Value]]) -> Draft:
+    """The draft that the inputs belong to. Raises ValueError if there are none, TypeError for other values."""
+    for values in inputs.values():
+        for value in (values,) if isinstance(values, Value) else values:
+            if not isinstance(value, Value):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"a layer takes variables, not a value of type {type(value).__name__}")
+            return value.draft
+    raise ValueError("a layer needs at least one input")
+
+
+class UnaryLayer(Protocol):
+    """A layer with one tensor in and one out."""
+
+    def __call__(self, x: Value, *, name: str | None = None) -> Value:
+        """The op on `x`; the layer is called `name`, or the next name of its op type."""
+        ...
+
+
+def unary_layer(op_type: str, doc: str) -> UnaryLayer:
+    """The layer of an op without attributes that reads X and writes Out."""
+
+    def made(x: Value, *, name: str | None = None) -> Value:
+        return layer(op_type, {"X": x}, x.dtype, name=name)
+
+    made.__name__, made.__doc__ = op_type, doc
+    return made
+
+
+square = unary_layer("square", "Element by element x * x.")
+sqrt = unary_layer("sqrt", "Element by element the square root.")
+exp = unary_layer("exp", "Element by element e to the power of x.")
+log = unary_layer("log", "Element by element the natural logarithm.")
+cos = unary_layer("cos", "Element by element the cosine.")
+sin = unary_layer("sin", "Element by element the sine.")
+floor = unary_layer("floor", "Element by element the next integer below.")
+ceil = unary_layer("ceil", "Element by element the next integer above.")
+absolute = unary_layer("abs", "Element by element the absolute value (Fluid's `abs`).")
+
+
+def cast(x: Value, dtype: DType | str) -> Value:
+    """x converted to another dtype. Raises ValueError for an unknown dtype."""
+    kind = element_type(dtype)
+    return layer("cast", {"X": x}, kind, {"in_dtype": x.dtype, "out_dtype": kind})
+
+
+def scale(x: Value, factor: float = 1.0, bias: float = 0.0, *, bias_after_scale: bool = True) -> Value:
+    """factor * x + bias, or factor * (x + bias)."""
+    return unary("scale", x, scale=factor, bias=bias, bias_after_scale=bias_after_scale)
+
+
+def elementwise(op_type: str, x: Value, y: Value, *, axis: int = -1, act: str | None = None) -> Value:
+    """`elementwise_<...>(x, y)`; the dims of y lie on those of x from `axis` on (-1: on the last ones)."""
+    draft = x.draft
+    name = draft.names.mint(op_type)
+    out = draft.temporary(name, x.dtype)
+    draft.op(op_type, {"X": x, "Y": y}, {"Out": out}, {"axis": axis})
+    x_var = x.var
+    if x_var.kind is VarKind.SELECTED_ROWS:
+        draft.declare(out.var._replace(kind=VarKind.SELECTED_ROWS, tensor=x_var.tensor))
+    return activation(name, out, act)
+
+
+class ElementwiseLayer(Protocol):
+    """A layer that combines two tensors element by element, as `elementwise` says."""
+
+    def __call__(self, x: Value, y: Value, *, axis: int = -1, act: str | None = None) -> Value:
+        """The op on `x` and `y`."""
+        ...
+
+
+def _elementwise(op_type: str, doc: str) -> ElementwiseLayer:
+    def made(x: Value, y: Value, *, axis: int = -1, act: str | None = None) -> Value:
+        return elementwise(op_type, x, y, axis=axis, act=act)
+
+    made.__name__, made.__doc__ = op_type, doc
+    return made
+
+
+elementwise_add = _elementwise("elementwise_add", "x + y.")
+elementwise_sub = _elementwise("elementwise_sub", "x - y.")
+elementwise_mul = _elementwise("elementwise_mul", "x * y.")
+elementwise_div = _elementwise("elementwise_div", "x / y.")
+elementwise_max = _elementwise("elementwise_max", "The larger of x and y.")
+elementwise_min = _elementwise("elementwise_min", "The smaller of x and y.")
+elementwise_pow = _elementwise("elementwise_pow", "x to the power of y.")
+elementwise_floordiv = _elementwise("elementwise_floordiv", "x / y, rounded down.")
+elementwise_mod = _elementwise("elementwise_mod", "The remainder of x / y.")
+
+
+def activation(name: str, x: Value, act: str | None, *, use_cudnn: bool = False) -> Value:
+    """x under the activation `act` (an op type) of a layer called `name`; x itself if `act` is None."""
+    if act is None:
+        return x
+    out = x.draft.temporary(name, x.dtype)
+    schema = schema_of(act)
+    attrs = {"use_cudnn": True} if use_cudnn and schema is not None and "use_cudnn" in schema.attrs else {}
+    x.draft.op(act, {"X": x}, {"Out": out}, attrs)
+    return out
+
+
+def sums(values: Sequence[Value]) -> Value:
+    """The sum of several tensors of one shape."""
+    return layer("sum", {"X": values}, values[0].dtype)
+
+
+def reduction(op_type: str, x: Value, dim: int | Sequence[int] | None = None, *, keep_dim: bool = False) -> Value:
+    """`reduce_<...>(x)` over one dim, several, or (None) all of them."""
+    dims = [dim] if isinstance(dim, int) else list(dim or ())
+    return unary(op_type, x, dim=dims or [0], keep_dim=keep_dim, reduce_all=not dims)
+
+
+class ReductionLayer(Protocol):
+    """A layer that reduces one dim, several, or (None) all of them, as `reduction` says."""
+
+    def __call__(self, x: Value, dim: int | Sequence[int] | None = None, *, keep_dim: bool = False) -> Value:
+        """The op on `x`."""
+        ...
+
+
+def _reduction(op_type: str, doc: str) -> ReductionLayer:
+    def made(x: Value, dim: int | Sequence[int] | None = None, *, keep_dim: bool = False) -> Value:
+        return reduction(op_type, x, dim, keep_dim=keep_dim)
+
+    made.__name__, made.__doc__ = op_type, doc
+    return made
+
+
+reduce_sum = _reduction("reduce_sum", "The sum over dims (None: all).")
+reduce_mean = _reduction("reduce_mean", "The mean over dims (None: all).")
+reduce_max = _reduction("reduce_max", "The largest element over dims (None: all).")
+reduce_min = _reduction("reduce_min", "The smallest element over dims (None: all).")
+reduce_prod = _reduction("reduce_prod", "The product over dims (None: all).")
+reduce_all = _reduction("reduce_all", "Whether all are true, over dims (None: all).")
+reduce_any = _reduction("reduce_any", "Whether any is true, over dims (None: all).")
+
+
+def fill_constant(
+    draft: Draft, shape: Sequence[int], dtype: DType | str, value: float, *, force_cpu: bool = False
+) -> Value:
+    """A tensor of dims `shape`, every element `value`. Raises ValueError for an unknown dtype."""
+    dtype = element_type(dtype)
+    out = draft.temporary(draft.names.mint("fill_constant"), dtype, stop_gradient=True)
+    text = str(int(value)) if dtype in (DType.INT32, DType.INT64) else str(float(value))
+    attrs = {"shape": shape, "dtype": dtype, "value": value, "str_value": text, "force_cpu": force_cpu}
+    draft.op("fill_constant", {}, {"Out": out}, attrs)
+    return out
+
+
+def assign(x: Value, out: Value | None = None) -> Value:
+    """Copies x, into `out` if given."""
+    return layer_outputs("assign", {"X": x}, {"Out": out or x.dtype})[0]
+
+
+def increment(x: Value, step: float = 1.0) -> Value:
+    """Adds `step` to x in place."""
+    x.draft.names.mint("increment")
+    x.draft.op("increment", {"X": x}, {"Out": x}, {"step": step})
+    return x
+
+
+def clip(x: Value, low: float, high: float) -> Value:
+    """x limited to [low, high]."""
+    return _like("clip", x, min=low, max=high)
+
+
+def clip_by_norm(x: Value, max_norm: float) -> Value:
+    """x scaled down to the L2 norm `max_norm` if its norm is larger."""
+    return _like("clip_by_norm", x, max_norm=max_norm)
+
+
+def _like(op_type: str, x: Value, **attrs: object) -> Value:
+    """An op whose output has the kind of variable of x."""
+    draft = x.draft
+    out = draft.temporary(draft.names.mint(op_type), x.dtype)
+    draft.declare(x.var._replace(name=out.name, persistable=False, parameter=None))
+    draft.op(op_type, {"X": x}, {"Out": out}, attrs)
+    return out
+
+
+def merge_selected_rows(x: Value) -> Value:
+    """SelectedRows with the values of equal rows added up."""
+    return _like("merge_selected_rows", x)
+
+
+def get_tensor_from_selected_rows(x: Value) -> Value:
+    """The values of SelectedRows as a tensor."""
+    return layer("get_tensor_from_selected_rows", {"X": x}, x.dtype)
+
+
+def global_var(
+    draft: Draft, name: str, shape: Sequence[int], dtype: DType, value: float, *, force_cpu: bool = False
+) -> Value:
+    """A persistable variable that the startup program fills with `value`; an existing one of that name is reused."""
+    if name not in draft.blocks[0].vars:
+        initialised(draft, name, TensorType(dtype, tuple(shape)), value, force_cpu=force_cpu)
+    draft.stop_gradient.add(name)
+    return Value(draft, name)
+
+
+def initialised(draft: Draft, name: str, tensor: TensorType, value: float, *, force_cpu: bool = False) -> None:
+    """Declares a persistable variable in both programs and fills it with `value` in the startup program."""
+    var = Var(name, tensor=tensor, persistable=True)
+    draft.declare(var, 0)
+    draft.startup.vars[name] = var
+    shape, dtype = tensor.shape, tensor.dtype
+    draft.startup_op("fill_constant", None, name, shape=shape, dtype=dtype, value=value, force_cpu=force_cpu)
+
+
+def step_counter(draft: Draft, name: str, begin: int = 1, step: int = 1) -> Value:
+    """A counter (i64[1]) that is increased by `step` at the start of every run and holds `begin` in the first run."""
+    known = name in draft.blocks[0].vars
+    counter = global_var(draft, name, (1,), DType.INT64, begin - 1, force_cpu=True)
+    if not known:
+        draft.names.mint("global_step_counter")
+        with draft.inside(0):
+            draft.op("increment", {"X": counter}, {"Out": counter}, {"step": step}, front=True)
+    return counter

@@ -1,0 +1,400 @@
+"""Programs while they are being built, and their variables. Programs change nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias, TypeGuard
+
+from pstranspile.frontends.layers.attributes import attributes
+from pstranspile.frontends.layers.block_draft import BlockDraft, DraftState
+from pstranspile.frontends.layers.names import Names, Scopes, names_in_use
+from pstranspile.ir.frozen import EMPTY, FrozenMap
+from pstranspile.ir.model import MAIN, STARTUP, Block, Module, Op, Origin, Program, TensorType, Var
+from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import DType, VarKind
+from pstranspile.ops.build import make_op
+from pstranspile.ops.dtypes import DTYPE_FOLLOWS
+from pstranspile.ops.shapes import Types, infer_types
+
+Names_: TypeAlias = "Value | str | Sequence[Value | str]"
+"""The variables of a slot: one or several, as values or by name."""
+
+FLUID_VERSION = 1008005
+"""The version number that programs of Fluid 1.8.5 carry."""
+
+_TYPED = (VarKind.LOD_TENSOR, VarKind.LOD_TENSOR_ARRAY)
+"""Kinds of variables whose dims follow from the ops that write them. An array has the dims of its tensors."""
+
+
+class Draft:
+    """A main and a startup program under construction; `module()` gives them as values.
+
+    `stop_gradient` holds the names of variables that get no gradient. The context managers `block`, `scope` and `roles`
+    determine where ops are appended, and their roles.
+    """
+
+    def __init__(self, main: Program | None = None, startup: Program | None = None, *, seed: int = 0):
+        fresh = Program(random_seed=seed, version=FLUID_VERSION)
+        self._main, self._startup = main or fresh, startup or fresh
+        self.blocks = [BlockDraft(block) for block in self._main.blocks]
+        self.startup = BlockDraft(self._startup.main_block)
+        self.names: Names
+        self.scopes: Scopes
+        self.names, self.scopes = names_in_use(program for program in (main, startup) if program)
+        self.stop_gradient: set[str] = set()
+        self.clips: dict[str, object] = {}
+        self.regularizers: dict[str, object] = {}
+        self.unaveraged: set[str] = set()
+        self.current = 0
+        self.role = OpRole.FORWARD
+        self.role_vars: tuple[str, ...] = ()
+        self.origin: Origin | None = None
+        self.gradient_calls = 0
+        """How often gradients of other variables than a loss were appended to the main program."""
+
+    @property
+    def seed(self) -> int:
+        """The random seed of the startup program, the default seed of initialisers."""
+        return self._startup.random_seed
+
+    @property
+    def main_seed(self) -> int:
+        """The random seed of the main program, the default seed of dropout."""
+        return self._main.random_seed
+
+    @property
+    def block(self) -> BlockDraft:
+        """The block that ops are appended to."""
+        return self.blocks[self.current]
+
+    def module(self) -> Module:
+        """The programs `@main` and `@startup` as they stand now."""
+        startup_blocks = (self.startup.freeze(), *self._startup.blocks[1:])
+        return Module(FrozenMap({MAIN: self.main(), STARTUP: self._startup._replace(blocks=startup_blocks)}))
+
+    def main(self) -> Program:
+        """The main program as it stands now."""
+        return self._main._replace(blocks=tuple(block.freeze() for block in self.blocks))
+
+    def copy(self) -> DraftState:
+        """The state of the main program, for `restore`."""
+        return DraftState(
+            tuple(block.freeze() for block in self.blocks), self.names.copy(), frozenset(self.stop_gradient)
+        )
+
+    def restore(self, state: DraftState) -> None:
+        """Sets the main program back to an earlier state."""
+        self.blocks[:] = [BlockDraft(block) for block in state.blocks]
+        self.names.restore(state.names)
+        self.stop_gradient = set(state.stopped)
+
+    def sibling(self) -> Draft:
+        """A draft of another, empty main program with the same startup program, names and scopes."""
+        other = Draft(seed=self._main.random_seed)
+        other.names, other.scopes, other.startup = self.names, self.scopes, self.startup
+        return other
+
+    def parameters(self) -> list[Var]:
+        """The parameters, in order of declaration."""
+        return [var for var in self.blocks[0].vars.values() if var.parameter is not None]
+
+    # Where ops are made, and for what
+
+    @contextmanager
+    def scope(self, name: str) -> Generator[None]:
+        """Ops created in the context carry the name scope `name`."""
+        with self.scopes.inside(name):
+            yield
+
+    @contextmanager
+    def roles(self, role: OpRole, *role_vars: str) -> Generator[None]:
+        """Ops created in the context have this role and these role variables."""
+        before = self.role, self.role_vars
+        self.role, self.role_vars = role, role_vars
+        try:
+            yield
+        finally:
+            self.role, self.role_vars = before
+
+    @contextmanager
+    def inside(self, block: int) -> Generator[BlockDraft]:
+        """Ops created in the context are appended to the block of this index."""
+        before, self.current = self.current, block
+        try:
+            yield self.blocks[block]
+        finally:
+            self.current = before
+
+    def new_block(self, forward_block: int = -1) -> int:
+        """Adds an empty block inside the current one and returns its index."""
+        self.blocks.append(BlockDraft(Block(parent=self.current, forward_block=forward_block)))
+        return len(self.blocks) - 1
+
+    # Variables
+
+    def find(self, name: str, block: int | None = None) -> Var | None:
+        """The declaration that `name` resolves to in a block (default: the current one), None without one."""
+        waiting, seen = [self.current if block is None else block], set[int]()
+        for number in waiting:
+            if number < 0 or number in seen:
+                continue
+            var = self.blocks[number].vars.get(name)
+            if var is not None:
+                return var
+            seen.add(number)
+            waiting += (self.blocks[number].forward_block, self.blocks[number].parent)
+        return None
+
+    def type_of(self, name: str) -> TensorType | None:
+        """The declared type of a variable seen from the current block, None if it is not known."""
+        var = self.find(name)
+        return var.tensor if var else None
+
+    def declare(self, var: Var, block: int | None = None) -> Value:
+        """Declares a variable in a block (default: the current one), replacing one of the same name there."""
+        self.blocks[self.current if block is None else block].vars[var.name] = var
+        return Value(self, var.name)
+
+    def temporary(self, layer: str, dtype: DType | None = None, *, stop_gradient: bool = False) -> Value:
+        """A new variable `<layer>.tmp_<n>` of the current block. The op that writes it determines its shape."""
+        return self.fresh(f"{layer}.tmp", dtype, stop_gradient=stop_gradient)
+
+    def fresh(self, key: str, dtype: DType | None = None, *, stop_gradient: bool = False) -> Value:
+        """A new variable of the current block with the next name of `key`."""
+        name = self.names.mint(key)
+        if stop_gradient:
+            self.stop_gradient.add(name)
+        return self.declare(Var(name, tensor=TensorType(dtype, ()) if dtype else None))
+
+    # Ops
+
+    def op(
+        self,
+        op_type: str,
+        inputs: Mapping[str, Names_] | None,
+        outputs: Mapping[str, Names_],
+        attrs: Mapping[str, object] | None = None,
+        *,
+        front: bool = False,
+    ) -> Op:
+        """Appends an op to the current block, or inserts it in `front` of the block, and types its outputs.
+
+        `inputs` None means that the op has no input slots at all. Raises ShapeError when inputs don't fit.
+        """
+        made = self.make(op_type, inputs, outputs, attrs)
+        (self.block.front if front else self.block.ops).append(made)
+        self.type_outputs(made)
+        return made
+
+    def make(
+        self,
+        op_type: str,
+        inputs: Mapping[str, Names_] | None,
+        outputs: Mapping[str, Names_],
+        attrs: Mapping[str, object] | None = None,
+    ) -> Op:
+        """A new op with the current role and scope that is not part of a block yet."""
+        given = {slot: names_of(held) for slot, held in (inputs or {}).items()}
+        written = {slot: names_of(held) for slot, held in outputs.items()}
+        typed = attributes(op_type, {"op_namescope": self.scopes.path, **(attrs or {})})
+        if self.scopes.device is not None and "sub_block" not in typed:
+            typed["op_device"] = self.scopes.device
+        made = make_op(op_type, given, written, typed, role=self.role, role_vars=self.role_vars, origin=self.origin)
+        return made if inputs is not None else made._replace(inputs=EMPTY)
+
+    def startup_op(
+        self, op_type: str, inputs: Mapping[str, Names_] | None, output: str, *, front: bool = True, **attrs: object
+    ) -> None:
+        """Adds an op that writes `output` in `front` of the startup program, or at its end."""
+        with self.roles(OpRole.FORWARD):
+            made = self.make(op_type, inputs, {"Out": output}, attrs)
+            (self.startup.front if front else self.startup.ops).append(made)
+
+    def type_outputs(self, op: Op) -> None:
+        """Declares the inferred dims of an op's outputs, whatever was declared, and element types that Fluid infers."""
+        followed = DTYPE_FOLLOWS.get(op.type, ("", ""))[1]
+        for slot, types in self.inferred(op).items():
+            for name, inferred in zip(op.outputs.get(slot, ()), types, strict=False):
+                at = self._home(name)
+                declared = self.blocks[at].vars.get(name)
+                if inferred is None or declared is None or declared.kind not in _TYPED:
+                    continue
+                if declared.tensor is None or slot == followed:
+                    self.declare(declared._replace(tensor=inferred), at)
+                elif inferred.shape:
+                    self.declare(declared._replace(tensor=inferred._replace(dtype=declared.tensor.dtype)), at)
+
+    def inferred(self, op: Op) -> Types:
+        """The types of an op's outputs by its shape rule. Raises ShapeError when inputs don't fit."""
+        return infer_types(op, self.seen)
+
+    def seen(self, name: str) -> TensorType | None:
+        """A variable's type as the shape rules of ops see it."""
+        return self.type_of(name)
+
+    def _home(self, name: str) -> int:
+        """The block that declares the variable a name means in the current block; the current block if none does."""
+        at = self.current
+        while at >= 0 and name not in self.blocks[at].vars:
+            at = self.blocks[at].parent
+        return self.current if at < 0 else at
+
+
+def names_of(slot: Names_) -> tuple[str, ...]:
+    """The names in a slot."""
+    items: Iterable[Value | str] = (slot,) if isinstance(slot, Value | str) else slot
+    return tuple(item.name if isinstance(item, Value) else item for item in items)
+
+
+Number = int | float
+_INTEGERS = (DType.INT16, DType.INT32, DType.INT64, DType.UINT8, DType.INT8)
+
+
+def _operator(
+    op_type: str, dtype: DType | None = None, *, swapped: bool = False
+) -> Callable[[Value, Value | Number], Value]:
+    """A method of values: the op with the value as X and the operand as Y, or vice versa if `swapped`."""
+
+    def method(self: Value, other: Value | Number) -> Value:
+        return _binary(op_type, other, self, dtype) if swapped else _binary(op_type, self, other, dtype)
+
+    return method
+
+
+class Value:
+    """A variable by name, and the draft that it belongs to.
+
+    `x + y`, `x * 2.0`, `x < y`, ... create the ops that Fluid's Python layer creates for them. With a number on one
+    side this is a `scale` if possible, else a `fill_constant` and an elementwise op.
+    """
+
+    __slots__ = ("draft", "name")
+
+    def __init__(self, draft: Draft, name: str):
+        self.draft = draft
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"%{self.name}"
+
+    @property
+    def var(self) -> Var:
+        """The declaration. Raises KeyError if the variable is not declared in the current block or around it."""
+        result = self.draft.find(self.name)
+        if result is None:
+            raise KeyError(f"%{self.name} is not declared")
+        return result
+
+    @property
+    def tensor(self) -> TensorType:
+        """Dtype, dims and LoD level. Raises ValueError if they are not known."""
+        tensor = self.var.tensor
+        if tensor is None:
+            raise ValueError(f"the type of %{self.name} is not known")
+        return tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dims; -1 for dims that are known only at run time."""
+        return self.tensor.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype."""
+        return self.tensor.dtype
+
+    @property
+    def lod_level(self) -> int:
+        """The nesting depth of the sequences; 0 for plain tensors."""
+        return self.tensor.lod_level
+
+    def declared(self, shape: Sequence[int]) -> Value:
+        """The same variable, redeclared with these dims for the ops after it, where Fluid's dims differ from the
+        inferred ones.
+        """
+        self.draft.declare(self.var._replace(tensor=self.tensor._replace(shape=tuple(shape))))
+        return self
+
+    def stopped(self) -> Value:
+        """The same variable, marked to get no gradient."""
+        self.draft.stop_gradient.add(self.name)
+        return self
+
+    def __neg__(self) -> Value:
+        return _scaled(self, -1.0, 0.0)
+
+    def __add__(self, other: Value | Number) -> Value:
+        return _scaled(self, 1.0, float(other)) if _number(other) else _binary("elementwise_add", self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Value | Number) -> Value:
+        return _scaled(self, 1.0, -float(other)) if _number(other) else _binary("elementwise_sub", self, other)
+
+    def __rsub__(self, other: Value | Number) -> Value:
+        return _scaled(self, -1.0, float(other)) if _number(other) else _binary("elementwise_sub", other, self)
+
+    def __mul__(self, other: Value | Number) -> Value:
+        return _scaled(self, float(other), 0.0) if _number(other) else _binary("elementwise_mul", self, other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Value | Number) -> Value:
+        if _number(other) and self.dtype not in _INTEGERS:
+            return _scaled(self, 1.0 / other, 0.0)
+        return _binary("elementwise_div", self, other)
+
+    __pow__ = _operator("elementwise_pow")
+    __rpow__ = _operator("elementwise_pow", swapped=True)
+    __rtruediv__ = _operator("elementwise_div", swapped=True)
+    __floordiv__ = _operator("elementwise_floordiv")
+    __mod__ = _operator("elementwise_mod")
+    equal = _operator("equal", DType.BOOL)
+    """Element by element, whether both are equal (Fluid writes `==`)."""
+    not_equal = _operator("not_equal", DType.BOOL)
+    """Element by element, whether they differ (Fluid writes `!=`)."""
+    __lt__ = _operator("less_than", DType.BOOL)
+    __le__ = _operator("less_equal", DType.BOOL)
+    __gt__ = _operator("greater_than", DType.BOOL)
+    __ge__ = _operator("greater_equal", DType.BOOL)
+
+
+def _number(value: object) -> TypeGuard[Number]:
+    return isinstance(value, int | float)
+
+
+def _scaled(x: Value, factor: float, bias: float) -> Value:
+    out = x.draft.fresh("tmp", x.dtype)
+    x.draft.op("scale", {"X": x}, {"Out": out}, {"scale": factor, "bias": bias})
+    return out
+
+
+def _filled(like: Value, number: Number, *, left: bool) -> Value:
+    """The number as a variable: one element, or as the left operand as many elements as `like` has."""
+    draft = like.draft
+    out = draft.fresh("tmp", like.dtype, stop_gradient=True)
+    shape = like.shape if left else (1,)
+    if min(shape) >= 0:
+        draft.op("fill_constant", None, {"Out": out}, {"dtype": like.dtype, "shape": shape, "value": number})
+        return out
+    batch = shape.index(-1)
+    dims = [1 if dim < 0 and at != batch else dim for at, dim in enumerate(shape)]
+    attrs = {"shape": dims, "value": number, "input_dim_idx": batch, "output_dim_idx": batch}
+    draft.op("fill_constant_batch_size_like", {"Input": like}, {"Out": out}, attrs)
+    return out
+
+
+def _binary(op_type: str, x: Value | Number, y: Value | Number, dtype: DType | None = None) -> Value:
+    known = x if isinstance(x, Value) else y
+    assert isinstance(known, Value)
+    left = x if isinstance(x, Value) else _filled(known, x, left=True)
+    right = y if isinstance(y, Value) else _filled(known, y, left=False)
+    if left.dtype is not right.dtype:
+        cast = known.draft.fresh("tmp", left.dtype)
+        known.draft.op("cast", {"X": right}, {"Out": cast}, {"in_dtype": right.dtype, "out_dtype": left.dtype})
+        right = cast
+    draft = known.draft
+    out = draft.fresh("tmp", dtype or left.dtype)
+    draft.op(op_type, {"X": left, "Y": right}, {"Out": out}, {"axis": 0 if right.shape[:1] == (-1,) else -1})
+    return out

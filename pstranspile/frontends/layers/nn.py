@@ -1,0 +1,298 @@
+"""Layers of neural networks: fully connected, embedding and normalisation layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from pstranspile.frontends.layers.basic import activation, layer, layer_outputs, unary_layer
+from pstranspile.frontends.layers.draft import Draft, Value
+from pstranspile.frontends.layers.initializers import Constant
+from pstranspile.frontends.layers.parameters import Attr, Element, ParamAttr, attr_of, create_parameter
+from pstranspile.ir.types import DType, element_type
+
+Single = ParamAttr | str | bool
+"""The attributes of a single parameter."""
+
+
+def name_layer(draft: Draft, op_type: str, name: str | None) -> str:
+    """The name of a layer: the given one, or the next of its kind (`fc_0`)."""
+    return name or draft.names.mint(op_type)
+
+
+def bias(name: str, x: Value, given: Attr, start: int = 1, end: int | None = None) -> Value:
+    """x plus a bias over the dims from `start` to `end`; x itself if `given` is False."""
+    if attr_of(given) is None:
+        return x
+    draft = x.draft
+    shift = create_parameter(draft, name, given, x.shape[start:end], x.dtype, is_bias=True)
+    return layer("elementwise_add", {"X": x, "Y": shift}, x.dtype, {"axis": start}, name=name)
+
+
+def fc(
+    x: Value | Sequence[Value],
+    size: int,
+    *,
+    num_flatten_dims: int = 1,
+    param_attr: Attr | Sequence[Attr] = None,
+    bias_attr: Attr = None,
+    act: str | None = None,
+    name: str | None = None,
+) -> Value:
+    """A fully connected layer: act(x @ w + b), x made a matrix at `num_flatten_dims`.
+
+    Several inputs have a weight each, and their products are added; `param_attr` may then be a list.
+    """
+    inputs = [x] if isinstance(x, Value) else list(x)
+    given = [param_attr] * len(inputs) if param_attr is None or isinstance(param_attr, Single) else list(param_attr)
+    if len(given) != len(inputs):
+        raise ValueError(f"fc has {len(inputs)} inputs and {len(given)} param_attr")
+    draft = inputs[0].draft
+    minted = name_layer(draft, "fc", name)
+    products: list[Value] = []
+    for value, attr in zip(inputs, given, strict=True):
+        at = len(value.shape) - 1 if num_flatten_dims == -1 else num_flatten_dims
+        num_flatten_dims = at
+        rows = math.prod(value.shape[at:])
+        weight = create_parameter(draft, minted, attr, (rows, size), value.dtype)
+        attrs = {"x_num_col_dims": at, "y_num_col_dims": 1}
+        products.append(layer("mul", {"X": value, "Y": weight}, value.dtype, attrs, name=minted))
+    total = products[0]
+    if len(products) > 1:
+        total = layer("sum", {"X": products}, total.dtype, name=minted)
+    return activation(minted, bias(minted, total, bias_attr, num_flatten_dims), act)
+
+
+def bilinear_tensor_product(
+    x: Value,
+    y: Value,
+    size: int,
+    *,
+    param_attr: Attr = None,
+    bias_attr: Attr = None,
+    act: str | None = None,
+    name: str | None = None,
+) -> Value:
+    """`size` bilinear products x @ w @ y of the rows of x and y, plus a bias."""
+    draft = x.draft
+    minted = name_layer(draft, "bilinear_tensor_product", name)
+    weight = create_parameter(draft, minted, param_attr, (size, x.shape[1], y.shape[1]), x.dtype)
+    inputs = {"X": x, "Y": y, "Weight": weight}
+    if attr_of(bias_attr) is not None:
+        inputs["Bias"] = create_parameter(draft, minted, bias_attr, (1, size), x.dtype, is_bias=True)
+    return activation(minted, layer("bilinear_tensor_product", inputs, x.dtype, name=minted), act)
+
+
+def embedding(
+    ids: Value,
+    size: tuple[int, int],
+    *,
+    is_sparse: bool = False,
+    is_distributed: bool = False,
+    padding_idx: int | None = None,
+    param_attr: Attr = None,
+    dtype: Element = "f32",
+) -> Value:
+    """The rows of a table of `size` (rows, width) at ids [..., 1] (`lookup_table`).
+
+    With `is_sparse` the table's gradient holds only the rows that were looked up.
+    """
+    return _lookup("lookup_table", ids, size, is_sparse, is_distributed, padding_idx, param_attr, dtype)
+
+
+def embedding_v2(
+    ids: Value,
+    size: tuple[int, int],
+    *,
+    is_sparse: bool = False,
+    is_distributed: bool = False,
+    padding_idx: int | None = None,
+    param_attr: Attr = None,
+    dtype: Element = "f32",
+) -> Value:
+    """As `embedding`, for ids of any dims (`lookup_table_v2`; `fluid.embedding`)."""
+    return _lookup("lookup_table_v2", ids, size, is_sparse, is_distributed, padding_idx, param_attr, dtype)
+
+
+def _lookup(
+    op_type: str,
+    ids: Value,
+    size: tuple[int, int],
+    is_sparse: bool,
+    is_distributed: bool,
+    padding_idx: int | None,
+    given: Attr,
+    dtype: Element,
+) -> Value:
+    minted = ids.draft.names.mint("embedding")
+    table = create_parameter(ids.draft, minted, given, size, dtype)
+    padding = -1 if padding_idx is None else padding_idx if padding_idx >= 0 else size[0] + padding_idx
+    attrs = {
+        "is_sparse": is_sparse,
+        "is_distributed": is_distributed,
+        "remote_prefetch": is_sparse and not is_distributed,
+        "padding_idx": padding,
+    }
+    return layer(op_type, {"Ids": ids, "W": table}, element_type(dtype), attrs, name=minted)
+
+
+def batch_norm(
+    x: Value,
+    *,
+    act: str | None = None,
+    is_test: bool = False,
+    momentum: float | Value = 0.9,
+    epsilon: float = 1e-05,
+    param_attr: Attr = None,
+    bias_attr: Attr = None,
+    data_layout: str = "NCHW",
+    moving_mean_name: str | None = None,
+    moving_variance_name: str | None = None,
+    do_model_average_for_mean_and_var: bool = True,
+    use_global_stats: bool = False,
+    name: str | None = None,
+) -> Value:
+    """Each channel normalised over the batch, with running statistics for use after training.
+
+    `momentum`, a number or a value [1], is what the statistics keep of themselves in each step. Averages of parameters
+    take them in with `do_model_average_for_mean_and_var`.
+    """
+    minted = name_layer(x.draft, "batch_norm", name)
+    settings = {"epsilon": epsilon, "is_test": is_test, "data_layout": data_layout}
+    settings["use_global_stats"] = use_global_stats
+    averaged = do_model_average_for_mean_and_var
+    means = (moving_mean_name, moving_variance_name)
+    out = _normalised("batch_norm", minted, x, (param_attr, bias_attr), means, averaged, momentum, settings)
+    return activation(minted, out, act)
+
+
+def inplace_abn(
+    x: Value,
+    *,
+    act: str | None = None,
+    is_test: bool = False,
+    momentum: float | Value = 0.9,
+    epsilon: float = 1e-05,
+    param_attr: Attr = None,
+    bias_attr: Attr = None,
+    data_layout: str = "NCHW",
+    name: str | None = None,
+    moving_mean_name: str | None = None,
+    moving_variance_name: str | None = None,
+    do_model_average_for_mean_and_var: bool = True,
+    use_global_stats: bool = False,
+    act_alpha: float = 1.0,
+) -> Value:
+    """As batch_norm, with an activation `identity`, `leaky_relu` or `elu`, and in the place of x.
+
+    Raises ValueError for another layout, AssertionError for another activation or without a bias.
+    """
+    assert act in (None, "identity", "leaky_relu", "elu"), f"act is {act!r}, it must be identity, leaky_relu or elu"
+    assert bias_attr is not False, "inplace_abn has a bias, bias_attr can't be False"
+    if data_layout not in ("NCHW", "NHWC"):
+        raise ValueError(f"data_layout is {data_layout!r}, it must be 'NCHW' or 'NHWC'")
+    minted = name_layer(x.draft, "inplace_abn", name)
+    settings: dict[str, Any] = {"epsilon": epsilon, "is_test": is_test, "data_layout": data_layout}
+    settings |= {"use_global_stats": use_global_stats, "alpha": act_alpha}
+    if act is not None:
+        settings["activation"] = act
+    averaged = do_model_average_for_mean_and_var
+    means = (moving_mean_name, moving_variance_name)
+    return _normalised("inplace_abn", minted, x, (param_attr, bias_attr), means, averaged, momentum, settings)
+
+
+def _normalised(
+    op_type: str,
+    minted: str,
+    x: Value,
+    attrs: tuple[Attr, Attr],
+    means: tuple[str | None, str | None],
+    averaged: bool,
+    momentum: float | Value,
+    settings: dict[str, Any],
+) -> Value:
+    """The op of a layer that normalises batches, with its parameters; `averaged`: also averages take in the means."""
+    draft = x.draft
+    shape = (x.shape[1] if settings["data_layout"] == "NCHW" else x.shape[-1],)
+    scale = create_parameter(draft, minted, attrs[0], shape, x.dtype, default=Constant(1.0))
+    shift = create_parameter(draft, minted, attrs[1], shape, x.dtype, is_bias=True)
+    fixed = {"trainable": False, "averaged": averaged}
+    mean, variance = (
+        create_parameter(draft, minted, ParamAttr(given, Constant(start), **fixed), shape, x.dtype)
+        for given, start in zip(means, (0.0, 1.0), strict=True)
+    )
+    draft.stop_gradient.update((mean.name, variance.name))
+    saved = [draft.temporary(minted, x.dtype, stop_gradient=True) for _ in range(2)]
+    out = x if op_type == "inplace_abn" else draft.temporary(minted, x.dtype)
+    known = not isinstance(momentum, Value)
+    inputs, rate = ({}, {"momentum": momentum}) if known else ({"MomentumTensor": momentum}, {})
+    draft.op(
+        op_type,
+        {"X": x, "Scale": scale, "Bias": shift, "Mean": mean, "Variance": variance, **inputs},
+        {"Y": out, "MeanOut": mean, "VarianceOut": variance, "SavedMean": saved[0], "SavedVariance": saved[1]},
+        {**rate, **settings},
+    )
+    return out
+
+
+def layer_norm(
+    x: Value,
+    *,
+    scale: bool = True,
+    shift: bool = True,
+    begin_norm_axis: int = 1,
+    epsilon: float = 1e-05,
+    param_attr: Attr = None,
+    bias_attr: Attr = None,
+    act: str | None = None,
+    name: str | None = None,
+) -> Value:
+    """Each row normalised over the dims from `begin_norm_axis` on."""
+    draft = x.draft
+    minted = name_layer(draft, "layer_norm", name)
+    shape = (math.prod(x.shape[begin_norm_axis:]),)
+    inputs: dict[str, Value] = {"X": x}
+    if scale:
+        inputs["Scale"] = create_parameter(draft, minted, param_attr, shape, x.dtype, default=Constant(1.0))
+    if shift:
+        inputs["Bias"] = create_parameter(draft, minted, bias_attr, shape, x.dtype, is_bias=True)
+    mean, variance = (draft.temporary(minted, x.dtype, stop_gradient=True) for _ in range(2))
+    out = draft.temporary(minted, x.dtype)
+    attrs = {"epsilon": epsilon, "begin_norm_axis": begin_norm_axis}
+    draft.op("layer_norm", inputs, {"Y": out, "Mean": mean, "Variance": variance}, attrs)
+    return activation(minted, out, act)
+
+
+def dropout(
+    x: Value,
+    probability: float,
+    *,
+    is_test: bool = False,
+    seed: int | None = None,
+    implementation: str = "downgrade_in_infer",
+    name: str | None = None,
+) -> Value:
+    """Elements of x set to zero with this probability; `seed` None takes the program's, if it has one."""
+    chosen = seed or x.draft.main_seed or seed
+    attrs = {
+        "dropout_prob": probability,
+        "is_test": is_test,
+        "fix_seed": chosen is not None,
+        "seed": chosen or 0,
+        "dropout_implementation": implementation,
+    }
+    out, mask = layer_outputs("dropout", {"X": x}, {"Out": x.dtype, "Mask": DType.UINT8}, attrs, name=name)
+    mask.stopped()
+    return out
+
+
+def softmax(x: Value, *, axis: int = -1, use_cudnn: bool = False, name: str | None = None) -> Value:
+    """exp(x) / sum(exp(x)) along `axis`."""
+    return layer("softmax", {"X": x}, x.dtype, {"axis": axis, "use_cudnn": use_cudnn}, name=name)
+
+
+relu = unary_layer("relu", "max(x, 0).")
+sigmoid = unary_layer("sigmoid", "1 / (1 + exp(-x)).")
+tanh = unary_layer("tanh", "The hyperbolic tangent.")
+gelu = unary_layer("gelu", "x times the normal distribution function of x.")

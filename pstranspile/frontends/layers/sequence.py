@@ -1,0 +1,161 @@
+"""Layers over ragged tensors (variables with a LoD level), and layers that change their LoD."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pstranspile.frontends.layers.basic import activation, layer, layer_outputs
+from pstranspile.frontends.layers.draft import Value
+from pstranspile.frontends.layers.nn import bias, name_layer
+from pstranspile.frontends.layers.parameters import Attr, Element, create_parameter
+from pstranspile.ir.model import TensorType
+from pstranspile.ir.types import DType, element_type
+
+
+def sequence_pool(x: Value, pool_type: str, *, is_test: bool = False, pad_value: float = 0.0) -> Value:
+    """One row of each sequence: its `sum`, `average`, `sqrt`, `max`, `first` or `last`."""
+    attrs = {"pooltype": pool_type.upper(), "is_test": is_test, "pad_value": pad_value}
+    out, index = layer_outputs("sequence_pool", {"X": x}, {"Out": x.dtype, "MaxIndex": x.dtype}, attrs)
+    if pool_type == "max":
+        x.draft.declare(index.stopped().var._replace(tensor=TensorType(x.dtype, out.shape)))
+    return out
+
+
+def sequence_conv(
+    x: Value,
+    num_filters: int,
+    filter_size: int = 3,
+    *,
+    filter_stride: int = 1,
+    padding_start: int | None = None,
+    bias_attr: Attr = None,
+    param_attr: Attr = None,
+    act: str | None = None,
+    name: str | None = None,
+) -> Value:
+    """`filter_size` rows around each row of a sequence, times a weight."""
+    draft = x.draft
+    minted = name_layer(draft, "sequence_conv", name)
+    kernel = create_parameter(draft, minted, param_attr, (filter_size * x.shape[1], num_filters), x.dtype)
+    start = -(filter_size // 2) if padding_start is None else padding_start
+    attrs = {"contextStride": filter_stride, "contextStart": start, "contextLength": filter_size}
+    out = layer("sequence_conv", {"X": x, "Filter": kernel}, x.dtype, attrs, name=minted)
+    return activation(minted, bias(minted, out, bias_attr), act)
+
+
+def sequence_conv_pool(
+    x: Value,
+    num_filters: int,
+    filter_size: int,
+    *,
+    param_attr: Attr = None,
+    act: str | None = "sigmoid",
+    pool_type: str = "max",
+    bias_attr: Attr = None,
+) -> Value:
+    """A sequence convolution and a pooling after it."""
+    convolved = sequence_conv(x, num_filters, filter_size, param_attr=param_attr, act=act, bias_attr=bias_attr)
+    return sequence_pool(convolved, pool_type)
+
+
+def sequence_softmax(x: Value, *, use_cudnn: bool = False) -> Value:
+    """softmax within each sequence."""
+    return layer("sequence_softmax", {"X": x}, x.dtype, {"use_cudnn": use_cudnn})
+
+
+def sequence_expand(x: Value, y: Value, *, ref_level: int = -1) -> Value:
+    """Each sequence of x, repeated according to y's level `ref_level`."""
+    return layer("sequence_expand", {"X": x, "Y": y}, x.dtype, {"ref_level": ref_level})
+
+
+def sequence_concat(values: Sequence[Value]) -> Value:
+    """The sequences of all inputs, joined one by one."""
+    return layer("sequence_concat", {"X": values}, values[0].dtype)
+
+
+def sequence_first_step(x: Value) -> Value:
+    """The first row of each sequence."""
+    return sequence_pool(x, "first")
+
+
+def sequence_last_step(x: Value) -> Value:
+    """The last row of each sequence."""
+    return sequence_pool(x, "last")
+
+
+def sequence_pad(x: Value, pad_value: Value, *, maxlen: int = -1) -> tuple[Value, Value]:
+    """The sequences padded with `pad_value` to `maxlen` rows (-1: the longest), and their lengths."""
+    inputs, outputs = {"X": x, "PadValue": pad_value.stopped()}, {"Out": x.dtype, "Length": DType.INT64}
+    out, length = layer_outputs("sequence_pad", inputs, outputs, {"padded_length": maxlen})
+    if maxlen < 0:
+        out.declared([-1, 1, *x.shape[1:]])  # Fluid declares 1 row for a number that is known at run time
+    return out, length.stopped()
+
+
+def sequence_unpad(x: Value, length: Value) -> Value:
+    """The rows of a padded tensor within the `length` of their sequence, as a ragged tensor."""
+    return layer("sequence_unpad", {"X": x, "Length": length.stopped()}, x.dtype)
+
+
+def sequence_reverse(x: Value) -> Value:
+    """The rows of each sequence, last first."""
+    return layer("sequence_reverse", {"X": x}, x.dtype, out="Y")
+
+
+def sequence_reshape(x: Value, new_dim: int) -> Value:
+    """The elements of each sequence as rows of `new_dim`."""
+    return layer("sequence_reshape", {"X": x}, x.dtype, {"new_dim": new_dim})
+
+
+def sequence_expand_as(x: Value, y: Value) -> Value:
+    """Each row of x repeated as many times as the sequence of y has rows."""
+    return layer("sequence_expand_as", {"X": x, "Y": y}, x.dtype)
+
+
+def sequence_slice(x: Value, offset: Value, length: Value) -> Value:
+    """`length` rows of each sequence from `offset` on."""
+    inputs = {"X": x, "Offset": offset.stopped(), "Length": length.stopped()}
+    return layer("sequence_slice", inputs, x.dtype)
+
+
+def sequence_enumerate(x: Value, win_size: int, *, pad_value: int = 0) -> Value:
+    """For each id a window of `win_size` ids: it and those after it in its sequence, padded with `pad_value`."""
+    return layer("sequence_enumerate", {"X": x}, x.dtype, {"win_size": win_size, "pad_value": pad_value}).stopped()
+
+
+def sequence_mask(x: Value, *, maxlen: int | Value | None = None, dtype: Element = "i64") -> Value:
+    """For each length in x a row that starts with that many ones, `maxlen` wide (None: as the longest)."""
+    attrs: dict[str, object] = {"out_dtype": element_type(dtype)}
+    inputs = {"X": x}
+    if isinstance(maxlen, Value):
+        inputs["MaxLenTensor"] = maxlen
+    elif maxlen is not None:
+        attrs["maxlen"] = maxlen
+    return layer("sequence_mask", inputs, element_type(dtype), attrs, out="Y").stopped()
+
+
+def sequence_scatter(x: Value, index: Value, updates: Value) -> Value:
+    """x with the updates of sequence i added to row i, at the columns in `index`."""
+    return layer("sequence_scatter", {"X": x, "Ids": index, "Updates": updates}, x.dtype)
+
+
+def lod_reset(x: Value, *, y: Value | None = None, target_lod: Sequence[int] | None = None) -> Value:
+    """The rows of x with another LoD: that of y, or these offsets. Raises ValueError without either."""
+    if y is not None:
+        return layer("lod_reset", {"X": x, "Y": y}, x.dtype)
+    if target_lod is None:
+        raise ValueError("lod_reset takes y or target_lod")
+    return layer("lod_reset", {"X": x}, x.dtype, {"target_lod": target_lod})
+
+
+def add_position_encoding(x: Value, alpha: float, beta: float) -> Value:
+    """alpha * x + beta * sines and cosines of the position in the sequence (ragged x) or along dim 1."""
+    return layer("add_position_encoding", {"X": x}, x.dtype, {"alpha": alpha, "beta": beta})
+
+
+def row_conv(x: Value, future_context_size: int, *, param_attr: Attr = None, act: str | None = None) -> Value:
+    """Each row plus the `future_context_size` rows after it in its sequence, weighted column by column."""
+    draft = x.draft
+    minted = draft.names.mint("row_conv")
+    weight = create_parameter(draft, minted, param_attr, (future_context_size + 1, x.shape[-1]), x.dtype)
+    return activation(minted, layer("row_conv", {"X": x, "Filter": weight}, x.dtype, name=minted), act)

@@ -1,0 +1,158 @@
+"""A graph of ONNX while it is being made of a program's ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pstranspile.frontends.onnx.library import ELEMENT_TYPES, library
+from pstranspile.ir.model import Op, Program, Var
+from pstranspile.ir.types import DType, VarKind
+from pstranspile.runtime.values import NUMPY_TYPES, Array
+
+
+class Refused(Exception):
+    """Raised by writers for what ONNX can't express, with the reason and the variable ("": the op)."""
+
+    def __init__(self, message: str, variable: str = ""):
+        super().__init__(message)
+        self.variable = variable
+
+
+class Graph:
+    """Nodes and constants of ONNX, and which of its values holds each variable.
+
+    In ONNX a value is made once. A variable that ops write again is another value then.
+    """
+
+    def __init__(self, program: Program, values: Mapping[str, Array]):
+        self._program = program
+        self._values = values
+        self._current: dict[str, str] = {}
+        self._used: set[str] = set(program.main_block.vars)
+        self._numbers = count()
+        self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self.nodes: list[Any] = []
+        self.initializers: list[Any] = []
+        self.made: dict[str, str] = {}
+        """The variable that each value is of, by the value's name."""
+
+    # Variables
+
+    def var(self, name: str) -> Var:
+        """The declaration of a variable. Raises Refused for one that holds no tensor, or sequences of rows."""
+        var = self._program.find_var(name)
+        if var is None or var.tensor is None or var.kind is not VarKind.LOD_TENSOR:
+            what = "is not declared" if var is None else "holds no tensor"
+            raise Refused(f"%{name} {what}, and values of ONNX are tensors", name)
+        if var.tensor.lod_level:
+            raise Refused(f"%{name} holds sequences of rows (lod_level={var.tensor.lod_level}), ONNX has none", name)
+        if var.tensor.dtype not in ELEMENT_TYPES:
+            raise Refused(f"%{name} has elements of type {var.tensor.dtype.text}, ONNX has none", name)
+        return var
+
+    def dims(self, name: str) -> tuple[int, ...]:
+        """The declared dims of a variable, -1 where they are known at run time."""
+        return tuple(max(dim, -1) for dim in self.var(name).shape)
+
+    def rank(self, name: str) -> int:
+        """How many dims a variable has."""
+        return len(self.dims(name))
+
+    def dtype(self, name: str) -> DType:
+        """The element type of a variable."""
+        tensor = self.var(name).tensor
+        assert tensor is not None
+        return tensor.dtype
+
+    def feed(self, name: str) -> None:
+        """A variable that is an input of the graph."""
+        self.var(name)
+        self._current[name] = name
+
+    def read(self, name: str) -> str:
+        """The value that a variable holds now. Raises Refused if nothing has made one."""
+        var = self.var(name)
+        if name not in self._current:
+            if name not in self._values:
+                why = "no value of it is given" if var.persistable else "no op that ONNX can express makes it"
+                raise Refused(f"it reads %{name}, and {why}", name)
+            array = np.ascontiguousarray(self._values[name], NUMPY_TYPES[self.dtype(name)])
+            self.initializers.append(library("onnx.numpy_helper").from_array(array, name))
+            self._current[name] = name
+        return self._current[name]
+
+    def input(self, op: Op, slot: str) -> str:
+        """The value of the variable in a slot. Raises Refused if there is none."""
+        name = op.input(slot)
+        if name is None:
+            raise Refused(f"it has no variable in its slot {slot}")
+        return self.read(name)
+
+    def optional(self, op: Op, slot: str) -> str:
+        """The value of the variable in a slot, "" if the slot is empty."""
+        return self.input(op, slot) if op.inputs.get(slot) else ""
+
+    # Nodes
+
+    def node(self, kind: str, inputs: Sequence[str], outputs: Sequence[str] = (), **attrs: Any) -> str:
+        """A node, whose results the variables `outputs` hold from now on; gives the name of the first result."""
+        results = [self._define(name) for name in outputs] or [self.fresh()]
+        given = {name: value for name, value in attrs.items() if value is not None}
+        self.nodes.append(library("onnx.helper").make_node(kind, list(inputs), results, **given))
+        return results[0]
+
+    def fresh(self) -> str:
+        """A name that no other value has."""
+        name = next(name for number in self._numbers if (name := f"onnx_{number}") not in self._used)
+        self._used.add(name)
+        return name
+
+    def _define(self, variable: str) -> str:
+        self.var(variable)
+        name = self.fresh() if variable in self._current else variable
+        self._current[variable] = name
+        self.made[name] = variable
+        return name
+
+    def constant(self, value: Any, dtype: DType | str = DType.INT64) -> str:
+        """The value of a number or of nested lists of them; equal ones are one."""
+        kind = dtype if isinstance(dtype, str) else NUMPY_TYPES[dtype]
+        array = np.array(value, kind)
+        key = (kind, array.shape, array.tobytes())
+        if key not in self._constants:
+            self._constants[key] = self.fresh()
+            self.initializers.append(library("onnx.numpy_helper").from_array(array, self._constants[key]))
+        return self._constants[key]
+
+    def like(self, value: float, variable: str) -> str:
+        """A number of the element type of a variable."""
+        return self.constant(value, self.dtype(variable))
+
+
+Writer: TypeAlias = Callable[[Op, Graph], None]
+"""Adds the nodes of an op to a graph. Raises Refused."""
+
+WRITERS: dict[str, Writer] = {}
+"""The writer of each op type that ONNX can express."""
+
+
+def onnx_writer(*op_types: str) -> Callable[[Writer], Writer]:
+    """Registers the writer of op types."""
+
+    def register(writer: Writer) -> Writer:
+        for op_type in op_types:
+            WRITERS[op_type] = writer
+        return writer
+
+    return register
+
+
+def refuse_given(op: Op, *slots: str) -> None:
+    """Raises Refused where sizes come as variables, which only a run knows."""
+    for slot in slots:
+        for name in op.inputs.get(slot, ()):
+            raise Refused(f"its {slot} comes as the variable %{name}; ONNX is given what the attributes say", name)

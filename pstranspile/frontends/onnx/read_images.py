@@ -1,0 +1,244 @@
+"""Nodes of images as Fluid's ops: convolutions, pooling, scaling. Images of one dim are made images of one row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from pstranspile.frontends.onnx.graph import Refused
+from pstranspile.frontends.onnx.reading import Reading, attribute, onnx_reader
+from pstranspile.frontends.onnx.reshaping import with_x_shape
+
+Dims: TypeAlias = "Sequence[int]"
+
+
+class Window(NamedTuple):
+    """What moves over an image: its size, its steps and how far apart its elements are, along each dim."""
+
+    size: Sequence[int]
+    strides: Sequence[int]
+    dilations: Sequence[int]
+
+
+def _same_pads(automatic: str, window: Window, dims: Dims) -> list[int]:
+    """The padding with which a window gives one element for each stride."""
+    begin: list[int] = []
+    end: list[int] = []
+    for dim, size, stride, dilation in zip(dims, *window, strict=True):
+        reach = (size - 1) * dilation + 1
+        if dim < 0 and stride != 1:
+            raise Refused(f"auto_pad is {automatic}, and the dims of its image are known at run time only")
+        total = max((-(-dim // stride) - 1) * stride + reach - dim, 0) if dim >= 0 else reach - 1
+        small, large = total // 2, total - total // 2
+        begin.append(small if automatic == "SAME_UPPER" else large)
+        end.append(large if automatic == "SAME_UPPER" else small)
+    return [*begin, *end]
+
+
+def _padding(node: Any, spatial: int, window: Window, dims: Dims) -> dict[str, object]:
+    """The attributes of Fluid's ops that say how images are padded."""
+    automatic = attribute(node, "auto_pad", "NOTSET")
+    flat = [0] * (spatial - len(dims))
+    if automatic == "VALID":
+        return {"paddings": [0] * spatial}
+    if automatic in ("SAME_UPPER", "SAME_LOWER"):
+        pads = _same_pads(automatic, window, dims)
+    else:
+        pads = list(attribute(node, "pads", [0] * (2 * len(dims))))
+    pads = [*flat, *pads[: len(dims)], *flat, *pads[len(dims) :]]
+    return {"paddings": _paddings(pads[:spatial], pads[spatial:])}
+
+
+def _paddings(begin: list[int], end: list[int]) -> list[int]:
+    """The padding of each dim as Fluid has it: one number where both ends are alike, else two."""
+    return begin if begin == end else [size for pair in zip(begin, end, strict=True) for size in pair]
+
+
+def _image_dims(node: Any, reading: Reading) -> tuple[int, ...]:
+    dims = reading.dims(node.input[0])[2:]
+    if len(dims) not in (1, 2, 3):
+        raise Refused(f"its images have {len(dims)} dims; Fluid's have 2 or 3, and those of 1 are read as of 2")
+    return dims
+
+
+def _rows(value: str, dims: Dims, reading: Reading) -> str:
+    """Images of one dim as images of one row; others as they are."""
+    if len(dims) > 1:
+        return value
+    with_x_shape("unsqueeze2", value, made := reading.temp(value), reading, axes=[2])
+    return made
+
+
+def _image_op(op_type: str, slots: tuple[str, str], node: Any, reading: Reading, **attrs: object) -> None:
+    """An op on images from the node's first input to its result, with a bias for each channel if there is one."""
+    out, dims = node.output[0], _image_dims(node, reading)
+    inputs = {slots[0]: _rows(node.input[0], dims, reading)}
+    bias = ""
+    if op_type.startswith("conv"):
+        inputs["Filter"] = _rows(node.input[1], dims, reading)
+        bias = node.input[2] if len(node.input) > 2 else ""
+    wide = reading.temp(out) if len(dims) == 1 else out
+    made = reading.temp(out) if bias else wide
+    reading.op(op_type, inputs, {slots[1]: made}, **attrs)
+    if bias:
+        reading.op("elementwise_add", {"X": made, "Y": bias}, {"Out": wide}, axis=1)
+    if wide != out:
+        with_x_shape("squeeze2", wide, out, reading, axes=[2])
+
+
+def _flat(numbers: Sequence[int], spatial: int) -> list[int]:
+    return [*[1] * (spatial - len(numbers)), *numbers]
+
+
+def _window(node: Any, dims: Dims, size: Sequence[int]) -> Window:
+    ones = [1] * len(dims)
+    return Window(size, attribute(node, "strides", ones), attribute(node, "dilations", ones))
+
+
+def _convolution(suffix: str, node: Any, reading: Reading, window: Window, spatial: int, **attrs: object) -> None:
+    attrs |= {"strides": _flat(window.strides, spatial), "dilations": _flat(window.dilations, spatial)}
+    attrs["groups"] = attribute(node, "group", 1)
+    _image_op(f"conv{spatial}d{suffix}", ("Input", "Output"), node, reading, **attrs)
+
+
+@onnx_reader("Conv")
+def _conv(node: Any, reading: Reading) -> None:
+    dims = _image_dims(node, reading)
+    window, spatial = _window(node, dims, reading.dims(node.input[1])[2:]), max(len(dims), 2)
+    _convolution("", node, reading, window, spatial, **_padding(node, spatial, window, dims))
+
+
+@onnx_reader("ConvTranspose")
+def _conv_transpose(node: Any, reading: Reading) -> None:
+    dims = _image_dims(node, reading)
+    window, spatial = _window(node, dims, reading.dims(node.input[1])[2:]), max(len(dims), 2)
+    if attribute(node, "output_shape") or attribute(node, "auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        raise Refused("it has output_shape or auto_pad; export the model with pads")
+    pads, added = (
+        list(attribute(node, name, [0] * len(dims) * count)) for name, count in (("pads", 2), ("output_padding", 1))
+    )
+    ends = [after - more for after, more in zip(pads[len(dims) :], added, strict=True)]
+    flat = [0] * (spatial - len(dims))
+    begin = [*flat, *pads[: len(dims)]]
+    attrs: dict[str, object]
+    if min(ends) >= 0:
+        attrs = {"paddings": _paddings(begin, [*flat, *ends])}
+    elif -1 in dims:
+        raise Refused("it has more output_padding than padding, and the dims of its image are known at run time only")
+    else:
+        reach = zip(dims, *window, pads[: len(dims)], ends, strict=True)
+        sizes = [
+            (dim - 1) * step + (size - 1) * apart + 1 - before - end for dim, size, step, apart, before, end in reach
+        ]
+        attrs = {"paddings": _paddings(begin, [*flat, *pads[len(dims) :]]), "output_size": _flat(sizes, spatial)}
+    _convolution("_transpose", node, reading, window, spatial, **attrs)
+
+
+# Pooling
+
+
+@onnx_reader("MaxPool", "AveragePool")
+def _pool(node: Any, reading: Reading) -> None:
+    dims, average = _image_dims(node, reading), node.op_type == "AveragePool"
+    window, spatial = _window(node, dims, attribute(node, "kernel_shape")), max(len(dims), 2)
+    if any(node.output[1:]) or {*window.dilations} != {1}:
+        raise Refused("it has dilations, or its indices are asked for")
+    attrs = _padding(node, spatial, window, dims)
+    whole = not attribute(node, "count_include_pad", 0)
+    if attribute(node, "ceil_mode", 0):
+        attrs["ceil_mode"] = _rounds_up(node, window, dims, plain=not average or whole)
+    attrs |= {"ksize": _flat(window.size, spatial), "pooling_type": "avg" if average else "max"}
+    if average:
+        attrs["exclusive"] = whole
+    _image_op(f"pool{spatial}d", ("X", "Out"), node, reading, strides=_flat(window.strides, spatial), **attrs)
+
+
+def _rounds_up(node: Any, window: Window, dims: Dims, *, plain: bool) -> bool:
+    """Whether ceil_mode makes more windows. Raises Refused where Fluid counts these otherwise.
+
+    Fluid has those that begin in the padding at the end, and divides averages over all by the whole window.
+    """
+    if -1 in dims:
+        raise Refused("it has ceil_mode, and the dims of its image are known at run time only")
+    pads = list(attribute(node, "pads", [0] * (2 * len(dims))))
+    up = False
+    for dim, size, stride, before, after in zip(
+        dims, window.size, window.strides, pads[: len(dims)], pads[len(dims) :], strict=True
+    ):
+        span = dim + before + after - size
+        if span % stride == 0:
+            continue
+        up = True
+        if not plain or -(-span // stride) * stride >= dim + before:
+            raise Refused("it has ceil_mode, whose windows past the end Fluid counts otherwise")
+    return up
+
+
+@onnx_reader("GlobalMaxPool", "GlobalAveragePool")
+def _global_pool(node: Any, reading: Reading) -> None:
+    spatial = max(len(_image_dims(node, reading)), 2)
+    kind = "avg" if node.op_type == "GlobalAveragePool" else "max"
+    attrs = {"ksize": [1] * spatial, "strides": [1] * spatial, "paddings": [0] * spatial}
+    _image_op(f"pool{spatial}d", ("X", "Out"), node, reading, pooling_type=kind, global_pooling=True, **attrs)
+
+
+# Scaling
+
+
+@onnx_reader("Resize")
+def _resize(node: Any, reading: Reading) -> None:
+    dims, mode = reading.dims(node.input[0]), attribute(node, "mode", "nearest")
+    way = attribute(node, "coordinate_transformation_mode", "half_pixel").replace("pytorch_", "")
+    spatial = len(dims) - 2
+    op_type = {"nearest": "nearest", "cubic": "bicubic", "linear": "trilinear" if spatial == 3 else "bilinear"}[mode]
+    if spatial not in (1, 2, 3) or (spatial == 3 and mode != "linear") or (spatial == 1 and mode == "cubic"):
+        raise Refused(f"it scales {spatial} dims, {mode}; Fluid has no such way")
+    sizes, factors = _scaling(node, dims, way, reading)
+    if not _fits(node, mode, way, factors) or attribute(node, "exclude_outside", 0) or attribute(node, "antialias", 0):
+        rounding = attribute(node, "nearest_mode", "round_prefer_floor")
+        raise Refused(f"it scales {mode}, {way}, {rounding}; Fluid has no such way")
+    attrs: dict[str, Any] = {"interp_method": op_type}
+    attrs |= {"align_corners": way == "align_corners", "align_mode": 0 if way == "half_pixel" else 1}
+    if -1 in sizes:
+        if len({*factors}) != 1 or spatial == 1:
+            raise Refused("it scales dims that are known at run time only by different factors")
+        attrs["scale"] = factors[0]
+    names = ("out_d", "out_h", "out_w")[-max(spatial, 2) :]
+    attrs |= dict(zip(names, _flat(sizes, max(spatial, 2)), strict=True))
+    _image_op(f"{op_type}_interp", ("X", "Out"), node, reading, **attrs)
+
+
+def _scaling(node: Any, dims: Dims, way: str, reading: Reading) -> tuple[list[int], list[float]]:
+    """The sizes that an image is scaled to, -1 where a run knows them, and the factors; in the order of its dims."""
+    names, spatial = [*node.input[1:], "", "", ""], len(dims) - 2
+    axes = [axis % len(dims) for axis in attribute(node, "axes", range(len(dims)))]
+    if names[2]:
+        given: dict[int, float] = dict(zip(axes, reading.numbers(names[2], "its sizes"), strict=True))
+        sizes = [int(given.get(axis, dims[axis])) for axis in range(2, 2 + spatial)]
+        if any(size < 0 or dim < 0 for dim, size in zip(dims[2:], sizes, strict=True)):
+            raise Refused("the dims of its image, or of its result, are known at run time only")
+        return sizes, [size / dim for dim, size in zip(dims[2:], sizes, strict=True)]
+    scales = reading.constant(names[1], "its scales").reshape(-1)
+    given = {axis: float(scale) for axis, scale in zip(axes, scales, strict=True)}
+    factors = [given.get(axis, 1.0) for axis in range(2, 2 + spatial)]
+    sizes = [int(dim * factor) if dim >= 0 else -1 for dim, factor in zip(dims[2:], factors, strict=True)]
+    for dim, size, factor in zip(dims[2:], sizes, factors, strict=True):
+        exact = abs(dim * factor - size) < 1e-4 if dim >= 0 else factor == int(factor)
+        if not exact:
+            raise Refused(f"it scales {dim} elements by {factor}, which is no whole number of them")
+    return sizes, factors
+
+
+def _fits(node: Any, mode: str, way: str, factors: Sequence[float]) -> bool:
+    """Whether Fluid takes the same points of an image."""
+    nearest = attribute(node, "nearest_mode", "round_prefer_floor")
+    if mode == "cubic":
+        return way in ("align_corners", "half_pixel") and abs(attribute(node, "cubic_coeff_a", -0.75) + 0.75) < 1e-6
+    if mode == "linear":
+        return way in ("align_corners", "half_pixel", "asymmetric")
+    whole = all(factor == int(factor) for factor in factors)
+    return (
+        (way == "asymmetric" and nearest == "floor")
+        or (way == "half_pixel" and whole and nearest.startswith("round_prefer"))
+        or (way == "align_corners" and nearest == "round_prefer_ceil")
+    )

@@ -1,0 +1,291 @@
+"""Recurrent nodes as Fluid's static recurrence: what is outside of it for all steps at once, the rest by steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from pstranspile.frontends.layers.basic import unary
+from pstranspile.frontends.layers.draft import Value
+from pstranspile.frontends.layers.loops import StaticRNN
+from pstranspile.frontends.layers.tensor import matmul, split
+from pstranspile.frontends.onnx.graph import Refused
+from pstranspile.frontends.onnx.reading import Reading, attribute, onnx_reader
+from pstranspile.frontends.onnx.reshaping import FAR, transpose, with_x_shape
+from pstranspile.ir.types import DType
+
+Function: TypeAlias = "Callable[[Value], Value]"
+
+_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+_USUAL = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
+_INPUTS = ("x", "w", "r", "b", "lens", "h", "c", "p")
+
+
+class _Net(NamedTuple):
+    """A node: its kind, its inputs by name, its functions for each direction, and its reading."""
+
+    kind: str
+    given: dict[str, str]
+    functions: Sequence[Function]
+    hidden: int
+    directions: int
+    clip: float
+    node: Any
+    reading: Reading
+
+    def value(self, name: str) -> Value:
+        return Value(self.reading.draft, self.reading.name(name))
+
+
+class _Way(NamedTuple):
+    """What one direction made: all of its outputs, and its states after the last step."""
+
+    outputs: str
+    hidden: str
+    cell: str
+
+
+@onnx_reader("RNN", "GRU", "LSTM")
+def _recurrent(node: Any, reading: Reading) -> None:
+    given: dict[str, str] = dict(zip(_INPUTS, [*node.input, *[""] * len(_INPUTS)], strict=False))
+    batch_first = bool(attribute(node, "layout", 0))
+    if batch_first:
+        for name in ("x", "h", "c"):
+            if given[name]:
+                given[name] = _exchanged(given[name], reading)
+    way = attribute(node, "direction", "forward")
+    directions = 2 if way == "bidirectional" else 1
+    net = _Net(
+        node.op_type,
+        given,
+        _functions(node, directions),
+        attribute(node, "hidden_size") or reading.dims(given["r"])[-1],
+        directions,
+        float(attribute(node, "clip", 0.0)),
+        node,
+        reading,
+    )
+    if attribute(node, "input_forget", 0):
+        raise Refused("its input and forget gates are coupled (input_forget)")
+    ways = [_direction(net, at, backwards=way == "reverse" or at == 1) for at in range(directions)]
+    outs = [*node.output, "", "", ""]
+    if outs[0]:
+        _joined([_with_dim(held.outputs, 1, reading) for held in ways], outs[0], 1, batch_first, reading)
+    for at, part in ((1, "hidden"), (2, "cell")):
+        if outs[at]:
+            _joined([getattr(held, part) for held in ways], outs[at], 0, batch_first, reading)
+
+
+def _exchanged(value: str, reading: Reading) -> str:
+    transpose(value, made := reading.temp(value), [1, 0, 2], reading)
+    return made
+
+
+def _with_dim(value: str, axis: int, reading: Reading) -> str:
+    with_x_shape("unsqueeze2", value, made := reading.temp(value), reading, axes=[axis])
+    return made
+
+
+def _joined(parts: list[str], out: str, axis: int, batch_first: bool, reading: Reading) -> None:
+    made = reading.temp(out) if batch_first else out
+    if len(parts) > 1:
+        reading.op("concat", {"X": parts}, {"Out": made}, axis=axis)
+    else:
+        reading.op("assign", {"X": parts[0]}, {"Out": made})
+    if (
+        batch_first
+    ):  # [steps, directions, rows, ...] as [rows, steps, directions, ...], states as [rows, directions, ...]
+        order = [2, 0, 1, 3] if axis else [1, 0, 2]
+        transpose(made, out, order, reading)
+
+
+# What a gate passes through
+
+_PLAIN = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid", "Softsign": "softsign", "Softplus": "softplus"}
+
+
+def _functions(node: Any, directions: int) -> list[Function]:
+    names = [name.decode() if isinstance(name, bytes) else name for name in attribute(node, "activations", ())]
+    names = names or [*_USUAL[node.op_type]] * directions
+    alphas, betas = (list(attribute(node, f"activation_{name}", ())) for name in ("alpha", "beta"))
+    result: list[Function] = []
+    for name in names:
+        if name in _PLAIN:
+            result.append(_function(_PLAIN[name]))
+        elif name == "HardSigmoid":
+            result.append(
+                _function("hard_sigmoid", slope=alphas.pop(0) if alphas else 0.2, offset=betas.pop(0) if betas else 0.5)
+            )
+        else:
+            raise Refused(f"its activations have {name}")
+    return result
+
+
+def _function(op_type: str, **attrs: object) -> Function:
+    return lambda x: unary(op_type, x, **attrs)
+
+
+# One direction
+
+
+def _direction(net: _Net, at: int, *, backwards: bool) -> _Way:
+    reading, gates = net.reading, _GATES[net.kind]
+    x = net.given["x"]
+    if backwards:
+        x = _turned(x, reading)
+    weight, recurrent = (_of_direction(net.given[name], at, reading) for name in ("w", "r"))
+    biases = _biases(net, at, gates)
+    before_reset = net.kind == "GRU" and attribute(net.node, "linear_before_reset", 0)
+    inside = biases[1] if biases and before_reset else None
+    projected = _projected(x, weight, biases, inside, reading)
+    transpose(recurrent, turned := reading.temp(recurrent), [1, 0], reading)
+    mask = _mask(net, x, backwards) if net.given["lens"] else None
+    cell = _Cell(
+        net,
+        at,
+        turned,
+        bool(before_reset),
+        inside,
+        _of_direction(net.given["p"], at, reading) if net.given["p"] else "",
+    )
+    outputs, states = _steps(net, at, projected, mask, cell)
+    if backwards:
+        outputs = _turned(outputs, reading)
+    return _Way(outputs, *[_last(state, reading) for state in states], *[""] * (2 - len(states)))
+
+
+def _turned(value: str, reading: Reading) -> str:
+    return reading.made("reverse", value, {"axis": [0]}, X=value)
+
+
+def _last(value: str, reading: Reading) -> str:
+    return reading.made("slice", value, {"axes": [0], "starts": [-1], "ends": [FAR]}, Input=value)
+
+
+def _of_direction(value: str, at: int, reading: Reading) -> str:
+    attrs = {"axes": [0], "decrease_axis": [0], "starts": [at], "ends": [at + 1]}
+    return reading.made("slice", value, attrs, Input=value)
+
+
+def _biases(net: _Net, at: int, gates: int) -> tuple[str, str] | None:
+    """The biases of what comes from outside, and of what comes from the step before."""
+    if not net.given["b"]:
+        return None
+    reading, both = net.reading, _of_direction(net.given["b"], at, net.reading)
+    parts = [reading.temp(both) for _ in range(2)]
+    reading.op("split", {"X": both}, {"Out": parts}, axis=0, num=2)
+    return parts[0], parts[1]
+
+
+def _projected(x: str, weight: str, biases: tuple[str, str] | None, inside: str | None, reading: Reading) -> str:
+    transpose(weight, turned := reading.temp(weight), [1, 0], reading)
+    made = reading.made("mul", x, {"x_num_col_dims": 2, "y_num_col_dims": 1}, X=x, Y=turned)
+    for bias in biases or ():
+        if bias != inside:
+            made = reading.made("elementwise_add", x, X=made, Y=bias)
+    return made
+
+
+def _mask(net: _Net, x: str, backwards: bool) -> str:
+    """For each step and row 1.0 where the row still goes on: [steps, rows, 1]."""
+    reading, kind = net.reading, net.reading.tensor(x).dtype
+    start, end, step = (reading.measured(number) for number in (0, reading.size(x, 0), 1))
+    numbers = reading.made("range", x, Start=start, End=end, Step=step)
+    if backwards:
+        numbers = _turned(numbers, reading)
+    steps = _with_dim(numbers, 1, reading)
+    lens = reading.as_type(net.given["lens"], DType.INT32)
+    shorter, mask = reading.made("less_than", x, X=steps, Y=_with_dim(lens, 0, reading)), reading.temp(x)
+    reading.cast(shorter, mask, kind)
+    wide = _with_dim(mask, 2, reading)
+    reading.draft.stop_gradient.update((shorter, mask, wide))
+    return wide
+
+
+def _start(net: _Net, name: str, at: int, projected: str) -> Value:
+    reading = net.reading
+    if net.given[name]:
+        return net.value(_of_direction(net.given[name], at, reading))
+    kind = reading.tensor(projected).dtype.value
+    attrs = {"shape": [-1, net.hidden], "input_dim_idx": 1, "output_dim_idx": 0, "dtype": kind, "value": 0.0}
+    made = reading.made("fill_constant_batch_size_like", projected, attrs, Input=projected)
+    reading.draft.stop_gradient.add(made)
+    return net.value(made)
+
+
+def _steps(net: _Net, at: int, projected: str, mask: str | None, cell: _Cell) -> tuple[str, list[str]]:
+    """What the recurrence makes: the outputs of all steps, and its states after each."""
+    names = ("h", "c") if net.kind == "LSTM" else ("h",)
+    starts = [_start(net, name, at, projected) for name in names]
+    rnn = StaticRNN(net.reading.draft)
+    with rnn.step():
+        x = rnn.step_input(net.value(projected))
+        going = rnn.step_input(net.value(mask)) if mask else None
+        before = [rnn.memory(start) for start in starts]
+        after = cell.step(x, before)
+        if going is not None:
+            after = [going * new + (1.0 - going) * old for new, old in zip(after, before, strict=True)]
+        for old, new in zip(before, after, strict=True):
+            rnn.update_memory(old, new)
+        rnn.step_output(after[0])
+        shown = len(starts) > 1 and len(net.node.output) > 2 and bool(net.node.output[2])
+        if shown:
+            rnn.step_output(after[1])
+        if going is not None:
+            rnn.step_output(going * after[0])
+    made = [value.name for value in rnn.outputs()]
+    return made[-1 if mask else 0], made[: 1 + shown]
+
+
+class _Cell(NamedTuple):
+    """What is done in a step of one direction."""
+
+    net: _Net
+    at: int
+    weight: str
+    before_reset: bool
+    bias: str | None
+    peepholes: str
+
+    def step(self, x: Value, before: list[Value]) -> list[Value]:
+        """The states after a step, from what comes from outside and the states before."""
+        functions = self.net.functions[self.at * len(_USUAL[self.net.kind]) :]
+        step = {"RNN": self._plain, "GRU": self._gated, "LSTM": self._long}[self.net.kind]
+        return step(x, before, functions)
+
+    def _clipped(self, x: Value) -> Value:
+        bound = self.net.clip
+        return unary("clip", x, min=-bound, max=bound) if bound else x
+
+    def _plain(self, x: Value, before: list[Value], functions: Sequence[Function]) -> list[Value]:
+        return [functions[0](self._clipped(x + matmul(before[0], self.net.value(self.weight))))]
+
+    def _gated(self, x: Value, before: list[Value], functions: Sequence[Function]) -> list[Value]:
+        (hidden,), weight, width = before, self.net.value(self.weight), self.net.hidden
+        update_x, reset_x, new_x = split(x, 3, dim=1)
+        new_h = weight_new = hidden
+        if self.before_reset:
+            kept = matmul(hidden, weight)
+            kept = kept if self.bias is None else kept + self.net.value(self.bias)
+            update_h, reset_h, new_h = split(kept, 3, dim=1)
+        else:
+            weight_gates, weight_new = split(weight, [2 * width, width], dim=1)
+            update_h, reset_h = split(matmul(hidden, weight_gates), 2, dim=1)
+        update = functions[0](self._clipped(update_x + update_h))
+        reset = functions[0](self._clipped(reset_x + reset_h))
+        inner = reset * new_h if self.before_reset else matmul(reset * hidden, weight_new)
+        new = functions[1](self._clipped(new_x + inner))
+        return [update * hidden + (1.0 - update) * new]
+
+    def _long(self, x: Value, before: list[Value], functions: Sequence[Function]) -> list[Value]:
+        hidden, cell = before
+        gates = x + matmul(hidden, self.net.value(self.weight))
+        enter, leave, forget, new = split(gates, 4, dim=1)
+        seen = split(self.net.value(self.peepholes), 3, dim=0) if self.peepholes else []
+        if seen:
+            enter, forget = enter + cell * seen[0], forget + cell * seen[2]
+        kept = functions[0](self._clipped(forget)) * cell
+        after = kept + functions[0](self._clipped(enter)) * functions[1](self._clipped(new))
+        if seen:
+            leave = leave + after * seen[1]
+        return [functions[0](self._clipped(leave)) * functions[2](after), after]

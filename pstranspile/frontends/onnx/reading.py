@@ -1,0 +1,402 @@
+"""A program while it is being made of the nodes of an ONNX graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pstranspile.frontends.layers.draft import Draft
+from pstranspile.frontends.onnx.budget import NUMBER_BYTES, Budget
+from pstranspile.frontends.onnx.graph import Refused
+from pstranspile.frontends.onnx.library import ELEMENT_TYPES, library
+from pstranspile.frontends.onnx.sizes import Dim, Pair, Product, Sizes, has_codes, is_code
+from pstranspile.ir.frozen import EMPTY
+from pstranspile.ir.model import Module, ParameterInfo, TensorType, Var
+from pstranspile.ir.types import DType
+from pstranspile.runtime.values import NUMPY_TYPES, Array
+
+Symbols: TypeAlias = "tuple[int | str | None, ...]"
+"""The dims of a value: a number, or a name that equal dims share, or None."""
+
+_DTYPES = {number: dtype for dtype, number in ELEMENT_TYPES.items()}
+_OF_NUMPY = {name: dtype for dtype, name in NUMPY_TYPES.items()}
+
+
+class Reading:
+    """Which variable each value of the graph is in, and which values are known already.
+
+    `symbols` are the dims of values as ONNX infers them: a number, or a name that equal dims share, or None.
+    `weights` are the known values that become parameters. `size` is that of the model's file.
+    """
+
+    def __init__(
+        self,
+        graph: Any,
+        known: dict[str, Array],
+        symbols: Mapping[str, Symbols],
+        weights: Iterable[str] = (),
+        *,
+        version: int,
+        size: int = 0,
+    ):
+        self.draft = Draft()
+        self.known = known
+        self.version = version
+        """The version of ONNX's own operators."""
+        self.budget = Budget(max(size, sum(array.nbytes for array in known.values())))
+        self._original = {*known}
+        self._postponed: set[str] = set()
+        self.sizes = Sizes()
+        self.scalars = {name for name, dims in symbols.items() if not dims}
+        self._symbols = symbols
+        self._sources: dict[str, Dim] = {}
+        self._made_sizes: dict[int, str] = {}
+        self._weights = {*weights}
+        self._aliases: dict[str, str] = {}
+        self._lost: set[str] = set()
+        self.values: dict[str, Array] = {}
+        for given in graph.input:
+            if given.name not in self.known:
+                self._declare_input(given)
+
+    def _declare_input(self, given: Any) -> None:
+        tensor = given.type.tensor_type
+        dims = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim]
+        self.draft.stop_gradient.add(given.name)
+        held = TensorType(dtype_of(tensor.elem_type, given.name), tuple(dims))
+        self.draft.declare(Var(given.name, tensor=held, need_check_feed=True), 0)
+
+    # Values
+
+    def name(self, value: str) -> str:
+        """The variable that holds a value. One that is known by now becomes a parameter, or a constant that is kept."""
+        value = self._aliases.get(value, value)
+        if value in self.known and self.draft.find(value, 0) is None:
+            array = self.known[value]
+            if has_codes(array):
+                self._measure(value, array)
+            else:
+                self._keep(value, array)
+        return value
+
+    def _keep(self, name: str, array: Array, *, trained: bool | None = None) -> None:
+        array = np.ascontiguousarray(array).reshape(array.shape or (1,))
+        kind = _OF_NUMPY.get(array.dtype.name)
+        if kind is None or (array.dtype.kind in "iu" and array.dtype.name not in ("int32", "int64")):
+            raise Refused(f"{name} has elements of type {array.dtype.name}, which Fluid's constants have not")
+        is_float = array.dtype.kind == "f"
+        if name not in self._original and not is_float:
+            self.budget.take(NUMBER_BYTES * array.size, array.size)
+        is_weight = name in self._weights and is_float if trained is None else trained
+        info = ParameterInfo() if is_weight else None
+        var = Var(name, tensor=TensorType(kind, array.shape), persistable=True, parameter=info)
+        self.draft.declare(var, 0)
+        self.draft.startup.vars[name] = var
+        dims = [*array.shape]
+        if is_float:
+            self.values[name] = array
+            self.draft.startup_op("fill_constant", None, name, shape=dims, value=float("nan"), dtype=kind.value)
+        else:
+            wide = "int64_values" if kind is DType.INT64 else "bool_values" if kind is DType.BOOL else "int32_values"
+            attrs: dict[str, Any] = {wide: [int(number) for number in array.ravel()]}
+            self.draft.startup_op("assign_value", None, name, shape=dims, dtype=kind.value, **attrs)
+
+    def statistic(self, value: str) -> str:
+        """A variable that holds a known value and is not trained."""
+        array = self.constant(value, "a statistic")
+        name = self._aliases.get(value, value)
+        if self.draft.find(name) is None:
+            self._keep(name, array, trained=False)
+        return name
+
+    def constant(self, value: str, what: str) -> Array:
+        """A known value. Raises Refused if it is computed at run time."""
+        value = self._aliases.get(value, value)
+        if value in self._postponed:
+            raise Refused(f"{what} is {value}, which is too large to be computed while the model is read")
+        if value not in self.known:
+            raise Refused(f"{what} is {value}, which is computed at run time; Fluid's op has it as an attribute")
+        return self.known[value]
+
+    def ints(self, value: str, what: str) -> list[int]:
+        """Known whole numbers. Raises Refused if they are computed at run time."""
+        numbers = self.numbers(value, what)
+        if any(map(is_code, numbers)):
+            raise Refused(f"{what} is {value}, which is computed from dims that are known at run time only")
+        return numbers
+
+    def numbers(self, value: str, what: str) -> list[int]:
+        """Whole numbers that are known, or codes. Raises Refused if they are computed at run time."""
+        array = self.constant(value, what)
+        if array.dtype.kind not in "iu":
+            raise Refused(f"{what} is {value}, which holds no whole numbers")
+        return [int(number) for number in np.ravel(array)]
+
+    def number(self, value: str) -> float | None:
+        """A known value of one element, else None."""
+        array = self.known.get(self._aliases.get(value, value))
+        if array is None or array.size != 1 or array.dtype.kind not in "fiu" or has_codes(array):
+            return None
+        return float(array.reshape(()))
+
+    def is_computed(self, value: str) -> bool:
+        """Whether a number of a known value is one that is known at run time only."""
+        array = self.known.get(self._aliases.get(value, value))
+        return array is not None and has_codes(array)
+
+    def kind(self, number: int, name: str) -> DType:
+        """The element type that ONNX has this number for. Raises Refused if Fluid has none."""
+        return dtype_of(number, name)
+
+    def kind_of_array(self, array: Array) -> DType:
+        """The element type of an array. Raises Refused if Fluid has none."""
+        if array.dtype.name not in _OF_NUMPY:
+            raise Refused(f"it has elements of type {array.dtype.name}, which Fluid has not")
+        return _OF_NUMPY[array.dtype.name]
+
+    # Dims that are known at run time only
+
+    def size(self, value: str, axis: int) -> int:
+        """The size of a value along an axis, or the code of it."""
+        if value in self.known:
+            return self.known[value].shape[axis]
+        dim = self.dims(value)[axis]
+        if dim >= 0:
+            return dim
+        name = self.name(value)
+        symbols = self._symbols.get(name, ())
+        symbol = symbols[axis] if axis < len(symbols) else None
+        if isinstance(symbol, str):
+            return self.sizes.code(self._sources.setdefault(symbol, Dim(name, axis)))
+        return self.sizes.code(Dim(name, axis))
+
+    def measured(self, number: int) -> str:
+        """The variable i32[1] that holds a number or what a code stands for."""
+        waiting = [number]
+        while waiting:
+            top = waiting[-1]
+            missing = [part for part in self._parts(top) if part not in self._made_sizes]
+            if top in self._made_sizes or not missing:
+                waiting.pop()
+                if top not in self._made_sizes:
+                    out = self._made_sizes[top] = self.temp("size")
+                    self._make_size(top, out)
+                    self.draft.stop_gradient.add(out)
+            waiting += missing
+        return self._made_sizes[number]
+
+    def _parts(self, number: int) -> Sequence[int]:
+        """The numbers and codes that the one of a code is computed of."""
+        size = self.sizes.of(number) if is_code(number) else None
+        if isinstance(size, Pair):
+            return (size.left, size.right)
+        if isinstance(size, Product):
+            return (*size.codes, *((size.factor,) if size.factor != 1 else ()))
+        return ()
+
+    def _make_size(self, number: int, out: str) -> None:
+        size = self.sizes.of(number) if is_code(number) else None
+        parts = [self._made_sizes[part] for part in self._parts(number)]
+        if size is None:
+            self.op("fill_constant", {}, {"Out": out}, shape=[1], dtype=DType.INT32.value, value=float(number))
+        elif isinstance(size, Dim):
+            dims, at = self.temp("dims"), size.axis
+            self.op("shape", {"Input": size.variable}, {"Out": dims})
+            self.op("slice", {"Input": dims}, {"Out": out}, axes=[0], starts=[at], ends=[at + 1])
+        elif isinstance(size, Pair):
+            self.op(size.op_type, {"X": parts[0], "Y": parts[1]}, {"Out": out})
+        else:
+            made = parts[0]
+            for at, part in enumerate(parts[1:], 2):
+                result = out if at == len(parts) else self.temp("size")
+                self.op("elementwise_mul", {"X": made, "Y": part}, {"Out": result})
+                made = result
+
+    def _measure(self, value: str, array: Array) -> None:
+        """Makes the variable i64 of a value some of whose numbers are codes."""
+        self.draft.stop_gradient.add(value)
+        parts = [self.measured(int(number)) for number in array.reshape(-1)]
+        whole = parts[0] if len(parts) == 1 else self.temp(value)
+        if len(parts) > 1:
+            self.op("concat", {"X": parts}, {"Out": whole}, axis=0)
+        wide = value if array.ndim < 2 else self.temp(value)
+        kinds = {"in_dtype": DType.INT32.value, "out_dtype": DType.INT64.value}
+        self.op("cast", {"X": whole}, {"Out": wide}, **kinds)
+        if wide != value:
+            self.op("reshape2", {"X": wide}, {"Out": value, "XShape": self.temp(value)}, shape=[*array.shape])
+
+    def is_weight(self, value: str) -> bool:
+        """Whether a value is one of the model's weights, or made of them."""
+        return self._aliases.get(value, value) in self._weights
+
+    def tensor(self, value: str) -> TensorType:
+        """Element type and dims of a value. Raises Refused if they are not known."""
+        tensor = self.draft.type_of(self.name(value))
+        if tensor is None:
+            raise Refused(f"the dims of {value} are not known before it runs")
+        return tensor
+
+    def dims(self, value: str) -> tuple[int, ...]:
+        """Dims of a value, -1 where they are known at run time. Fluid has a scalar as one element along one dim."""
+        if self.is_scalar(value):
+            return ()
+        value = self._aliases.get(value, value)
+        return self.known[value].shape if value in self.known else self.tensor(value).shape
+
+    def is_scalar(self, value: str) -> bool:
+        """Whether a value has no dims in ONNX."""
+        if value in self.scalars:
+            return True
+        value = self._aliases.get(value, value)
+        return self.known[value].ndim == 0 if value in self.known else value in self.scalars
+
+    def flat(self, value: str) -> str:
+        """A known value with all of its elements along one dim."""
+        self.learn(name := self.temp(value), self.constant(value, "a weight").reshape(-1), [value])
+        return name
+
+    # Making
+
+    def op(self, op_type: str, inputs: dict[str, Any], outputs: dict[str, Any], **attrs: object) -> None:
+        """An op from values to values, by name."""
+        made = {slot: [names] if isinstance(names, str) else list(names) for slot, names in outputs.items()}
+        for name in (name for names in made.values() for name in names):
+            if self.draft.find(name) is None:
+                self.draft.declare(Var(name))
+        given = {slot: self._given(names) for slot, names in inputs.items()}
+        self.draft.op(op_type, given, made, attrs)
+
+    def made(self, op_type: str, of: str, attrs: Mapping[str, object] = EMPTY, **inputs: Any) -> str:
+        """The result `Out` of an op, as a value in between with a name like that of another one."""
+        out = self.temp(of)
+        self.op(op_type, inputs, {"Out": out}, **attrs)
+        return out
+
+    def _given(self, names: Any) -> list[str]:
+        return [self.name(name) for name in ([names] if isinstance(names, str) else names) if name]
+
+    def cast(self, source: str, out: str, kind: DType) -> None:
+        """`out` is `source` as elements of this type."""
+        attrs = {"in_dtype": self.tensor(source).dtype.value, "out_dtype": kind.value}
+        self.op("cast", {"X": source}, {"Out": out}, **attrs)
+
+    def as_type(self, value: str, kind: DType) -> str:
+        """A value as elements of this type; itself if it has them."""
+        if self.tensor(value).dtype is kind:
+            return value
+        self.cast(value, made := self.temp(value), kind)
+        return made
+
+    def scaled(self, value: str, factor: float, bias: float = 0.0) -> str:
+        """A value that is another one times a number, plus a number."""
+        return self.made("scale", value, {"scale": factor, "bias": bias}, X=value)
+
+    def temp(self, of: str) -> str:
+        """A name for a value in between."""
+        return self.draft.names.mint(f"{of}@ONNX")
+
+    def alias(self, value: str, source: str) -> None:
+        """A value that is another one."""
+        source = self._aliases[value] = self._aliases.get(source, source)
+        if source in self.known:
+            self.known[value] = self.known[source]
+
+    def learn(self, value: str, array: Array, sources: Sequence[str]) -> None:
+        """A value that is known now, computed of others; of weights it is a weight."""
+        self.known[value] = array
+        if any(self.is_weight(name) for name in sources):
+            self._weights.add(value)
+
+    def postpone(self, node: Any) -> None:
+        """The results of a node, which are not computed now though all of its inputs are known."""
+        self._postponed.update(node.output)
+
+    def weight(self, name: str, array: Array) -> str:
+        """A weight that the model holds in an attribute of a node, under a name of its own."""
+        name = self.draft.names.mint(name) if name in self.known or self.draft.find(name) else name
+        self.known[name] = array
+        self._weights.add(name)
+        return name
+
+    def resolved(self, value: str) -> str:
+        """The value that another one is just a name of, or itself."""
+        return self._aliases.get(value, value)
+
+    def finish(self, value: str) -> str:
+        """The variable of an output of the graph, under its own name."""
+        if value in self._aliases or value in self.known:
+            source = self._aliases.pop(value, None)
+            if source is None:
+                return self.name(value)
+            self.known.pop(value, None)
+            self.op("assign", {"X": source}, {"Out": value})
+        return value
+
+    def module(self) -> Module:
+        """The program that computes the graph, and the one that sets what it keeps."""
+        return self.draft.module()
+
+    # What could not be read
+
+    def lose(self, node: Any) -> None:
+        """The results of a node are not there."""
+        self._lost.update(node.output)
+
+    def is_lost(self, node: Any) -> bool:
+        """Whether a node depends on one that could not be read; then its results are lost as well."""
+        if self._lost.isdisjoint(node.input):
+            return False
+        self.lose(node)
+        return True
+
+
+def attribute(node: Any, name: str, default: Any = None) -> Any:
+    """An attribute of a node as a plain value, `default` where it has none."""
+    for held in node.attribute:
+        if held.name == name:
+            value = library("onnx.helper").get_attribute_value(held)
+            return value.decode() if isinstance(value, bytes) else value
+    return default
+
+
+def axes_of(node: Any, reading: Reading, at: int = 1) -> list[int] | None:
+    """The axes of a node, which stand in an attribute or in the input `at`; None if it has none."""
+    if len(node.input) > at and node.input[at]:
+        return reading.ints(node.input[at], "its axes")
+    axes = attribute(node, "axes")
+    return None if axes is None else list(axes)
+
+
+def dtype_of(number: int, name: str) -> DType:
+    """The element type that ONNX has this number for. Raises Refused if Fluid has none."""
+    if number not in _DTYPES:
+        raise Refused(f"{name} has elements of ONNX's type {number}, which Fluid has not")
+    return _DTYPES[number]
+
+
+Reader: TypeAlias = Callable[[Any, Reading], None]
+"""Adds the ops of a node to a program. Raises Refused."""
+
+READERS: dict[str, Reader] = {}
+"""The reader of each node type that Fluid's ops can express."""
+
+
+def onnx_reader(*node_types: str) -> Callable[[Reader], Reader]:
+    """Registers the reader of node types."""
+
+    def register(reader: Reader) -> Reader:
+        for node_type in node_types:
+            READERS[node_type] = reader
+        return reader
+
+    return register
+
+
+def positive(axes: Sequence[int], rank: int) -> list[int]:
+    """Axes counted from 0. Raises Refused for one that a value of this rank has not."""
+    for axis in axes:
+        if not -rank <= axis < rank:
+            raise Refused(f"its axis {axis} is not one of {rank}")
+    return [axis % rank for axis in axes]

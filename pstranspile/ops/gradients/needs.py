@@ -1,0 +1,155 @@
+"""The uses of each value that lead to the loss: the terms that its gradient must have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
+
+from pstranspile.ir.model import Op, Program
+from pstranspile.ir.types import VarKind
+from pstranspile.ops.attributes import strings_attr
+from pstranspile.ops.gradient import SUFFIX, differentiated
+from pstranspile.ops.gradients.versions import (
+    Expected,
+    Forward,
+    Use,
+    end_of,
+    expected_of,
+    inner_block,
+    keeps_value,
+    outside_names,
+)
+
+Terms = dict[tuple[str, int], set[Use]]
+"""Version of a variable -> its uses that lead to the loss."""
+
+
+class Needs:
+    """The terms that the gradients of a program must have.
+
+    `stopped` tells which variables have no gradient. Arrays are followed by name, because their elements have no
+    versions.
+    """
+
+    def __init__(self, program: Program, loss: str, stopped: Callable[[str], bool]):
+        self.program = program
+        self.loss = loss
+        self.stopped = stopped
+        self.arrays: set[str] = set()
+        self._forward: dict[int, Forward] = {}
+        self._expected: dict[int, list[list[Expected]]] = {}
+        self._inner: dict[tuple[int, frozenset[str]], Terms] = {}
+        while True:  # a loop may read an array that it wrote in an earlier iteration
+            known = len(self.arrays)
+            self._inner.clear()
+            self.terms = self._of(self.forward(0), ())
+            if len(self.arrays) == known:
+                break
+
+    def forward(self, block: int) -> Forward:
+        """The forward ops of a block."""
+        if block not in self._forward:
+            self._forward[block] = Forward(self.program, block)
+        return self._forward[block]
+
+    def expected(self, block: int) -> list[list[Expected]]:
+        """The gradient ops of each forward op of a block."""
+        if block not in self._expected:
+            ops = self.forward(block).ops
+            self._expected[block] = [expected_of(op, index) for index, op in enumerate(ops)]
+        return self._expected[block]
+
+    def active(self, forward: Forward, terms: Terms, index: int) -> list[str]:
+        """The outputs of an op that lead to the loss."""
+        return [
+            name
+            for name, version in forward.after[index].items()
+            if terms.get((name, version))
+            or name in self.arrays
+            or (name == self.loss and self._is_loss(forward, index))
+        ]
+
+    def _is_loss(self, forward: Forward, index: int) -> bool:
+        return forward.number == 0 and forward.after[index][self.loss] == forward.last[self.loss]
+
+    def _of(self, forward: Forward, ends: Iterable[str]) -> Terms:
+        terms: Terms = {}
+        for name in ends:
+            terms[name, forward.last.get(name, 0)] = {end_of(name)}
+        for index in range(len(forward.ops) - 1, -1, -1):
+            op = forward.ops[index]
+            active = self.active(forward, terms, index)
+            if not active:
+                continue
+            if inner_block(self.program, op):
+                uses = self._of_inner(forward, index, op, active)
+            else:
+                uses = self._of_plain(forward, index, set(active))
+            for use, name in uses:
+                if forward.kind(name) is VarKind.LOD_TENSOR_ARRAY:
+                    self.arrays.add(name)
+                elif forward.is_float(name) and not self.stopped(name):
+                    terms.setdefault((name, forward.before[index].get(name, 0)), set()).add(use)
+        return terms
+
+    def _of_plain(self, forward: Forward, index: int, active: set[str]) -> list[tuple[Use, str]]:
+        op = forward.ops[index]
+        if keeps_value(op):
+            return []
+        result: list[tuple[Use, str]] = []
+        for expected in self.expected(forward.number)[index]:
+            if any(SUFFIX in name and differentiated(name) in active for name in expected.op.input_names):
+                result += expected.uses()
+        return result
+
+    def _of_inner(self, forward: Forward, index: int, op: Op, active: list[str]) -> list[tuple[Use, str]]:
+        block = inner_block(self.program, op)
+        terms, _ = self.inner(op, active)
+        declared = self.program.blocks[block].vars
+        entries = [name for (name, version), uses in terms.items() if not version and uses]
+        if op.type == "recurrent":
+            before = strings_attr(op, "ex_states")
+            by_slot = {"inputs": op.inputs.get("inputs", ()), "parameters": op.inputs.get("parameters", ())}
+            result = [
+                (Use(index, 0, slot, place), name)
+                for slot, names in by_slot.items()
+                for place, name in enumerate(names)
+                if name in entries
+            ]
+            states = zip(before, op.inputs.get("initial_states", ()), strict=False)
+            result += [
+                (Use(index, 0, "initial_states", place), start)
+                for place, (name, start) in enumerate(states)
+                if name in entries
+            ]
+            return result
+        _, written = outside_names(self.program, op)
+        outside = dict.fromkeys([name for name in entries if name not in declared])
+        outside.update(
+            (name, None) for name in active if name in written
+        )  # the branch may not run, which leaves them unchanged
+        return [(Use(index, 0, name, 0), name) for name in outside]
+
+    def inner(self, op: Op, active: Iterable[str]) -> tuple[Terms, frozenset[str]]:
+        """The terms within a sub-block, and the variables whose last values lead to the loss."""
+        block = inner_block(self.program, op)
+        forward = self.forward(block)
+        ends = {name for name in active if name in forward.last}
+        while True:
+            if (block, frozenset(ends)) not in self._inner:
+                self._inner[block, frozenset(ends)] = self._of(forward, sorted(ends))
+            terms = self._inner[block, frozenset(ends)]
+            more = {name for name in self._carried(op, forward, terms) if name not in ends}
+            if not more:
+                return terms, frozenset(ends)
+            ends |= more
+
+    def _carried(self, op: Op, forward: Forward, terms: Terms) -> AbstractSet[str]:
+        """The variables that a step passes to the next one and that lead to the loss."""
+        entries = {name for (name, version), uses in terms.items() if not version and uses}
+        if op.type == "while":
+            return {name for name in entries if name in forward.last and name not in forward.block.vars}
+        if op.type == "recurrent":
+            pairs = zip(strings_attr(op, "ex_states"), strings_attr(op, "states"), strict=False)
+            return {state for before, state in pairs if before in entries}
+        return frozenset()

@@ -1,0 +1,201 @@
+"""The ops of a forward block, the versions of variables that they read and write, and their expected gradient ops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from pstranspile.ir.attributes import KINDS, BlockRef
+from pstranspile.ir.model import Op, Program
+from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import DType, VarKind
+from pstranspile.ops import schema_of, with_defaults
+from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX, Wanted, differentiated, gradient_name, gradient_rule
+from pstranspile.ops.gradients.old_values import OLD, is_backward, is_copy
+
+WITH_BLOCKS = ("while", "conditional_block", "recurrent")
+"""Ops with a sub-block that have a gradient."""
+
+FLOATS = (DType.FP16, DType.FP32, DType.FP64)
+"""Element types that can have gradients."""
+
+
+class Use(NamedTuple):
+    """One path from a value to the loss: an op (by index), the gradient op that follows it back, and the slot of the
+    gradient there and its index in the slot.
+
+    Op -1 is the end of the block; its `slot` is the variable.
+    """
+
+    op: int
+    part: int
+    slot: str
+    place: int
+
+
+END = -1
+
+
+def end_of(name: str) -> Use:
+    """The use of a variable's last value after its block."""
+    return Use(END, 0, name, 0)
+
+
+def inner_block(program: Program, op: Op) -> int:
+    """The sub-block of an op, 0 if it has none."""
+    block = op.attrs.get("sub_block")
+    return int(block) if isinstance(block, BlockRef) and 0 < block < len(program.blocks) else 0
+
+
+def outside_names(program: Program, op: Op) -> tuple[list[str], list[str]]:
+    """The variables of enclosing blocks that an op with a sub-block reads, and those to which it gives other values."""
+    reads, writes = dict.fromkeys(op.input_names), dict.fromkeys(op.output_names)
+    inner = inner_block(program, op)
+    if inner:
+        block, given = program.blocks[inner], dict[str, None]()
+        for inner_op in block.ops:
+            read, written = outside_names(program, inner_op) if inner_block(program, inner_op) else _names(inner_op)
+            reads.update((name, None) for name in read if name not in block.vars)
+            if not keeps_value(inner_op):
+                given.update((name, None) for name in written if name not in block.vars)
+        kept = {name for inner_op in block.ops for name in inner_op.output_names}.difference(given, block.vars)
+        writes = {name: None for name in (*writes, *given) if name not in kept}
+    return list(reads), list(writes)
+
+
+def _names(op: Op) -> tuple[list[str], list[str]]:
+    return list(op.input_names), list(op.output_names)
+
+
+def keeps_value(op: Op) -> bool:
+    """Whether an op gives a variable its own value."""
+    return op.type == "assign" and op.inputs.get("X") == op.outputs.get("Out")
+
+
+class Forward:
+    """The forward ops of a block. `before` and `after` are the versions that each op reads and writes.
+
+    A version counts the writes to a variable; 0 is its value at the start of the block. An op that gives a variable its
+    own value makes no version.
+    """
+
+    def __init__(self, program: Program, number: int):
+        self.program = program
+        self.number = number
+        self.block = program.blocks[number]
+        self.ops = [op for op in self.block.ops if is_forward(op)]
+        self.last: dict[str, int] = {}
+        self._counted: dict[tuple[str, int], int] = {}
+        writes: dict[str, int] = {}
+        self.before: list[Mapping[str, int]] = []
+        self.after: list[Mapping[str, int]] = []
+        for op in self.ops:
+            read, written = outside_names(program, op) if inner_block(program, op) else _names(op)
+            self.before.append({name: self.last.get(name, 0) for name in dict.fromkeys([*read, *written])})
+            new = set[str]() if keeps_value(op) else set(written)
+            for name in dict.fromkeys([*op.output_names, *written]):
+                writes[name] = writes.get(name, 0) + 1
+                if name in new:
+                    self.last[name] = self.last.get(name, 0) + 1
+                self._counted[name, writes[name]] = self.last.get(name, 0)
+            self.after.append({name: self.last.get(name, 0) for name in written})
+
+    def version(self, name: str, writes: int) -> int:
+        """The version after so many writes."""
+        return self._counted.get((name, writes), 0)
+
+    def updated_in_place(self) -> set[str]:
+        """Variables that one op both reads and writes. A loop does not keep their values."""
+        return {name for op in self.ops for name in op.input_names if name in [*op.output_names]}
+
+    def kind(self, name: str) -> VarKind | None:
+        """The kind of the variable that a name refers to."""
+        var = self.program.find_var(name, self.number)
+        return var.kind if var else None
+
+    def is_float(self, name: str) -> bool:
+        """Whether a name is a tensor that can have a gradient."""
+        var = self.program.find_var(name, self.number)
+        return var is not None and var.kind is VarKind.LOD_TENSOR and var.dtype in FLOATS
+
+
+def is_forward(op: Op) -> bool:
+    """Whether an op belongs to the forward pass. Copies for gradients don't."""
+    return not is_backward(op) and not is_copy(op) and not (op.role or 0) & (OpRole.RPC | OpRole.DIST)
+
+
+class Expected(NamedTuple):
+    """A gradient op of a forward op; `number` is the index of that op, `part` counts its gradient ops."""
+
+    number: int
+    part: int
+    op: Op
+
+    def uses(self) -> Iterator[tuple[Use, str]]:
+        """Every gradient that it computes, with its variable."""
+        for slot, names in self.op.outputs.items():
+            for place, name in enumerate(names):
+                if SUFFIX in name:
+                    yield Use(self.number, self.part, slot, place), differentiated(name)
+
+
+def expected_of(op: Op, index: int) -> list[Expected]:
+    """The gradient ops of an op without a sub-block; none if the op does not match its schema."""
+    rule = gradient_rule(op.type)
+    if rule is None or inner_in(op) or _unsound(op := with_defaults(op)):
+        return []
+    return [Expected(index, part, made) for part, made in enumerate(rule(op, Wanted()))]
+
+
+def _unsound(op: Op) -> bool:
+    """Whether an op lacks a slot or an attribute, has an attribute of another kind, or a list for a single variable."""
+    schema = schema_of(op.type)
+    sides = ((schema.inputs, op.inputs), (schema.outputs, op.outputs)) if schema is not None else ()
+    single = ((slot, names) for slots, names in sides for slot in slots.values() if not slot.duplicable)
+    attrs = schema.attrs.items() if schema is not None else ()
+    given = ((spec, op.attrs.get(name)) for name, spec in attrs if name in op.attrs or not spec.optional)
+    counts = ((len(names.get(slot.name, ())), slot.dispensable) for slot, names in single)
+    return any(count > 1 or (count == 0 and not dispensable) for count, dispensable in counts) or any(
+        KINDS.get(type(value)) is not spec.kind for spec, value in given
+    )
+
+
+def inner_in(op: Op) -> bool:
+    """Whether an op has a sub-block."""
+    return isinstance(op.attrs.get("sub_block"), BlockRef)
+
+
+def plain(name: str) -> str:
+    """A name without the suffixes of copies and of terms of gradients."""
+    if OLD in name:
+        return name.partition(OLD)[0]
+    return gradient_name(differentiated(name)) if SUFFIX in name else name
+
+
+def signature(op: Op) -> tuple[object, ...]:
+    """The identity of a gradient op: its type and inputs."""
+    read = tuple((slot, tuple(map(plain, names))) for slot, names in sorted(op.inputs.items()) if names)
+    return op.type, read
+
+
+def fits(expected: Expected, op: Op) -> bool:
+    """Whether all outputs of an op are expected."""
+    if inner_in(expected.op):
+        return True
+    wanted = {(slot, plain(name)) for slot, names in expected.op.outputs.items() for name in names}
+    return all((slot, plain(n)) in wanted for slot, names in op.outputs.items() for n in names if n != EMPTY_NAME)
+
+
+def placed(expected: Expected, op: Op) -> Iterator[tuple[Use, str]]:
+    """The expected gradients that an op computes, under the names that it gives them."""
+    for slot, names in op.outputs.items():
+        wanted = expected.op.outputs.get(slot, ())
+        place = 0
+        for name in names:
+            while place < len(wanted) and name != EMPTY_NAME and plain(wanted[place]) != plain(name):
+                place += 1
+            if place >= len(wanted):
+                break
+            if name != EMPTY_NAME:
+                yield Use(expected.number, expected.part, slot, place), name
+            place += 1

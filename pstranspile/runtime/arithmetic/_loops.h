@@ -1,0 +1,402 @@
+/* The loops of the module pstranspile.runtime.arithmetic._loops, over float32 arrays.
+
+Every result has the bits that numpy's functions give in the order that the comments state: no multiplication is
+contracted with an addition, and no sum is reordered. The build passes -ffp-contract=off for that. */
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __linux__
+#include <features.h>
+#endif
+
+/* Code for several generations of processors, the best of which is chosen when the module is loaded. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#define FOR_ALL_PROCESSORS __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define FOR_ALL_PROCESSORS
+#endif
+
+#ifdef __GNUC__
+#define ALWAYS_INLINE __attribute__((always_inline)) inline
+#else
+#define ALWAYS_INLINE inline
+#endif
+
+/* Elements of different places don't depend on each other, though arrays may be the same. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define INDEPENDENT _Pragma("GCC ivdep")
+#elif defined(__clang__)
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define INDEPENDENT
+#endif
+
+/* The iterations may be combined in any order. */
+#ifdef _MSC_VER
+#define REDUCES(how)
+#else
+#define TEXT(words) #words
+#define REDUCES(how) _Pragma(TEXT(omp simd reduction(how)))
+#endif
+
+#define NARROW 16  /* rows up to here are too short for vectors */
+
+typedef ptrdiff_t Size;
+
+/* new = p - rate * g */
+FOR_ALL_PROCESSORS static void sgd(Size n, const float *p, const float *g, float *new, float rate) {
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) new[i] = p[i] - rate * g[i];
+}
+
+/* v = v * mu + g; new = p - rate * v */
+FOR_ALL_PROCESSORS static void momentum(Size n, const float *p, const float *g, float *v, float *new, float mu,
+                                        float rate) {
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) {
+        float velocity = v[i] * mu + g[i];
+        v[i] = velocity;
+        new[i] = p[i] - rate * velocity;
+    }
+}
+
+/* v = v * mu + g; new = p - rate * (g + mu * v) */
+FOR_ALL_PROCESSORS static void nesterov(Size n, const float *p, const float *g, float *v, float *new, float mu,
+                                        float rate) {
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) {
+        float velocity = v[i] * mu + g[i];
+        v[i] = velocity;
+        new[i] = p[i] - rate * (g[i] + mu * velocity);
+    }
+}
+
+/* m = m * kept1 + new1 * g; v = v * kept2 + (g * new2) * g; new = p - m / (sqrt(v) + epsilon) * rate */
+FOR_ALL_PROCESSORS static void adam(Size n, const float *p, const float *g, float *m, float *v, float *new,
+                                    const float *scales) {
+    const float kept1 = scales[0], new1 = scales[1], kept2 = scales[2], new2 = scales[3], epsilon = scales[4],
+                rate = scales[5];
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) {
+        float moment1 = m[i] * kept1 + new1 * g[i];
+        float moment2 = v[i] * kept2 + (g[i] * new2) * g[i];
+        m[i] = moment1;
+        v[i] = moment2;
+        new[i] = p[i] - moment1 / (sqrtf(moment2) + epsilon) * rate;
+    }
+}
+
+/* m = m + g * g; p = p - rate * g / (sqrt(m) + epsilon) */
+FOR_ALL_PROCESSORS static void adagrad(Size n, float *p, const float *g, float *m, float rate, float epsilon) {
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) {
+        float moment = m[i] + g[i] * g[i];
+        m[i] = moment;
+        p[i] = p[i] - rate * g[i] / (sqrtf(moment) + epsilon);
+    }
+}
+
+/* The gradients of activations from those of their results, and from these. */
+
+/* out = dy * (1 - y * y) */
+FOR_ALL_PROCESSORS static void tanh_grad(Size n, const float *y, const float *dy, float *out) {
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) out[i] = dy[i] * (1.0f - y[i] * y[i]);
+}
+
+/* out = dy * y * (1 - y) */
+FOR_ALL_PROCESSORS static void sigmoid_grad(Size n, const float *y, const float *dy, float *out) {
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) out[i] = dy[i] * y[i] * (1.0f - y[i]);
+}
+
+/* out = dy * (1 where y > 0, 0 elsewhere) */
+FOR_ALL_PROCESSORS static void relu_grad(Size n, const float *y, const float *dy, float *out) {
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) out[i] = dy[i] * (y[i] > 0.0f ? 1.0f : 0.0f);
+}
+
+/* out = the error function of x, by series of three terms around `points` points that are 1 / steps apart: table[n, k]
+   is the coefficient of the power n around k / steps. Beyond the last point it is 1. */
+FOR_ALL_PROCESSORS static void error_function(Size n, const float *x, float *out, const double *table, Size points,
+                                              double steps) {
+    const double end = (double)(points - 1) / steps;
+    const double *slope = table + points, *bend = slope + points;
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) {
+        double rest = fabs((double)x[i]);
+        rest = (rest > end ? end : rest) * steps;
+        double nearest = rint(rest);
+        rest = (rest - nearest) / steps;
+        int32_t at = (int32_t)(nearest > 0.0 ? nearest : 0.0);
+        double sum = (bend[at] * rest + slope[at]) * rest + table[at];
+        out[i] = (float)copysign(sum, (double)x[i]);
+    }
+}
+
+/* out = max(x - the largest element of the row, least), in rows of `width`; a NaN makes its row NaN.
+   Which zero is the largest of several of both signs is not determined. */
+FOR_ALL_PROCESSORS static void below_largest(Size rows, Size width, const float *x, float *out, float least) {
+    for (Size row = 0; row < rows; row++, x += width, out += width) {
+        float largest = -INFINITY;
+        int unordered = 0;
+        if (width < NARROW) {
+            for (Size i = 0; i < width; i++) {
+                largest = x[i] > largest ? x[i] : largest;
+                unordered |= x[i] != x[i];
+            }
+        } else {
+            REDUCES(max : largest)
+            for (Size i = 0; i < width; i++) largest = x[i] > largest ? x[i] : largest;
+            REDUCES(| : unordered)
+            for (Size i = 0; i < width; i++) unordered |= x[i] != x[i];
+        }
+        if (unordered) largest = NAN;
+        INDEPENDENT
+        for (Size i = 0; i < width; i++) {
+            float below = x[i] - largest;
+            out[i] = below < least ? least : below;
+        }
+    }
+}
+
+/* The sum in the order of numpy: of up to 7 elements one by one, of up to 128 in 8 sums, of more in two halves. */
+ALWAYS_INLINE static float sum_of_block(Size n, const float *x) {
+    Size at = 0;
+    float sum;
+    if (n < 8) {
+        sum = 0.0f;
+    } else {
+        float sums[8];
+        memcpy(sums, x, sizeof sums);
+        for (at = 8; at < n - n % 8; at += 8) {
+            for (int lane = 0; lane < 8; lane++) sums[lane] += x[at + lane];
+        }
+        sum = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+    }
+    for (; at < n; at++) sum += x[at];
+    return sum;
+}
+
+FOR_ALL_PROCESSORS static float sum_of_halves(Size n, const float *x) {
+    if (n <= 128) return sum_of_block(n, x);
+    Size half = n / 2;
+    half -= half % 8;
+    float first = sum_of_halves(half, x);
+    return first + sum_of_halves(n - half, x + half);
+}
+
+ALWAYS_INLINE static float sum_of_row(Size n, const float *x) {
+    return n <= 128 ? sum_of_block(n, x) : sum_of_halves(n, x);
+}
+
+/* sums[row] = the sum of the row of x; x = x / sums[row], in rows of `width` */
+FOR_ALL_PROCESSORS static void shares(Size rows, Size width, float *x, float *sums) {
+    for (Size row = 0; row < rows; row++, x += width) {
+        float sum = sums[row] = sum_of_row(width, x);
+        INDEPENDENT
+        for (Size i = 0; i < width; i++) x[i] = x[i] / sum;
+    }
+}
+
+/* out = (dy - the sum of dy * y over the row) * y, in rows of `width` */
+FOR_ALL_PROCESSORS static void softmax_grad(Size rows, Size width, const float *y, const float *dy, float *out) {
+    for (Size row = 0; row < rows; row++, y += width, dy += width, out += width) {
+        INDEPENDENT
+        for (Size i = 0; i < width; i++) out[i] = dy[i] * y[i];
+        float sum = sum_of_row(width, out);
+        INDEPENDENT
+        for (Size i = 0; i < width; i++) out[i] = (dy[i] - sum) * y[i];
+    }
+}
+
+/* out = c * i + s * f: the cell of a long short-term memory, from the candidate, the gates and the cell before */
+FOR_ALL_PROCESSORS static void lstm_cell(Size n, const float *c, const float *i, const float *f, const float *s,
+                                         float *out) {
+    INDEPENDENT
+    for (Size at = 0; at < n; at++) out[at] = c[at] * i[at] + s[at] * f[at];
+}
+
+/* A step of `count` rows of `width` back through a long short-term memory. The gradient of its output is grad + state,
+   which grad becomes. cell is the gradient of its cell from later steps, and becomes that of the cell before. The
+   gradients of the inputs of the candidate and the gates c, i, f, o go to gates[0] to gates[3], whose rows are `stride`
+   apart. The local derivatives are those of LstmSlopes. */
+typedef struct {
+    float *grad, *gates[4];
+    const float *output, *cell, *inner[3], *kept;
+} LstmStep;
+
+FOR_ALL_PROCESSORS static void lstm_back(Size count, Size width, Size stride, LstmStep step, const float *state,
+                                         float *cell) {
+    for (Size row = 0; row < count; row++) {
+        const Size here = row * width, there = row * stride;
+        INDEPENDENT
+        for (Size at = 0; at < width; at++) {
+            float now = step.grad[here + at] + state[here + at];
+            step.grad[here + at] = now;
+            step.gates[3][there + at] = now * step.output[here + at];
+            float later = cell[here + at] + now * step.cell[here + at];
+            step.gates[0][there + at] = later * step.inner[0][here + at];
+            step.gates[1][there + at] = later * step.inner[1][here + at];
+            step.gates[2][there + at] = later * step.inner[2][here + at];
+            cell[here + at] = later * step.kept[here + at];
+        }
+    }
+}
+
+/* Batch normalisation, over arrays [images, channels, elements] with a value for each channel. `mean` is that of the
+   batch, `inverse` the inverse of the root of its variance. */
+typedef struct {
+    Size images, channels, elements;
+} Dims;
+
+/* out = x * scale + bias */
+FOR_ALL_PROCESSORS static void scale_channels(Dims d, const float *x, const float *scale, const float *bias,
+                                              float *out) {
+    for (Size at = 0; at < d.images * d.channels; at++, x += d.elements, out += d.elements) {
+        const float a = scale[at % d.channels], b = bias[at % d.channels];
+        INDEPENDENT
+        for (Size i = 0; i < d.elements; i++) out[i] = x[i] * a + b;
+    }
+}
+
+/* out = (x - mean) * (x - mean) */
+FOR_ALL_PROCESSORS static void squares(Dims d, const float *x, const float *mean, float *out) {
+    for (Size at = 0; at < d.images * d.channels; at++, x += d.elements, out += d.elements) {
+        const float m = mean[at % d.channels];
+        INDEPENDENT
+        for (Size i = 0; i < d.elements; i++) out[i] = (x[i] - m) * (x[i] - m);
+    }
+}
+
+/* out = (x - mean) * inverse * dy */
+FOR_ALL_PROCESSORS static void norm_products(Dims d, const float *x, const float *dy, const float *mean,
+                                             const float *inverse, float *out) {
+    for (Size at = 0; at < d.images * d.channels; at++, x += d.elements, dy += d.elements, out += d.elements) {
+        const float m = mean[at % d.channels], v = inverse[at % d.channels];
+        INDEPENDENT
+        for (Size i = 0; i < d.elements; i++) out[i] = (x[i] - m) * v * dy[i];
+    }
+}
+
+/* out = (dy * images * elements - bias - (x - mean) * scale * inverse) * factor, with the gradients of bias and scale */
+FOR_ALL_PROCESSORS static void norm_grad(Dims d, const float *x, const float *dy, const float *const *of_channels,
+                                         float *out) {
+    const float images = (float)d.images, elements = (float)d.elements;
+    for (Size at = 0; at < d.images * d.channels; at++, x += d.elements, dy += d.elements, out += d.elements) {
+        const Size channel = at % d.channels;
+        const float m = of_channels[0][channel], v = of_channels[1][channel], bias = of_channels[2][channel],
+                    scale = of_channels[3][channel], factor = of_channels[4][channel];
+        INDEPENDENT
+        for (Size i = 0; i < d.elements; i++) {
+            out[i] = (dy[i] * images * elements - bias - (x[i] - m) * scale * v) * factor;
+        }
+    }
+}
+
+/* The windows of a convolution over `images` of `channels` of height times width. Their elements are rows times columns,
+   and they stand at down times right places. Steps between places, between elements of a window, and the padding before
+   the first row and column come in pairs: along the height, along the width. */
+typedef struct {
+    int64_t images, channels, height, width, rows, columns, down, right, step[2], spread[2], padding[2];
+} Windows;
+
+/* From which place on, and up to which, an element of a window lies within the image. */
+static inline void places(int64_t element, int64_t length, int64_t count, int64_t step, int64_t *first, int64_t *end) {
+    const int64_t last = length - 1 - element;
+    *first = element >= 0 ? 0 : (-element + step - 1) / step;
+    *end = last < 0 ? 0 : last / step + 1;
+    if (*end > count) *end = count;
+    if (*first > *end) *first = *end;
+}
+
+/* windows[image, channel, row, column, place] = the element of x, 0 outside of it */
+FOR_ALL_PROCESSORS static void unfold(const Windows *w, const float *x, float *windows) {
+    for (int64_t image = 0; image < w->images * w->channels; image++, x += w->height * w->width) {
+        for (int64_t row = 0; row < w->rows; row++) {
+            int64_t top, bottom, left, right;
+            const int64_t y = row * w->spread[0] - w->padding[0];
+            places(y, w->height, w->down, w->step[0], &top, &bottom);
+            for (int64_t column = 0; column < w->columns; column++, windows += w->down * w->right) {
+                const int64_t at = column * w->spread[1] - w->padding[1];
+                places(at, w->width, w->right, w->step[1], &left, &right);
+                for (int64_t down = 0; down < w->down; down++) {
+                    float *to = windows + down * w->right;
+                    if (down < top || down >= bottom) {
+                        memset(to, 0, w->right * sizeof *to);
+                        continue;
+                    }
+                    const float *from = x + (down * w->step[0] + y) * w->width + at;
+                    for (int64_t i = 0; i < left; i++) to[i] = 0.0f;
+                    if (w->step[1] == 1) {
+                        memcpy(to + left, from + left, (right - left) * sizeof *to);
+                    } else {
+                        for (int64_t i = left; i < right; i++) to[i] = from[i * w->step[1]];
+                    }
+                    for (int64_t i = right; i < w->right; i++) to[i] = 0.0f;
+                }
+            }
+        }
+    }
+}
+
+/* x[image, channel, ...] = the sum of all elements of windows that are there, element by element of a window */
+FOR_ALL_PROCESSORS static void fold(const Windows *w, const float *windows, float *x) {
+    memset(x, 0, w->images * w->channels * w->height * w->width * sizeof *x);
+    for (int64_t image = 0; image < w->images * w->channels; image++, x += w->height * w->width) {
+        for (int64_t row = 0; row < w->rows; row++) {
+            int64_t top, bottom, left, right;
+            const int64_t y = row * w->spread[0] - w->padding[0];
+            places(y, w->height, w->down, w->step[0], &top, &bottom);
+            for (int64_t column = 0; column < w->columns; column++, windows += w->down * w->right) {
+                const int64_t at = column * w->spread[1] - w->padding[1];
+                places(at, w->width, w->right, w->step[1], &left, &right);
+                for (int64_t down = top; down < bottom; down++) {
+                    float *to = x + (down * w->step[0] + y) * w->width + at;
+                    const float *from = windows + down * w->right;
+                    if (w->step[1] == 1) {
+                        INDEPENDENT
+                        for (int64_t i = left; i < right; i++) to[i] += from[i];
+                    } else {
+                        for (int64_t i = left; i < right; i++) to[i * w->step[1]] += from[i];
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* target[rows[i]] += value[i] for each i in order, in rows of `width` */
+FOR_ALL_PROCESSORS static void add_rows(Size count, Size width, float *target, const int64_t *rows,
+                                        const float *value) {
+    for (Size at = 0; at < count; at++, value += width) {
+        float *here = target + rows[at] * width;
+        INDEPENDENT
+        for (Size i = 0; i < width; i++) here[i] += value[i];
+    }
+}
+
+/* Ascending rows with the places of their values: equal rows as one with the sum of their values, in order. Gives the
+   number of different rows, and writes nothing if all differ. */
+FOR_ALL_PROCESSORS static Size merge_rows(Size count, Size width, const int64_t *rows, const int64_t *places,
+                                          const float *value, int64_t *merged, float *sums) {
+    Size different = count > 0;
+    for (Size at = 1; at < count; at++) different += rows[at] != rows[at - 1];
+    if (different == count) return count;
+    float *sum = sums;
+    for (Size at = 0; at < count; at++) {
+        const float *from = value + places[at] * width;
+        if (at && rows[at] == rows[at - 1]) {
+            INDEPENDENT
+            for (Size i = 0; i < width; i++) sum[i] += from[i];
+        } else {
+            sum = at ? sum + width : sum;
+            *merged++ = rows[at];
+            memcpy(sum, from, width * sizeof *sum);
+        }
+    }
+    return different;
+}

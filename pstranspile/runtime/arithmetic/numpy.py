@@ -1,0 +1,312 @@
+"""The functions of `pstranspile.runtime.arithmetic` as numpy rounds them, which is the default."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pstranspile.runtime.arithmetic.loops import shares
+from pstranspile.runtime.values import Array
+
+
+def number_of(x: Array) -> Callable[[float], Any]:
+    """The type of numbers that are calculated with an array."""
+    return float
+
+
+# products
+
+
+def dot(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False, factor: float = 1.0) -> Array:
+    """The product of two matrices, each transposed first if asked, times a factor."""
+    result = product(a.T if transpose_a else a, b.T if transpose_b else b)
+    if factor != 1:
+        result *= factor
+    return result
+
+
+_FEW_ROWS = 8
+_LARGE = 1 << 14
+"""Up to this many rows, and from this many elements on, separate products of rows with a matrix are faster than one
+product.
+
+For several rows the library first rearranges the matrix.
+"""
+_SOME_ROWS = 48
+"""From `_FEW_ROWS` to this many rows of single precision, the product with a large transposed matrix is faster as that
+of the matrix as it lies in memory with the transposed rows, which is then transposed.
+"""
+_WIDE, _MORE_ROWS = 384, 112
+"""If both dims of the matrix are at least `_WIDE`, so it is up to `_MORE_ROWS`."""
+
+
+_FEW_FACTORS = 10**6
+_FEW_RESULTS = 1200
+"""Up to this many multiplications, and for a transposed matrix up to this many elements of the result, the library
+multiplies without rearranging the matrix.
+"""
+
+
+def is_small(rows: int, b: Array) -> bool:
+    """Whether the product of this many rows with a matrix like b is one that the library is fast at."""
+    if rows * b.size > _FEW_FACTORS:
+        return False
+    return b.strides[1] == b.itemsize or rows * b.shape[1] <= _FEW_RESULTS
+
+
+_FEW_TERMS = 40
+"""Up to this many terms, products of `_FEW_FACTORS` multiplications each are faster than a large one."""
+_FEWEST_ROWS, _FEWEST_COLUMNS, _MOST_COLUMNS = 12, 64, 4096
+"""The smallest such products, and the width from which on products of some columns write too scattered memory."""
+
+
+def _in_parts(a: Array, b: Array) -> Array | None:
+    """The product of a transposed matrix with few columns, as the gradient of weights for a small batch is one; None if
+    parts of it are not faster.
+    """
+    rows, terms = a.shape
+    columns = b.shape[1]
+    height = _FEW_FACTORS // (terms * columns)
+    if height >= _FEWEST_ROWS:
+        result = np.empty((rows, columns), a.dtype)
+        for at in range(0, rows, height):
+            np.matmul(a[at : at + height], b, out=result[at : at + height])
+        return result
+    width = _FEW_FACTORS // (terms * rows) // 16 * 16
+    if width < _FEWEST_COLUMNS or columns > _MOST_COLUMNS:
+        return None
+    result = np.empty((rows, columns), a.dtype)
+    for at in range(0, columns, width):
+        np.matmul(a, b[:, at : at + width], out=result[:, at : at + width])
+    return result
+
+
+def product(a: Array, b: Array) -> Array:
+    """The product of two matrices."""
+    if a.strides[0] == a.itemsize == 4 == b.itemsize == b.strides[1] and a.size * b.shape[1] > _FEW_FACTORS:
+        if 1 < a.shape[1] <= _FEW_TERMS and (parts := _in_parts(a, b)) is not None:
+            return parts
+        return np.dot(a, b)
+    most_rows = _SOME_ROWS if min(b.shape) < _WIDE else _MORE_ROWS
+    if 1 < len(a) <= most_rows and b.size >= _LARGE and a.strides[1] == a.itemsize and not is_small(len(a), b):
+        if len(a) < _FEW_ROWS:
+            return np.matmul(a[:, None], b)[:, 0]
+        if b.strides[0] == a.itemsize == 4:
+            return np.ascontiguousarray(np.dot(b.T, a.T).T)
+    return np.dot(a, b)
+
+
+Product: TypeAlias = Callable[[Array, Array, Array], object]
+"""Writes the product of two matrices into a third one with contiguous rows."""
+
+
+def product_of(rows: int, b: Array) -> Product:
+    """The fastest function for products of this many rows with a matrix like b, chosen once for many products."""
+    return _row_by_row if 1 < rows < _FEW_ROWS and b.size >= _LARGE and not is_small(rows, b) else np.ndarray.dot
+
+
+def _row_by_row(a: Array, b: Array, out: Array) -> None:
+    np.matmul(a[:, None], b, out=out[:, None])
+
+
+def matmul(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False, factor: float = 1.0) -> Array:
+    """The products of matrices [..., m, k] and [..., k, n], leading dims broadcast, each transposed first if asked,
+    times a factor.
+    """
+    left, right = a.swapaxes(-1, -2) if transpose_a else a, b.swapaxes(-1, -2) if transpose_b else b
+    if left.ndim == 3 and right.ndim == 4 and right.shape[-1] <= _FEW_COLUMNS and len(left) == right.shape[1]:
+        result = _of_shared_matrices(left, right)
+    else:
+        result = np.matmul(left, right)
+    if factor != 1:
+        result *= factor
+    return result
+
+
+_FEW_COLUMNS = 16
+"""Up to this many columns, one product with the columns of all matrices is faster than a product for each matrix."""
+
+
+def _of_shared_matrices(a: Array, b: Array) -> Array:
+    """The products of [groups, m, k] with every one of [count, groups, k, n]."""
+    count, groups, terms, columns = b.shape
+    together = b.transpose(1, 2, 0, 3).reshape(groups, terms, count * columns)
+    return np.matmul(a, together).reshape(groups, a.shape[1], count, columns).transpose(2, 0, 1, 3)
+
+
+def sum_of_products(a: Array, b: Array) -> Array:
+    """The sum over i of a[i] times b[i], the matrices in b transposed: [count, ..., m, k], [count, ..., n, k] give
+    [..., m, n].
+
+    Where the matrices have few columns for their rows, all of them make one product: to move them takes less time than
+    to write a product for each of them and to add these up.
+    """
+    *_, m, k = a.shape
+    if a.ndim == 4 and k * (m + b.shape[-2]) < m * b.shape[-2]:
+        a, b = (x.transpose(1, 2, 0, 3).reshape(*x.shape[1:3], len(x) * k) for x in (a, b))
+        return np.matmul(a, b.swapaxes(-1, -2))
+    return np.add.reduce(np.matmul(a, b.swapaxes(-1, -2)), axis=0)
+
+
+# functions of single elements
+
+
+def exp(x: Array) -> Array:
+    """e to the power of every element, in the dtype of x."""
+    return np.exp(x).astype(x.dtype, copy=False)
+
+
+def exp_of_each(x: Array) -> Array:
+    """e to the power of every element, as losses compute it: one element at a time."""
+    return np.exp(x)
+
+
+def log(x: Array) -> Array:
+    """The natural logarithm of every element."""
+    return np.log(x)
+
+
+def log_of_each(x: Array) -> Array:
+    """The natural logarithm, as losses compute it: one element at a time."""
+    return np.log(x)
+
+
+def log1p_of_each(x: Array) -> Array:
+    """log(1 + x) of every element, as losses compute it."""
+    return np.log1p(x)
+
+
+def softplus(x: Array) -> Array:
+    """log(1 + exp(x)) of every element."""
+    return np.logaddexp(x, 0)
+
+
+def softplus_slope(x: Array) -> Array:
+    """The derivative of softplus: 1 / (1 + exp(-x)) of every element."""
+    return 1 / (1 + np.exp(-x))
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x)) of every element."""
+    result = np.exp(-x)
+    if result.dtype.kind != "f" or not result.ndim:
+        return 1 / (1 + result)
+    result += 1
+    return np.divide(1, result, out=result)
+
+
+def tanh(x: Array) -> Array:
+    """The hyperbolic tangent of every element."""
+    return np.tanh(x)
+
+
+def cos(x: Array) -> Array:
+    """The cosine of every element."""
+    return np.cos(x)
+
+
+def sin(x: Array) -> Array:
+    """The sine of every element."""
+    return np.sin(x)
+
+
+def power(x: Array, y: Any) -> Array:
+    """x to the power of y, element by element, with numpy's broadcasting; y is an array or number of the same type."""
+    return np.power(x, y)
+
+
+def root(x: Array, out: Array | None = None) -> Array:
+    """The square root of every element; the memory of `out` may be used."""
+    return np.sqrt(x, out=out)
+
+
+def inverse_root(x: Array) -> Array:
+    """1 / sqrt(x) of every element, as batch_norm computes it for a batch's variance."""
+    return 1 / np.sqrt(x)
+
+
+def over_root(x: Array, squared: Array, epsilon: float = 0.0) -> Array:
+    """x / (sqrt(squared) + epsilon), in the dtype of x or a more precise one."""
+    return x / (np.sqrt(squared) + epsilon)
+
+
+# sums
+
+
+def total(x: Array) -> Array:
+    """The sum of all elements, as a tensor of dims [1]."""
+    return np.add.reduce(x.reshape(1, -1), axis=1, dtype=x.dtype)
+
+
+def norm(x: Array) -> Any:
+    """The root of the sum of the squares of all elements, as a number."""
+    flat = x.reshape(-1).astype(np.float64, copy=False)
+    return np.sqrt(np.dot(flat, flat))
+
+
+def sum_over(x: Array, axes: tuple[int, ...]) -> Array:
+    """The sum over axes along which an operand was broadcast."""
+    return np.add.reduce(x, axis=axes, dtype=x.dtype)
+
+
+def sum_of_row(x: Array, axis: int) -> Array:
+    """The sum along an axis, kept as a dim, as the gradient of a softmax computes it."""
+    return np.add.reduce(x, axis=axis, keepdims=True)
+
+
+def sum_runs(x: Array, starts: Array, lengths: Array) -> Array:
+    """The sums of contiguous runs of rows, none of them empty: `lengths` rows from `starts` on."""
+    return np.add.reduceat(x, starts, axis=0)
+
+
+def sum_of_channels(x: Array, over: tuple[int, ...], in_memory: bool) -> Array:
+    """The sum over all dims but the channels, which are dim 1 or the last, as batch_norm computes it.
+
+    `in_memory`: whether x is a variable rather than the result of an expression.
+    """
+    return np.add.reduce(x, axis=over)
+
+
+def norm_mean(x: Array) -> Array:
+    """The mean of each row of a matrix [rows, n], as the forward pass of layer_norm computes it: [rows, 1]."""
+    result = np.add.reduce(x, axis=1, keepdims=True)
+    result /= x.shape[1]
+    return result
+
+
+def norm_grad_mean(x: Array) -> Array:
+    """The mean of each row of a matrix [rows, n], as the backward pass of layer_norm computes it: [rows, 1]."""
+    return norm_mean(x)
+
+
+# softmax
+
+
+def shares_of_exp(x: Array, axis: int) -> tuple[Array, Array]:
+    """exp(x) over its sum along an axis, and that sum, kept as a dim. x may be overwritten."""
+    np.exp(x, out=x)
+    if axis in (-1, x.ndim - 1):
+        sums = np.empty((*x.shape[:-1], 1), x.dtype)
+        if shares(x, sums):
+            return x, sums
+    of_all = np.add.reduce(x, axis=axis, keepdims=True)
+    x /= of_all
+    return x, of_all
+
+
+def minus_log_of_shares(shares: Array, x: Array, of_all: Array, pick: Callable[[Array], Array]) -> Array:
+    """-log of the shares that `shares_of_exp` gave for x, with the sum that it gave, at the elements that `pick`
+    selects.
+
+    The logarithm of the sum is more precise than that of a share.
+    """
+    return np.log(of_all) - pick(x)
+
+
+def shares_of_runs(x: Array, starts: Array, lengths: Array) -> Array:
+    """The softmax of each of several contiguous runs, none of them empty, that make up an array of dims [n]."""
+    powers = np.exp(x - np.maximum.reduceat(x, starts).repeat(lengths))
+    powers /= np.add.reduceat(powers, starts).repeat(lengths)
+    return powers

@@ -1,0 +1,387 @@
+"""Writing outputs: a set of files appears whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+import stat
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePath
+from tempfile import TemporaryFile
+from typing import Any, NoReturn, TypeAlias
+
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Location
+from pstranspile.ir.reading import open_regular, read_regular, require_local
+from pstranspile.runtime.files.folders import exchange, locked, work_folder
+
+PLAN_FILE = "plan.json"
+"""The file every compile leaves; a folder that has one holds the outputs of an earlier compile."""
+
+_MOST_OF_A_PLAN = 1 << 30
+"""Bytes that the file of a plan may have."""
+
+_WORK_PREFIX = ".pstranspile-"
+_ROLE_FILE = re.compile(r"(trainer|pserver)_(0|[1-9][0-9]*)\.(ir|main\.pb|startup\.pb|meta\.json)")
+
+
+Content: TypeAlias = bytes | Sequence[bytes | memoryview]
+"""What a file holds, in one piece or in several, one after another."""
+
+
+def write_variables(folder: str | os.PathLike[str], files: Mapping[str, Sequence[bytes | memoryview]]) -> None:
+    """Writes the files of variables as `write_outputs` does a set; where a `/` in a name makes folders, one by one.
+
+    Raises DiagnosticError.
+    """
+    if any(len(PurePath(name).parts) > 1 for name in files):
+        from pstranspile.runtime.values.writing import write_files
+
+        write_files({Path(folder, name): pieces for name, pieces in files.items()})
+    else:
+        write_outputs(folder, files)
+
+
+def _write(path: Path, data: Content) -> None:
+    if isinstance(data, bytes):
+        path.write_bytes(data)
+        return
+    with open(path, "wb") as file:
+        file.writelines(data)
+
+
+def write_outputs(folder: str | os.PathLike[str], files: Mapping[str, Content]) -> None:
+    """Writes `files` (name -> content) into `folder`, which is made if there is none.
+
+    They are first written into a second folder next to it, together with its other files; that folder then takes its
+    place at once. At any moment, also if this process is killed, it holds the old set or the new one. Where folders
+    can't be exchanged (it is the current folder, holds other folders, or the system can't) the files are renamed one by
+    one. If anything fails the folder is as it was before (and gone if it was made for this). When both the folder and
+    `files` have a plan, the files of roles that the earlier compile left and this one does not have are removed; all
+    other files of the folder stay. Raises DiagnosticError when a file can't be written.
+    """
+    _require_names(folder, files)
+    with _told(Path(folder)):
+        require_local(folder)
+    with _told(Path(folder)), _folder_made(Path(folder).parent), locked(Path(folder).parent):
+        if not os.path.lexists(folder):
+            _write_new(Path(folder), files)
+            return
+        if not os.path.isdir(folder):
+            raise NotADirectoryError(0, "", str(folder))
+        _require_no_folders(Path(folder), files)
+        target = Path(folder).resolve()
+        if not _write_exchanged(target, files):
+            _write_in_place(target, files)
+
+
+def _require_names(folder: str | os.PathLike[str], files: Mapping[str, Content]) -> None:
+    for name in files:
+        if not name or name in (".", "..") or "/" in name or os.sep in name or "\0" in name:
+            raise DiagnosticError([error("output-name", f"{name!r} is not a plain file name", Location(str(folder)))])
+
+
+def _require_no_folders(folder: Path, files: Mapping[str, Content]) -> None:
+    for name in files:
+        if (folder / name).is_dir():
+            raise IsADirectoryError(21, "there is a folder of this name", str(folder / name))
+
+
+@contextmanager
+def _told(target: Path) -> Generator[None]:
+    """Raises DiagnosticError for what the file system refuses."""
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError) as problem:  # RuntimeError: a loop of symbolic links
+        raise _failure(target, problem) from None
+
+
+def write_output(path: str | os.PathLike[str], data: bytes) -> None:
+    """Writes one file, whole or not at all; its folder is made if there is none.
+
+    What is not a regular file (a terminal, a pipe) is written to directly. Raises DiagnosticError.
+    """
+    target = Path(path)
+    with _told(target):
+        require_local(path)
+        if target.exists() and not target.is_file() and not target.is_dir():
+            target.write_bytes(data)
+            return
+        target = target.resolve()
+    files = {target.name: data}
+    _require_names(target.parent, files)
+    with _told(target), _folder_made(target.parent):
+        _require_no_folders(target.parent, files)
+        _write_in_place(target.parent, files)
+
+
+_KINDS: Mapping[str, tuple[str, re.Pattern[bytes]]] = {
+    "npz": ("archive of arrays", re.compile(rb"PK\x03\x04|PK\x05\x06")),
+    "png": ("picture", re.compile(rb"\x89PNG")),
+    "svg": ("picture", re.compile(rb"\s*<")),
+    "html": ("page", re.compile(rb"\s*<")),
+    "json": ("JSON", re.compile(rb"\s*[{\[]")),
+    "ir": ("text of a program", re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|#[^\n]*(?:\n|\Z))*(?:ir\s|program\s|\Z)")),
+    "pb": ("ProgramDesc", re.compile(rb"[\n\x1a\"](?s:.)*[\0-\x08\x0e-\x1a\x1c-\x1f]")),
+    "onnx": ("ONNX model", re.compile(rb"\x08")),
+    "mlir": ("MLIR", re.compile(rb"\"builtin\.module\"")),
+    "dot": ("drawing of a program", re.compile(rb"digraph ")),
+    "mmd": ("drawing of a program", re.compile(rb"flowchart ")),
+    "chart": ("chart of messages", re.compile(rb"(?:trainer|pserver)_[0-9]+\s")),
+    "values": ("file of a variable", re.compile(rb"\0\0\0\0")),
+}
+"""Kinds of files: what they are called, and how they begin."""
+
+_BEGINNING = 1 << 16
+"""How many bytes of a file are looked at for its kind."""
+
+
+def require_writable(path: str | os.PathLike[str], inputs: Iterable[str | None] = (), kind: str = "") -> None:
+    """Raises DiagnosticError where a file could not be written; asked before the long work whose result it holds.
+
+    `inputs` are files that it must not take the place of (None for those that are not given). A file that is there is
+    replaced if it is empty or of this `kind` ("": whatever it is).
+    """
+    target = Path(path)
+    with _told(target):
+        require_local(path)
+        _require_other(target, inputs)
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
+        if target.exists() and not target.is_file():
+            return
+        folder = next(above for above in target.resolve().parents if os.path.lexists(above))
+        if not folder.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, "", str(folder))
+        if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(target))
+        try:  # rights don't say it all: some file systems take no files from anybody
+            TemporaryFile(dir=folder).close()
+        except OSError as problem:
+            raise OSError(problem.errno, problem.strerror, str(target)) from None
+        _require_kind(target, kind)
+
+
+def require_kinds(folder: str | os.PathLike[str], kinds: Mapping[str, str]) -> None:
+    """Raises DiagnosticError where a file of a folder would be replaced that isn't of the kind which is to be written
+    there, by the name of the file.
+    """
+    with _told(Path(folder)):
+        for name, kind in kinds.items():
+            _require_kind(Path(folder, name), kind)
+
+
+def _require_kind(target: Path, kind: str) -> None:
+    if kind not in _KINDS or not target.is_file():
+        return
+    called, begins = _KINDS[kind]
+    with open_regular(target) as file:
+        held = file.read(_BEGINNING)
+    if held.strip() and not begins.match(held):
+        _foreign(target, f"it is there, and is no {called}; name another file, or move it away")
+
+
+def _require_other(target: Path, inputs: Iterable[str | None]) -> None:
+    """Raises DiagnosticError if a file that is to be written is one of those that are read."""
+    there = [read for read in inputs if read is not None and os.path.exists(read)] if target.exists() else []
+    if any(map(target.samefile, there)):
+        raise DiagnosticError([error("output-unwritable", "is read, so it can't be written", Location(str(target)))])
+
+
+def _foreign(place: Path, message: str) -> NoReturn:
+    raise DiagnosticError([error("output-foreign", message, Location(str(place)))])
+
+
+def require_own(folder: str | os.PathLike[str], names: Iterable[str], inputs: Iterable[str | None] = ()) -> None:
+    """Raises DiagnosticError where files of these names in a folder would take the place of what is read, or, where a
+    plan is among them, of what no compile has written.
+    """
+    place, files = Path(folder), dict.fromkeys(names, b"")
+    read = [*inputs]
+    with _told(place):
+        for name in [*files, *stale_files(place, files)]:
+            _require_other(place / name, read)
+        there = [name for name in files if os.path.lexists(place / name)] if PLAN_FILE in files else []
+        if PLAN_FILE in there and _machines_of(place / PLAN_FILE) is None and not _is_blank(place / PLAN_FILE):
+            _foreign(place / PLAN_FILE, "it is there, and is no plan that `compile` wrote; name another folder")
+        if there and PLAN_FILE not in there:
+            message = "it is there, and no plan.json says that `compile` wrote it; name another folder"
+            _foreign(place / there[0], message)
+
+
+def _is_blank(file: Path) -> bool:
+    """Whether nothing is lost with a JSON file."""
+    with open_regular(file) as stream:
+        return stream.read(256).strip() in (b"", b"{}")
+
+
+def _machines_of(plan: Path) -> set[str] | None:
+    """The machines of the job whose plan a file holds; None for what is no plan."""
+    try:
+        held: Any = json.loads(read_regular(plan, _MOST_OF_A_PLAN))
+        servers, trainers = len(held["pservers"]), int(held["trainers"])
+        known = held["version"] and held["source"] and held["mode"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+    roles = [*(f"pserver_{j}" for j in range(servers)), *(f"trainer_{i}" for i in range(min(trainers, 1 << 20)))]
+    return set(roles) if known else None
+
+
+def _failure(folder: Path, problem: Exception) -> DiagnosticError:
+    place, reason = str(folder), str(problem)
+    if isinstance(problem, OSError):
+        named = problem.filename2 or problem.filename
+        if isinstance(named, str) and _WORK_PREFIX not in named:
+            place = named
+        reason = problem.strerror or reason
+        if isinstance(problem, FileExistsError | NotADirectoryError):
+            reason = "there is a file where a folder is needed"
+    return DiagnosticError([error("output-unwritable", f"can't be written: {reason}", Location(place))])
+
+
+@contextmanager
+def _folder_made(folder: Path) -> Generator[None]:
+    """Makes `folder` and what is missing above it; what was made is gone again if the block fails."""
+    made: list[Path] = []
+    try:
+        missing = [folder, *folder.parents][: next(n for n, p in enumerate([folder, *folder.parents]) if p.exists())]
+        for path in reversed(missing):
+            path.mkdir(exist_ok=True)
+            made.append(path)
+        if not folder.is_dir():
+            raise NotADirectoryError(0, "", str(folder))
+        yield
+    except BaseException:
+        for path in reversed(made):
+            with suppress(OSError):  # somebody else has put something there
+                path.rmdir()
+        raise
+
+
+def is_role(name: str) -> bool:
+    """Whether a name is that of a machine: `trainer_0`, `pserver_12`."""
+    return _ROLE_FILE.fullmatch(f"{name}.ir") is not None
+
+
+def stale_files(folder: Path, files: Mapping[str, Content]) -> list[str]:
+    """The files of roles that an earlier compile left in a folder, and that `files`, those of another, do not have.
+
+    Files of machines that the earlier compile's plan does not have are none of its.
+    """
+    if PLAN_FILE not in files or not (folder / PLAN_FILE).is_file():
+        return []
+    machines = _machines_of(folder / PLAN_FILE)
+    names = superfluous_files(folder, files)
+    return [name for name in names if machines is None or name.partition(".")[0] in machines]
+
+
+def superfluous_files(folder: Path, files: Mapping[str, Content]) -> list[str]:
+    """The files in a folder that are named as those of roles, and are not among `files`."""
+    with os.scandir(folder) as entries:
+        return sorted(
+            entry.name
+            for entry in entries
+            if _ROLE_FILE.fullmatch(entry.name) and entry.name not in files and entry.is_file(follow_symlinks=False)
+        )
+
+
+def _write_new(target: Path, files: Mapping[str, Content]) -> None:
+    """Writes a folder that is not there yet."""
+    with work_folder(target.parent, _WORK_PREFIX) as work:
+        new = work / "new"
+        new.mkdir()
+        for name, data in files.items():
+            _write(new / name, data)
+        os.rename(new, target)
+
+
+def _write_exchanged(folder: Path, files: Mapping[str, Content]) -> bool:
+    """Writes a folder next to the old one, and exchanges both if possible; other files are then in both."""
+    if not _is_exchangeable(folder):
+        return False
+    stale = stale_files(folder, files)
+    with work_folder(folder.parent, _WORK_PREFIX) as work:
+        new = work / "new"
+        new.mkdir()
+        for name, data in files.items():
+            _write(new / name, data)
+            _keep_permissions(folder / name, new / name)
+        try:
+            shutil.copystat(folder, new)
+            for name in os.listdir(folder):
+                if name not in files and name not in stale:
+                    os.link(folder / name, new / name, follow_symlinks=False)
+        except (OSError, NotImplementedError):  # a file of another user, a system without links
+            return False
+        if not exchange(new, folder):
+            return False
+        for name in os.listdir(new):  # what somebody has added meanwhile
+            if not os.path.lexists(folder / name) and name not in stale:
+                os.rename(new / name, folder / name)
+    return True
+
+
+def _is_exchangeable(folder: Path) -> bool:
+    """Whether a folder can be replaced by another without anybody losing the place where they are, or any file."""
+    if os.path.ismount(folder) or os.path.samefile(folder, os.curdir) or not os.access(folder.parent, os.W_OK):
+        return False
+    with os.scandir(folder) as entries:
+        return all(
+            entry.name.startswith(_WORK_PREFIX) or entry.is_symlink() or entry.is_file(follow_symlinks=False)
+            for entry in entries
+        )
+
+
+def _write_in_place(folder: Path, files: Mapping[str, Content]) -> None:
+    """Writes into a folder within it (same file system), then renames, undoing it on failure."""
+    stale = stale_files(folder, files)
+    with work_folder(folder, _WORK_PREFIX) as work:
+        new, old = work / "new", work / "old"
+        new.mkdir()
+        old.mkdir()
+        for name, data in files.items():
+            _write(new / name, data)
+            _keep_permissions(folder / name, new / name)
+        _commit(folder, list(files), stale, new, old)
+
+
+def _keep_permissions(old: Path, new: Path) -> None:
+    """Gives a new file the permissions of the one it replaces. Raises PermissionError when that is read-only."""
+    if old.is_file():
+        if not os.access(old, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+            raise PermissionError(13, "Permission denied", str(old))
+        new.chmod(stat.S_IMODE(old.stat().st_mode))
+
+
+def _commit(folder: Path, names: list[str], stale: list[str], new: Path, old: Path) -> None:
+    placed: list[str] = []
+    kept: list[str] = []
+    try:
+        for name in names:
+            if os.path.lexists(folder / name):
+                _keep(folder / name, old / name)
+                kept.append(name)
+            os.rename(new / name, folder / name)
+            placed.append(name)
+        for name in stale:
+            os.rename(folder / name, old / name)
+            kept.append(name)
+    except BaseException:
+        for name in placed:
+            if name not in kept:
+                os.unlink(folder / name)
+        for name in kept:
+            os.rename(old / name, folder / name)
+        raise
+
+
+def _keep(file: Path, copy: Path) -> None:
+    """Gives a file a second name; where there are no links, a new one, so that for a moment it has not its own."""
+    try:
+        os.link(file, copy, follow_symlinks=False)
+    except (OSError, NotImplementedError):
+        os.rename(file, copy)

@@ -1,0 +1,189 @@
+"""Kernels. Activation functions: one tensor in, one of the same shape out."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pstranspile.ir.model import Op
+from pstranspile.ops.attributes import flag, int_attr, real
+from pstranspile.runtime.arithmetic import exp, loops, same_everywhere, shares_of_exp, sum_of_row
+from pstranspile.runtime.arithmetic.erf import erf
+from pstranspile.runtime.kernels.kernel import OVER, Run, kernel, plain_kernel
+from pstranspile.runtime.kernels.numeric import below_largest, formula
+from pstranspile.runtime.values import Array
+
+formula("relu", "np.maximum({X}, 0)", over="np.maximum({X}, 0, out={X})", new=True)
+formula("relu_grad", "relu_grad({Out_GRAD}, {Out})", "X@GRAD")
+
+
+def _shrinks(op: Op) -> bool:
+    """Whether a slope is such that no selection is needed, which is slow where signs follow no pattern."""
+    return 0 < real(op, "alpha") <= 1
+
+
+formula(
+    "leaky_relu",
+    lambda op: "np.maximum({X}, {X} * $alpha)" if _shrinks(op) else "np.where({X} > 0, {X}, {X} * $alpha)",
+)
+formula(
+    "leaky_relu_grad",
+    lambda op: (
+        "{Out_GRAD} * np.maximum(({Out} > 0).astype({Out}.dtype), $alpha)"
+        if _shrinks(op)
+        else "np.where({Out} > 0, {Out_GRAD}, {Out_GRAD} * $alpha)"
+    ),
+    "X@GRAD",
+)
+formula("sigmoid", "sigmoid({X})")
+formula("sigmoid_grad", "sigmoid_grad({Out_GRAD}, {Out})", "X@GRAD")
+formula("logsigmoid", "-softplus(-{X})")
+formula("logsigmoid_grad", "{Out_GRAD} * softplus_slope(-{X})", "X@GRAD")
+formula("tanh", "tanh({X})")
+formula("tanh_grad", "tanh_grad({Out_GRAD}, {Out})", "X@GRAD")
+formula("softplus", "softplus({X})")
+formula("softplus_grad", "{Out_GRAD} * softplus_slope({X})", "X@GRAD")
+formula("softsign", "{X} / (1 + np.abs({X}))")
+formula("softsign_grad", "{Out_GRAD} * (1 / np.square(1 + np.abs({X})))", "X@GRAD")
+
+
+_ROOT_HALF = 0.7071067811865476
+_DENSITY_AT_0 = 0.3989422804014327
+"""1 / sqrt(2 pi)."""
+_CUBE = 0.044715
+"""The constant of the tanh approximation: gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))."""
+
+
+def _tanh_argument(x: Array) -> Array:
+    return 2 * _DENSITY_AT_0 * (x + _CUBE * x * x * x)
+
+
+@kernel("gelu")
+def _gelu(op: Op) -> Run:
+    def exact(X: Array) -> Array:
+        return 0.5 * X * (1 + erf(X * _ROOT_HALF))
+
+    def approximate(X: Array) -> Array:
+        return 0.5 * X * (1 + np.tanh(_tanh_argument(X)))
+
+    return approximate if flag(op, "approximate") else exact
+
+
+@kernel("gelu_grad", "X@GRAD")
+def _gelu_grad(op: Op) -> Run:
+    def exact(X: Array, Out_GRAD: Array) -> Array:
+        return Out_GRAD * (0.5 * (1 + erf(X * _ROOT_HALF)) + X * _DENSITY_AT_0 * np.exp(-0.5 * X * X))
+
+    def approximate(X: Array, Out_GRAD: Array) -> Array:
+        tanh = np.tanh(_tanh_argument(X))
+        slope = 2 * _DENSITY_AT_0 * (1 + 3 * _CUBE * X * X)
+        return Out_GRAD * (0.5 * (1 + tanh) + 0.5 * X * (1 - tanh * tanh) * slope)
+
+    return approximate if flag(op, "approximate") else exact
+
+
+@kernel("softmax", new=True, reuses=True)
+def _softmax(op: Op) -> Run:
+    axis, over = int_attr(op, "axis", -1), OVER in op.attrs
+
+    def run(X: Array) -> Array:
+        return shares_of_exp(below_largest(X, axis, over and X.flags.writeable), axis)[0]
+
+    return run
+
+
+@plain_kernel("softmax_grad", "X@GRAD", lod="none")
+def _softmax_grad(Out: Array, Out_GRAD: Array, *, axis: int = -1) -> Array:
+    if axis in (-1, Out.ndim - 1):
+        result = np.empty_like(Out)
+        if same_everywhere() and loops.softmax_grad(Out, Out_GRAD, result):
+            return result
+    result = Out_GRAD - sum_of_row(Out_GRAD * Out, axis)
+    result *= Out
+    return result
+
+
+def _selu_limit(op: Op) -> float:
+    """scale * alpha, rounded to float32 as in Fluid."""
+    return float(np.float32(real(op, "scale")) * np.float32(real(op, "alpha")))
+
+
+formula("acos", "np.arccos({X})")
+formula("acos_grad", "-{Out_GRAD} / np.sqrt(1 - {X} * {X})", "X@GRAD")
+formula("asin", "np.arcsin({X})")
+formula("asin_grad", "{Out_GRAD} / np.sqrt(1 - {X} * {X})", "X@GRAD")
+formula("atan", "np.arctan({X})")
+formula("atan_grad", "{Out_GRAD} / (1 + {X} * {X})", "X@GRAD")
+formula("log1p", "np.log1p({X})")
+formula("log1p_grad", "{Out_GRAD} / (1 + {X})", "X@GRAD")
+formula("brelu", "np.minimum(np.maximum({X}, $t_min), $t_max)")
+formula("brelu_grad", "{Out_GRAD} * (({X} > $t_min) & ({X} < $t_max))", "X@GRAD")
+formula("relu6", "np.minimum(np.maximum({X}, 0), $threshold)")
+formula("relu6_grad", "{Out_GRAD} * (({Out} > 0) & ({Out} < $threshold))", "X@GRAD")
+formula("elu", "np.maximum({X}, 0) + np.minimum($alpha * np.expm1({X}), 0)")
+formula("elu_grad", "{Out_GRAD} * np.where({X} > 0, 1, $alpha * np.exp(np.minimum({X}, 0)))", "X@GRAD")
+formula("selu", "$scale * np.where({X} > 0, {X}, $alpha * np.expm1(np.minimum({X}, 0)))")
+formula(
+    "selu_grad",
+    lambda op: f"{{Out_GRAD}} * np.where({{Out}} > 0, $scale, {{Out}} + {_selu_limit(op)!r})",
+    "X@GRAD",
+    lod="none",
+)
+formula("hard_sigmoid", "np.minimum(np.maximum({X} * $slope + $offset, 0), 1)")
+formula("hard_sigmoid_grad", "{Out_GRAD} * (({Out} > 0) & ({Out} < 1)) * $slope", "X@GRAD")
+formula("hard_swish", "{X} * np.minimum(np.maximum({X} + $offset, 0), $threshold) / $scale")
+formula(
+    "hard_swish_grad",
+    "{Out_GRAD} * np.where({X} + $offset < $threshold, "
+    "({X} + $offset > 0) * (2 * {X} + $offset) / $scale, $threshold / $scale)",
+    "X@GRAD",
+)
+formula("hard_shrink", "{X} * (np.abs({X}) > $threshold)")
+formula("hard_shrink_grad", "{Out_GRAD} * (np.abs({X}) > $threshold)", "X@GRAD")
+formula("softshrink", "np.sign({X}) * np.maximum(np.abs({X}) - $lambda, 0)")
+formula("softshrink_grad", "{Out_GRAD} * (np.abs({X}) > $lambda)", "X@GRAD")
+formula("soft_relu", "log(1 + exp(np.clip({X}, -$threshold, $threshold)))")
+formula(
+    "soft_relu_grad",
+    "{Out_GRAD} * (1 - exp(-{Out})) * (({Out} > -$threshold) & ({Out} < $threshold))",
+    "X@GRAD",
+)
+formula("stanh", "$scale_b * tanh($scale_a * {X})")
+formula("stanh_grad", "{Out_GRAD} * $scale_a * $scale_b * (1 - np.square(tanh($scale_a * {X})))", "X@GRAD")
+formula("swish", "{X} / (1 + exp(-$beta * {X}))")
+formula("tanh_shrink", "{X} - tanh({X})")
+formula("tanh_shrink_grad", "{Out_GRAD} * np.square(tanh({X}))", "X@GRAD")
+formula("thresholded_relu", "{X} * ({X} > $threshold)")
+formula("thresholded_relu_grad", "{Out_GRAD} * ({X} > $threshold)", "X@GRAD")
+
+
+@plain_kernel("swish_grad", "X@GRAD")
+def _swish_grad(X: Array, Out_GRAD: Array, *, beta: float) -> Array:
+    share = 1 / (1 + exp(-beta * X))
+    scaled = beta * (X * share)
+    return Out_GRAD * (scaled + share * (1 - scaled))
+
+
+@plain_kernel("erf")
+def _erf(X: Array) -> Array:
+    return erf(X)
+
+
+formula("erf_grad", "{Out_GRAD} * 1.1283791670955126 * np.exp(-{X} * {X})", "X@GRAD")
+
+
+def _softplus(x: Array, threshold: float) -> Array:
+    """log(1 + exp(x)); x itself above the threshold, and exp(x) below its negative."""
+    near = np.log1p(np.exp(np.minimum(x, threshold)))
+    return np.where(x > threshold, x, np.where(x < -threshold, np.exp(np.minimum(x, threshold)), near))
+
+
+@plain_kernel("mish")
+def _mish(X: Array, *, threshold: float) -> Array:
+    return X * np.tanh(_softplus(X, threshold))
+
+
+@plain_kernel("mish_grad", "X@GRAD", lod="none")
+def _mish_grad(X: Array, Out_GRAD: Array, *, threshold: float) -> Array:
+    soft = _softplus(X, threshold)
+    bent = np.tanh(soft)
+    return Out_GRAD * (bent - X * (1 - np.square(bent)) * np.expm1(-soft))

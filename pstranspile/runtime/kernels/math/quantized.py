@@ -1,0 +1,140 @@
+"""Kernels. Quantisation: numbers rounded to integers of a few bits, by a scale that is found or tracked, and back."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pstranspile.ir.model import Op
+from pstranspile.ops.attributes import flag, int_attr, ints_attr, real
+from pstranspile.runtime.kernels.boxes import rounded
+from pstranspile.runtime.kernels.context import ExecutionContext
+from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel
+from pstranspile.runtime.values import Array
+
+
+def _largest_integer(bits: int) -> int:
+    return 2 ** (bits - 1) - 1
+
+
+def _as_integers(x: Array, scale: Array, largest: int) -> Array:
+    """x as integers up to `largest`, which stands for the scale. Tiny scales don't divide by zero."""
+    inverse = 1 / np.where(scale <= 1e-30, scale + 1e-6, scale).astype(x.dtype)
+    return rounded(largest * inverse * np.clip(x, -scale, scale)).astype(x.dtype, copy=False)
+
+
+def _scale(x: Array) -> Array:
+    return np.abs(x).max(keepdims=True).reshape(1)
+
+
+@plain_kernel("fake_quantize_abs_max", "Out OutScale", lod="Out")
+def _fake_quantize_abs_max(X: Array, *, bit_length: int) -> tuple[Array, Array]:
+    scale = _scale(X)
+    return _as_integers(X, scale, _largest_integer(bit_length)), scale
+
+
+@plain_kernel("fake_channel_wise_quantize_abs_max", "Out OutScale", lod="Out")
+def _fake_channel_wise_quantize_abs_max(X: Array, *, bit_length: int) -> tuple[Array, Array]:
+    scales = np.abs(X).reshape(len(X), -1).max(axis=1)
+    return _as_integers(X, scales.reshape(-1, *[1] * (X.ndim - 1)), _largest_integer(bit_length)), scales
+
+
+@kernel("fake_quantize_range_abs_max", "Out OutScale OutScales", lod="Out")
+def _fake_quantize_range_abs_max(op: Op) -> Run:
+    largest, window, fixed = (
+        _largest_integer(int_attr(op, "bit_length")),
+        int_attr(op, "window_size"),
+        flag(op, "is_test"),
+    )
+
+    def run(X: Array, InScale: Array, Iter: Array | None, context: ExecutionContext) -> tuple[Array | None, ...]:
+        """OutScales, which the op writes, also holds the scales of earlier steps."""
+        if fixed:
+            return _as_integers(X, InScale, largest), None, None
+        if Iter is None:
+            raise ValueError("Iter is missing, the number of the step")
+        name, step = op.output("OutScales"), int(Iter.reshape(-1)[0])
+        held = context.find(name) if name else None
+        scales = np.zeros(window, X.dtype) if held is None else np.array(held).reshape(-1)
+        now, before = _scale(X), InScale.reshape(-1)[:1]
+        left, scales[step % window] = scales[step % window], now[0]
+        if before[0] < now[0]:
+            before = now
+        elif abs(left - before[0]) < 1e-6:
+            before = _scale(scales[: min(step, window)]) if step else before
+        return _as_integers(X, before, largest), before.copy(), scales
+
+    return run
+
+
+def _averaged(x: Array, accumulated: Array | None, state: Array | None, rate: float) -> tuple[Array, Array, Array]:
+    """The moving average of the largest numbers, and what it is made from: their sum, and how many they are."""
+    if accumulated is None or state is None:
+        raise ValueError("InAccum and InState are missing, which training needs")
+    kept = x.dtype.type(rate)
+    count: Array = (kept * state + 1).astype(x.dtype)
+    total: Array = (kept * accumulated + _scale(x)).astype(x.dtype)
+    return total / count, count, total
+
+
+@kernel(
+    "fake_quantize_moving_average_abs_max fake_quantize_dequantize_moving_average_abs_max",
+    "Out OutScale OutState OutAccum",
+    lod="Out",
+)
+def _moving_average(op: Op) -> Run:
+    largest, fixed, rate = _largest_integer(int_attr(op, "bit_length")), flag(op, "is_test"), real(op, "moving_rate")
+    back = op.type.startswith("fake_quantize_dequantize")
+
+    def run(X: Array, InScale: Array, InAccum: Array | None, InState: Array | None) -> tuple[Array | None, ...]:
+        found = (InScale,) if fixed else _averaged(X, InAccum, InState, rate)
+        out = _as_integers(X, found[0], largest)
+        if back:
+            out = found[0] / np.float32(largest) * out
+        return (out, None, None, None) if fixed else (out, *found)
+
+    return run
+
+
+@kernel("moving_average_abs_max_scale", "Out OutScale OutState OutAccum", lod="Out")
+def _moving_scale(op: Op) -> Run:
+    fixed, rate = flag(op, "is_test"), real(op, "moving_rate")
+
+    def run(X: Array, InAccum: Array | None, InState: Array | None) -> tuple[Array | None, ...]:
+        return (X.copy(), None, None, None) if fixed else (X.copy(), *_averaged(X, InAccum, InState, rate))
+
+    return run
+
+
+@plain_kernel("fake_dequantize_max_abs dequantize_abs_max")
+def _dequantise(X: Array, Scale: Array, *, max_range: float) -> Array:
+    return (Scale.reshape(-1)[0] * X / np.float32(max_range)).astype(Scale.dtype)
+
+
+@kernel("fake_channel_wise_dequantize_max_abs")
+def _dequantise_channels(op: Op) -> Run:
+    bits = ints_attr(op, "quant_bits")
+
+    def run(X: Array, Scales: list[Array]) -> Array:
+        dim = len(Scales) - 1
+        if (
+            dim not in (0, 1)
+            or len(bits) < len(Scales)
+            or Scales[0].size != X.shape[dim]
+            or (dim and Scales[1].size != 1)
+        ):
+            sizes = [scale.size for scale in Scales]
+            raise ValueError(f"scales of {sizes} numbers and {len(bits)} quant_bits don't fit X of {list(X.shape)}")
+        scale = Scales[0].reshape(*[1] * dim, -1, *[1] * (X.ndim - 1 - dim))
+        divisor = _largest_integer(bits[0])
+        if dim:
+            scale, divisor = scale * Scales[1].reshape(-1)[0], divisor * _largest_integer(bits[1])
+        return (scale * X / X.dtype.type(divisor)).astype(X.dtype)
+
+    return run
+
+
+@plain_kernel("dequantize_log")
+def _dequantise_log(X: Array, Dict: Array) -> Array:
+    places = X.astype(np.int64)
+    values = Dict[np.where(places < 0, places + 128, places)]
+    return np.where(places < 0, -values, values)

@@ -1,0 +1,162 @@
+"""What kernels share: element types, kernels from expressions, and small array functions.
+
+Numbers from attributes are Python numbers, which leave the element type of an array unchanged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from pstranspile.ir.model import Op
+from pstranspile.ir.types import DType
+from pstranspile.ops.attributes import flag, ints_attr, real
+from pstranspile.ops.shapes import Dims
+from pstranspile.runtime.arithmetic import FUNCTIONS, loops
+from pstranspile.runtime.kernels.kernel import Run, kernel
+from pstranspile.runtime.values import NUMPY_TYPES, Array
+
+
+def numpy_dtype(number: int) -> str:
+    """numpy's name of an element type given by Fluid's number. Raises ValueError for an unknown number."""
+    return NUMPY_TYPES[DType(number)]
+
+
+def formula(
+    op_type: str,
+    expression: str | Callable[[Op], str],
+    output: str = "Out",
+    *,
+    lod: str = "share",
+    over: str | None = None,
+    new: bool = False,
+) -> None:
+    """Declares the kernel of an op that is one numpy expression of its inputs, written like a kernel's `inline`.
+
+    The expression, or the result of a function of the op, is the only definition; calls and generated code both use it.
+    `$name` stands for the FLOAT attribute `name`. `over` and `new` are those of `kernel`.
+    """
+
+    def filled(op: Op) -> str:
+        text = expression(op) if callable(expression) else expression
+        return re.sub(r"\$(\w+)", lambda name: repr(real(op, name[1])), text)
+
+    constant = isinstance(expression, str) and "$" not in expression
+    kernel(op_type, output, lod=lod, inline=expression if constant else filled, over=over, new=new)(
+        lambda op: _function(filled(op))
+    )
+
+
+@lru_cache(maxsize=1024)
+def _function(expression: str) -> Run:
+    """The function of an expression. `{X}` and `{Out_GRAD}` become its parameters, in order of appearance."""
+    names: dict[str, str] = _Names()
+    body = expression.format_map(names)
+    return eval(f"lambda {', '.join(names)}: {body}", {"np": np, **FUNCTIONS})
+
+
+class _Names(dict[str, str]):
+    """Collects every name that is looked up."""
+
+    def __missing__(self, name: str) -> str:
+        self[name] = name
+        return name
+
+
+def truncated_quotient(x: Array, y: Array | int) -> Array:
+    """x / y of integers, rounded toward zero. Raises ValueError where y has a zero."""
+    if not np.all(y):
+        raise ValueError("an integer is divided by zero")
+    quotient = np.floor_divide(x, y)
+    return quotient + ((quotient < 0) & (quotient * y != x))
+
+
+def as_matrix(x: Array, split: int = 1) -> Array:
+    """x as a matrix: dims before `split` are the rows, the others the columns. (A dim of -1 is unknown if x has no
+    elements.)
+    """
+    if split == x.ndim - 1 and x.size:  # the usual case
+        return x if split == 1 else x.reshape(-1, x.shape[-1])
+    return x.reshape(prod(x.shape[:split]), prod(x.shape[split:]))
+
+
+def listed(tensor: Array | None, parts: Sequence[Array] | None, attribute: Dims) -> Dims:
+    """Integers from a tensor, else from a list of tensors with one element each, else from an attribute."""
+    if tensor is not None:
+        return tuple(int(number) for number in tensor.reshape(-1))
+    return tuple(int(first(part)) for part in parts or ()) or attribute
+
+
+def reduced_axes(op: Op) -> Callable[[int], tuple[int, ...]]:
+    """A function from the rank of X to the dims that an op reduces, as non-negative numbers."""
+    dims = None if flag(op, "reduce_all") else ints_attr(op, "dim")
+
+    @lru_cache(8)
+    def axes(rank: int) -> tuple[int, ...]:
+        return tuple(range(rank)) if dims is None else tuple([dim % rank for dim in dims])
+
+    return axes
+
+
+def at_least_1d(value: Array) -> Array:
+    """Adds a dim to a 0-d result, because Fluid has no 0-d tensors."""
+    return np.asarray(value).reshape(-1) if np.ndim(value) == 0 else value
+
+
+def first(value: Array) -> Any:
+    """The first element as a Python number."""
+    return value.item(0)
+
+
+_NARROW = 32
+
+
+def largest_along(x: Array, axis: int) -> Array:
+    """The largest element along an axis, which is kept as a dim of 1."""
+    width = x.shape[axis]
+    if axis % x.ndim != x.ndim - 1 or not 1 < width <= _NARROW or x.size < 8 * width:
+        return np.maximum.reduce(x, axis=axis, keepdims=True)
+    # numpy reduces short rows one at a time, but columns in bulk
+    return np.maximum.reduce(x.reshape(-1, width).T.copy(), axis=0).reshape(*x.shape[:-1], 1)
+
+
+def below_largest(x: Array, axis: int, over: bool = False) -> Array:
+    """Logits minus the largest one along an axis, limited below by -64 as in Fluid; with `over` in the memory of x."""
+    if axis in (-1, x.ndim - 1):
+        shifted = x if over else np.empty(x.shape, x.dtype)
+        if loops.below_largest(x, shifted, _LEAST):
+            return shifted
+    shifted = np.subtract(x, largest_along(x, axis), out=x if over else None)
+    return np.maximum(shifted, _least(x.dtype), out=shifted)
+
+
+_LEAST = -64
+
+
+@lru_cache(8)
+def _least(kind: Any) -> Array:
+    """That limit as a 0-d array, which numpy handles faster than a number."""
+    return np.array(_LEAST, kind)
+
+
+_UNSIGNED = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
+
+
+def all_ids(ids: Array, count: int) -> bool:
+    """Whether all ids are in 0 .. count - 1. A view as unsigned integers makes negative ids large."""
+    if not ids.size:
+        return True
+    unsigned = ids.view(_UNSIGNED[ids.itemsize])
+    return unsigned.item(unsigned.argmax()) < count  # argmax takes less time than a reduction
+
+
+def check_ids(ids: Array, count: int, what: str) -> None:
+    """Raises ValueError naming `what` unless all ids are in 0 .. count - 1, as numpy would take -1 for the last."""
+    if not all_ids(ids, count):
+        wrong = first(ids[(ids < 0) | (ids >= count)])
+        raise ValueError(f"{what} {wrong} is not in 0 to {count - 1}")

@@ -1,0 +1,231 @@
+"""SelectedRows: which rows they hold, their sums, and their addition to dense tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+
+from pstranspile.ir.model import Var
+from pstranspile.ir.types import VarKind
+from pstranspile.runtime.arithmetic import loops
+from pstranspile.runtime.kernels.numeric import all_ids, check_ids
+from pstranspile.runtime.large.ids import beside
+from pstranspile.runtime.values import Array, SelectedRows
+
+AS_ROWS = "@as_rows"
+"""This attribute makes a lookup's gradient op give only the rows that were looked up, instead of a dense gradient.
+
+A sum of such gradients and the optimizer that reads them carry it as well. It promises that all other rows are 0.
+"""
+
+
+def as_declared(value: Array, var: Var | None) -> Array | SelectedRows:
+    """What a variable declared as `var` holds after an op fills it with `value`.
+
+    For sparse rows `value` is the capacity for rows to come; none is in use yet.
+    """
+    if var is None or var.kind is not VarKind.SELECTED_ROWS:
+        return value
+    return SelectedRows(np.empty(0, "int64"), value, len(value))
+
+
+def in_use(part: SelectedRows) -> Array:
+    """The values of the rows that are in use, without the spare capacity of a growing table."""
+    return part.value if len(part.value) == len(part.rows) else part.value[: len(part.rows)]
+
+
+def in_sections(rows: Array, ends: Array) -> tuple[Array, list[int]]:
+    """An order that sorts row numbers into sections of a height and keeps ties in order, and the start of each section.
+
+    `ends` are 0 and the ends of the sections. Section i has the rows `rows[order][starts[i]:starts[i + 1]]`.
+    """
+    if len(ends) == 3:
+        upper = rows >= ends[1]
+        return upper.argsort(kind="stable"), [0, len(rows) - int(np.count_nonzero(upper)), len(rows)]
+    section = ends.searchsorted(rows, side="right").astype("uint16")  # the type that numpy sorts fastest
+    order = section.argsort(kind="stable")
+    return order, section[order].searchsorted(np.arange(1, len(ends) + 1, dtype="uint16")).tolist()
+
+
+def cut_any_ids(part: SelectedRows, ends: Array) -> list[SelectedRows]:
+    """The rows of a table with a row for every id, cut like the table, whose sections end at `ends` (after a 0).
+
+    Ids keep their number, and each part has the height of the whole.
+    """
+    order, starts = in_sections(beside(part.rows, part.value.shape[1]), ends)
+    rows, value = part.rows.take(order), in_use(part).take(order, axis=0)
+    return [SelectedRows(rows[a:b], value[a:b], int(ends[-1])) for a, b in pairwise(starts)]
+
+
+def concat_rows(parts: Sequence[SelectedRows]) -> SelectedRows:
+    """All rows of the parts in order, with repeats, in new memory. The height is that of the first part."""
+    if len(parts) == 1:
+        return SelectedRows(parts[0].rows.copy(), in_use(parts[0]).copy(), parts[0].height)
+    rows = np.concatenate([part.rows for part in parts])
+    return SelectedRows(rows, np.concatenate([in_use(part) for part in parts]), parts[0].height)
+
+
+_FEW = 64
+"""Up to this many rows a Python set is the fastest test for repeats."""
+
+_SOME = 256
+"""Up to this many rows repeats are rare, and sorting only the numbers tests for them faster than argsort."""
+
+
+def _starts(ascending: Array) -> Array:
+    """For ascending row numbers, which of them differ from the one before."""
+    new = np.empty(len(ascending), bool)
+    new[:1] = True
+    np.not_equal(ascending[1:], ascending[:-1], out=new[1:])
+    return new
+
+
+def _ascending(rows: Array) -> tuple[Array, Array]:
+    """The row numbers in ascending order, and their places in `rows`; ties keep their order."""
+    bits = len(rows).bit_length()
+    if len(rows) <= _SOME or rows.dtype != np.int64 or not all_ids(rows, 1 << (63 - bits)):
+        order = rows.argsort(kind="stable")
+        return rows.take(order), order
+    # numbers that hold row and place are sorted faster than places by their rows
+    both = rows << bits
+    both |= np.arange(len(rows))
+    both.sort()
+    return both >> bits, both & ((1 << bits) - 1)
+
+
+def _all_differ(rows: Array) -> bool:
+    """Whether no row occurs twice. For many rows False may mean "not known"."""
+    if len(rows) <= _FEW:
+        return len(set(rows.tolist())) == len(rows)
+    if len(rows) > _SOME:
+        return False
+    ascending = np.sort(rows)
+    return not np.count_nonzero(ascending[1:] == ascending[:-1])
+
+
+def merge_rows(parts: Sequence[SelectedRows]) -> SelectedRows:
+    """The sum of the parts with every row once, in new memory.
+
+    As in Fluid, rows keep their order if none occurs twice; otherwise they are sorted. Repeated rows are added in
+    order.
+    """
+    whole = concat_rows(parts)
+    if len(whole.rows) <= _FEW and _all_differ(whole.rows):
+        return whole
+    rows, order = _ascending(whole.rows)
+    merged, sums = np.empty_like(rows), np.empty_like(whole.value)
+    if count := loops.merge_rows(rows, order, whole.value, merged, sums):
+        return whole if count == len(rows) else SelectedRows(merged[:count], sums[:count], whole.height)
+    new = _starts(rows)
+    starts = new.nonzero()[0]
+    if len(starts) == len(rows):
+        return whole
+    total = whole.value.take(order.take(starts), axis=0)
+    again = (~new).nonzero()[0]
+    add_rows(total, (new.cumsum() - 1).take(again), whole.value.take(order.take(again), axis=0))
+    return SelectedRows(rows.take(starts), total, whole.height)
+
+
+def sum_tables(parts: Sequence[SelectedRows]) -> SelectedRows:
+    """The sum of the parts with every row once, sorted, bit for bit equal to the sum of the dense tables.
+
+    Repeated rows of one part are added in order before the parts are added to each other.
+    """
+    rows = np.concatenate([part.rows for part in parts])
+    ascending, order = _ascending(rows)
+    new = _starts(ascending)
+    places = np.empty(len(rows), np.int64)
+    places[order] = new.cumsum() - 1
+    result = ascending[new]
+    total = np.zeros((len(result), *parts[0].value.shape[1:]), parts[0].value.dtype)
+    end = 0
+    for number, part in enumerate(parts):
+        mine, end = places[end : end + len(part.rows)], end + len(part.rows)
+        if number and not _all_differ(mine):
+            table = np.zeros(total.shape, total.dtype)
+            add_rows(table, mine, in_use(part))
+            total += table
+        else:
+            add_rows(total, mine, in_use(part))
+    return SelectedRows(result, total, parts[0].height)
+
+
+_SINGLY = 8
+"""Up to this many rows, plus one for this many elements of a row, a loop over rows is faster than a vectorised
+addition.
+"""
+
+
+@lru_cache(64)
+def _columns(width: int) -> Array:
+    """0 to width - 1."""
+    columns = np.arange(width)
+    columns.setflags(write=False)
+    return columns
+
+
+def add_rows(target: Array, rows: Array, value: Array) -> None:
+    """Adds `value[i]` to `target[rows[i]]` for each i, in place and in order. Rows may repeat.
+
+    Raises ValueError for a row that the target does not have, and for rows of another width.
+    """
+    if value.size * len(target) != target.size * len(rows):
+        raise ValueError(
+            f"rows of dims {list(value.shape[1:])} can't be added to rows of dims {list(target.shape[1:])}"
+        )
+    if loops.add_rows(target, rows, value):
+        return
+    if not all_ids(rows, len(target)):
+        check_ids(rows, len(target), "row")
+    if len(rows) > _SINGLY and value.shape[1:] == target.shape[1:] and (rows[1:] > rows[:-1]).all():  # each once
+        here = target.take(rows, axis=0)
+        here += value
+        target[rows] = here
+    elif target.ndim > 1 and value.shape[1:] == target.shape[1:] and len(rows) <= _SINGLY + target.shape[1] // _SINGLY:
+        for row, given in zip(rows.tolist(), value, strict=True):
+            here = target[row]
+            np.add(here, given, here)
+    elif target.flags.c_contiguous and target.ndim > 1:  # numpy adds fastest with a single index
+        width = target.size // max(len(target), 1)
+        places = (rows.reshape(-1, 1) * width + _columns(width)).reshape(-1)
+        np.add.at(target.reshape(-1), places, value.reshape(-1))
+    else:
+        np.add.at(target, rows, value)
+
+
+def scatter(part: SelectedRows, shape: tuple[int, ...]) -> Array:
+    """A dense tensor of these dims: the sum of the rows, and zeros elsewhere."""
+    dense = np.zeros(shape, part.value.dtype)
+    add_rows(dense, part.rows, in_use(part).reshape(len(part.rows), *shape[1:]))
+    return dense
+
+
+def update_rows(part: SelectedRows, step: Callable[..., None], *tables: Array) -> None:
+    """Calls `step(gradient, *rows of the tables)` for the rows that `part` holds. `step` changes the rows in place."""
+    merged = merge_rows([part])
+    check_ids(merged.rows, len(tables[0]), "row")
+    taken = [table.take(merged.rows, axis=0) for table in tables]
+    step(in_use(merged).reshape(taken[0].shape), *taken)
+    for table, changed in zip(tables, taken, strict=True):
+        table[merged.rows] = changed
+
+
+def find_rows(part: SelectedRows, rows: Array) -> tuple[Array, Array]:
+    """For each of `rows` its position in `part`, and whether it is there."""
+    if not len(part.rows):
+        return np.zeros(rows.shape, "int64"), np.zeros(rows.shape, bool)
+    order = np.argsort(part.rows, kind="stable")
+    ascending = part.rows[order]
+    places = np.minimum(np.searchsorted(ascending, rows), len(order) - 1)
+    return order[places], ascending[places] == rows
+
+
+def positions(part: SelectedRows, rows: Array, slot: str) -> Array:
+    """As `find_rows`. Raises ValueError naming the slot if a row is missing."""
+    places, result = find_rows(part, rows)
+    if not result.all():
+        raise ValueError(f"{slot} has no row {int(rows[~result][0])}")
+    return places

@@ -1,0 +1,409 @@
+"""A large table: rows of numbers by id, of which one exists once it has been trained often enough.
+
+    table = LargeTable(height=1 << 40, width=16, initial=draw)
+    table.add_state(0.0)                  # what an optimizer keeps for each row, such as Adagrad's moment
+    values = table.look_up(ids)           # what rows have, or would begin with
+    places, kept = table.enter(ids)       # an update: counts the ids, makes rows of those that may enter
+    rows = table.take(places)             # [n, 1 + states, width], to be changed and put back
+    table.put(places, rows)
+    table.end_update()
+
+Numbers of all rows are in one array, a row's parameters and states side by side; besides them a row costs 20 to 27
+bytes, for its id, its place and when it was changed last. Lookups change nothing, so that whoever asks, and how often,
+makes no difference to what is trained. A table is changed by one thread at a time.
+
+The array may be in a file, of which the system keeps in memory what is used, by pages of many rows. So that rows in use
+lie together, those that were updated of late are moved to the front now and then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pstranspile.ir.table_rules import Rules, most_rows
+from pstranspile.runtime.large.folder import chosen_folder
+from pstranspile.runtime.large.index import IdIndex, grown
+from pstranspile.runtime.large.memory import MemoryRows
+from pstranspile.runtime.large.rows import Chances, Initial
+from pstranspile.runtime.large.rows import TableRows as TableRows
+from pstranspile.runtime.large.rows import TableState as TableState
+from pstranspile.runtime.large.waiting import Waiting
+from pstranspile.runtime.values import Array
+
+if TYPE_CHECKING:
+    from pstranspile.runtime.large.disk import DiskRows
+
+SHARE = 16
+"""Rows in use are moved to the front after updates of as many as the table has, divided by this."""
+
+_PIECE = 1 << 16
+
+
+class LargeTable:
+    """A large table of `height` ids from 0 on, each with a row of `width` numbers.
+
+    With `any_id` its ids are all numbers of 64 bits, int64 with the bits of uint64, whatever the height: that of a part
+    is its share of them.
+
+    `folder` is where the file with its numbers is (default: what `rows_on_disk` says, else there is none). A table in
+    a file raises DiagnosticError (`table-folder`) where rows are to be added and the disk has no room for them.
+    """
+
+    def __init__(
+        self,
+        height: int,
+        width: int,
+        initial: Initial,
+        *,
+        chances: Chances | None = None,
+        rules: Rules | None = None,
+        dtype: Any = "float32",
+        folder: str | None = None,
+        any_id: bool = False,
+    ):
+        self.height, self.width, self.dtype, self.any_id = height, width, np.dtype(dtype), any_id
+        self.rules = rules or Rules()
+        self.initial, self.chances = initial, chances
+        mistake = self.rules.mistake()
+        if mistake or (self.rules.enter_chance < 1 and chances is None):
+            raise ValueError(mistake or "rows are drawn to enter, but nothing draws them")
+        self.states: list[float] = []  # what each state of a row begins with
+        self.updates = self.saved = 0
+        self.index = IdIndex()
+        self.folder = folder or chosen_folder()
+        self._rows = self._no_rows()
+        self._seen = np.empty(0, np.uint32)
+        self._scores = np.empty(0, np.float32)
+        self._waiting = Waiting()
+        self._dropped: list[Array] = []
+        self._calls: list[int] = []  # how many updates there were at each call of `shrink_after`
+        self._packed = self._touched = 0
+        """The update after which rows in use were moved to the front last, and how many were updated since."""
+
+    def _no_rows(self) -> MemoryRows | DiskRows:
+        dims = 1 + len(self.states), self.width
+        if self.folder is None:
+            return MemoryRows(dims, self.dtype)
+        from pstranspile.runtime.large.disk import DiskRows
+
+        return DiskRows(self.folder, dims, self.dtype)
+
+    @property
+    def _numbers(self) -> Array:
+        return self._rows.array
+
+    def __len__(self) -> int:
+        return self.index.count
+
+    def __repr__(self) -> str:
+        return f"<LargeTable of {len(self)} rows x {self.width}, {1 + len(self.states)} numbers each>"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory, with the room that is kept for rows to come; without those of a file."""
+        numbers = 0 if self.folder is not None else int(self._numbers.nbytes)
+        return numbers + int(self._seen.nbytes + self._scores.nbytes) + self.index.nbytes + self._waiting.nbytes
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The numbers of a row: 1 + states, width."""
+        return self._numbers.shape[1:]
+
+    def add_state(self, value: float) -> int:
+        """Has every row keep as many numbers more, which begin with `value`; gives the number of this state.
+
+        Raises ValueError if there are rows.
+        """
+        if len(self):
+            raise ValueError("a table that has rows can't keep more for each of them")
+        self.states.append(value)
+        self._rows = self._no_rows()
+        return len(self.states)
+
+    @property
+    def numbered(self) -> int:
+        """How many rows the numbers of its rows are out of: with `any_id` those of all parts."""
+        return most_rows(self.width) if self.any_id else self.height
+
+    # reading
+
+    def find(self, ids: Array) -> Array:
+        """The place of each row, int64 [n]; -1 where there is none. Raises ValueError for an id outside."""
+        if not self.any_id and len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= self.height):
+            wrong = ids[(ids < 0) | (ids >= self.height)][0]
+            raise ValueError(f"Ids holds {int(wrong)}, but the table has ids from 0 to {self.height - 1}")
+        return self.index.find(ids)
+
+    def look_up(self, ids: Array) -> Array:
+        """The values of rows, [n, width], for `ids` int64 [n] that may repeat.
+
+        Of rows that do not exist, those are what they would begin with, or 0 where rows do not enter at once.
+        """
+        places = self.find(ids)
+        known = places >= 0
+        if known.all():
+            return self._rows.values(places)
+        out = np.zeros((len(ids), self.width), self.dtype)
+        out[known] = self._rows.values(places[known])
+        if self.rules.at_once:
+            new, back = np.unique(ids[~known], return_inverse=True)
+            out[~known] = self.initial(new)[back]
+        return out
+
+    def take(self, places: Array) -> Array:
+        """The numbers of rows by place, [n, 1 + states, width], in new memory."""
+        return self._rows.take(places)
+
+    # changing
+
+    def enter(self, ids: Array) -> tuple[Array, Array]:
+        """Begins an update that has gradients of these rows, int64 [n], each once and in ascending order.
+
+        Gives the places of the rows and which of the ids have one (bool [n]).
+        """
+        self.updates += 1
+        places = self.find(ids)
+        new = (places < 0).nonzero()[0]
+        if len(new):
+            chosen = new[self._may_enter(ids[new])]
+            first = self.index.count
+            self._add(ids[chosen])
+            places[chosen] = np.arange(first, first + len(chosen))
+        kept = places >= 0
+        places = places[kept] if len(new) else places
+        self._seen[places] = self.updates
+        self._touched += len(places)
+        if self.keeps_scores:
+            self._scores[places] += 1
+        return places, kept
+
+    def put(self, places: Array, rows: Array) -> None:
+        """Sets the numbers of rows by place, [n, 1 + states, width]."""
+        self._numbers[places] = rows
+
+    def end_update(self) -> None:
+        """Ends an update: rows leave, or move to the front of the file, if it is time. Places change then."""
+        if self.folder is not None and self._touched * SHARE > self.index.count:
+            self._pack()
+        if self.rules.shrink_every and self.updates % self.rules.shrink_every == 0:
+            self.shrink()
+
+    def _may_enter(self, ids: Array) -> Array:
+        """Which of these ids that are not in the table enter it now."""
+        rules, chosen = self.rules, np.ones(len(ids), bool)
+        if rules.enter_chance < 1:
+            assert self.chances is not None
+            chosen = self.chances(ids, self.updates) < rules.enter_chance
+        if rules.enter_after > 1:
+            chosen &= self._waiting.came(ids, self.updates, rules.enter_after)
+            self._waiting.leave(ids[chosen])
+        return chosen
+
+    def _add(self, ids: Array) -> None:
+        first, total = self.index.count, self.index.count + len(ids)
+        self._rows.require(total)
+        self.index.add(ids)
+        self._numbers[first:total, 0] = self.initial(ids)
+        for number, value in enumerate(self.states):
+            self._numbers[first:total, 1 + number] = value
+        self._seen = grown(self._seen, total)
+        if self.keeps_scores:
+            self._scores = grown(self._scores, total)
+            self._scores[first:total] = 0
+
+    def _pack(self) -> None:
+        """Moves the rows that were updated since this was done last to the front, in pieces."""
+        used = self._seen[: self.index.count] > self._packed
+        front = int(np.count_nonzero(used))
+        away, here = front + used[front:].nonzero()[0], (~used[:front]).nonzero()[0]
+        arrays = [array for array in (self._numbers, self._seen, self._scores) if len(array)]
+        for start in range(0, len(away), _PIECE):
+            one, other = away[start : start + _PIECE], here[start : start + _PIECE]
+            for array in arrays:
+                moved = array.take(one, axis=0)
+                array[one] = array.take(other, axis=0)
+                array[other] = moved
+            self.index.exchange(one, other)
+        if not isinstance(self._rows, MemoryRows):
+            self._rows.let_go(front)
+        self._packed, self._touched = self.updates, 0
+
+    # rows that leave
+
+    def shrink(self, unseen: int | None = None, below: float | None = None) -> int:
+        """Has rows leave by the rules, or by other numbers for `drop_unseen` and `drop_below`; gives how many did."""
+        unseen = self.rules.drop_unseen if unseen is None else unseen
+        below = self.rules.drop_below if below is None else below
+        count = self.index.count
+        stay = np.ones(count, bool)
+        if unseen:
+            stay &= self._seen[:count].astype(np.int64) + unseen >= self.updates
+            self._waiting.drop_before(self.updates - unseen)
+        if len(self._scores):
+            self._scores[:count] *= np.float32(self.rules.score_decay)
+            if below:
+                stay &= self._scores[:count] >= below
+        return self._leave(stay)
+
+    def shrink_after(self, calls: int) -> int:
+        """Has rows leave that had no gradient since the call before the last `calls` - 1; gives how many did.
+
+        With 1 all rows leave, with 2 those without a gradient since the call before this one (Fleet 2.x: `shrink`).
+        """
+        self._calls.append(self.updates)
+        if len(self._calls) < calls:
+            return 0
+        self._waiting.drop_before(self._calls[-calls] + 1)
+        return self._leave(self._seen[: self.index.count] > self._calls[-calls])
+
+    def _leave(self, stay: Array) -> int:
+        left = len(stay) - int(np.count_nonzero(stay))
+        if left:
+            self._dropped.append(self.index.held[~stay])
+            self._keep(stay.nonzero()[0])
+        return left
+
+    def _keep(self, places: Array) -> None:
+        """Keeps the rows of these places, which ascend: they move to the front, in pieces."""
+        arrays = [array for array in (self._numbers, self._seen, self._scores) if len(array)]
+        for start in range(0, len(places), _PIECE):
+            piece = places[start : start + _PIECE]
+            for array in arrays:
+                array[start : start + len(piece)] = array.take(piece, axis=0)
+        del arrays
+        self._rows.cut(len(places))
+        for array in (self._seen, self._scores):
+            array.resize((min(len(places), len(array)),), refcheck=False)
+        self.index.keep(places)
+
+    # all of it
+
+    def order(self) -> Array:
+        """The places of all rows in the order of their ids."""
+        return self.index.held.argsort(kind="stable")
+
+    @property
+    def keeps_scores(self) -> bool:
+        """Whether the rules ask for scores."""
+        return self.rules.drop_below > 0
+
+    def field(self, name: str, places: Array) -> Array:
+        """`ids`, `numbers`, `seen` or `scores` of rows by place."""
+        if name == "numbers":
+            return self._rows.take(places)
+        return {"ids": self.index.ids, "seen": self._seen, "scores": self._scores}[name].take(places)
+
+    def without_rows(self) -> TableRows:
+        """What the table holds beside its rows."""
+        numbers = np.empty((0, *self._numbers.shape[1:]), self.dtype)
+        ids, seen, scores = (np.empty(0, dtype) for dtype in (np.int64, np.uint32, np.float32))
+        return TableRows(ids, numbers, seen, scores, *self._waiting.rows(), self.left(), self.updates, self.saved)
+
+    def changed(self) -> Array:
+        """The places of the rows that were changed since changed rows were saved last, in the order of their ids."""
+        order = self.order()
+        return order[self._seen[order] > self.saved]
+
+    def left(self) -> Array:
+        """The ids of rows that have left since then and are not there again, in order."""
+        if not self._dropped:
+            return np.empty(0, np.int64)
+        ids = np.unique(np.concatenate(self._dropped))
+        return ids[self.index.find(ids) < 0]
+
+    def mark_saved(self) -> None:
+        """From here on rows count as changed anew."""
+        self.saved = self.updates
+        self._dropped.clear()
+
+    def rows(self) -> TableRows:
+        """All that the table holds, in new memory, in the order of ids."""
+        return self.without_rows()._replace(**self._fields(self.order()))
+
+    def _fields(self, places: Array) -> dict[str, Array]:
+        names = ("ids", "numbers", "seen", *(("scores",) if self.keeps_scores else ()))
+        return {name: self.field(name, places) for name in names}
+
+    def whole(self, number: int = 0) -> Array:
+        """What all rows have, [height, width]: their values, or a state by number. Those that do not exist have what
+        `look_up` says, and states their first value.
+        """
+        if number == 0 and self.rules.at_once:
+            out = self.initial(np.arange(self.height))
+        else:
+            out = np.full((self.height, self.width), self.states[number - 1] if number else 0, self.dtype)
+        out[self.index.held] = self._numbers[: len(self), number]
+        return out
+
+    def fill(self, whole: Array) -> None:
+        """Has all rows exist, with these values, [height, width]; states begin anew. Raises ValueError."""
+        if whole.shape != (self.height, self.width):
+            raise ValueError(f"it has dims {list(whole.shape)}, the table {[self.height, self.width]}")
+        self.clear()
+        self._add(np.arange(self.height))
+        self._numbers[: self.height, 0] = whole
+        self._seen[: self.height] = 0
+
+    def add_rows(self, rows: TableRows) -> None:
+        """Takes rows that are not there yet, as they were in another table. Raises ValueError for others' dims."""
+        if rows.numbers.shape[1:] != self._numbers.shape[1:]:
+            have, want = list(rows.numbers.shape[1:]), list(self._numbers.shape[1:])
+            raise ValueError(f"a row there is {have}, one of the table is {want}")
+        first, total = self.index.count, self.index.count + len(rows.ids)
+        if (self.find(rows.ids) >= 0).any():
+            raise ValueError("a row is there twice")
+        self._rows.require(total)
+        self.index.add(rows.ids)
+        self._seen = grown(self._seen, total)
+        self._numbers[first:total], self._seen[first:total] = rows.numbers, rows.seen
+        if self.keeps_scores:
+            self._scores = grown(self._scores, total)
+            self._scores[first:total] = rows.scores if len(rows.scores) else 1
+        self._waiting.add(rows.waiting, rows.counts)
+        if len(rows.dropped):
+            self._dropped.append(rows.dropped)
+        self.updates, self.saved = max(self.updates, rows.updates), max(self.saved, rows.saved)
+
+    def set_rows(self, ids: Array, numbers: Array, seen: Array | None = None) -> None:
+        """Has rows be as these, [n, 1 + states, width], or have these values, [n, width]; ids are there once each.
+
+        `seen` is the update that changed each last (default: the last one).
+        """
+        places = self.find(ids)
+        new = places < 0
+        places[new] = self.index.count + np.arange(np.count_nonzero(new))
+        self._add(ids[new])
+        self._numbers[places, : 1 if numbers.ndim == 2 else None] = numbers[:, None] if numbers.ndim == 2 else numbers
+        self._seen[places] = self.updates if seen is None else seen
+        self.updates = max(self.updates, int(self._seen[places].max(initial=0)))
+
+    def remove(self, ids: Array) -> None:
+        """Has these rows leave, those of them that are there."""
+        stay = np.ones(self.index.count, bool)
+        places = self.find(ids)
+        stay[places[places >= 0]] = False
+        if not stay.all():
+            self._keep(stay.nonzero()[0])
+
+    def clear(self) -> None:
+        """Forgets all rows, and what was counted."""
+        self.__dict__.update(self.like().__dict__)
+
+    def like(self) -> LargeTable:
+        """A table of the same kind without rows."""
+        more: Any = {"chances": self.chances, "rules": self.rules, "dtype": self.dtype, "folder": self.folder}
+        other = LargeTable(self.height, self.width, self.initial, any_id=self.any_id, **more)
+        for value in self.states:
+            other.add_state(value)
+        return other
+
+    def copy(self) -> LargeTable:
+        """A table that shares no memory with this one."""
+        other, order, few = self.like(), self.order(), self.without_rows()
+        other.add_rows(few)
+        few = few._replace(waiting=few.ids, counts=few.counts[:0], dropped=few.ids)
+        for at in range(0, len(order), _PIECE):
+            other.add_rows(few._replace(**self._fields(order[at : at + _PIECE])))
+        return other

@@ -1,0 +1,336 @@
+"""An op made ready to run: its kernel bound to its attributes, its slots resolved to variable names."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
+
+import numpy as np
+
+from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
+from pstranspile.ir.frozen import EMPTY, FrozenMap
+from pstranspile.ir.model import Op, Program
+from pstranspile.ops import schema_of, with_defaults
+from pstranspile.ops.schema import Slot
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import Run, kernel_of
+from pstranspile.runtime.kernels.table_updates import for_tables, is_update
+from pstranspile.runtime.run.describe import described
+from pstranspile.runtime.values import LoDTensor
+
+EMPTY_NAME = "@EMPTY@"
+"""The name that stands for no variable, in a slot that holds several."""
+
+CONTEXT = "context"
+SURROUNDINGS = "surroundings"
+"""The parameters of a Run that get its environment: as an ExecutionContext, and as Surroundings only."""
+
+
+class Argument(NamedTuple):
+    """A parameter of a Run: a slot with its variables. `slot` may also be CONTEXT or SURROUNDINGS, which have none."""
+
+    slot: str
+    names: tuple[str, ...]
+    duplicable: bool
+    may_lack: bool = False
+    """Whether its variables may be without a value, which gives None."""
+
+    @property
+    def is_frame(self) -> bool:
+        """Whether the parameter takes what the op runs in."""
+        return self.slot in (CONTEXT, SURROUNDINGS)
+
+
+class BoundOp(NamedTuple):
+    """An op ready to run: `run(*arguments)` gives the values of `results`, one for each.
+
+    `run_any` is called for arguments that may have LoD. It takes LoD off them and gives it to the results as `lod`
+    says. It is `run` itself where that takes and gives LoDTensors (`sees_lod`).
+    """
+
+    op: Op
+    run: Run
+    arguments: tuple[Argument, ...]
+    results: tuple[Argument, ...]
+    lod: str
+    run_any: Run
+
+    @property
+    def sees_lod(self) -> bool:
+        """Whether run itself gets and gives LoDTensors."""
+        return self.lod in ("own", "new")
+
+    @property
+    def reads(self) -> list[str]:
+        """The variables whose values run is given, each once."""
+        return list(dict.fromkeys(name for argument in self.arguments for name in argument.names if name != EMPTY_NAME))
+
+    @property
+    def needs(self) -> list[str]:
+        """Those of them that must have a value."""
+        lacking = {name for argument in self.arguments if argument.may_lack for name in argument.names}
+        return [name for name in self.reads if name not in lacking]
+
+    @property
+    def makes(self) -> list[str]:
+        """Every variable that run gives a value: no slot that the kernel does not know is among them."""
+        return [name for result in self.results for name in (result.names if result.duplicable else result.names[:1])]
+
+    @property
+    def looks(self) -> bool:
+        """Whether run may look at variables that are not among its arguments."""
+        return any(argument.slot == CONTEXT for argument in self.arguments)
+
+
+def bind(op: Op) -> BoundOp:
+    """Binds an op to its kernel. Raises DiagnosticError if its type has none or its attributes can't be used."""
+    schema = schema_of(op.type)
+    kernel = kernel_of(op.type)
+    if kernel is None:
+        known = f"ops of this type can't be run: {schema.doc}" if schema else "there is no op type of this name"
+        raise DiagnosticError([at_op("run-no-kernel", known, op)])
+    try:
+        run = kernel.make(with_defaults(op))
+    except (ValueError, KeyError, IndexError, TypeError, OverflowError) as problem:
+        reason = f"the attribute {problem} is missing" if isinstance(problem, KeyError) else str(problem)
+        raise DiagnosticError([at_op("run-op-failed", reason, op)]) from problem
+    inputs: Mapping[str, Slot] = schema.inputs if schema else EMPTY
+    outputs: Mapping[str, Slot] = schema.outputs if schema else EMPTY
+    may_lack = schema.may_lack if schema else frozenset[str]()
+    slots = {slot.replace("@", "_"): slot for slot in (*inputs, *op.inputs)}
+    arguments = tuple(_argument(op, slots, name, inputs, may_lack) for name in _parameters(run))
+    for argument in arguments:
+        slot = inputs.get(argument.slot)
+        required = slot is not None and not (slot.duplicable or slot.dispensable or argument.may_lack)
+        if required and not argument.names:
+            raise DiagnosticError([at_op("run-op-failed", f"the input {argument.slot} is missing", op)])
+    results = tuple(
+        Argument(slot, op.outputs.get(slot, ()), outputs[slot].duplicable if slot in outputs else False)
+        for slot in kernel.outputs
+    )
+    if is_update(op):
+        run = _for_tables(run, arguments, results)
+    sees_lod = kernel.lod in ("own", "new")
+    return BoundOp(
+        op, run, arguments, results, kernel.lod, run if sees_lod else _any(run, arguments, results, kernel.lod)
+    )
+
+
+def _for_tables(run: Run, arguments: Sequence[Argument], results: Sequence[Argument]) -> Run:
+    """An optimizer's kernel, extended to large tables. Other kernels stay as they are, whatever slots an op adds."""
+    slots, names = [argument.slot for argument in arguments], [argument.names for argument in arguments]
+    if not {"Param", "Grad"} <= set(slots):
+        return run
+    written = [names.index(result.names) if result.names in names else None for result in results]
+    return for_tables(run, slots.index("Param"), slots.index("Grad"), written)
+
+
+def present(op: Op, program: Program, block: int) -> Op:
+    """The op of a block without what fills no slot: undeclared variables in slots that may be empty, as in Fluid."""
+    schema = schema_of(op.type)
+    slots: Mapping[str, Slot] = schema.inputs if schema else EMPTY
+    optional = {name for name, slot in slots.items() if slot.dispensable and not slot.duplicable}
+    absent = {s for s in optional & op.inputs.keys() if not all(_declared(n, program, block) for n in op.inputs[s])}
+    return op._replace(inputs=FrozenMap({**op.inputs, **dict.fromkeys(absent, ())})) if absent else op
+
+
+def _declared(name: str, program: Program, block: int) -> bool:
+    return name == EMPTY_NAME or program.find_var(name, block) is not None
+
+
+def _argument(
+    op: Op, slots: dict[str, str], name: str, inputs: Mapping[str, Slot], may_lack: frozenset[str]
+) -> Argument:
+    if name in (CONTEXT, SURROUNDINGS):
+        return Argument(name, (), False)
+    slot = slots.get(name, name)
+    return Argument(slot, op.inputs.get(slot, ()), slot in inputs and inputs[slot].duplicable, slot in may_lack)
+
+
+def _parameters(run: Run) -> Sequence[str]:
+    code = getattr(run, "__code__", None)
+    if code is not None:
+        return code.co_varnames[: code.co_argcount]
+    return tuple(inspect.signature(run).parameters)
+
+
+class Reader(Protocol):
+    """Gives the values of variables."""
+
+    def find(self, name: str) -> Value | None:
+        """The value of a variable, None if it has none."""
+        ...
+
+    def missing(self, op: Op, slot: str, name: str) -> DiagnosticError:
+        """The error for an op that reads a variable without a value."""
+        ...
+
+
+def gather(bound: BoundOp, context: Reader) -> list[Value]:
+    """The argument values of an op. Raises DiagnosticError if a variable has no value."""
+    values: list[Value] = []
+    for argument in bound.arguments:
+        slot, names, duplicable, may_lack = argument
+        if argument.is_frame:
+            values.append(context)
+        elif may_lack and duplicable:
+            values.append([None if name == EMPTY_NAME else context.find(name) for name in names])
+        elif may_lack:
+            values.append(context.find(names[0]) if names else None)
+        elif duplicable:
+            values.append([_value_of(bound.op, context, name, slot) for name in names])
+        elif names:
+            values.append(_value_of(bound.op, context, names[0], slot))
+        else:
+            values.append(None)
+    return values
+
+
+def _value_of(op: Op, context: Reader, name: str, slot: str) -> Value | None:
+    if name == EMPTY_NAME:
+        return None
+    value = context.find(name)
+    if value is None:
+        raise context.missing(op, slot, name)
+    return value
+
+
+def call(bound: BoundOp, values: list[Value]) -> Iterator[tuple[str, Value]]:
+    """Runs an op and gives its outputs, name by name; handles LoD as the kernel declares."""
+    try:
+        made = bound.run_any(*values)
+    except DiagnosticError:
+        raise
+    except Exception as problem:
+        fail(bound, values, problem)
+    if not bound.results:
+        return
+    parts = (made,) if len(bound.results) == 1 else made
+    if parts is None or len(parts) != len(bound.results):
+        raise TypeError(f"the kernel of {bound.op.type} gives {made!r} for {len(bound.results)} output slots")
+    for (_, names, duplicable, _), part in zip(bound.results, parts, strict=True):
+        for name, value in zip(names, part if duplicable and part is not None else (part,), strict=False):
+            if value is not None and name != EMPTY_NAME:
+                yield name, value
+
+
+Lod: TypeAlias = "list[list[int]]"
+
+
+def _any(run: Run, arguments: Sequence[Argument], results: Sequence[Argument], rule: str) -> Run:
+    """A kernel's Run for values that may have LoD: takes it off, and gives it to the results by the kernel's rule."""
+    lists = tuple(argument.duplicable for argument in arguments), tuple(result.duplicable for result in results)
+    return _wrapper(*lists, lod_sources(arguments, results, rule))(run)
+
+
+def lod_sources(arguments: Sequence[Argument], results: Sequence[Argument], rule: str) -> tuple[tuple[int, ...], ...]:
+    """For each result the arguments whose LoD it takes by a kernel's rule: that of the first one that has one."""
+    slots = [argument.slot for argument in arguments]
+    sources: list[tuple[int, ...]] = []
+    for result in results:
+        of = result.slot.removesuffix("@GRAD")
+        if rule == "each":
+            sources.append((slots.index(of),) if of in slots else ())
+        else:
+            sources.append(tuple(range(len(slots))) if rule == "share" or result.slot in rule.split() else ())
+    return tuple(sources)
+
+
+@cache
+def _wrapper(
+    arguments: tuple[bool, ...], results: tuple[bool, ...], sources: tuple[tuple[int, ...], ...]
+) -> Callable[[Run], Run]:
+    """Writes the function around a Run, by which arguments and results are lists and whose LoD each result takes.
+
+    def with_lods(a0, a1):
+        l0 = l1 = None
+        if a0.__class__ is LoDTensor: a0, l0 = a0
+        if a1.__class__ is LoDTensor: a1, l1 = a1
+        r0 = run(a0, a1)
+        if r0.__class__ is ndarray and (lod := l0 or l1) and r0.ndim and len(r0) == lod[-1][-1]:
+            r0 = new(LoDTensor, (r0, lod))
+        return r0
+    """
+    names = ", ".join(f"a{place}" for place in range(len(arguments)))
+    made = ", ".join(f"r{place}" for place in range(len(results)))
+    lines = [f"def with_lods({names}):"]
+    for place, is_list in enumerate(arguments):
+        lines.append(f"    l{place} = None")
+        if is_list:
+            lines.append(f"    if a{place}.__class__ is list: a{place}, l{place} = apart(a{place})")
+        else:
+            lines.append(f"    if a{place}.__class__ is LoDTensor: a{place}, l{place} = a{place}")
+    lines.append(f"    {made} = run({names})" if results else f"    run({names})")
+    for place, (is_list, given) in enumerate(zip(results, sources, strict=True)):
+        if given:
+            result = " or ".join(f"l{source}" for source in given)
+            if is_list:
+                lines.append(f"    if r{place} is not None and (lod := {result}):")
+                lines.append(f"        r{place} = [with_lod(each, lod) for each in r{place}]")
+            else:
+                fits = f"r{place}.ndim and len(r{place}) == lod[-1][-1]"  # as in with_lod, without the call
+                lines.append(f"    if r{place}.__class__ is ndarray and (lod := {result}) and {fits}:")
+                lines.append(f"        r{place} = new(LoDTensor, (r{place}, lod))")
+    text = "\n".join([*lines, f"    return {made or '()'}"])
+    code = compile(text, "<LoD>", "exec")
+
+    def wrap(run: Run) -> Run:
+        scope: dict[str, Any] = {
+            "run": run,
+            "ndarray": np.ndarray,
+            "new": vars(tuple)["__new__"],
+            "LoDTensor": LoDTensor,
+            "with_lod": with_lod,
+            "apart": _apart,
+        }
+        exec(code, scope)
+        return scope.pop("with_lods")  # a function that its own globals hold would live until cycles are looked for
+
+    return wrap
+
+
+def _apart(values: list[Value]) -> tuple[list[Value], Lod | None]:
+    """The values without LoD, and the first LoD among them."""
+    lod = next((value.lod for value in values if value.__class__ is LoDTensor and value.lod), None)
+    return [value.data if value.__class__ is LoDTensor else value for value in values], lod
+
+
+def with_lod(value: Value, lod: list[list[int]]) -> Value:
+    """The value with this LoD, if it has as many rows as the LoD describes; otherwise as it is."""
+    if value.__class__ is np.ndarray and value.ndim and len(value) == lod[-1][-1]:
+        return LoDTensor(value, lod)
+    return value
+
+
+def slot_of(bound: BoundOp, name: str) -> str:
+    """The input slot of an op that a variable is in."""
+    return next(slot for slot, names in bound.op.inputs.items() if name in names)
+
+
+def arguments_of(bound: BoundOp, values: Mapping[str, Value]) -> list[Value]:
+    """The argument values of an op, from those of variables."""
+    return [
+        [values.get(name) for name in names] if duplicable
+        else values.get(names[0]) if names and names[0] != EMPTY_NAME
+        else None
+        for _, names, duplicable, _ in bound.arguments
+    ]  # fmt: skip
+
+
+def fail(bound: BoundOp, values: Sequence[Value], problem: Exception) -> NoReturn:
+    """Raises the DiagnosticError for a kernel that can't compute: why, and what it was given."""
+    seen: list[tuple[str, Value]] = []
+    for argument, value in zip(bound.arguments, values, strict=True):
+        if argument.duplicable:
+            seen += zip(argument.names, value, strict=False)
+        elif argument.names:
+            seen.append((argument.names[0], value))
+    if not bound.sees_lod:
+        seen = [(name, value.data if value.__class__ is LoDTensor else value) for name, value in seen]
+    reason = str(problem) or type(problem).__name__
+    if isinstance(problem, KeyError):
+        reason = f"{reason} is missing"
+    notes = [Note(f"the inputs are {described(seen)}")] if seen else []
+    raise DiagnosticError([at_op("run-op-failed", reason, bound.op, notes=notes)]) from problem

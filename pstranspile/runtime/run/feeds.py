@@ -1,0 +1,181 @@
+"""What is fed to a program, checked against the declarations, and what is fetched from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error
+from pstranspile.ir.model import Op, Program, Var
+from pstranspile.ir.types import VarKind
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.programs.io import FEEDING
+from pstranspile.runtime.run.describe import describe
+from pstranspile.runtime.run.scope import own_copy
+from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
+
+
+def near(name: str, names: Iterable[str]) -> str:
+    """`; did you mean x?` if one of the names is nearly `name`, otherwise ""."""
+    result = get_close_matches(name, list(names), 1)
+    return f"; did you mean {result[0]}?" if result else ""
+
+
+def written_names(program: Program) -> frozenset[str]:
+    """The variables that ops of the program write."""
+    return frozenset(name for block in program.blocks for op in block.ops for name in op.output_names)
+
+
+def changed_names(program: Program) -> frozenset[str]:
+    """The variables that ops of the program write other values into than what is fed (readers give what is fed)."""
+    ops = (op for block in program.blocks for op in block.ops if op.type not in FEEDING)
+    return frozenset(name for op in ops for name in op.output_names)
+
+
+def overwritten_inputs(program: Program) -> frozenset[str]:
+    """The variables that are declared as ops leave them, so that their dims say nothing of what is fed.
+
+    Those that are marked `feed` are not among them.
+    """
+    variables = program.main_block.vars
+    return frozenset(
+        name for name in changed_names(program) if name in variables and not variables[name].need_check_feed
+    )
+
+
+def check_feeds(program: Program, feed: Mapping[str, Any]) -> dict[str, Value]:
+    """The fed values as the program takes them. Raises DiagnosticError for every one that doesn't fit.
+
+    Lists and numbers become arrays of the declared element type; an array must have it already.
+    """
+    findings: list[Diagnostic] = []
+    taken: dict[str, Value] = {}
+    variables = program.main_block.vars
+    for name, value in feed.items():
+        var = variables.get(name)
+        if var is None:
+            message = f"{name} is fed, but the program declares no such variable{near(name, variables)}"
+            findings.append(error("run-feed-unknown", message))
+            continue
+        made = as_value(var, value)
+        problem = mismatch(var, made) and mismatch(var, made, any_dims=name in overwritten_inputs(program))
+        if problem:
+            findings.append(
+                error("run-feed-mismatch", f"{name} is declared {declared(var)}, but {problem}", var.location)
+            )
+        taken[name] = made
+    if findings:
+        raise DiagnosticError(findings)
+    return taken
+
+
+def as_value(var: Var, value: Any) -> Value:
+    """Plain Python numbers and lists as an array of the declared element type; other values as they are."""
+    if isinstance(value, int | float | list | tuple) and not isinstance(value, LoDTensor | SelectedRows):
+        return np.array(value, dtype=NUMPY_TYPES[var.dtype] if var.dtype else None)
+    return value
+
+
+def declared(var: Var) -> str:
+    """`f32[-1, 13]`, with its LoD level if it has one."""
+    if var.tensor is None:
+        return var.kind.name
+    dims = ", ".join(map(str, var.shape))
+    level = f" with {var.tensor.lod_level} LoD level{'s' * (var.tensor.lod_level > 1)}" if var.tensor.lod_level else ""
+    return f"{var.tensor.dtype.text}[{dims}]{level}"
+
+
+def mismatch(var: Var, value: Value, *, any_dims: bool = False) -> str:
+    """What is wrong with a value for a variable, "" if nothing; its dims are not looked at with `any_dims`."""
+    if var.kind is not VarKind.LOD_TENSOR or var.tensor is None:
+        return ""
+    if isinstance(value, LoDTensor):
+        return _lod_problem(var, value) or mismatch_of_array(var, value.data, any_dims=any_dims)
+    if not isinstance(value, np.ndarray):
+        return f"is fed {describe(value)}"
+    if var.tensor.lod_level:
+        return f"is fed {describe(value)} without LoD; feed LoDTensor(data, lod=[[0, ...]])"
+    return mismatch_of_array(var, value, any_dims=any_dims)
+
+
+def mismatch_of_array(var: Var, data: Any, *, any_dims: bool = False) -> str:
+    """What is wrong with the element type or dims of an array for a variable, "" if nothing."""
+    assert var.tensor is not None
+    wanted = NUMPY_TYPES[var.tensor.dtype]
+    if data.dtype != wanted:
+        return f"is fed {describe(data)}; convert it with .astype('{wanted}')"
+    shape = data.shape
+    if any_dims:
+        return ""
+    if len(shape) != len(var.shape) or any(d not in (-1, n) for d, n in zip(var.shape, shape, strict=False)):
+        return f"is fed {describe(data)}"
+    return ""
+
+
+def _lod_problem(var: Var, value: LoDTensor) -> str:
+    assert var.tensor is not None
+    if len(value.lod) != var.tensor.lod_level:
+        return f"is fed {len(value.lod)} LoD levels"
+    if offsets_fit(value):
+        return ""
+    counts = [*(len(level) - 1 for level in value.lod[1:]), len(value.data)]
+    for level, count in zip(value.lod, counts, strict=True):
+        rises = list(level) == sorted(level)
+        if not level or level[0] != 0 or level[-1] != count or not rises:
+            return f"is fed with the offsets {level}, which must rise from 0 to {count}"
+    return ""
+
+
+def offsets_fit(value: LoDTensor) -> bool:
+    """Whether the offsets of every level rise from 0 to what they divide; False also for offsets that are no lists."""
+    count = len(value.data)
+    for level in reversed(value.lod):
+        if level.__class__ is not list or not level or level[0] != 0 or level[-1] != count or sorted(level) != level:
+            return False
+        count = len(level) - 1
+    return True
+
+
+def missing(program: Program, op: Op, slot: str, name: str, find: Callable[[str], Value | None]) -> DiagnosticError:
+    """The error for an op that reads a variable without a value; if it is an input, with all others not fed."""
+    var = program.find_var(name)
+    if var is not None and var.persistable:
+        hint = ": no start-up program has given it one, and no initial value was given"
+        return DiagnosticError([at_op("run-uninitialised", f"{name} ({slot}) has no value{hint}", op, focus=name)])
+    written = written_names(program)
+    if name in written or var is None:
+        message = f"{name} ({slot}) has no value yet: no op before this one has given it one"
+        return DiagnosticError([at_op("run-uninitialised", message, op, focus=name)])
+    absent: dict[str, Diagnostic] = {}
+    for reader in program.main_block.ops:
+        for other in reader.input_names:
+            needed = program.main_block.vars.get(other)
+            if needed and not needed.persistable and other not in {*written, *absent} and find(other) is None:
+                absent[other] = not_fed(reader, needed)
+    return DiagnosticError(absent.values() or [at_op("run-feed-missing", f"{name} is not fed", op, focus=name)])
+
+
+def not_fed(op: Op, var: Var) -> Diagnostic:
+    """The error for an op that reads an input which is not fed."""
+    message = f"{var.name} is an input of the program, declared {declared(var)}, and is not fed"
+    return at_op("run-feed-missing", message, op, focus=var.name)
+
+
+def fetch_problem(program: Program, name: str) -> Diagnostic:
+    """Why a variable that has no value can't be fetched."""
+    variables = program.main_block.vars
+    if name not in variables:
+        message = f"{name} is fetched, but the program declares no such variable{near(name, variables)}"
+    else:
+        message = f"{name} is fetched, but has no value after the run"
+    return error("run-fetch-unknown", message)
+
+
+def fetched(program: Program, name: str, value: Value | None) -> Value:
+    """A fetched value, safe from later steps. Raises DiagnosticError if there is none."""
+    if value is None:
+        raise DiagnosticError([fetch_problem(program, name)])
+    return own_copy(value)

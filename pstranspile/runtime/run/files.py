@@ -1,0 +1,263 @@
+"""Arrays by name in `.npz` files, and values to start from."""
+
+from __future__ import annotations
+
+import io
+import lzma
+import os
+import re
+import struct
+import tokenize
+import warnings
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings, raise_errors
+from pstranspile.ir.frozen import EMPTY
+from pstranspile.ir.model import Location, Program, Var
+from pstranspile.ir.reading import open_regular, require_local
+from pstranspile.runtime.run.feeds import declared, mismatch, near
+from pstranspile.runtime.values import NUMPY_TYPES, SelectedRows
+
+
+def _problem(file: str, message: str) -> Diagnostic:
+    return error("run-file-unusable", message, Location(file))
+
+
+def _refuse(file: str, message: str) -> DiagnosticError:
+    return DiagnosticError([_problem(file, message)])
+
+
+DAMAGE = (
+    *(ValueError, TypeError, ArithmeticError, EOFError, LookupError, RuntimeError, SyntaxError, AttributeError),
+    *(MemoryError, zipfile.BadZipFile, zlib.error, struct.error, lzma.LZMAError, tokenize.TokenError),
+)
+"""What reading a damaged archive raises: RuntimeError, too, for what is taken as encrypted or as of a later version,
+TokenError for the header of an array whose brackets never end.
+"""
+
+
+_ALWAYS, _TIMES = 1 << 30, 64
+"""What a compressed archive may expand to: so many bytes, or so many times its size if that is more."""
+
+
+class ArrayFile(dict[str, Any]):
+    """Arrays by name, with the name of the file that they come from ("": of none)."""
+
+    def __init__(self, arrays: Mapping[str, Any], file: str):
+        super().__init__(arrays)
+        self.file = file
+
+
+def place_of(given: object) -> Location | None:
+    """The file that arrays come from, for messages about them; None if they come from none."""
+    return Location(given.file) if isinstance(given, ArrayFile) and given.file else None
+
+
+def read_arrays(
+    path: str | os.PathLike[str], chosen: Callable[[Sequence[str]], Iterable[str]] | None = None
+) -> ArrayFile:
+    """The arrays of an `.npz` file by name: all, or those that `chosen` picks of their names, so that others aren't
+    read. Raises DiagnosticError when it can't be read.
+
+    It also raises, before anything is expanded, when a compressed archive expands to more than 1 GiB and more than 64
+    times its size, or when an array is not as large as what the archive holds of it, or is there
+    several times.
+    """
+    file = os.fspath(path)
+    try:
+        require_local(file)
+        with open_regular(file) as stream:
+            loaded = np.load(stream, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                raise _refuse(file, "a single array (.npy); several arrays by name (.npz) are needed")
+            with loaded as archive:
+                _require_sizes(file, archive.zip)
+                names = archive.files if chosen is None else chosen(archive.files)
+                return ArrayFile({name: _array(file, archive, name) for name in names}, file)
+    except OSError as problem:
+        raise _refuse(file, f"the file can't be read: {problem.strerror or problem}") from None
+    except DAMAGE as problem:
+        # Numpy takes any file that is no archive for a pickle and explains how to load one. That would mislead.
+        reason = "" if "pickle" in str(problem) else f": {problem}"
+        raise _refuse(file, f"not an .npz file, or a damaged one{reason}") from None
+
+
+def _is_combined(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins as a tensor that Fluid saved: with the version 0."""
+    if not os.path.isfile(path):
+        return False
+    try:
+        with open(path, "rb") as file:
+            return file.read(4) == bytes(4)
+    except OSError:
+        return False
+
+
+def _require_sizes(file: str, archive: zipfile.ZipFile) -> None:
+    """Raises DiagnosticError for an archive whose arrays, by what its headers say, are too large."""
+    members = archive.infolist()
+    times = Counter(member.filename.removesuffix(".npy") for member in members)
+    if len(times) != len(members):
+        raise _refuse(file, f"it holds {times.most_common(1)[0][0]} several times")
+    total, size = sum(member.file_size for member in members), os.path.getsize(file)
+    if total > max(_ALWAYS, _TIMES * size):
+        message = f"it has {size} bytes, and would expand to {total}, more than {_TIMES} times as many"
+        raise _refuse(file, f"{message}; an archive that is not compressed (np.savez) is read whatever its size")
+    for member in members:
+        with archive.open(member) as stream:
+            try:
+                version = np.lib.format.read_magic(stream)
+                reader = (
+                    np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                )
+                shape, _, dtype = reader(stream)
+            except DAMAGE:
+                continue  # the reader reports it
+            held = member.file_size - stream.tell()
+        claimed = prod(shape) * dtype.itemsize
+        if claimed != held and not dtype.hasobject:
+            name = member.filename.removesuffix(".npy")
+            raise _refuse(file, f"the array {name} says that it has {claimed} bytes; the file holds {held}")
+
+
+def fitting(arrays: Mapping[str, Any], path: str, program: Program, startup: Program | None = None) -> dict[str, Any]:
+    """The values of persistable variables in a file, as they are to be set.
+
+    One that `startup` declares with other dims (as Fluid does with counters of `auc`) may have those. Integers of fewer
+    bits than are declared, which ops of Fluid read as they are (the tree of `tdm_sampler`), become those declared.
+    Raises DiagnosticError for every variable that does not fit, or that the program does not declare.
+    """
+    result = dict(arrays)
+    made: Mapping[str, Var] = startup.main_block.vars if startup is not None else EMPTY
+    variables = {name: var for name, var in program.main_block.vars.items() if var.persistable}
+    findings: list[Diagnostic] = []
+    for name, given in arrays.items():
+        result[name] = array = _widened(variables[name], given) if name in variables else given
+        message = ""
+        if name not in variables:
+            message = f"the program declares no persistable variable {name}{near(name, variables)}"
+        elif problem := mismatch(variables[name], array):
+            if name in made and made[name].persistable and not mismatch(made[name], array):
+                continue
+            reason = problem.replace("is fed", "the file holds")
+            message = f"{name} is declared {declared(variables[name])}, but {reason}"
+        findings += [_problem(path, message)] if message else []
+        if len(findings) == MAX_FINDINGS:
+            break
+    raise_errors(first_findings(findings))
+    return result
+
+
+def _widened(var: Var, value: Any) -> Any:
+    """Integers as those that a variable is declared to hold, if all of fewer bits are among them."""
+    if not isinstance(value, np.ndarray) or var.tensor is None:
+        return value
+    here, wanted = np.dtype(value.dtype), np.dtype(NUMPY_TYPES[var.tensor.dtype])
+    return value.astype(wanted) if here.kind == wanted.kind == "i" and np.can_cast(here, wanted) else value
+
+
+def read_initial(path: str | os.PathLike[str], program: Program) -> dict[str, Any]:
+    """Values to start from, by variable: the arrays of an `.npz` file, or what `save_persistables` of Fluid wrote.
+
+    Of results that `run --save` wrote these are the parameters, large tables as the rows that exist. In a folder of
+    Fluid's a file is called like its variable; a `/` in the name is a folder. One combined file (its `filename`) holds
+    the program's persistable variables by order of their names, and no names. Raises DiagnosticError when something
+    can't be read.
+    """
+    from pstranspile.runtime.files.tensor_files import read_combined, read_tensor
+
+    if not os.path.isdir(path):
+        if not _is_combined(path):
+            return _parameters(read_arrays(path, lambda names: _initial_names(names, program)), program)
+        held = program.main_block.vars.values()
+        return dict(read_combined(path, sorted(v.name for v in held if v.persistable and v.tensor is not None)))
+
+    files = [os.path.join(at, name) for at, _, names in os.walk(path) for name in names]
+    if not files:
+        raise _refuse(os.fspath(path), "the folder is empty; it should hold a file for each variable")
+    findings: list[Diagnostic] = []
+    values: dict[str, Any] = {}
+    for file in sorted(files):
+        try:
+            values[os.path.relpath(file, path).replace(os.sep, "/")] = read_tensor(file)
+        except DiagnosticError as problem:
+            findings += problem.diagnostics
+    raise_errors(findings)
+    return values
+
+
+PARAMETER = "param/"
+"""The prefix of the names of parameters among results."""
+
+ROWS = "@ROWS"
+"""The suffix of the name under which results hold the ids of a parameter's rows."""
+
+_FETCHED = re.compile(r"([^/]+/)*step/.+", re.DOTALL)
+"""Of results, names of what was fetched: `step/loss`, `trainer_0/step/3|loss`, `generator/step/loss`."""
+
+
+def _initial_names(names: Sequence[str], program: Program) -> list[str]:
+    """The arrays to start from: of results all but what was fetched, of any other file all."""
+    variables = program.main_block.vars
+    named = [name for name in names if name.startswith(PARAMETER)]
+    if not named or any(name in variables for name in named):
+        return [*names]
+    return [n for n in names if n.startswith(PARAMETER) or n in variables or not _FETCHED.fullmatch(n)]
+
+
+def _parameters(arrays: ArrayFile, program: Program) -> dict[str, Any]:
+    """The parameters of a file of results, by variable; any other file as it is."""
+    variables = program.main_block.vars
+    named = {name: name.removeprefix(PARAMETER) for name in arrays if name.startswith(PARAMETER)}
+    if not named or any(name in variables for name in named):
+        return arrays
+    result: dict[str, Any] = {}
+    for name, value in arrays.items():
+        own = named.get(name, name)
+        if name in named and own.endswith(ROWS) and name.removesuffix(ROWS) in arrays:
+            continue
+        ids = arrays.get(f"{name}{ROWS}") if name in named else None
+        if ids is not None:
+            height = (
+                variables[own].shape[0] if own in variables and variables[own].shape else int(ids.max(initial=0)) + 1
+            )
+            result[own] = SelectedRows(ids, value, height)
+        else:
+            result[own] = value
+    return result
+
+
+def _array(file: str, archive: Mapping[str, Any], name: str) -> Any:
+    try:
+        with warnings.catch_warnings():  # of headers that Python 2 wrote, which are read like others
+            warnings.simplefilter("ignore", UserWarning)
+            value = archive[name]
+        if not isinstance(value, np.ndarray):  # the bytes of a file without the first ones of an array
+            raise _refuse(file, f"{name} is no array")
+        return value
+    except DAMAGE as problem:
+        held = "it holds Python objects, not numbers" if "Object arrays" in str(problem) else f"damaged: {problem}"
+        raise _refuse(file, f"the array {name} can't be read, {held}") from None
+
+
+def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
+    """Writes an `.npz` file; the same arrays give the same bytes.
+
+    Raises DiagnosticError when it can't be written, and for arrays of Python objects, which could not be read again.
+    """
+    from pstranspile.runtime.files.outputs import write_output
+
+    for name, array in arrays.items():
+        if np.asarray(array).dtype.hasobject:
+            message = f"{name} holds Python objects, which an .npz file can't: it holds numbers"
+            raise DiagnosticError([error("run-save-impossible", message, Location(os.fspath(path)))])
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    write_output(path, buffer.getvalue())

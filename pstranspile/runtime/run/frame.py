@@ -1,0 +1,264 @@
+"""One execution of one block: its variables, and the straightforward way of running its ops one by one."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from time import perf_counter
+from typing import Protocol, TypeAlias
+
+from pstranspile.ir.diagnostics import DiagnosticError, error, raise_errors
+from pstranspile.ir.model import Block, Op, Program, Var
+from pstranspile.ops.gradients.audit import wrong_gradients
+from pstranspile.ops.gradients.loop_terms import KEPT, with_loop_terms
+from pstranspile.ops.gradients.old_values import is_copy, with_old_values
+from pstranspile.ops.gradients.references import can_be_followed
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.random.row_numbers import Rows, RowStream
+from pstranspile.runtime.kernels.random.streams import Key, stream_key
+from pstranspile.runtime.run.batch import Batch
+from pstranspile.runtime.run.batch_axis import BatchAxes
+from pstranspile.runtime.run.batch_rows import find_rows
+from pstranspile.runtime.run.bound import BoundOp, bind, call, gather, present
+from pstranspile.runtime.run.feeds import missing
+from pstranspile.runtime.run.scope import Scope
+from pstranspile.runtime.run.terms import without_unmade_terms
+from pstranspile.runtime.run.together import Group
+
+Watcher: TypeAlias = Callable[[BoundOp, "list[tuple[str, Value]]", float], object]
+"""Called after every op with the op, its outputs by name, and the seconds it took."""
+
+Slices: TypeAlias = Mapping[str, tuple[str, int]]
+"""Variable -> the variable it is a slice of, and the element it starts at."""
+
+
+class RunsBlocks(Protocol):
+    """Runs the block of a frame, giving what its ops give one by one."""
+
+    def run(self, frame: Frame) -> None:
+        """Runs the ops. Raises DiagnosticError."""
+        ...
+
+
+class Execution:
+    """The state that the blocks of one run of a program share. `seed`: see `run.run`; `stream` numbers the machine."""
+
+    def __init__(
+        self,
+        program: Program,
+        scope: Scope,
+        *,
+        seed: int | None = None,
+        stream: int = 0,
+        slices: Slices | None = None,
+        watchers: tuple[Watcher, ...] = (),
+        folder: str | Path = ".",
+    ):
+        if not program.blocks:
+            raise DiagnosticError([error("no-block", "the program has no block")])
+        self.program = program
+        if can_be_followed(program):
+            self.program = with_old_values(with_loop_terms(without_unmade_terms(program)))
+            raise_errors(wrong_gradients(self.program))
+        self.scope = scope
+        self.base_seed = program.random_seed if seed is None else seed
+        self.machine = stream
+        self.step = 0
+        self.slices: Slices = slices or {}
+        self.watchers = watchers
+        self.folder = Path(folder)
+        self.groups: dict[tuple[str, ...], Group] = {}
+        """Optimizer ops that run together, by the variables they update."""
+        self.blocks: RunsBlocks | None = None
+        """What runs sub-blocks; without it their ops run one by one."""
+        self.feed: Mapping[str, Value] = {}
+        """The feed of this run (a `Batch` names the rows of the whole batch that it has)."""
+        self._fresh = 0
+        self._draws: dict[str, int] = {}
+        self._bound: dict[int, list[BoundOp]] = {}
+
+    def ops_of(self, block: int) -> list[BoundOp]:
+        """The ops of a block, bound to their kernels at the first use."""
+        result = self._bound.get(block)
+        if result is None:
+            result = self._bound[block] = [
+                bind(present(op, self.program, block)) for op in self.program.blocks[block].ops
+            ]
+        return result
+
+    def ops_with_copies(self) -> list[list[BoundOp]]:
+        """The ops of block 0, each with the ops that keep or add up values for it."""
+        groups: list[list[BoundOp]] = []
+        waiting: list[BoundOp] = []
+        for bound in self.ops_of(0):
+            if any(name.endswith(KEPT) for name in bound.op.output_names):
+                waiting.append(bound)
+            elif is_copy(bound.op) or any(name.endswith(KEPT) for name in bound.op.input_names):
+                (groups[-1] if groups else waiting).append(bound)
+            else:
+                groups.append([*waiting, bound])
+                waiting = []
+        return groups
+
+    def begin(self, feed: Mapping[str, Value] | None = None) -> None:
+        """Starts a run: what is drawn without any seed differs from what the run before drew."""
+        self._fresh = 0
+        self._draws.clear()
+        feed = feed or {}
+        known = not self.machine or isinstance(feed, Batch)  # a machine among others has but a part of the batch
+        self.feed = feed if known else Batch(feed, dict.fromkeys(feed))
+
+    @cached_property
+    def axes(self) -> BatchAxes:
+        """Where the rows of the batch lie in the program's variables."""
+        return BatchAxes(self.program)
+
+    def draw_number(self, name: str) -> int:
+        """How often numbers were drawn for a variable in this run: every step of a loop draws its own."""
+        number = self._draws[name] = self._draws.get(name, -1) + 1
+        return number
+
+    def seed(self, own: int) -> int:
+        """The seed of the program; a fresh one for this run if both it and the op's own seed are 0."""
+        if self.base_seed or own:
+            return self.base_seed
+        self._fresh = self._fresh or secrets.randbits(63) | 1
+        return self._fresh
+
+
+_NO_OP = Op("")
+
+
+class Frame:
+    """One execution of one block, over the frame of the block around it (an ExecutionContext for kernels).
+
+    Persistable variables live in the scope of the run, all others in the frame of the block that declares them.
+    """
+
+    __slots__ = ("block", "execution", "index", "local", "op", "parent")
+
+    def __init__(self, execution: Execution, block: int = 0, parent: Frame | None = None):
+        self.execution = execution
+        self.index = block
+        self.block: Block = execution.program.blocks[block]
+        self.parent = parent
+        self.local: dict[str, Value] = {}
+        self.op: Op = _NO_OP
+        """The op that runs now."""
+
+    def find(self, name: str) -> Value | None:
+        """The value of a variable here or further out, None if it has none yet."""
+        value = self.local.get(name)
+        frame = self.parent
+        while value is None and frame is not None:
+            value = frame.local.get(name)
+            frame = frame.parent
+        return self.execution.scope.get(name) if value is None else value
+
+    def missing(self, op: Op, slot: str, name: str) -> DiagnosticError:
+        """The error for an op that reads a variable without a value."""
+        return missing(self.execution.program, op, slot, name, self.find)
+
+    def write(self, name: str, value: Value) -> None:
+        """Gives a variable a value, in the block that declares or holds it (here, if none does)."""
+        frame: Frame | None = self
+        while frame is not None:
+            if name in frame.local:
+                frame.local[name] = value
+                return
+            var = frame.block.vars.get(name)
+            if var is not None:
+                if var.persistable:
+                    self.execution.scope.put(name, value)
+                else:
+                    frame.local[name] = value
+                return
+            frame = frame.parent
+        self.local[name] = value
+
+    def forget(self, name: str) -> None:
+        """Takes a variable's value away, wherever it is."""
+        frame: Frame | None = self
+        while frame is not None:
+            if frame.local.pop(name, None) is not None:
+                return
+            frame = frame.parent
+        self.execution.scope.values_here.pop(name, None)
+
+    def declared(self, name: str) -> Var | None:
+        """The declaration that a variable's name means in this block, None if there is none."""
+        return self.execution.program.find_var(name, self.index)
+
+    def stream(
+        self, name: str, seed: int, of: str = "", dims: Sequence[int] = (), lod: list[list[int]] | None = None
+    ) -> tuple[Key, int]:
+        """Key and offset of the random numbers of a variable (see ExecutionContext)."""
+        execution, var = self.execution, self.declared(name)
+        origin, offset = execution.slices.get(name, (name, 0))
+        parts: list[int | str] = [execution.seed(seed), seed, origin]
+        kept = var is not None and var.persistable
+        if not seed and not kept:
+            number = execution.draw_number(name)
+            parts += [execution.step, *([number] if number else [])]
+        if not of or kept or execution.axes.of(of, self.index) is None:
+            return stream_key(*parts), offset
+        rows = self.rows(of, dims, lod)
+        if rows is None:  # numbers of this machine's own
+            return RowStream(stream_key(*parts, "machine", execution.machine), Rows.one(prod(dims))), 0
+        return RowStream(stream_key(*parts), rows), 0
+
+    def rows(self, name: str, dims: Sequence[int], lod: list[list[int]] | None = None) -> Rows | None:
+        """Which rows of the whole batch a value holds (see ExecutionContext)."""
+        axis = self.execution.axes.of(name, self.index)
+        return find_rows(axis, tuple(dims), lod, self.execution.feed, self.find)
+
+    def path(self, file_path: str) -> Path:
+        """Where a file lies; relative paths start at the run's folder."""
+        return self.execution.folder / file_path
+
+    def own(self, name: str) -> Value | None:
+        """The value of a variable that belongs to this execution of the block."""
+        return self.local.get(name)
+
+    def keep(self, name: str, value: Value) -> None:
+        """Sets a variable that belongs to this execution of the block."""
+        self.local[name] = value
+
+    def enter(self, block: int) -> Frame:
+        """A new execution of another block, which sees the variables of this one."""
+        return Frame(self.execution, block, self)
+
+    def ops(self) -> tuple[Op, ...]:
+        """The ops of the block."""
+        return self.block.ops
+
+    def execute(self) -> None:
+        """Runs the ops of the block. Raises DiagnosticError."""
+        blocks = self.execution.blocks
+        if blocks is not None:
+            blocks.run(self)
+            return
+        watchers = self.execution.watchers
+        for bound in self.execution.ops_of(self.index):
+            if watchers:
+                self._watched(bound)
+            else:
+                for name, value in self.run_op(bound):
+                    self.write(name, value)
+
+    def run_op(self, bound: BoundOp) -> Iterator[tuple[str, Value]]:
+        """Runs one op and gives its outputs by name, which the caller writes."""
+        self.op = bound.op
+        return call(bound, gather(bound, self))
+
+    def _watched(self, bound: BoundOp) -> None:
+        start = perf_counter()
+        made = list(self.run_op(bound))
+        seconds = perf_counter() - start
+        for name, value in made:
+            self.write(name, value)
+        for watch in self.execution.watchers:
+            watch(bound, made, seconds)

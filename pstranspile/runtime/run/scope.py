@@ -1,0 +1,113 @@
+"""Where variables live between runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from typing import cast
+
+import numpy as np
+
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.large.table import LargeTable, TableState
+from pstranspile.runtime.values import LoDTensor, SelectedRows
+
+
+class Scope(MutableMapping[str, Value]):
+    """Variables by name. Persistable variables of the programs run in a scope stay in it from step to step.
+
+    `scope["w"] = value` keeps a copy, since ops update variables in place. A child scope sees the variables of its
+    parents; what is set in it stays in it.
+    """
+
+    __slots__ = ("parent", "prepared", "values_here")
+
+    def __init__(self, parent: Scope | None = None):
+        self.parent = parent
+        self.values_here: dict[str, Value] = {}
+        self.prepared: dict[object, object] = {}
+        """What has been worked out for the programs run in this scope (see `pstranspile.runtime.run.api`)."""
+
+    def child(self) -> Scope:
+        """A new scope below this one."""
+        return Scope(self)
+
+    def put(self, name: str, value: Value) -> None:
+        """Sets a variable without copying it: in the scope that holds it, in this one if none does."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values_here:
+                scope.values_here[name] = value
+                return
+            scope = scope.parent
+        self.values_here[name] = value
+
+    def __getitem__(self, name: str) -> Value:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values_here:
+                return scope.values_here[name]
+            scope = scope.parent
+        raise KeyError(name)
+
+    def get(self, name: str, default: Value = None) -> Value:
+        """The value of a variable, `default` if it has none."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values_here:
+                return scope.values_here[name]
+            scope = scope.parent
+        return default
+
+    def __setitem__(self, name: str, value: Value) -> None:
+        self.values_here[name] = own_copy(value)
+
+    def __delitem__(self, name: str) -> None:
+        del self.values_here[name]
+
+    def __iter__(self) -> Iterator[str]:
+        scope: Scope | None = self
+        seen: dict[str, None] = {}
+        while scope is not None:
+            seen.update(dict.fromkeys(scope.values_here))
+            scope = scope.parent
+        return iter(seen)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return f"Scope({', '.join(self)})"
+
+
+class Home:
+    """A scope with parents as something to assign to: `home[name] = value` is `scope.put(name, value)`."""
+
+    __slots__ = ("scope",)
+
+    def __init__(self, scope: Scope):
+        self.scope = scope
+
+    def __setitem__(self, name: str, value: Value) -> None:
+        self.scope.put(name, value)
+
+
+def own_copy(value: Value) -> Value:
+    """A copy that shares no memory; numbers and lists of numbers become arrays."""
+    if value.__class__ is np.ndarray:  # as it mostly is
+        return np.array(value)
+    if isinstance(value, LoDTensor):
+        return LoDTensor(np.array(value.data), [list(level) for level in value.lod])
+    if isinstance(value, SelectedRows):
+        return SelectedRows(np.array(value.rows, dtype="int64"), np.array(value.value), int(value.height))
+    if isinstance(value, LargeTable):
+        return value.copy()
+    if isinstance(value, TableState):
+        return value
+    if isinstance(value, list):
+        items = cast("list[Value]", value)
+        if any(isinstance(item, np.ndarray | LoDTensor | SelectedRows | list) for item in items):
+            return [own_copy(item) for item in items]
+        return np.array(items)
+    if value.__class__ is tuple or isinstance(value, np.ndarray | int | float | np.generic):
+        return np.array(value)
+    return value  # what an op keeps for itself, such as a RankTable, is never changed

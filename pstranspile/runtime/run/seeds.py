@@ -1,0 +1,122 @@
+"""What a program's gradients begin with, and what is left of a program for a machine without rows.
+
+Every gradient is a multiple of the numbers that backward ops begin with. So a share of a batch counts as much as these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from pstranspile.ir.attributes import BlockRef, BlockRefs
+from pstranspile.ir.diagnostics import DiagnosticError, at_op
+from pstranspile.ir.model import Op, Program, Var
+from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import VarKind
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
+
+_SEED = OpRole.BACKWARD | OpRole.LOSS
+
+
+def seeds_of(program: Program) -> dict[int, str]:
+    """The ops of block 0 that begin gradients: index -> the variable that they fill."""
+    ops = enumerate(program.main_block.ops)
+    return {i: next(iter(op.output_names)) for i, op in ops if op.type == "fill_constant" and op.role == _SEED}
+
+
+def fed_seeds(program: Program) -> tuple[Program, dict[str, Value]]:
+    """The program with its seeds as inputs, and what they are. Raises DiagnosticError if gradients begin otherwise."""
+    seeds, ops = seeds_of(program), program.main_block.ops
+    backward = next((op for op in ops if (op.role or OpRole.FORWARD) & OpRole.BACKWARD), None)
+    if backward is not None and not seeds:
+        message = "shares can't be weighted: no fill_constant with the roles backward and loss begins the gradients"
+        raise DiagnosticError([at_op("feed-shares", message, backward)])
+    rest = tuple(op for index, op in enumerate(ops) if index not in seeds)
+    values = {name: _filled(ops[index], program.main_block.vars[name]) for index, name in seeds.items()}
+    return _with_ops(program, rest), values
+
+
+def _filled(op: Op, var: Var) -> Value:
+    value: Any = op.attrs.get("value", 1.0)
+    return np.full(var.shape, value, NUMPY_TYPES[var.dtype] if var.dtype else "float32")
+
+
+def _with_ops(program: Program, ops: tuple[Op, ...]) -> Program:
+    return program._replace(blocks=(program.main_block._replace(ops=ops), *program.blocks[1:]))
+
+
+def without_rows(program: Program, inputs: Iterable[str], sending: Container[str]) -> tuple[Program, dict[str, Value]]:
+    """What is left of a program for a machine that is fed no rows: the ops that need neither `inputs` nor gradients of
+    them. Zeros stand in for the values of `inputs` that ops of the types `sending` send.
+
+    What is kept from step to step keeps its value. Raises DiagnosticError where it isn't known how large a value is.
+    """
+    rest, senders = _without(program, inputs, sending)
+    return rest, {name: nothing_of(program, op, name) for name, op in senders.items()}
+
+
+def sends_of_rows(program: Program, inputs: Iterable[str], sending: Container[str]) -> bool:
+    """Whether ops of the types `sending` send anything that is made of `inputs`, or of gradients of them."""
+    return bool(_without(program, inputs, sending)[1])
+
+
+def _without(program: Program, inputs: Iterable[str], sending: Container[str]) -> tuple[Program, dict[str, Op]]:
+    """The program without the ops that need rows, and which ops send what of them, by name."""
+    needing = {*inputs, *seeds_of(program).values()}
+    senders: dict[str, Op] = {}
+    kept: list[Op] = []
+    for op in program.main_block.ops:
+        needed = [name for name in _read(program, op) if name in needing]
+        if needed and op.type in sending:
+            senders.update(dict.fromkeys(needed, op))
+            needed = []
+        if needed:
+            needing.update(n for n in op.output_names if (var := program.find_var(n)) is None or not var.persistable)
+        else:
+            kept.append(op)
+            needing.difference_update(op.output_names)
+    return _with_ops(program, tuple(kept)), senders
+
+
+def apart_from(program: Program, inputs: Iterable[str], indices: Collection[int]) -> list[int]:
+    """Those of the ops with these indices that need neither `inputs` nor gradients of them."""
+    rest, _ = _without(program, inputs, ())
+    kept = {id(op) for op in rest.main_block.ops}
+    ops = program.main_block.ops
+    return [index for index in indices if id(ops[index]) in kept]
+
+
+def nothing_of(program: Program, op: Op, name: str) -> Value:
+    """The value of a variable that no rows have gone into: zeros, or no rows."""
+    var = program.find_var(name)
+    shape = var.shape if var is not None else ()
+    if var is None or var.tensor is None or any(dim < 0 for dim in shape[1:]):
+        message = f"what a trainer without rows sends as {name} is not declared with dims"
+        raise DiagnosticError([at_op("feed-shares", message, op, focus=name)])
+    kind = NUMPY_TYPES[var.tensor.dtype]
+    if var.kind is VarKind.SELECTED_ROWS:
+        return SelectedRows(np.zeros(0, "int64"), np.zeros((0, *shape[1:]), kind), next(iter(shape)))
+    zeros = np.zeros([max(dim, 0) for dim in shape], kind)
+    return LoDTensor(zeros, [[0]] * var.tensor.lod_level) if var.tensor.lod_level else zeros
+
+
+def _read(program: Program, op: Op) -> set[str]:
+    """What an op reads, also in its blocks."""
+    result, waiting = set(op.input_names), [op]
+    while waiting:
+        for value in waiting.pop().attrs.values():
+            inner = [value] if type(value) is BlockRef else value if type(value) is BlockRefs else ()
+            for index in inner:
+                if 0 < int(index) < len(program.blocks):
+                    for nested in program.blocks[int(index)].ops:
+                        result.update(nested.input_names)
+                        waiting.append(nested)
+    return result
+
+
+def scaled(values: Mapping[str, Value], weight: float) -> dict[str, Value]:
+    """Seeds for a share that counts `weight` times as much."""
+    return {name: value * value.dtype.type(weight) for name, value in values.items()}

@@ -1,0 +1,415 @@
+"""A program's block 0 as the source of one Python function, with a local variable for every variable.
+
+The function gives bitwise what the straightforward form gives. What it saves is looking up. Slots, variables,
+attributes and kernels are resolved once. Short kernels become expressions (`Kernel.inline`). LoD is read only where
+it may exist: it has a local of its own (`lv2` for `v2`, None if there is none), and a LoDTensor is made where an op
+needs one.
+
+    def step(frame, find, held, feeds):
+        v0, v1 = feeds
+        v2 = find('fc_0.w_0')
+        if not (ndarray is v2.__class__): raise GuardFailed
+        v3 = k0(v0, v2)
+        ...
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from types import FunctionType, TracebackType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pstranspile.ir.attributes import BlockRef, BlockRefs
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Op, Program
+from pstranspile.ir.types import VarKind
+from pstranspile.runtime.arithmetic import FUNCTIONS
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.kernel import kernel_of
+from pstranspile.runtime.kernels.programs.io import FEEDING
+from pstranspile.runtime.run.bound import EMPTY_NAME, BoundOp, bind, present
+from pstranspile.runtime.run.expressions import expression_of, is_private, makes_new, over_a_term, over_first
+from pstranspile.runtime.run.local_values import LocalValues, ValueKind
+from pstranspile.runtime.run.row_gradients import bind_as_rows, gradients_as_rows
+from pstranspile.runtime.run.together import Group, find_groups
+from pstranspile.runtime.values import LoDTensor
+
+
+class GuardFailed(Exception):
+    """Raised before the first op when a variable of the scope does not hold a plain array, as was supposed."""
+
+
+class Missing(Exception):
+    """Raised where an op reads a variable that has no value."""
+
+    def __init__(self, name: str):
+        super().__init__(name)
+        self.name = name
+
+
+def deep_ops(program: Program, op: Op) -> Iterator[Op]:
+    """The op and the ops of its sub-blocks, recursively."""
+    todo, seen = [op], set[int]()
+    while todo:
+        inner = todo.pop()
+        yield inner
+        for value in inner.attrs.values():
+            refs = (int(value),) if type(value) is BlockRef else value if type(value) is BlockRefs else ()
+            for block in refs:
+                if block not in seen and 0 <= block < len(program.blocks):
+                    seen.add(block)
+                    todo.extend(program.blocks[block].ops)
+
+
+def reads_of(program: Program) -> frozenset[str]:
+    """The variables that ops of any block read."""
+    return frozenset(name for block in program.blocks for op in block.ops for name in op.input_names)
+
+
+class Source(LocalValues):
+    """Writes the function. `not_plain` names variables of the scope that hold something else than a plain array.
+
+    `reads` are the variables that the program reads, where these are known already (`reads_of`).
+    """
+
+    PARAMETERS: ClassVar = "frame, find, held, feeds"
+
+    def __init__(
+        self,
+        program: Program,
+        feeds: Sequence[str],
+        fetches: Sequence[str],
+        not_plain: frozenset[str],
+        groups: dict[tuple[str, ...], Group] | None = None,
+        block: int = 0,
+        reads: frozenset[str] | None = None,
+    ):
+        super().__init__()
+        self.program = program
+        self.number, self.block = block, program.blocks[block]
+        self.feeds = feeds
+        self.fetches = fetches
+        self.not_plain = not_plain
+        known = reads_of(program) if reads is None else reads
+        self._read = known.union(fetches) if fetches else known
+        self.as_rows = gradients_as_rows(program, fetches) if not block else frozenset[str]()
+        self.bound = list(self._sure(map(self.bind, self.block.ops)))
+        self.touched = [self._touched(op) for op in self.block.ops]
+        self.users: defaultdict[str, list[int]] = defaultdict(list)
+        """The numbers of the ops that mention a variable, in order."""
+        self.makers: defaultdict[str, list[int]] = defaultdict(list)
+        """The numbers of the ops that write a variable, in order."""
+        for index, bound in enumerate(self.bound):
+            for name in dict.fromkeys(bound.op.output_names):
+                self.makers[name].append(index)
+        for index, touched in enumerate(self.touched):
+            for name in touched:
+                self.users[name].append(index)
+        self.groups: dict[int, tuple[list[int], Group]] = {}
+        """Number of the last op of a group -> the numbers of all, and the group."""
+        self.grouped: set[int] = set()
+        if groups is not None:
+            for indexes, group in find_groups(program, self.bound):
+                self.groups[indexes[-1]] = indexes, groups.setdefault(tuple(group.kept), group)
+                self.grouped.update(indexes)
+        self.names: dict[str, Any] = {
+            "ndarray": np.ndarray,
+            "GuardFailed": GuardFailed,
+            "Missing": Missing,
+            **FUNCTIONS,
+        }
+        self.names |= {"LoDTensor": LoDTensor, "new": vars(tuple)["__new__"], "imul": vars(operator)["imul"]}
+        """What the function's globals are."""
+        self.loaded: list[str] = []
+        """What is read of the scope."""
+        self.last: dict[str, int] = {}
+        for index, touched in enumerate(self.touched):
+            self.last.update(dict.fromkeys(touched, index))
+        for index, (members, _) in self.groups.items():
+            for name in {name for member in members for name in self.touched[member]}:
+                self.last[name] = max(self.last[name], index)
+        self._write()
+
+    def bind(self, op: Op) -> BoundOp:
+        """The op with its kernel, without outputs that nothing reads, if the kernel spares them."""
+        kernel = kernel_of(op.type)
+        for slot in kernel.spares if kernel else ():
+            if not any(name in self._read or self._persistable(name) for name in op.outputs.get(slot, ())):
+                op = op._replace(outputs=FrozenMap({**op.outputs, slot: ()}))
+        if not self.as_rows.isdisjoint((*op.input_names, *op.output_names)):
+            return bind_as_rows(present(op, self.program, self.number))
+        return bind(present(op, self.program, self.number))
+
+    def _sure(self, ops: Iterable[BoundOp]) -> Iterator[BoundOp]:
+        """The ops; one that may leave out variables without a value needs them all where ops before write all."""
+        written = {EMPTY_NAME, *self.feeds}
+        for bound in ops:
+            if any(argument.may_lack and argument.duplicable for argument in bound.arguments) and all(
+                name in written or self._persistable(name) for name in bound.reads
+            ):
+                bound = bound._replace(
+                    arguments=tuple([argument._replace(may_lack=False) for argument in bound.arguments])
+                )
+            written.update(bound.op.output_names)
+            yield bound
+
+    def _touched(self, op: Op) -> list[str]:
+        """The variables the op and its sub-blocks mention."""
+        names = (name for inner in deep_ops(self.program, op) for name in (*inner.input_names, *inner.output_names))
+        return list(dict.fromkeys(name for name in names if name != EMPTY_NAME))
+
+    def _persistable(self, name: str) -> bool:
+        var = self.block.vars.get(name)
+        return var is not None and var.persistable
+
+    def _write(self) -> None:
+        self.lines.append(f"def step({self.PARAMETERS}):")
+        if self.feeds:
+            self._add(f"{', '.join(map(self._local, self.feeds))}, = feeds")
+        for name in self.feeds:
+            var = self.block.vars[name]
+            plain = var.kind is VarKind.LOD_TENSOR and var.tensor is not None and not var.tensor.lod_level
+            rows = var.kind is VarKind.SELECTED_ROWS
+            self.kinds[name] = ValueKind.ARRAY if plain else ValueKind.NO_LOD if rows else ValueKind.ANYTHING
+            if self._persistable(name):
+                self._add(f"held[{name!r}] = {self._local(name)}")
+        self._load_from_scope()
+        for index, bound in enumerate(self.bound):
+            if index in self.groups:
+                self._together(*self.groups[index])
+            elif index not in self.grouped:
+                self._op(index, bound)
+                self._free(index, self.touched[index])
+        for number in range(len(self.groups)):
+            self._add(f"if u{number}.loose: u{number}.move(find, held)")
+        self._add(f"return ({', '.join(map(self._fetched, self.fetches))}{',' if self.fetches else ''})")
+
+    def _together(self, indexes: list[int], group: Group) -> None:
+        """Runs alike optimizer ops as one if that can be, otherwise one by one."""
+        local = f"u{list(self.groups).index(indexes[-1])}"
+        self.names[local] = group
+        values = [
+            "".join(f"{self._whole(name)}, " for name in names) for names in (group.kept, group.given, group.shared)
+        ]
+        self._add(f"if not {local}.step({', '.join(f'({value})' for value in values)}):", indexes[0])
+        self._indent += "    "
+        for index in indexes:
+            self._op(index, self.bound[index])
+        self._indent = self._indent[4:]
+        self._free(indexes[-1], [name for index in indexes for name in self.touched[index]])
+
+    def _fetched(self, name: str) -> str:
+        return self._whole(name) if name in self.kinds else f"find({name!r})"
+
+    def _load_from_scope(self) -> None:
+        """Loads every variable that is read before it is written, and makes sure of what it holds."""
+        written = set(self.feeds)
+        plain: list[str] = []
+        for bound, touched in zip(self.bound, self.touched, strict=True):
+            looks = bound.looks
+            for name in touched if looks else bound.reads:
+                if name in written or name in self.kinds:
+                    continue
+                self._add(f"{self._local(name)} = find({name!r})")
+                self.loaded.append(name)
+                if looks or name in self.not_plain or name not in bound.needs:  # it may do without
+                    self.kinds[name] = ValueKind.ANYTHING
+                    self.unsure.add(name)
+                else:
+                    self.kinds[name] = ValueKind.ARRAY
+                    plain.append(name)
+            written.update(bound.op.output_names if looks else bound.makes)
+        if plain:
+            classes = " is ".join(f"{self._local(name)}.__class__" for name in plain)
+            self._add(f"if not (ndarray is {classes}): raise GuardFailed")
+
+    def _op(self, index: int, bound: BoundOp) -> None:
+        if bound.op.type in FEEDING and all(name in self.feeds for name in bound.op.output_names):
+            return
+        looks = bound.looks
+        for name in () if looks else bound.needs:
+            if name in self.unsure:
+                self._add(f"if {self._local(name)} is None: raise Missing({name!r})", index)
+                self.unsure.discard(name)
+        bound = over_a_term(bound, lambda name: self._is_spare(index, name))
+        bound = self.bound[index] = over_first(bound, lambda name: self._is_spare(index, name))
+        if self._expression(index, bound, plain_only=looks):
+            return
+        if looks:
+            self._call_in_frame(index, bound)
+        else:
+            self._call(index, bound)
+
+    def _call(self, index: int, bound: BoundOp) -> None:
+        """Calls the kernel as it is where no LoD is among the values, or where it handles LoD."""
+        self.names[f"k{index}"] = bound.run
+        if self._takes_apart(index, bound):
+            self._unpack(index, bound, f"k{index}({self._arguments(bound)})", ValueKind.NO_LOD)
+            self._give_lods(index, bound)
+            return
+        kind = ValueKind.ANYTHING if bound.lod == "new" else min(ValueKind.NO_LOD, self._least(bound))
+        made = f"k{index}({self._arguments(bound, whole=bound.sees_lod)})"
+        if not bound.sees_lod and kind is ValueKind.ANYTHING:
+            made = self._if_arrays(index, bound, made)
+        self._unpack(index, bound, made, kind)
+
+    def _if_arrays(self, index: int, bound: BoundOp, made: str) -> str:
+        """An expression for when all inputs are arrays, with the one for when they are not."""
+        doubtful = [f"{self._local(name)}.__class__" for name in bound.reads if self.kinds[name] < ValueKind.ARRAY]
+        tests = [f"l{self._local(name)} is None" for name in bound.reads if name in self.apart]
+        tests += [f"ndarray is {' is '.join(doubtful)}"] if doubtful else []
+        self.names[f"g{index}"] = bound.run_any
+        return f"{made} if {' and '.join(tests)} else g{index}({self._arguments(bound, whole=True)})"
+
+    def _unpack(self, index: int, bound: BoundOp, made: str, kind: ValueKind) -> None:
+        targets = [f"t{place}" for place in range(len(bound.results))]
+        whole = [
+            (place, name)
+            for place, (_, names, duplicable, _) in enumerate(bound.results)
+            if not duplicable
+            for name in names[:1]
+            if name != EMPTY_NAME
+        ]
+        direct = {name for _, name in whole if name not in self.kinds and not self._persistable(name)}
+        for place, name in whole:
+            if name in direct:
+                targets[place] = self._local(name)
+        self._add(f"{', '.join(targets)} = {made}" if targets else made, index)
+        for place, name in whole:
+            if name in direct:
+                self._written(name, kind, sure=False)
+            else:
+                self._store(index, name, targets[place], kind)
+        for place, (_, names, duplicable, _) in enumerate(bound.results):
+            if duplicable and any(name != EMPTY_NAME for name in names):
+                self._add(f"if t{place} is None: t{place} = {[None] * len(names)}", index)
+                for item, name in enumerate(names):
+                    if name != EMPTY_NAME:
+                        self._store(index, name, f"t{place}[{item}]", kind)
+
+    def _store(self, index: int, name: str, value: str, kind: ValueKind) -> None:
+        """Gives a variable that may have a value already its new one, unless that is None."""
+        self._join(index, name)
+        known = name in self.kinds and name not in self.unsure
+        if not known and not self._persistable(name):
+            self._add(f"{self._local(name)} = {value}", index)
+            self._written(name, kind, sure=False)
+            return
+        if name not in self.kinds:
+            self._add(f"{self._local(name)} = None", index)
+        self._add(f"if {value} is not None: {self._target(name)} = {value}", index)
+        self._written(name, min(kind, self.kinds.get(name, kind)), sure=known)
+
+    def _target(self, name: str) -> str:
+        local = self._local(name)
+        return f"{local} = held[{name!r}]" if self._persistable(name) else local
+
+    def _expression(self, index: int, bound: BoundOp, *, plain_only: bool) -> bool:
+        """Writes the op as an expression, if its kernel has one (`plain_only`: and all inputs are surely arrays)."""
+        text = expression_of(bound, self._local, over=self._is_spare(index, bound.op.input("X")))
+        if text is None or (plain_only and self._least(bound) is not ValueKind.ARRAY):
+            return False
+        name = bound.results[0].names[0]
+        var = self.block.vars.get(name)
+        if var is not None and var.kind is not VarKind.LOD_TENSOR:
+            return False
+        expression = re.sub(r"\bnp\.(\w+)", self._numpy_name, text)
+        if apart := self._takes_apart(index, bound):
+            kind = min(self.kinds[read] for read in bound.reads)
+            doubtful = [f"{self._local(read)}.__class__" for read in bound.reads if self.kinds[read] < ValueKind.ARRAY]
+            if doubtful:
+                self.names[f"k{index}"] = bound.run
+                other = f"k{index}({self._arguments(bound)})"
+                expression = f"({expression}) if ndarray is {' is '.join(doubtful)} else {other}"
+        else:
+            kind = self._least(bound)
+            if kind < ValueKind.ARRAY:
+                expression = self._if_arrays(index, bound, f"({expression})")
+            self._join(index, name)
+        self._add(f"{self._target(name)} = {expression}", index)
+        self._written(name, kind, sure=True)
+        if apart:
+            self._give_lods(index, bound)
+        return True
+
+    def _is_spare(self, index: int, name: str | None) -> bool:
+        """Whether what an op reads lies in memory of its own, which nobody reads after this op."""
+        if name is None:
+            return False
+        seen_elsewhere = self.number or self._persistable(name) or name in self.fetches or name in self.feeds
+        if not seen_elsewhere and is_private(name, index, self.bound, self.users[name], self.makers[name]):
+            return True
+        if index == 0 or self.kinds.get(name) is not ValueKind.ARRAY or not makes_new(self.bound[index - 1], name):
+            return False
+        dies = self.last[name] == index and not self._persistable(name) and name not in self.fetches
+        return dies or self.bound[index].op.output("Out") == name
+
+    def _numpy_name(self, match: re.Match[str]) -> str:
+        self.names[f"np_{match[1]}"] = getattr(np, match[1])
+        return f"np_{match[1]}"
+
+    def _call_in_frame(self, index: int, bound: BoundOp) -> None:
+        """Calls a kernel that may look for variables itself: hands over all it may look at, and takes them back."""
+        touched = self.touched[index]
+        self._add("local = frame.local", index)
+        for name in touched:
+            self._join(index, name)
+            if name in self.kinds and not self._persistable(name):
+                self._add(f"if {self._local(name)} is not None: local[{name!r}] = {self._local(name)}", index)
+        self.names[f"c{index}"] = in_frame(bound)
+        self._add(f"c{index}(frame)", index)
+        for name in touched:
+            self._add(f"{self._local(name)} = frame.find({name!r})", index)
+            self._written(name, ValueKind.ANYTHING, sure=False)
+        self._add("local.clear()", index)
+
+    def compiled(self, file: str) -> FunctionType:
+        """The function, which tracebacks say to be of a file of this name."""
+        names: dict[str, Any] = {**self.names, "__source__": self}
+        exec(compile("\n".join(self.lines) + "\n", file, "exec"), names)
+        return names.pop("step")  # a function that its own globals hold would live until cycles are looked for
+
+    def failed(self, function: FunctionType, problem: Exception) -> tuple[int, dict[str, Value]]:
+        """The number of the op in which the function failed, -1 if in none, and the values of variables then."""
+        trace: TracebackType | None = problem.__traceback__
+        while trace is not None and trace.tb_frame.f_code is not function.__code__:
+            trace = trace.tb_next
+        if trace is None:
+            return -1, {}
+        here = trace.tb_frame.f_locals
+        values: dict[str, Value] = {name: here.get(local) for name, local in self.locals.items()}
+        for name, local in self.locals.items():
+            lod = here.get(f"l{local}")
+            if lod is not None:
+                values[name] = LoDTensor(values[name], lod)
+        return self.owners.get(trace.tb_lineno, -1), values
+
+    def _free(self, index: int, touched: Iterable[str]) -> None:
+        """Forgets values after their last use, so that their memory serves the next ones."""
+        done = [
+            name
+            for name in dict.fromkeys(touched)
+            if self.last[name] == index
+            and name in self.kinds
+            and name not in self.fetches
+            and not self._persistable(name)
+        ]
+        if done:
+            lods = [f"l{self._local(name)}" for name in done if name in self.apart]
+            self._add(f"del {', '.join([*map(self._local, done), *lods])}", index)
+
+
+def in_frame(bound: BoundOp) -> Any:
+    """The op as a function of the frame that holds its variables."""
+    from pstranspile.runtime.run.frame import Frame
+
+    def run(frame: Frame) -> None:
+        for name, value in frame.run_op(bound):
+            frame.write(name, value)
+
+    return run

@@ -1,0 +1,223 @@
+"""What a program is fed in each step, from arrays by name (`step_arrays`) or from a mapping for each step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings, raise_errors
+from pstranspile.ir.expect import expect
+from pstranspile.ir.model import Program, Var
+from pstranspile.ir.types import VarKind
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.run.describe import describe
+from pstranspile.runtime.run.feeds import declared, mismatch, mismatch_of_array, near, overwritten_inputs
+from pstranspile.runtime.run.files import place_of
+from pstranspile.runtime.run.step_arrays import LENGTHS, StepKey, step_key
+from pstranspile.runtime.values import LoDTensor
+
+GivenFeeds: TypeAlias = "Mapping[str, Any] | Sequence[Mapping[str, Any]]"
+"""Arrays by name (`step_arrays`), or what is fed in each step by name."""
+
+WANTED = "what is fed as arrays by name, or a list of mappings (one for each step)"
+
+
+def batches_of(given: Any, who: str, wanted: str = WANTED) -> list[Mapping[str, Any]] | None:
+    """What is given for each step, None if arrays are given. Raises DiagnosticError for what is neither."""
+    if isinstance(given, Mapping):
+        return None
+    expect(given, Sequence, who, wanted)
+    for batch in given:
+        expect(batch, Mapping, who, wanted)
+    return list(given)
+
+
+class Feeds:
+    """The feeds of all steps. `steps` is how many there are, None if nothing is fed.
+
+    Raises DiagnosticError for every array that doesn't fit; what is given for each step is looked at when it is fed.
+    """
+
+    def __init__(self, program: Program, given: GivenFeeds):
+        self._place = place_of(given)
+        self._variables = program.main_block.vars
+        self._overwritten = overwritten_inputs(program)
+        self._arrays: dict[str, Any] = {}
+        self._ragged: dict[str, tuple[Any, list[tuple[int, int, list[int]]]]] = {}
+        self._values: dict[str, list[Value]] = {}
+        """Of inputs whose steps have arrays of their own, what is fed in each."""
+        self._batches = batches_of(given, "Feeds")
+        self.steps = len(self._batches) if self._batches is not None else None
+        if isinstance(given, Mapping):
+            self._read(given)
+
+    def _read(self, arrays: Mapping[str, Any]) -> None:
+        counts: dict[str, int] = {}
+        findings: list[Diagnostic] = []
+        by_step: dict[str, dict[StepKey, str]] = {}
+        for key, array in arrays.items():
+            of_step = step_key(key, self._variables)
+            if of_step is not None:
+                by_step.setdefault(of_step.name, {})[of_step] = key
+            else:
+                findings += self._of_all_steps(key, array, arrays, counts)
+            if len(findings) >= MAX_FINDINGS:
+                raise_errors(first_findings(findings))
+        for name, keys in by_step.items():
+            if len(findings) >= MAX_FINDINGS:
+                raise_errors(first_findings(findings))
+            if name in counts:
+                key = next(iter(keys.values()))
+                findings.append(self._problem(f"{name} has an array for all steps, and {key} besides"))
+            elif name not in self._variables:
+                findings.append(self._undeclared(name))
+            else:
+                findings += self._add_by_step(self._variables[name], keys, arrays, counts)
+        if len(set(counts.values())) > 1:
+            listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+            findings.append(self._problem(f"the inputs have different numbers of steps: {listed}"))
+        raise_errors(findings)
+        self.steps = next(iter(counts.values()), None)
+
+    def _problem(self, message: str) -> Diagnostic:
+        return error("run-file-unusable", message, self._place)
+
+    def _undeclared(self, name: str) -> Diagnostic:
+        return self._problem(f"the program declares no variable {name}{near(name, self._variables)}")
+
+    # one array for all steps
+
+    def _of_all_steps(
+        self, key: str, array: Any, arrays: Mapping[str, Any], counts: dict[str, int]
+    ) -> Iterable[Diagnostic]:
+        whole = key.removesuffix(LENGTHS)
+        if whole != key and whole in arrays:
+            return
+        if whole != key and whole in self._variables:
+            yield self._problem(f"{key} holds lengths of sequences, but there is no {whole}")
+        elif key not in self._variables:
+            yield self._undeclared(key)
+        elif f"{key}{LENGTHS}" in arrays:
+            yield from self._add_ragged(self._variables[key], array, arrays[f"{key}{LENGTHS}"], counts)
+        else:
+            yield from self._add(self._variables[key], array, counts)
+
+    def _add(self, var: Var, array: Any, counts: dict[str, int]) -> Iterable[Diagnostic]:
+        if not array.ndim:
+            yield self._problem(f"{var.name} has no leading step axis")
+            return
+        levels = var.tensor.lod_level if var.kind is VarKind.LOD_TENSOR and var.tensor is not None else 0
+        if levels == 1:
+            needed = f"{var.name}{LENGTHS}, the lengths of its sequences: [steps, batch]"
+            yield self._problem(f"{var.name} is declared {declared(var)}, and comes without {needed}")
+        elif levels:
+            needed = f"1|{var.name} for its rows in step 1, and {_listed(StepKey(1, var.name, -1), levels)} for lengths"
+            yield self._problem(f"{var.name} is declared {declared(var)}; it needs arrays for each step: {needed}")
+        else:
+            counts[var.name] = len(array)
+            self._arrays[var.name] = array
+            if len(array) and (problem := mismatch(var, array[0], any_dims=var.name in self._overwritten)):
+                yield self._problem(f"{var.name} is declared {declared(var)}, but in each step {problem}")
+
+    def _add_ragged(self, var: Var, rows: Any, lengths: Any, counts: dict[str, int]) -> Iterable[Diagnostic]:
+        if var.tensor is None or var.tensor.lod_level != 1:
+            yield self._problem(f"{var.name} is declared {declared(var)}, it can't have {var.name}{LENGTHS}")
+        elif lengths.ndim != 2 or lengths.dtype.kind not in "iu" or (lengths < 0).any():
+            yield self._problem(f"{var.name}{LENGTHS} must hold lengths: whole numbers [steps, batch], none below 0")
+        elif not rows.ndim or int(lengths.sum()) != len(rows):
+            yield self._problem(f"{var.name} is {describe(rows)}, but its lengths add up to {lengths.sum()}")
+        elif problem := mismatch_of_array(var, rows, any_dims=var.name in self._overwritten):
+            yield self._problem(f"{var.name} is declared {declared(var)}, but {problem}")
+        else:
+            counts[var.name] = len(lengths)
+            ends = np.concatenate([[0], np.cumsum(lengths.sum(axis=1))])
+            offsets = np.concatenate([np.zeros((len(lengths), 1), "int64"), np.cumsum(lengths, axis=1)], axis=1)
+            spans = zip(ends[:-1], ends[1:], offsets, strict=True)
+            self._ragged[var.name] = (rows, [(int(a), int(b), row.tolist()) for a, b, row in spans])
+
+    # an array for each step
+
+    def _add_by_step(
+        self, var: Var, keys: Mapping[StepKey, str], arrays: Mapping[str, Any], counts: dict[str, int]
+    ) -> Iterable[Diagnostic]:
+        steps = {key.step for key in keys}
+        missing = next(step for step in range(len(steps) + 1) if step + 1 not in steps) + 1
+        if missing <= len(steps):
+            other = keys[max(keys)]
+            counting = "; steps count from 1" if 0 in steps else ""
+            yield self._problem(f"there is {other}, but no {missing}|{var.name} for step {missing}{counting}")
+            return
+        levels = var.tensor.lod_level if var.tensor is not None else 0
+        by_step: dict[int, dict[int, Any]] = {step: {} for step in sorted(steps)}
+        for key, spelled in keys.items():
+            by_step[key.step][key.level] = arrays[spelled]
+        counts[var.name] = len(steps)
+        values = self._values[var.name] = []
+        for step, result in by_step.items():
+            key = StepKey(step, var.name, -1)
+            if result.keys() != {-1, *range(levels)}:
+                yield self._wrong_set(var, key, result, levels)
+                return
+            rows, lengths = result[-1], [result[level] for level in range(levels)]
+            problem = _length_problem(key, rows, lengths)
+            values.append(rows if problem or not lengths else LoDTensor(rows, [_offsets(level) for level in lengths]))
+            problem = problem or mismatch(var, values[-1], any_dims=var.name in self._overwritten)
+            if problem:
+                yield self._problem(f"step {step}: {var.name} is declared {declared(var)}, but {problem}")
+                return
+
+    def _wrong_set(self, var: Var, key: StepKey, result: Mapping[int, Any], levels: int) -> Diagnostic:
+        """One array too few or too many for a step."""
+        head = f"step {key.step}: {var.name} is declared {declared(var)}"
+        for level in (-1, *range(levels)):
+            if level not in result:
+                what = "its rows" if level < 0 else "the lengths of its sequences"
+                return self._problem(f"{head}, but {what} are missing: an array {_spelled(key, level)}")
+        extra = _spelled(key, max(result))
+        return self._problem(f"{head}, it can't have {extra}")
+
+    # what is fed
+
+    def step(self, number: int) -> dict[str, Value]:
+        """The feed of a step, counted from 0."""
+        if self._batches is not None:
+            return dict(self._batches[number])
+        feed: dict[str, Value] = {name: array[number] for name, array in self._arrays.items()}
+        for name, (rows, spans) in self._ragged.items():
+            start, stop, offsets = spans[number]
+            feed[name] = LoDTensor(rows[start:stop], [offsets])
+        feed.update((name, values[number]) for name, values in self._values.items())
+        return feed
+
+    def require(self, steps: int) -> None:
+        """Raises DiagnosticError if there are fewer steps."""
+        if self.steps is not None and self.steps < steps:
+            raise DiagnosticError([self._problem(f"{self.steps} steps are fed, {steps} are asked for")])
+
+
+def _spelled(key: StepKey, level: int) -> str:
+    return f"{key.step}|{key.name}" + (f"|{level}" if level >= 0 else "")
+
+
+def _listed(key: StepKey, levels: int) -> str:
+    return " and ".join(_spelled(key, level) for level in range(levels))
+
+
+def _offsets(lengths: Any) -> list[int]:
+    return [0, *np.cumsum(lengths, dtype="int64").tolist()]
+
+
+def _length_problem(key: StepKey, rows: Any, lengths: Sequence[Any]) -> str:
+    """What is wrong with the lengths of one step's sequences, "" if nothing."""
+    for level, array in enumerate(lengths):
+        spelled = _spelled(key, level)
+        if array.ndim != 1 or array.dtype.kind not in "iu" or (array < 0).any():
+            return f"{spelled} must hold lengths: whole numbers [sequences], none below 0"
+        within = lengths[level + 1] if level + 1 < len(lengths) else rows
+        count, total = len(within) if within.ndim else 0, int(array.sum(dtype="int64"))
+        if count != total or (array > count).any():
+            what = f"{_spelled(key, level + 1)} holds {count}" if within is not rows else f"it is fed {describe(rows)}"
+            return f"the lengths in {spelled} add up to {total}, and {what}"
+    return ""

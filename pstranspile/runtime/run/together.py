@@ -1,0 +1,246 @@
+"""Optimizer ops that are alike, as one: small parameters side by side in one array, updated by one call of the kernel.
+
+An optimizer op treats every element alike, which is why a parameter may be cut into slices. So its kernel gives bitwise
+the same for concatenated parameters as for separate ones. A step of many small ones then costs as much as one. The
+variables stay what they are: each is a view of its part. Whenever a condition fails (a variable of the scope was set
+anew, a gradient is sparse or missing), `step` does nothing and returns False, and the ops run one by one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from operator import is_
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Program
+from pstranspile.ir.types import VarKind
+from pstranspile.ops import schema_of
+from pstranspile.ops.schema import Slicing
+from pstranspile.runtime.arithmetic import same_everywhere
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.run.bound import BoundOp
+
+LARGEST = 1 << 15
+"""Elements of the largest parameter that is taken: beyond, the arithmetic costs more than the calls."""
+
+_FEWEST = 2
+
+_APART = 16
+"""Parts begin at multiples of so many elements, as arrays of their own would."""
+
+_STEPS_PER_MOVE = 16
+"""Moving the variables together pays after about so many steps."""
+
+
+class Slots(NamedTuple):
+    """How the arguments of alike ops become one, by slot.
+
+    `kept` are variables that the ops update, Param first; `given` those that they read for each parameter (gradients);
+    `shared` those that all ops have in common. `numbers` are kept ones of one element, which must be equal (powers of
+    beta), with their place among the results.
+    """
+
+    kept: tuple[str, ...]
+    given: tuple[str, ...]
+    shared: tuple[str, ...]
+    numbers: FrozenMap[str, int]
+
+
+class Writable(Protocol):
+    """Where variables are set by name."""
+
+    def __setitem__(self, name: str, value: Value, /) -> None: ...
+
+
+class Group:
+    """Optimizer ops that run together, and the arrays that hold what they update."""
+
+    def __init__(self, ops: Sequence[BoundOp], slots: Slots):
+        self.ops = tuple(ops)
+        self.slots = slots
+        self.kept = _variables(ops, slots.kept)
+        """The variables that are kept side by side, slot by slot."""
+        self.given = _variables(ops, slots.given)
+        self.shared = _variables(ops[:1], slots.shared)
+        self.loose = True
+        """Whether the variables lie elsewhere than in the group's arrays."""
+        self._views: tuple[Any, ...] = ()
+        self._all: dict[str, Any] = {}
+        self._parts: list[Any] = []
+        self._arguments: list[Any] = []
+        """What the kernel is called with; the shared ones are put in place in every step."""
+        places = {argument.slot: place for place, argument in enumerate(ops[0].arguments)}
+        self._shared_places = [places[slot] for slot in slots.shared]
+        self._steps = self._moves = 0
+
+    def step(self, kept: list[Value], given: list[Value], shared: list[Value]) -> bool:
+        """Updates what is kept, in place; False if nothing was done, because something is not as it must be."""
+        self._steps += 1
+        if self.loose or not all(map(is_, kept, self._views)):
+            self.loose = True
+            return False
+        for part, value in zip(self._parts, given, strict=True):
+            if value.__class__ is not np.ndarray or value.shape != part.shape or value.dtype != part.dtype:
+                return False
+        if not same_everywhere() or not self._numbers_agree():
+            return False
+        for part, value in zip(self._parts, given, strict=True):
+            part[...] = value
+        for place, value in zip(self._shared_places, shared, strict=True):
+            self._arguments[place] = value
+        made = self.ops[0].run(*self._arguments)
+        for slot, place in self.slots.numbers.items():
+            self._all[slot][:] = made[place]
+        return True
+
+    def _numbers_agree(self) -> bool:
+        count = len(self.ops)
+        for slot in self.slots.numbers:
+            held = self._all[slot].tobytes()
+            if held != held[: len(held) // count] * count:
+                return False
+        return True
+
+    def move(self, find: Callable[[str], Value], held: Writable) -> None:
+        """Moves the variables into arrays of the group, if they can be; no more often than pays."""
+        if self._moves * _STEPS_PER_MOVE >= self._steps + 3 * _STEPS_PER_MOVE:
+            return
+        self._moves += 1
+        self._views, self._all = (), {}
+        values = [find(name) for name in self.kept]
+        count = len(self.ops)
+        params = values[:count]
+        if not all(value.__class__ is np.ndarray for value in values):
+            return
+        for number, slot in enumerate(self.slots.kept):
+            mine = values[number * count : (number + 1) * count]
+            alike = [value.size == 1 for value in mine] if slot in self.slots.numbers else [
+                value.shape == param.shape for value, param in zip(mine, params, strict=True)
+            ]  # fmt: skip
+            if not all(alike) or len({value.dtype for value in mine}) > 1:
+                return
+        views: list[Any] = []
+        for number, slot in enumerate(self.slots.kept):
+            mine = values[number * count : (number + 1) * count]
+            self._all[slot], parts = _side_by_side(mine, 1 if slot in self.slots.numbers else _APART)
+            for part, value in zip(parts, mine, strict=True):
+                part[...] = value
+            views += parts
+        self._parts = []
+        for slot in self.slots.given:
+            self._all[slot], parts = _side_by_side(params, _APART)
+            self._parts += parts
+        whole = {slot: array[:1] if slot in self.slots.numbers else array for slot, array in self._all.items()}
+        self._arguments = [whole.get(argument.slot) for argument in self.ops[0].arguments]
+        for name, view in zip(self.kept, views, strict=True):
+            held[name] = view
+        self._views, self.loose = tuple(views), False
+
+
+def _variables(ops: Sequence[BoundOp], slots: Sequence[str]) -> list[str]:
+    return [bound.op.inputs[slot][0] for slot in slots for bound in ops]
+
+
+def _side_by_side(likes: Sequence[Any], apart: int) -> tuple[Any, list[Any]]:
+    """An array with a part for each of these arrays, and the parts as arrays of the same dims."""
+    starts = [0]
+    for like in likes:
+        starts.append(starts[-1] + -(-like.size // apart) * apart)
+    whole = np.zeros(starts[-1], likes[0].dtype)
+    parts = [whole[at : at + like.size].reshape(like.shape) for at, like in zip(starts, likes, strict=False)]
+    return whole, parts
+
+
+class _Alike:
+    """Numbers of alike ops. `ended`: a later op touches what they do, so that they can't wait for another."""
+
+    def __init__(self) -> None:
+        self.members: list[int] = []
+        self.ended = False
+
+
+def find_groups(program: Program, ops: Sequence[BoundOp]) -> Iterator[tuple[list[int], Group]]:
+    """Groups of alike optimizer ops, with their numbers. A group may run where its last op stands: no op in between
+    writes what its ops read or write, or reads what they write.
+    """
+    runs: list[_Alike] = []
+    latest: dict[object, _Alike] = {}
+    readers: defaultdict[str, set[_Alike]] = defaultdict(set)
+    writers: defaultdict[str, set[_Alike]] = defaultdict(set)
+    for index, bound in enumerate(ops):
+        reads, writes = list(bound.op.input_names), list(bound.op.output_names)
+        for names, users in ((reads, writers), (writes, readers), (writes, writers)):
+            for name in names:
+                for run in users.get(name, ()):
+                    run.ended = True
+        if bound.looks:
+            latest.clear()
+        kind = _kind(program, bound)
+        if kind is None:
+            continue
+        run = latest.get(kind)
+        if run is None or run.ended:
+            run = latest[kind] = _Alike()
+            runs.append(run)
+        run.members.append(index)
+        for names, users in ((reads, readers), (writes, writers)):
+            for name in names:
+                users[name].add(run)
+    for run in runs:
+        slots = _slots(program, ops[run.members[0]])
+        if len(run.members) >= _FEWEST and slots is not None:
+            yield run.members, Group([ops[index] for index in run.members], slots)
+
+
+def _kind(program: Program, bound: BoundOp) -> object:
+    """A value that optimizer ops share which may run together, None of any other op."""
+    slots, schema, op = _slots(program, bound), schema_of(bound.op.type), bound.op
+    if slots is None or schema is None or not _is_small(program, op.inputs["Param"][0]):
+        return None
+    attrs = tuple(op.attrs.get(name, schema.defaults.get(name)) for name in schema.attrs)
+    return op.type, attrs, slots, tuple(_variables([bound], slots.shared))
+
+
+def _is_small(program: Program, name: str) -> bool:
+    var = program.main_block.vars[name]
+    return (
+        var.tensor is not None and 0 <= prod(max(dim, LARGEST + 1) if dim < 0 else dim for dim in var.shape) <= LARGEST
+    )
+
+
+def _slots(program: Program, bound: BoundOp) -> Slots | None:
+    """How an op may be run with others, None if it can't: it is no optimizer that treats every element alike."""
+    schema = schema_of(bound.op.type)
+    if schema is None or not schema.is_optimizer or schema.whole_norm:
+        return None
+    updated = {result.names[0]: place for place, result in enumerate(bound.results) if result.names}
+    variables = program.main_block.vars
+    kept: list[str] = []
+    given: list[str] = []
+    shared: list[str] = []
+    numbers: dict[str, int] = {}
+    for argument in bound.arguments:
+        slot, names, duplicable, may_lack = argument
+        if duplicable or may_lack or argument.is_frame:
+            return None
+        if not names:
+            continue
+        var = variables.get(names[0])
+        if var is None or var.kind is not VarKind.LOD_TENSOR:
+            return None
+        follows = schema.slicing[slot] is Slicing.FOLLOWS
+        if names[0] in updated and var.persistable:
+            kept.append(slot)
+            if not follows:
+                numbers[slot] = updated[names[0]]
+            del updated[names[0]]
+        else:
+            (given if follows else shared).append(slot)
+    if updated or kept[:1] != ["Param"]:
+        return None
+    return Slots(tuple(kept), tuple(given), tuple(shared), FrozenMap(numbers))

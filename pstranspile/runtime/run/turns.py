@@ -1,0 +1,165 @@
+"""Which program of a module is run in which step: `main*5,generator,evaluation/10`.
+
+A step is one run of one program. The items of a cycle take turns, over and over: `NAME`, or `NAME*COUNT` for several
+steps in a row. An item `NAME/EVERY` is not in the cycle: its program is run in an extra step after every so many steps
+of the cycle. A name may be written with the `@` of the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count, cycle
+from typing import TypeAlias
+
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import MAIN, STARTUP, Module, Program
+from pstranspile.ir.required import require_programs
+from pstranspile.runtime.run.feeds import near
+
+_ITEM = re.compile(r"@?(?P<name>[^*/,@\s]+)(?:(?P<how>[*/])(?P<number>[1-9][0-9]{0,5}))?")
+
+
+class Turns:
+    """The program of every step, counted from 0. `names` are the possible ones, `text` describes the turns."""
+
+    def __init__(self, order: Iterable[str], names: Iterable[str], text: str = ""):
+        self.names = tuple(names)
+        self.text = text
+        self._order: Iterator[str] = iter(order)
+        self._known: list[tuple[str, int]] = []
+        self._runs: dict[str, int] = {}
+
+    def _at(self, step: int) -> tuple[str, int]:
+        while len(self._known) <= step:
+            name = next(self._order)
+            runs = self._runs.get(name, 0)
+            self._runs[name] = runs + 1
+            self._known.append((name, runs))
+        return self._known[step]
+
+    def program(self, step: int) -> str:
+        """The name of the program that is run in a step."""
+        return self._at(step)[0]
+
+    def runs_before(self, step: int) -> int:
+        """How often the program of a step was run in earlier steps: which of its batches the step takes."""
+        return self._at(step)[1]
+
+    def steps_within(self, batches: Mapping[str, int | None]) -> int | None:
+        """How many steps can be made until a program has no batch left; None: any number.
+
+        `batches`: how many each program has, None if nothing is fed to it.
+        """
+        if not self.text or all(batches.get(name) is None for name in self.names):
+            return None
+        for step in count():
+            most = batches.get(self.program(step))
+            if most is not None and self.runs_before(step) >= most:
+                return step
+        return None
+
+
+GivenTurns: TypeAlias = "str | Turns | Callable[[int, int], str]"
+"""A text, or a function of trainer and step that names a program."""
+
+
+def parse_turns(text: str, programs: Iterable[str]) -> Turns:
+    """The turns that a text describes, with programs of these names. Raises DiagnosticError (`program-turns`)."""
+    known = [name for name in programs if name != STARTUP]
+    repeated: list[str] = []
+    between: list[tuple[str, int]] = []
+    for item in text.split(","):
+        match = _ITEM.fullmatch(item.strip())
+        if match is None:
+            raise _refused(f"{item.strip() or text!r} is no program: NAME, NAME*COUNT or NAME/EVERY is needed")
+        name, number = match["name"], int(match["number"] or 1)
+        if name not in known:
+            others = " and ".join(f"@{other}" for other in known)
+            why = "the start-up program is run once, before all steps" if name == STARTUP else f"there is {others}"
+            raise _refused(f"@{name} can't be run in steps: {why}{near(name, known)}")
+        if match["how"] == "/":
+            between.append((name, number))
+        else:
+            repeated += [name] * number
+    if not repeated:
+        raise _refused(f"{text}: nothing is run in between; a program without /EVERY is needed")
+    return Turns(_ordered(repeated, between), dict.fromkeys([*repeated, *(name for name, _ in between)]), text)
+
+
+def _refused(message: str) -> DiagnosticError:
+    return DiagnosticError([error("program-turns", message)])
+
+
+def _ordered(repeated: Sequence[str], between: Sequence[tuple[str, int]]) -> Iterator[str]:
+    for done, name in enumerate(cycle(repeated), start=1):
+        yield name
+        yield from (other for other, every in between if done % every == 0)
+
+
+def turns_of(given: GivenTurns, programs: Iterable[str], trainer: int = 0) -> Turns:
+    """Turns of any form, for one trainer. Raises DiagnosticError for a text that can't be read."""
+    if isinstance(given, Turns):
+        return given
+    if isinstance(given, str):
+        return parse_turns(given, programs)
+    chosen = given
+    names = [name for name in programs if name != STARTUP]
+    return Turns((_one_of(chosen(trainer, step), names) for step in count()), names)
+
+
+def _one_of(name: str, names: Sequence[str]) -> str:
+    if name not in names:
+        raise _refused(f"@{name} is to be run, but there is no such program{near(name, names)}")
+    return name
+
+
+def step_programs(module: Module) -> dict[str, Program]:
+    """The programs of a module that can be run in steps, @main first. Raises DiagnosticError if it has no @main."""
+    require_programs(module, (MAIN,))
+    others = {name: program for name, program in module.programs.items() if name not in (MAIN, STARTUP)}
+    return {MAIN: module.main, **others}
+
+
+def union_of(programs: Iterable[Program]) -> Program:
+    """One program that declares what all of them declare, and has the ops of all; to look at, not to run.
+
+    What one of them keeps from step to step is declared so.
+    """
+    first, *others = programs
+    if not others:
+        return first
+    variables = dict(first.main_block.vars)
+    for program in others:
+        for name, var in program.main_block.vars.items():
+            if name not in variables or (var.persistable and not variables[name].persistable):
+                variables[name] = var
+    ops = tuple(op for program in (first, *others) for op in program.main_block.ops)
+    block = first.main_block._replace(vars=type(first.main_block.vars)(variables), ops=ops)
+    return first._replace(blocks=(block, *first.blocks[1:]))
+
+
+def fetches_by_program(
+    asked: Sequence[str], programs: Mapping[str, Program], default: Callable[[Program], Sequence[str]]
+) -> dict[str, tuple[str, ...]]:
+    """What is fetched of each program. `asked` are variables (`NAME`: of every program that declares it) and variables
+    of one program (`PROGRAM/NAME`); if nothing is asked for, what `default` gives of a program.
+
+    Raises DiagnosticError for a variable that no program declares.
+    """
+    if not asked:
+        return {name: tuple(default(program)) for name, program in programs.items()}
+    result: dict[str, dict[str, None]] = {name: {} for name in programs}
+    for item in asked:
+        owner, slash, rest = item.partition("/")
+        if slash and owner in programs:
+            places, name = ([owner] if rest in programs[owner].main_block.vars else []), rest
+        else:
+            places, name = [p for p, program in programs.items() if item in program.main_block.vars], item
+        if not places:
+            names = [n for program in programs.values() for n in program.main_block.vars]
+            message = f"{item} is fetched, but no program that is run declares {name}{near(name, names)}"
+            raise DiagnosticError([error("run-fetch-unknown", message)])
+        for place in places:
+            result[place][name] = None
+    return {name: tuple(names) for name, names in result.items()}

@@ -1,0 +1,272 @@
+"""Values of variables as bytes, in the layout of Fluid's `save` and `load` ops (little endian throughout).
+
+A tensor with LoD is: uint32 version 0; uint64 number of LoD levels; per level uint64 size in bytes and the offsets as
+uint64; the tensor. A tensor is: uint32 version 0; int32 size of its descriptor; the descriptor, a protobuf message
+(field 1 element type, field 2 dims, not packed); the elements, row by row.
+
+Sparse rows: uint32 version 0; uint64 number of rows; the rows as int64; int64 height; then the tensor of values.
+
+A combined file holds tensors one after another, without names.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from io import BufferedIOBase
+from itertools import pairwise
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from pstranspile.ir.codes import Code
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Location
+from pstranspile.ir.reading import open_regular
+from pstranspile.ir.table_rules import takes_any_id
+from pstranspile.ir.types import DType
+from pstranspile.runtime.values import NUMPY_TYPES, Array, LoDTensor, SelectedRows
+
+_MAX_DESCRIPTOR = 1 << 16
+_MAX_RANK = 64
+
+
+def refuse(code: Code, file: str, message: str) -> NoReturn:
+    """Raises the DiagnosticError about a file."""
+    raise DiagnosticError([error(code, message, Location(file))])
+
+
+# Reading
+
+
+class Reader:
+    """Reads fields of a file in turn; every failure is a DiagnosticError naming file, field and byte offset."""
+
+    def __init__(self, stream: BufferedIOBase, file: str) -> None:
+        self.stream, self.file = stream, file
+        self.subject = ""
+        """What is being read, for messages: the name of a variable."""
+        self.at = 0
+        self.most: int | None = None
+        """The bytes that any one field may have; None: those of the file."""
+        self.size = stream.seek(0, os.SEEK_END)
+        stream.seek(0)
+
+    @property
+    def left(self) -> int:
+        """The number of bytes not yet read."""
+        return self.size - self.at
+
+    def damaged(self, field: str, reason: str, at: int | None = None) -> NoReturn:
+        """Raises the DiagnosticError about a field that starts at byte `at` (default: where reading stands)."""
+        self.refuse("values-damaged", f"{field}, byte {self.at if at is None else at}: {reason}")
+
+    def refuse(self, code: Code, message: str) -> NoReturn:
+        """Raises the DiagnosticError about what is being read."""
+        refuse(code, self.file, f"{self.subject}: {message}" if self.subject else message)
+
+    def require(self, size: int, field: str) -> None:
+        """Raises unless `size` more bytes are there."""
+        if size > self.left:
+            self.damaged(field, f"{size} bytes are needed, {self.left} are left")
+        if self.most is not None and size > self.most:
+            self.damaged(field, f"{size} bytes are more than what is to be read has ({self.most})")
+
+    def take(self, size: int, field: str) -> bytes:
+        """The next `size` bytes."""
+        self.require(size, field)
+        data = self.stream.read(size)
+        self.at += len(data)
+        return data
+
+    def number(self, form: str, field: str) -> int:
+        """The next number, in the notation of `struct`."""
+        return struct.unpack("<" + form, self.take(struct.calcsize("<" + form), field))[0]
+
+    def array(self, dtype: str, shape: tuple[int, ...], field: str) -> Array:
+        """The next elements as an array of these dims."""
+        kind = np.dtype(dtype).newbyteorder("<")
+        size = math.prod(shape) * kind.itemsize
+        self.require(size, field)
+        try:
+            out = np.empty(shape, kind)
+        except (ValueError, OverflowError) as problem:  # too many dims, or huge dims with a dim of 0
+            self.damaged(field, f"there can't be a tensor of dims {list(shape)}: {problem}")
+        if size:
+            self.stream.readinto(memoryview(out).cast("B"))
+        self.at += size
+        return out.astype(dtype, copy=False)
+
+    def version(self, field: str) -> None:
+        """Reads a version number, which must be 0."""
+        at, version = self.at, self.number("I", field)
+        if version:
+            self.refuse("values-version", f"{field}, byte {at}: version {version} is not known, only 0 is")
+
+
+def _descriptor_numbers(data: bytes, reader: Reader, at: int) -> Iterator[tuple[int, int, int]]:
+    """Field number, value and position of each number in a descriptor."""
+    position = 0
+
+    def varint() -> int:
+        nonlocal position
+        start, value = position, 0
+        while position < len(data) and position - start < 10:
+            byte = data[position]
+            value |= (byte & 0x7F) << 7 * (position - start)
+            position += 1
+            if byte < 0x80:
+                return value
+        reader.damaged("tensor descriptor", "a number does not end", at + start)
+
+    while position < len(data):
+        start = position
+        key = varint()
+        if key & 7 == 0:
+            yield key >> 3, varint(), at + start
+        elif key & 7 == 2 and key >> 3 == 2:  # packed dims, as other protobuf writers may give them
+            end = varint() + position
+            if end > len(data):
+                reader.damaged("tensor descriptor", "the dims do not end", at + start)
+            while position < end:
+                yield 2, varint(), at + start
+        else:
+            reader.damaged("tensor descriptor", f"{key} does not start a field", at + start)
+
+
+def _descriptor(reader: Reader) -> tuple[str, tuple[int, ...]]:
+    """numpy's name of the element type, and the dims."""
+    reader.version("tensor version")
+    size_at, size = reader.at, reader.number("i", "size of the tensor descriptor")
+    if not 0 <= size <= _MAX_DESCRIPTOR:
+        reader.damaged("size of the tensor descriptor", f"{size} bytes is not a size", size_at)
+    at, number, dims = reader.at, None, list[int]()
+    for field, value, position in _descriptor_numbers(reader.take(size, "tensor descriptor"), reader, at):
+        if field == 1:
+            number = value
+        elif field == 2:
+            if value >= 1 << 63:
+                reader.damaged("dims", f"dim {len(dims)} is negative", position)
+            dims.append(value)
+        else:
+            reader.damaged("tensor descriptor", f"field {field} is not known", position)
+    if number is None:
+        reader.damaged("element type", "the descriptor has none", at)
+    if len(dims) > _MAX_RANK:
+        reader.damaged("dims", f"{len(dims)} dims are more than a tensor can have ({_MAX_RANK})", at)
+    try:
+        return NUMPY_TYPES[DType(number)], tuple(dims)
+    except ValueError:
+        reader.refuse("values-type", f"element type, byte {at}: {number} stands for none")
+
+
+def _lod(reader: Reader) -> list[list[int]]:
+    at, levels = reader.at, reader.number("Q", "number of LoD levels")
+    if levels > reader.left // 8:
+        reader.damaged("number of LoD levels", f"{levels} levels do not fit into {reader.left} bytes", at)
+    lod: list[list[int]] = []
+    for level in range(levels):
+        field = f"LoD level {level}"
+        at, size = reader.at, reader.number("Q", f"size of {field}")
+        if size % 8:
+            reader.damaged(f"size of {field}", f"offsets of 8 bytes do not make up {size} bytes", at)
+        at = reader.at
+        reader.require(size, field)
+        offsets: list[int] = reader.array("uint64", (size // 8,), field).tolist()
+        if offsets[:1] != [0] or any(a > b for a, b in pairwise(offsets)):
+            reader.damaged(field, "the offsets do not ascend from 0", at)
+        if lod and lod[-1][-1] != len(offsets) - 1:
+            message = f"{len(offsets) - 1} sequences, but the level above ends at {lod[-1][-1]}"
+            reader.damaged(field, message, at)
+        lod.append(offsets)
+    return lod
+
+
+def decode_tensor(reader: Reader) -> Array | LoDTensor:
+    """The next tensor; without LoD a plain array."""
+    reader.version("version")
+    lod_at = reader.at
+    lod = _lod(reader)
+    dtype, dims = _descriptor(reader)
+    if lod and lod[-1][-1] != (dims[0] if dims else 1):
+        reader.damaged("LoD", f"the last level ends at {lod[-1][-1]}, but the dims are {list(dims)}", lod_at)
+    data = reader.array(dtype, dims, "elements")
+    return LoDTensor(data, lod) if lod else data
+
+
+def decode_part(reader: Reader, first: int, shape: tuple[int, ...]) -> Array:
+    """Elements of the next tensor from number `first` on, as many as `shape` has. The rest is not read."""
+    reader.version("version")
+    _lod(reader)
+    dtype, dims = _descriptor(reader)
+    stored, asked = math.prod(dims), math.prod(shape)
+    if first + asked > stored:
+        message = f"elements {first} to {first + asked} are asked for, but the dims are {list(dims)}: {stored} elements"
+        reader.refuse("values-range", message)
+    width = np.dtype(dtype).itemsize
+    reader.require(stored * width, "elements")
+    reader.at = reader.stream.seek(reader.at + first * width)
+    return reader.array(dtype, shape, "elements")
+
+
+def decode_selected_rows(reader: Reader) -> SelectedRows:
+    """The next sparse rows."""
+    reader.version("version")
+    at, count = reader.at, reader.number("Q", "number of rows")
+    if count > reader.left // 8:
+        reader.damaged("number of rows", f"{count} rows do not fit into {reader.left} bytes", at)
+    rows_at, rows = reader.at, reader.array("int64", (count,), "rows")
+    at, height = reader.at, reader.number("q", "height")
+    if height < 0:
+        reader.damaged("height", f"{height} is negative", at)
+    at = reader.at
+    dtype, dims = _descriptor(reader)
+    if count and int(rows.min()) < 0 and not takes_any_id((height, *dims[1:])):
+        reader.damaged("rows", f"row {int(rows.min())} is negative", rows_at)
+    if not dims or dims[0] < count:
+        reader.damaged("dims", f"{list(dims)} do not hold the values of {count} rows", at)
+    return SelectedRows(rows, reader.array(dtype, dims, "elements"), height)
+
+
+def end(reader: Reader) -> None:
+    """Raises DiagnosticError unless everything is read."""
+    if reader.left:
+        message = f"byte {reader.at}: {reader.left} bytes follow after all that is to be read"
+        reader.refuse("values-rest", message)
+
+
+def end_of_copies(reader: Reader, value: Array | LoDTensor) -> None:
+    """Raises DiagnosticError unless everything is read, or what is left is as large as some numbers like this one.
+
+    Fluid's `recv_save` writes a number that several servers hold, such as a power of beta, once for each. The first
+    counts.
+    """
+    held = value.data if isinstance(value, LoDTensor) else value
+    if held.size != 1 or reader.left % held.nbytes:
+        end(reader)
+
+
+@contextmanager
+def opened(path: Path) -> Generator[Reader]:
+    """A Reader of the file at `path`. Raises DiagnosticError when it can't be read."""
+    try:
+        stream = open_regular(path)
+    except (OSError, ValueError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else str(problem)
+        refuse("values-unreadable", str(path), f"can't be read: {reason}")
+    with stream:
+        try:
+            yield Reader(stream, str(path))
+        except OSError as problem:
+            refuse("values-unreadable", str(path), f"can't be read: {problem.strerror}")
+        except MemoryError:
+            refuse("values-unreadable", str(path), "can't be read: there is no memory for what it says it holds")
+
+
+def most_bytes(size: int) -> int:
+    """The largest size of a field in a file whose values take `size` bytes; LoD may take more."""
+    return 16 * size + (1 << 20)

@@ -1,0 +1,518 @@
+"""What the commands share: parsers, the options for inputs and for the job, checked loading."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+
+import pstranspile
+from pstranspile.ir.diagnostics import DiagnosticError, Note, error, raise_errors, warning
+from pstranspile.ir.model import Location, SourceText
+from pstranspile.ir.reading import is_address
+from pstranspile.ir.severity import wrong_codes
+from pstranspile.ir.suggest import nearest
+from pstranspile.tools.cli.blas import use_rounded_products
+from pstranspile.tools.cli.numbers import count
+from pstranspile.tools.cli.report import quoting, report
+
+if TYPE_CHECKING:
+    from pstranspile.compiler.compile import Compiled
+    from pstranspile.compiler.job import Job
+    from pstranspile.ir.model import Module, Program, Role
+
+STDIN = "<stdin>"
+"""What messages call the input that is read from stdin."""
+
+
+class Version(argparse.Action):
+    """`--version`: looks the version up only when asked."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, **options)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Prints the version and ends the command."""
+
+        print(f"pstranspile {pstranspile.__version__}")
+        parser.exit()
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that first refuses an option it does not have, and suggests a similar one."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Prints a help text; argparse itself keeps quiet where stdout can't be written."""
+        if file is sys.stdout:
+            file.write(message)
+        else:
+            super()._print_message(message, file)
+
+    def parse_args(  # pyright: ignore[reportIncompatibleMethodOverride]  # one signature for three overloads
+        self, args: Iterable[str] | None = None, namespace: Any = None
+    ) -> Any:
+        """The options of some arguments (default: the process's); ends the command if they are wrong."""
+        words = list(sys.argv[1:] if args is None else args)
+        for word in words[: words.index("--")] if "--" in words else words:
+            name = word.partition("=")[0]
+            if not _AN_OPTION.match(word) or name in self._option_string_actions:
+                continue
+            if word[1] == "-" or word[:2] not in self._option_string_actions:
+                self.error(f"there is no option {name}{self._hint(name.lstrip('-'))}")
+        options = super().parse_args(words, namespace)
+        for action in self._actions:
+            self._require_local(action, getattr(options, action.dest, None))
+        return options
+
+    def _require_local(self, action: argparse.Action, value: object) -> None:
+        """Ends the command for an address where a file or folder is needed: it would name a folder called `hdfs:`."""
+        named = action.metavar if isinstance(action.metavar, str) else ""
+        if not _A_PATH.search(named) or "URI" in named:
+            return
+        for given in cast("list[object]", value) if isinstance(value, list) else [value]:
+            if isinstance(given, str) and is_address(given):
+                name = action.option_strings[-1] if action.option_strings else named
+                self.error(
+                    f"{name}: {given} is an address; files and folders are of this file system, rows of --feed "
+                    "alone may be of others"
+                )
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the command with status 2 and a sentence; the options are listed by `--help` alone."""
+        self.exit(2, f"{self.prog}: error: {message}\n`{self.prog} --help` explains the options\n")
+
+    def _hint(self, given: str) -> str:
+        known = [option[2:] for option in self._option_string_actions if option.startswith("--")]
+        near = next((option for option in known if option.startswith(given)), None) or nearest(given, known)
+        return f"; did you mean --{near}?" if near else ""
+
+
+_A_PATH = re.compile(r"FILE|DIR|INPUT|MAIN|JOB|^[AB]$")
+"""Matches how options and arguments that name files are shown."""
+
+_AN_OPTION = re.compile(r"--?[A-Za-z][^ ]*$")
+"""Matches options, but no values: values may be negative numbers, and `-` is a file."""
+
+
+def make_parser(verb: str, description: str, examples: Sequence[str]) -> argparse.ArgumentParser:
+    """A parser for one command, with `--traceback`; the examples end its help."""
+    lines = "\n".join(f"  pstranspile {verb} {example}".rstrip() for example in examples)
+    parser = Parser(
+        prog=f"pstranspile {verb}",
+        description=description,
+        epilog=f"examples:\n{lines}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--traceback",
+        action="store_true",
+        help="when pstranspile itself fails, print where, for a bug report",
+    )
+    return parser
+
+
+def add_checkpoints(parser: argparse.ArgumentParser) -> None:
+    """The options that save a run as it goes, and have one go on."""
+    group = parser.add_argument_group("stopping and going on")
+    group.add_argument(
+        "--checkpoint", metavar="DIR", help="save all that training keeps, at the end, as DIR/step_<steps done>"
+    )
+    group.add_argument(
+        "--checkpoint-every", type=count, metavar="N", help="save after every N steps as well; the last two stay"
+    )
+    group.add_argument(
+        "--resume",
+        metavar="DIR",
+        help="go on from a checkpoint (the newest in DIR), on any number of servers; --steps counts from the beginning",
+    )
+
+
+def check_checkpoints(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Ends the command if checkpoints are to be kept and no folder for them is named, or values are given twice."""
+    if options.checkpoint_every and not options.checkpoint:
+        parser.error("--checkpoint-every needs --checkpoint, which says where to")
+    if options.resume and options.init:
+        parser.error("--init can't be combined with --resume: the checkpoint says what all variables begin with")
+
+
+def deciding(options: argparse.Namespace, *, cluster: bool) -> dict[str, str]:
+    """The settings that decide a run's numbers, as a checkpoint records them; `cluster`: of several machines."""
+    from pstranspile.cluster.checkpoint.settings import GIVEN, turns
+
+    result = {"arithmetic": str(options.arithmetic), "program": turns(getattr(options, "program", None))}
+    result["no-dropout"] = GIVEN if getattr(options, "no_dropout", False) else ""
+    if cluster:
+        result["shares"] = str(getattr(options, "shares", "equal"))
+    if options.batch:  # rows are fed
+        result["columns"] = " ".join(sorted(options.columns))
+        result["names"] = options.names or ""
+    return result
+
+
+INIT_HELP = (
+    "persistable variables by name, set after the startup program; or a checkpoint, the parameters that --save wrote, "
+    "or a folder of Fluid's save_persistables, with a file for each variable"
+)
+"""The help of `--init`."""
+
+
+def begun_with(path: str | None, program: Program, startup: Program | None) -> dict[str, Any]:
+    """The values that `--init` names; what is to be told of them is printed. Raises DiagnosticError."""
+    if not path:
+        return {}
+    from pstranspile.cluster.checkpoint.starting import starting_values
+
+    starting = starting_values(path, program, startup)
+    report(starting.warnings)
+    return starting.values
+
+
+def begun_on_machines(path: str | None, trainer: Role, source: Module | None) -> dict[str, Any]:
+    """The values that `--init` names, for machines that are processes: those of variables that trainers declare.
+
+    What only servers have (moments of optimizers) is told to begin as the start-up program says, where the job's
+    `source` is known. Raises DiagnosticError.
+    """
+    values = begun_with(path, trainer.main, trainer.startup)
+    if path and source is not None:
+        from pstranspile.cluster.checkpoint.starting import starting_values
+        from pstranspile.cluster.machines.report import listed
+
+        left = sorted(starting_values(path, source.main, source.startup).values.keys() - values.keys())
+        if left:
+            message = f"not taken over, since only servers have them: {listed(left, 4)}; --resume goes on with all"
+            report([warning("checkpoint-variable", message, Location(path))])
+    return values
+
+
+def add_table_folder(group: Any) -> None:
+    """`--table-folder`, where large tables have their rows."""
+    group.add_argument(
+        "--table-folder",
+        metavar="DIR",
+        help="a folder on a disk for the rows of large tables, of which those in use stay in memory (default: all are "
+        "in memory); the results are the same",
+    )
+
+
+def add_arithmetic(group: Any) -> None:
+    """`--arithmetic`, the rounding of numbers."""
+    group.add_argument(
+        "--arithmetic",
+        choices=("numpy", "fluid"),
+        default="numpy",
+        help="how f32 values are rounded, above all in sums of products: numpy (default), as numpy does; fluid: as "
+        "Fluid does on a CPU, which gives the losses and parameters of real runs and the same bits on every x86-64 "
+        "machine, and takes longer",
+    )
+
+
+def uses_fluid_arithmetic(options: argparse.Namespace) -> bool:
+    """Whether numbers are rounded as in Fluid; the matrix products of this process then are, from now on."""
+    if options.arithmetic != "fluid":
+        return False
+    use_rounded_products()
+    return True
+
+
+def add_unreached(group: Any) -> None:
+    """`--allow-unreached`, for faults that need not happen."""
+    group.add_argument(
+        "--allow-unreached",
+        action="store_true",
+        help="lines of --faults of which nothing came are only named; without it, the exit status is 1 then",
+    )
+
+
+def check_unreached(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Ends the command if `--allow-unreached` is given without faults."""
+    if options.allow_unreached and not options.faults:
+        parser.error("--allow-unreached is about the lines of --faults FILE")
+
+
+def add_shares(group: Any) -> None:
+    """`--shares`, how much the trainers' shares of a batch count."""
+    group.add_argument(
+        "--shares",
+        choices=("equal", "weighted"),
+        default="equal",
+        help="in a cluster: how much a trainer's share of a batch counts if shares have different numbers of rows; "
+        "equal (default): as much as any other, as in Fluid; weighted: by its rows, so that the cluster trains as one "
+        "machine does",
+    )
+
+
+def refuse_empty(parser: argparse.ArgumentParser, options: argparse.Namespace, *names: str) -> None:
+    """Ends the command if an option that names a file or folder is given an empty name (of an unset shell variable)."""
+    for name in names:
+        if getattr(options, name) == "":
+            parser.error(f"--{name.replace('_', '-')}: the name is empty")
+
+
+INPUT_HELP = "the training program: an .ir file, a serialized ProgramDesc, or - for text on stdin"
+
+
+def add_input(parser: argparse.ArgumentParser, metavar: str = "INPUT", what: str = INPUT_HELP) -> None:
+    """INPUT, `--startup`, `--meta` and `--pass`; `what` is the help of INPUT."""
+    parser.add_argument("input", metavar=metavar, help=what)
+    add_companions(parser)
+    add_severity(parser)
+    parser.add_argument(
+        "--pass",
+        metavar="NAME",
+        action="append",
+        default=[],
+        dest="passes",
+        help="a pass of another installed package to run on the input first (`pstranspile passes` lists them); "
+        "may be repeated",
+    )
+
+
+def add_companions(parser: argparse.ArgumentParser) -> None:
+    """`--startup` and `--meta`: what a serialized ProgramDesc does not carry itself."""
+    parser.add_argument(
+        "--startup",
+        metavar="FILE",
+        help="the serialized startup program that goes with a serialized INPUT",
+    )
+    parser.add_argument(
+        "--meta",
+        metavar="FILE",
+        help="JSON with what a serialized program does not carry: random_seed, params "
+        "(trainable, is_distributed, learning_rate, regularizer), startup_parameter_order",
+    )
+
+
+def add_severity(parser: argparse.ArgumentParser) -> None:
+    """`--strict` and `--allow`: how bad findings are."""
+    parser.add_argument(
+        "--strict", action="store_true", help="errors are also what Fluid runs although declarations say otherwise"
+    )
+    parser.add_argument(
+        "--allow",
+        metavar="CODE",
+        action="append",
+        default=[],
+        help="findings with this code are no errors but warnings, and warnings are left out; may be repeated",
+    )
+
+
+def allowed(options: argparse.Namespace) -> tuple[str, ...]:
+    """The codes of `--allow`. Raises JobError for one that can't be allowed."""
+    from pstranspile.compiler.job import JobError
+
+    wrong = wrong_codes(options.allow, "allow")
+    if wrong:
+        raise JobError(wrong)
+    return tuple(options.allow)
+
+
+def folder_name(name: str) -> str:
+    """The type of options that take a folder to write to: `-` and the empty name are refused, they mean none."""
+    if name in ("", "-"):
+        raise argparse.ArgumentTypeError(f"{name!r} is no folder" + ("; ./- is one" if name else ""))
+    return name
+
+
+def add_job(parser: argparse.ArgumentParser) -> None:
+    """The options that describe the cluster."""
+    group = parser.add_argument_group("the job", "Options override the job file.")
+    group.add_argument("--config", metavar="JOB", help="a TOML or JSON file that describes the job")
+    group.add_argument(
+        "--trust-code",
+        action="store_true",
+        help="let the job file name code to run (split_method = module:Class); only for a file that you trust",
+    )
+    group.add_argument(
+        "--pservers",
+        metavar="EP,EP|N",
+        help="the parameter servers, as host:port,host:port; a number N means 127.0.0.1:6174, 6175, ...",
+    )
+    group.add_argument(
+        "--trainers",
+        metavar="N|EP,EP",
+        help="the number of trainers (default: 1), or their endpoints; in the modes without servers a number N means "
+        "127.0.0.1:6174, 6175, ...",
+    )
+    group.add_argument(
+        "--mode",
+        metavar="MODE",
+        help="how the machines work together: sync (default), async, half-async, geo, nccl2, "
+        "grad-allreduce, local-sgd, ...; see docs/reference/job.md",
+    )
+    group.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="settings",
+        help="any key of a job file, such as slice_var_up=false or min_block_size=1024; may be repeated",
+    )
+
+
+def refuse_with_folder(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Ends the command if options about a program or its job are given with a folder, which has them already."""
+    named = ("startup", "meta", "config", "trust_code", "pservers", "trainers", "mode", "settings", "passes")
+    spelled = {"settings": "set", "passes": "pass"}
+    given = [spelled.get(name, name) for name in (*named, "strict", "allow") if getattr(options, name)]
+    if given:
+        name = given[0].replace("_", "-")
+        parser.error(f"--{name} goes with a program; {options.input} is a folder of compiled programs")
+
+
+def _refuse_folder(path: str) -> None:
+    """Raises DiagnosticError where a folder is given in place of a program: the job's options are not at fault then."""
+    if path != "-" and os.path.isdir(path):
+        compiled = os.path.exists(os.path.join(path, "plan.json"))
+        notes = [Note("compiled programs are for launch, explain, report and verify; here, name their source")]
+        message = "this is a folder, a program is needed"
+        raise DiagnosticError([error("input-unreadable", message, Location(path), notes=notes if compiled else ())])
+
+
+def read_job(options: argparse.Namespace) -> Job:
+    """The job of the options of a command that takes a program. Its warnings are printed.
+
+    Raises JobError.
+    """
+    from pstranspile.compiler.job import JobError, job_warnings
+    from pstranspile.compiler.job.file import load_job, parse_setting
+
+    overrides: dict[str, object] = {"strict": options.strict or None, "allow": list(allowed(options)) or None}
+    named = [(key, getattr(options, key)) for key in ("pservers", "trainers", "mode")]
+    for key, value in [*map(parse_setting, options.settings), *((k, v) for k, v in named if v is not None)]:
+        if overrides.get(key, value) != value:
+            raise JobError([error("job-conflict", f"{key} is given twice, with different values", focus=key)])
+        overrides[key] = value
+    if options.trust_code and options.config is None:
+        raise JobError([error("job-unused", "--trust-code is about a job file, and no --config names one")])
+    job = load_job(options.config, overrides, trust_code=options.trust_code)
+    report(job_warnings(job))
+    if ":" in job.split_method and "" not in sys.path:
+        sys.path.insert(0, "")  # a dispatcher of the user's own may lie in the folder they work in
+    return job
+
+
+def load_input(path: str, startup: str | None = None, meta: str | None = None, *, call_stacks: bool = False) -> Module:
+    """The module of an INPUT argument; `-` is stdin. Its warnings are printed.
+
+    Raises DiagnosticError, or Reported for what came from stdin.
+    """
+    from pstranspile.frontends.loading import load, load_bytes, read_stdin
+
+    if path != "-":
+        return load(path, startup, meta, call_stacks=call_stacks, report=report)
+    data = read_stdin()
+    with quoting(SourceText(STDIN, data.decode("utf-8", errors="replace"))):
+        return load_bytes(data, STDIN, startup, meta, call_stacks=call_stacks, report=report)
+
+
+def load_with_job(options: argparse.Namespace) -> tuple[Module, Job]:
+    """The module of INPUT as `load_verified` gives it, and the job; an INPUT that is no program is told before the job.
+
+    Raises DiagnosticError or Reported.
+    """
+    return load_for(options, read_job)
+
+
+_AnyJob = TypeVar("_AnyJob", "Job", "Job | None")
+
+
+def load_for(options: argparse.Namespace, read: Callable[[argparse.Namespace], _AnyJob]) -> tuple[Module, _AnyJob]:
+    """As `load_with_job`, with the job that `read` makes of the options.
+
+    Raises DiagnosticError or Reported, also where the program is a folder.
+    """
+    _refuse_folder(options.input)
+    module = load_input(options.input, options.startup, options.meta)
+    job = read(options)
+    return _verified(module, options, job), job
+
+
+def load_verified(options: argparse.Namespace, job: Job | None = None) -> Module:
+    """The module of INPUT after the passes of `--pass`, verified before and after; its warnings are printed.
+
+    The job, or else the options, set how strictly. Raises DiagnosticError or Reported when it can't be read or has
+    errors.
+    """
+    return _verified(load_input(options.input, options.startup, options.meta), options, job)
+
+
+def _verified(module: Module, options: argparse.Namespace, job: Job | None) -> Module:
+    _verify(module, options, job)
+    if options.passes:
+        from pstranspile.tools.cli.plugins import run_passes
+
+        with quoting(module.source):
+            module = run_passes(module, options.passes)
+        _verify(module, options, job)
+    return module
+
+
+def _verify(module: Module, options: argparse.Namespace, job: Job | None) -> None:
+    """Prints the warnings of a module. Raises DiagnosticError or Reported for its errors."""
+    from pstranspile.compiler.verify import verify
+
+    strict, allow = (options.strict, allowed(options)) if job is None else (job.strict, job.allow)
+    findings = verify(module, strict=strict, allow=allow)
+    with quoting(module.source):
+        raise_errors(findings)
+    report(findings, [module.source])
+
+
+def load_compiled(options: argparse.Namespace) -> Compiled:
+    """INPUT, verified and compiled for the job of the options. Raises DiagnosticError or Reported."""
+    from pstranspile.compiler.compile import compile
+
+    module, job = load_with_job(options)
+    with quoting(module.source):
+        result = compile(module, job)
+    report(result.warnings, [module.source])
+    return result
+
+
+_READ = ("input", "startup", "meta", "config", "feed", "init", "trained", "faults", "replay", "plan")
+"""Options that name files to read."""
+
+
+def files_read(options: argparse.Namespace) -> list[str | None]:
+    """The files that the options of a command name to be read."""
+    given: list[object] = [getattr(options, name, None) for name in _READ]
+    return [path for path in given if isinstance(path, str) and path != "-"]
+
+
+def require_page(path: str, inputs: Iterable[str | None]) -> None:
+    """Raises DiagnosticError where a page could not be written, or would take the place of an input (None: not given).
+
+    `-` is stdout.
+    """
+    from pstranspile.runtime.files.outputs import require_writable
+
+    if path != "-":
+        require_writable(path, inputs, "html")
+
+
+def write_page(path: str, data: bytes) -> None:
+    """Writes a page to a file, or to stdout (`-`). Raises DiagnosticError."""
+    from pstranspile.runtime.files.outputs import write_output
+
+    if path == "-":
+        sys.stdout.buffer.write(data)
+    else:
+        write_output(path, data)
+
+
+def write_text(path: str | None, text: str, inputs: Iterable[str | None] = ()) -> None:
+    """Writes the text of a program to a file, or to stdout (`-`, None). Raises DiagnosticError, also for a file that is
+    one of those that were read, or holds something else.
+    """
+    if path is None or path == "-":
+        sys.stdout.write(text)
+        return
+    from pstranspile.runtime.files.outputs import require_writable, write_output
+
+    require_writable(path, inputs, "ir")
+    write_output(path, text.encode("utf-8"))

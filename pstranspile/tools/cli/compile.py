@@ -1,0 +1,203 @@
+"""`pstranspile compile`: the programs of every trainer and parameter server of a cluster."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pstranspile.ir.counts import cluster_of
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Location
+from pstranspile.ir.suggest import did_you_mean
+from pstranspile.tools.cli.common import add_input, add_job, files_read, folder_name, load_with_job, make_parser
+from pstranspile.tools.cli.progress import status
+from pstranspile.tools.cli.report import quoting, report
+from pstranspile.tools.cli.watch import Watch
+
+if TYPE_CHECKING:
+    from pstranspile.compiler.compile import Compiled
+    from pstranspile.compiler.plan.edited import PlanFile
+    from pstranspile.ir.model import Role
+
+DESCRIPTION = """\
+Compiles a training program for one machine into the programs of a cluster: main and startup program of
+every trainer and every parameter server, all at once.
+
+The input is verified first; errors stop the command, warnings are printed. The compiled programs are checked
+together (every value sent has a receiver, every slice an owner, every barrier its count) before anything is
+written. Output appears whole or not at all; with -o a summary follows on stderr."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Compiles and writes to `-o`, or prints every role's text."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.emit == "pb" and options.output is None and options.check is None:
+        parser.error("--emit pb writes files; name their folder with -o DIR")
+    after = _pass_names(parser, options.print_after)
+    module, job = load_with_job(options)
+    from pstranspile.compiler.compile import compile
+
+    with quoting(module.source), status("compile") as tell:
+        watch = Watch(after, tell)
+        plan = _read_plan(options.plan) if options.plan else None
+        result = compile(module, job, plan=plan, on_pass=watch)
+    report(result.warnings, [module.source])
+    if options.emit == "pb":
+        from pstranspile.frontends.newer import newer_ops
+
+        report(newer_ops(module.programs.values()), [module.source])
+    code = 0
+    if options.output is None and options.check is None:
+        _print_roles(result.roles())
+    else:
+        from pstranspile.compiler.explain.files import files_of
+        from pstranspile.runtime.files.outputs import require_own, stale_files, write_outputs
+
+        with status("compile") as tell:
+            files = dict(files_of(result, options.emit, tell))
+        if options.output is None:
+            code = _check(options.check, files)
+        else:
+            require_own(options.output, files, files_read(options))
+            stale = stale_files(Path(options.output), files)
+            write_outputs(options.output, files)
+            if stale:
+                told = f"removed, of the earlier compile: {', '.join(stale)}"
+                print(f"pstranspile compile: {options.output}: {told}", file=sys.stderr)
+            print(_summary(result, options), file=sys.stderr)
+    if options.timing:
+        print(watch.table(), file=sys.stderr)
+    return code
+
+
+def _summary(result: Compiled, options: argparse.Namespace) -> str:
+    """What has been written where, what each server holds, and the command that proves the job."""
+    plan = result.plan
+    machines = cluster_of(plan.trainers, len(plan.pservers))
+    lines = [f"{options.output}: the programs of {machines} ({plan.mode}), and plan.json"]
+    for endpoint in plan.pservers[:_SHOWN]:
+        lines.append(f"  {endpoint} holds {plan.load_of(endpoint)}")
+    if len(plan.pservers) > _SHOWN:
+        lines.append(f"  and {len(plan.pservers) - _SHOWN} more; `pstranspile plan` shows them all")
+    if options.input != "-" and not options.plan and not options.passes:
+        lines.append(f"does it train as one machine does?  {_check_command(options)}")
+    return "\n".join(lines)
+
+
+_SHOWN = 8
+"""How many servers a summary names."""
+
+
+def _check_command(options: argparse.Namespace) -> str:
+    """`pstranspile check` for the same input and job."""
+    words = ["pstranspile", "check", options.input]
+    for name in ("startup", "meta", "config", "pservers", "trainers", "mode"):
+        value = getattr(options, name)
+        words += [] if value is None else [f"--{name}", str(value)]
+    words += ["--trust-code"] if options.trust_code else []
+    words += [word for setting in options.settings for word in ("--set", setting)]
+    return shlex.join(words)
+
+
+def _check(folder: str, files: Mapping[str, bytes]) -> int:
+    """Prints how the files of a folder differ from those of the compile; 1 if any does."""
+    from pstranspile.tools.cli.compared import differing
+
+    count = 0
+    for text in differing(folder, files):
+        sys.stdout.write(text)
+        count += 1
+    if count:
+        print(f"{folder}: {count} {'file differs' if count == 1 else 'files differ'}", file=sys.stderr)
+    return 1 if count else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = make_parser(
+        "compile",
+        DESCRIPTION,
+        [
+            "net.ir --pservers ps0:6174,ps1:6174 --trainers 2 -o out",
+            "net.ir --pservers 2 --trainers 4 --set slice_var_up=false",
+            "main.pb --startup startup.pb --config job.toml --emit pb -o out",
+            "net.ir --config job.toml --check out",
+            "net.ir --config job.toml --plan edited.plan -o out",
+        ],
+    )
+    add_input(parser)
+    add_job(parser)
+    group = parser.add_argument_group("output")
+    where = group.add_mutually_exclusive_group()
+    where.add_argument(
+        "--check",
+        metavar="DIR",
+        type=folder_name,
+        help="write nothing; print how the files in DIR differ from what would be written there, and exit with "
+        "status 1 if any does",
+    )
+    where.add_argument(
+        "-o",
+        "--output",
+        metavar="DIR",
+        type=folder_name,
+        help="the folder to write to: trainer_<i>.ir, pserver_<j>.ir and plan.json; "
+        "without it, every role's text goes to stdout",
+    )
+    group.add_argument(
+        "--emit",
+        choices=["ir", "pb"],
+        default="ir",
+        help="text (default), or serialized ProgramDescs <role>.main.pb and <role>.startup.pb, and what these do "
+        "not carry in <role>.meta.json",
+    )
+    group = parser.add_argument_group("the compiler")
+    group.add_argument(
+        "--plan",
+        metavar="FILE",
+        help="use this plan, printed by `pstranspile plan` for the same input and job and edited by hand",
+    )
+    group.add_argument(
+        "--print-after",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="print what the pass NAME made, on stderr (`pstranspile passes` lists them); may be repeated",
+    )
+    group.add_argument("--timing", action="store_true", help="print the seconds of each pass, on stderr")
+    return parser
+
+
+def _pass_names(parser: argparse.ArgumentParser, names: Sequence[str]) -> frozenset[str]:
+    """The passes to print after; one that does not exist is a usage error."""
+    from pstranspile.compiler.pipeline import NAMES
+
+    for name in names:
+        if name not in NAMES:
+            hint = did_you_mean(name, NAMES) or f"; the passes are {', '.join(NAMES)}"
+            parser.error(f"--print-after: there is no pass {name!r}{hint}")
+    return frozenset(names)
+
+
+def _read_plan(path: str) -> PlanFile:
+    """The plan in a file; raises DiagnosticError."""
+    from pstranspile.compiler.plan.edited import read_plan
+    from pstranspile.frontends.loading import read_bytes
+
+    try:
+        return read_plan(read_bytes(path).decode("utf-8"), path)
+    except UnicodeDecodeError as problem:
+        message = f"not a plan: byte {problem.start} is not UTF-8"
+        raise DiagnosticError([error("plan-syntax", message, Location(path))]) from None
+
+
+def _print_roles(roles: Mapping[str, Role]) -> None:
+    """Prints role by role, so that a reader sees the first one before the last one is made."""
+    from pstranspile.ops.textual import print_module
+
+    for index, (name, role) in enumerate(roles.items()):
+        sys.stdout.write(f"{'' if index == 0 else chr(10)}# {name}\n{print_module(role.module)}")

@@ -1,0 +1,186 @@
+"""`--feed` and related options: the feed of a program, as arrays of all steps or as rows of files."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pstranspile.ir.diagnostics import DiagnosticError, Note
+from pstranspile.ir.expect import MOST_CHECKED
+from pstranspile.tools.cli.numbers import count, number, whole
+from pstranspile.tools.cli.report import quoting
+
+if TYPE_CHECKING:
+    from pstranspile.cluster.data.source import Data
+    from pstranspile.compiler.compile import Compiled
+    from pstranspile.ir.model import Role
+    from pstranspile.runtime.run.files import ArrayFile
+    from pstranspile.runtime.run.row_source import Dealing
+
+FORMATS = ("parquet", "arrow", "csv", "tsv", "jsonl", "multislot")
+
+_DEALT = re.compile("0:[1-9][0-9]{0,8}(,[1-9][0-9]{0,8}:[1-9][0-9]{0,8})*")
+
+_OF_ROWS = ("batch", "epochs", "shuffle", "columns", "names", "format", "bad_rows")
+"""Options that say how rows are fed."""
+
+
+def add_feed(group: Any, *, made: bool = False) -> None:
+    """The options that say what a program is fed. `made`: without `--feed` data are made."""
+    group.add_argument(
+        "--feed",
+        metavar="FILE|DIR|URI",
+        help="the inputs: an .npz file of arrays for all steps, or files of rows (Parquet, Arrow, CSV, JSON lines, "
+        "MultiSlot text), a folder of them, or a pattern",
+    )
+    default = " (default for data that are made: 3 per trainer)" if made else ""
+    group.add_argument(
+        "--batch",
+        type=number(1, MOST_CHECKED) if made else count,
+        metavar="N",
+        help=f"how many rows a step takes, of all trainers together{default}",
+    )
+    group.add_argument("--epochs", type=count, metavar="N", help="how often all rows are fed (default: once)")
+    group.add_argument("--shuffle", type=whole, metavar="SEED", help="shuffle rows in every epoch, as this seed says")
+    group.add_argument(
+        "--columns",
+        metavar="INPUT=COLUMN,...",
+        action="append",
+        default=[],
+        help="the columns that an input takes, one beside another (`x=f*`: all that begin with f; default: the one of "
+        "its name); may be repeated",
+    )
+    group.add_argument("--names", metavar="NAME,...", help="what columns are called, or slots, if files don't say it")
+    group.add_argument("--format", choices=FORMATS, help="the format of the rows (default: what file names say)")
+    group.add_argument(
+        "--bad-rows",
+        choices=("refuse", "skip"),
+        help="what is done about rows that can't be fed: end the run (default), or leave them out and count them",
+    )
+
+
+def check_feed(parser: argparse.ArgumentParser, options: argparse.Namespace, *, made: bool = False) -> None:
+    """Ends the command if the options about rows don't go with what `--feed` names.
+
+    `made`: without `--feed` data are made, `--batch` rows a step.
+    """
+    if made and not options.feed:
+        others = [name for name in _OF_ROWS if name != "batch" and getattr(options, name) not in (None, [])]
+        if others:
+            parser.error(f"--{others[0].replace('_', '-')} is about rows, and --feed names none")
+        return
+    given = [f"--{name.replace('_', '-')}" for name in _OF_ROWS if getattr(options, name) not in (None, [])]
+    if given and not options.feed:
+        parser.error(f"{given[0]} is about rows, and --feed names none")
+    if options.feed and given and not is_rows(options):
+        parser.error(f"{given[0]} is about rows; {options.feed} holds arrays, with an entry for each step")
+    if options.feed and is_rows(options) and not options.batch:
+        parser.error(f"{options.feed} holds rows; --batch N says how many of them a step takes")
+    for text in options.columns:
+        name, _, columns = text.partition("=")
+        if not (name and columns):
+            parser.error(f"--columns {text}: give it as INPUT=COLUMN,COLUMN")
+        if sum(other.startswith(f"{name}=") for other in options.columns) > 1:
+            parser.error(f"--columns {text}: the columns of {name} are given twice")
+
+
+def read_feed(options: argparse.Namespace) -> ArrayFile | Data | None:
+    """What `--feed` names; None without it. Raises DiagnosticError."""
+    if not options.feed:
+        return None
+    if not is_rows(options):
+        from pstranspile.runtime.run.files import read_arrays
+
+        return read_arrays(options.feed)
+    from pstranspile.cluster.data.source import Data
+
+    return Data(
+        options.feed,
+        batch=options.batch,
+        epochs=options.epochs or 1,
+        shuffle=options.shuffle,
+        columns={text.partition("=")[0]: text.partition("=")[2].split(",") for text in options.columns},
+        names=options.names.split(",") if options.names else (),
+        format=options.format or "",
+        bad_rows=options.bad_rows or "refuse",
+    )
+
+
+def is_rows(options: argparse.Namespace) -> bool:
+    """Whether `--feed` names rows: a folder, a pattern, a URI, a file with such an ending, or any with `--batch`."""
+    from glob import has_magic
+
+    from pstranspile.cluster.data.files import has_format, is_remote
+
+    path = options.feed
+    if path.lower().endswith(".npz"):
+        return False
+    return bool(options.batch) or is_remote(path) or has_format(path) or has_magic(path) or os.path.isdir(path)
+
+
+@contextmanager
+def suggesting_feed(options: argparse.Namespace) -> Generator[None]:
+    """Says how inputs are fed, where they are missing and no file was given."""
+    try:
+        yield
+    except DiagnosticError as problem:
+        *others, last = problem.diagnostics
+        if options.feed or last.code != "run-feed-missing":
+            raise
+        note = Note(
+            "--feed FILE.npz gives the inputs of all steps; rows of files are fed with --feed FILE.csv --batch N"
+        )
+        raise DiagnosticError([*others, last._replace(notes=(*last.notes, note))]) from None
+
+
+def require_fed_inputs(
+    options: argparse.Namespace, compiled: Compiled | None, trainers: Sequence[Role], given: Mapping[str, Any] | None
+) -> None:
+    """Ends the command, before any machine begins, if trainers read inputs that are not fed. Raises DiagnosticError."""
+    from pstranspile.runtime.run.program_feeds import require_inputs
+
+    source = None if compiled is None else compiled.source
+    with quoting(None if source is None else source.source), suggesting_feed(options):
+        require_inputs(trainers, given, source)
+
+
+def forwarded(options: argparse.Namespace) -> list[str]:
+    """The same options for the command line of another process."""
+    if not options.feed:
+        return []
+    from pstranspile.cluster.data.files import is_remote
+
+    result = ["--feed", options.feed if is_remote(options.feed) else os.path.abspath(options.feed)]
+    for name in ("batch", "epochs", "shuffle", "names", "format", "bad_rows"):
+        if getattr(options, name) is not None:
+            result += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
+    if getattr(options, "dealt", ""):
+        result += ["--dealt", options.dealt]
+    return result + [part for text in options.columns for part in ("--columns", text)]
+
+
+def dealt_text(dealing: Dealing | None) -> str:
+    """How rows are dealt, for the command line of another process: `0:2,500:4`."""
+    return ",".join(f"{step}:{trainers}" for step, trainers in dealing.dealt) if dealing is not None else ""
+
+
+def dealt_feed(options: argparse.Namespace) -> ArrayFile | Data | None:
+    """The data that `--feed` names; rows are dealt as in `--dealt`. Raises DiagnosticError."""
+    from pstranspile.cluster.data.source import Data
+
+    result = read_feed(options)
+    if isinstance(result, Data) and options.dealt:
+        result.dealt = options.dealt
+    return result
+
+
+def dealing(text: str) -> tuple[tuple[int, int], ...]:
+    """The type of `--dealt`: since which step how many trainers rows were dealt to, as `dealt_text` writes it."""
+    if not _DEALT.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} does not say STEP:N,STEP:N")
+    pairs = (pair.split(":") for pair in text.split(","))
+    return tuple((int(step), int(trainers)) for step, trainers in pairs)

@@ -1,0 +1,71 @@
+"""`pstranspile fmt`: rewrite programs in canonical text."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Location, SourceText
+from pstranspile.tools.cli.common import STDIN, make_parser
+from pstranspile.tools.cli.report import Reported, quoting, report, status_of
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Rewrites files in place (stdin to stdout); with `--check` only lists those that would change."""
+    parser = make_parser(
+        "fmt",
+        "Rewrites .ir files in canonical form, in place. A file with errors is left as it is. "
+        "With -, text goes from stdin to stdout.",
+        ["net.ir", "--check golden/*.ir", "- < net.ir"],
+    )
+    parser.add_argument("inputs", metavar="INPUT", nargs="+", help=".ir files, or - for stdin to stdout")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; list the files that are not in canonical form and exit with status 1",
+    )
+    options = parser.parse_args(arguments)
+    return max(_format(path, options.check) for path in options.inputs)
+
+
+def _format(path: str, check: bool) -> int:
+    from pstranspile.ops.textual import format_text
+
+    name = STDIN if path == "-" else path
+    try:
+        data = _read(path)
+        text = _decoded(data, name)
+        with quoting(SourceText(name, text)):
+            formatted = format_text(text, name)
+        changed = formatted.encode("utf-8") != data
+        if path != "-" and not check and changed:
+            from pstranspile.runtime.files.outputs import write_output
+
+            write_output(path, formatted.encode("utf-8"))
+    except DiagnosticError as problem:
+        report(problem.diagnostics)
+        return status_of(problem)
+    except Reported as stop:
+        return stop.status
+    if path == "-" and not check:
+        sys.stdout.write(formatted)
+    elif changed:
+        print(path)
+    return 1 if check and changed else 0
+
+
+def _read(path: str) -> bytes:
+    from pstranspile.frontends.loading import read_bytes, read_stdin
+
+    return read_stdin() if path == "-" else read_bytes(path)
+
+
+def _decoded(data: bytes, name: str) -> str:
+    """The text of a file; a byte order mark is no part of it, and is not written again."""
+
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        message = f"not text: byte {problem.start} is not UTF-8"
+        raise DiagnosticError([error("input-encoding", message, Location(name))]) from None

@@ -1,0 +1,79 @@
+"""`pstranspile import`: a serialized ProgramDesc or an ONNX model as text."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pstranspile.tools.cli.common import add_companions, files_read, load_input, make_parser, write_text
+
+if TYPE_CHECKING:
+    from pstranspile.ir.model import Module
+
+DESCRIPTION = """\
+Turns a serialized ProgramDesc (main.pb, __model__, .pdmodel) or an ONNX model into text.
+
+The parameters of an ONNX model go to the file of --params, for --init of run and check; the startup program has them
+NaN. docs/guides/onnx.md shows how to train it. This needs the package onnx: pip install 'pstranspile[onnx]'."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Writes the text of the input to `-o`, or to stdout."""
+    parser = make_parser(
+        "import",
+        DESCRIPTION,
+        ["main.pb --startup startup.pb -o net.ir", "__model__", "model.onnx -o net.ir --params net.npz"],
+    )
+    parser.add_argument("input", metavar="MAIN", help="the serialized main program, or the ONNX model")
+    add_companions(parser)
+    parser.add_argument("-o", "--output", metavar="FILE", help="the file to write; default: stdout")
+    parser.add_argument(
+        "--call-stacks",
+        action="store_true",
+        help="keep all that the file has: the whole call stack of every op, and the order of the declarations; "
+        "by default an op keeps the line of your script that made it, and declarations are sorted",
+    )
+    parser.add_argument(
+        "--params", metavar="FILE.npz", help="the file to write the parameters of an ONNX model to, by name"
+    )
+    options = parser.parse_args(arguments)
+    from pstranspile.ops.textual import print_module
+    from pstranspile.runtime.files.outputs import require_writable
+
+    if options.output not in (None, "-"):
+        require_writable(options.output, files_read(options), "ir")
+    if options.params:
+        require_writable(options.params, files_read(options), "npz")
+
+    module = _from_onnx(parser, options)
+    if module is None:
+        if options.params:
+            parser.error("--params is about ONNX models, which hold their parameters; a ProgramDesc holds none")
+        module = load_input(options.input, options.startup, options.meta, call_stacks=options.call_stacks)
+    write_text(options.output, print_module(module), files_read(options))
+    return 0
+
+
+def _from_onnx(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Module | None:
+    """The module of an ONNX model, whose parameters are written; None for any other input."""
+    from pstranspile.frontends.loading import is_onnx, read_bytes
+
+    if options.input == "-":
+        return None
+    data = read_bytes(options.input)
+    if not is_onnx(data):
+        return None
+    if options.startup or options.meta or options.call_stacks:
+        parser.error("--startup, --meta and --call-stacks are about ProgramDescs; this is an ONNX model")
+    from pstranspile.frontends.onnx.importing import from_onnx
+
+    imported = from_onnx(data, options.input, os.path.dirname(options.input) or ".")
+    if imported.values and not options.params:
+        parser.error(f"the model holds {len(imported.values)} parameters; --params FILE.npz says where they go")
+    if options.params:
+        from pstranspile.runtime.run.files import write_arrays
+
+        write_arrays(options.params, imported.values)
+    return imported.module

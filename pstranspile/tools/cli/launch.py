@@ -1,0 +1,496 @@
+"""`pstranspile launch`: run a job for real: all its machines as processes on this host."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import secrets
+import sys
+import tempfile
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, raise_errors
+from pstranspile.ir.model import Location
+from pstranspile.ir.visible import visible
+from pstranspile.tools.cli.cluster_pictures import (
+    add_pictures,
+    chart_kind,
+    check_pictures,
+    require_chart_steps,
+    show_pictures,
+    wants_pictures,
+)
+from pstranspile.tools.cli.common import (
+    add_checkpoints,
+    add_input,
+    add_job,
+    begun_on_machines,
+    check_checkpoints,
+    deciding,
+    files_read,
+    load_compiled,
+    make_parser,
+    refuse_empty,
+    refuse_with_folder,
+)
+from pstranspile.tools.cli.feed import check_feed, dealt_text, forwarded, read_feed, require_fed_inputs
+from pstranspile.tools.cli.interrupted import telling_what_is_kept
+from pstranspile.tools.cli.launch_ray import add_ray, check_local, launch_on_ray
+from pstranspile.tools.cli.launch_view import View
+from pstranspile.tools.cli.live_screen import add_live, check_live
+from pstranspile.tools.cli.numbers import whole
+from pstranspile.tools.cli.progress import status
+from pstranspile.tools.cli.report import report
+from pstranspile.tools.cli.start import add_patience, add_run, add_saves, fetches_of
+
+if TYPE_CHECKING:
+    from pstranspile.cluster.net.checkpoints import Checkpoints
+    from pstranspile.cluster.net.job import JobFolder
+    from pstranspile.cluster.net.supervisor import Member, Supervisor
+    from pstranspile.compiler.compile import Compiled
+    from pstranspile.runtime.run.row_source import RowSource
+    from pstranspile.tools.cli.live_views import LiveView
+
+DESCRIPTION = """\
+Runs a compiled job for real: every machine is a process on this host, on ports that are free. INPUT is a folder that
+`compile -o` wrote, or a program with the options of a job, which is then compiled first.
+
+What steps fetch is shown as `run` shows it. The output of every process is in a log. If one ends before its part is
+done, it is started again as often as --restarts says (without servers: all begin again from the last checkpoint); after
+that the others are ended too, and what they waited for is reported. An interrupt ends all of them."""
+
+
+_LOGS = re.compile(r"(pserver|trainer)_[0-9]+\.log")
+_NAMING = (
+    "feed", "init", "save", "record", "metrics", "logs", "state", "trace", "chart", "checkpoint", "resume",
+    "table_folder", "tls", "saves",
+)  # fmt: skip
+"""Options whose value is never empty."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs all machines until the job is done."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    refuse_empty(parser, options, *_NAMING)
+    check_feed(parser, options)
+    check_live(parser, options)
+    if options.on == "local":
+        options.restarts = options.restarts or 0
+    if options.on != "local":
+        with telling_what_is_kept(options):
+            return launch_on_ray(parser, options)
+    check_local(parser, options)
+    if os.path.isdir(options.input):
+        refuse_with_folder(parser, options)
+    check_pictures(parser, options)
+    if options.record and options.restarts:
+        parser.error("--record can't be combined with --restarts: a process that is started again begins anew")
+    from pstranspile.cluster.net.job import load_job_folder
+    from pstranspile.cluster.net.meetings import are_needed
+    from pstranspile.runtime.files.folders import work_folder
+    from pstranspile.runtime.files.outputs import require_writable
+    from pstranspile.runtime.large.folder import rows_on_disk
+
+    read = files_read(options)
+    kinds = {
+        "save": "npz",
+        "record": "json",
+        "trace": "json",
+        "chart": chart_kind(options.chart),
+    }
+    for name, kind in kinds.items():
+        if path := getattr(options, name):
+            require_writable(path, read, kind)
+    for folder in filter(None, (options.state, options.logs)):
+        require_writable(Path(folder, "of a machine"))
+    work_place = work_folder(Path(tempfile.gettempdir()), "pstranspile-launch-", mode=0o700)
+    with (
+        telling_what_is_kept(options),
+        rows_on_disk(options.table_folder),
+        work_place as work,
+        ExitStack() as at_end,
+    ):
+        own = work / "compiled" / "job"
+        compiled = None if os.path.isdir(options.input) else _compiled(options, own)
+        if compiled is not None and options.push_every:
+            parser.error("--push-every is for a folder; of a program, --set geo_sgd_need_push_nums=N says it")
+        folder = options.input if compiled is None else str(own)
+        kept = _checkpoints(parser, options, compiled, work, at_end)
+        job = load_job_folder(folder, options.push_every)
+        if kept is not None and kept.source is not None:
+            kept.source.require_seed(options.seed)
+            options.seed = kept.seed
+        options.fetch = fetches_of(options.fetch, job)
+        cluster = job.cluster(fetch=options.fetch, seed=options.seed)
+        cluster.require_sound()
+        if options.state:
+            _require_no_state(options.state, [server.name for server in cluster.servers])
+        if options.init:
+            from pstranspile.cluster.checkpoint.starting import settled
+
+            options.init = settled(options.init)
+            first = job.roles[cluster.trainers[0].name]
+            begun_on_machines(options.init, first, None if compiled is None else compiled.source)
+        from pstranspile.cluster.machines.feeding import require_fed
+        from pstranspile.runtime.run.row_source import RowSource
+
+        feeds = read_feed(options)
+        if kept is not None and isinstance(feeds, RowSource):
+            feeds = kept.deal(feeds, len(cluster.trainers))
+            options.dealt = dealt_text(kept.dealing)
+        cluster.feed(feeds)
+        require_fed(feeds, [trainer.role for trainer in cluster.trainers], cluster.steps, options.steps or 0)
+        steps = options.steps or cluster.steps or 1
+        if kept is not None and kept.source is not None:
+            kept.source.require_steps(steps, known=bool(options.steps or cluster.steps))
+            report(kept.source.told(steps, kept.job.plan.mode))
+        if not isinstance(feeds, RowSource):
+            require_fed_inputs(options, compiled, [job.roles[trainer.name] for trainer in cluster.trainers], feeds)
+        if options.checkpoint and are_needed(cluster):  # so that the end is a meeting, before trainers leave
+            options.checkpoint_every = options.checkpoint_every or steps
+        require_chart_steps(options, kept.first if kept else 0, steps)
+        try:
+            return _launch(options, folder, job, work, steps, kept, cluster.source)
+        finally:
+            report(cluster.source.warnings() if cluster.source is not None else ())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = make_parser(
+        "launch",
+        DESCRIPTION,
+        [
+            "net.ir --pservers 2 --trainers 2 --feed data.npz --steps 100 --fetch loss",
+            "out --feed data.npz --state kept --restarts 3 --save results.npz",
+        ],
+    )
+    add_input(parser, "DIR|INPUT", "what `compile -o` wrote, or a training program to compile")
+    add_job(parser)
+    add_run(parser)
+    add_ray(parser)
+    parser.add_argument("--save", metavar="FILE.npz", help="write what was fetched and all parameters, as `run --save`")
+    parser.add_argument(
+        "--record", metavar="FILE", help="write every message and the order of all that happens, for `run --replay`"
+    )
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="where Prometheus may ask how the job goes")
+    parser.add_argument("--logs", metavar="DIR", help="keep the output of the processes there")
+    add_checkpoints(parser)
+    parser.add_argument(
+        "--trace",
+        metavar="FILE",
+        help="write what all processes do, for Chrome's about:tracing or Perfetto, in one file",
+    )
+    parser.add_argument("--profile", action="store_true", help="print where each process's time goes, on stderr")
+    add_live(parser)
+    add_pictures(parser)
+    group = parser.add_argument_group("staying alive")
+    group.add_argument(
+        "--restarts",
+        type=whole,
+        metavar="N",
+        help="how often each process is started again (default: never); in jobs without servers: how often all begin "
+        "again from the last checkpoint when one has ended; on Ray: how often the job goes back to its last cut when a "
+        "machine is gone (default: 10)",
+    )
+    group.add_argument(
+        "--state", metavar="DIR", help="where servers keep their state (default: with --restarts, a folder for the run)"
+    )
+    add_saves(group)
+    add_patience(group)
+    return parser
+
+
+def _checkpoints(
+    parser: argparse.ArgumentParser,
+    options: argparse.Namespace,
+    compiled: Compiled | None,
+    work: Path,
+    at_end: ExitStack,
+) -> Checkpoints | None:
+    """What takes care of checkpoints, if the options ask for any; lets go of them `at_end`. Raises DiagnosticError."""
+    check_checkpoints(parser, options)
+    if not (options.checkpoint or options.resume):
+        return None
+    if compiled is None:
+        parser.error("--checkpoint and --resume need the program and the job's options in place of a folder")
+    from pstranspile.cluster.checkpoint.layout import layout_of
+    from pstranspile.cluster.checkpoint.runs import Source, Target
+    from pstranspile.cluster.net.checkpoints import Checkpoints
+
+    settings = deciding(options, cluster=True)
+    source = at_end.enter_context(closing(Source(options.resume))) if options.resume else None
+    if source is not None:
+        source.require_settings(settings)
+        source.require_program(compiled.fingerprint)
+    target: Target | None = None
+    if options.checkpoint:
+        standing = None if source is None else source.standing
+        target = at_end.enter_context(closing(Target(options.checkpoint, layout_of(compiled), standing)))
+    return at_end.enter_context(
+        closing(Checkpoints(compiled, source, target, options.checkpoint_every, work, settings))
+    )
+
+
+def _require_no_state(folder: str, servers: Sequence[str]) -> None:
+    """Raises DiagnosticError for states that servers of an earlier run have left: trainers would begin anew."""
+    left = [path for name in servers if (path := Path(folder, f"{name}.kept")).exists()]
+    message = "an earlier run has left it, from which trainers can't go on: move it away, or name another folder"
+    raise_errors(error("cluster-kept", message, Location(str(path))) for path in left)
+
+
+def _compiled(options: argparse.Namespace, target: Path) -> Compiled:
+    """Compiles the program into a folder. Raises DiagnosticError."""
+    from pstranspile.compiler.explain.files import files_of
+    from pstranspile.runtime.files.outputs import write_outputs
+
+    result = load_compiled(options)
+    with status("launch") as tell:
+        write_outputs(target, dict(files_of(result, "ir", tell)))
+    return result
+
+
+def _launch(
+    options: argparse.Namespace,
+    folder: str,
+    job: JobFolder,
+    work: Path,
+    steps: int,
+    kept: Checkpoints | None,
+    source: RowSource | None,
+) -> int:
+    from pstranspile.cluster.data.source import Data
+    from pstranspile.cluster.net.metrics import Metrics
+    from pstranspile.cluster.net.supervisor import Ports
+    from pstranspile.runtime.run.row_source import LeftOut
+
+    names = sorted(job.roles, key=lambda name: (not name.startswith("pserver"), len(name), name))
+    ports = Ports(len(names))
+    addresses = dict(zip(names, ports.addresses, strict=True))
+    results, records, traces = ({n: str(work / f"{n}.{what}") for n in names} for what in ("result", "record", "trace"))
+    seed = job.cluster(seed=options.seed).seed
+    given = {
+        "--result": results,
+        "--record": records if options.record else {},
+        "--trace": traces if wants_pictures(options) else {},
+    }
+    members = _members(options, folder, addresses, given, work)
+    os.environ.setdefault("PSTRANSPILE_TOKEN", secrets.token_hex(16))
+    view = _view(options, members, [name for name in names if name.startswith("trainer")], steps)
+
+    def on_report(member: Member, fields: dict[str, Any]) -> None:
+        view.update(member, fields)
+        if kept is not None and "saved" in fields:
+            kept.part_saved(seed, member.role, fields["saved"])
+        if "left_out" in fields and isinstance(source, Data):
+            source.left_out(LeftOut(*fields["left_out"]))
+        if "unsaved" in fields:
+            tell(f"{member.role} could not write its part: {visible(fields['unsaved'])}")
+        if "unkept" in fields:
+            tell(f"{member.role} can't keep its state, so it could not go on if it ended: {visible(fields['unkept'])}")
+        if "news" in fields:
+            news, role, gone = fields["news"]
+            if gone != (role in given_up):  # the first machine that says so
+                given_up.symmetric_difference_update([role])
+                tell(visible(news))
+
+    given_up: set[str] = set()
+    """Trainers that the others go on without."""
+
+    def tell(what: str) -> None:
+        view.clear()
+        print(f"pstranspile launch: {what}", file=sys.stderr, flush=True)
+
+    with ExitStack() as at_end:
+        at_end.callback(ports.close)
+        if options.metrics:
+            metrics = Metrics(options.metrics, lambda: [member.known() for member in members.values()])
+            at_end.callback(metrics.close)
+        at_end.callback(view.end)
+        earlier = at_end.enter_context(_logs(options))
+        if earlier is not None:
+            tell(f"the logs of the launch before are in {earlier} now")
+        supervisor, done = _supervised(options.restarts, members, kept, seed, view, on_report, tell, steps)
+    if options.record:
+        from pstranspile.cluster.machines.record import write_record
+
+        write_record(options.record, seed, steps, records)
+    _show(options, job, members, traces)
+    if not done:
+        raise _failed(supervisor)
+    if kept is not None and kept.target:
+        kept.end(seed, results, steps)
+    if options.save:
+        _save(options, job, results)
+    if options.logs:
+        tell(f"all {len(members)} machines have ended well; logs in {options.logs}")
+    return 0
+
+
+@contextmanager
+def _logs(options: argparse.Namespace) -> Generator[Path | None]:
+    """Keeps other launches out of the folder for logs; gives the folder of the logs of an earlier one. Raises
+    DiagnosticError.
+    """
+    from pstranspile.cluster.net.logs import LogsTaken, log_folder
+
+    with ExitStack() as at_end:
+        try:
+            earlier = at_end.enter_context(log_folder(Path(options.logs), _LOGS)) if options.logs else None
+        except LogsTaken:
+            message = "another launch writes its logs there; give this one another folder"
+            raise DiagnosticError([error("output-unwritable", message, Location(options.logs))]) from None
+        yield earlier
+
+
+def _supervised(
+    restarts: int,
+    members: Mapping[str, Member],
+    kept: Checkpoints | None,
+    seed: int | None,
+    view: View | LiveView,
+    on_report: Callable[[Member, dict[str, Any]], object],
+    tell: Callable[[str], object],
+    steps: int,
+) -> tuple[Supervisor, bool]:
+    """Runs the job to its end, and gives what became of it, and whether all machines have done their work.
+
+    A single machine is started again where servers can let it in; else all begin again.
+    """
+    from pstranspile.cluster.net.supervisor import Supervisor
+
+    together = not any(name.startswith("pserver") for name in members)
+    restarts_of_one, again = (0, restarts) if together else (restarts, 0)
+    while True:
+        begin = kept.begin(seed) if kept is not None and kept.source else {}
+        for name, member in members.items():
+            member.begin = ["--begin", str(begin[name])] if begin else []
+        supervisor = Supervisor(
+            members, restarts=restarts_of_one, on_report=on_report, on_look=view.look, on_restart=tell
+        )
+        done = supervisor.run()
+        if done or not again:
+            return supervisor, done
+        again -= 1
+        tell(_go_back(supervisor, kept))
+        view.begin(members, steps)
+
+
+def _view(
+    options: argparse.Namespace, members: Mapping[str, Member], trainers: Sequence[str], steps: int
+) -> View | LiveView:
+    """What shows the machines at work."""
+    if not options.live:
+        return View(members, trainers, steps)
+    from pstranspile.tools.cli.live_views import LiveView
+
+    for member in members.values():
+        member.watched = True
+    return LiveView(members, steps)
+
+
+def _save(options: argparse.Namespace, job: JobFolder, results: Mapping[str, str]) -> None:
+    """Writes what was fetched and all parameters, out of what the processes have left. Raises DiagnosticError."""
+    from pstranspile.cluster.net.outcome import gather
+    from pstranspile.runtime.run.files import write_arrays
+
+    write_arrays(options.save, gather(job.cluster(fetch=options.fetch, seed=options.seed), results).arrays())
+
+
+def _show(
+    options: argparse.Namespace, job: JobFolder, members: Mapping[str, Member], traces: Mapping[str, str]
+) -> None:
+    """Shows what was asked for of what the processes have done. Raises DiagnosticError."""
+    if wants_pictures(options):
+        from pstranspile.cluster.machines.pictures.recorder import Recorder
+        from pstranspile.cluster.net.tracing import read_traced, trace_of
+
+        cluster = job.cluster(seed=options.seed)
+        recorder, traced = Recorder(cluster), read_traced(traces)
+        recorder.events = list(traced.events)
+        show_pictures(recorder, cluster, options, lambda recorder: trace_of(traced, recorder))
+    if options.profile:
+        from pstranspile.cluster.net.profile import table
+
+        reports = {role: member.reported for role, member in members.items()}
+        profiles = {role: reported["profile"] for role, reported in reports.items() if "profile" in reported}
+        print(table(profiles), end="", file=sys.stderr)
+
+
+def _members(
+    options: argparse.Namespace,
+    folder: str,
+    addresses: Mapping[str, str],
+    given: Mapping[str, Mapping[str, Any]],
+    work: Path,
+) -> dict[str, Member]:
+    """The processes of all machines. `given`: options that take a file, with that of each machine (none: left out)."""
+    from pstranspile.cluster.net.supervisor import Member, command_of
+
+    shared = _shared(options, work)
+    logs = Path(options.logs) if options.logs else work / "logs"
+    members: dict[str, Member] = {}
+    for name in addresses:
+        own = [part for option, files in given.items() if files for part in (option, str(files[name]))]
+        members[name] = Member(name, command_of(name, folder, addresses, [*own, *shared]), logs / f"{name}.log")
+    return members
+
+
+def _shared(options: argparse.Namespace, work: Path) -> list[str]:
+    """The options that every process is given as well; makes the folder for their state."""
+    given = forwarded(options)
+    state = options.state or (str(work / "state") if options.restarts else "")
+    if state:
+        Path(state).mkdir(parents=True, exist_ok=True)
+        given += ["--state", state]
+    if options.checkpoint_every:
+        given += ["--parts", str(work), "--parts-every", str(options.checkpoint_every)]
+    given_on = ("steps", "init", "seed", "push_every", "threads", "arithmetic", "table_folder", "state_every", "saves")
+    for name in (*given_on, "lease", "patience"):
+        value = getattr(options, name)
+        if value is not None:
+            path = name in ("init", "table_folder", "saves")
+            given += [f"--{name.replace('_', '-')}", os.path.abspath(value) if path else str(value)]
+    given += ["--profile"] if options.profile else []
+    return [*given, *(part for name in options.fetch for part in ("--fetch", name))]
+
+
+def _go_back(supervisor: Supervisor, kept: Checkpoints | None) -> str:
+    """Goes back to the last checkpoint; says that all trainers of a job without servers begin again, since one of them
+    has ended.
+    """
+    if kept is not None:
+        kept.go_back()
+    from pstranspile.cluster.net.supervisor import how_it_ended
+
+    ended = [f"{member.role} has ended {how_it_ended(code)}" for member, code in supervisor.failed]
+    ended += [f"{member.role} was given up" for member in supervisor.left_out]
+    place = f"from step {kept.first + 1}" if kept is not None and kept.source else "from the beginning"
+    return f"{'; '.join(ended)}: all begin again {place}"
+
+
+def _failed(supervisor: Supervisor) -> DiagnosticError:
+    """The error of a job that did not come to its end: the machines that ended, and what the others waited for."""
+    from pstranspile.cluster.net.supervisor import how_it_ended
+
+    result: list[Diagnostic] = []
+    for member, code in supervisor.failed:
+        how = how_it_ended(code)
+        notes = (Note(line.removeprefix("note: ")) for line in member.log_tail().splitlines())
+        result.append(error("launch-ended", f"{member.role} has ended {how}", notes=tuple(notes)))
+    result += [
+        error("launch-ended", f"{member.role} was given up, and the servers are done without it")
+        for member in supervisor.left_out
+    ]
+    ended = {member.role for member in (*supervisor.left_out, *(member for member, _ in supervisor.failed))}
+    waiting = [
+        line
+        for member in supervisor.members.values()
+        if member.role not in ended
+        for line in member.reported.get("waiting", ())
+    ]
+    return DiagnosticError([*result[:-1], result[-1]._replace(notes=(*result[-1].notes, *map(Note, waiting)))])

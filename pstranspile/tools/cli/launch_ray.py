@@ -1,0 +1,236 @@
+"""`pstranspile launch --on ray`: a job on a cluster of Ray's."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from pstranspile.cluster.net.status import WATCHED
+from pstranspile.tools.cli.blas import VARIABLES
+from pstranspile.tools.cli.common import (
+    begun_on_machines,
+    check_checkpoints,
+    files_read,
+    load_compiled,
+    uses_fluid_arithmetic,
+)
+from pstranspile.tools.cli.feed import read_feed, require_fed_inputs
+from pstranspile.tools.cli.launch_view import View
+from pstranspile.tools.cli.numbers import cpus
+from pstranspile.tools.cli.report import report
+
+if TYPE_CHECKING:
+    from pstranspile.cluster.data.source import Data
+    from pstranspile.cluster.ray.session import Session
+    from pstranspile.compiler.compile import Compiled
+    from pstranspile.runtime.run.files import ArrayFile
+    from pstranspile.tools.cli.live_views import LiveView
+
+_OF_PROCESSES = {
+    "record": None, "logs": None, "push_every": None, "state": None, "saves": None, "state_every": 20, "lease": 30.0,
+    "trace": None, "chart": None, "traffic": False, "profile": False,
+}  # fmt: skip
+"""Options that only processes on this host have, and what they are where they are not given."""
+
+_RANGE = re.compile(r"([1-9][0-9]{0,5})\.\.([1-9][0-9]{0,5})")
+
+
+class _Machine:
+    """A machine as the view shows it."""
+
+    def __init__(self, role: str):
+        self.role = role
+        self.reported: dict[str, Any] = {}
+        self.starts = 0
+        self.ended: int | None = None
+
+
+def add_ray(parser: argparse.ArgumentParser) -> None:
+    """`--on`, and the options of machines on Ray."""
+    parser.add_argument(
+        "--on",
+        default="local",
+        metavar="local|ray[://ADDRESS]",
+        help="where: processes on this host (default), or actors on a cluster of Ray's, at ADDRESS or the one that "
+        "RAY_ADDRESS or this host has; there --trainers 2..8 has as many take part as the cluster has room for, and "
+        "--pservers 1..4 has servers grow and shrink with them",
+    )
+    parser.add_argument(
+        "--cpus",
+        type=cpus,
+        metavar="N",
+        help="on Ray: the CPUs of each machine (default: 1, or equal shares of what the cluster has, if that is less)",
+    )
+    parser.add_argument(
+        "--tls",
+        metavar="DIR",
+        help="on Ray: machines talk with certificates, which DIR holds on every node: ca.crt, tls.crt and tls.key",
+    )
+
+
+def check_local(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Ends the command for options of machines on Ray where processes are to run on this host."""
+    for name in ("cpus", "tls"):
+        if getattr(options, name) is not None:
+            parser.error(f"--{name} is for machines on Ray; give --on ray")
+    for name in ("pservers", "trainers"):
+        if ".." in (getattr(options, name) or ""):
+            parser.error(f"--{name} {getattr(options, name)}: jobs that grow and shrink run on Ray; give --on ray")
+
+
+def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    """Runs the job. Raises DiagnosticError."""
+    from pstranspile.cluster.ray.missing import require_ray
+    from pstranspile.runtime.files.outputs import require_writable
+
+    address = _address(parser, options.on)
+    trainers, servers = _checked(parser, options)
+    require_ray()
+    if options.save:
+        require_writable(options.save, files_read(options), "npz")
+    as_fluid = uses_fluid_arithmetic(options)
+    compiled = load_compiled(options)
+    feeds = read_feed(options)
+    view, machines, at_end = _view(options), dict[str, _Machine](), ExitStack()
+    from pstranspile.cluster.data.source import Data
+    from pstranspile.cluster.ray import launch
+
+    try:
+        _require_steps(options, compiled, feeds)
+        if not isinstance(feeds, Data):
+            require_fed_inputs(options, compiled, [compiled.trainer(0)], feeds)
+        if options.metrics:
+            from pstranspile.cluster.net.metrics import Known, Metrics
+
+            metrics = Metrics(
+                options.metrics, lambda: [Known(m.role, True, m.starts, m.reported) for m in [*machines.values()]]
+            )
+            at_end.callback(metrics.close)
+        done = launch(
+            compiled,
+            feeds,
+            steps=options.steps,
+            fetch=_fetches(options, compiled),
+            init=begun_on_machines(options.init, compiled.trainer(0), compiled.source),
+            seed=options.seed,
+            address=address,
+            cpus=options.cpus,
+            trainers=trainers,
+            servers=servers,
+            restarts=10 if options.restarts is None else options.restarts,
+            checkpoint=options.checkpoint,
+            checkpoint_every=options.checkpoint_every,
+            resume=options.resume,
+            patience=options.patience,
+            as_fluid=as_fluid,
+            tls=options.tls or "",
+            table_folder=options.table_folder,
+            environment=_environment(options),
+            prepare=lambda session: _watch(session, view, machines),
+        )
+    finally:
+        at_end.close()
+        view.end()
+        report(feeds.warnings() if isinstance(feeds, Data) else ())
+    if options.save:
+        from pstranspile.runtime.run.files import write_arrays
+
+        write_arrays(options.save, done.arrays())
+    return 0
+
+
+def _checked(
+    parser: argparse.ArgumentParser, options: argparse.Namespace
+) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+    """The ranges of trainers and servers. Ends the command for options that don't go together."""
+    for name, usual in _OF_PROCESSES.items():
+        if getattr(options, name) != usual:
+            parser.error(f"--{name.replace('_', '-')} is for processes on this host, not for machines on Ray")
+    check_checkpoints(parser, options)
+    if os.path.isdir(options.input):
+        parser.error("machines on Ray need the program and the job's options in place of a folder")
+    trainers, servers = _range(parser, options, "trainers"), _range(parser, options, "pservers")
+    if servers and not trainers:
+        parser.error("--pservers FEWEST..MOST needs --trainers FEWEST..MOST, since servers grow with trainers")
+    return trainers, servers
+
+
+def _address(parser: argparse.ArgumentParser, given: str) -> str | None:
+    """The address of the cluster for Ray; None for the running one."""
+    if given == "ray":
+        return None
+    if not given.startswith("ray://") or given == "ray://":
+        parser.error(f"--on {given}: give local, ray, or ray://HOST:PORT")
+    return given
+
+
+def _range(parser: argparse.ArgumentParser, options: argparse.Namespace, name: str) -> tuple[int, int] | None:
+    """The fewest and the most of `--trainers 2..8`, of which the job begins with the fewest; None for one number."""
+    given: str = getattr(options, name) or ""
+    if ".." not in given:
+        return None
+    match = _RANGE.fullmatch(given)
+    if match is None:
+        parser.error(f"--{name} {given}: give the fewest and the most as 2..8, from 1 on")
+    least, most = int(match[1]), int(match[2])
+    if least > most:
+        parser.error(f"--{name} {given}: the first number is the larger one")
+    setattr(options, name, match[1])
+    return least, most
+
+
+def _fetches(options: argparse.Namespace, job: Compiled) -> Sequence[str]:
+    from pstranspile.tools.cli.turns import loss_names
+
+    return options.fetch or list(loss_names(job.trainer(0).main))
+
+
+def _require_steps(options: argparse.Namespace, job: Compiled, feeds: ArrayFile | Data | None) -> None:
+    """Raises DiagnosticError if less is fed than the steps that are asked for need."""
+    from pstranspile.cluster.machines.feeding import Planned, feeds_of, require_fed
+    from pstranspile.ir.model import MAIN
+
+    if options.steps and feeds is not None:
+        trainers = [Planned({MAIN: job.trainer(0).main}, None)] * job.plan.trainers
+        require_fed(feeds, trainers, feeds_of(feeds, trainers)[1], options.steps)
+
+
+def _environment(options: argparse.Namespace) -> dict[str, str]:
+    """The environment of the machines' processes: threads of matrix products, and whether they are watched."""
+    result: dict[str, str] = {WATCHED: "1"} if options.live else {}
+    if options.threads:
+        result.update((name, str(options.threads)) for name in VARIABLES)
+    kernels = os.environ.get("OPENBLAS_CORETYPE", "")
+    return {**result, "OPENBLAS_CORETYPE": kernels} if options.arithmetic == "fluid" and kernels else result
+
+
+def _view(options: argparse.Namespace) -> View | LiveView:
+    """What shows the machines at work."""
+    if not options.live:
+        return View({}, (), options.steps or 1)
+    from pstranspile.tools.cli.live_views import LiveView
+
+    return LiveView({}, options.steps or 1)
+
+
+def _watch(session: Session, view: View | LiveView, machines: dict[str, _Machine]) -> None:
+    """Shows the reports of the machines of a session."""
+
+    def start(roles: Sequence[str]) -> None:
+        for role in [known for known in machines if known not in roles]:
+            del machines[role]
+        for role in sorted(roles):
+            machines.setdefault(role, _Machine(role)).starts += 1
+        view.begin(machines, session.steps)
+        view.look()
+
+    def update(role: str, fields: Mapping[str, Any]) -> None:
+        machines[role].reported.update(fields)
+        view.update(machines[role], fields)
+        view.look()
+
+    session.on_start, session.on_report = start, update

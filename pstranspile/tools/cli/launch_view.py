@@ -1,0 +1,113 @@
+"""What `launch` shows of the machines of a job: on a terminal a line for each, elsewhere a line for each step."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from time import monotonic
+from typing import Any, Protocol
+
+from pstranspile.cluster.machines.report import listed
+from pstranspile.cluster.net.shown import Shown, values_text
+from pstranspile.tools.cli.live_board import Pace
+from pstranspile.tools.cli.progress import Lines, Progress, is_terminal
+
+RECENT = 5.0
+"""Seconds over which steps per second are counted."""
+
+
+class Watched(Protocol):
+    """A machine: its last reports, how often it was started, and how it ended (None: it runs)."""
+
+    role: str
+    reported: dict[str, Any]
+    starts: int
+    ended: int | None
+
+
+class View:
+    """Shows the reports of the machines as they come."""
+
+    def __init__(self, members: Mapping[str, Watched], trainers: Sequence[str], steps: int):
+        self.members = members
+        self.trainers = trainers
+        self._lines = Lines(sys.stdout) if is_terminal(sys.stdout) else None
+        self._steps: dict[int, dict[str, dict[str, Shown]]] = {}
+        self._progress = Progress(steps, live=False)
+        self._last = 0
+        """The last step that was shown; a job that goes back does steps again, which are not shown again."""
+        self._paces: dict[str, Pace] = {}
+        self._waits: dict[str, Sequence[str]] = {}
+        """Who has not come, by the machine that waits for them."""
+
+    def begin(self, members: Mapping[str, Watched], steps: int) -> None:
+        """The job begins, or begins again, with these machines, and does so many steps in all."""
+        self.members = members
+        self.trainers = [role for role in members if role.startswith("trainer")]
+        self._progress = Progress(steps, live=False)
+        self._steps = {}
+
+    def update(self, member: Watched, fields: Mapping[str, Any]) -> None:
+        """Takes a report of a machine."""
+        if "waits_for" in fields:
+            self._waits[member.role] = fields["waits_for"]
+        elif "step" in fields or "state" in fields:
+            self._waits.pop(member.role, None)
+        if "step" in fields:
+            self._paces.setdefault(member.role, Pace(RECENT)).mark(fields["step"], monotonic())
+        if "values" not in fields or self._lines is not None:
+            return
+        by_trainer = self._steps.setdefault(fields["step"], {})
+        by_trainer[member.role] = _shown(fields)
+        if len(by_trainer) == len(self.trainers):
+            self._show(fields["step"])
+
+    def _show(self, step: int) -> None:
+        by_trainer = self._steps.pop(step)
+        if step <= self._last:
+            return
+        self._last = step
+        self._progress.step(step, by_trainer)
+
+    def clear(self) -> None:
+        """Takes the table away, so that something else can be printed, until it is drawn again."""
+        if self._lines is not None:
+            self._lines.clear()
+
+    def look(self) -> None:
+        """Draws the table."""
+        if self._lines is None:
+            return
+        width = max(map(len, self.members))
+        self._lines.draw([f"{name:<{width}}  {self._line(member)}" for name, member in self.members.items()])
+
+    def _line(self, member: Watched) -> str:
+        """State, step, steps per second, for whom it waits, how often it was started, and what it fetched last."""
+        fields, role = member.reported, member.role
+        ended = "ended" if not member.ended else "failed"
+        state = str(fields.get("state", "starting")) if member.ended is None else ended
+        parts = [f"{state:<8}"]
+        if "step" in fields:
+            parts.append(f"{'update' if role.startswith('pserver') else 'step'} {fields['step']}")
+        speed = self._paces[role].speed(monotonic()) if role in self._paces else None
+        if member.ended is None and speed is not None:
+            parts.append(f"{speed:.3g} {'updates' if role.startswith('pserver') else 'steps'}/s")
+        if member.ended is None and self._waits.get(role):
+            parts.append(f"waits for {listed(self._waits[role], 3)}")
+        if member.starts > 1:
+            parts.append(f"started {member.starts} times")
+        return "  ".join([*parts, values_text(_shown(fields))]).rstrip()
+
+    def end(self) -> None:
+        """The job is over."""
+        if self._lines is not None:
+            self.look()
+            self._lines.leave()
+        for step in sorted(self._steps):
+            self._show(step)
+
+
+def _shown(fields: Mapping[str, Any]) -> dict[str, Shown]:
+    """The fetched values in a report of a machine."""
+    values: Mapping[str, Any] = fields.get("values", {})
+    return {name: Shown(form, tuple(few), *rest) for name, (form, few, *rest) in values.items()}

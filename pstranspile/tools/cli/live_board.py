@@ -1,0 +1,188 @@
+"""The state of a running job for `--live`: machines, steps, numbers, messages per second, and waits."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from pstranspile.cluster.net.shown import Shown
+
+WINDOW = 3.0
+"""Seconds over which messages per second are counted."""
+
+KEPT = 240
+"""The last numbers of a curve that are kept and drawn."""
+
+BARS = "▁▂▃▄▅▆▇█"
+"""The heights of a curve, from the lowest."""
+
+
+class Row(NamedTuple):
+    """What is shown of a machine. `curves`: of each number that it fetches the name, the course and the last."""
+
+    name: str
+    state: str
+    step: str
+    messages: float
+    curves: tuple[tuple[str, tuple[float, ...], float], ...]
+    waits: str
+
+
+class Pace:
+    """How fast a count has grown in the last `window` seconds; times in seconds from some moment."""
+
+    def __init__(self, window: float) -> None:
+        self._window = window
+        self._marks: deque[tuple[float, int]] = deque()
+
+    def mark(self, count: int, now: float) -> None:
+        """The count at a moment. A count below the last one begins anew, as that of a restarted machine does."""
+        if self._marks and count < self._marks[-1][1]:
+            self._marks.clear()
+        self._marks.append((now, count))
+        while len(self._marks) > 2 and self._marks[1][0] < now - self._window:
+            self._marks.popleft()
+
+    def speed(self, now: float) -> float | None:
+        """Growth per second, which falls while no count comes; None until there are two counts."""
+        if len(self._marks) < 2:
+            return None
+        (began, first), (_, last) = self._marks[0], self._marks[-1]
+        return (last - first) / max(now - began, 1e-9)
+
+
+class _Machine:
+    def __init__(self) -> None:
+        self.reported: dict[str, Any] = {}
+        self.curves: dict[str, deque[float]] = {}
+        self._messages = Pace(WINDOW)
+        self._counted = 0.0
+        self.done = 0
+        """The last step whose numbers were taken; steps that are done again after a restart are not taken again."""
+
+    def count(self, messages: int, now: float) -> None:
+        """The machine has sent so many messages so far."""
+        self._messages.mark(messages, now)
+        self._counted = now
+
+    def messages(self, now: float) -> float:
+        """Messages per second; none if the machine has not reported their number of late."""
+        return 0.0 if now - self._counted > WINDOW else self._messages.speed(now) or 0.0
+
+
+class Board:
+    """Takes reports of machines: `state`, `step`, `values` (`Shown` by name), `messages` that were sent so far, and
+    `waits`: for what, and of each machine that has not come its name, with the share of the time.
+    """
+
+    def __init__(self, steps: int, clock: Callable[[], float] = time.monotonic):
+        self.steps = steps
+        self.doing = ""
+        """What is done, where a command does several things."""
+        self._clock = clock
+        self._began = clock()
+        self._steps = Pace(WINDOW)
+        self._machines: dict[str, _Machine] = {}
+
+    def begin(self, roles: Sequence[str]) -> None:
+        """These are the machines, all at their beginning."""
+        self._machines = {role: _Machine() for role in roles}
+        self._steps = Pace(WINDOW)
+
+    def update(self, role: str, fields: Mapping[str, Any]) -> None:
+        """Takes a report of a machine."""
+        machine, now = self._machines.setdefault(role, _Machine()), self._clock()
+        machine.reported.update(fields)
+        if "messages" in fields:
+            machine.count(fields["messages"], now)
+        if "step" in fields and not self._serves(role):
+            if fields["step"] > machine.done:
+                self._take_values(machine, fields.get("values", {}))
+            machine.done = max(machine.done, fields["step"])
+            self._steps.mark(self._done(), now)
+
+    def _take_values(self, machine: _Machine, values: Mapping[str, Any]) -> None:
+        for name, (_, few, *_) in values.items():
+            if len(few) == 1:
+                machine.curves.setdefault(name, deque(maxlen=KEPT)).append(float(few[0]))
+
+    def _serves(self, role: str) -> bool:
+        return role.startswith("pserver")
+
+    def _done(self) -> int:
+        """The step that all trainers have done."""
+        return min((m.done for role, m in self._machines.items() if not self._serves(role)), default=0)
+
+    def head(self) -> str:
+        """How far the job is, how fast, and for how long."""
+        now = self._clock()
+        parts = [self.doing] if self.doing else []
+        parts += [f"step {self._done()}/{self.steps}", f"{self._steps.speed(now) or 0:.1f} steps/s"]
+        if any("messages" in machine.reported for machine in self._machines.values()):
+            rate = sum(machine.messages(now) for machine in self._machines.values())
+            parts.append(f"{rate:.0f} messages/s")
+        seconds = int(now - self._began)
+        return "  ".join([*parts, f"{seconds // 60}:{seconds % 60:02}"])
+
+    def awaited(self) -> str:
+        """The machines that others wait for, those of most first."""
+        counts: dict[str, int] = {}
+        for machine in self._machines.values():
+            for name in machine.reported.get("waits", {}).get("missing", {}):
+                counts[name] = counts.get(name, 0) + 1
+        most = sorted(counts.items(), key=lambda item: -item[1])
+        return ", ".join(f"{name} by {count}" for name, count in most)
+
+    def rows(self, most: int) -> tuple[list[Row], int]:
+        """The machines, but no more than so many, and how many are left out: first those that serve."""
+        now = self._clock()
+        names = list(self._machines)
+        if len(names) > most:
+            names = sorted(names, key=self._serves)[:most]
+        return [self._row(name, self._machines[name], now) for name in names], len(self._machines) - len(names)
+
+    def _row(self, name: str, machine: _Machine, now: float) -> Row:
+        reported = machine.reported
+        step = f"{'update' if self._serves(name) else 'step'} {reported['step']}" if "step" in reported else ""
+        curves = tuple((name, tuple(curve), curve[-1]) for name, curve in machine.curves.items())
+        waits: Mapping[str, Any] = reported.get("waits", {})
+        return Row(name, str(reported.get("state", "")), step, machine.messages(now), curves, _waits(waits))
+
+
+def _waits(fields: Mapping[str, Any]) -> str:
+    """`trainer_1 80%: send barriers of step 3`; "" where nothing is waited for."""
+    missing: Mapping[str, float] = fields.get("missing", {})
+    if not missing:
+        return str(fields.get("what", ""))
+    shares = [f"{name} {share:.0%}" if share < 1 else name for name, share in missing.items()]
+    names = ", ".join(shares[:3]) + (f" and {len(shares) - 3} more" if len(shares) > 3 else "")
+    return f"{names}: {fields.get('what', '')}"
+
+
+def sparkline(numbers: Sequence[float], width: int) -> str:
+    """Numbers as bars between the smallest and the largest; a space where one is no number. Where there are more than
+    fit, a bar is the mean of several.
+    """
+    bounds = [len(numbers) * bar // width for bar in range(width + 1)] if len(numbers) > width else []
+    means = [sum(numbers[begin:end]) / (end - begin) for begin, end in pairwise(bounds)]
+    shown = means or numbers
+    real = [number for number in shown if abs(number) < float("inf")]
+    if not real:
+        return " " * len(shown)
+    low, high = min(real), max(real)
+    top = len(BARS) - 1
+    result = ""
+    for number in shown:
+        if not abs(number) < float("inf"):
+            result += " "
+        else:
+            result += BARS[round((number - low) / (high - low) * top) if high > low else 0]
+    return result
+
+
+def values_of(results: Mapping[str, Shown]) -> dict[str, list[Any]]:
+    """The fetched values of a step in the form of reports."""
+    return {name: list(value) for name, value in results.items()}

@@ -1,0 +1,179 @@
+"""`pstranspile report`: a compiled job, its plan, programs and a run, as a page for the browser."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pstranspile.ir.expect import MOST_CHECKED
+from pstranspile.tools.cli.blas import use_threads
+from pstranspile.tools.cli.common import (
+    add_input,
+    add_job,
+    add_unreached,
+    check_unreached,
+    load_compiled,
+    make_parser,
+    require_page,
+    write_page,
+)
+from pstranspile.tools.cli.feed import add_feed, check_feed, read_feed
+from pstranspile.tools.cli.numbers import number, whole
+from pstranspile.tools.cli.report import quoting
+from pstranspile.tools.cli.report import report as tell
+from pstranspile.tools.cli.turns import TURNS_HELP
+
+if TYPE_CHECKING:
+    from pstranspile.compiler.compile import Compiled
+    from pstranspile.ir.model import Module
+    from pstranspile.runtime.run.step_feeds import GivenFeeds
+
+DESCRIPTION = """\
+Writes a page that a browser shows from disk: what each machine holds and what machines exchange, the plan, the programs
+of source and machines side by side with an explanation of every op, and the program as a graph. With --run, or an
+option of the run, the job is also run on a cluster in this process: losses, every message, traffic and waits; with
+--check it is checked against the single machine. Without --feed data are made. The page is one file and loads
+nothing."""
+
+_RUN = ("run", "check", "steps", "feed", "batch", "program", "schedule", "seed", "faults", "replay")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Writes the page."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.schedules and not options.check:
+        parser.error("--schedules is about --check; --schedule SEED is the order of events of the run")
+    check_unreached(parser, options)
+    check_feed(parser, options, made=True)
+    given = [name for name in ("check", "steps", "schedule", "seed", "faults") if getattr(options, name)]
+    if options.replay and given:
+        parser.error(f"--{given[0]} has no place beside --replay, which does what was recorded")
+    given = (options.input, options.startup, options.meta, options.config, options.feed, options.faults, options.replay)
+    require_page(options.output, given)
+    data = _of_folder(parser, options) if os.path.isdir(options.input) else _of_program(options)
+    from pstranspile.tools.report.page import REPORT, page
+
+    write_page(options.output, page(f"{data['title']}: {data['mode']}", data, REPORT))
+    unreached: Sequence[str] = data["run"]["unreached"] if data["run"] else ()
+    for line in unreached:
+        print(f"not reached: {line}", file=sys.stderr)
+    if not unreached or options.allow_unreached:
+        return 0
+    from pstranspile.tools.cli.run_cluster import drawn
+
+    return 0 if drawn(options.faults) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = make_parser(
+        "report",
+        DESCRIPTION,
+        [
+            "out -o report.html",
+            "net.ir --pservers 2 --trainers 2 -o report.html",
+            "net.ir --config job.toml --steps 5 --check -o report.html",
+        ],
+    )
+    what = "a folder that `compile -o` wrote, or a training program, which is compiled for the job given"
+    add_input(parser, "DIR|INPUT", what)
+    add_job(parser)
+    group = parser.add_argument_group("the run", "Of a training program.")
+    group.add_argument("--run", action="store_true", help="run the job on a cluster in this process, for 5 steps")
+    group.add_argument("--check", action="store_true", help="also check it against the single machine")
+    group.add_argument(
+        "--schedules",
+        type=number(0, MOST_CHECKED),
+        default=0,
+        metavar="K",
+        help="with --check: also K other orders of events, as for check",
+    )
+    group.add_argument("--steps", type=number(1, MOST_CHECKED), metavar="N", help="run so many steps")
+    add_feed(group, made=True)
+    group.add_argument("--program", metavar="TURNS", help=TURNS_HELP)
+    group.add_argument("--schedule", type=whole, metavar="SEED", help="a random order of events, drawn by this seed")
+    group.add_argument("--seed", type=whole, metavar="N", help="takes the place of the programs' random seeds")
+    group.add_argument("--faults", metavar="FILE|SEED", help="what goes wrong, as for run")
+    add_unreached(group)
+    group.add_argument("--replay", metavar="FILE", help="do a recorded run again, as for run; it takes --feed")
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "-o", "--output", metavar="FILE.html", required=True, help="where the page is written, - for stdout"
+    )
+    return parser
+
+
+def _of_folder(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, Any]:
+    """The data of a folder of compiled programs. Raises DiagnosticError."""
+    given = [name for name in _RUN if getattr(options, name)]
+    if given:
+        parser.error(f"--{given[0]} goes with a program; {options.input} is a folder of compiled programs")
+    from pstranspile.tools.cli.explain import job_of
+    from pstranspile.tools.report.data import report_data
+
+    return report_data(job_of(parser, options), _title(options.input))
+
+
+def _title(path: str) -> str:
+    return os.path.basename(os.path.normpath(path)) if path != "-" else "standard input"
+
+
+def _of_program(options: argparse.Namespace) -> dict[str, Any]:
+    """The data of a program compiled for a job, with a run if one is asked for. Raises DiagnosticError or Reported."""
+    compiled = load_compiled(options)
+    from pstranspile.compiler.explain import of_compiled
+    from pstranspile.tools.report.data import report_data
+
+    module = compiled.source
+    running, checked = None, None
+    if any(getattr(options, name) for name in _RUN):
+        with quoting(module.source):
+            running, checked = _run(compiled, module, options)
+    return report_data(of_compiled(compiled), _title(options.input), module, running, checked)
+
+
+def _run(
+    compiled: Compiled, module: Module, options: argparse.Namespace
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """What a run and a check have seen. Raises DiagnosticError."""
+
+    use_threads()
+    from pstranspile.cluster.machines.record import read_record
+    from pstranspile.proof.check import STEPS, check
+    from pstranspile.runtime.run.row_source import batches_of_rows, refuse_turns
+    from pstranspile.tools.cli.run_cluster import drawn, read_faults
+    from pstranspile.tools.report.running import RunOptions, check_data, run_data
+
+    feeds: GivenFeeds | None
+    given = read_feed(options)
+    if given is None or isinstance(given, Mapping):
+        feeds = given
+    else:
+        refuse_turns(options.program)
+        feeds = batches_of_rows(given, module.main, compiled.plan.trainers, options.steps, STEPS)
+        tell(given.warnings())
+    faults = read_faults(options.faults, compiled, options.steps or STEPS) if options.faults else None
+    record = read_record(options.replay) if options.replay else None
+    of_run = options.steps, feeds, options.batch, options.program, options.schedule, options.seed
+    wanted = RunOptions(*of_run, faults, record)
+    running = run_data(compiled, module, wanted)
+    if not options.check:
+        return running, None
+    assert compiled.job is not None
+    report = check(
+        module,
+        compiled.job,
+        feeds=feeds,
+        steps=options.steps,
+        programs=options.program,
+        seed=options.seed or 0,
+        result=compiled,
+        schedules=options.schedules,
+        batch=options.batch,
+        faults=faults,
+        unreached=options.allow_unreached or drawn(options.faults),
+    )
+    return running, check_data(report)

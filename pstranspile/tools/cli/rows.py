@@ -1,0 +1,34 @@
+"""`pstranspile rows`: the rows of a large table in a checkpoint, as files of numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pstranspile.tools.cli.common import folder_name, make_parser
+
+DESCRIPTION = """\
+Writes the rows of a large table in a checkpoint to a new folder: ids.npy, numbers.npy (each row's values and optimizer
+states) and seen.npy (the update that changed it last). With --serving: ids.npy and values.npy. With --since: the rows
+that have changed since an earlier checkpoint, and left.npy, the ids of rows that have left since."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Writes the rows, and prints how many there are."""
+    parser = make_parser(
+        "rows", DESCRIPTION, ["kept words --serving -o words.serving", "kept words --since before -o words.changed"]
+    )
+    parser.add_argument(
+        "checkpoint", metavar="CHECKPOINT", help="a checkpoint, or a folder of them: the newest is taken"
+    )
+    parser.add_argument("table", metavar="TABLE", help="the name of the table")
+    parser.add_argument("-o", "--output", metavar="DIR", type=folder_name, required=True, help="the folder to write to")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--serving", action="store_true", help="the values alone, without optimizer states")
+    which.add_argument("--since", metavar="CHECKPOINT", help="only rows that have changed since this checkpoint")
+    options = parser.parse_args(arguments)
+    from pstranspile.cluster.checkpoint.row_files import export_rows
+
+    rows = "serving" if options.serving else "changed" if options.since else "all"
+    count = export_rows(options.checkpoint, options.table, options.output, rows=rows, since=options.since)
+    print(f"{count} rows of {options.table}")
+    return 0

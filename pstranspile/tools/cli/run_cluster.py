@@ -1,0 +1,216 @@
+"""`pstranspile run` with a cluster: the job compiled, and all its machines run in this process."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from pstranspile.cluster.checkpoint.running import CheckpointedRun
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.faults.scenario_text import read_scenario
+from pstranspile.cluster.machines.feeding import Planned, feeds_of, require_fed
+from pstranspile.cluster.machines.pictures.recorder import Recorder
+from pstranspile.cluster.machines.random_scenario import random_scenario
+from pstranspile.cluster.machines.record import RecordedScheduler, read_record, replay
+from pstranspile.cluster.machines.simulate import Simulated, simulate
+from pstranspile.cluster.net.shown import Shown, shown
+from pstranspile.compiler.compile import Compiled, compile
+from pstranspile.ir.model import MAIN
+from pstranspile.runtime.run.row_source import RowSource
+from pstranspile.runtime.run.turns import Turns, step_programs, union_of
+from pstranspile.tools.cli.cluster_pictures import require_chart_steps, show_pictures, wants_pictures
+from pstranspile.tools.cli.common import begun_with, deciding
+from pstranspile.tools.cli.feed import read_feed
+from pstranspile.tools.cli.live_views import LiveCluster
+from pstranspile.tools.cli.progress import Progress
+from pstranspile.tools.cli.report import report
+
+if TYPE_CHECKING:
+    from pstranspile.cluster.machines.faults.scenario import Scenario
+    from pstranspile.cluster.machines.trainer import Trainer
+    from pstranspile.compiler.job import Job
+    from pstranspile.ir.model import Module
+    from pstranspile.runtime.run.plot import Curve
+
+
+class ClusterProgress:
+    """Shows the numbers of a step once all trainers that are still there have done it."""
+
+    def __init__(self, steps: int, trainers: int, first: int = 0):
+        self._progress = Progress(steps, first=first)
+        self._trainers = trainers
+        self._waiting: dict[int, dict[str, dict[str, Shown]]] = {}
+        self._shown = first
+
+    def watch(self, cluster: Cluster) -> None:
+        """The cluster that is run; steps are all that is shown of it."""
+
+    def __call__(self, trainer: Trainer, step: int) -> None:
+        """Told that a trainer has done a step."""
+        last = trainer.results[-1]
+        program = f"{last.program}/" if trainer.role.turns is not None else ""
+        result = last.values.items()
+        self._waiting.setdefault(step, {})[trainer.name] = {f"{program}{name}": shown(value) for name, value in result}
+        while len(self._waiting.get(self._shown, ())) == self._trainers:
+            self._show()
+
+    def _show(self) -> None:
+        by_trainer = self._waiting.pop(self._shown)
+        self._shown += 1
+        self._progress.step(self._shown, by_trainer)
+
+    def end(self) -> None:
+        """Shows what is left (of steps that not all trainers did), and leaves the line."""
+        while self._waiting:
+            self._shown = min(self._waiting)
+            self._show()
+        self._progress.end()
+
+
+def _progress(options: argparse.Namespace, steps: int, trainers: int, first: int) -> ClusterProgress | LiveCluster:
+    """What shows how far the cluster is."""
+    if not options.live:
+        return ClusterProgress(steps, trainers, first)
+
+    return LiveCluster(steps)
+
+
+def curves_of(done: Simulated) -> dict[str, Curve]:
+    """What each trainer has fetched, with the steps, numbered from 1."""
+    curves: dict[str, Curve] = {}
+    for trainer, fetched in zip(done.cluster.trainers, done.fetched, strict=True):
+        for name, values in fetched.items():
+            program = name.partition("/")[0] if trainer.role.turns is not None else ""
+            steps = [result.step + 1 for result in trainer.results if program in ("", result.program)]
+            given = [(step, value) for step, value in zip(steps, values, strict=True) if value is not None]
+            curves[f"{trainer.name} {name}"] = [step for step, _ in given], [value for _, value in given]
+    return curves
+
+
+def drawn(given: str | None) -> bool:
+    """Whether `--faults` is the seed of a scenario: not all that is drawn has to happen."""
+    return given is not None and given.isdecimal() and len(given) <= 18
+
+
+def unreached(done: Simulated) -> list[str]:
+    """The faults of a run that did not happen, which are told on stderr."""
+    injector = done.cluster.injector
+    lines = injector.unreached() if injector is not None else []
+    for line in lines:
+        print(f"not reached: {line}", file=sys.stderr)
+    return lines
+
+
+def read_faults(given: str, result: Compiled, steps: int) -> Scenario:
+    """The scenario of a file, or the one that a seed draws, which is printed on stderr. Raises DiagnosticError."""
+
+    if not drawn(given):
+        return read_scenario(given)
+    trainers = [name for name in result.roles() if name.startswith("trainer")]
+    servers = [name for name in result.roles() if name not in trainers]
+    scenario = random_scenario(int(given), trainers, servers, steps)
+    print(f"the scenario of seed {given}:\n{scenario}", end="", file=sys.stderr)
+    return scenario
+
+
+def _steps(
+    module: Module,
+    trainers: int,
+    turns: Turns | None,
+    options: argparse.Namespace,
+    feeds: Mapping[str, Any] | RowSource,
+) -> int:
+    """How many steps are asked for, or else fed to any trainer; 1 if nothing is fed. Raises DiagnosticError."""
+
+    planned = [Planned(step_programs(module), turns)] * trainers
+    there = feeds_of(feeds, planned)[1]
+    if options.steps:
+        require_fed(feeds, planned, there, options.steps)
+    return options.steps or there or 1
+
+
+def _fetched(turns: Turns | None, fetches: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    """What the cluster is to fetch: variables of @main, or of the programs that take turns."""
+    if turns is None:
+        return fetches[MAIN]
+    return [f"{owner}/{name}" for owner, names in fetches.items() for name in names]
+
+
+def run_cluster(
+    module: Module,
+    job: Job,
+    options: argparse.Namespace,
+    turns: Turns | None,
+    fetches: Mapping[str, Sequence[str]],
+) -> Simulated:
+    """Compiles the job and runs it; `fetches` are by program. Raises DiagnosticError."""
+
+    result = compile(module, job)
+    report(result.warnings)
+    feeds: Mapping[str, Any] | RowSource = read_feed(options) or {}
+    steps = _steps(module, result.plan.trainers, turns, options, feeds)
+    with ExitStack() as at_end:
+        kept: CheckpointedRun | None = None
+        if options.checkpoint or options.resume:
+            every = options.checkpoint_every
+            settings = deciding(options, cluster=True)
+            kept = CheckpointedRun(result, options.resume, options.checkpoint, every, options.seed, settings)
+            at_end.callback(kept.close)
+        if kept is not None and kept.source is not None:
+            kept.source.require_steps(steps, known=bool(options.steps or feeds))
+            report(kept.source.told(steps, result.plan.mode))
+        return _run(module, result, options, turns, fetches, feeds, steps, kept)
+
+
+def _run(
+    module: Module,
+    result: Compiled,
+    options: argparse.Namespace,
+    turns: Turns | None,
+    fetches: Mapping[str, Sequence[str]],
+    feeds: Mapping[str, Any] | RowSource,
+    steps: int,
+    kept: CheckpointedRun | None,
+) -> Simulated:
+    record = read_record(options.replay) if options.replay else None
+    steps = steps if record is None else record.steps
+    faults = read_faults(options.faults, result, steps) if options.faults else None
+    require_chart_steps(options, kept.first if kept else 0, steps)
+    progress = _progress(options, steps, result.plan.trainers, kept.first if kept else 0)
+    declaring = module.main if turns is None else union_of(step_programs(module).values())
+    recorders: list[Recorder] = []
+    clusters: list[Cluster] = []
+
+    def run(cluster: Cluster, count: int) -> None:
+        clusters.append(cluster)
+        progress.watch(cluster)
+        if wants_pictures(options):
+            recorders.append(Recorder(cluster))
+        (replay if record else kept.run if kept else Cluster.run_to)(cluster, count)
+
+    try:
+        done = simulate(
+            result,
+            feeds,
+            steps,
+            _fetched(turns, fetches),
+            programs=turns,
+            init=begun_with(options.init, declaring, module.startup),
+            seed=record.seed if record else kept.seed if kept else options.seed,
+            schedule=RecordedScheduler(record) if record else options.schedule,
+            on_step=progress,
+            run=run,
+            faults=faults,
+            shares=options.shares,
+        )
+    finally:
+        progress.end()
+        for tick, text in (entry for cluster in clusters if cluster.injector for entry in cluster.injector.log):
+            print(f"tick {tick}: {text}", file=sys.stderr)
+    report(done.warnings)
+    for recorder in recorders:
+        show_pictures(recorder, done.cluster, options)
+    return done

@@ -1,0 +1,364 @@
+"""`pstranspile start`: one machine of a compiled job as a process."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pstranspile.ir.diagnostics import DiagnosticError, Note, error
+from pstranspile.tools.cli.blas import use_threads
+from pstranspile.tools.cli.common import (
+    INIT_HELP,
+    add_arithmetic,
+    add_table_folder,
+    begun_with,
+    files_read,
+    make_parser,
+    refuse_empty,
+    uses_fluid_arithmetic,
+)
+from pstranspile.tools.cli.feed import add_feed, check_feed, dealing, dealt_feed
+from pstranspile.tools.cli.numbers import count, seconds, whole
+from pstranspile.tools.cli.start_checkpoints import add_server_checkpoints, check_server_checkpoints, checkpoints_of
+
+if TYPE_CHECKING:
+    from pstranspile.cluster.machines.cluster import Cluster
+    from pstranspile.cluster.net.job import JobFolder
+    from pstranspile.cluster.net.status import StatusPipe
+    from pstranspile.cluster.net.tls import Credentials
+
+DESCRIPTION = """\
+Plays one machine of a compiled job: a parameter server until all trainers have left, or a trainer for so many steps.
+DIR is what `compile -o` wrote; every process of the job is given the same one, and is found by the others at the
+address that the job gives it, or that --servers, --listen or --address says.
+
+Without --role the environment tells who this is, as Fluid's launchers set it: TRAINING_ROLE (PSERVER or TRAINER) with
+PADDLE_TRAINER_ID, or with POD_IP and PADDLE_PORT; PADDLE_PSERVERS_IP_PORT_LIST then gives the servers' addresses. In a
+job without servers it is PADDLE_TRAINER_ID, and PADDLE_TRAINER_ENDPOINTS gives the trainers'.
+
+A server that is given --state keeps its state there. Started again after its process has ended, it goes on from it, and
+the trainers send again what it had not kept. A trainer that is started again takes part from the next step on."""
+
+
+_NAMING = (
+    "role",
+    "listen",
+    "servers",
+    "tls",
+    "feed",
+    "init",
+    "save",
+    "metrics",
+    "checkpoint",
+    "resume",
+    "program",
+    "table_folder",
+    "saves",
+)
+"""Options whose value is never empty."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Plays the machine until its part is done."""
+    parser = make_options()
+    options = parser.parse_args(arguments)
+    refuse_empty(parser, options, *_NAMING)
+    check_feed(parser, options)
+    check_server_checkpoints(parser, options)
+    use_threads(options.threads)
+    as_fluid = uses_fluid_arithmetic(options)
+    if options.tls and (options.fluid or options.insecure):
+        parser.error(f"--tls can't be combined with {'--fluid' if options.fluid else '--insecure'}")
+    from pstranspile.cluster.net.environment import require_apart, role_of_environment
+    from pstranspile.cluster.net.job import load_job_folder
+    from pstranspile.cluster.net.missing import require_grpc
+    from pstranspile.cluster.net.status import StatusPipe, end_with_parent
+    from pstranspile.cluster.net.tls import read_credentials, require_guarded
+    from pstranspile.runtime.arithmetic import fluid_arithmetic
+    from pstranspile.runtime.large.folder import rows_on_disk
+
+    end_with_parent()
+    folder = load_job_folder(options.folder, options.push_every)
+    role, given = options.role, {}
+    if role is None:
+        trainers = sum(name.startswith("trainer") for name in folder.roles)
+        role, given = role_of_environment(os.environ, folder.addresses(), trainers)
+    if role not in folder.roles:
+        raise _unknown(role, folder)
+    if options.fluid and role.startswith("trainer"):
+        require_grpc()
+    if (options.checkpoint or options.resume) and not role.startswith("pserver"):
+        parser.error(f"--checkpoint and --resume are for servers, not for {role}")
+    if options.save and not role.startswith("trainer"):
+        parser.error(f"--save is for trainers, not for {role}")
+    addresses = {**folder.addresses(), **given, **_given(parser, options, folder, role)}
+    require_apart(addresses)
+    credentials = read_credentials(options.tls) if options.tls else None
+    if not (options.tls or options.insecure):
+        require_guarded(addresses, [role] if role.startswith("pserver") else addresses)
+    with fluid_arithmetic(as_fluid), rows_on_disk(options.table_folder):
+        return _play(options, folder, role, addresses, StatusPipe(), credentials)
+
+
+def make_options() -> argparse.ArgumentParser:
+    """What the command takes."""
+    parser = make_parser(
+        "start",
+        DESCRIPTION,
+        ["out --role pserver_0 --state kept", "out --role trainer_1 --feed data.npz --steps 100 --fetch loss"],
+    )
+    parser.add_argument("folder", metavar="DIR", help="what `compile -o` wrote: the programs of all machines")
+    parser.add_argument("--role", metavar="NAME", help="which machine: pserver_0, trainer_1, ...")
+    parser.add_argument("--listen", metavar="HOST:PORT", help="where this machine listens, if not where the job says")
+    parser.add_argument(
+        "--servers", metavar="HOST:PORT,...", help="where all servers are, in order, if not where the job says"
+    )
+    parser.add_argument(
+        "--address",
+        action="append",
+        default=[],
+        metavar="ROLE=HOST:PORT",
+        help="where one machine is, if not where the job says; may be repeated",
+    )
+    parser.add_argument(
+        "--fluid", action="store_true", help="machines of Fluid 1.8 may take part, which bring neither token nor job"
+    )
+    add_run(parser)
+    parser.add_argument(
+        "--tls",
+        metavar="DIR",
+        help="talk to other machines with certificates that both sides show: ca.crt, tls.crt and tls.key",
+    )
+    parser.add_argument(
+        "--insecure", action="store_true", help="talk openly, also to machines that are not on this host"
+    )
+    parser.add_argument(
+        "--save", metavar="FILE.npz", help="of a trainer: write what it fetched, and the parameters that it holds"
+    )
+    parser.add_argument("--record", metavar="FILE", default="", help="write what the machine does, for `launch`")
+    parser.add_argument("--begin", metavar="FILE", default="", help="the part of a checkpoint to begin with, likewise")
+    parser.add_argument("--parts", metavar="DIR", default="", help="where to write parts of checkpoints, likewise")
+    parser.add_argument(
+        "--parts-every", type=count, default=0, metavar="N", help="after how many steps parts are written, likewise"
+    )
+    parser.add_argument(
+        "--dealt",
+        type=dealing,
+        default=(),
+        metavar="STEP:N,...",
+        help="since which step how many trainers rows were dealt to, likewise",
+    )
+    parser.add_argument("--trace", metavar="FILE", default="", help="write what the machine does when, likewise")
+    parser.add_argument("--profile", action="store_true", help="print where the time goes, on stderr")
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="where Prometheus may ask how the machine goes")
+    parser.add_argument("--result", metavar="FILE", help="write what the machine holds at the end, for `launch`")
+    group = parser.add_argument_group("staying alive")
+    group.add_argument("--state", metavar="DIR", default="", help="where a server keeps its state, to go on from it")
+    add_saves(group)
+    add_patience(group)
+    add_server_checkpoints(parser)
+    return parser
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """The options of a run that every machine is given."""
+    group = parser.add_argument_group("the run")
+    group.add_argument("--steps", type=count, metavar="N", help="how many steps (default: as many as are fed, or 1)")
+    add_feed(group)
+    group.add_argument("--init", metavar="FILE.npz|DIR", help=INIT_HELP)
+    group.add_argument(
+        "--fetch", metavar="VAR", action="append", default=[], help="what to keep of every step (default: the loss)"
+    )
+    group.add_argument("--seed", type=whole, metavar="N", help="the seed of random numbers, the same on all machines")
+    group.add_argument(
+        "--push-every",
+        type=count,
+        metavar="N",
+        help="after how many steps trainers of a geo job exchange, where DIR has no plan.json that says it, the same "
+        "on all machines (default: 100)",
+    )
+    add_arithmetic(group)
+    add_table_folder(group)
+    group.add_argument("--threads", type=count, metavar="N", help="threads of matrix products (default: 1)")
+
+
+def add_saves(group: Any) -> None:
+    """The option that says where servers save what trainers have them save."""
+    group.add_argument(
+        "--saves",
+        metavar="DIR",
+        help="below which folder a server saves what trainers tell it to (checkpoint_notify); without it, that is "
+        "refused",
+    )
+
+
+def add_patience(group: Any) -> None:
+    """The options that say how long machines wait for each other, and how often servers keep their state."""
+    group.add_argument(
+        "--state-every", type=count, default=20, metavar="N", help="after how many updates (default: 20)"
+    )
+    group.add_argument(
+        "--lease",
+        type=seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="a trainer that was not heard for so long is given up (default: 30)",
+    )
+    group.add_argument(
+        "--patience",
+        type=seconds,
+        default=60.0,
+        metavar="SECONDS",
+        help="how long a trainer waits for a server that is not there (default: 60)",
+    )
+
+
+def _given(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, folder: JobFolder, role: str
+) -> dict[str, str]:
+    """The addresses that the options give."""
+    from pstranspile.cluster.net.environment import is_address
+
+    result: dict[str, str] = {}
+    if options.servers:
+        servers = sorted((name for name in folder.roles if name.startswith("pserver")), key=lambda n: (len(n), n))
+        given = [text.strip() for text in options.servers.split(",")]
+        if len(given) != len(servers) or not all(map(is_address, given)):
+            parser.error(f"--servers {options.servers}: give the {len(servers)} of the job as HOST:PORT,HOST:PORT")
+        result.update(zip(servers, given, strict=True))
+    for text in options.address:
+        name, _, address = text.partition("=")
+        if not name or not is_address(address):
+            parser.error(f"--address {text}: give it as ROLE=HOST:PORT")
+        if name not in folder.roles:
+            raise _unknown(name, folder)
+        result[name] = address
+    if options.listen:
+        if not is_address(options.listen):
+            parser.error(f"--listen {options.listen}: give it as HOST:PORT")
+        result[role] = options.listen
+    return result
+
+
+def _require_way(cluster: Cluster, addresses: Mapping[str, str]) -> None:
+    """Raises DiagnosticError if trainers that exchange values have no addresses of each other. (No trainer connects to
+    the last one.)
+    """
+    missing = [trainer.name for trainer in cluster.trainers[:-1] if cluster.rings and trainer.name not in addresses]
+    if missing:
+        message = f"the job does not say where its trainers meet; give --address {missing[0]}=HOST:PORT"
+        raise DiagnosticError([error("start-role", message)])
+
+
+def _unknown(role: str, folder: JobFolder) -> DiagnosticError:
+    from pstranspile.cluster.machines.report import listed
+    from pstranspile.runtime.run.feeds import near
+
+    notes = [Note(f"the machines of the job: {listed(list(folder.roles))}")]
+    return DiagnosticError(
+        [error("start-role", f"the job has no machine {role}{near(role, folder.roles)}", notes=notes)]
+    )
+
+
+def _play(
+    options: argparse.Namespace,
+    folder: JobFolder,
+    role: str,
+    addresses: Mapping[str, str],
+    report: StatusPipe,
+    credentials: Credentials | None,
+) -> int:
+    from pstranspile.cluster.data.source import Data
+    from pstranspile.cluster.machines.feeding import require_fed
+    from pstranspile.cluster.net.outcome import trainer_arrays
+    from pstranspile.cluster.net.play import is_server, play
+    from pstranspile.cluster.net.process import Place
+    from pstranspile.cluster.net.terms import Refused, Terms
+    from pstranspile.runtime.files.outputs import require_writable
+    from pstranspile.runtime.run.files import write_arrays
+
+    place = Place(
+        addresses,
+        options.state,
+        options.state_every,
+        options.patience,
+        options.fluid,
+        credentials=credentials,
+        record=options.record,
+        trace=options.trace,
+        begin=options.begin,
+        parts=options.parts,
+        parts_every=options.parts_every,
+        checkpoints=checkpoints_of(options, folder),
+        saves=options.saves or "",
+    )
+    terms = Terms(folder.hash, os.environ.get("PSTRANSPILE_TOKEN", ""), options.lease)
+    cluster = _cluster(options, folder)
+    cluster.require_sound()
+    _require_way(cluster, addresses)
+    if options.save:
+        require_writable(options.save, files_read(options), "npz")
+    if options.state and is_server(cluster, role):
+        require_writable(Path(options.state, f"{role}.kept"))
+    if not is_server(cluster, role):
+        feeds = dealt_feed(options)
+        cluster.feed(feeds)
+        require_fed(feeds, [trainer.role for trainer in cluster.trainers], cluster.steps, options.steps or 0)
+    if isinstance(cluster.source, Data):
+        cluster.source.on_bad = lambda row: report(left_out=row)
+    try:
+        with _seen(options, role, report):
+            play(cluster, role, terms, place, options.steps or cluster.steps or 1, report, options.result)
+    except Refused as problem:
+        print(f"pstranspile start: {role}: {problem}", file=sys.stderr)
+        return 1
+    if options.save:
+        trainer = next(trainer for trainer in cluster.trainers if trainer.name == role)
+        write_arrays(options.save, trainer_arrays(trainer))
+    return 0
+
+
+@contextmanager
+def _seen(options: argparse.Namespace, role: str, report: StatusPipe) -> Generator[None]:
+    """Shows how the machine goes while it runs, and where its time went. Raises DiagnosticError."""
+    with ExitStack() as at_end:
+        if options.metrics:
+            from pstranspile.cluster.net.metrics import Known, Metrics
+
+            metrics = Metrics(options.metrics, lambda: [Known(role, True, 1, report.reported)])
+            at_end.callback(metrics.close)
+        if options.profile:
+            from pstranspile.cluster.net.profile import Profile, table
+
+            profile = Profile()
+
+            def show() -> None:
+                seconds = profile.close()
+                report(profile=seconds)
+                print(table({role: seconds}), end="", file=sys.stderr)
+
+            at_end.callback(show)
+        yield
+
+
+def fetches_of(given: Sequence[str], folder: JobFolder) -> list[str]:
+    """What is fetched of every step: what was asked for, else the loss. Raises DiagnosticError."""
+    from pstranspile.tools.cli.turns import loss_names, require_fetches
+
+    first = next(role for name, role in folder.roles.items() if name.startswith("trainer"))
+    require_fetches(first.main, given)
+    return list(given) or list(loss_names(first.main))
+
+
+def _cluster(options: argparse.Namespace, folder: JobFolder) -> Cluster:
+    """The machines, none of which has begun."""
+
+    first = next(role for name, role in folder.roles.items() if name.startswith("trainer"))
+    init = begun_with(options.init, first.main, first.startup)
+    cluster: Cluster = folder.cluster(fetch=fetches_of(options.fetch, folder), seed=options.seed, init=init)
+    return cluster

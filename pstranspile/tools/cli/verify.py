@@ -1,0 +1,182 @@
+"""`pstranspile verify`: check that programs are well formed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from pstranspile.ir.counts import counted
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import MAIN, STARTUP, Module, Program, Role, SourceText
+from pstranspile.tools.cli.common import STDIN, add_companions, add_severity, allowed, make_parser
+from pstranspile.tools.cli.report import report, status_of, texts_of
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Prints the findings of every input; 1 when one of them is an error."""
+    parser = make_parser(
+        "verify",
+        "Checks programs and prints what is wrong with them, on stderr. Every input is looked at, also when "
+        "an earlier one has errors. Warnings leave the exit status at 0. Of a folder every machine's programs are "
+        "checked, and whether they fit together. What @startup leaves without a value is an error, as it is when the "
+        "program is compiled for servers; other commands take it for loaded.\n\n"
+        "docs/reference/diagnostics.md explains the codes.",
+        ["net.ir", "main.pb --startup startup.pb", "out", "net.ir --sarif > findings.sarif"],
+    )
+    parser.add_argument(
+        "inputs",
+        metavar="INPUT",
+        nargs="+",
+        help=".ir files, serialized ProgramDescs, folders that `compile -o` wrote, or - for text on stdin",
+    )
+    add_companions(parser)
+    add_severity(parser)
+    parser.add_argument("--all", action="store_true", help="print every finding, also where many are alike")
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--json", action="store_true", help="print every finding as JSON, on stdout")
+    forms.add_argument(
+        "--sarif", action="store_true", help="print every finding as a SARIF 2.1.0 log, on stdout, for code hosts"
+    )
+    options = parser.parse_args(arguments)
+    if len(options.inputs) > 1 and (options.startup or options.meta):
+        parser.error("--startup and --meta go with a single INPUT")
+    codes = allowed(options)
+    printed = _Log() if options.json or options.sarif else _Terminal(options.all)
+    status = 0
+    for path in options.inputs:
+        if path != "-" and os.path.isdir(path):
+            status = max(status, _verify_folder(path, options, codes, printed))
+        else:
+            status = max(status, _verify_input(path, options, codes, printed))
+    if isinstance(printed, _Log):
+        print(printed.text(sarif=options.sarif), end="")
+    return status
+
+
+class _Terminal:
+    """Prints findings for a person, on stderr, as they come."""
+
+    def __init__(self, every: bool):
+        self._every = every
+
+    def findings(self, findings: Iterable[Diagnostic], sources: Iterable[SourceText | None] = ()) -> None:
+        """Takes findings about texts."""
+        report(findings, sources, every=self._every)
+
+    def remark(self, text: str) -> None:
+        """Takes a sentence about an input as a whole."""
+        print(text, file=sys.stderr)
+
+
+class _Log:
+    """Keeps findings for a program to read, all in one document."""
+
+    def __init__(self) -> None:
+        self._findings: list[Diagnostic] = []
+        self._texts: dict[str, str] = {}
+
+    def findings(self, findings: Iterable[Diagnostic], sources: Iterable[SourceText | None] = ()) -> None:
+        """Takes findings about texts."""
+        taken = tuple(findings)
+        self._findings += taken
+        self._texts |= texts_of(taken, sources)
+
+    def remark(self, text: str) -> None:
+        """A sentence about an input as a whole says nothing beyond its findings."""
+
+    def text(self, *, sarif: bool) -> str:
+        """The document: JSON, or SARIF."""
+        from pstranspile.frontends.json_text import json_text
+        from pstranspile.tools.cli.findings import findings_json, findings_sarif
+
+        return json_text((findings_sarif if sarif else findings_json)(self._findings, self._texts))
+
+
+def _verify_input(path: str, options: argparse.Namespace, allow: Sequence[str], printed: _Terminal | _Log) -> int:
+    from pstranspile.frontends.loading import load, load_bytes, read_stdin
+
+    texts: list[SourceText] = []
+
+    def read() -> Module:
+        if path != "-":
+            return load(path, options.startup, options.meta, report=printed.findings)
+        data = read_stdin()
+        texts.append(SourceText(STDIN, data.decode("utf-8", errors="replace")))  # which can't be read again to quote it
+        return load_bytes(data, STDIN, options.startup, options.meta, report=printed.findings)
+
+    return _verify(path, read, options, allow, printed, texts)
+
+
+def _verify_folder(folder: str, options: argparse.Namespace, allow: Sequence[str], printed: _Terminal | _Log) -> int:
+    """The programs of every machine, then, where none has errors, all of them together."""
+    from pstranspile.compiler.diff.folders import load_role, roles_in
+    from pstranspile.compiler.link import LinkError, link
+    from pstranspile.runtime.files.outputs import is_role
+
+    modules: dict[str, Module] = {}
+
+    def load(role: str, paths: list[Path]) -> Module:
+        modules[role] = load_role(paths, printed.findings)
+        return modules[role]
+
+    try:
+        files = roles_in(folder)
+    except DiagnosticError as problem:
+        printed.findings(problem.diagnostics)
+        return status_of(problem)
+    statuses = [
+        _verify(str(paths[0]), lambda role=role, paths=paths: load(role, paths), options, allow, printed)
+        for role, paths in files.items()
+    ]
+    whole = all(is_role(role) and {MAIN, STARTUP} <= {*module.programs} for role, module in modules.items())
+    if any(statuses) or not whole:
+        return max(statuses)
+    roles = [
+        Role(name, module[MAIN], module[STARTUP], _without(module.programs, MAIN, STARTUP))
+        for name, module in modules.items()
+    ]
+    try:
+        link(roles)
+    except LinkError as problem:
+        printed.findings(problem.diagnostics, [module.source for module in modules.values()])
+        printed.remark(f"{folder}: the programs of the machines do not fit together")
+        return 1
+    return 0
+
+
+def _without(programs: FrozenMap[str, Program], *names: str) -> FrozenMap[str, Program]:
+    return FrozenMap({name: program for name, program in programs.items() if name not in names})
+
+
+def _verify(
+    path: str,
+    load: Callable[[], Module],
+    options: argparse.Namespace,
+    allow: Sequence[str],
+    printed: _Terminal | _Log,
+    sources: Sequence[SourceText] = (),
+) -> int:
+    from pstranspile.compiler.verify import verify
+
+    try:
+        module = load()
+    except DiagnosticError as problem:
+        printed.findings(problem.diagnostics, sources)
+        _count(path, problem.diagnostics, printed)
+        return status_of(problem)
+    findings = verify(module, strict=options.strict, allow=allow, initialised_here=True)
+    printed.findings(findings, [module.source])
+    return 1 if _count(path, findings, printed) else 0
+
+
+def _count(path: str, findings: Iterable[Diagnostic], printed: _Terminal | _Log) -> int:
+    """The number of errors, which is told where there are any."""
+    errors = sum(d.severity is Severity.ERROR for d in findings)
+    if errors:
+        named = STDIN if path == "-" else path
+        printed.remark(f"{named}: {counted(errors, 'error')}")
+    return errors

@@ -1,0 +1,174 @@
+"""What can be typed at a place of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from pstranspile.compiler.explain.attributes import value_text
+from pstranspile.ir.attributes import AttrKind, AttrValue
+from pstranspile.ir.text.literals import (
+    ATTR_KIND_TEXT,
+    KIND_WORDS,
+    NO_ROLE,
+    ROLE_WORDS,
+    STORAGE_CLASSES,
+    float_text,
+    name,
+    quote,
+    word,
+)
+from pstranspile.ir.types import DTYPES
+from pstranspile.ops import all_schemas, schema_of
+from pstranspile.ops.schema import GENERIC_ATTRS, OpSchema, Slot
+from pstranspile.tools.lsp import statement
+from pstranspile.tools.lsp.hover import attribute_text, slot_meaning
+from pstranspile.tools.lsp.outline import Outline
+from pstranspile.tools.lsp.statement import Part, part_at
+from pstranspile.tools.lsp.tokens import piece_at, pieces
+from pstranspile.tools.lsp.values import Proposal, Span, Spot
+
+TRIGGERS = ("%", "(", "{", "=", ":", "^", " ")
+"""Characters after which an editor asks for completions by itself."""
+
+
+def complete(outline: Outline, spot: Spot) -> list[Proposal]:
+    """What can be typed at a place, in the order of declarations; what is typed already is not filtered out."""
+    if spot.line >= len(outline.lines):
+        return []
+    line = outline.lines[spot.line]
+    piece = piece_at(line, spot.column)
+    if piece is not None and piece.kind == "comment" and piece.start < spot.column:
+        return []
+    typed = piece if piece is not None and piece.start < spot.column and piece.kind not in ("mark", "arrow") else None
+    span = Span(spot.line, typed.start if typed else spot.column, spot.column)
+    part = part_at(outline, spot)
+    if line[span.start : span.start + 1] == "%":
+        return list(_variables(outline, spot, span))
+    if line[span.start : span.start + 1] == "^":
+        return list(_labels(outline, spot, span))
+    return list(_in_part(outline, spot, span, part))
+
+
+def _in_part(outline: Outline, spot: Spot, span: Span, part: Part) -> Iterator[Proposal]:
+    if part.zone == statement.START:
+        yield from _statements(outline, spot, span)
+        return
+    if part.zone == statement.DECLARATION:
+        for text in DTYPES:
+            yield Proposal(text, "Keyword", "an element type", f"{text}[$0]", span, True)
+        yield from (Proposal(text, "Keyword", "", text, span) for text in (*KIND_WORDS, "feed", "lod="))
+        return
+    if part.zone == statement.ROLE:
+        yield from (Proposal(text, "EnumMember", "a role", text, span) for text in (*ROLE_WORDS, NO_ROLE, "target"))
+        return
+    if part.zone == statement.ROLE_VARIABLES:
+        yield from _variables(outline, spot, span)
+        return
+    schema = schema_of(part.op) if part.op else None
+    if schema is None:
+        return
+    if part.zone in (statement.INPUTS, statement.OUTPUTS):
+        slots = schema.inputs if part.zone == statement.INPUTS else schema.outputs
+        yield from _variables(outline, spot, span) if part.name else _slots(slots, part, span)
+    elif part.zone == statement.ATTRIBUTES:
+        yield from _values(outline, spot, span, schema, part) if part.name else _attributes(schema, part, span)
+
+
+def _statements(outline: Outline, spot: Spot, span: Span) -> Iterator[Proposal]:
+    section = outline.section_at(spot.line)
+    if section is None:
+        yield Proposal(
+            "program", "Keyword", "a program", "program @${1:main} {\n  block ^0 {\n    $0\n  }\n}", span, True
+        )
+        return
+    if section.block < 0:
+        yield Proposal("block", "Keyword", "a block", "block ^${1:0} {\n  $0\n}", span, True)
+        return
+    for storage in STORAGE_CLASSES:
+        yield Proposal(storage, "Keyword", "a declaration", f"{storage} %${{1:name}} : f32[$0]", span, True)
+    for op_type, schema in sorted(all_schemas().items()):
+        yield Proposal(op_type, "Function", schema.doc, _snippet(schema), span, True)
+
+
+def _snippet(schema: OpSchema) -> str:
+    """An op with the slots that it must have, and the attributes without a default."""
+    number = 0
+
+    def place() -> str:
+        nonlocal number
+        number += 1
+        return f"${number}"
+
+    def slots(known: Iterable[Slot]) -> str:
+        return ", ".join(f"{s.name}=[%{place()}]" if s.duplicable else f"{s.name}=%{place()}" for s in known)
+
+    inputs = slots(s for s in schema.inputs.values() if not s.dispensable)
+    outputs = slots(s for s in schema.outputs.values() if not s.dispensable)
+    needed = [n for n, spec in sorted(schema.attrs.items()) if spec.default is None and not spec.optional]
+    attributes = ", ".join(f"{word(n)}={place()}" for n in needed)
+    text = word(schema.type) + (f"({inputs})" if schema.inputs else "") + (f" -> {outputs}" if outputs else "")
+    return f"{text} {{{attributes}\\}}" if attributes else text
+
+
+def _slots(slots: Mapping[str, Slot], part: Part, span: Span) -> Iterator[Proposal]:
+    for slot in slots.values():
+        if slot.name not in part.typed:
+            insert = f"{word(slot.name)}=[%$0]" if slot.duplicable else f"{word(slot.name)}=%$0"
+            yield Proposal(slot.name, "Field", slot_meaning(slot), insert, span, True)
+
+
+def _attributes(schema: OpSchema, part: Part, span: Span) -> Iterator[Proposal]:
+    for attribute, spec in sorted({**schema.attrs, **GENERIC_ATTRS}.items()):
+        if attribute not in part.typed:
+            yield Proposal(attribute, "Property", attribute_text(attribute, spec), f"{word(attribute)}=", span)
+
+
+def _values(outline: Outline, spot: Spot, span: Span, schema: OpSchema, part: Part) -> Iterator[Proposal]:
+    spec = {**GENERIC_ATTRS, **schema.attrs}.get(part.name)
+    if spec is None:
+        return
+    detail = f"{ATTR_KIND_TEXT[spec.kind]} of {schema.type}"
+    if spec.kind in (AttrKind.BLOCK, AttrKind.BLOCKS):
+        yield from _labels(outline, spot, span)
+    elif spec.kind is AttrKind.BOOLEAN:
+        yield from (Proposal(text, "Value", detail, text, span) for text in ("true", "false"))
+    else:
+        texts = [] if spec.default is None else [_literal(spec.default)]
+        texts += _used(outline, schema.type, part.name)
+        yield from (Proposal(text, "Value", detail, text, span) for text in dict.fromkeys(texts))
+
+
+def _literal(value: AttrValue) -> str:
+    if isinstance(value, str):
+        return quote(value)
+    return float_text(value) if isinstance(value, float) else value_text(value)
+
+
+def _used(outline: Outline, op_type: str, attribute: str) -> Iterator[str]:
+    """The values that other ops of a type have for an attribute, lists left out, as they are written."""
+    for line in outline.lines:
+        if attribute in line and line.lstrip().startswith(op_type):
+            listed = list(pieces(line))
+            for at in range(len(listed) - 2):
+                if listed[at].text == attribute and listed[at + 1].text == "=" and listed[at + 2].kind != "mark":
+                    yield listed[at + 2].text
+
+
+def _variables(outline: Outline, spot: Spot, span: Span) -> Iterator[Proposal]:
+    here = outline.section_at(spot.line)
+    if here is None:
+        return
+    seen = list(outline.visible_from(here if here.block >= 0 else here._replace(block=0)))
+    for variable, declarations in outline.declarations.items():
+        declared = next((d for d in declarations if d.section in seen), None)
+        if declared is not None:
+            text = f"%{name(variable)}"
+            yield Proposal(text, "Variable", declared.text, text, span)
+
+
+def _labels(outline: Outline, spot: Spot, span: Span) -> Iterator[Proposal]:
+    here = outline.section_at(spot.line)
+    for section in outline.sections:
+        if here is not None and section.program == here.program and section.block >= 0:
+            head = outline.lines[section.first].strip()
+            yield Proposal(f"^{section.block}", "Reference", head, f"^{section.block}", span)

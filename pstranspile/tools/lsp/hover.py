@@ -1,0 +1,113 @@
+"""What hovering over a name, an op type, a slot or an attribute shows."""
+
+from __future__ import annotations
+
+from pstranspile.compiler.explain.attributes import value_text
+from pstranspile.ir.text.literals import ATTR_KIND_TEXT, read_word
+from pstranspile.ops import schema_of
+from pstranspile.ops.schema import CARRIED_ATTRS, GENERIC_ATTRS, AttrSpec, OpSchema, Slot
+from pstranspile.tools.lsp import statement
+from pstranspile.tools.lsp.names import Named, definitions, named_at, references
+from pstranspile.tools.lsp.outline import Declaration, Outline
+from pstranspile.tools.lsp.placement import Placement, where
+from pstranspile.tools.lsp.tokens import Piece, piece_at
+from pstranspile.tools.lsp.values import Explained, Spot
+
+STORAGE = {
+    "param": "A parameter: training updates it, and every program of the file that declares it has the same one.",
+    "state": "A persistable variable: it keeps its value from step to step.",
+    "temp": "A temporary variable: its value is of one step.",
+}
+"""The meaning of each storage class for a variable."""
+
+
+def hover(outline: Outline, spot: Spot, placement: Placement | None = None) -> Explained | None:
+    """What to show at a place; nothing for blanks and what explains itself."""
+    if spot.line >= len(outline.lines):
+        return None
+    named = named_at(outline, spot)
+    if named is not None:
+        text = _variable(outline, named, placement) if named.kind == "variable" else _block(outline, named)
+        return Explained(text, named.span) if text else None
+    piece = piece_at(outline.lines[spot.line], spot.column)
+    if piece is None or piece.kind not in ("word", "string"):
+        return None
+    text = _word(outline, spot, piece)
+    return Explained(text, piece.span(spot.line)) if text else None
+
+
+def _variable(outline: Outline, named: Named, placement: Placement | None) -> str:
+    declared = outline.declaration(named.name, named.span.line)
+    if declared is None:
+        return ""
+    return "\n\n".join([_code(declared.text), *_about(outline, declared, named), *_lives(declared, placement)])
+
+
+def _about(outline: Outline, declared: Declaration, named: Named) -> list[str]:
+    section = declared.section
+    uses = len(references(outline, named)) - 1
+    place = f"Declared in block ^{section.block} of `@{section.program}`, line {declared.span.line + 1}"
+    return [STORAGE[declared.storage], f"{place}; named at {uses} other place{'' if uses == 1 else 's'}."]
+
+
+def _lives(declared: Declaration, placement: Placement | None) -> list[str]:
+    text = where(declared, placement)[1] if placement else ""
+    return [text] if text else []
+
+
+def _block(outline: Outline, named: Named) -> str:
+    return "\n\n".join(_code(outline.lines[span.line].strip()) for span in definitions(outline, named))
+
+
+def _word(outline: Outline, spot: Spot, piece: Piece) -> str:
+    try:
+        word = read_word(piece.text)
+    except (ValueError, IndexError):
+        return ""
+    part = statement.part_at(outline, Spot(spot.line, piece.stop))
+    if part.zone == statement.START:
+        return op_text(schema_of(word))
+    schema = schema_of(part.op) if part.op else None
+    if schema is None or part.name:
+        return ""
+    slots = {statement.INPUTS: schema.inputs, statement.OUTPUTS: schema.outputs}.get(part.zone)
+    if slots is not None and word in slots:
+        which = "input" if part.zone == statement.INPUTS else "output"
+        return f"{_code(slot_text(slots[word]))}\n\nAn {which} of `{part.op}`: {slot_meaning(slots[word])}."
+    spec = {**GENERIC_ATTRS, **CARRIED_ATTRS, **schema.attrs}.get(word) if part.zone == statement.ATTRIBUTES else None
+    return f"{_code(attribute_text(word, spec))}\n\nAn attribute of `{part.op}`." if spec else ""
+
+
+def op_text(schema: OpSchema | None) -> str:
+    """The declaration of an op type as Markdown; empty if there is none."""
+    if schema is None:
+        return ""
+    head = f"{schema.type}({', '.join(map(slot_text, schema.inputs.values()))})"
+    outputs = ", ".join(map(slot_text, schema.outputs.values()))
+    signature = f"{head} -> {outputs}" if outputs else head
+    attributes = [f"- `{attribute_text(name, spec)}`" for name, spec in sorted(schema.attrs.items())]
+    about = [schema.doc] if schema.doc else []
+    about += [f"The gradient of `{schema.forward}`."] if schema.forward else []
+    about += ["It updates a parameter."] if schema.is_optimizer else []
+    return "\n\n".join([_code(signature), *about, *(["\n".join(attributes)] if attributes else [])])
+
+
+def slot_text(slot: Slot) -> str:
+    """A slot as declarations write it: `X*` takes a list, `X?` may be missing."""
+    return f"{slot.name}{'*' if slot.duplicable else ''}{'?' if slot.dispensable else ''}"
+
+
+def slot_meaning(slot: Slot) -> str:
+    """What a slot takes, in words."""
+    what = "a list of variables" if slot.duplicable else "one variable"
+    return f"{what}, may be missing" if slot.dispensable else what
+
+
+def attribute_text(name: str, spec: AttrSpec) -> str:
+    """An attribute with its kind and default."""
+    default = "" if spec.default is None else f" = {value_text(spec.default)}"
+    return f"{name}: {ATTR_KIND_TEXT[spec.kind]}{default}"
+
+
+def _code(text: str) -> str:
+    return f"```pstranspile-ir\n{text}\n```"

@@ -1,0 +1,149 @@
+"""Where variables and blocks are declared and used, and what renaming one changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pstranspile.ir.text.literals import name as written
+from pstranspile.tools.lsp.outline import Outline, Section
+from pstranspile.tools.lsp.tokens import Piece, piece_at, pieces, spans_of
+from pstranspile.tools.lsp.values import Refused, Span, Spot
+
+GRADIENT = "@GRAD"
+
+
+class Named(NamedTuple):
+    """What a place names: a `variable`, `label` or `program`, its name, and where it stands."""
+
+    kind: str
+    name: str
+    span: Span
+
+
+def named_at(outline: Outline, spot: Spot) -> Named | None:
+    """The variable, block or program at a place."""
+    if spot.line >= len(outline.lines):
+        return None
+    piece = piece_at(outline.lines[spot.line], spot.column)
+    if piece is None or piece.kind not in ("variable", "label", "program"):
+        return None
+    return Named(piece.kind, _name(piece), piece.span(spot.line))
+
+
+def definitions(outline: Outline, named: Named) -> list[Span]:
+    """Where a name is declared: a variable in the block that the place sees it from, a block at its head."""
+    line = named.span.line
+    if named.kind == "variable":
+        declared = outline.declaration(named.name, line)
+        return [declared.span] if declared else []
+    here = outline.section_at(line)
+    return [
+        Span(section.first, *_head_span(outline.lines[section.first]))
+        for section in outline.sections
+        if here is not None and _is_meant(section, named, here)
+    ]
+
+
+def _is_meant(section: Section, named: Named, here: Section) -> bool:
+    if named.kind == "label":
+        return section.program == here.program and named.name == str(section.block)
+    return section.block < 0 and section.program == named.name
+
+
+def _head_span(line: str) -> tuple[int, int]:
+    words = list(pieces(line))
+    return words[1].start, words[1].stop
+
+
+def references(outline: Outline, named: Named) -> list[Span]:
+    """Every place that means what a place names, its declaration among them.
+
+    A variable that programs keep (`param`, `state`) is one variable in all programs of the file.
+    """
+    if named.kind == "variable":
+        return [span for first, last in _scope(outline, named) for span in _meaning(outline, named, first, last)]
+    here = outline.section_at(named.span.line)
+    if here is None:
+        return []
+    program = next((s for s in outline.sections if s.program == here.program and s.block < 0), here)
+    first, last = (program.first, program.last) if named.kind == "label" else (0, len(outline.lines) - 1)
+    return [
+        piece.span(number)
+        for number in range(first, last + 1)
+        for piece in pieces(outline.lines[number])
+        if piece.kind == named.kind and _name(piece) == named.name
+    ]
+
+
+def _name(piece: Piece) -> str:
+    return piece.text[1:] if piece.kind == "label" else piece.name
+
+
+def _scope(outline: Outline, named: Named) -> Iterator[tuple[int, int]]:
+    """The programs in which a name can mean the same variable: all of them if it is kept, else its own."""
+    declared = outline.declaration(named.name, named.span.line)
+    here = outline.section_at(named.span.line)
+    if here is None:
+        return
+    kept = declared is not None and declared.storage in ("param", "state")
+    for section in outline.sections:
+        if section.block < 0 and (kept or section.program == here.program):
+            yield section.first, section.last
+
+
+def _meaning(outline: Outline, named: Named, first: int, last: int) -> Iterator[Span]:
+    """Where a name stands in a program and means the variable, and not another one of an inner block."""
+    declared = outline.declaration(named.name, named.span.line)
+    kept = declared is not None and declared.storage in ("param", "state")
+    for span in spans_of(outline.lines, first, last, "variable", named.name):
+        there = outline.declaration(named.name, span.line)
+        same = there == declared
+        if same or (kept and there is not None and there.storage in ("param", "state")):
+            yield span
+
+
+def rename(outline: Outline, named: Named, new: str) -> list[tuple[Span, str]]:
+    """The places that change, each with its new characters, when a variable is given another name.
+
+    Its gradients (`%w@GRAD`, and what is named after them) are renamed with it. Raises Refused for what is no
+    variable, for a name that is taken, and where a string names the variable, as programs of a cluster do.
+    """
+    if named.kind != "variable":
+        raise Refused("only variables can be renamed; blocks have the numbers of their order")
+    new = new.removeprefix("%")
+    if new.startswith('"') and new.endswith('"') and len(new) > 1:
+        new = new[1:-1]
+    if not new or "\n" in new:
+        raise Refused("a variable's name has at least one character, and no line ends")
+    names = [named.name, *sorted(n for n in outline.declarations if n.startswith(named.name + GRADIENT))]
+    changes: dict[Span, str] = {}
+    for old in names:
+        name = new + old[len(named.name) :]
+        if name in outline.declarations and name not in names:
+            raise Refused(f"there is a variable %{name} already")
+        at = _string_naming(outline, old)
+        if at is not None:
+            raise Refused(f"line {at + 1} names the variable in a string, which renaming does not change")
+        for place in [named.span] if old == named.name else _gradient_declarations(outline, old, named):
+            for span in references(outline, Named("variable", old, place)):
+                changes[span] = f"%{written(name)}"
+    return sorted(changes.items())
+
+
+def _gradient_declarations(outline: Outline, name: str, named: Named) -> list[Span]:
+    """Where a gradient of a variable is declared, in the programs in which that is this variable."""
+    scope = list(_scope(outline, named))
+    places = [declared.span for declared in outline.declarations[name]]
+    return [span for span in places if any(first <= span.line <= last for first, last in scope)]
+
+
+def _string_naming(outline: Outline, name: str) -> int | None:
+    """The first line with a string that is this name, or begins with it and a colon."""
+    for number, line in enumerate(outline.lines):
+        if '"' in line and name in line:
+            for piece in pieces(line):
+                text = piece.text[1:].rstrip('"')
+                if piece.kind == "string" and (text == name or text.startswith(f"{name}:")):
+                    return number
+    return None

@@ -1,0 +1,184 @@
+"""The programs and blocks of a text, from its lines only: they are known also while a statement is half typed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+from pstranspile.ir.layout import BLANKS, begins_statement, cut_comment, is_head, statement_length
+from pstranspile.ir.text.literals import STORAGE_CLASSES
+from pstranspile.tools.lsp.tokens import Piece, pieces
+from pstranspile.tools.lsp.values import Fold, Span
+
+_OPENS = re.compile(rf"[{BLANKS}]*(program[{BLANKS}]*@|block[{BLANKS}]*\^)").match
+_PARENT = re.compile(r"\bin\s*\^(-?[0-9]{1,9})").search
+_FORWARD = re.compile(r"\bforward\s*=\s*\^(-?[0-9]{1,9})").search
+_DECLARES = re.compile(rf"[{BLANKS}]*({'|'.join(STORAGE_CLASSES)})[{BLANKS}]*%").match
+
+
+_HEAD, _END, _WHOLE, _BEGUN = "head", "end", "whole statement", "begun statement"
+
+
+class Section(NamedTuple):
+    """A block (or with `block` -1 a whole program): its lines, and which blocks it sees variables of."""
+
+    program: str
+    block: int
+    parent: int
+    forward: int
+    first: int
+    last: int
+
+
+class Declaration(NamedTuple):
+    """Where a variable is declared: the name's place, and the statement without what stands around it."""
+
+    name: str
+    section: Section
+    span: Span
+    text: str
+
+    @property
+    def storage(self) -> str:
+        """`param`, `state` or `temp`."""
+        return self.text.split(None, 1)[0].partition("%")[0]
+
+
+class Outline:
+    """The lines of a text and its sections, outer ones first. Takes time in proportion to the text."""
+
+    def __init__(self, lines: Sequence[str]):
+        self.lines = list(lines)
+        self.sections: list[Section] = []
+        self.further: dict[int, int] = {}
+        """Line -> the line on which its statement begins, for the lines after the first."""
+        self._read()
+
+    def _read(self) -> None:
+        lines, at, program = self.lines, 0, ""
+        open_sections: list[Section] = []
+        while at < len(lines):
+            line = lines[at]
+            kind = _kind(line)
+            if kind == _HEAD:
+                section = self._head(line, at, program, open_sections)
+                program = section.program
+                open_sections.append(section)
+            elif kind == _END:
+                if open_sections:
+                    self.sections.append(open_sections.pop()._replace(last=at))
+            elif kind == _BEGUN:
+                last = self._statement_end(at)
+                self.further.update(dict.fromkeys(range(at + 1, last + 1), at))
+                at = last
+            at += 1
+        self.sections += [section._replace(last=len(lines) - 1) for section in open_sections]
+        self.sections.sort(key=lambda section: (section.first, -section.last))
+
+    def _head(self, line: str, at: int, program: str, around: list[Section]) -> Section:
+        words = list(pieces(line))
+        if words[0].text == "program":
+            return Section(words[1].name, -1, -1, -1, at, at)
+        parent, forward = _PARENT(line), _FORWARD(line)
+        label = words[1].text[1:]
+        return Section(
+            program,
+            int(label) if label.isdigit() and len(label) < 10 else -1,
+            int(parent[1]) if parent else around[-1].block if around else -1,
+            int(forward[1]) if forward else -1,
+            at,
+            at,
+        )
+
+    def _statement_end(self, at: int) -> int:
+        """The last line of a statement on several; one whose brackets are never closed ends where the next begins."""
+        last = at + statement_length(self.lines, at, _cut) - 1
+        for line in range(at + 1, last + 1):
+            closing = line == last and self.lines[line].lstrip(BLANKS)[:1] == "}"
+            if begins_statement(self.lines[line]) and not closing:
+                return line - 1
+        return last
+
+    def start_of(self, line: int) -> int:
+        """The line on which the statement of a line begins."""
+        return self.further.get(line, line)
+
+    def end_of(self, line: int) -> int:
+        """The last line of the statement of a line."""
+        first = line = self.start_of(line)
+        while self.further.get(line + 1) == first:
+            line += 1
+        return line
+
+    def section_at(self, line: int) -> Section | None:
+        """The innermost block (or program, outside its blocks) that a line is in."""
+        return next((s for s in reversed(self.sections) if s.first <= line <= s.last), None)
+
+    @cached_property
+    def declarations(self) -> dict[str, list[Declaration]]:
+        """Every declaration by the variable's name, in order."""
+        result: dict[str, list[Declaration]] = {}
+        inside: list[Section] = []
+        starts = {section.first: section for section in self.sections}
+        for number, line in enumerate(self.lines):
+            while inside and inside[-1].last < number:
+                inside.pop()
+            if number in starts:
+                inside.append(starts[number])
+            elif inside and "%" in line and _DECLARES(line):
+                variable = next(piece for piece in pieces(line) if piece.kind == "variable")
+                text = " ".join(line.split())
+                declared = Declaration(variable.name, inside[-1], variable.span(number), text)
+                result.setdefault(declared.name, []).append(declared)
+        return result
+
+    def visible_from(self, section: Section) -> Iterator[Section]:
+        """The sections whose variables a block sees: its own first, then its forward block's, then the enclosing."""
+        blocks = {s.block: s for s in self.sections if s.program == section.program and s.block >= 0}
+        waiting, seen = [section.block], set[int]()
+        for number in waiting:
+            if number in blocks and number not in seen:
+                seen.add(number)
+                yield blocks[number]
+                waiting += (blocks[number].forward, blocks[number].parent)
+
+    def declaration(self, name: str, line: int) -> Declaration | None:
+        """The declaration that a name means on a line; outside of blocks that of the program's first block."""
+        here = self.section_at(line)
+        if here is None:
+            return None
+        known = {d.section: d for d in self.declarations.get(name, ())}
+        start = here if here.block >= 0 else here._replace(block=0)
+        return next((known[section] for section in self.visible_from(start) if section in known), None)
+
+    def folds(self) -> list[Fold]:
+        """Programs, blocks and statements on several lines."""
+        result = [Fold(s.first, s.last - 1) for s in self.sections if s.last - 1 > s.first]
+        starts = dict.fromkeys(self.further.values())
+        result += [Fold(start, self.end_of(start)) for start in starts]
+        return sorted(result)
+
+    def statement(self, line: int) -> list[tuple[int, Piece]]:
+        """The pieces of the statement of a line, each with its line, without comments."""
+        first, last = self.start_of(line), self.end_of(line)
+        return [(n, p) for n in range(first, last + 1) for p in pieces(self.lines[n]) if p.kind != "comment"]
+
+
+# From one keystroke to the next nearly all lines stay as they are.
+_cut = lru_cache(maxsize=1 << 16)(cut_comment)
+
+
+@lru_cache(maxsize=1 << 16)
+def _kind(line: str) -> str:
+    """What a line is by itself. A statement counts as whole only where its brackets are closed also with strings and
+    comments taken for code; others are looked at closely."""
+    if "{" in line and _OPENS(line) and is_head(_cut(line)[0]):
+        return _HEAD
+    if line.lstrip(BLANKS)[:1] == "}":
+        return _END
+    if "," in line and (_cut(line)[0] if "#" in line else line.rstrip(BLANKS)).endswith(","):
+        return _BEGUN
+    closed = all(line.count(opening) == line.count(closing) for opening, closing in ("()", "[]", "{}"))
+    return _WHOLE if closed else _BEGUN

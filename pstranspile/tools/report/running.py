@@ -1,0 +1,191 @@
+"""A run of a job on a cluster in this process, for a page: losses, messages in their order, traffic, waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.faults.scenario import Scenario
+from pstranspile.cluster.machines.feeding import Planned, feeds_of, require_fed
+from pstranspile.cluster.machines.message import END, REPLY
+from pstranspile.cluster.machines.pictures.chart import Arrow, labels_of, rows_of
+from pstranspile.cluster.machines.pictures.recorder import ASKING, DELIVER, POST, Event, Recorder
+from pstranspile.cluster.machines.pictures.traffic import traffic_of
+from pstranspile.cluster.machines.record import Record, RecordedScheduler, replay
+from pstranspile.cluster.machines.simulate import Simulated, simulate
+from pstranspile.compiler.compile import Compiled
+from pstranspile.ir.model import Module
+from pstranspile.proof.check import ROWS_PER_TRAINER, STEPS
+from pstranspile.proof.made import made_feeds, naming_inputs, unstarted
+from pstranspile.proof.report import Report, Verdict, report_text
+from pstranspile.proof.workload import Workload
+from pstranspile.runtime.run.step_feeds import GivenFeeds
+
+MOST_ROWS = 20_000
+"""Rows of the message chart that a page holds."""
+
+
+class RunOptions(NamedTuple):
+    """What a run for a page is: as the options of `run` and `check` have it. Without `feeds` data are made."""
+
+    steps: int | None = None
+    feeds: GivenFeeds | None = None
+    batch: int | None = None
+    """Rows of a step of data that are made."""
+    programs: str | None = None
+    schedule: int | None = None
+    seed: int | None = None
+    faults: Scenario | None = None
+    record: Record | None = None
+    """What a run of processes was; it is done again, with its own steps and seed."""
+
+
+def run_data(compiled: Compiled, module: Module, options: RunOptions) -> dict[str, Any]:
+    """Runs a job and gives its observations. Raises DiagnosticError."""
+    record = options.record
+    steps = record.steps if record else options.steps or _usual_steps(module, options)
+    workload = Workload(module, options.programs, steps)
+    seed = record.seed if record else options.seed or module.main.random_seed or 1
+    feeds = options.feeds
+    if feeds is not None and record is None:
+        trainers = [Planned(workload.known, workload.given_turns)] * compiled.plan.trainers
+        require_fed(feeds, trainers, feeds_of(feeds, trainers)[1], steps)
+    if feeds is None:
+        trainers = compiled.plan.trainers
+        feeds = made_feeds(workload, options.batch or ROWS_PER_TRAINER * trainers, seed or 1, trainers)
+    recorders: list[Recorder] = []
+
+    def run(cluster: Cluster, count: int) -> None:
+        recorders.append(Recorder(cluster))
+        (replay if record else Cluster.run_to)(cluster, count)
+
+    fetch = [workload.label(owner, name) for owner, names in workload.watched.items() for name in names]
+    with naming_inputs(workload, made=options.feeds is None):
+        done = simulate(
+            compiled,
+            feeds,
+            steps,
+            fetch,
+            init=None if record else unstarted(module, workload, {}),
+            schedule=RecordedScheduler(record) if record else options.schedule,
+            seed=seed,
+            run=run,
+            programs=workload.given_turns,
+            faults=options.faults,
+        )
+    return {
+        "steps": steps,
+        "made": options.feeds is None,
+        "losses": list(_losses(done)),
+        **recorded(recorders[0], done.cluster),
+    }
+
+
+def _usual_steps(module: Module, options: RunOptions) -> int:
+    """The default number of steps: as many as are fed, at most `STEPS`."""
+    if options.feeds is None:
+        return STEPS
+    return min(Workload(module, options.programs, STEPS).feeds(options.feeds).steps or STEPS, STEPS)
+
+
+def recorded(recorder: Recorder, cluster: Cluster) -> dict[str, Any]:
+    """What a recorder has seen: machines, the rows of the message chart, traffic, waits, and what went wrong."""
+    rows = rows_of(recorder, -1, END)
+    listed: list[list[Any]] = []
+    for row, label in list(zip(rows, labels_of(recorder, rows), strict=True))[:MOST_ROWS]:
+        if isinstance(row, Arrow):
+            listed.append([label, row.what, row.source, row.target, row.posted, row.tick, row.bytes])
+        else:
+            listed.append([label])
+    servers = tuple(server.name for server in cluster.servers)
+    return {
+        "machines": list(recorder.machines),
+        "rows": listed,
+        "left_out": max(len(rows) - MOST_ROWS, 0),
+        "traffic": [list(row) for row in traffic_of(recorder, servers)],
+        "pairs": exchanged(recorder.events),
+        "waits": waits_of(recorder.events),
+        "faults": [f"tick {tick}: {text}" for tick, text in cluster.injector.log] if cluster.injector else [],
+        "unreached": cluster.injector.unreached() if cluster.injector else [],
+    }
+
+
+def exchanged(events: Iterable[Event]) -> list[list[Any]]:
+    """Messages between machines in steps: source, target, messages, and the bytes of the values in them."""
+    totals: dict[tuple[str, str], list[int]] = {}
+    for event in events:
+        if event.what == POST and 0 <= event.step != END:
+            total = totals.setdefault((event.source, event.target), [0, 0])
+            total[:] = total[0] + 1, total[1] + event.bytes
+    return [[*pair, *totals[pair]] for pair in sorted(totals)]
+
+
+def waits_of(events: Iterable[Event]) -> list[list[Any]]:
+    """Who waited for whom: machine, the one that answered, requests, ticks in all, and the longest.
+
+    A request waits from when it is posted to when its answer is taken.
+    """
+    asked: dict[tuple[str, str, str, int], list[int]] = {}
+    totals: dict[tuple[str, str], list[int]] = {}
+    for event in events:
+        if event.what == POST and event.kind in ASKING:
+            asked.setdefault((event.source, event.target, event.variable, event.step), []).append(event.tick)
+        elif event.what == DELIVER and event.kind == REPLY:
+            posted = asked.get((event.target, event.source, event.variable, event.step))
+            if posted:
+                ticks = event.tick - posted.pop(0)
+                total = totals.setdefault((event.target, event.source), [0, 0, 0])
+                total[:] = total[0] + 1, total[1] + ticks, max(total[2], ticks)
+    return [[*pair, *totals[pair]] for pair in sorted(totals)]
+
+
+def _losses(done: Simulated) -> Iterable[dict[str, Any]]:
+    """What each trainer fetched of every step: one number, the mean where it is an array."""
+    for trainer, fetched in zip(done.cluster.trainers, done.fetched, strict=True):
+        for name, values in fetched.items():
+            program = name.partition("/")[0] if trainer.role.turns is not None else ""
+            steps = [result.step + 1 for result in trainer.results if program in ("", result.program)]
+            points = [(step, _number(value)) for step, value in zip(steps, values, strict=True)]
+            known = [(step, number) for step, number in points if number is not None]
+            yield {
+                "name": f"{trainer.name} {name}",
+                "steps": [step for step, _ in known],
+                "values": [number for _, number in known],
+            }
+
+
+def _number(value: Any) -> float | None:
+    """The mean of an array as a number that JSON has; None for anything else."""
+    array: Any = value if isinstance(value, np.ndarray) else np.zeros(0)
+    if array.size == 0 or array.dtype.kind not in "fiu":
+        return None
+    mean = float(np.mean(array, dtype=np.float64))
+    return mean if np.isfinite(mean) else None
+
+
+def check_data(report: Report) -> dict[str, Any]:
+    """The verdicts of a check, each variable's with its first difference, and the report's text."""
+    return {
+        "holds": report.holds,
+        "promised": report.promised,
+        "steps": report.steps,
+        "text": report_text(report, every=True),
+        "verdicts": [_row(verdict) for verdict in report.verdicts],
+        "causes": [list(cause) for cause in report.causes],
+        "orders": [report.schedules, [[number, name] for number, name in report.schedule_differs]],
+        "faults": report.faulty is not None,
+    }
+
+
+def _row(verdict: Verdict) -> list[Any]:
+    """A verdict as a row of a table; its difference has the digits that the report as text shows."""
+    worst = _finite(float(f"{verdict.worst:.1e}"))
+    step, first, tolerance = verdict.worst_step, verdict.first, verdict.tolerance
+    return [verdict.name, verdict.kind, verdict.equality, worst, step, first, tolerance]
+
+
+def _finite(value: float) -> float | str:
+    return value if np.isfinite(value) else str(value)
