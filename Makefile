@@ -35,17 +35,17 @@ types: setup  ## check the types of the package
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 docs: setup  ## run every command and snippet of the documents, and follow their links
-	$(BIN)/pytest tests/test_docs.py tests/test_coverage.py tests/verify/test_documentation.py
+	$(BIN)/pytest tests/test_docs.py tests/test_coverage.py tests/compiler/verify/test_documentation.py
 
 site: setup  ## build the documentation as a site into build/site; fails at a link that leads nowhere
 	$(BIN)/python -m pip install --quiet -e '.[docs]'
 	$(BIN)/python docs/site.py
 
 goldens: setup  ## record all golden files that differ, and list them; read them with git diff
-	$(BIN)/pytest --bless tests/test_golden.py tests/test_pictures.py tests/verify tests/explain/test_rules.py tests/ir
+	$(BIN)/pytest --bless tests/test_golden.py tests/test_pictures.py tests/compiler/verify tests/compiler/explain/test_rules.py tests/ir
 
 pictures: setup  ## take the pictures of reports anew that show what is no more; needs chromium and chromedriver
-	$(BIN)/pytest --bless tests/report/test_pictures.py
+	$(BIN)/pytest --bless tests/tools/report/test_pictures.py
 
 loops: setup  ## compile the loops of the arithmetic anew, after their source has changed
 	$(BIN)/python -m pip install --quiet 'setuptools>=65'
@@ -58,7 +58,7 @@ generated: setup  ## write the files anew that are made from others: the grammar
 check: lint types test  ## lint, types and all tests
 
 campaigns: setup  ## draw many random cases: jobs and faults, edited programs, damaged files (hours)
-	PSTRANSPILE_NIGHTLY=1 $(BIN)/pytest -s tests/run/cluster
+	PSTRANSPILE_NIGHTLY=1 $(BIN)/pytest -s tests/cluster/machines
 	PSTRANSPILE_EDITS=50000 $(BIN)/pytest -s tests/structure
 	PSTRANSPILE_CASES=50000 $(BIN)/pytest -s tests/hostile
 

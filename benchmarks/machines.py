@@ -38,7 +38,7 @@ from pstranspile.ops.textual import print_module
 from pstranspile.tools.cli import main
 
 FLUID = os.environ.get("PSTRANSPILE_FLUID", "")
-MACHINE, CERTIFICATES = ROOT / "tests" / "net" / "fluid_machine.py", ROOT / "tests" / "data" / "tls"
+MACHINE, CERTIFICATES = ROOT / "tests" / "cluster" / "net" / "fluid_machine.py", ROOT / "tests" / "data" / "tls"
 SERVERS, TRAINERS = ("pserver_0", "pserver_1"), ("trainer_0", "trainer_1")
 STEPS, WARM, ROUNDS = 400, 100, 3
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 LONG = ("ray_cluster", "net", "checkpoint", "hostile", "fluid_api")
 """Folders with few and long tests, which start processes and wait for them."""
 
-ALONE = "tests/ray_cluster/"
+ALONE = "tests/cluster/ray_cluster/"
 """The folder whose tests run one after another, because each file has a cluster and mostly waits for it."""
 
 APART = "tests/test_docs.py::"

@@ -11,7 +11,7 @@ from pstranspile.frontends.loading import load, load_bytes, loads
 from pstranspile.frontends.program_desc import program_to_bytes
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.ir.model import ParameterInfo
-from tests.interop.recorded import FILES, FOLDER
+from tests.frontends.recorded import FILES, FOLDER
 
 MAIN_PB, STARTUP_PB = FOLDER / "fit_a_line.main.pb", FOLDER / "fit_a_line.startup.pb"
 META = FOLDER / "fit_a_line.meta.json"

@@ -22,7 +22,7 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.runtime.files.safetensors import read_safetensors
 from pstranspile.runtime.files.tensor_files import read_tensor, write_values
 from pstranspile.tools.cli import main
-from tests.checkpoint.jobs import job, machines, started
+from tests.cluster.checkpoint.jobs import job, machines, started
 from tests.conftest import ROOT
 
 NET = str(ROOT / "golden" / "linear_regression.ir")

@@ -24,7 +24,7 @@ from pstranspile.cluster.machines.faults.snapshot_files import FORM, read_snapsh
 from pstranspile.runtime.files.safetensors import read_metadata, read_safetensors, write_safetensors
 from pstranspile.runtime.files.tensor_files import read_combined, read_selected_rows, read_tensor
 from pstranspile.tools.cli import main
-from tests.checkpoint.jobs import job, machines, started
+from tests.cluster.checkpoint.jobs import job, machines, started
 from tests.conftest import ROOT
 from tests.hostile.counts import cases
 from tests.hostile.mutate import changed_bytes, changed_json, changed_lines, json_bytes

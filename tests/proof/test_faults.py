@@ -20,7 +20,7 @@ from pstranspile.proof.check import check
 from pstranspile.proof.ledger import Ledger
 from pstranspile.proof.report import BITWISE, DIFFERENT, ROUNDING, Away, Faulty, report_text
 from pstranspile.tools.cli import main
-from tests.run.cluster.fuzz import cases, compiled, model
+from tests.cluster.machines.fuzz import cases, compiled, model
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "regression.ir")
 CLUSTER = ["--pservers", "2", "--trainers", "2"]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from tests.data_rows.tables import module as rows_module
-from tests.data_rows.tables import rows
+from tests.cluster.data.tables import module as rows_module
+from tests.cluster.data.tables import rows
 
 JOB = ps.Job(pservers=["a:1", "b:1"], trainers=2)
 

@@ -33,7 +33,7 @@ from pstranspile.proof.training import start_cluster
 from pstranspile.proof.workload import Workload
 from pstranspile.proof.wrong_starts import with_wrong_starts
 from pstranspile.runtime.run.scope import own_copy
-from tests.emit.several import adversarial, two_tasks, with_evaluation
+from tests.compiler.emit.several import adversarial, two_tasks, with_evaluation
 from tests.proof.mutants import CHANGES, Mutant, Place, as_compiled, mutants, places_of, programs_of, refused, with_ops
 from tests.proof.orders import may_be_taken
 from tests.proof.test_check import dense, sparse

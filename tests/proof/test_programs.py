@@ -17,7 +17,7 @@ from pstranspile.ir.model import Module
 from pstranspile.proof import check, make_feeds
 from pstranspile.proof.report import BITWISE, DIFFERENT, report_text
 from pstranspile.tools.cli import main
-from tests.emit.several import DISCRIMINATOR, GENERATOR, adversarial, joined, two_tasks, with_evaluation
+from tests.compiler.emit.several import DISCRIMINATOR, GENERATOR, adversarial, joined, two_tasks, with_evaluation
 
 TURNS = "main*2,generator"
 

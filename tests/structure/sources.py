@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pstranspile as ps
 from pstranspile.ir.model import Module
-from tests import fluid
+from tests import recorded_fluid
 
 ROOT = Path(__file__).parents[2]
 FILES = ("ctr_dnn", "gan", "regression", "simnet_bow", "word2vec", "mlp_adam", "rmsprop_noslice", "piecewise_decay")
@@ -27,6 +27,6 @@ def _file(name: str) -> Module:
 
 SOURCES: Mapping[str, Callable[[], Module]] = {
     **{name: partial(_file, name) for name in FILES},
-    **{name: partial(fluid.source, name) for name in RECORDED},
+    **{name: partial(recorded_fluid.source, name) for name in RECORDED},
 }
 """Name -> the module, read at its first use."""

@@ -18,7 +18,7 @@ from pstranspile.ops.gradients.references import can_be_followed
 from pstranspile.ops.gradients.versions import expected_of
 from pstranspile.proof.check import check
 from pstranspile.proof.data import make_feeds
-from tests import fluid
+from tests import recorded_fluid
 from tests.structure.sources import SOURCES
 from tests.structure.trial import JOBS, is_unexplained, limited
 
@@ -181,7 +181,7 @@ def test_it_is_told_at_its_line(case: str):
 @pytest.mark.parametrize("mode", ["sync", "fleet-sync", "rows"])
 def test_the_norm_of_all_gradients_is_made_for_a_parameter_that_is_not_trainable(mode: str):
     """Which no server updates."""
-    text = ps.dumps(fluid.source("clip_global_norm"))
+    text = ps.dumps(recorded_fluid.source("clip_global_norm"))
     module = ps.loads(edited(text, "param %fc_2.w_0 : f32[8, 1]\n", "param %fc_2.w_0 : f32[8, 1] {trainable=false}\n"))
     assert is_clean(module)
     with pytest.raises(DiagnosticError, match=r"made for the update of %fc_2\.w_0; that is not trainable") as refused:
@@ -199,7 +199,7 @@ def test_a_rate_has_as_many_elements_as_the_parameter():
 
 def test_a_parameter_has_two_optimizers():
     """With delay compensation; servers keep the copies of a slice for one."""
-    module = fluid.source("v1_and_v2")
+    module = recorded_fluid.source("v1_and_v2")
     block = module.main.main_block
     at = next(i for i, op in enumerate(block.ops) if op.input("Param") == "t1")
     twice = block._replace(ops=(*block.ops[: at + 1], *block.ops[at:]))
@@ -249,7 +249,7 @@ def test_an_output_slot_that_nothing_declares_takes_no_value_from_others():
 
 def test_a_step_in_which_an_op_gives_no_value_to_what_it_names_ends():
     """On trainers of a cluster, for which code is made anew until what it assumes of values holds."""
-    module = fluid.source("hsigmoid_sparse")
+    module = recorded_fluid.source("hsigmoid_sparse")
     block = module.main.main_block
     ops = [op._replace(type="mean") if op.type == "hierarchical_sigmoid" else op for op in block.ops]
     main = module.main._replace(blocks=(block._replace(ops=tuple(ops)), *module.main.blocks[1:]))
@@ -275,7 +275,7 @@ def test_a_start_up_program_makes_other_dims_than_declared(mode: str):
 @pytest.mark.parametrize("mode", ["sync", "geo"])
 def test_a_parameter_is_made_as_one_number(mode: str):
     """On one machine; servers make slices of the dims that are declared."""
-    text = ps.dumps(fluid.source("sparse_l2"))
+    text = ps.dumps(recorded_fluid.source("sparse_l2"))
     module = ps.loads(edited(text, "Out=%fc_0.b_0 {shape=[32]}", "Out=%fc_0.b_0"))
     assert is_clean(module)
     with contextlib.suppress(DiagnosticError):  # a step of geo may find it first
@@ -284,7 +284,7 @@ def test_a_parameter_is_made_as_one_number(mode: str):
 
 def test_rows_are_looked_up_for_ids_of_other_dims():
     """Which only their values tell: a trainer asks servers for rows, and can't deal them out."""
-    module = fluid.source("lookup_chain")
+    module = recorded_fluid.source("lookup_chain")
     block = module.main.main_block
     ops = [op._replace(type="c_allreduce_sum") if op.type == "reshape2" else op for op in block.ops]
     main = module.main._replace(blocks=(block._replace(ops=tuple(ops)), *module.main.blocks[1:]))
@@ -388,7 +388,7 @@ def test_an_op_that_is_written_as_an_expression_lacks_its_input():
 @pytest.mark.parametrize("slot", ["X", "Out", "step"])
 def test_an_op_of_a_loop_lacks_what_its_gradient_needs(slot: str):
     """Running says so, without a look at the gradients first. A step that is not given is 1."""
-    module = fluid.source("while_loop")
+    module = recorded_fluid.source("while_loop")
 
     def without(op: ps.Op) -> ps.Op:
         sides = (FrozenMap({s: names for s, names in side.items() if s != slot}) for side in (op.inputs, op.outputs))
@@ -405,7 +405,7 @@ def test_an_op_of_a_loop_lacks_what_its_gradient_needs(slot: str):
 
 def test_the_step_counter_is_kept_by_startup_only():
     """@main has one of its own, which nothing gives a value; async has trainers send the steps that they count."""
-    module = fluid.source("lr_polynomial_cycle")
+    module = recorded_fluid.source("lr_polynomial_cycle")
     block = module.main.main_block
     counter = block.vars["@LR_DECAY_COUNTER@"]._replace(persistable=False)
     changed = block._replace(vars=FrozenMap({**block.vars, counter.name: counter}))
@@ -419,7 +419,7 @@ def test_the_step_counter_is_kept_by_startup_only():
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_a_schedule_that_reads_what_nobody_declares(mode: str):
     """A slot that may be empty: one machine runs the op without it, and servers have nothing to give it."""
-    module = fluid.source("lr_warmup")
+    module = recorded_fluid.source("lr_warmup")
     slots = FrozenMap({"X": ("nobody",)}), FrozenMap({"Out": ("learning_rate_warmup",)})
     block = module.main.main_block
     ops = (*block.ops, ps.Op("assign", *slots, role=OpRole.LR_SCHED))
@@ -431,7 +431,7 @@ def test_a_schedule_that_reads_what_nobody_declares(mode: str):
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_a_schedule_whose_block_reads_what_nobody_declares(mode: str):
-    module = fluid.source("lr_warmup")
+    module = recorded_fluid.source("lr_warmup")
     block = module.main.blocks[2]
     slots = FrozenMap({"X": ("nobody",)}), FrozenMap({"Out": ("learning_rate_warmup",)})
     changed = block._replace(ops=(*block.ops, ps.Op("assign", *slots, role=OpRole.LR_SCHED)))
@@ -447,7 +447,7 @@ def is_backward(op: ps.Op) -> bool:
 
 def test_a_loop_that_can_not_end_is_stopped():
     """Its counter is not counted; a condition that nothing changes is computed anew in every turn."""
-    module = fluid.source("while_loop")
+    module = recorded_fluid.source("while_loop")
     blocks = [
         block._replace(ops=tuple(op for op in block.ops if op.type != "increment" and not is_backward(op)))
         for block in module.main.blocks
@@ -488,7 +488,7 @@ def test_the_scopes_of_a_schedule_have_the_name_of_what_it_computes():
 
 def test_a_table_that_is_dealt_out_by_id_is_all_that_is_trained():
     """A communicator sends nothing then, and its barrier is that of the mode."""
-    module = fluid.source("dist_table_adam")
+    module = recorded_fluid.source("dist_table_adam")
     block = module.main.main_block
     ops = [op for op in block.ops if op.input("Param") in (None, "shared_w")]
     main = module.main._replace(blocks=(block._replace(ops=tuple(ops)), *module.main.blocks[1:]))
@@ -498,7 +498,7 @@ def test_a_table_that_is_dealt_out_by_id_is_all_that_is_trained():
 
 def test_a_step_gives_a_parameter_other_dims():
     """A lookup with table and rows swapped; every row is different then."""
-    module = fluid.source("hsigmoid_sparse")
+    module = recorded_fluid.source("hsigmoid_sparse")
     block = module.main.main_block
     slots = {
         "inputs": FrozenMap({"W": ("embedding_0.tmp_0",), "Ids": ("ids",)}),
@@ -512,7 +512,7 @@ def test_a_step_gives_a_parameter_other_dims():
 
 def test_a_block_that_a_gradient_runs_is_not_there():
     """Gradients are not followed through it, and its run is refused."""
-    module = fluid.source("static_rnn")
+    module = recorded_fluid.source("static_rnn")
     (first, inner, _) = module.main.blocks
     at = next(index for index, op in enumerate(first.ops) if op.type == "fill_constant_batch_size_like")
     ops = (*first.ops[:at], first.ops[at + 1], first.ops[at], *first.ops[at + 2 :])

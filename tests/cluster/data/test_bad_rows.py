@@ -1,0 +1,124 @@
+"""Rows that can't be fed are refused, or left out and counted, with their file and place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pstranspile as ps
+from pstranspile.cluster.data import lines
+from pstranspile.tools.cli import main
+from tests.cluster.data.tables import clicks, data, rows, write
+
+pytest.importorskip("pyarrow", reason="files of columns are read by pyarrow")
+
+BAD = {
+    "csv": ("9.0,1 x,0,0", "9.0,1,0", ",1,0,0", "9.0,1,z,0"),
+    "jsonl": ('{"click": 9', '{"click": 9, "ids": [1, null], "a": 1, "b": 1}', '{"ids": [1], "a": 1, "b": 1}'),
+    "multislot": ("1 1 2 0 0 1", "1 1 2 0 0 1 9 9", "1 x 2 0 0 1 9", "1 1 1 0 1 9", "0 2 0 0 1 9", "1 1 2 0 z 1 9"),
+}
+
+
+def damaged(path: Path) -> tuple[list[int], str]:
+    """A file with bad lines between good ones: their numbers, and its name."""
+    lines = Path(write(path, rows(30))).read_text().splitlines()
+    numbers: list[int] = []
+    for place, line in enumerate(BAD[path.suffix[1:]]):
+        numbers.append(4 * place + 6)
+        lines.insert(numbers[-1] - 1, line)
+    path.write_text("\n".join(lines) + "\n")
+    return numbers, str(path)
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_they_are_left_out_of_their_batch(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lines, "BLOCK", 200)
+    numbers, path = damaged(tmp_path / f"x.{kind}")
+    source = data(path, bad_rows="skip")
+    fed = clicks(source, trainers=2)
+    assert sorted(row for step in fed for share in step for row in share) == list(map(float, range(30)))
+    assert [row.line for row in source.bad] == numbers
+    told = source.warnings()
+    assert [str(warning.location) for warning in told] == [f"{path}:{number}:1" for number in numbers]
+    assert told[0].message.startswith("the row is left out: ")
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_they_end_the_run_when_they_are_reached(kind: str, tmp_path: Path):
+    _, path = damaged(tmp_path / f"x.{kind}")
+    source = data(path, batch=2)
+    clicks(source, steps=range(2))
+    with pytest.raises(ps.DiagnosticError) as caught:
+        clicks(source, steps=range(3))
+    assert f"{path}:6:1: error[data-row]: the row can't be fed: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "culprit"),
+    [
+        ("9.0,1 2,0,x", "b"),
+        ("x,1 2,0,0", "click"),
+        ("9.0,1 2.5,0,0", "ids"),
+        ("9.0,99999999999999999999 1,0,0", "ids"),
+    ],
+)
+def test_a_unit_of_bad_rows_alone_names_the_column_at_fault(
+    line: str, culprit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(lines, "BLOCK", 1)  # so that each line is a unit
+    path = tmp_path / "x.csv"
+    path.write_text(f"click,ids,a,b\n{line}\n1.0,1 2,0,0\n")
+    with pytest.raises(ps.DiagnosticError) as caught:
+        clicks(data(str(path)))
+    assert f"{path}:2:1: error[data-row]: the row can't be fed: {culprit}: " in str(caught.value)
+    source = data(str(path), bad_rows="skip")
+    assert clicks(source) == [[[1.0]]]
+    assert [row.line for row in source.bad] == [2]
+
+
+def test_rows_of_columns(tmp_path: Path):
+    given = rows(20)
+    given[3]["a"] = None
+    given[7]["ids"] = None
+    given[11]["ids"] = [1, None]
+    source = data(write(tmp_path / "x.parquet", given), bad_rows="skip", shuffle=1)
+    fed = clicks(source, trainers=3)
+    assert sorted(row for step in fed for share in step for row in share) == [
+        n for n in range(20) if n not in (3, 7, 11)
+    ]
+    assert [(row.number, row.reason) for row in source.bad] == [
+        (4, "a has no value"),
+        (8, "ids has no value"),
+        (12, "ids has no value"),
+    ]
+
+
+def test_lists_of_another_size(tmp_path: Path):
+    given = [{**row, "d": [1.0, 2.0]} for row in rows(6)]
+    given[2]["d"] = [1.0]
+    path = write(tmp_path / "x.parquet", given)
+    source = data(path, columns={"dense": "d"}, bad_rows="skip")
+    assert clicks(source) == [[[0, 1, 3, 4, 5]]]
+    assert source.bad[0].reason == "d has 1 numbers, dense takes 2"
+
+
+def test_a_step_of_bad_rows_alone_trains_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Its values would be means over no rows."""
+    monkeypatch.chdir(tmp_path)
+    Path("rows.csv").write_text("click,dnn_data,lr_data\n1,1 2,3\nx,2,4\n1,5,6\n0,9,9\n")
+    Path("good.csv").write_text("click,dnn_data,lr_data\n1,1 2,3\n1,5,6\n0,9,9\n")
+    model = str(Path(__file__).parents[3] / "examples" / "ctr_dnn.ir")
+    command = ["run", model, "--batch", "1", "--fetch", "mean_0.tmp_0"]
+    assert main([*command, "--feed", "rows.csv", "--bad-rows", "skip", "--save", "skipped.npz"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.partition("mean_0.tmp_0 ")[2] for line in shown if "step 2/4" in line] == ["no rows"]
+    assert main([*command, "--feed", "good.csv", "--save", "good.npz"]) == 0
+    with np.load("skipped.npz") as skipped, np.load("good.npz") as good:
+        names = [name for name in good.files if name.startswith("param/")]
+        assert names == [name for name in skipped.files if name.startswith("param/")]
+        for name in names:
+            assert np.array_equal(skipped[name], good[name]), name

@@ -1,0 +1,178 @@
+"""Trainers without servers as processes: one of them is killed, stopped or started again while they sum values."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import pytest
+
+import pstranspile as ps
+from pstranspile.cluster.machines.collectives.parts import NEVER, Piece, Statement, Total
+from pstranspile.cluster.machines.collectives.parts import Part as Contribution
+from pstranspile.cluster.machines.message import COLLECTIVE, COMPLETE, PIECE, STATEMENT, TOTAL, Message
+from pstranspile.cluster.machines.simulate import cluster_of
+from pstranspile.cluster.net.part import Part
+from pstranspile.cluster.net.supervisor import Ports
+from pstranspile.cluster.net.values import WireError
+from pstranspile.tools.cli import main
+
+PROGRAM = str(Path(__file__).parents[3] / "examples" / "regression.ir")
+SCRIPT = str(Path(__file__).parent / "paced.py")
+ROLES = ("trainer_0", "trainer_1", "trainer_2")
+STEPS, LEASE = 60, 1.5
+PART = Contribution("c_allreduce_sum", 0, True, "f32[1000, 20]", np.ones(10000, "float32"))
+
+
+class Company:
+    """Three trainers on this host, whose steps take half a second until they are released."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.ports = folder, Ports(3)
+        x = np.random.RandomState(1).rand(STEPS, 6, 1000).astype("float32")
+        np.savez(folder / "data.npz", x=x, y=x[:, :, :20])
+        job = ["--mode", "grad-allreduce", "--trainers", ",".join(self.ports.addresses), "-o", str(folder / "job")]
+        assert main(["compile", PROGRAM, *job]) == 0
+        self.hold = folder / "hold"
+        self.hold.touch()
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+        self.pipes: dict[str, IO[str]] = {}
+        for role in ROLES:
+            self.start(role)
+
+    def start(self, role: str) -> None:
+        reading, writing = os.pipe()
+        command = [sys.executable, SCRIPT, str(self.hold), "start", str(self.folder / "job")]
+        command += ["--role", role, "--feed", str(self.folder / "data.npz"), "--lease", str(LEASE), "--patience", "120"]
+        command += ["--save", str(self.folder / f"{role}.npz")]
+        told = {**os.environ, "PSTRANSPILE_STATUS": str(writing), "OMP_NUM_THREADS": "1"}
+        self.processes[role] = subprocess.Popen(
+            command, env=told, pass_fds=[writing], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        )
+        os.close(writing)
+        self.pipes[role] = os.fdopen(reading)
+
+    def wait_for(self, role: str, step: int) -> None:
+        """Until a trainer has done so many steps."""
+        for line in self.pipes[role]:
+            if json.loads(line).get("step", -1) >= step:
+                return
+        raise AssertionError(f"{role} has ended: {self.processes[role].communicate()[1]}")
+
+    def end(self, role: str) -> tuple[int, str]:
+        """How a process ends, and what it says."""
+        told = self.processes[role].communicate(timeout=240)[1]
+        return self.processes[role].returncode, told
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+            if process.stderr is not None:
+                process.stderr.close()
+        for pipe in self.pipes.values():
+            pipe.close()
+        self.ports.close()
+
+    def assert_all_done(self, but: str) -> None:
+        """The others have done all steps, and hold the same parameters to the bit."""
+        self.hold.unlink()
+        others = [role for role in ROLES if role != but]
+        ends = {role: self.end(role) for role in others}
+        for role, (status, told) in ends.items():
+            lines = [line for line in told.splitlines() if "is not let in: the others" not in line]
+            assert (status, len(lines)) == (0, 1), told
+            assert lines[0].startswith(f"{role}: goes on without {but}: ")
+        one, other = (np.load(self.folder / f"{role}.npz") for role in others)
+        assert len(one["step/loss"]) == STEPS
+        for name in ("param/w", "param/b"):
+            np.testing.assert_array_equal(one[name], other[name])
+
+
+@pytest.fixture
+def company(tmp_path: Path) -> Iterator[Company]:
+    found = Company(tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("victim", ROLES)
+def test_the_others_go_on_without_a_trainer_that_is_killed(victim: str, company: Company) -> None:
+    """Whichever it is; and a process that takes its place is told that it can't take part again."""
+    company.wait_for(victim, 2)
+    company.processes[victim].kill()
+    company.end(victim)
+    company.pipes[victim].close()
+    company.start(victim)
+    status, told = company.end(victim)
+    assert (status, told.count("go on without")) == (1, 1), told
+    assert f"{victim}, which can't take part again in a job without servers" in told
+    company.assert_all_done(but=victim)
+
+
+@pytest.mark.parametrize("victim", ["trainer_0"])
+def test_a_trainer_that_was_stopped_for_too_long_is_told_so(victim: str, company: Company) -> None:
+    company.wait_for(victim, 2)
+    company.processes[victim].send_signal(signal.SIGSTOP)
+    time.sleep(LEASE + 2)
+    company.processes[victim].send_signal(signal.SIGCONT)
+    status, told = company.end(victim)
+    assert status == 1
+    assert "given up" in told
+    company.assert_all_done(but=victim)
+
+
+def test_a_trainer_that_ends_with_an_error_is_not_waited_for(company: Company) -> None:
+    """It says so itself: nobody has to wait for a lease."""
+    company.wait_for("trainer_1", 2)
+    company.processes["trainer_1"].send_signal(signal.SIGTERM)
+    assert company.end("trainer_1")[0] == -signal.SIGTERM or company.processes["trainer_1"].returncode > 0
+    company.assert_all_done(but="trainer_1")
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "fits"),
+    [
+        (PIECE, Piece(1, (0, 0), "w@GRAD", NEVER, PART), True),
+        (PIECE, Piece(7, (0, 0), "w@GRAD", NEVER, PART), False),
+        (PIECE, Piece(1, (0, 0), "unknown", NEVER, PART), False),
+        (PIECE, np.ones(3), False),
+        (TOTAL, Total(0, (0, 0), "w@GRAD", NEVER, (0, 1), np.ones(10000, "float32")), True),
+        (TOTAL, Total(0, (0, 1), "w@GRAD", NEVER, (0, 1), np.ones(10000, "float32")), False),
+        (TOTAL, Total(0, (0, 0), "w@GRAD", (0, 0), (0, 1), np.ones(10000, "float32")), False),
+        (PIECE, Piece(1, (0, 0), "w@GRAD", (0, 0), PART), False),
+        (TOTAL, PART, False),
+        (STATEMENT, Statement(0, NEVER, ()), True),
+        (STATEMENT, Statement(0, NEVER, (Total(0, (0, 0), "unknown", NEVER, (0,), None),)), False),
+        (COLLECTIVE, PART, False),
+        (COMPLETE, None, True),
+    ],
+)
+def test_what_another_trainer_may_say(kind: str, payload: object, fits: bool) -> None:
+    job = ps.Job(trainers=["a:1", "b:1"], mode="grad-allreduce")
+    compiled = ps.compile(ps.load(PROGRAM), job)
+    part = Part(cluster_of(compiled), "trainer_0", lambda peer, messages: None)
+    part.cluster.rings["trainer_0/ring_0"]._last = (0, 0)  # it has given its part
+    message = Message(kind, "trainer_1/ring_0", "trainer_0/ring_0", 1, 0, 1, "w@GRAD", payload, -1)
+    with nullcontext() if fits else pytest.raises(WireError, match="trainer_1 may not send this to trainer_0/ring_0"):
+        part.require_allowed(part.peers["trainer_1"], message)
+
+
+def test_who_does_not_come_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ports = Ports(2)
+    job = str(tmp_path / "job")
+    assert main(["compile", PROGRAM, "--mode", "nccl2", "--trainers", ",".join(ports.addresses), "-o", job]) == 0
+    assert main(["start", job, "--role", "trainer_0", "--patience", "0.3"]) == 1
+    assert "trainer_0: not come for 0.3 seconds: trainer_1" in capsys.readouterr().err
+    assert main(["start", job, "--role", "trainer_1", "--patience", "0.3"]) == 1
+    assert f"nobody answers for 0.3 seconds: trainer_0 at {ports.addresses[0]}" in capsys.readouterr().err
+    ports.close()

@@ -1,0 +1,122 @@
+"""Machines on other hosts: certificates on both sides, or nobody is let in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import ssl
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pstranspile.cluster.machines.simulate import simulate
+from pstranspile.cluster.net.greeting import plain
+from pstranspile.cluster.net.terms import Refused
+from pstranspile.cluster.net.tls import Credentials, read_credentials, require_guarded
+from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.tools.cli import main
+from tests.cluster.net.played import compiled, play
+
+PROGRAM = str(Path(__file__).parents[3] / "examples" / "regression.ir")
+FILES = Path(__file__).parents[2] / "data" / "tls"
+STEPS = 2
+
+
+def feeds() -> dict[str, Any]:
+    x = np.random.RandomState(0).rand(STEPS, 8, 1000).astype("float32")
+    return {"x": x, "y": x[:, :, :20].copy()}
+
+
+def test_both_sides_show_certificates(tmp_path: Path) -> None:
+    job = compiled(tmp_path, PROGRAM, "--pservers", "2", "--trainers", "2")
+    found = play(job, feeds(), STEPS, credentials=read_credentials(str(FILES)), fetch=["loss"]).arrays()
+    for name, value in simulate(job.roles, feeds(), STEPS, ["loss"], seed=1).arrays().items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("shown", ["nothing", "no certificate", "a stranger's"])
+def test_a_trainer_without_the_jobs_certificate_is_not_let_in(shown: str, tmp_path: Path) -> None:
+    known = read_credentials(str(FILES))
+    calling: Any = None if shown == "nothing" else ssl.create_default_context(cafile=str(FILES / "ca.crt"))
+    if shown == "a stranger's":
+        calling.load_cert_chain(str(FILES / "stranger.crt"), str(FILES / "stranger.key"))
+    shows = Credentials(known.listening, calling)
+    job = compiled(tmp_path, PROGRAM, "--pservers", "1", "--trainers", "1")
+    with pytest.raises(Refused, match=r"nobody answers for 2 seconds: pserver_0 at 127.0.0.1:\d+ \([^()[\]]+\)$"):
+        play(job, feeds(), STEPS, credentials=shows, patience=2.0)
+
+
+def test_a_certificate_for_another_host_is_said_to_be_one(tmp_path: Path) -> None:
+    shown = read_credentials(str(FILES))
+    job = compiled(tmp_path, PROGRAM, "--pservers", "1", "--trainers", "1")
+
+    def elsewhere(_trainer: str, address: str) -> str:
+        return address.replace("127.0.0.1", "0.0.0.0")  # this host, by another name
+
+    with pytest.raises(Refused, match=r"0.0.0.0:\d+ \(certificate verify failed: IP address mismatch, .*\)$"):
+        play(job, feeds(), STEPS, credentials=shown, patience=1.0, through=elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate has expired (_ssl.c:1007)", "certificate has expired"),
+        ("[SSL: TLSV1_ALERT_UNKNOWN_CA] tlsv1 alert unknown ca (_ssl.c:2576)", "tlsv1 alert unknown ca"),
+        ("[Errno 111] no connection", os.strerror(111)),
+        ("[Errno -2] Name or service not known", "Name or service not known"),
+        ("the other side has ended it", "the other side has ended it"),
+    ],
+)
+def test_why_a_connection_is_over_is_told_plainly(reason: str, told: str) -> None:
+    assert plain(reason) == told
+
+
+def test_a_folder_without_certificates(tmp_path: Path) -> None:
+    shutil.copy(FILES / "ca.crt", tmp_path)
+    with pytest.raises(DiagnosticError, match=r"tls.crt: error\[start-tls\]: can't be read: No such file"):
+        read_credentials(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("address", "inside"),
+    [
+        ("127.0.0.1:7", True), ("localhost:7", True), ("[::1]:7", True), ("127.8.8.8:7", True), ("0.0.0.0:7", False),
+        ("10.0.0.1:7", False), ("server-0:7", False), ("[::]:7", False),
+    ],
+)  # fmt: skip
+def test_what_is_said_openly_stays_on_this_host(address: str, inside: bool) -> None:
+    if inside:
+        require_guarded({"pserver_0": address}, ["pserver_0", "trainer_0"])
+        return
+    with pytest.raises(DiagnosticError, match=r"error\[start-tls\]: pserver_0 is at .*, which is not on this host"):
+        require_guarded({"pserver_0": address}, ["pserver_0"])
+
+
+def test_start_wants_certificates_or_to_be_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    compiled(tmp_path / "job", PROGRAM, "--pservers", "10.0.0.1:6174", "--trainers", "1")
+    trainer = ["start", str(tmp_path / "job"), "--role", "trainer_0", "--patience", "0.2"]
+    assert main(trainer) == 1
+    assert "pserver_0 is at 10.0.0.1:6174, which is not on this host; give --tls DIR, or --insecure" in (
+        capsys.readouterr().err
+    )
+    here = ["--address", "pserver_0=127.0.0.1:9"]
+    assert main([*trainer, *here]) == 1
+    assert "nobody answers for 0.2 seconds" in capsys.readouterr().err
+    assert main([*trainer, *here, "--tls", str(FILES)]) == 1
+    assert "nobody answers for 0.2 seconds" in capsys.readouterr().err
+    assert main([*trainer, "--tls", str(FILES), "--fluid"]) == 2
+    assert "--tls can't be combined with --fluid" in capsys.readouterr().err
+
+
+def test_keys_and_certificates_that_can_not_be_used_are_told(tmp_path: Path) -> None:
+    """Also a key that is encrypted: OpenSSL would ask the terminal for its pass phrase, and wait."""
+    shutil.copytree(FILES, tmp_path, dirs_exist_ok=True)
+    shutil.copy(FILES / "encrypted.key", tmp_path / "tls.key")
+    with pytest.raises(DiagnosticError, match=r"tls\.key is encrypted"):
+        read_credentials(str(tmp_path))
+    shutil.copy(FILES / "tls.key", tmp_path / "tls.key")
+    (tmp_path / "tls.crt").write_text("nothing\n")
+    with pytest.raises(DiagnosticError, match=r"the certificates can't be used: \S*[^N]"):
+        read_credentials(str(tmp_path))

@@ -1,0 +1,235 @@
+"""What is said of options and of Ray itself before anything is started."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+import pstranspile as ps
+from pstranspile.cluster.checkpoint.running import save_cluster
+from pstranspile.cluster.ray import launch
+from pstranspile.cluster.ray.programs import programs_of, resized
+from pstranspile.tools.cli import main
+from tests.cluster.data.tables import module
+
+
+def compiled(**options: Any) -> ps.Compiled:
+    return ps.compile(module(), ps.Job(pservers=["a:1", "b:2"], trainers=2, **options))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--on", "rays"], "--on rays: give local, ray, or ray://HOST:PORT"),
+        (["--on", "ray://"], "--on ray://: give local, ray, or ray://HOST:PORT"),
+        (["--on", "ray", "--state", "kept"], "--state is for processes on this host"),
+        (["--on", "ray", "--record", "x"], "--record is for processes on this host"),
+        (["--on", "ray", "--trainers", "4..2"], "--trainers 4..2: the first number is the larger one"),
+        (["--on", "ray", "--checkpoint-every", "2"], "--checkpoint-every needs --checkpoint"),
+        (["--on", "ray", "--trainers", "0..2"], "--trainers 0..2: give the fewest and the most as 2..8, from 1 on"),
+        (["--on", "ray", "--pservers", "1..3"], "--pservers FEWEST..MOST needs --trainers FEWEST..MOST"),
+        (["--on", "ray", "--cpus", "0"], "'0' is no number of CPUs above 0"),
+        (["--cpus", "2"], "--cpus is for machines on Ray"),
+        (["--tls", "certificates"], "--tls is for machines on Ray"),
+        (["--trainers", "2..8"], "--trainers 2..8: jobs that grow and shrink run on Ray; give --on ray"),
+    ],
+)
+def test_options(options: list[str], told: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["launch", "net.ir", *options]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["launch", str(tmp_path), "--on", "ray"]) == 2
+    assert "need the program and the job's options in place of a folder" in capsys.readouterr().err
+
+
+def test_ray_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    there = importlib.util.find_spec
+    monkeypatch.setattr(
+        "pstranspile.cluster.ray.missing.find_spec", lambda name: None if name == "ray" else there(name)
+    )
+    assert main(["launch", "golden/mlp_adam.ir", "--on", "ray"]) == 1
+    assert "error[ray-library]: Ray is not installed; get it with: pip install" in capsys.readouterr().err
+
+
+SLOW = ConnectionError("Initialization failure from server:\nStarting Ray client server failed.")
+NODE = RuntimeError("The current node timed out during startup.\nThis could happen because ...")
+
+
+@pytest.mark.parametrize(
+    ("address", "raised", "asked", "told"),
+    [
+        (None, [ConnectionError("none"), NODE], [None, "local"], "nor starts one on this host: The current node"),
+        (None, [NODE], [None], "Ray neither joins a cluster nor starts one on this host: The current node timed out"),
+        ("a:1", [ConnectionError("it is down\nsince now")], ["a:1"], "no cluster answers at a:1: it is down"),
+        ("a:1", [SLOW, SLOW, SLOW], ["a:1"] * 3, "no cluster answers at a:1: Initialization failure from server:"),
+        ("a:1", [SLOW, RuntimeError("Version mismatch")], ["a:1"] * 2, "the cluster at a:1 can't be joined: Version"),
+        ("a:1", [RuntimeError("Version mismatch")], ["a:1"], "the cluster at a:1 can't be joined: Version mismatch"),
+    ],
+)
+def test_no_cluster(
+    address: str | None,
+    raised: list[Exception],
+    asked: list[str | None],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    ray = pytest.importorskip("ray", reason="Ray is not installed")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    init = Mock(side_effect=raised)
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(ps.DiagnosticError, match=r"error\[ray-lost\]") as caught:
+        launch(compiled(), steps=1, address=address)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert [call.kwargs["address"] for call in init.call_args_list] == asked  # never whatever runs on this host
+
+
+@pytest.mark.parametrize(
+    ("ranges", "told"),
+    [
+        ({"trainers": (8, 2)}, r"trainers is \(8, 2\); it must be \(fewest, most\), from 1 on"),
+        ({"trainers": (1, 2), "servers": (0, 2)}, r"servers is \(0, 2\)"),
+        ({"servers": (1, 2)}, "servers grow and shrink with trainers, which have no range"),
+    ],
+)
+def test_ranges_that_are_none(ranges: Any, told: str):
+    pytest.importorskip("ray", reason="Ray is not installed")
+    with pytest.raises(ValueError, match=told):
+        launch(compiled(), **ranges)
+
+
+def test_servers_go_with_trainers():
+    pytest.importorskip("ray", reason="Ray is not installed")
+    from pstranspile.cluster.ray.session import Settings
+
+    settings = Settings(None, (), None, 0, 1.0, False, (2, 8), (1, 4))
+    assert [settings.servers_of(trainers, 9) for trainers in range(2, 9)] == [1, 1, 2, 2, 3, 3, 4]
+    assert [settings.fitting(machines, 9) for machines in (1, 3, 6, 7, 12, 99)] == [
+        *((2, 1), (2, 1), (4, 2), (5, 2), (8, 4), (8, 4))
+    ]
+    assert settings._replace(servers=None).fitting(6, 2) == (4, 2)
+
+
+def test_a_job_for_other_numbers_of_machines():
+    job = compiled(min_block_size=4)
+    other = ps.compile(job.source, resized(job, 3, 4))
+    assert (other.plan.trainers, other.plan.pservers) == (3, ("a:1", "b:2", "127.0.0.1:6174", "127.0.0.1:6175"))
+    assert other.job is not None
+    assert other.job.min_block_size == 4
+    assert resized(job, 2, 1).pservers == ("a:1",)
+    rings = ps.compile(module(), ps.Job(trainers=["a:1", "b:2"], mode="nccl2"))
+    with pytest.raises(ps.DiagnosticError, match=r"a job of mode nccl2 can't have other numbers of machines"):
+        resized(rings, 3, 0)
+
+
+def test_the_programs_are_those_of_compile(tmp_path: Path):
+    (tmp_path / "net.ir").write_text(ps.dumps(module()))
+    assert (
+        main(
+            [
+                "compile",
+                str(tmp_path / "net.ir"),
+                "--pservers",
+                "a:1,b:2",
+                "--trainers",
+                "2",
+                "-o",
+                str(tmp_path / "out"),
+            ]
+        )
+        == 0
+    )
+    written = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
+    made = programs_of(ps.compile(ps.load(str(tmp_path / "net.ir")), ps.Job(pservers=["a:1", "b:2"], trainers=2)))
+    assert made.keys() == written.keys()
+    assert all(made[name] == written[name] for name in made if name != "plan.json")
+
+
+def test_checkpoints_of_another_run(tmp_path: Path):
+    """They are refused before a cluster is joined."""
+    pytest.importorskip("ray", reason="Ray is not installed")
+    job, kept = compiled(), tmp_path / "kept"
+    cluster = ps.Cluster(job.roles(), distributed_vars=job.distributed_vars)
+    cluster.start()
+    for place in ("kept", "other"):
+        save_cluster(cluster, job, tmp_path / place / "step_00000000")
+    with pytest.raises(ps.DiagnosticError, match="it holds checkpoints of an earlier run"):
+        launch(job, checkpoint=kept)
+    with pytest.raises(ps.DiagnosticError, match="it holds checkpoints of another run than"):
+        launch(job, checkpoint=kept, resume=tmp_path / "other")
+    with pytest.raises(ps.DiagnosticError, match="checkpoint-model"):
+        launch(job, checkpoint=kept, resume=kept, seed=12345)
+    with pytest.raises(ValueError, match="init and resume"):
+        launch(job, init={"w": 1}, resume=kept)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_cluster_that_starts_here_has_the_cpus_that_the_job_needs(
+    recorded: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Also where `ray start` has left the record of a cluster that is gone."""
+    ray = pytest.importorskip("ray", reason="Ray is not installed")
+    from pstranspile.cluster.ray.launch import _connect
+
+    existing = ValueError("When connecting to an existing cluster, num_cpus and num_gpus must not be provided.")
+    init = Mock(side_effect=[existing, ConnectionError("gone"), None] if recorded else [None])
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    _connect(None, 5000)
+    asked = [(call.kwargs["address"], call.kwargs.get("num_cpus")) for call in init.call_args_list]
+    assert asked == ([(None, 5000), (None, None), ("local", 5000)] if recorded else [(None, 5000)])
+    assert "a cluster of Ray's has started on this host, with 5000 CPUs, which share the" in capsys.readouterr().err
+
+
+def test_a_cluster_that_is_there_is_joined_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    ray = pytest.importorskip("ray", reason="Ray is not installed")
+    from pstranspile.cluster.ray.launch import _connect
+
+    existing = ValueError("When connecting to an existing cluster, num_cpus and num_gpus must not be provided.")
+    init = Mock(side_effect=[existing, None, None])
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    _connect(None, 4)
+    _connect("ray://a:1", 4)
+    asked = [(call.kwargs["address"], call.kwargs.get("num_cpus")) for call in init.call_args_list]
+    assert asked == [(None, 4), (None, None), ("ray://a:1", None)]
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "machines", "share"),
+    [
+        ([8.0], 4, 1.0),
+        ([2.0], 2, 1.0),
+        ([2.0], 4, 0.5),
+        ([2.0], 3, 0.6666),
+        ([1.0, 1.0, 0.0], 4, 0.5),
+        ([1.0, 3.0], 5, 0.75),
+        ([0.5], 2, 0.25),
+        ([1.0], 1000, 0.001),
+        ([0.0], 3, 1.0),
+        ([1.5, 1.5], 3, 0.75),
+    ],
+)
+def test_machines_share_a_cluster_that_has_fewer_cpus(
+    nodes: list[float],
+    machines: int,
+    share: float,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    pytest.importorskip("ray", reason="Ray is not installed")
+    from pstranspile.cluster.ray import hosts
+
+    monkeypatch.setattr(hosts, "_nodes", lambda: {str(number): cpus for number, cpus in enumerate(nodes)})
+    assert hosts.share_for(machines) == share
+    told = f"pstranspile launch: {machines} machines ask for {share:g} CPUs each: the cluster has {sum(nodes):g}\n"
+    assert capsys.readouterr().err == (told if share < 1 else "")

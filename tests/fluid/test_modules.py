@@ -1,0 +1,32 @@
+"""Layers are found in the modules in which Fluid has them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+
+import numpy as np
+
+import pstranspile.fluid as fluid
+from pstranspile.fluid.missing import Missing, fluid_names
+from tests.fluid.running import fresh
+
+
+def test_every_layer_is_in_its_module_of_fluid() -> None:
+    missing: list[str] = []
+    for module, names in fluid_names().items():
+        if not module.startswith("layers.") or find_spec(f"pstranspile.fluid.{module}") is None:
+            continue
+        ours = import_module(f"pstranspile.fluid.{module}")
+        found = {name: getattr(fluid.layers, name, None) for name in names}
+        there = [name for name, value in found.items() if value is not None and not isinstance(value, Missing)]
+        missing += [f"{module}.{name}" for name in there if isinstance(getattr(ours, name), Missing)]
+    assert missing == []
+
+
+def test_an_activation_of_another_module_makes_its_op() -> None:
+    with fresh():
+        x = fluid.data("x", [2, 2])
+        logarithm = fluid.layers.nn.log(fluid.layers.nn.relu(x))
+        (made,) = fluid.Executor().run(feed={"x": np.full((2, 2), np.e, "float32")}, fetch_list=[logarithm])
+        np.testing.assert_allclose(made, np.ones((2, 2)), rtol=1e-6)

@@ -1,0 +1,198 @@
+"""Layers whose sizes, bounds or settings may be variables, and layers of one op each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pstranspile.fluid as fluid
+from pstranspile.fluid import layers
+from tests.fluid.running import fresh
+
+
+@pytest.fixture(autouse=True)
+def _alone() -> Iterator[None]:
+    with fresh():
+        yield
+
+
+def run(*made: Any, **fed: Any) -> list[Any]:
+    executor = fluid.Executor(fluid.CPUPlace())
+    executor.run(fluid.default_startup_program())
+    return executor.run(feed=fed, fetch_list=list(made), return_numpy=False)
+
+
+def op_of(made: Any) -> Any:
+    return made.op
+
+
+def test_strided_slice_takes_bounds_that_are_computed() -> None:
+    x = fluid.data("x", [6, 5], "float32")
+    starts, end = layers.fill_constant([2], "int32", 1), layers.fill_constant([1], "int32", 4)
+    step = layers.fill_constant([1], "int32", 3)
+    made = [
+        layers.strided_slice(x, [0, 1], starts, [5, end], [2, 1]),
+        layers.strided_slice(x, [0], [1], [6], [2]),
+        layers.strided_slice(x, [0], [0], [6], [step]),
+    ]
+    assert [part.shape for part in made] == [(-1, -1), (3, 5), (-1, 5)]
+    assert layers.strided_slice(x, [0, 1], [end, 0], [5, 4], [1, 2]).shape == (-1, 2)
+    given = np.arange(30, dtype="float32").reshape(6, 5)
+    got = run(*made, x=given)
+    for a, b in zip(got, [given[1:5:2, 1:4], given[1:6:2], given[::3]], strict=True):
+        np.testing.assert_array_equal(np.array(a), b)
+    assert op_of(made[0]).input("EndsTensorList") == ["strided_slice_0.tmp_0", end.name]
+    assert op_of(made[0]).attr("infer_flags") == [1, -1]
+
+
+def test_dims_of_64_bits_are_cast_as_in_fluid() -> None:
+    one, both = fluid.data("one", [1], "int64"), fluid.data("both", [2], "int64")
+    made = [
+        layers.fill_constant([2, one], "float32", 1.0),
+        layers.fill_constant(both, "int64", 1),
+        layers.gaussian_random([one, 3]),
+    ]
+    assert [op.type for op in fluid.default_main_program().global_block().ops] == [
+        *["fill_constant", "cast", "fill_constant"],
+        *["cast", "fill_constant"],
+        *["cast", "fill_constant", "gaussian_random"],
+    ]
+    got = run(*made, one=np.array([4], "int64"), both=np.array([1, 5], "int64"))
+    assert [np.array(part).shape for part in got] == [(2, 4), (1, 5), (4, 3)]
+
+
+def test_randperm() -> None:
+    drawn, again = layers.randperm(7, seed=3), layers.randperm(7, dtype="int32", seed=3)
+    got = [np.array(part) for part in run(drawn, again)]
+    assert (drawn.shape, drawn.stop_gradient) == ((7,), True)
+    assert [part.dtype for part in got] == [np.int64, np.int32]
+    assert all(sorted(part) == list(range(7)) for part in got)
+    with pytest.raises(ValueError, match="n is 0"):
+        layers.randperm(0)
+    with pytest.raises(TypeError, match="int64, int32, not float32"):
+        layers.randperm(3, dtype="float32")
+
+
+def test_randint_has_the_dims_that_are_asked_for() -> None:
+    dims = fluid.data("dims", [2], "int32")
+    made = [layers.randint(3, shape=[2, 4]), layers.randint(3, shape=dims), layers.randint(3, shape=[dims[0], 4])]
+    assert [part.shape for part in made] == [(2, 4), (-1, -1), (-1, -1)]
+    assert [np.array(part).shape for part in run(*made, dims=np.int32([2, 4]))] == [(2, 4)] * 3
+
+
+def test_lod_append() -> None:
+    x, other = (fluid.data(name, [3, 4], "float32", lod_level=1) for name in "xy")
+    rows = np.ones((3, 4), "float32")
+    fed = {
+        "x": fluid.create_lod_tensor(rows, [[1, 2]], fluid.CPUPlace()),
+        "y": fluid.create_lod_tensor(rows, [[1, 1, 1]], fluid.CPUPlace()),
+    }
+    got = run(layers.lod_append(x, [0, 1, 2, 3]), layers.lod_append(x, other), **fed)
+    assert [part.lod() for part in got] == [[[0, 1, 3], [0, 1, 2, 3]], [[0, 1, 2, 3]]]
+    with pytest.raises(ValueError, match="level is a list"):
+        layers.lod_append(x, 3)
+
+
+def test_batch_norm_with_a_momentum_that_is_fed() -> None:
+    x, momentum = fluid.data("x", [4, 3, 2, 2], "float32"), fluid.data("momentum", [1], "float32")
+    y = layers.batch_norm(x, momentum=momentum, moving_mean_name="mean")
+    assert op_of(y).input("MomentumTensor") == ["momentum"]
+    given = np.arange(48, dtype="float32").reshape(4, 3, 2, 2)
+    run(y, x=given, momentum=np.float32([0.25]))
+    mean = np.array(fluid.global_scope().find_var("mean").get_tensor())
+    np.testing.assert_allclose(mean, 0.75 * given.mean(axis=(0, 2, 3)), rtol=1e-6)
+
+
+def test_lstm_of_a_gpu_is_built() -> None:
+    x = fluid.data("x", [20, 5, 6], "float32")
+    start = [layers.fill_constant([1, 5, 4], "float32", 0.0) for _ in range(2)]
+    made = layers.lstm(x, *start, max_len=20, hidden_size=4, num_layers=2, is_bidirec=True)
+    op = op_of(made[0])
+    weight, cache = (fluid.default_main_program().global_block().var(op.input(slot)[0]) for slot in ("W", "Cache"))
+    # Gates of both directions: 6 inputs, then the 8 outputs of the layer below; 4 states; two biases
+    assert weight.shape == (2 * 16 * (6 + 4 + 2) + 2 * 16 * (8 + 4 + 2),)
+    assert (op.type, cache.persistable, cache.type) == ("cudnn_lstm", True, fluid.core.VarDesc.VarType.RAW)
+
+
+def test_groups_are_scaled_and_shifted_where_that_is_asked_for() -> None:
+    x = fluid.data("x", [2, 4, 3, 3], "float32")
+    for attrs, slots in ({}, ["X"]), ({"param_attr": "w", "bias_attr": "b"}, ["X", "Scale", "Bias"]):
+        op = op_of(layers.group_norm(x, 2, **attrs))
+        assert {slot for slot in op.input_names if op.input(slot)} == set(slots)
+
+
+def test_random_crops_begin_at_a_seed_and_move_from_step_to_step() -> None:
+    x = fluid.data("x", [40], "float32")
+    first = layers.random_crop(x, [2], seed=7)
+    moving = op_of(first).input("Seed")
+    assert (moving, op_of(first).output("SeedOut")) == (["random_crop_seed_0"], moving)
+    assert op_of(first).attr("startup_seed") == 7
+    places = {float(np.array(run(first, x=np.arange(40, dtype="float32"))[0])[0]) for _ in range(5)}
+    assert len(places) > 1
+    with pytest.raises(ValueError, match="seed is a whole number"):
+        layers.random_crop(x, [2], seed="7")
+
+
+def test_variables_are_called_as_in_fluid() -> None:
+    x = fluid.data("x", [3, 3], "float32")
+    images = fluid.data("images", [1, 2, 3, 3], "float32")
+    rows = fluid.data("rows", [-1, 5], "float32", lod_level=1)
+    made = [
+        layers.tril(x),
+        layers.full([2], 1.0),
+        layers.fsp_matrix(images, images),
+        layers.Print(x),
+        x.astype("int32"),
+        layers.spectral_norm(x),
+        layers.ctc_greedy_decoder(rows, blank=0),
+    ]
+    assert [part.name for part in made] == [
+        "tril_0.tmp_0",
+        "full_0.tmp_0",
+        "fsp_matrix_0.tmp_0",
+        "print_x_0.tmp_0",
+        "tmp_0",
+        "_generated_var_0",
+        "ctc_greedy_decoder_0.tmp_0",
+    ]
+    assert op_of(made[-1]).input("Input") == ["top_k_0.tmp_1"]
+
+
+def test_dims_are_known_where_fluid_knows_them() -> None:
+    rows = fluid.data("rows", [-1, 5], "float32", lod_level=1)
+    table = layers.control_flow.lod_rank_table(rows)
+    unit = layers.eye(2, 3, batch_shape=[4, 2])
+    made = [layers.has_nan(rows), layers.reorder_lod_tensor_by_rank(rows, table), unit]
+    assert [part.shape for part in made] == [(1,), (-1, 5), (4, 2, 2, 3)]
+    assert layers.array_length(layers.create_array("float32")).shape == (1,)
+    with pytest.raises(TypeError, match="above 0, not 0"):
+        layers.eye(2, batch_shape=[0])
+
+
+def test_the_number_of_whole_numbers_is_written_as_one() -> None:
+    filled = layers.fill_constant([2], "int32", 3)
+    assert op_of(filled).attr("str_value") == "3"
+
+
+def test_a_step_of_a_search_names_its_scores_first() -> None:
+    ids, scores = fluid.data("ids", [2, 1], "int64", lod_level=2), fluid.data("scores", [2, 1], "float32", lod_level=2)
+    found = layers.beam_search(ids, scores, ids, scores, beam_size=2, end_id=0)
+    assert [part.name for part in found] == ["beam_search_0.tmp_1", "beam_search_0.tmp_0"]
+
+
+def test_what_is_left_of_a_crop_is_declared_where_it_is_known() -> None:
+    with fresh():
+        x, number = fluid.data("x", [None, 5, 6]), fluid.data("n", [1], "int32")
+        assert layers.crop_tensor(x, [number, -1, 4], [0, 2, number]).shape == (-1, 3, 4)
+        assert layers.crop_tensor(x, [-1, -1, 4], number).shape == (-1, -1, 4)
+
+
+def test_what_gives_dims_to_a_crop_is_trained_through_other_ops() -> None:
+    """So did losses of boxes, whose centres give dims, lose the gradients of these centres."""
+    x = layers.fc(fluid.data("x", [2, 4]), 3)
+    cut = layers.crop(layers.fill_constant([4, 4], "float32", 1.0), shape=x)
+    fluid.optimizer.SGD(0.1).minimize(layers.mean(layers.sigmoid(x) + cut))
+    assert [op.type for op in fluid.default_main_program().global_block().ops].count("sgd") == 2

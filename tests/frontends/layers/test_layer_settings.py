@@ -1,0 +1,61 @@
+"""Wrong settings of layers are refused; what the layers make verifies."""
+
+from collections.abc import Callable
+
+import pytest
+
+import pstranspile as ps
+from pstranspile.frontends import layers as L
+from tests.frontends.layers import sequence_models as sequence_models
+from tests.frontends.layers.layer_models import MODELS
+
+
+def image() -> L.Value:
+    return L.data(L.Draft(), "image", [-1, 4, 6, 6])
+
+
+def row() -> L.Value:
+    return L.data(L.Draft(), "row", [-1, 6])
+
+
+REFUSED: dict[str, Callable[[], object]] = {
+    "mode of prelu is 'each', it must be 'all', 'channel' or 'element'": lambda: L.prelu(row(), "each"),
+    "the axis is 2, it must be 1, 3 or -1": lambda: L.maxout(image(), 2, axis=2),
+    "mode of pad2d is 'wrap', it must be": lambda: L.pad2d(image(), mode="wrap"),
+    "resample is 'TRILINEAR', it must be": lambda: L.image_resize(image(), [3, 3], resample="TRILINEAR"),
+    "image_resize takes out_shape or scale": lambda: L.image_resize(image()),
+    "conv2d_transpose takes output_size or filter_size": lambda: L.conv2d_transpose(image(), 3),
+    "data_layout is 'CHWN', it must be": lambda: L.group_norm(image(), 2, data_layout="CHWN"),
+    "epsilon is 1.5, it must be from 0 to 1": lambda: L.label_smooth(row(), epsilon=1.5),
+    "slices of %row along dim 0 is not known": lambda: L.unstack(row()),
+    "lod_reset takes y or target_lod": lambda: L.lod_reset(row()),
+    "parameter of a linear_chain_crf by name, 'crfw' is none": lambda: L.crf_decoding(row(), "crfw"),
+    "parameter of a linear_chain_crf by name, None is none": lambda: L.crf_decoding(row(), None),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_wrong_settings(message: str):
+    with pytest.raises(ValueError, match=message):
+        REFUSED[message]()
+
+
+def test_given_samples_come_with_their_probabilities():
+    logits = row()
+    label = L.data(logits.draft, "label", [-1, 1], "i64")
+    with pytest.raises(ValueError, match="takes samples and their probabilities together"):
+        L.sampled_softmax_with_cross_entropy(logits, label, 3, customized_samples=label)
+
+
+NOT_VERIFIED = {"sampled_given"}
+"""As Fluid's layer makes it, this one writes the samples that it is fed: a verifier can't tell that they are fed."""
+
+WARNED = {"lstm_starts": ["parameter-not-updated"]}
+"""The loss of this one comes from the cells alone, through which Fluid passes no gradient to the weights."""
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in NOT_VERIFIED])
+def test_models_verify(name: str):
+    draft = L.Draft(seed=5)
+    MODELS[name](draft)
+    assert [found.code for found in ps.verify(draft.module())] == WARNED.get(name, [])

@@ -1,0 +1,92 @@
+"""Updates of large tables with more rows than are updated at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pstranspile.ops.build import make_op
+from pstranspile.runtime.large.table import LargeTable, TableState
+from pstranspile.runtime.run.bound import bind
+from pstranspile.runtime.values import SelectedRows
+
+ROWS, WIDTH = 40_000, 4
+STATES = {"sgd": (), "adagrad": ("Moment",), "adam": ("Moment1", "Moment2")}
+ATTRIBUTES: dict[str, dict[str, Any]] = {"sgd": {}, "adagrad": {"epsilon": 1e-6}, "adam": {"lazy_mode": True}}
+
+
+def update(kind: str, param: Any, states: list[Any], gradient: SelectedRows) -> dict[str, Any]:
+    """One update; its results by slot."""
+    more = ("Beta1Pow", "Beta2Pow") if kind == "adam" else ()
+    values = {"Param": param, "Grad": gradient, "LearningRate": np.array([0.1], "float32")}
+    values.update(zip(STATES[kind], states, strict=True))
+    values.update({slot: np.array([0.9 - 0.1 * at], "float32") for at, slot in enumerate(more)})
+    inputs = {slot: [slot] for slot in values}
+    outputs = {f"{slot}Out": [slot] for slot in ("Param", *STATES[kind], *more)}
+    op = bind(make_op(kind, inputs, outputs, ATTRIBUTES[kind]))
+    made = op.run(*(values.get(argument.slot) for argument in op.arguments))
+    return dict(zip(outputs, [made] if len(outputs) == 1 else made, strict=True))
+
+
+@pytest.mark.parametrize("kind", list(STATES))
+def test_rows_are_updated_in_pieces_as_in_a_whole_table(kind: str):
+    random = np.random.default_rng(1)
+    ids = random.integers(0, ROWS, 2 * ROWS)
+    gradient = SelectedRows(ids, random.normal(size=(len(ids), WIDTH)).astype("float32"), ROWS)
+    whole = random.normal(size=(ROWS, WIDTH)).astype("float32")
+    table = LargeTable(ROWS, WIDTH, lambda rows: whole[rows])
+    states = [TableState("Param", table.add_state(0.0), 0.0) for _ in STATES[kind]]
+    large = update(kind, table, states, gradient)
+    dense = update(kind, whole.copy(), [np.zeros_like(whole) for _ in states], gradient)
+    np.testing.assert_array_equal(table.whole(), dense["ParamOut"])
+    for state, slot in zip(states, STATES[kind], strict=True):
+        rows = np.unique(ids)
+        np.testing.assert_array_equal(table.whole(state.number)[rows], dense[f"{slot}Out"][rows])
+    for slot in large.keys() & {"Beta1PowOut", "Beta2PowOut"}:
+        np.testing.assert_array_equal(large[slot], dense[slot])
+
+
+def test_an_update_of_many_rows_takes_little_memory():
+    count, width = 200_000, 16
+    table = LargeTable(count, width, lambda rows: np.zeros((len(rows), width), "float32"))
+    states = [TableState("Param", table.add_state(0.0), 0.0)]
+    table.fill(np.zeros((count, width), "float32"))
+    gradient = SelectedRows(np.arange(count), np.ones((count, width), "float32"), count)
+    tracemalloc.start()
+    update("adagrad", table, states, gradient)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 1.5 * gradient.value.nbytes
+
+
+FREED = """
+import numpy as np
+from pathlib import Path
+from pstranspile.runtime.large.memory import return_freed_arrays
+
+
+def memory():
+    return int(Path("/proc/self/status").read_text().partition("RssAnon:")[2].split()[0]) / 1e3
+
+
+return_freed_arrays()
+before = memory()
+for _ in range(2):
+    arrays, kept = [np.ones(8 << 20, "uint8") for _ in range(8)], np.ones(1 << 16, "uint8")
+    del arrays
+print(memory() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_freed_arrays_are_returned_to_the_system():
+    command = [sys.executable, "-c", FREED]
+    root = Path(__file__).parents[3]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root)
+    assert float(done.stdout) < 8

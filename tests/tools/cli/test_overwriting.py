@@ -1,0 +1,221 @@
+"""Commands replace what they have written, and nothing else: no input, no file of another kind, nothing of others."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pstranspile as ps
+from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, minimize
+from pstranspile.tools.cli import main
+from tests.cluster.checkpoint.jobs import feed, model
+
+JOB = ["--pservers", "1", "--trainers", "1"]
+MODEL = ["export", "net.ir", "--fetch", "fc_1.tmp_1", "--from", "kept/step_00000001", "--to"]
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net.ir").write_text(ps.dumps(model()))
+    np.savez("data.npz", **{name: np.stack([value]) for name, value in feed(0).items()})
+    Path("thesis").write_text("everything")
+
+
+def content() -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(Path().rglob("*")) if path.is_file()}
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What is told of a command that is refused; every file is as it was."""
+    before = content()
+    capsys.readouterr()
+    assert main(arguments) == (2 if arguments[0] == "diff" else 1)
+    assert content() == before
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "net.ir", "--feed", "data.npz", "--save", "net.ir"],
+        ["run", "net.ir", "--feed", "data.npz", "--save", "./data.npz"],
+        ["run", "net.ir", *JOB, "--feed", "data.npz", "--init", "start.npz", "--save", "start.npz"],
+        ["run", "net.ir", *JOB, "--feed", "data.npz", "--trace", "net.ir"],
+        ["run", "net.ir", "--config", "link.svg", "--feed", "data.npz", "--plot", "link.svg"],
+        ["launch", "net.ir", *JOB, "--feed", "data.npz", "--save", "data.npz"],
+        ["launch", "net.ir", *JOB, "--feed", "data.npz", "--record", "net.ir"],
+        ["grad", "forward.ir", "--loss", "mean_0.tmp_0", "--optimizer", "sgd", "-o", "forward.ir"],
+        ["import", "pb/main.pb", "--startup", "pb/startup.pb", "-o", "pb/startup.pb"],
+        ["export", "pb/main.pb", "--startup", "pb/startup.pb", "--to", "pb", "-o", "pb"],
+        ["compile", "jobs/trainer_0.ir", *JOB, "-o", "jobs"],
+        ["report", "net.ir", *JOB, "-o", "net.ir"],
+    ],
+    ids=lambda arguments: " ".join(arguments),
+)
+def test_what_is_read_is_not_replaced(arguments: list[str], capsys: pytest.CaptureFixture[str]):
+    assert main(["export", "net.ir", "--to", "pb", "-o", "pb"]) == 0
+    np.savez("start.npz")
+    Path("jobs").mkdir()
+    shutil.copy("net.ir", "jobs/trainer_0.ir")
+    shutil.copy("net.ir", "forward.ir")
+    Path("job.toml").write_text("trainers = 1\n")
+    os.symlink("job.toml", "link.svg")
+    assert "error[output-unwritable]: is read, so it can't be written" in refused(capsys, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ["run", "net.ir", "--feed", "data.npz", "--save", "thesis"],
+            "thesis: error[output-foreign]: it is there, and is ",
+        ),
+        (
+            ["run", "net.ir", "--feed", "data.npz", "--plot", "t.svg"],
+            "t.svg: error[output-foreign]: it is there, and is ",
+        ),
+        (["run", "net.ir", *JOB, "--feed", "data.npz", "--trace", "thesis"], "is no JSON; name another file"),
+        (["launch", "net.ir", *JOB, "--feed", "data.npz", "--save", "thesis"], "is no archive of arrays; name another"),
+        (["report", "net.ir", *JOB, "-o", "data.npz"], "data.npz: error[output-foreign]: it is there, and is no page"),
+        (
+            ["diff", "net.ir", "net.ir", "--html", "thesis"],
+            "thesis: error[output-foreign]: it is there, and is no page",
+        ),
+        (
+            ["compile", "net.ir", *JOB, "-o", "plans"],
+            "plans/plan.json: error[output-foreign]: it is there, and is no plan",
+        ),
+        (
+            ["compile", "net.ir", *JOB, "-o", "roles"],
+            "roles/trainer_0.ir: error[output-foreign]: it is there, and no plan",
+        ),
+        (
+            ["import", "net.ir", "-o", "thesis"],
+            "thesis: error[output-foreign]: it is there, and is no text of a program",
+        ),
+        (
+            ["grad", "forward.ir", "--loss", "mean_0.tmp_0", "--optimizer", "sgd", "-o", "thesis"],
+            "is no text of a prog",
+        ),
+        (
+            ["run", "net.ir", *JOB, "--feed", "data.npz", "--chart", "thesis.txt"],
+            "is no chart of messages; name another",
+        ),
+        (
+            ["launch", "net.ir", *JOB, "--feed", "data.npz", "--record", "thesis"],
+            "thesis: error[output-foreign]: it is ",
+        ),
+        (
+            ["export", "net.ir", "--to", "pb", "-o", "mine"],
+            "mine/main.pb: error[output-foreign]: it is there, and is no",
+        ),
+        (["export", "net.ir", "--to", "mlir", "-o", "mine"], "mine/module.mlir: error[output-foreign]: it is there"),
+        (["export", "net.ir", "--to", "dot", "-o", "mine"], "mine/main.dot: error[output-foreign]: it is there"),
+        (["export", "net.ir", "--to", "mermaid", "-o", "mine"], "mine/main.mmd: error[output-foreign]: it is there"),
+        ([*MODEL, "onnx", "-o", "mine"], "mine/main.onnx: error[output-foreign]: it is there, and is no ONNX model"),
+        ([*MODEL, "inference", "-o", "mine"], "mine/fc_0.w_0: error[output-foreign]: it is there, and is no file of a"),
+        (
+            [
+                "export",
+                "net.ir",
+                "--to",
+                "inference",
+                "--fetch",
+                "fc_1.tmp_1",
+                "--from",
+                "kept",
+                "-o",
+                "kept/step_00000001",
+            ],
+            "kept/step_00000001: error[output-foreign]: it is a checkpoint",
+        ),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else "",
+)
+def test_what_is_of_another_kind_is_not_replaced(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]):
+    for name in ("t.svg", "thesis.txt"):
+        shutil.copy("thesis", name)
+    shutil.copy("net.ir", "forward.ir")
+    Path("mine").mkdir()
+    for name in ("main.pb", "main.onnx", "module.mlir", "main.dot", "main.mmd", "fc_0.w_0"):
+        Path("mine", name).write_text("\neverything else")
+    for folder, name, text in (("plans", "plan.json", '{"rooms": 3}'), ("roles", "trainer_0.ir", "mine")):
+        Path(folder).mkdir()
+        Path(folder, name).write_text(text)
+    assert main(["run", "net.ir", "--feed", "data.npz", "--checkpoint", "kept"]) == 0
+    assert told in refused(capsys, *arguments)
+
+
+def test_what_a_command_has_written_it_replaces():
+    Path("empty").touch()
+    assert main(["run", "net.ir", "--feed", "data.npz", "--checkpoint", "kept"]) == 0
+    save = ["run", "net.ir", *JOB, "--feed", "data.npz", "--trace", "trace.json", "--save"]
+    for name in ("out.npz", "out.npz", "empty"):
+        assert main([*save, name]) == 0
+    for turn in range(2):
+        assert main(["report", "net.ir", *JOB, "-o", "page.html"]) == 0
+        assert main(["compile", "net.ir", *JOB, "-o", "out"]) == 0
+        assert main(["compile", "net.ir", *JOB, "--emit", "pb", "-o", "out"]) == 0
+        for form in ("pb", "mlir", "dot", "mermaid"):
+            assert main(["export", "net.ir", "--to", form, "-o", "pb"]) == 0
+        for form in ("onnx", "inference"):
+            assert main([*MODEL, form, "-o", "model"]) == 0
+        assert main(["import", "net.ir", "-o", "other.ir"]) == 0
+        Path("other.ir").write_text("# mine\n\n" + Path("other.ir").read_text())
+        assert (
+            main(["run", "net.ir", *JOB, "--feed", "data.npz", "--chart", "chart.txt", "--checkpoint", f"c{turn}"]) == 0
+        )
+    assert main(["compile", "out/trainer_0.main.pb", *JOB, "--startup", "out/trainer_0.startup.pb", "-o", "other"]) == 1
+
+
+def test_a_smaller_job_removes_what_a_larger_one_has_left_and_says_so(capsys: pytest.CaptureFixture[str]):
+    assert main(["compile", "net.ir", "--pservers", "2", "--trainers", "2", "-o", "out"]) == 0
+    shutil.copy("thesis", "out/trainer_7.ir")
+    shutil.copy("thesis", "out/notes.txt")
+    capsys.readouterr()
+    assert main(["compile", "net.ir", *JOB, "-o", "out"]) == 0
+    told = "pstranspile compile: out: removed, of the earlier compile: pserver_1.ir, trainer_1.ir\n"
+    assert told in capsys.readouterr().err
+    assert sorted(os.listdir("out")) == ["notes.txt", "plan.json", "pserver_0.ir", "trainer_0.ir", "trainer_7.ir"]
+
+
+def test_states_that_servers_of_an_earlier_run_have_left(capsys: pytest.CaptureFixture[str]):
+    """A new run does not begin with them: its trainers would be at the first step."""
+    Path("states").mkdir()
+    Path("states/pserver_0.kept").write_text("of another run")
+    told = refused(capsys, "launch", "net.ir", *JOB, "--feed", "data.npz", "--state", "states")
+    assert "states/pserver_0.kept: error[cluster-kept]: an earlier run has left it, from which trainers can't" in told
+    os.rename("states/pserver_0.kept", "states/mine")
+    assert main(["launch", "net.ir", *JOB, "--feed", "data.npz", "--state", "states"]) == 0
+    assert os.listdir("states") == ["mine"]
+
+
+def test_rows_take_the_place_of_no_checkpoint(capsys: pytest.CaptureFixture[str]):
+    draft = L.Draft(seed=7)
+    ids = L.data(draft, "ids", [-1, 1], "i64")
+    words = L.embedding(ids, [50, 4], is_sparse=True, param_attr=L.ParamAttr(name="words"))
+    minimize(L.mean(L.fc(words, 1)), SGD(0.05))
+    Path("words.ir").write_text(ps.dumps(draft.module()))
+    np.savez("ids.npz", ids=np.arange(4).reshape(1, 4, 1))
+    job = ["--pservers", "1", "--set", "large_tables=words", "--feed", "ids.npz"]
+    assert main(["run", "words.ir", *job, "--checkpoint", "kept"]) == 0
+    told = refused(capsys, "rows", "kept", "words", "-o", "kept/step_00000001")
+    assert "kept/step_00000001: error[" in told
+    assert "it is a checkpoint; name another folder for rows" in told
+
+
+@pytest.mark.parametrize("what", ["pipe", "device"])
+def test_a_plan_that_is_no_file_is_not_waited_for(what: str, capsys: pytest.CaptureFixture[str]):
+    Path("out").mkdir()
+    if what == "pipe":
+        os.mkfifo("out/plan.json")
+    else:
+        os.symlink("/dev/zero", "out/plan.json")
+    told = refused(capsys, "compile", "net.ir", *JOB, "-o", "out")
+    assert "it is a pipe or a device, a file is needed" in told
