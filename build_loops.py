@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent
-FOLDER = ROOT / "pstranspile" / "arithmetic"
+FOLDER = ROOT / "pstranspile" / "runtime" / "arithmetic"
 SOURCE = FOLDER / "_loops.c"
 GNU = ["-O3", "-fopenmp-simd", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 MICROSOFT = ["/O2", "/fp:precise"]

@@ -10,8 +10,6 @@ Everything for embedders is here, imported at its first use:
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -169,19 +167,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
-
-
-class _Package(ModuleType):
-    """This package; importing its submodule `compile` does not hide the function `compile`.
-
-    The import system binds a submodule in its package under the submodule's name. Where a public function has
-    that name, the function is bound instead; `from pstranspile.compiler.compile import ...` works as ever.
-    """
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if isinstance(value, ModuleType) and name in _API and value.__name__ == f"{__name__}.{name}":
-            value = getattr(value, _API[name].partition(":")[2])
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-LONG = ("ray_cluster", "net", "checkpoint", "hostile", "fluid_api")
+LONG = ("cluster/ray_cluster", "cluster/net", "cluster/checkpoint", "hostile", "fluid")
 """Folders with few and long tests, which start processes and wait for them."""
 
 ALONE = "tests/cluster/ray_cluster/"

@@ -131,6 +131,8 @@ class _Finder(MetaPathFinder):
         if name is None:
             parent, _, last = fullname.rpartition(".")
             known = vars(sys.modules.get(parent, sys))
+            if parent == "paddle.fluid":
+                known = {**known, **vars(import_module(f"{HERE}.interface"))}
             if isinstance(known.get(last), FunctionType):
                 return ModuleSpec(fullname, _FunctionLoader(known[last]))
             if last in known:  # a name of a module is no module

@@ -28,6 +28,7 @@ from pstranspile.cluster.net.tls import read_credentials, require_guarded
 from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.plan.plan import plan_json
 from pstranspile.fluid.graph.in_cluster import TEST
+from pstranspile.fluid.net.system import FluidSystem
 from pstranspile.fluid.running.around import Around, held_in, quiet
 from pstranspile.fluid.running.communicating import communicator_settings
 from pstranspile.fluid.running.launched import note_serving, trainers_ended
@@ -150,7 +151,7 @@ class Machine:
         place = Place(
             addresses,
             patience=patience,
-            fluid=not (token or folder),
+            foreign=None if token or folder else FluidSystem(),
             credentials=credentials,
             saves=saves,
             trainers_ended=trainers_ended,

@@ -1,1 +1,7 @@
-"""Other formats: ProgramDesc protobuf with its metadata, ONNX, MLIR, drawings, and files of variables."""
+"""Programs from elsewhere in, and out again.
+
+`layers` and `autodiff` make programs in Python: layers, then gradients and updates. The other modules read and write
+formats: ProgramDesc protobuf with its metadata (`program_desc`, `meta`), ONNX (`onnx`), MLIR (`mlir`) and drawings.
+
+Other wings use `loading` (load, loads), `exporting` (export), `layers` and `autodiff`. Read `loading.py` first.
+"""

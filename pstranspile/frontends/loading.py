@@ -42,10 +42,10 @@ def load(
     """The module in a file: `.ir` text or a serialized ProgramDesc, recognized by its content; `-` is stdin.
 
     `startup` is the file of the startup program, for inputs that hold only the main program; `meta` is a JSON file with
-    what a ProgramDesc does not carry (see `pstranspile.frontends.meta`). For a ProgramDesc, parameters that no meta names
-    are inferred. Its declarations are sorted unless the meta says that they are in order. Of the call stack of each op
-    the place in the user's script is kept. With `call_stacks` the order is kept, and the whole stack as an attribute.
-    Warnings go to `report`, by default to Python's `warnings`. Raises DiagnosticError.
+    what a ProgramDesc does not carry (see `pstranspile.frontends.meta`). For a ProgramDesc, parameters that no meta
+    names are inferred. Its declarations are sorted unless the meta says that they are in order. Of the call stack of
+    each op the place in the user's script is kept. With `call_stacks` the order is kept, and the whole stack as an
+    attribute. Warnings go to `report`, by default to Python's `warnings`. Raises DiagnosticError.
     """
     name = path_of(path, "load")
     data, shown = (read_stdin(), STDIN) if name == "-" else (read_bytes(name), name)

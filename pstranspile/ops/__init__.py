@@ -1,7 +1,7 @@
 """The declarations of op types, in a file per family in a folder per area.
 
-A family's file holds the declarations, shape rules and gradient rules of its ops. `pstranspile.runtime.kernels` has their
-kernels in a file of the same name.
+A family's file holds the declarations, shape rules and gradient rules of its ops. `pstranspile.runtime.kernels` has
+their kernels in a file of the same name.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ They are imported when an op type comes up that this package does not declare.
 
 
 def families() -> list[str]:
-    """The modules of this package that declare op types, sorted."""
-    files = sorted(Path(__file__).parent.glob("*/[a-z]*.py"))
+    """The modules of this package that declare op types, sorted: all in a folder, but for what reads gradient rules."""
+    files = sorted(file for file in Path(__file__).parent.glob("*/[a-z]*.py") if file.parent.name != "gradients")
     return [f"{__name__}.{file.parent.name}.{file.stem}" for file in files]
 
 

@@ -425,7 +425,8 @@ def test_products_use_one_thread_unless_the_environment_asks_for_more(chosen: st
     if chosen:
         environment["OMP_NUM_THREADS"] = chosen
     code = (
-        "import pstranspile.fluid, threadpoolctl; print(*{p['num_threads'] for p in threadpoolctl.threadpool_info()})"
+        "import pstranspile.fluid, numpy, threadpoolctl\n"
+        "print(*{p['num_threads'] for p in threadpoolctl.threadpool_info()})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.split() == [str(min(int(chosen or 1), os.cpu_count() or 1))]

@@ -13,7 +13,7 @@ from pstranspile.ops import all_schemas, families, schema_of
 from pstranspile.runtime.kernels.kernel import kernel_of
 
 ROOT = Path(__file__).parent.parent.parent
-KERNELS = ROOT / "pstranspile" / "kernels"
+KERNELS = ROOT / "pstranspile" / "runtime" / "kernels"
 FAMILIES = [family.removeprefix("pstranspile.ops.") for family in families()]
 
 
@@ -70,7 +70,8 @@ import sys
 from pstranspile.runtime.kernels.kernel import kernel_of
 print(kernel_of("relu") is not None, kernel_of("c_broadcast"), kernel_of("no_such_op"))
 areas = ("math", "tensors", "images", "sequences", "tables", "training", "programs")
-names = [name.removeprefix("pstranspile.runtime.kernels.") for name in sys.modules if name.startswith("pstranspile.runtime.kernels.")]
+kernels = "pstranspile.runtime.kernels."
+names = [name.removeprefix(kernels) for name in sys.modules if name.startswith(kernels)]
 print(*[name for name in names if "." in name and name.split(".")[0] in areas])
 """
     assert in_a_fresh_process(code) == "True None None\nmath.activation"

@@ -1,8 +1,8 @@
 """Checkpoints, the easy way: `save_checkpoint(cluster, job, folder)` and `load_checkpoint(cluster, job, folder)`.
 
 `job` is a compiled job, or a module that one machine trains. What it runs in is a simulated cluster, the scopes of its
-machines by role name, or, for one machine, its scope. (`pstranspile.cluster.checkpoint.running` also takes care of a cluster's
-steps.)
+machines by role name, or, for one machine, its scope. (`pstranspile.cluster.checkpoint.running` also takes care of a
+cluster's steps.)
 """
 
 from __future__ import annotations

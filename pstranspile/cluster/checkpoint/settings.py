@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
 from pstranspile.ir.model import Location
-from pstranspile.runtime.arithmetic.choice import same_everywhere
+from pstranspile.runtime.arithmetic.choice import arithmetic_name
 
 Settings: TypeAlias = Mapping[str, str]
 """Values by the name of an option, without its dashes."""
@@ -25,17 +25,12 @@ GIVEN = "given"
 
 def of_cluster(cluster: Any) -> dict[str, str]:
     """The settings of a simulated cluster, in the arithmetic of this context."""
-    result = {"arithmetic": arithmetic(not same_everywhere()), "shares": str(cluster.weighing)}
+    result = {"arithmetic": arithmetic_name(), "shares": str(cluster.weighing)}
     given = [trainer.role.turns for trainer in cluster.trainers]
     texts = {"" if one is None else one.text for one in given}
     if len(texts) == 1 and (texts != {""} or given[0] is None):  # functions that name programs can't be compared
         result["program"] = turns(texts.pop())
     return result
-
-
-def arithmetic(as_fluid: bool) -> str:
-    """The value of the setting `arithmetic`."""
-    return "fluid" if as_fluid else "numpy"
 
 
 def turns(text: str | None) -> str:

@@ -1,9 +1,9 @@
 """A program of a machine as a coroutine: it stops where it must wait for other machines, and goes on with the answer.
 
-Block 0 becomes one generator function, as `pstranspile.runtime.run.source` makes an ordinary function of programs without
-exchanges. At an exchange it calls an action with the values to send. Unless the action gives None, the coroutine yields
-that with the number of the exchange, and is sent the values received. Machines whose programs differ only in names and
-in the machines they exchange messages with share the function.
+Block 0 becomes one generator function, as `pstranspile.runtime.run.source` makes an ordinary function of programs
+without exchanges. At an exchange it calls an action with the values to send. Unless the action gives None, the
+coroutine yields that with the number of the exchange, and is sent the values received. Machines whose programs differ
+only in names and in the machines they exchange messages with share the function.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicators.companion import Companion
@@ -16,6 +16,7 @@ from pstranspile.cluster.machines.synchronous import SynchronousServer
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.cluster.net.calls import CallService
 from pstranspile.cluster.net.checks import Checks
+from pstranspile.cluster.net.foreign import ForeignServer, ForeignSystem, ForeignTrainers
 from pstranspile.cluster.net.joining import Readmission, rejoin
 from pstranspile.cluster.net.journal import Journal
 from pstranspile.cluster.net.meetings import ServerMeetings, TrainerMeetings, are_needed
@@ -34,31 +35,28 @@ from pstranspile.cluster.net.tracing import Tracing
 from pstranspile.cluster.net.transport import Dialer, Listener, is_taken
 from pstranspile.cluster.net.values import bytes_of
 from pstranspile.cluster.net.watching import Watching
-from pstranspile.fluid.net.service import FluidService
 from pstranspile.runtime.large.forms import is_table
 from pstranspile.runtime.large.memory import return_freed_arrays
 from pstranspile.runtime.large.table import LargeTable
-
-if TYPE_CHECKING:
-    from pstranspile.fluid.net.client import FluidClient
 
 
 class Place(NamedTuple):
     """The place of a process: addresses (host:port) by role; `state`, the folder in which a server keeps its state ("":
     none), and `every`, the number of updates after which it does. `patience`: how many seconds a trainer waits for an
-    absent server. `fluid`: whether machines of Fluid may take part. `record` and `trace`: files for the turns of the
-    machines, to repeat or to look at ("": none). `credentials`: certificates; None for connections without TLS.
-    `begin`: the file of the part of a checkpoint to begin with ("": none); `parts`: a folder for parts of checkpoints,
-    one after every `parts_every` steps (0: none). `checkpoints`: those that a server with `fluid` saves and begins
-    with, together with the other servers. `saves`: the folder below which a server saves what others have it save ("":
-    none). `trainers_ended`: whether it is known that the processes of all trainers have ended.
+    absent server. `foreign`: another system whose machines may take part (None: there is none). `record` and `trace`:
+    files for the turns of the machines, to repeat or to look at ("": none). `credentials`: certificates; None for
+    connections without TLS. `begin`: the file of the part of a checkpoint to begin with ("": none); `parts`: a folder
+    for parts of checkpoints, one after every `parts_every` steps (0: none). `checkpoints`: those that a server with
+    `foreign` saves and begins with, together with the other servers. `saves`: the folder below which a server saves
+    what others have it save ("": none). `trainers_ended`: whether it is known that the processes of all trainers have
+    ended.
     """
 
     addresses: Mapping[str, str]
     state: str = ""
     every: int = 20
     patience: float = 60.0
-    fluid: bool = False
+    foreign: ForeignSystem | None = None
     record: str = ""
     trace: str = ""
     credentials: Credentials | None = None
@@ -87,9 +85,9 @@ def play_server(
     site.on_news, site.trainers_ended = _telling(report), place.trainers_ended
     if report.watched:
         Watching(site, report)
-    journal = Journal(place.state, role) if place.fluid and place.state else None
-    fluid = FluidService(site, server, journal) if place.fluid else None
-    keeper = StateKeeper(site, server, place.state, place.every, fluid) if place.state else None
+    journal = Journal(place.state, role) if place.foreign and place.state else None
+    foreign = place.foreign.trainers(site, server, journal) if place.foreign else None
+    keeper = StateKeeper(site, server, place.state, place.every, foreign) if place.state else None
     if keeper is not None:
         keeper.on_failure = lambda reason: report(unkept=reason)
     kept = ServerCheckpoints(site, server, place.checkpoints) if place.checkpoints else None
@@ -107,11 +105,11 @@ def play_server(
             kept.updated()
 
     server.on_update = updated
-    looking = [one.look for one in (fluid, keeper, meetings, kept) if one is not None]
+    looking = [one.look for one in (foreign, keeper, meetings, kept) if one is not None]
     if looking:
         site.on_turn = lambda: [look() for look in looking]
     cluster.begin([server], [])
-    _check_messages(site, server, fluid)
+    _check_messages(site, server, foreign)
     site.variables, site.waits = lambda: _bytes_of(server), lambda trainer: _bytes_waiting(server, trainer)
     if any(map(is_table, server.scope.values())):
         return_freed_arrays()
@@ -122,7 +120,7 @@ def play_server(
     if keeper is not None:
         keeper.begin()
         site.on_event, site.keeps = keeper.written, True
-    listener = _listen(site, place, None if fluid is None else fluid.service())
+    listener = _listen(site, place, None if foreign is None else foreign.service())
     report(state=SERVING, port=listener.port)
     site.show_signs_of_life()
     done = False
@@ -134,7 +132,7 @@ def play_server(
             done = True
     finally:
         site.send_bye(done)
-        for closing in (fluid, recording, tracing, site.events):
+        for closing in (foreign, recording, tracing, site.events):
             if closing is not None:
                 closing.close()
         for writing in (parts, kept):
@@ -142,14 +140,14 @@ def play_server(
                 writing.finish()
 
 
-def _check_messages(site: Site, server: Server, fluid: FluidService | None) -> None:
+def _check_messages(site: Site, server: Server, foreign: ForeignTrainers | None) -> None:
     """Has the server take no message of a trainer that doesn't fit its program."""
     trainers = {peer.index: peer for peer in site.peers.values() if peer.index >= 0}
 
     def refuse(index: int, reason: str) -> None:
         peer = trainers[index]
-        if fluid is not None and peer.takes is not None:
-            fluid.end_part(peer, reason)
+        if foreign is not None and peer.takes is not None:
+            foreign.end_part(peer, reason)
         else:
             site.refuse(peer, reason)
 
@@ -251,15 +249,17 @@ def play_trainer(
     for name, ring in cluster.rings.items():
         if name in site.own:
             ring.on_wrong = lambda index, reason: site.refuse(_trainer(site, index), reason)
-    targets, fluid_servers = _find_ways(site, place)
+    targets, foreign_servers = _find_ways(site, place)
     site.patience = place.patience
     report(state=WAITING)
     site.show_signs_of_life()
     done = False
     try:
         with _reporting(site, report):
-            life = _greet(site, targets, place, fluid_servers)
-            no_return = "with servers of Fluid" if fluid_servers else "" if cluster.servers else "without servers"
+            life = _greet(site, targets, place, foreign_servers)
+            no_return = "" if cluster.servers else "without servers"
+            if place.foreign is not None and foreign_servers:
+                no_return = f"with servers of {place.foreign.name}"
             _begin(site, trainer, place, life, no_return)
             trainer.limit = steps
             meetings = TrainerMeetings(site, trainer, parts) if parts is not None and are_needed(cluster) else None
@@ -283,12 +283,12 @@ def play_trainer(
                     peer.sign_of_life(site.now())
             if role in cluster.communicators:  # the communicator may have changed variables meanwhile
                 save(trainer)
-            site.run(lambda: all(fluid_server.idle for fluid_server in fluid_servers))
+            site.run(lambda: all(foreign_server.idle for foreign_server in foreign_servers))
             site.run(lambda: site.confirmed, place.patience)
             done = True
     finally:
         site.send_bye(done)
-        for closing in (*fluid_servers, recording, tracing, site.events):
+        for closing in (*foreign_servers, recording, tracing, site.events):
             if closing is not None:
                 closing.close()
         if parts is not None:
@@ -299,13 +299,14 @@ def _trainer(site: Site, index: int) -> Peer:
     return next(peer for peer in site.peers.values() if peer.index == index)
 
 
-def _find_ways(site: Site, place: Place) -> tuple[list[str], list[FluidClient]]:
+def _find_ways(site: Site, place: Place) -> tuple[list[str], list[ForeignServer]]:
     """Prepares a trainer's connections: the roles that it connects to, and a list that will hold those of them that are
-    servers of Fluid. In a job with rings it connects to the trainers before it; the trainers after it connect to it.
+    servers of another system. In a job with rings it connects to the trainers before it; the trainers after it connect
+    to it.
     """
     cluster = site.cluster
     targets = [server.name for server in cluster.servers]
-    fluid_servers: list[FluidClient] = []
+    foreign_servers: list[ForeignServer] = []
     if cluster.rings:
         trainers = [trainer.name for trainer in cluster.trainers]
         order = trainers.index(site.role)
@@ -315,14 +316,13 @@ def _find_ways(site: Site, place: Place) -> tuple[list[str], list[FluidClient]]:
     shown = None if place.credentials is None else place.credentials.calling
     dialers = {target: Dialer(place.addresses[target], site.events, shown) for target in targets}
     site.dial = lambda target: dialers[target].dial()
-    if place.fluid:
-        from pstranspile.fluid.net.client import FluidClient
+    system = place.foreign
+    if system is not None:
+        site.on_foreign = lambda peer: foreign_servers.append(system.server(site, peer, place.addresses[peer.role]))
+    return targets, foreign_servers
 
-        site.on_foreign = lambda peer: fluid_servers.append(FluidClient(site, peer, place.addresses[peer.role]))
-    return targets, fluid_servers
 
-
-def _greet(site: Site, targets: Sequence[str], place: Place, fluid_servers: Sequence[FluidClient]) -> int:
+def _greet(site: Site, targets: Sequence[str], place: Place, foreign_servers: Sequence[ForeignServer]) -> int:
     """Waits until all processes that this one connects to have let it in, and all that connect to it have come; gives
     how many processes had its role before.
     """
@@ -333,7 +333,7 @@ def _greet(site: Site, targets: Sequence[str], place: Place, fluid_servers: Sequ
     coming = [peer.role for peer in site.peers.values() if site.among_trainers and peer.role not in targets]
 
     def missing() -> list[str]:
-        met = {*lives, *site.greeted, *(fluid_server.peer.role for fluid_server in fluid_servers)}
+        met = {*lives, *site.greeted, *(foreign_server.peer.role for foreign_server in foreign_servers)}
         return [role for role in (*targets, *coming) if role not in met and not site.peers[role].given_up]
 
     def refusals() -> list[str]:

@@ -19,18 +19,18 @@ from pstranspile.cluster.machines.faults.snapshot_files import read_snapshot, wr
 from pstranspile.cluster.machines.faults.snapshots import Snapshot, has_table, restore, take_snapshot
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.net.calls import CallRefused
+from pstranspile.cluster.net.foreign import ForeignTrainers
 from pstranspile.cluster.net.loop import WRITTEN, Event
 from pstranspile.cluster.net.peer import Unconfirmed
 from pstranspile.cluster.net.site import Site
 from pstranspile.cluster.net.telling import tell
 from pstranspile.cluster.net.values import WireError
-from pstranspile.fluid.net.service import FluidService
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 
 _PEERS, _IN, _OUT, _ANNOUNCED, _CALLS = "@peers", "@in", "@out", "@announced", "@calls"
 """The parts of a saved state besides the server's own: peers, links to and from the server, trainers that are to come
-back; and for trainers of Fluid their calls, with the number of the file that holds the later ones.
+back; and for trainers of another system their calls, with the number of the file that holds the later ones.
 """
 
 _OF_PEERS = ("incarnation", "former", "life", "left", "given_up", "refusal", "announced", "received", "last_step")
@@ -46,11 +46,11 @@ RETRY = 5.0
 class StateKeeper:
     """Keeps the state of a server in `folder`, after every `every` updates and when trainers come or leave."""
 
-    def __init__(self, site: Site, server: Server, folder: str, every: int, fluid: FluidService | None = None):
+    def __init__(self, site: Site, server: Server, folder: str, every: int, foreign: ForeignTrainers | None = None):
         self.site = site
         self.server = server
-        self.fluid = fluid
-        self.journal = fluid.journal if fluid is not None else None
+        self.foreign = foreign
+        self.journal = foreign.journal if foreign is not None else None
         self.file = Path(folder, f"{server.name}.kept")
         self.every = every
         self._last = (0, -1)
@@ -69,7 +69,7 @@ class StateKeeper:
     def begin(self) -> None:
         """Goes back to the kept state, if there is one. Raises DiagnosticError if it can't be read.
 
-        Where trainers of Fluid take part, there is one from the beginning.
+        Where trainers of another system take part, there is one from the beginning.
         """
         if self.file.exists():
             self._go_back()
@@ -110,10 +110,10 @@ class StateKeeper:
         self.server.restored()
         self._last = self._now()
         self.went_back = True
-        if self.fluid is not None and self.journal is not None:
+        if self.foreign is not None and self.journal is not None:
             if not calls:
                 raise DiagnosticError([error("cluster-kept", "was kept without --fluid", Location(str(self.file)))])
-            self.fluid.restore(calls, self.journal.read(number))
+            self.foreign.restore(calls, self.journal.read(number))
             self.journal.begin_file()
 
     def _now(self) -> tuple[int, int]:
@@ -208,6 +208,6 @@ class StateKeeper:
         links_out = {target: (link.sequence, link.trainer) for target, link in self.server.links.items()}
         snapshot = take_snapshot(self.server, {}, tables=False)
         own: dict[str, Any] = {_PEERS: peers, _IN: links_in, _OUT: links_out, _ANNOUNCED: list(self.server.announced)}
-        if self.fluid is not None:
-            own[_CALLS] = self.fluid.state(), number
+        if self.foreign is not None:
+            own[_CALLS] = self.foreign.state(), number
         return snapshot._replace(state={**snapshot.state, **own})

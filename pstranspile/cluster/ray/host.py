@@ -22,7 +22,7 @@ from pstranspile.cluster.net.terms import Refused, Terms
 from pstranspile.cluster.net.tls import read_credentials
 from pstranspile.cluster.ray.moves import Kept, together
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
-from pstranspile.runtime.arithmetic import fluid_arithmetic
+from pstranspile.runtime.arithmetic import arithmetic
 from pstranspile.runtime.large.folder import rows_on_disk
 
 
@@ -41,7 +41,7 @@ class Part(NamedTuple):
     patience: float
     lease: float
     parts_every: int
-    as_fluid: bool
+    arithmetic: str
     begin: bytes
     keeps: Mapping[str, Kept] = {}
     tls: str = ""
@@ -141,7 +141,7 @@ class Host:
         with self._lock:
             self._done, self._until, self._results = 0, None, []
         credentials = read_credentials(part.tls) if part.tls else None
-        with fluid_arithmetic(part.as_fluid), rows_on_disk(part.table_folder):
+        with arithmetic(part.arithmetic), rows_on_disk(part.table_folder):
             cluster = job.cluster(fetch=part.fetch, seed=part.seed, init=init)
             if not is_server(cluster, part.role):
                 cluster.feed(feeds)

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.cluster.checkpoint.runs import Source, Target
-from pstranspile.cluster.checkpoint.settings import arithmetic
 from pstranspile.cluster.machines.simulate import Simulated
 from pstranspile.cluster.ray.missing import require_ray
 from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import names_of, wrong_type
+from pstranspile.runtime.arithmetic.choice import arithmetic_name
 
 if TYPE_CHECKING:
     from pstranspile.cluster.ray.session import Session
@@ -44,7 +44,7 @@ def launch(
     checkpoint_every: int | None = None,
     resume: str | os.PathLike[str] | None = None,
     patience: float = 60.0,
-    as_fluid: bool = False,
+    arithmetic: str = "",
     tls: str | os.PathLike[str] = "",
     table_folder: str | os.PathLike[str] | None = None,
     environment: Mapping[str, str] | None = None,
@@ -80,7 +80,7 @@ def launch(
     with ExitStack() as at_end:
         folder = at_end.enter_context(tempfile.TemporaryDirectory(prefix="pstranspile-"))
         origin = None if resume is None else at_end.enter_context(closing(Source(resume)))
-        settings = {"arithmetic": arithmetic(as_fluid), "program": "", "shares": "equal"}
+        settings = {"arithmetic": arithmetic_name(arithmetic), "program": "", "shares": "equal"}
         if origin is not None:
             origin.require_settings(settings)
             origin.require_seed(seed)
@@ -94,7 +94,16 @@ def launch(
         machines = job.plan.trainers + len(job.plan.pservers)
         at_end.enter_context(_connected(address, ceil((cpus or 1.0) * machines)))
         chosen = Settings(
-            steps, names_of(fetch, "launch"), seed, restarts, patience, as_fluid, trainers, servers, certificates, rows
+            steps,
+            names_of(fetch, "launch"),
+            seed,
+            restarts,
+            patience,
+            arithmetic,
+            trainers,
+            servers,
+            certificates,
+            rows,
         )
         hosts = Hosts(share_for(machines) if cpus is None else cpus, environment or {}, patience)
         session = Session(job, feeds, dict(init or {}), chosen, hosts, cuts)

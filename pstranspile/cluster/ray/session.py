@@ -53,7 +53,7 @@ class Settings(NamedTuple):
     seed: int | None
     restarts: int
     patience: float
-    as_fluid: bool
+    arithmetic: str
     trainers: tuple[int, int] | None = None
     servers: tuple[int, int] | None = None
     tls: str = ""
@@ -173,7 +173,7 @@ class Session:
             settings.patience,
             LEASE,
             self.cuts.every or 0,
-            settings.as_fluid,
+            settings.arithmetic,
             begin,
             self.cuts.keeps.get(role, {}),
             settings.tls,

@@ -48,8 +48,8 @@ class Job:
 
     `pservers` are endpoints in order of their index. `trainers` is the number of trainers,
     `trainer_endpoints` their endpoints (empty where only the number was given, in modes with servers). `mode` is one of
-    `pstranspile.compiler.job.modes.mode_names()`. The other fields are those of Fluid's configuration, with its defaults;
-    the switches that choose a mode (`sync_mode`, `half_async`, ...) agree with `mode`.
+    `pstranspile.compiler.job.modes.mode_names()`. The other fields are those of Fluid's configuration, with its
+    defaults; the switches that choose a mode (`sync_mode`, `half_async`, ...) agree with `mode`.
     """
 
     pservers: tuple[str, ...]

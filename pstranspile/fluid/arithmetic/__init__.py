@@ -6,6 +6,7 @@ They reproduce the bits of its PyPI wheel, run with one thread on an AMD CPU, on
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from math import prod
 from typing import Any
 
@@ -22,10 +23,22 @@ from pstranspile.fluid.arithmetic.float_functions import tanh as tanh
 from pstranspile.fluid.arithmetic.float_functions import total as total
 from pstranspile.fluid.arithmetic.library_functions import cos as cos
 from pstranspile.fluid.arithmetic.library_functions import sin as sin
+from pstranspile.runtime.arithmetic import arithmetic
 from pstranspile.runtime.arithmetic import numpy as plain
 from pstranspile.runtime.values import Array
 
+NAME = "fluid"
+"""The name of this arithmetic in options and checkpoints."""
+
 exp_of_each, log_of_each = library_functions.exp, library_functions.log
+
+
+def fluid_arithmetic(chosen: bool = True) -> AbstractContextManager[None]:
+    """Rounds f32 values as Fluid 1.8.5 does on a CPU, for what this thread runs within the context.
+
+    `fluid_arithmetic(False)` returns to numpy's arithmetic.
+    """
+    return arithmetic(__name__ if chosen else "")
 
 
 def number_of(x: Array) -> Callable[[float], Any]:

@@ -21,8 +21,8 @@ Element: TypeAlias = DType | str
 class ParamAttr:
     """The attributes of a layer's parameter. Layers with the same `name` share it.
 
-    `regularizer` is one of `pstranspile.frontends.autodiff` (or its text), `learning_rate` a factor of the optimizer's rate.
-    Without `averaged`, averages of parameters leave it out.
+    `regularizer` is one of `pstranspile.frontends.autodiff` (or its text), `learning_rate` a factor of the optimizer's
+    rate. Without `averaged`, averages of parameters leave it out.
     """
 
     name: str | None = None

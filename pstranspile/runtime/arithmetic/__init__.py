@@ -1,17 +1,13 @@
-"""The functions that kernels calculate with: products, elementwise functions and sums, in numpy's or in Fluid's
-rounding.
+"""The functions that kernels calculate with: products, elementwise functions and sums, in numpy's rounding or another.
 
 A kernel calls `dot`, `exp`, `root`, `sum_over`, ... and does not depend on how these are rounded. `numpy` holds numpy's
-versions, `fluid` those that round as Fluid 1.8.5 on a CPU:
-
-    with fluid_arithmetic():
-        run(program, feed, fetch)
+versions; within `arithmetic(module)` those of another module are used.
 """
 
 from pstranspile.runtime.arithmetic import numpy as plain
 from pstranspile.runtime.arithmetic import slopes
+from pstranspile.runtime.arithmetic.choice import arithmetic as arithmetic
 from pstranspile.runtime.arithmetic.choice import either as either
-from pstranspile.runtime.arithmetic.choice import fluid_arithmetic as fluid_arithmetic
 from pstranspile.runtime.arithmetic.choice import same_everywhere as same_everywhere
 from pstranspile.runtime.arithmetic.choice import word
 from pstranspile.runtime.arithmetic.numpy import is_small as is_small

@@ -1,4 +1,4 @@
-"""The choice of the arithmetic: numpy's, or Fluid's within a context.
+"""The choice of the arithmetic: numpy's, or within a context that of a module, as of `pstranspile.fluid.arithmetic`.
 
 It is looked up at every call, so it also holds for programs that were prepared before.
 """
@@ -20,45 +20,58 @@ import numpy as np
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_FLUID: ContextVar[ModuleType | None] = ContextVar("fluid_arithmetic", default=None)
-"""The module with Fluid's functions if they are chosen."""
+_CHOSEN: ContextVar[ModuleType | None] = ContextVar("arithmetic", default=None)
+"""The module whose functions are chosen; None: numpy's."""
 
 
 @contextmanager
-def fluid_arithmetic(chosen: bool = True) -> Generator[None]:
-    """Rounds f32 values as Fluid 1.8.5 does on a CPU, for what this thread runs within the context.
+def arithmetic(module: str = "") -> Generator[None]:
+    """Rounds f32 values by the functions of a module for what this thread runs within the context.
 
-    docs/reference/kernels.md, "Two arithmetics", lists the ops that depend on it. `fluid_arithmetic(False)` returns to
-    numpy's arithmetic.
+    `module` is the import path of a module that has the functions of `pstranspile.runtime.arithmetic` under their
+    names; "" returns to numpy's arithmetic. docs/reference/kernels.md, "Two arithmetics", lists the ops that depend on
+    it.
     """
-    # Imported here: building its tables is slow, and most runs don't need them
-    token = _FLUID.set(importlib.import_module("pstranspile.fluid.arithmetic") if chosen else None)
+    # Imported here: building tables is slow, and most runs don't need them
+    token = _CHOSEN.set(importlib.import_module(module) if module else None)
     try:
         yield
     finally:
-        _FLUID.reset(token)
+        _CHOSEN.reset(token)
+
+
+def arithmetic_name(module: str | None = None) -> str:
+    """The name of an arithmetic, as options and checkpoints write it: `numpy`, or the `NAME` of a module.
+
+    `module` is an import path as `arithmetic` takes it; None stands for what is chosen in this context.
+    """
+    if module is None:
+        chosen = _CHOSEN.get()
+    else:
+        chosen = importlib.import_module(module) if module else None
+    return "numpy" if chosen is None else str(chosen.NAME)
 
 
 def same_everywhere() -> bool:
     """Whether the result of an element does not depend on its position in the array.
 
-    Fluid computes elements eight at a time, and the last few of an array in another way.
+    An arithmetic may compute elements several at a time, and the last few of an array in another way, as Fluid's does.
     """
-    return _FLUID.get() is None
+    return _CHOSEN.get() is None
 
 
-def either(plain: Callable[P, T], in_fluid: Callable[P, T]) -> Callable[P, T]:
-    """A function that is `plain`, but `in_fluid` in Fluid's arithmetic."""
+def either(plain: Callable[P, T], otherwise: Callable[P, T]) -> Callable[P, T]:
+    """A function that is `plain` in numpy's arithmetic, and another one in a chosen arithmetic."""
 
     @wraps(plain)
     def chosen(*arguments: P.args, **options: P.kwargs) -> T:
-        return (plain if _FLUID.get() is None else in_fluid)(*arguments, **options)
+        return (plain if _CHOSEN.get() is None else otherwise)(*arguments, **options)
 
     return chosen
 
 
 def word(plain: Callable[P, T]) -> Callable[P, T]:
-    """A function that is `plain`, but for f32 arrays in Fluid's arithmetic the function of the same name there.
+    """A function that is `plain`, but for f32 arrays in a chosen arithmetic the function of the same name there.
 
     The array is the first argument. The function is generated with the parameters of `plain`, because passing on
     arbitrary arguments takes longer than the calculation itself for a small array.
@@ -68,11 +81,11 @@ def word(plain: Callable[P, T]) -> Callable[P, T]:
     names = ", ".join(signature.parameters)
     text = f"""
 def {name}{Signature(bare)}:
-    fluid = chosen()
-    if fluid is not None and {bare[0].name}.dtype == float32:
-        return fluid.{name}({names})
+    arithmetic = chosen()
+    if arithmetic is not None and {bare[0].name}.dtype == float32:
+        return arithmetic.{name}({names})
     return plain({names})
 """
-    known: dict[str, Any] = {"chosen": _FLUID.get, "float32": np.float32, "plain": plain}
+    known: dict[str, Any] = {"chosen": _CHOSEN.get, "float32": np.float32, "plain": plain}
     exec(compile(text, f"<word {name}>", "exec"), known)
     return cast("Callable[P, T]", wraps(plain)(known[name]))

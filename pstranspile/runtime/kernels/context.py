@@ -31,11 +31,11 @@ class Surroundings(Protocol):
     ) -> tuple[Key, int]:
         """The key of the random stream of variable `name`, and the offset of the variable's first element in it.
 
-        Both are arguments of the functions in `pstranspile.runtime.kernels.random.streams`. The key is made from the program's
-        seed, the op's `seed` and the name of the whole variable. The offset is not 0 if the variable is a slice of the
-        whole. With `seed` 0 every run of the op has its own stream, except that a persistable variable, which is being
-        initialised, gets the same numbers in every run under one program seed. An op with a seed draws the same numbers
-        every time. All machines draw the same numbers.
+        Both are arguments of the functions in `pstranspile.runtime.kernels.random.streams`. The key is made from the
+        program's seed, the op's `seed` and the name of the whole variable. The offset is not 0 if the variable is a
+        slice of the whole. With `seed` 0 every run of the op has its own stream, except that a persistable variable,
+        which is being initialised, gets the same numbers in every run under one program seed. An op with a seed draws
+        the same numbers every time. All machines draw the same numbers.
 
         If there are numbers for each row of a batch, `of` names the variable with those rows, and `dims` and `lod`
         describe the numbers. Each row then draws the numbers that it draws on a machine with the whole batch. If it is

@@ -16,7 +16,8 @@ per step. Most kernels have no use for two functions. They are written as the in
 
 * Parameters are named after input slots (`Out_GRAD` is the slot `Out@GRAD`), and values are passed by position. A slot
   that is missing or empty gives None. A duplicable slot gives a list.
-* A parameter called `surroundings` gets the Surroundings (`pstranspile.runtime.kernels.context`): random numbers, declarations
+* A parameter called `surroundings` gets the Surroundings (`pstranspile.runtime.kernels.context`): random numbers,
+declarations
   and files. One called `context` gets the ExecutionContext, which also has variables by name and sub-blocks, and costs
   more. A kernel of control flow may take only the `context`.
 * Keyword-only parameters of a plain kernel are bound once per op. `delta: float` is the attribute `delta`; the
@@ -43,8 +44,8 @@ per step. Most kernels have no use for two functions. They are written as the in
 `inline` is for short, frequent kernels. It is a Python expression that generated code uses instead of a call if all
 inputs are plain arrays. It must give the same bits as the kernel. `{X}` stands for the value of slot X (`{X[0]}` for an
 element of a duplicable slot, `{Out_GRAD}` for `Out@GRAD`) and `np` for numpy: `inline="np.maximum({X}, 0)"`. The
-FUNCTIONS of `pstranspile.runtime.arithmetic` can be used, too. `inline` may also be a function from the op to the expression,
-or to None if the attributes need a call:
+FUNCTIONS of `pstranspile.runtime.arithmetic` can be used, too. `inline` may also be a function from the op to the
+expression, or to None if the attributes need a call:
 
     @kernel("scale", inline=lambda op: f"{{X}} * {op.attrs['scale']!r}" if op.attrs["bias"] == 0 else None)
 

@@ -1,8 +1,9 @@
 """The place of the batch's rows in each variable of a program, from its declarations.
 
-Random numbers of an op go by the rows of the whole batch (`pstranspile.runtime.kernels.random.row_numbers`), so it must be
-known which axis counts these rows, also behind transpositions and reshapes, and in the steps of a loop. Element order
-shows it: a tensor is some blocks (`before`), each holding a part of every row in order. A reshape doesn't change this.
+Random numbers of an op go by the rows of the whole batch (`pstranspile.runtime.kernels.random.row_numbers`), so it must
+be known which axis counts these rows, also behind transpositions and reshapes, and in the steps of a loop. Element
+order shows it: a tensor is some blocks (`before`), each holding a part of every row in order. A reshape doesn't change
+this.
 """
 
 from __future__ import annotations

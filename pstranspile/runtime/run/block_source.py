@@ -1,4 +1,5 @@
-"""A sub-block as the source of a Python function of its frame, as `pstranspile.runtime.run.source` makes one of block 0.
+"""A sub-block as the source of a Python function of its frame, as `pstranspile.runtime.run.source` makes one of block
+0.
 
 What the block computes stays in its frame, where the ops around it and the gradient block look for it; the function
 saves looking up what its own ops read.

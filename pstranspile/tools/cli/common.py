@@ -211,12 +211,14 @@ def add_arithmetic(group: Any) -> None:
     )
 
 
-def uses_fluid_arithmetic(options: argparse.Namespace) -> bool:
-    """Whether numbers are rounded as in Fluid; the matrix products of this process then are, from now on."""
+def arithmetic_of(options: argparse.Namespace) -> str:
+    """The module whose functions round numbers, "" for numpy's; where it is Fluid's, matrix products of this process
+    are rounded likewise from now on.
+    """
     if options.arithmetic != "fluid":
-        return False
+        return ""
     use_rounded_products()
-    return True
+    return "pstranspile.fluid.arithmetic"
 
 
 def add_unreached(group: Any) -> None:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from pstranspile.cluster.net.status import WATCHED
 from pstranspile.tools.cli.blas import VARIABLES
 from pstranspile.tools.cli.common import (
+    arithmetic_of,
     begun_on_machines,
     check_checkpoints,
     files_read,
     load_compiled,
-    uses_fluid_arithmetic,
 )
 from pstranspile.tools.cli.feed import read_feed, require_fed_inputs
 from pstranspile.tools.cli.launch_view import View
@@ -92,7 +92,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) 
     require_ray()
     if options.save:
         require_writable(options.save, files_read(options), "npz")
-    as_fluid = uses_fluid_arithmetic(options)
+    chosen_arithmetic = arithmetic_of(options)
     compiled = load_compiled(options)
     feeds = read_feed(options)
     view, machines, at_end = _view(options), dict[str, _Machine](), ExitStack()
@@ -126,7 +126,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) 
             checkpoint_every=options.checkpoint_every,
             resume=options.resume,
             patience=options.patience,
-            as_fluid=as_fluid,
+            arithmetic=chosen_arithmetic,
             tls=options.tls or "",
             table_folder=options.table_folder,
             environment=_environment(options),

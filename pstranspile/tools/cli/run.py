@@ -22,6 +22,7 @@ from pstranspile.tools.cli.common import (
     add_shares,
     add_table_folder,
     add_unreached,
+    arithmetic_of,
     check_checkpoints,
     check_unreached,
     files_read,
@@ -29,7 +30,6 @@ from pstranspile.tools.cli.common import (
     make_parser,
     read_job,
     refuse_empty,
-    uses_fluid_arithmetic,
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, suggesting_feed
 from pstranspile.tools.cli.interrupted import telling_what_is_kept
@@ -64,7 +64,7 @@ def run(arguments: Sequence[str]) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     use_threads(options.threads)
-    as_fluid = uses_fluid_arithmetic(options)
+    chosen_arithmetic = arithmetic_of(options)
     refuse_empty(parser, options, "feed", "init", "faults", "replay", "save", "plot", "chart", "checkpoint", "resume")
     refuse_empty(parser, options, "table_folder")
     check_feed(parser, options)
@@ -86,11 +86,11 @@ def run(arguments: Sequence[str]) -> int:
         from pstranspile.runtime.run.dropout import without_dropout
 
         module = without_dropout(module)
-    from pstranspile.runtime.arithmetic import fluid_arithmetic
+    from pstranspile.runtime.arithmetic import arithmetic
     from pstranspile.runtime.kernels.blocks import most_turns
     from pstranspile.runtime.large.folder import rows_on_disk
 
-    chosen = fluid_arithmetic(as_fluid), most_turns(options.max_turns), rows_on_disk(options.table_folder)
+    chosen = arithmetic(chosen_arithmetic), most_turns(options.max_turns), rows_on_disk(options.table_folder)
     with (
         telling_what_is_kept(options),
         quoting(module.source),

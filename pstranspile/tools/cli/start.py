@@ -16,11 +16,11 @@ from pstranspile.tools.cli.common import (
     INIT_HELP,
     add_arithmetic,
     add_table_folder,
+    arithmetic_of,
     begun_with,
     files_read,
     make_parser,
     refuse_empty,
-    uses_fluid_arithmetic,
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, dealing, dealt_feed
 from pstranspile.tools.cli.numbers import count, seconds, whole
@@ -71,7 +71,7 @@ def run(arguments: Sequence[str]) -> int:
     check_feed(parser, options)
     check_server_checkpoints(parser, options)
     use_threads(options.threads)
-    as_fluid = uses_fluid_arithmetic(options)
+    chosen_arithmetic = arithmetic_of(options)
     if options.tls and (options.fluid or options.insecure):
         parser.error(f"--tls can't be combined with {'--fluid' if options.fluid else '--insecure'}")
     from pstranspile.cluster.net.environment import require_apart, role_of_environment
@@ -79,7 +79,7 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.cluster.net.missing import require_grpc
     from pstranspile.cluster.net.status import StatusPipe, end_with_parent
     from pstranspile.cluster.net.tls import read_credentials, require_guarded
-    from pstranspile.runtime.arithmetic import fluid_arithmetic
+    from pstranspile.runtime.arithmetic import arithmetic
     from pstranspile.runtime.large.folder import rows_on_disk
 
     end_with_parent()
@@ -101,7 +101,7 @@ def run(arguments: Sequence[str]) -> int:
     credentials = read_credentials(options.tls) if options.tls else None
     if not (options.tls or options.insecure):
         require_guarded(addresses, [role] if role.startswith("pserver") else addresses)
-    with fluid_arithmetic(as_fluid), rows_on_disk(options.table_folder):
+    with arithmetic(chosen_arithmetic), rows_on_disk(options.table_folder):
         return _play(options, folder, role, addresses, StatusPipe(), credentials)
 
 
@@ -279,6 +279,7 @@ def _play(
     from pstranspile.cluster.net.play import is_server, play
     from pstranspile.cluster.net.process import Place
     from pstranspile.cluster.net.terms import Refused, Terms
+    from pstranspile.fluid.net.system import FluidSystem
     from pstranspile.runtime.files.outputs import require_writable
     from pstranspile.runtime.run.files import write_arrays
 
@@ -287,7 +288,7 @@ def _play(
         options.state,
         options.state_every,
         options.patience,
-        options.fluid,
+        FluidSystem() if options.fluid else None,
         credentials=credentials,
         record=options.record,
         trace=options.trace,

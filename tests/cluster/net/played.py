@@ -22,6 +22,7 @@ from pstranspile.cluster.net.supervisor import Ports
 from pstranspile.cluster.net.terms import Terms
 from pstranspile.cluster.net.tls import Credentials
 from pstranspile.fluid.net.calls import SERVICE
+from pstranspile.fluid.net.system import FluidSystem
 
 TERMS = Terms("job", "token")
 SECONDS = 120
@@ -68,8 +69,8 @@ def play(
         try:
             if any(server.name == role for server in cluster.servers):
                 place = Place(
-                    addresses, str(kept), often, fluid=fluid, record=records[role], credentials=credentials,
-                    parts=str(folder), parts_every=every,
+                    addresses, str(kept), often, foreign=FluidSystem() if fluid else None, record=records[role],
+                    credentials=credentials, parts=str(folder), parts_every=every,
                 )  # fmt: skip
                 play_server(cluster, role, terms, place, tell, lambda _: None)
             else:
@@ -78,8 +79,8 @@ def play(
                     given = {name: through(role, address) for name, address in given.items()}
                 own = {**addresses, **given}
                 place = Place(
-                    own, patience=patience, fluid=fluid, record=records[role], credentials=credentials,
-                    parts=str(folder), parts_every=every,
+                    own, patience=patience, foreign=FluidSystem() if fluid else None, record=records[role],
+                    credentials=credentials, parts=str(folder), parts_every=every,
                 )  # fmt: skip
                 play_trainer(cluster, role, terms, place, steps, tell, lambda _: None)
         except BaseException as problem:

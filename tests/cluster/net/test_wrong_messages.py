@@ -32,6 +32,7 @@ from pstranspile.cluster.net.site import Site
 from pstranspile.cluster.net.telling import AT_ONCE
 from pstranspile.cluster.net.terms import Refused
 from pstranspile.fluid.net.calls import BATCH_BARRIER_NAME
+from pstranspile.fluid.net.system import FluidSystem
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 from tests.cluster.net.test_fluid_service import Trainer as Caller
 from tests.cluster.net.test_fluid_service import starts
@@ -290,7 +291,7 @@ def test_calls_of_fluid_that_wait_for_other_trainers_are_few(monkeypatch: pytest
         gate.wait(30)
         return {name: value[step, trainer::2] for name, value in x.items()} if step < STEPS else None
 
-    beside = Beside(job(), feed, STEPS, "trainer_1", fluid=True)
+    beside = Beside(job(), feed, STEPS, "trainer_1", foreign=FluidSystem())
     caller = Caller(beside.addresses["pserver_0"], 1)
     starts(caller)
     caller.send("b" + W[1:], BIAS)

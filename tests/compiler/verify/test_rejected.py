@@ -58,8 +58,8 @@ OTHER_INPUTS = {
 """Codes (or how they begin) that need another input than a text worth reading, and where they are tested."""
 
 OTHER_FOLDERS = {
-    "autodiff": "tests/frontends/autodiff",  # a text together with a loss to differentiate
-    "gradients": "tests/frontends/autodiff",  # found when a program is run
+    "frontends/autodiff": "tests/frontends/autodiff",  # a text together with a loss to differentiate
+    "ops/gradients": "tests/frontends/autodiff",  # found when a program is run
 }
 """Folders of the package all of whose codes need another input."""
 

@@ -11,11 +11,11 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.fluid import arithmetic as fluid
+from pstranspile.fluid.arithmetic import fluid_arithmetic
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import Adam, Lamb, minimize
 from pstranspile.ir.types import DType
 from pstranspile.runtime import arithmetic
-from pstranspile.runtime.arithmetic import fluid_arithmetic
 from pstranspile.runtime.arithmetic import numpy as plain
 from pstranspile.tools.cli import main
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from pstranspile import Scope
-from pstranspile.fluid.arithmetic import float_functions, library_functions, sums_in_sequence
+from pstranspile.fluid.arithmetic import float_functions, fluid_arithmetic, library_functions, sums_in_sequence
 from pstranspile.fluid.arithmetic.product_order import product_in_order
 from pstranspile.fluid.arithmetic.root_estimate import reciprocal_estimate, root_of_eights
 from pstranspile.fluid.arithmetic.sums_in_sequence import in_sequence
@@ -24,7 +24,6 @@ from pstranspile.runtime.arithmetic import (
     cos,
     dot,
     exp,
-    fluid_arithmetic,
     is_small,
     log,
     matmul,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
+from pstranspile.fluid.arithmetic import fluid_arithmetic
 from pstranspile.proof import make_feeds
-from pstranspile.runtime.arithmetic import fluid_arithmetic
 from pstranspile.runtime.run.step_arrays import LENGTHS
 from pstranspile.runtime.values import LoDTensor
 

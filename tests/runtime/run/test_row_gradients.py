@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from pstranspile import loads
+from pstranspile.fluid.arithmetic import fluid_arithmetic
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import L2, SGD, Adagrad, Adam, minimize
 from pstranspile.ir.model import Program
 from pstranspile.ir.types import DType
-from pstranspile.runtime.arithmetic import fluid_arithmetic
 from pstranspile.runtime.kernels.math.sums import OVER_TERM
 from pstranspile.runtime.run.api import run
 from pstranspile.runtime.run.frame import Execution

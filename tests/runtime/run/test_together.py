@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pstranspile.fluid.arithmetic import fluid_arithmetic
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, Adagrad, Adam, Momentum, RMSProp, minimize
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Attrs, Op, Program
 from pstranspile.ir.types import DType
-from pstranspile.runtime.arithmetic import fluid_arithmetic
 from pstranspile.runtime.run.api import run
 from pstranspile.runtime.run.frame import Execution
 from pstranspile.runtime.run.interpreter import interpret

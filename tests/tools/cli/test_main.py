@@ -32,7 +32,7 @@ def test_help_lists_the_commands(arguments, capsys):
 
 
 def test_every_file_that_runs_a_command_says_which():
-    files = {path.stem: path.read_text() for path in (ROOT / "pstranspile" / "cli").glob("*.py")}
+    files = {path.stem: path.read_text() for path in (ROOT / "pstranspile" / "tools" / "cli").glob("*.py")}
     running = {name for name, text in files.items() if "\ndef run(arguments: Sequence[str]) -> int:" in text}
     assert running == {verb.module for verb in VERBS.values()}
 

@@ -20,7 +20,7 @@ def test_what_the_scripts_compute():
     module = loads((ROOT / "examples" / "regression.ir").read_text())
     data = report_data(of_compiled(compile(module, Job(pservers=2, trainers=2))), "net.ir", module)
     assert NODE is not None
-    command = [NODE, str(Path(__file__).parent / "scripts.js"), str(ROOT / "pstranspile" / "report")]
+    command = [NODE, str(Path(__file__).parent / "scripts.js"), str(ROOT / "pstranspile" / "tools" / "report")]
     done = subprocess.run(command, input=json.dumps(data), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == "16 tests\n"

@@ -78,7 +78,9 @@ def _within(sizes: Array) -> Array:
 
 
 class RowStream(NamedTuple):
-    """A stream of numbers for the elements of one tensor. `key`: as `pstranspile.runtime.kernels.random.streams` makes them."""
+    """A stream of numbers for the elements of one tensor. `key`: as `pstranspile.runtime.kernels.random.streams` makes
+    them.
+    """
 
     key: int
     rows: Rows

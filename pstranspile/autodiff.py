@@ -1,0 +1,3 @@
+"""Gradients, optimizers and rates: the public name of `pstranspile.frontends.autodiff`."""
+
+from pstranspile.frontends.autodiff import *  # noqa: F403
