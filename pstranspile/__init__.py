@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from pstranspile.cluster.data.iterables import Rows
     from pstranspile.cluster.data.source import Data
     from pstranspile.cluster.machines.cluster import Cluster
-    from pstranspile.cluster.machines.faults.scenario import Scenario
-    from pstranspile.cluster.machines.faults.scenario_text import parse_scenario
+    from pstranspile.cluster.machines.scenario import Scenario, parse_scenario
     from pstranspile.cluster.machines.simulate import simulate
     from pstranspile.compiler.analysis.facts import Facts, analyze
     from pstranspile.compiler.analysis.opgraph import op_graph
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from pstranspile.runtime.run.api import run
     from pstranspile.runtime.run.batch import Batch, Part
     from pstranspile.runtime.run.scope import Scope
-    from pstranspile.runtime.run.step_arrays import save_feeds
+    from pstranspile.runtime.run.step_feeds import save_feeds
     from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 __version__ = "0.1.0"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.ir.counts import cluster_of, counted
+from pstranspile.ir.diagnostics import cluster_of, counted
 from pstranspile.tools.cli import main
 
 REGRESSION = str(Path(__file__).parents[1] / "examples" / "regression.ir")

@@ -23,16 +23,15 @@ from pstranspile.ir.text.diagnose import _name_before
 from pstranspile.tools.cli import main
 from pstranspile.tools.lsp import placement
 from pstranspile.tools.lsp.colours import tokens
-from pstranspile.tools.lsp.completion import complete
-from pstranspile.tools.lsp.fixes import fixes
+from pstranspile.tools.lsp.completion import _GIVEN, complete
 from pstranspile.tools.lsp.hover import hover
-from pstranspile.tools.lsp.jobs import _GIVEN
 from pstranspile.tools.lsp.names import definitions, named_at, references, rename
 from pstranspile.tools.lsp.outline import Outline
+from pstranspile.tools.lsp.reading import Workspace
+from pstranspile.tools.lsp.server import fixes
 from pstranspile.tools.lsp.symbols import symbols
 from pstranspile.tools.lsp.values import Spot
-from pstranspile.tools.lsp.workspace import Workspace
-from pstranspile.tools.report.programs import _LAYER
+from pstranspile.tools.report.data import _LAYER
 from tests.conftest import ROOT
 
 SOURCE = (ROOT / "examples" / "linear_regression.ir").read_text().splitlines()

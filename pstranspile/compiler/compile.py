@@ -15,11 +15,10 @@ from pstranspile.compiler.modes.shared.base import Emitter
 from pstranspile.compiler.pipeline import PASSES, distribute, link_roles
 from pstranspile.compiler.plan.plan import DistributedVar, Plan, fingerprint
 from pstranspile.ir.collector import collector_paused
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, raise_errors
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, raise_errors, weighed
 from pstranspile.ir.expect import expect, expect_module, expect_number
 from pstranspile.ir.model import Module, Role
 from pstranspile.ir.passes import Observer, Steps
-from pstranspile.ir.severity import weighed
 
 if TYPE_CHECKING:
     from pstranspile.compiler.plan.edited import PlanFile

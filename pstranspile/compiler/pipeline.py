@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from pstranspile.compiler.analysis.declarations import declared_alike
-from pstranspile.compiler.analysis.distributed import already_distributed, trained_in_blocks
-from pstranspile.compiler.analysis.large_tables import with_large_tables
+from pstranspile.compiler.analysis.causes import already_distributed, declared_alike, trained_in_blocks
+from pstranspile.compiler.analysis.tables import with_large_tables
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.link import link
 from pstranspile.compiler.modes import mode_of

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.cluster.data.lines import LONGEST
+from pstranspile.cluster.data.text_files import LONGEST
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import numpy_name
 from pstranspile.fluid.lod_tensor import LoDTensor

@@ -20,7 +20,16 @@ from pstranspile.fluid.places import Place
 from pstranspile.fluid.running.again import Again
 from pstranspile.fluid.running.alike import Alike, form_of, of_any_rows
 from pstranspile.fluid.running.communicating import warn_unused
-from pstranspile.fluid.running.devices import Devices, Fed, apart, require_for_all, shares
+from pstranspile.fluid.running.devices import (
+    Devices,
+    Fed,
+    Replicas,
+    adds_up_rows,
+    apart,
+    has_own_control,
+    require_for_all,
+    shares,
+)
 from pstranspile.fluid.running.feeding import (
     Facts,
     as_lodtensor,
@@ -37,14 +46,12 @@ from pstranspile.fluid.running.feeding import (
     widened,
 )
 from pstranspile.fluid.running.feeding import check_feed_shape_type as check_feed_shape_type
-from pstranspile.fluid.running.hooks import tell_run, trains
 from pstranspile.fluid.running.monitoring import Monitor
 from pstranspile.fluid.running.profiling import profiled
 from pstranspile.fluid.running.rates import set_rate
-from pstranspile.fluid.running.replicas import Replicas, adds_up_rows, has_own_control
 from pstranspile.fluid.running.talking import Talker
 from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
-from pstranspile.fluid.running.watching import watchers
+from pstranspile.fluid.running.watching import tell_run, trains, watchers
 from pstranspile.fluid.scope import Scope
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.runtime.kernels.programs.io import PRINTING, PrintCounts, Printing

@@ -48,10 +48,9 @@ from pstranspile.fluid.running.distributed_io import (
     with_own_lookups,
 )
 from pstranspile.fluid.running.large import load_tables
-from pstranspile.fluid.running.states import older_state, pickled, saved_state, without_ending
-from pstranspile.fluid.running.targets import append_fetch_ops as append_fetch_ops
-from pstranspile.fluid.running.targets import prepend_feed_ops as prepend_feed_ops
-from pstranspile.fluid.running.targets import scaled_targets
+from pstranspile.fluid.running.states import append_fetch_ops as append_fetch_ops
+from pstranspile.fluid.running.states import older_state, pickled, saved_state, scaled_targets, without_ending
+from pstranspile.fluid.running.states import prepend_feed_ops as prepend_feed_ops
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.runtime.files.variables import load_variables, save_variables
 

@@ -15,8 +15,8 @@ from threading import Thread, current_thread, main_thread
 from typing import Any
 
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.communicators.asynchronous import AsyncCommunicator
-from pstranspile.cluster.machines.exchanges import find_exchanges
+from pstranspile.cluster.machines.communicator import AsyncCommunicator
+from pstranspile.cluster.machines.script import find_exchanges
 from pstranspile.cluster.machines.server import Server, listening_op
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.cluster.net.missing import require_grpc
@@ -29,10 +29,9 @@ from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.plan.plan import plan_json
 from pstranspile.fluid.graph.in_cluster import TEST
 from pstranspile.fluid.net.system import FluidSystem
-from pstranspile.fluid.running.around import Around, held_in, quiet
 from pstranspile.fluid.running.communicating import communicator_settings
 from pstranspile.fluid.running.launched import note_serving, trainers_ended
-from pstranspile.fluid.running.pacing import Between, Pace
+from pstranspile.fluid.running.pacing import Around, Between, Pace, held_in, quiet
 from pstranspile.frontends.json_text import json_text
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import MAIN, STARTUP, Program, Role

@@ -15,12 +15,10 @@ from typing import Any, NamedTuple
 from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.compiler.job import Job
 from pstranspile.fluid.framework import default_main_program, default_startup_program
-from pstranspile.fluid.running import hooks
-from pstranspile.ir.counts import cluster_of
-from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.fluid.running import watching as hooks
+from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, did_you_mean, error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module
-from pstranspile.ir.suggest import did_you_mean
 
 MOST_COMPARED = 1 << 32
 """Elements of a parameter that can be compared whole."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.frontends.layers.names import Names
+from pstranspile.frontends.layers.draft import Names
 
 
 class UniqueNameGenerator(Names):

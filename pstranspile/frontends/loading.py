@@ -81,7 +81,7 @@ def load_bytes(
         meta_file = path_of(meta, "load")
         settings = parse_meta(_text(read_bytes(meta_file), meta_file), meta_file)
     if unordered and not settings.in_order and not call_stacks:
-        from pstranspile.frontends.declarations import with_sorted_declarations
+        from pstranspile.frontends.meta import with_sorted_declarations
 
         module = with_sorted_declarations(module, unordered)
     module, unknown = apply_meta(module, settings)

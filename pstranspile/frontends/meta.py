@@ -8,16 +8,173 @@ The file is a JSON object. Keys: `random_seed`; `params`, a list of objects with
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
-from pstranspile.frontends.meta_distribution import read_distributions
 from pstranspile.ir.codes import Code
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors, warning
-from pstranspile.ir.distribution import Distribution
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, nearest, raise_errors, warning
+from pstranspile.ir.distribution import DistributedVar, Distribution
 from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Location, Module, ParameterInfo, Program, Var
-from pstranspile.ir.suggest import nearest
+from pstranspile.ir.model import MAIN, STARTUP, Block, Location, Module, ParameterInfo, Program, Var
+
+# Distributions of programs in a `--meta` file: the key `distribution`, an object by program name.
+#
+# Its values have the fields of `Distribution` under the same names; those at their default may be left out. The list
+# `variables` holds objects with the fields of `DistributedVar`, all of them.
+
+Wrong = Callable[[str, str, object], None]
+"""Takes the key of a wrong value, what it must be, and the value."""
+
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value in _INT64
+
+
+def _is_list(value: Any, holds: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list) and all(holds(item) for item in cast("list[Any]", value))
+
+
+def _is_string(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+_TRUTH: tuple[str, Callable[[Any], bool]] = ("true or false", lambda value: isinstance(value, bool))
+_INTEGER: tuple[str, Callable[[Any], bool]] = ("an integer of 64 bits", _is_integer)
+_STRING: tuple[str, Callable[[Any], bool]] = ("a string", _is_string)
+_STRING_OR_NULL: tuple[str, Callable[[Any], bool]] = (
+    "a string or null",
+    lambda value: value is None or isinstance(value, str),
+)
+_STRINGS: tuple[str, Callable[[Any], bool]] = ("a list of strings", lambda value: _is_list(value, _is_string))
+_DIMS: tuple[str, Callable[[Any], bool]] = ("a list of integers", lambda value: _is_list(value, _is_integer))
+
+_FIELDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "is_distributed": _TRUTH,
+    "is_chief": _TRUTH,
+    "endpoints": _STRINGS,
+    "ps_endpoint": _STRING_OR_NULL,
+    "distributed_lookup_table": _STRING_OR_NULL,
+    "trainers_endpoints": _STRINGS,
+    "nccl_comm_num": _INTEGER,
+    "use_hierarchical_allreduce": _TRUTH,
+    "hierarchical_allreduce_inter_nranks": _INTEGER,
+}
+_VARIABLE: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "origin": _STRING,
+    "origin_shape": _DIMS,
+    "slice": _STRING,
+    "slice_shape": _DIMS,
+    "is_slice": _TRUTH,
+    "block_id": _INTEGER,
+    "offset": _INTEGER,
+    "endpoint": _STRING,
+    "vtype": _STRING,
+}
+
+
+def distribution_json(distribution: Distribution) -> dict[str, Any]:
+    """A distribution as a `--meta` file has it, every field filled in."""
+    fields = distribution._asdict()
+    fields["variables"] = [variable_json(variable) for variable in distribution.variables]
+    return _with_lists(fields)
+
+
+def variable_json(variable: DistributedVar) -> dict[str, Any]:
+    """A variable on a server, as `--meta` files and `plan.json` have it."""
+    return _with_lists(variable._asdict())
+
+
+def _with_lists(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: [*value] if isinstance(value, tuple) else value for key, value in fields.items()}  # pyright: ignore
+
+
+def read_distributions(value: object, wrong: Wrong) -> FrozenMap[str, Distribution]:
+    """The distributions under the key `distribution`, by program; faulty ones are reported to `wrong` and left out."""
+    if value is None:
+        return FrozenMap()
+    if not isinstance(value, dict):
+        wrong("distribution", "an object by program name", value)
+        return FrozenMap()
+    given = cast("dict[str, Any]", value)
+    return FrozenMap(
+        {program: _distribution(f"distribution.{program}", content, wrong) for program, content in given.items()}
+    )
+
+
+def _distribution(key: str, value: object, wrong: Wrong) -> Distribution:
+    if not isinstance(value, dict):
+        wrong(key, "an object", value)
+        return Distribution()
+    given = cast("dict[str, Any]", value)
+    fields = _checked(key, given, _FIELDS, wrong)
+    variables = given.get("variables", [])
+    if not isinstance(variables, list):
+        wrong(f"{key}.variables", "a list", variables)
+        variables = []
+    return Distribution(**fields, variables=tuple(_variables(f"{key}.variables", cast("list[Any]", variables), wrong)))
+
+
+def _variables(key: str, given: list[Any], wrong: Wrong) -> Iterable[DistributedVar]:
+    for position, item in enumerate(given):
+        place = f"{key}[{position}]"
+        if not isinstance(item, dict):
+            wrong(place, "an object", item)
+            continue
+        entry = cast("dict[str, Any]", item)
+        missing = next((name for name in _VARIABLE if name not in entry), None)
+        if missing is not None:
+            wrong(f"{place}.{missing}", _VARIABLE[missing][0], None)
+            continue
+        fields = _checked(place, entry, _VARIABLE, wrong)
+        if len(fields) == len(_VARIABLE):
+            yield DistributedVar(**fields)
+
+
+def _checked(
+    key: str, given: Mapping[str, Any], known: Mapping[str, tuple[str, Callable[[Any], bool]]], wrong: Wrong
+) -> dict[str, Any]:
+    """The known fields that hold what they must; other keys are ignored, as everywhere in the file."""
+    fields: dict[str, Any] = {}
+    for name, (expected, holds) in known.items():
+        if name not in given:
+            continue
+        value = given[name]
+        if holds(value):
+            fields[name] = tuple(cast("list[Any]", value)) if isinstance(value, list) else value
+        else:
+            wrong(f"{key}.{name}", expected, value)
+    return fields
+
+
+# The order of declarations: a ProgramDesc has that of a hash table, a person wants one to find them in.
+
+_NUMBER = re.compile("([0-9]+)")
+
+
+def with_sorted_declarations(module: Module, names: Collection[str]) -> Module:
+    """The module with the variables of these programs sorted: what is kept between steps first, then by name.
+
+    Numbers in names count as numbers: `fc_2` stands before `fc_10`.
+    """
+
+    def in_order(block: Block) -> Block:
+        variables = sorted(block.vars.values(), key=_place)
+        return block._replace(vars=FrozenMap({var.name: var for var in variables})) if variables else block
+
+    def of_program(program: Program) -> Program:
+        return program._replace(blocks=tuple(map(in_order, program.blocks)))
+
+    return module.with_programs({name: of_program(p) for name, p in module.programs.items() if name in names})
+
+
+def _place(var: Var) -> tuple[bool, list[str | tuple[int, str]]]:
+    parts: list[Any] = _NUMBER.split(var.name)
+    parts[1::2] = [(len(digits), digits) for digits in parts[1::2]]
+    return not var.persistable, parts
+
 
 MAX_SEED = (1 << 31) - 1
 """The largest random seed: Fluid keeps seeds in 32-bit signed attributes."""
@@ -270,3 +427,33 @@ class _Checker:
             return cast("list[Any] | None", value)
         self._wrong(key, "a list", value)
         return None
+
+
+# Writing a `--meta` file: what ProgramDescs do not carry of a module.
+
+
+def meta_of(module: Module) -> dict[str, Any]:
+    """What ProgramDescs do not carry of a module, with the keys of a `--meta` file.
+
+    The seed is that of `@main`, or of the first program where there is none of that name.
+    """
+    programs = module.programs
+    first = programs.get(MAIN) or next(iter(programs.values()), None)
+    params = {
+        var.name: {"name": var.name, **var.parameter._asdict()}
+        for program in programs.values()
+        for var in program.parameters()
+        if var.parameter is not None
+    }
+    meta: dict[str, Any] = {"random_seed": first.random_seed if first else 0, "params": [*params.values()]}
+    if module.startup is not None:
+        meta["startup_parameter_order"] = [var.name for var in module.startup.parameters()]
+    meta["declarations_in_order"] = True
+    distributions = {
+        name: distribution_json(program.distribution)
+        for name, program in programs.items()
+        if program.distribution is not None
+    }
+    if distributions:
+        meta["distribution"] = distributions
+    return meta

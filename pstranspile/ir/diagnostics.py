@@ -6,14 +6,78 @@ The layout is `file:line:col: error[code]: message`, then the source line with c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from pstranspile.ir.codes import Code
+from pstranspile.ir.codes import CODES, Code
 from pstranspile.ir.layout import statement_length
 from pstranspile.ir.model import Location, Op, Origin
-from pstranspile.ir.visible import HIDDEN
+
+# Texts of others, such as names in messages and files, as they can be shown on a terminal or in a log.
+
+HIDDEN = (
+    "\x00-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e0fff"
+)
+"""What a terminal obeys or does not show, for a class of a regular expression: control characters, the marks that
+reorder or hide text, line separators, bytes that are no UTF-8 (as Python reads them), tags.
+
+A fixed list: `str.isprintable` changes with the Unicode tables of the Python that runs.
+"""
+
+MOST = 200
+"""Characters of a text that are shown."""
+
+_HIDDEN = re.compile(f"[{HIDDEN}]")
+_SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+
+def _escape(match: re.Match[str]) -> str:
+    character = match.group()
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:
+        return f"\\x{code - 0xDC00:02x}"
+    return _SHORT.get(character) or (f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
+
+
+def visible(text: str, most: int = MOST) -> str:
+    """The text in one line, with escapes (`\\n`, `\\u001b`) in place of what a terminal obeys or hides. Of a long one,
+    the first and the last of `most` characters.
+    """
+    if len(text) > most:
+        half = most // 2
+        text = f"{text[:half]}...{text[-half:]}"
+    return _HIDDEN.sub(_escape, text)
+
+
+# Suggestions for misspelt names.
+
+
+def nearest(given: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name most similar to the given one; None if none is similar. `cutoff` is from 0 (anything) to 1."""
+    from difflib import get_close_matches  # importing it takes as long as reading a small program
+
+    return next(iter(get_close_matches(given, list(known), 1, cutoff)), None)
+
+
+def did_you_mean(given: str, known: Iterable[str], show: Callable[[str], str] = str) -> str:
+    """`; did you mean x?` if a known name, written by `show`, is similar to the given one; else nothing."""
+    near = nearest(given, known)
+    return "" if near is None else f"; did you mean {show(near)}?"
+
+
+# Counts of things in messages.
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 trainer`, `2 trainers`, `12,000 rows`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def cluster_of(trainers: int, servers: int, joined: str = ", ") -> str:
+    """`2 trainers, 1 server`; a cluster without servers has its trainers alone."""
+    return joined.join([counted(trainers, "trainer"), *([counted(servers, "server")] if servers else [])])
 
 
 class Severity(Enum):
@@ -243,3 +307,62 @@ def render(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str] | None 
         for note in (*d.notes, *([Note("made here", script)] if script else [])):
             out += _one("note", "", note.message, note.location, note.focus, "", lines, colour)
     return "\n".join(out)
+
+
+# The severity of findings under `--strict` and `--allow`.
+
+ONLY_DECLARED = frozenset(
+    {"type-mismatch", "declared-differently", "role-variable", "role-variable-pair", "unknown-slot", "attribute-kind"}
+)
+"""Codes of contradictions between declarations that Fluid runs nevertheless: warnings, and errors with `--strict`."""
+
+NEEDED = frozenset({"no-block", "block-parent", "block-cycle", "block-reference", "block-reference-cycle", "nesting"})
+"""Codes of programs whose blocks can't be traversed. These errors can't be allowed."""
+
+MOST_ALIKE = 3
+"""This many warnings of one code, and errors of the same wording, are printed separately; more are folded."""
+
+
+def weighed(
+    findings: Iterable[Diagnostic], *, strict: bool = False, allow: Collection[str] = ()
+) -> Iterator[Diagnostic]:
+    """The findings with the requested severity.
+
+    `strict` turns the warnings of ONLY_DECLARED into errors. A code of `allow` turns an error of the verifier into a
+    warning, and drops a warning.
+    """
+    for finding in findings:
+        level = Severity.ERROR if strict and finding.code in ONLY_DECLARED else finding.severity
+        if finding.code not in allow or finding.code in NEEDED:
+            yield finding._replace(severity=level)
+        elif level is Severity.ERROR:
+            yield finding._replace(severity=Severity.WARNING)
+
+
+def wrong_codes(codes: Iterable[str], key: str) -> list[Diagnostic]:
+    """Errors about codes that don't exist or can't be allowed; `key` is their place."""
+    findings: list[Diagnostic] = []
+    for code in codes:
+        if code in NEEDED:
+            message = f"{key}: {code} can't be allowed: blocks that stand in no sound order can't be run"
+            findings.append(error("job-value", message, focus=key))
+        elif code not in CODES:
+            hint = did_you_mean(code, sorted(CODES))
+            findings.append(error("job-value", f"{key}: no finding has the code {code!r}{hint}", focus=key))
+    return findings
+
+
+def folded(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """The findings with groups of more than MOST_ALIKE similar ones folded into one, with a note of their number."""
+    groups: dict[tuple[str, ...], list[Diagnostic]] = {}
+    for finding in findings:
+        words = finding.message if finding.severity is Severity.ERROR else ""
+        groups.setdefault((finding.severity.value, finding.code, words), []).append(finding)
+    shown: list[Diagnostic] = []
+    for (severity, code, _), alike in groups.items():
+        if len(alike) <= MOST_ALIKE:
+            shown += alike
+            continue
+        more = f"and {len(alike) - 1} more findings {severity}[{code}] (`pstranspile verify --all` shows them)"
+        shown.append(alike[0]._replace(notes=(*alike[0].notes, Note(more))))
+    return shown

@@ -10,17 +10,327 @@ taken away. The op is a cause if gradients, losses or states that differ otherwi
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.roles import OpRole
 from pstranspile.ops import schema_of
-from pstranspile.proof.halves import Evaluation, Halves
-from pstranspile.proof.report import OWN_NORM, Cause
-from pstranspile.proof.share_values import fits, forced_parts, same_rows, sum_of
+from pstranspile.proof.compare import OF_CHANGE, OF_STATES, Snapshot, chunks, plain, together
+from pstranspile.proof.doubles import in_doubles, values_in_doubles
+from pstranspile.proof.given import Given
+from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_of
+from pstranspile.proof.report import BITWISE, DIFFERENT, OWN_NORM, ROUNDING, Cause, Verdict
+from pstranspile.proof.training import ClusterValues, start_cluster
 from pstranspile.proof.workload import metrics_of
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.run.batch import Batch
+from pstranspile.runtime.run.scope import own_copy
+from pstranspile.runtime.values import LoDTensor, SelectedRows
+
+# Whether what is computed on a whole batch is what its values on the shares of the batch come to.
+
+CLOSE = 1e-3
+"""Relative difference below which rounding is taken for the reason."""
+
+
+def fits(
+    whole: Any,
+    shares: Sequence[Any],
+    weights: Sequence[float],
+    *,
+    state: bool = False,
+    gradient: bool = False,
+    floor: float = 0.0,
+) -> bool:
+    """Whether a value on the whole batch equals the combination of its values on the shares, but for less than `floor`.
+
+    `gradient`: it is the gradient of a loss. A mean is one of gradients, which are weighted already, or of other
+    values, with these `weights`. Integers are positions, masks and the like. They are not compared unless they are
+    `state` that is kept.
+    """
+    if isinstance(whole, SelectedRows) and all(isinstance(share, SelectedRows) for share in shares):
+        rows = np.unique(np.concatenate([value.rows for value in (whole, *shares)]))
+        parts = [_values_of_rows(share, rows) for share in shares]
+        return _close(_values_of_rows(whole, rows), sum(parts[1:], parts[0]) / len(parts), floor)
+    value, parts = plain(whole), [plain(share) for share in shares]
+    if value is None or any(part is None for part in parts) or not value.size:
+        return True  # lists and shapes are judged by what is made of them
+    if value.dtype.kind != "f" and not state:
+        return True
+    if all(part.shape == value.shape for part in parts):
+        weighings: set[tuple[float, ...]] = {
+            (1 / len(parts),) * len(parts),
+            tuple(weight / sum(weights) for weight in weights),
+        }
+        return any(_mean_fits(value, parts, weights, floor) for weights in sorted(weighings)) or all(
+            _close(value, part, floor) for part in parts
+        )
+    axis = _axis(value, parts)
+    if axis is None:
+        return False
+    joined = np.concatenate(parts, axis)
+    return _close(value, joined / len(parts) if gradient else joined, floor)
+
+
+def _values_of_rows(value: SelectedRows, rows: Any) -> Any:
+    """Sparse rows in place, of all rows only these."""
+    result = np.zeros((len(rows), *value.value.shape[1:]), value.value.dtype)
+    np.add.at(result, np.searchsorted(rows, value.rows), value.value[: len(value.rows)])
+    return result
+
+
+def _mean_fits(value: Any, parts: Sequence[Any], shares: Sequence[float], floor: float) -> bool:
+    """Whether a value is the mean of others with these weights, which add up to 1."""
+    means = (
+        (one.astype("float64"), sum(part.astype("float64") * share for part, share in zip(others, shares, strict=True)))
+        for one, *others in chunks(value, *parts)
+    )
+    return _values_alike(means, floor)
+
+
+def _axis(value: Any, parts: Sequence[Any]) -> int | None:
+    """The axis along which parts are one after the other in the whole; None if they are not."""
+    if any(part.ndim != value.ndim for part in parts):
+        return None
+    for axis in range(value.ndim):
+        rest = value.shape[:axis] + value.shape[axis + 1 :]
+        if all(part.shape[:axis] + part.shape[axis + 1 :] == rest for part in parts):
+            return axis if sum(part.shape[axis] for part in parts) == value.shape[axis] else None
+    return None
+
+
+def same_rows(whole: Any, shares: Sequence[Any], *, gradient: bool) -> bool:
+    """Whether a value has the rows of the shares in another order: then just its layout is another."""
+    value, parts = plain(whole), [plain(share) for share in shares]
+    if value is None or any(part is None for part in parts) or _axis(value, parts) != 0:
+        return False
+    rows = [np.sort(array.reshape(len(array), -1).sum(1)) for array in (value, np.concatenate(parts))]
+    return _close(rows[0], rows[1] / len(parts) if gradient else rows[1])
+
+
+def forced_parts(whole: Any, shares: Sequence[Any], *, gradient: bool) -> list[Value] | None:
+    """The dims of shares that fit a value on the whole; None if they are not known."""
+    if isinstance(whole, SelectedRows):
+        return [whole for _ in shares]
+    value, parts = plain(whole), [plain(share) for share in shares]
+    if value is None or any(part is None for part in parts):
+        return None
+    if all(part.shape == value.shape for part in parts):
+        return [_like(share, value) for share in shares]
+    axis = _axis(value, parts)
+    if axis is None:
+        return None
+    ends = np.cumsum([part.shape[axis] for part in parts])[:-1]
+    scaled = value * value.dtype.type(len(parts)) if gradient else value
+    return [_like(share, part) for share, part in zip(shares, np.split(scaled, ends, axis), strict=True)]
+
+
+def _like(share: Any, data: Any) -> Value:
+    return LoDTensor(data, share.lod) if isinstance(share, LoDTensor) else data
+
+
+def sum_of(value: Any) -> float:
+    """The sum of the elements of a tensor, without their signs; 0 where there is none, or a NaN."""
+    data = value.value if isinstance(value, SelectedRows) else plain(value)
+    total = 0.0 if data is None else sum(float(np.abs(part).sum(dtype="float64")) for (part,) in chunks(data))
+    return total if np.isfinite(total) else 0.0
+
+
+def _close(a: Any, b: Any, floor: float = 0.0) -> bool:
+    return a.shape == b.shape and _values_alike(((one.astype("float64"), other) for one, other in chunks(a, b)), floor)
+
+
+def _values_alike(pairs: Iterable[tuple[Any, Any]], floor: float) -> bool:
+    """Whether arrays, a part at a time, are the same up to `CLOSE` of the largest element, or to `floor`."""
+    size = apart = 0.0
+    for a, b in pairs:
+        if not np.isfinite(a).all():
+            if not np.array_equal(np.isfinite(a), np.isfinite(b)):
+                return False
+            a, b = (np.where(np.isfinite(array), array, 0) for array in (a, b))
+        size = max(size, float(np.abs(a).max(initial=0.0)))
+        apart = float(np.maximum(apart, np.abs(a - b).max(initial=0.0)))  # which NaN stays in
+    return apart <= max(CLOSE * max(size, 1e-12), floor)
+
+
+# Whether gradients of a whole batch are the means of those of its shares: in double precision, step by step.
+#
+# Where both sides can't be trained in double precision, the end of a run doesn't tell rounding from a real difference:
+# an optimizer that divides by the size of gradients, such as Adam, makes a whole step of a gradient that cancels out
+# but for rounding. A proof in two parts does not depend on that. Every step of every machine is held to the source; and
+# here the part of a step that precedes the optimizer is computed on the whole batch and on the shares, from the values
+# that the cluster had. If both are so in every step, then both sides train alike, whatever rounding has made of it.
+# Only one copy of what these ops read has to exist in double precision, without states of optimizers.
+
+
+class Differing(NamedTuple):
+    """The parameters (by their gradients), losses and states that shares do not come to, with the first such step; and
+    why double precision could not be had, if so.
+    """
+
+    first: Mapping[str, int]
+    refused: str = ""
+
+    def settle(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
+        """Verdicts of single precision, with the differences that are rounding taken for that."""
+        begin = min(self.first.values(), default=0)
+        result: list[Verdict] = []
+        for verdict in verdicts:
+            own = self.first.get(verdict.name)
+            if verdict.kind == "metric" or verdict.equality == BITWISE:
+                result.append(verdict)
+            elif own is not None:
+                result.append(verdict._replace(equality=DIFFERENT, first=own))
+            elif verdict.equality == DIFFERENT and begin:
+                result.append(verdict._replace(first=max(verdict.first, begin)))
+            else:
+                result.append(verdict._replace(equality=ROUNDING, first=-1))
+        return result
+
+
+def differing_gradients(given: Given, start: Snapshot) -> Differing:
+    """Trains the cluster once more, and compares before every step. `start` are the single machine's first values."""
+    workload, trainers = given.workload, given.made.plan.trainers
+    halves = {
+        name: half._replace(program=in_doubles(half.program, trainers))
+        for name, half in halves_of(given.made, workload).items()
+    }
+    cluster, first = start_cluster(given, watch=False), dict[str, int]()
+    held, feeds = ClusterValues(given.made, cluster, start), workload.feeds(given.feeds)
+    cluster.start()
+    try:
+        for step in workload.steps_of_run("gradients in double precision: step"):
+            owner = workload.turns.program(step)
+            fed = [trainer.feed(step) for trainer in cluster.trainers]
+            one = _Step(given, halves[owner], owner, step, held)
+            for name in one.differing(feeds.step(step), fed):
+                first.setdefault(name, step + 1)
+            cluster.run_to(step + 1)
+    except DiagnosticError as problem:
+        return Differing(first, problem.diagnostics[0].message)
+    cluster.finish()
+    return Differing(first)
+
+
+class _Step:
+    """The first half of a step, on the whole batch and on the shares."""
+
+    def __init__(self, given: Given, half: Halves, owner: str, step: int, held: ClusterValues):
+        self.given, self.half, self.step = given, half, step
+        kept = {name: held.value(name) for name in sorted(kept_of(half, half.first))}
+        self.values = values_in_doubles({name: value for name, value in kept.items() if value is not None})
+        block, metrics = half.program.main_block, given.workload.metrics
+        written = dict.fromkeys(name for index in half.first for name in block.ops[index].output_names)
+        self.states = [n for n in written if n in block.vars and block.vars[n].persistable and n not in metrics]
+        loss = given.workload.losses[owner]
+        self.losses = {} if loss is None or loss in metrics else {loss: given.workload.label(owner, loss)}
+        self.gradients = dict.fromkeys(half.sent.values())
+
+    def differing(self, feed: Mapping[str, Any], shares: Sequence[Mapping[str, Any] | None]) -> list[str]:
+        """What the shares do not come to, by the names of parameters, states and losses."""
+        whole, _ = self._computed(feed, 0)
+        sums, counted, parts = _Sums(), list[float](), dict[str, list[Any]]()
+        for trainer, share in enumerate(shares):
+            made, run = self._computed(share or {}, trainer)
+            if run.idle:
+                continue
+            counted.append(run.weight)
+            for name, value in made.items():
+                if name in self.gradients:
+                    sums.add(name, value)
+                else:
+                    parts.setdefault(name, []).append(value)
+        means = {name: sums.mean(name, len(shares)) for name in self.gradients}
+        floor = OF_STATES * max((_size(_data(whole.get(name))) for name in self.gradients), default=0.0)
+        unlike = {name for name in self.gradients if not _alike_rows(whole.get(name), means[name], floor)}
+        result = [parameter for parameter, gradient in self.half.sent.items() if gradient in unlike]
+        for name, label in self.losses.items():
+            mean, wanted = together(parts.get(name, []), counted, whole.get(name))
+            if not _alike(plain(wanted), mean, OF_STATES * _size(mean)):
+                result.append(label)
+        for name in self.states:
+            wanted = plain(whole.get(name))
+            if not all(_alike(wanted, plain(part), OF_STATES * _size(wanted)) for part in parts.get(name, ())):
+                result.append(name)
+        return result
+
+    def _computed(self, feed: Mapping[str, Any], stream: int) -> tuple[dict[str, Value], Evaluation]:
+        """The gradients, losses and states that the first half makes of a feed."""
+        names = [*self.gradients, *self.losses, *self.states]
+        wide: Mapping[str, Any] = values_in_doubles(feed)
+        if isinstance(feed, Batch):
+            wide = Batch(wide, feed.parts, rows=feed.rows, weight=feed.weight)
+        run = Evaluation(self.half.program, self.values, wide, seed=self.given.seed, stream=stream, step=self.step)
+        if run.idle:
+            return {}, run.without(self.half.first)
+        run.go(self.half.first, keep=names)
+        return {name: value for name in names if (value := run.take(name)) is not None}, run
+
+
+class _Sums:
+    """Gradients of shares, added up."""
+
+    def __init__(self):
+        self.whole: dict[str, Any] = {}
+        self.rows: dict[str, list[SelectedRows]] = {}
+
+    def add(self, name: str, value: Value) -> None:
+        """Adds the gradient of one share."""
+        if isinstance(value, SelectedRows):
+            self.rows.setdefault(name, []).append(value)
+        elif name in self.whole:
+            self.whole[name] += plain(value)
+        else:
+            self.whole[name] = own_copy(plain(value))
+
+    def mean(self, name: str, count: int) -> Value:
+        """The mean over so many shares."""
+        if name in self.rows:
+            parts = self.rows[name]
+            data = np.concatenate([part.value[: len(part.rows)] for part in parts]) / count
+            return SelectedRows(np.concatenate([part.rows for part in parts]), data, parts[0].height)
+        value = self.whole.get(name)
+        return None if value is None else value / count
+
+
+def _data(value: Value) -> Any:
+    """A value as an array; of sparse rows the data only."""
+    return value.value[: len(value.rows)] if isinstance(value, SelectedRows) else plain(value)
+
+
+def _alike_rows(whole: Value, mean: Value, floor: float) -> bool:
+    """Whether two gradients are equal; of sparse rows only those that either has are looked at."""
+    if not isinstance(whole, SelectedRows) or not isinstance(mean, SelectedRows):
+        return _alike(plain(whole), plain(mean), floor)
+    rows = np.unique(np.concatenate([whole.rows, mean.rows]))
+    return _alike(_of_rows(whole, rows), _of_rows(mean, rows), floor)
+
+
+def _of_rows(value: SelectedRows, rows: Any) -> Any:
+    result = np.zeros((len(rows), *value.value.shape[1:]), value.value.dtype)
+    np.add.at(result, np.searchsorted(rows, value.rows), value.value[: len(value.rows)])
+    return result
+
+
+def _alike(whole: Any, other: Any, floor: float) -> bool:
+    """Whether two arrays in double precision are equal up to rounding, and to `floor`."""
+    if whole is None or other is None or whole.shape != other.shape:
+        return whole is None and other is None
+    if whole.dtype.kind != "f":
+        return bool(np.array_equal(whole, other))
+    allowed = OF_CHANGE * _size(whole) + floor
+    return all(bool((np.abs(a - b) <= allowed).all()) for a, b in chunks(whole, other))
+
+
+def _size(value: Any) -> float:
+    """The largest absolute value of an array; 0 if there is none."""
+    if value is None or value.dtype.kind != "f" or not value.size:
+        return 0.0
+    return max(abs(float(value.max())), abs(float(value.min())))
+
 
 NOISE = 1e-6
 """The part of the sum of what gradients an op is given by which what it makes may differ: it may cancel out."""

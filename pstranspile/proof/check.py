@@ -3,36 +3,91 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from math import prod
 from typing import Any, NamedTuple
 
-from pstranspile.cluster.machines.faults.scenario import Scenario
+from pstranspile.cluster.machines.rings import plays_executor
+from pstranspile.cluster.machines.scenario import Scenario
 from pstranspile.cluster.machines.shares import Weighing
 from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.compiler.emit.servers import ServerJob
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.job.modes import Promise, settings_of
 from pstranspile.compiler.plan.plan import Plan
+from pstranspile.ir.attributes import AttrValue
 from pstranspile.ir.expect import MOST_CHECKED, expect_module, expect_number
-from pstranspile.ir.model import STARTUP, Module, Program
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import STARTUP, Module, Op, Program, Role
 from pstranspile.ir.required import require_programs
-from pstranspile.proof.batch_gradients import differing_gradients
-from pstranspile.proof.causes import Suspicion, server_causes
+from pstranspile.proof.causes import Suspicion, differing_gradients, server_causes
 from pstranspile.proof.compare import Comparison, Snapshot, differ, plain
 from pstranspile.proof.faults import Faultless, check_faults
 from pstranspile.proof.given import Given, precisely
 from pstranspile.proof.halves import halves_of
 from pstranspile.proof.ledger import Ledger
-from pstranspile.proof.made import made_feeds, naming_inputs, unstarted
 from pstranspile.proof.replays import ReplayResult, held_to_source, replay_of
 from pstranspile.proof.report import DIFFERENT, Applied, Cause, Report, Verdict
-from pstranspile.proof.training import ClusterValues, SingleMachine, start_cluster, train_both
+from pstranspile.proof.training import (
+    ClusterValues,
+    SingleMachine,
+    made_feeds,
+    naming_inputs,
+    start_cluster,
+    train_both,
+    unstarted,
+)
 from pstranspile.proof.workload import OnProgress, Watch, Workload
-from pstranspile.proof.wrong_starts import with_wrong_starts
-from pstranspile.runtime.run.loss_rows import divided
 from pstranspile.runtime.run.row_source import ENDLESS, RowSource, batches_of_rows, refuse_turns
+from pstranspile.runtime.run.seeds import divided
 from pstranspile.runtime.run.step_feeds import GivenFeeds
+
+# Trainers with wrong first values of what they are to be given at the start, which shows whether they are given it.
+
+TAKING_OVER = frozenset({"recv", "concat", "c_broadcast"})
+"""Op types by which a start-up program takes over what another machine started with."""
+
+
+def with_wrong_starts(made: Compiled, workload: Workload) -> Compiled:
+    """The job with trainers that initialise trained parameters with values of their own.
+
+    In one process every machine draws the same initial values, on a real cluster without a seed each draws others.
+    There trainers take over those of the servers, or of the first trainer, which keeps its own.
+    """
+    sound = made.with_roles({})
+    trained = {name for half in halves_of(made, workload).values() for name in half.sent}
+    roles: dict[str, Role] = {}
+    for number in range(0 if made.plan.pservers else 1, made.plan.trainers):
+        role, startup = made.trainer(number), sound.trainer(number).startup
+        taken = {name for op in startup.main_block.ops if op.type in TAKING_OVER for name in op.output_names}
+        given = trained if plays_executor(startup) else trained & taken
+        roles[role.name] = role._replace(startup=_wrong(role.startup, given))
+    return made.with_roles({**made.roles(), **roles})
+
+
+def _wrong(startup: Program, names: Set[str]) -> Program:
+    """The start-up program with other values of these variables by the time that values are taken over.
+
+    What is made of them before is made of the first ones.
+    """
+    ops, made, taking = list[Op](), set[str](), False
+    for op in startup.main_block.ops:
+        if not taking and op.type in TAKING_OVER:
+            ops += map(_other_value, sorted(made))
+            taking = True
+        ops.append(op)
+        fresh = set(op.output_names) - set(op.input_names) if op.type not in TAKING_OVER else set[str]()
+        made |= names & fresh
+        ops += map(_other_value, sorted(names & fresh)) if taking else ()
+    ops += () if taking else map(_other_value, sorted(made))
+    block = startup.main_block._replace(ops=tuple(ops))
+    return startup.with_main_block(block)
+
+
+def _other_value(name: str) -> Op:
+    attrs: dict[str, AttrValue] = {"scale": -0.5, "bias": 1.0, "bias_after_scale": True}
+    return Op("scale", FrozenMap({"X": (name,)}), FrozenMap({"Out": (name,)}), FrozenMap(attrs))
+
 
 STEPS = 5
 """The default number of steps, at most."""

@@ -12,11 +12,10 @@ from pstranspile.ir.expect import expect_program
 from pstranspile.ir.model import Program, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.proof.dims import Lod, Term, divisors, evaluated
-from pstranspile.proof.use_rules import RULES
-from pstranspile.proof.uses import Uses
+from pstranspile.proof.uses import RULES, Uses
 from pstranspile.proof.values import Limits
 from pstranspile.runtime.run.feeds import declared
-from pstranspile.runtime.run.step_arrays import LENGTHS, arrays_of
+from pstranspile.runtime.run.step_feeds import LENGTHS, arrays_of
 from pstranspile.runtime.run.terms import without_unmade_terms
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor
 

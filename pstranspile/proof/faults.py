@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.faults.scenario import Crash, Leave, Scenario
 from pstranspile.cluster.machines.ledger import UpdateLedger
 from pstranspile.cluster.machines.message import step_label
+from pstranspile.cluster.machines.scenario import Crash, Leave, Scenario
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.proof.compare import OF_LARGEST, Snapshot, differ, moved, plain, same_in_doubles
 from pstranspile.proof.given import Given, precisely
@@ -21,8 +21,8 @@ from pstranspile.proof.replays import held_to_source
 from pstranspile.proof.report import BITWISE, DIFFERENT, ROUGH, ROUNDING, Away, Faulty
 from pstranspile.proof.training import SingleMachine, start_cluster
 from pstranspile.runtime.run.batch import joined
-from pstranspile.runtime.run.loss_rows import divided
 from pstranspile.runtime.run.scope import own_copy
+from pstranspile.runtime.run.seeds import divided
 
 Alike: TypeAlias = "Callable[[str, Any, Any, float], bool]"
 """Whether a variable's values on two sides, which differ so much (relatively), are taken for the same."""

@@ -8,29 +8,348 @@ in the step that makes it, in every mode; in double precision, with very small t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from pstranspile.cluster.checkpoint.api import scopes_of
-from pstranspile.cluster.checkpoint.layout import layout_of
-from pstranspile.cluster.checkpoint.state import part_of
+from pstranspile.cluster.checkpoint.layout import Layout, Part, Placed, layout_of
+from pstranspile.cluster.checkpoint.state import misfit, part_of, whole_of
 from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.compiler.plan.names import slice_name
+from pstranspile.compiler.plan.plan import Plan, PlannedParameter, Slice
 from pstranspile.ir.frozen import EMPTY
-from pstranspile.proof.arrays import same_arrays, same_bits
-from pstranspile.proof.compare import Snapshot, moved, plain
+from pstranspile.ops import schema_of
+from pstranspile.proof.compare import CHUNK, Snapshot, moved, plain, same_arrays, same_bits
 from pstranspile.proof.given import Given
 from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_after_first, kept_of
-from pstranspile.proof.machine_values import MachineValues, Place, values_kept
 from pstranspile.proof.report import ROUGH
-from pstranspile.proof.slices import SliceUpdates
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.large.forms import whole_in
 from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.run.scope import own_copy
-from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor
+from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
+
+# What all machines of a cluster kept at one moment.
+#
+# Most of it is whole variables, of which machines hold parts; each machine also has values of its own. Of a large table
+# that few steps have touched, only the rows that differ from those at the start are kept.
+
+Place: TypeAlias = "tuple[str, str]"
+"""A variable of a machine: role name, name there."""
+
+Origins: TypeAlias = "Mapping[Place, tuple[Placed, Part]]"
+"""Which part of which variable of the job lies at a place."""
+
+MOST_CHANGED = 1 / 8
+"""The part of a table's rows that may differ, at most, so that only these are kept."""
+
+
+class ChangedRows(NamedTuple):
+    """An array as the rows in which it differs from another one, which is never changed."""
+
+    base: Any
+    rows: Any
+    values: Any
+
+    def whole(self) -> Any:
+        """The array, in memory of its own."""
+        result = self.base.copy()
+        result[self.rows] = self.values
+        return result
+
+
+def changed_rows(value: Any, base: Any) -> ChangedRows | None:
+    """The rows in which a large array differs from another one; None if it is small, or many do."""
+    if value is base or not isinstance(value, np.ndarray) or not isinstance(base, np.ndarray):
+        return None
+    if value.size < CHUNK or value.ndim < 2 or value.shape != base.shape or value.dtype != base.dtype:
+        return None
+    result: list[Any] = []
+    count, size = 0, max(CHUNK * len(value) // value.size, 1)
+    for start in range(0, len(value), size):
+        one, other = value[start : start + size], base[start : start + size]
+        if not same_bits(one, other):
+            bits = np.ascontiguousarray(one).view("uint8") != np.ascontiguousarray(other).view("uint8")
+            result.append(start + np.flatnonzero(bits.reshape(len(one), -1).any(1)))
+            count += len(result[-1])
+            if count > MOST_CHANGED * len(value):
+                return None
+    rows = np.concatenate([*result, np.zeros(0, "int64")])
+    return ChangedRows(base, rows, value[rows])
+
+
+class MachineValues(MutableMapping[Place, Value]):
+    """The values of all machines by place; what it gives must not be changed.
+
+    `wholes` are variables of which machines hold parts, `own` what lies at single places otherwise: None where a
+    machine has no value.
+    """
+
+    def __init__(self, origins: Origins, wholes: Mapping[str, Any] = EMPTY, own: Mapping[Place, Value] = EMPTY):
+        self.origins = origins
+        self.wholes = dict(wholes)
+        self.own = dict(own)
+        self._made: dict[str, Any] = {}
+        """Arrays made of the changed rows of wholes."""
+
+    def __getitem__(self, place: Place) -> Value:
+        if place in self.own:
+            value = self.own[place]
+        else:
+            placed, part = self.origins[place]
+            whole = self.whole(placed.name)
+            value = None if whole is None else part_of(placed, part, whole)
+        if value is None:
+            raise KeyError(place)
+        return value
+
+    def __setitem__(self, place: Place, value: Value) -> None:
+        self.own[place] = value
+
+    def __delitem__(self, place: Place) -> None:
+        self.own[place] = None
+
+    def __iter__(self) -> Iterator[Place]:
+        for place, (placed, _) in self.origins.items():
+            if (self.own[place] is not None) if place in self.own else placed.name in self.wholes:
+                yield place
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def whole(self, name: str) -> Value:
+        """A variable that machines hold parts of; None if there is none."""
+        kept = self.wholes.get(name)
+        if not isinstance(kept, ChangedRows):
+            return kept
+        if name not in self._made:
+            self._made[name] = kept.whole()
+        return self._made[name]
+
+    def release(self, name: str) -> bool:
+        """Drops the array that was made for a variable, so that its holder may change it; False if none was made."""
+        return self._made.pop(name, None) is not None
+
+    def following(self, placed: Placed, whole: Value) -> None:
+        """Sets a whole variable, and so what all its holders have."""
+        self.wholes[placed.name] = whole
+        for part in placed.holders:
+            self.own.pop((part.machine, part.name), None)
+
+    def copy(self) -> MachineValues:
+        """The same, to set values in."""
+        return MachineValues(self.origins, self.wholes, self.own)
+
+
+def values_kept(
+    layout: Layout, origins: Origins, now: Mapping[Place, Value], like: list[MachineValues], start: Mapping[str, Any]
+) -> MachineValues:
+    """What machines have `now`. What is the same in one of the snapshots `like` is not copied; it is taken out there.
+
+    Rows of large variables are kept that differ from those in `start`.
+    """
+    result = MachineValues(origins)
+    for name, placed in layout.variables.items():
+        wholes = [snapshot.wholes.pop(name, None) for snapshot in like]
+        whole = None if placed.table else _whole(placed, now, wholes)
+        if whole is not None:
+            result.wholes[name] = changed_rows(whole, start.get(name)) or whole
+        for part in placed.holders:
+            place = part.machine, part.name
+            known = [snapshot.own.pop(place, None) for snapshot in like]
+            value = now.get(place)
+            if value is None or (whole is not None and same_arrays(value, part_of(placed, part, whole))):
+                if value is None and whole is not None:
+                    result.own[place] = None
+                continue
+            result.own[place] = next((one for one in known if same_arrays(value, one)), None)
+            if result.own[place] is None:
+                result.own[place] = own_copy(value)
+    return result
+
+
+def _whole(placed: Placed, now: Mapping[Place, Value], wholes: list[Any]) -> Value:
+    """A variable put together of its parts, one of `wholes` if it is the same; None if parts don't make one up."""
+    held = {part: value for part in placed.parts if (value := now.get((part.machine, part.name))) is not None}
+    if not held or any(part not in held or misfit(placed, part, held[part]) for part in placed.parts):
+        return None
+    for whole in wholes:
+        if isinstance(whole, np.ndarray) and all(
+            same_arrays(v, part_of(placed, part, whole)) for part, v in held.items()
+        ):
+            return whole
+    return own_copy(whole_of(placed, held)) if len(held) == 1 else whole_of(placed, held)
+
+
+# The update of one slice of a parameter on its server, by the optimizer of the source program.
+
+
+class Owned(NamedTuple):
+    """A slice of a parameter and the role name of the server that owns it."""
+
+    parameter: PlannedParameter
+    slice: Slice
+    server: str
+
+
+def owned_slices(plan: Plan) -> Iterator[Owned]:
+    """All slices of a plan."""
+    for parameter in plan.parameters:
+        for s in parameter.slices:
+            yield Owned(parameter, s, f"pserver_{plan.pservers.index(s.endpoint)}")
+
+
+def piece_of(gradient: Value, s: Slice) -> Value:
+    """The part of a whole gradient that belongs to a slice."""
+    if isinstance(gradient, SelectedRows):
+        inside = (gradient.rows >= s.start) & (gradient.rows < s.stop)
+        data = gradient.value[: len(gradient.rows)]
+        return SelectedRows(gradient.rows[inside] - s.start, data[inside], s.stop - s.start)
+    return gradient[s.start : s.stop] if s.shape != gradient.shape else gradient
+
+
+class SliceUpdates:
+    """Updates slices of the parameters of a program as the source does it with whole ones."""
+
+    def __init__(self, half: Halves, layout: Layout, seed: int):
+        assert half.facts is not None
+        self.half = half
+        self.seed = seed
+        self.ops = {update.parameter: update.ops for update in half.facts.updates}
+        self.optimizers = frozenset(index for update in half.facts.updates for index in update.optimizer)
+        self.parts: dict[tuple[str, str], list[Part]] = {}
+        """What each server holds of each variable of the source."""
+        for name, placed in layout.variables.items():
+            for part in placed.holders:
+                self.parts.setdefault((part.machine, name), []).append(part)
+        self._names: dict[tuple[str, int], dict[str, str]] = {}
+
+    def rate_ops(self) -> tuple[int, ...]:
+        """The ops that work learning rates out."""
+        assert self.half.facts is not None
+        return self.half.facts.roles.learning_rate
+
+    def names(self, owned: Owned) -> dict[str, str]:
+        """What the update of a slice reads and writes of what its server keeps: source name -> name there."""
+        key = owned.slice.name, owned.slice.number
+        if key not in self._names:
+            block = self.half.program.main_block
+            ops = [block.ops[i] for i in (*self.rate_ops(), *self.ops.get(owned.parameter.name, ()))]
+            mentioned = dict.fromkeys(name for op in ops for name in op.names)
+            result = {name: part for name in mentioned if (part := self._part(name, owned)) is not None}
+            self._names[key] = {name: part.name for name, part in result.items()}
+        return self._names[key]
+
+    def _part(self, name: str, owned: Owned) -> Part | None:
+        parts = self.parts.get((owned.server, name), [])
+        if len(parts) < 2:
+            return parts[0] if parts else None
+        suffix = slice_name("", owned.slice.number)
+        fitting = [part for part in parts if part.shape == owned.slice.shape and part.offset == owned.slice.offset]
+        return next(iter(fitting or [part for part in parts if part.name.endswith(suffix)] or parts))
+
+    def apply(
+        self,
+        values: Mapping[Place, Value],
+        owned: Owned,
+        gradient: Value,
+        step: int,
+        counters: Mapping[str, Value] | None = None,
+        moved: Value = None,
+    ) -> dict[Place, Value]:
+        """What the server holds after the update of a slice. `counters` are what schedules are to begin with, where
+        they don't count themselves; `moved` is by how much the slice is ahead of the gradient, to be compensated.
+        """
+        run = self._updated(self._own(values, owned), owned.parameter, gradient, step, counters, moved)
+        return {place: run[name] for name, place in self.written(owned).items()}
+
+    def apply_whole(
+        self,
+        values: Mapping[Place, Value],
+        owned: Owned,
+        whole: Mapping[str, Value],
+        gradient: Value,
+        step: int,
+        counters: Mapping[str, Value] | None = None,
+    ) -> Evaluation:
+        """What the source makes of the whole parameter, of which a server owns a slice. `whole` are the values of
+        variables that are not whole there, by their names in the source.
+        """
+        held = {name: whole.get(name, value) for name, value in self._own(values, owned).items()}
+        return self._updated(held, owned.parameter, gradient, step, counters)
+
+    def uses_norm(self, parameter: str) -> bool:
+        """Whether the update of a parameter depends on a norm of what is whole in the source."""
+        ops = [self.half.program.main_block.ops[index] for index in self.ops.get(parameter, ())]
+        return any((schema := schema_of(op.type)) is not None and schema.whole_norm for op in ops)
+
+    def _own(self, values: Mapping[Place, Value], owned: Owned) -> dict[str, Value]:
+        names = self.names(owned)
+        held = {name: values.get((owned.server, there)) for name, there in names.items()}
+        return {name: value for name, value in held.items() if value is not None}
+
+    def _updated(
+        self,
+        held: Mapping[str, Value],
+        parameter: PlannedParameter,
+        gradient: Value,
+        step: int,
+        counters: Mapping[str, Value] | None,
+        moved: Value = None,
+    ) -> Evaluation:
+        run = Evaluation(self.half.program, held, seed=self.seed, step=step)
+        for name, value in (counters or {}).items():
+            run.give(name, value)
+        run.give(parameter.gradient, gradient)
+        ops = self.half.program.main_block.ops
+        rates = [i for i in self.rate_ops() if counters is None or not self._counts(i, counters)]
+        run.go(rates)
+        for index in self.ops[parameter.name]:
+            name = ops[index].input("Grad") or ""
+            if moved is not None and index in self.optimizers and isinstance(run[name], np.ndarray):
+                run.give(name, run[name] + moved * run[name] * run[name])
+            run.go((index,))
+        return run
+
+    def written(self, owned: Owned) -> dict[str, Place]:
+        """What the update of a slice writes of what its server keeps: source name -> place."""
+        ops, names = self.half.program.main_block.ops, self.names(owned)
+        written = dict.fromkeys(n for i in self.ops[owned.parameter.name] for n in ops[i].output_names)
+        return {name: (owned.server, names[name]) for name in written if name in names}
+
+    def rates(self, values: Mapping[Place, Value], server: str, step: int, counters: Mapping[str, Value]) -> Evaluation:
+        """The learning rates on a server for what its schedules count."""
+        run = Evaluation(self.half.program, self._held(values, server), seed=self.seed, step=step)
+        for name, value in counters.items():
+            run.give(name, value)
+        return run.go(i for i in self.rate_ops() if not self._counts(i, counters))
+
+    def _held(self, values: Mapping[Place, Value], server: str) -> dict[str, Value]:
+        ops = [self.half.program.main_block.ops[i] for i in self.rate_ops()]
+        named = {name for op in ops for name in op.names}
+        table = self.half.plan.table if self.half.plan is not None else None
+        named |= set() if table is None else {table.learning_rate}
+        places = {name: (server, name) for name in named}
+        return {name: values[place] for name, place in places.items() if place in values}
+
+    def update_table(self, table: Value, gradient: Value, rate: Value, server: int) -> Value:
+        """The rows of the distributed lookup table on a server (by number), after sgd with a gradient."""
+        assert self.half.plan is not None
+        after = own_copy(table)
+        at = {int(row): place for place, row in enumerate(table.rows)}
+        data = gradient.value[: len(gradient.rows)]
+        for row, change in zip(gradient.rows.tolist(), data, strict=True):
+            if row % len(self.half.plan.pservers) == server and row in at:
+                after.value[at[row]] -= rate.reshape(-1)[0] * change
+        return after
+
+    def _counts(self, index: int, counters: Iterable[str]) -> bool:
+        op = self.half.program.main_block.ops[index]
+        return (op.output("Out") or "") in counters and op.type in ("increment", "sum")
+
 
 PRECISE = 1e-12
 """The tolerance for doubles, relative to a value and to the largest change in a step."""

@@ -2,20 +2,708 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from pstranspile.cluster.checkpoint.state import part_of
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.faults.scenario import Scenario
+from pstranspile.cluster.machines.message import GET, GET_NOW, GET_ROWS, LOOKUP, NOTIFY, PREFETCH, SEND, Message
+from pstranspile.cluster.machines.scenario import Scenario
 from pstranspile.compiler.job.modes import Promise, settings_of
-from pstranspile.proof.compare import PreciseComparison
+from pstranspile.compiler.modes.shared.geo import delta_name
+from pstranspile.compiler.plan.names import trainer_suffix
+from pstranspile.compiler.plan.plan import Plan, PlannedParameter
+from pstranspile.proof.compare import PreciseComparison, Snapshot, plain
 from pstranspile.proof.given import Given
-from pstranspile.proof.replay import Replay
-from pstranspile.proof.replay_async import AsyncReplay
-from pstranspile.proof.replay_geo import GeoReplay
-from pstranspile.proof.replay_sync import SyncReplay
-from pstranspile.proof.report import Verdict
+from pstranspile.proof.halves import Evaluation, Halves, combined, kept_of
+from pstranspile.proof.replay import (
+    BY_ID,
+    NO_ROWS,
+    MachineValues,
+    Owned,
+    Place,
+    Replay,
+    SliceUpdates,
+    close,
+    owned_slices,
+    piece_of,
+)
+from pstranspile.proof.report import OWN_NORM, Verdict
 from pstranspile.proof.training import ClusterValues, SingleMachine, start_cluster, train_both
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.run.scope import own_copy
+from pstranspile.runtime.run.seeds import nothing_of
+from pstranspile.runtime.values import SelectedRows
+
+# Replays of runs in the order in which servers took messages.
+
+ANSWERED = (GET, GET_NOW, GET_ROWS)
+
+
+class Event(NamedTuple):
+    """A message that a server took: its kind, the server, the variable, and the trainer."""
+
+    kind: str
+    server: str
+    variable: str
+    trainer: int
+    payload: Any = None
+
+
+class EventReplay(Replay):
+    """A replay that keeps the order in which the servers took messages."""
+
+    def __init__(self, given: Given, cluster: Cluster):
+        super().__init__(given, cluster)
+        self.events: list[Event] = []
+        self.cluster.network.observe(self._watch)
+        self.servers = {f"pserver_{i}" for i in range(len(self.made.plan.pservers))}
+        self.slices: dict[Place, Owned] = {}
+        """The slices by server and name there."""
+        for plan in self.plans:
+            self.slices.update({(owned.server, owned.slice.name): owned for owned in owned_slices(plan)})
+
+    def _watch(self, event: str, message: Message) -> None:
+        if event == "deliver" and message.target in self.servers:
+            payload = message.payload if message.kind in (LOOKUP, PREFETCH) else None
+            self.events.append(Event(message.kind, message.target, message.variable, message.trainer, payload))
+
+    def taken(self) -> list[Event]:
+        """The events since the last call."""
+        events, self.events = self.events, []
+        return events
+
+
+# Replays of synchronous steps, in which gradients are combined before the second half.
+
+SINGLE = 2e-6
+"""The tolerance in single precision, relative to a value and to the largest change in a step. The ops that are replayed
+get the values that the machines had, so that only few results differ at all.
+"""
+
+ROUNDED = 2.0**-24
+"""What rounding in single precision may change in a sum for each of its terms, relative to the sum of the terms'
+absolute values.
+"""
+
+
+class SyncReplay(Replay):
+    """A replay of trainers that combine gradients, through servers or rings, or average their parameters.
+
+    In single precision a mean of gradients may be rounded otherwise than on the machines, and an optimizer that divides
+    by the size of gradients makes much of that where they cancel out. What rounding can make there is computed: the
+    step is repeated with gradients that are rounded up and down.
+    """
+
+    single = SINGLE
+
+    def __init__(self, given: Given, cluster: Cluster):
+        super().__init__(given, cluster)
+        self.rows: dict[str, SelectedRows] = {}
+        """The mean gradients of the step that are sparse rows."""
+        collective = self.made.plan.collective
+        self.averages = collective.averaged if collective is not None else ()
+        """The parameters that trainers average instead of gradients."""
+        self.rounded = 0
+        """Whether means of gradients are taken as rounding may have them: 1 upwards, -1 downwards, 0 not."""
+
+    def begin(self, start: Snapshot) -> None:
+        """Checks before the first step. In single precision gradients are scaled where trainers scale them: what comes
+        of scaling them later is rounded otherwise in every op between.
+        """
+        super().begin(start)
+        collective = self.made.plan.collective
+        doubles = any(getattr(value, "dtype", None) == "float64" for value in start.values())
+        if collective is not None and collective.summed and not self.averages and not doubles:
+            self.part = 1 / len(self.feeds)
+
+    def expected(self, half: Halves, step: int) -> MachineValues:
+        """The expected values of every machine after a step."""
+        result = self.before.copy()
+        runs = self._runs(half, step)
+        for trainer, run in enumerate(runs):
+            self.kept(result, run, f"trainer_{trainer}")
+            self.results(run, trainer, step)
+        if not self.made.plan.pservers:
+            self._on_trainers(result, half, runs)
+        elif half.facts is not None:
+            self._on_servers(result, half, runs, step)
+        return result
+
+    def end(self) -> None:
+        """Checks nothing: synchronous machines have nothing left to do."""
+
+    def _runs(self, half: Halves, step: int) -> list[Evaluation]:
+        return [self.share(half, trainer, step) for trainer in range(len(self.feeds))]
+
+    def _on_trainers(self, result: MachineValues, half: Halves, runs: list[Evaluation]) -> None:
+        """The second half on every trainer: with the mean gradients, or, where parameters are averaged, its own."""
+        gradients = {} if self.averages else _means(half, runs, self.rounded, summed=self.part != 1.0)
+        for trainer, run in enumerate(runs):
+            self.kept(result, _finished(half, run, gradients), f"trainer_{trainer}")
+        for name in self.averages:
+            places = [(f"trainer_{trainer}", name) for trainer in range(len(runs))]
+            learnt = [self.before[place] - result[place] for place in places]
+            mean = self.before[places[0]] - combined(learnt)
+            for trainer, place in enumerate(places):
+                result[place] = mean
+                snapshot = f"trainer_{trainer}", f"{name}@SNAPSHOT"
+                if snapshot in result:
+                    result[snapshot] = mean
+
+    def _on_servers(self, result: MachineValues, half: Halves, runs: list[Evaluation], step: int) -> None:
+        """The second half on the whole variables of the servers."""
+        gradients = _means(half, runs, self.rounded)
+        self.rows = {name: value for name, value in gradients.items() if isinstance(value, SelectedRows)}
+        values = self.whole(kept_of(half, half.second))
+        own = {name for name in values if self.before.release(name)} if not self.rounded else set[str]()
+        run = Evaluation(half.program, values, seed=self.seed, step=step, own=own)
+        table = None if half.plan is None else half.plan.table
+        keep = {*self.layout.variables, *(() if table is None else (table.learning_rate,))}
+        for name in [*gradients]:
+            run.lend(name, gradients.pop(name))  # nobody else keeps them in memory
+        run.go(half.second, keep=keep)
+        trained = {p.name for p in half.plan.parameters} if half.plan is not None else set[str]()
+        for name in {name for index in half.second for name in half.program.main_block.ops[index].output_names}:
+            placed, value = self.layout.variables.get(name), run[name]
+            if placed is None or placed.table or value is None:
+                continue
+            others = [(p.machine, p.name) for p in placed.holders if not p.machine.startswith("pserver")]
+            stale = {place: result.get(place) for place in others if name not in trained}
+            result.following(placed, value)
+            result.own.update(stale)
+        if table is not None and table.gradient in self.rows:
+            if len(runs) > 1 or not _by_sgd(half, table.name):
+                self.shown[table.name] = BY_ID
+            mean = self.rows[table.gradient]
+            total = mean._replace(value=mean.value * mean.value.dtype.type(len(runs)))
+            for number in range(len(self.made.plan.pservers)):
+                place = f"pserver_{number}", table.name
+                rate, updates = run[table.learning_rate], self.updates[self.workload.turns.program(step)]
+                result[place] = updates.update_table(self.before[place], total, rate, number)
+
+    def not_rounded(
+        self, wrong: list[Place], now: Mapping[Place, Value], wanted: MachineValues, step: int
+    ) -> list[Place]:
+        """The differences that rounding of the mean of gradients can't make."""
+        if any(getattr(plain(wanted[place]), "dtype", None) == "float64" for place in wrong):
+            return wrong
+        half, problems = self.halves[self.workload.turns.program(step)], list(self.problems)
+        shifted: list[Mapping[Place, Value]] = []
+        for self.rounded in (1, -1):
+            shifted.append(self.expected(half, step))
+        self.rounded, self.problems = 0, problems
+        return [place for place in wrong if not self._rounds(place, now[place], wanted[place], shifted)]
+
+    def _rounds(self, place: Place, value: Value, wanted: Value, shifted: Sequence[Mapping[Place, Value]]) -> bool:
+        """Whether a machine's value is the expected one, or as far from it as those for shifted gradients."""
+        if self.fits(place, value, wanted):
+            return True
+        middle, ends = plain(wanted), [plain(made[place]) for made in shifted]
+        if middle is None or middle.dtype.kind != "f" or any(end is None or end.shape != middle.shape for end in ends):
+            return False
+        return bool(ends) and self.fits(place, value, wanted, sum(2 * np.abs(end - middle) for end in ends))
+
+    # differences by design
+
+    def unexplained(
+        self, wrong: list[Place], now: Mapping[Place, Value], wanted: MachineValues, step: int
+    ) -> list[Place]:
+        """The differences that remain if servers update the slices of a parameter separately, as if each were a whole
+        parameter, and do not update slices without rows in the step. Records the parameters for which that is the
+        reason.
+        """
+        updates = self.updates.get(self.workload.turns.program(step))
+        if updates is None or updates.half.plan is None or not self.made.plan.pservers:
+            return wrong
+        bad, gradients = set(wrong), dict[str, Value](self.rows)
+        for parameter in updates.half.plan.parameters:
+            places = self._places(parameter, updates) & wanted.keys()
+            if len(parameter.slices) < 2 or not places & bad:
+                continue
+            if parameter.gradient not in gradients:  # dense ones are not kept, as they are rarely asked for
+                gradients = _means(updates.half, self._runs(updates.half, step))
+            gradient = gradients[parameter.gradient]
+            other, left = self._sliced(parameter, gradient, updates, step)
+            shifted = [self._sliced(parameter, one, updates, step)[0] for one in _both_ways(gradient)]
+            if all(self._rounds(place, now[place], value, shifted) for place, value in other.items() if place in now):
+                if left:
+                    self.shown[parameter.name] = NO_ROWS
+                elif updates.uses_norm(parameter.name):
+                    self.shown.setdefault(parameter.name, OWN_NORM)
+                bad -= places
+        return [place for place in wrong if place in bad]
+
+    def _places(self, parameter: PlannedParameter, updates: SliceUpdates) -> set[Place]:
+        """The places that the update of a parameter changes."""
+        assert updates.half.plan is not None
+        owned = [part for part in owned_slices(updates.half.plan) if part.parameter is parameter]
+        trainers = {(f"trainer_{i}", parameter.name) for i in range(len(self.feeds))}
+        return trainers.union(place for part in owned for place in updates.written(part).values())
+
+    def _sliced(
+        self, parameter: PlannedParameter, gradient: Value, updates: SliceUpdates, step: int
+    ) -> tuple[dict[Place, Value], bool]:
+        """The values of machines when slices are updated separately, and whether slices without rows are left out."""
+        assert updates.half.plan is not None
+        result: dict[Place, Value] = {}
+        parts: list[Value] = []
+        left = False
+        for owned in owned_slices(updates.half.plan):
+            if owned.parameter is parameter:
+                piece = piece_of(gradient, owned.slice)
+                left |= isinstance(piece, SelectedRows) and not len(piece.rows)
+                result.update(updates.apply(self.before, owned, piece, step))
+                parts.append(result[owned.server, owned.slice.name])
+        whole = np.concatenate(parts)
+        return {**result, **{(f"trainer_{i}", parameter.name): whole for i in range(len(self.feeds))}}, left
+
+
+def _by_sgd(half: Halves, parameter: str) -> bool:
+    """Whether the source updates a parameter by plain sgd."""
+    types = [op.type for op in half.program.main_block.ops if op.input("Param") == parameter]
+    return types == ["sgd"]
+
+
+def _means(half: Halves, runs: list[Evaluation], rounded: int = 0, *, summed: bool = False) -> dict[str, Value]:
+    """The mean (or sum) of the trainers' gradients by name. It takes them out of the runs; trainers without rows have
+    zeros.
+
+    With `rounded` it is what rounding may make of it, upwards (1) or downwards (-1).
+    """
+    result: dict[str, Value] = {}
+    for gradient in dict.fromkeys(half.sent.values()):
+        values = [value for run in runs if (value := run.take(gradient)) is not None]
+        terms = sum(map(_terms, values)) if rounded else 0
+        values = [_shifted(value, rounded * terms) for value in values] if rounded else values
+        if values:
+            result[gradient] = combined(values, len(runs) if any(run.idle for run in runs) else 0, summed=summed)
+        elif runs and all(run.idle for run in runs):
+            result[gradient] = nothing_of(half.program, next(iter(half.program.main_block.ops)), gradient)
+    return result
+
+
+def _both_ways(gradient: Value) -> list[Value]:
+    """A mean in single precision as rounding may have it, upwards and downwards; none in double precision."""
+    data = gradient.value if isinstance(gradient, SelectedRows) else plain(gradient)
+    return [] if data.dtype == "float64" else [_shifted(gradient, by * _terms(gradient)) for by in (1, -1)]
+
+
+def _terms(gradient: Value) -> int:
+    """How many numbers may be added up for an element of a gradient: one, or as many as a row is repeated."""
+    if not isinstance(gradient, SelectedRows) or not len(gradient.rows):
+        return 1
+    return int(np.unique(gradient.rows, return_counts=True)[1].max())
+
+
+def _shifted(gradient: Value, terms: int) -> Value:
+    """A gradient with each element shifted by what rounding may make in a sum of so many terms, and a scale."""
+    if isinstance(gradient, SelectedRows):
+        return gradient._replace(value=_shifted(gradient.value, terms))
+    if not isinstance(gradient, np.ndarray):
+        return gradient
+    by = ROUNDED * (terms + (1 if terms > 0 else -1))
+    return gradient + np.abs(gradient) * gradient.dtype.type(by)
+
+
+def _finished(half: Halves, run: Evaluation, gradients: Mapping[str, Value]) -> Evaluation:
+    """The second half after a run of the first, with other gradients."""
+    for name, value in gradients.items():
+        run.lend(name, value)
+    return run.go(half.second) if gradients or not run.idle else run.without(half.second)
+
+
+# Steps in which servers apply every gradient as it comes, held to the source in the order of what was delivered.
+
+
+class AsyncReplay(EventReplay):
+    """Servers in the modes `async` and `half-async`."""
+
+    waits = False
+
+    def __init__(self, given: Given, cluster: Cluster):
+        super().__init__(given, cluster)
+        self.sent: dict[Place, tuple[str, Owned]] = {}
+        """The gradients by server and name there: which program sends them, of which slice."""
+        for name, half in self.halves.items():
+            for owned in owned_slices(half.plan) if half.plan is not None else ():
+                for trainer in range(self.made.plan.trainers):
+                    self.sent[owned.server, _plan(half).sent_name(owned.slice, trainer)] = name, owned
+        self.counters = {counter.name: counter for plan in self.plans for counter in plan.counters}
+        self.notices: Counter[Place] = Counter()
+
+    def begin(self, start: Mapping[str, Value]) -> None:
+        """Before the first step."""
+        super().begin(start)
+        self.start = {name: own_copy(start[name]) for name in self.counters if name in start}
+        self.taken()
+
+    def expected(self, half: Halves, step: int) -> MachineValues:
+        """What every machine must hold after the step."""
+        window = _Window(self, half, step)
+        for event in self.taken():
+            window.take(event)
+        return MachineValues(self.origin, own=window.close())
+
+    def end(self) -> None:
+        """Nothing is left to be applied when the trainers leave."""
+        for event in self.taken():
+            if event.kind in (SEND, NOTIFY):
+                self.problems.append(f"after the last step: {event.kind} {event.variable} came to {event.server}")
+
+    def show(
+        self,
+        updates: SliceUpdates,
+        owned: Owned,
+        gradient: Value,
+        step: int,
+        counters: Mapping[str, Value],
+        changed: Mapping[Place, Value],
+    ) -> None:
+        """Notes why an update has `changed` a slice otherwise than the source changes the whole, if it has."""
+        name, piece = owned.parameter.name, piece_of(gradient, owned.slice)
+        left = isinstance(piece, SelectedRows) and not len(piece.rows)
+        if name in self.shown or len(owned.parameter.slices) < 2 or not (left or updates.uses_norm(name)):
+            return
+        whole = self.whole(updates.names(owned))
+        run = updates.apply_whole(self.before, owned, whole, gradient, step, counters)
+        for source, place in updates.written(owned).items():
+            if not close(changed[place], part_of(*self.origin[place], run[source]), self.before[place]):
+                self.shown[name] = NO_ROWS if left else OWN_NORM
+
+    def counted(self, server: str, by_step: Mapping[str, Value]) -> dict[str, Value]:
+        """What schedules begin with on a server: the steps of all trainers so far, from 0."""
+        result: dict[str, Value] = {}
+        for name, counter in self.counters.items():
+            count = sum(self.notices[server, own] for own in counter.own)
+            result[name] = np.full_like(by_step[name], count)
+        return result
+
+
+def _plan(half: Halves) -> Plan:
+    assert half.plan is not None
+    return half.plan
+
+
+class _Window:
+    """One step of all trainers."""
+
+    def __init__(self, replay: AsyncReplay, half: Halves, step: int):
+        self.replay = replay
+        self.half = half
+        self.step = step
+        self.now: dict[Place, Value] = dict(replay.before)
+        self.runs: dict[int, Evaluation] = {}
+        self.rows: dict[int, dict[str, list[Value]]] = {}
+        """The rows that each trainer got of a table from its first lookup, its second, ..., in tables else empty."""
+        self.looked_up: Counter[tuple[int, Place]] = Counter()
+        """How many lookups of a trainer a slice has answered."""
+        self.fetched: dict[int, dict[Place, Value]] = {}
+        trained = () if half.plan is None else owned_slices(half.plan)
+        self.own = {(owned.server, owned.slice.name): owned for owned in trained}
+        self.applied: Counter[tuple[int, Place]] = Counter()
+        self.applied_before: dict[tuple[int, Place], int] = {}
+        """How many gradients of a trainer were in a slice that it fetched."""
+        self.noticed: Counter[tuple[int, Place]] = Counter()
+
+    def run(self, trainer: int) -> Evaluation:
+        """The first half on a trainer, with the rows that it has looked up so far."""
+        if trainer not in self.runs:
+            rows = self.rows.get(trainer, {})
+            remote = {name: rows[name][0] if name in rows else self._empty(name) for name in self._prefetched()}
+            self.runs[trainer] = self.replay.share(self.half, trainer, self.step, remote, self._lookups(trainer))
+        return self.runs[trainer]
+
+    def _lookups(self, trainer: int) -> dict[int, dict[str, Value]]:
+        """What tables held when the lookups of the source (by index) were answered, where it was not always the same.
+
+        The trainer's program does several of them at once.
+        """
+        rows, counts = self.rows.get(trainer, {}), dict[str, int]()
+        got: dict[str, dict[str, Value]] = {}
+        program = self.replay.cluster.trainers[trainer].role.programs[self.replay.workload.turns.program(self.step)]
+        for op in program.main_block.ops:
+            table = op.input("W") or ""
+            if op.type == "distributed_lookup_table" and len(rows.get(table, ())) > 1:
+                number = counts[table] = counts.get(table, -1) + 1
+                held = rows[table][number : number + 1]
+                got.update((name, {table: value}) for name in op.output_names for value in held)
+        ops = enumerate(self.half.program.main_block.ops)
+        return {i: got[name] for i, op in ops if (name := op.output("Out") or "") in got and op.input("W") in got[name]}
+
+    def _prefetched(self) -> list[str]:
+        result = [owned.parameter.name for owned in self.replay.slices.values() if owned.parameter.prefetched]
+        return [*result, *(plan.table.name for plan in self.replay.plans if plan.table is not None)]
+
+    def _empty(self, name: str) -> Value:
+        placed = self.replay.layout.variables[name]
+        held = next(value for place, value in self.now.items() if self.replay.origin[place][0] is placed)
+        return np.full(placed.shape, np.nan, (held.value if isinstance(held, SelectedRows) else held).dtype)
+
+    def take(self, event: Event) -> None:
+        """One message at a server."""
+        place = event.server, event.variable
+        if event.kind == SEND:
+            self._update(event, place)
+        elif event.kind in ANSWERED:
+            self._answer(event, place)
+        elif event.kind in (LOOKUP, PREFETCH):
+            self._look_up(event, place)
+        elif event.kind == NOTIFY:
+            self.replay.notices[place] += 1
+            self.noticed[event.trainer, place] += 1
+
+    def _look_up(self, event: Event, place: Place) -> None:
+        owned = self.replay.slices.get(place)
+        if owned is None:
+            self._look_up_by_id(event)
+            return
+        name, s = owned.parameter.name, owned.slice
+        rows = self.rows.setdefault(event.trainer, {}).setdefault(name, [])
+        number = self.looked_up[event.trainer, place]
+        self.looked_up[event.trainer, place] += 1
+        if number == len(rows):
+            rows.append(self._empty(name))
+        ids = np.asarray(event.payload).reshape(-1)
+        rows[number][s.start + ids] = self.now[place][ids]
+
+    def _look_up_by_id(self, event: Event) -> None:
+        """Rows of the distributed lookup table."""
+        for plan in self.replay.plans:
+            if plan.table is not None and event.variable in plan.table.ids_sent:
+                rows = self.rows.setdefault(event.trainer, {})
+                (whole,) = rows.setdefault(plan.table.name, [self._empty(plan.table.name)])
+                held = self.now[event.server, plan.table.name]
+                asked = np.isin(held.rows, np.asarray(event.payload).reshape(-1))
+                whole[held.rows[asked]] = held.value[: len(held.rows)][asked]
+
+    def _update_by_id(self, event: Event, place: Place) -> None:
+        table = None if self.half.plan is None else self.half.plan.table
+        number = int(event.server.rpartition("_")[2])
+        names = () if table is None else (table.sent_name(None, number), table.sent_name(event.trainer, number))
+        gradient = None if table is None else self.run(event.trainer)[table.gradient]
+        if table is None or gradient is None or event.variable not in names:
+            return
+        self.replay.shown[table.name] = BY_ID
+        updates = self.replay.updates[self.replay.workload.turns.program(self.step)]
+        counters = self.replay.counted(event.server, self.replay.start)
+        rate = updates.rates(self.now, event.server, self.step, counters)[table.learning_rate]
+        here = event.server, table.name
+        self.now[here] = updates.update_table(self.now[here], gradient, rate, number)
+
+    def _update(self, event: Event, place: Place) -> None:
+        known = self.replay.sent.get(place)
+        if known is None:
+            self._update_by_id(event, place)
+            return
+        name, owned = known
+        self.applied[event.trainer, place] += 1
+        gradient = self.run(event.trainer)[owned.parameter.gradient]
+        if gradient is None:
+            return
+        piece = piece_of(gradient, owned.slice)
+        counters = self.replay.counted(owned.server, self.replay.start)
+        backup = self.now.get(self._backup(event.trainer, owned)) if _plan(self.half).dc_asgd else None
+        moved = None if backup is None else self.now[owned.server, owned.slice.name] - backup
+        changed = self.replay.updates[name].apply(self.now, owned, piece, self.step, counters, moved)
+        self.now.update(changed)
+        if len(self.replay.feeds) == 1:
+            self.replay.show(self.replay.updates[name], owned, gradient, self.step, counters, changed)
+
+    def _backup(self, trainer: int, owned: Owned) -> Place:
+        return owned.server, f"{owned.slice.name}{trainer_suffix(trainer)}_bak"
+
+    def _answer(self, event: Event, place: Place) -> None:
+        value = self.now.get(place)
+        owned = self.replay.slices.get(place)
+        if value is None or owned is None:
+            return
+        self.fetched.setdefault(event.trainer, {})[place] = value
+        sent = owned.server, self._sent_name(place, event.trainer)
+        self.applied_before[event.trainer, place] = self.applied[event.trainer, sent]
+        there = self._backup(event.trainer, owned)
+        if there in self.now:
+            self.now[there] = own_copy(value)
+
+    def _sent_name(self, place: Place, trainer: int) -> str:
+        """Under which name the program of this step sends its gradient of a slice; "" if it sends none."""
+        owned = self.own.get(place)
+        return "" if owned is None or self.half.plan is None else self.half.plan.sent_name(owned.slice, trainer)
+
+    def close(self) -> dict[Place, Value]:
+        """What must be there now."""
+        result = dict(self.now)
+        for trainer in range(len(self.replay.feeds)):
+            machine = f"trainer_{trainer}"
+            self.replay.kept(result, self.run(trainer), machine)
+            self.replay.results(self.run(trainer), trainer, self.step)
+            for name, value in self._parameters(trainer).items():
+                if (machine, name) in result:
+                    result[machine, name] = value
+            self._complete(trainer)
+        self._count(result)
+        return result
+
+    def _parameters(self, trainer: int) -> dict[str, Value]:
+        """The parameters of which a trainer has fetched all slices."""
+        fetched, by_name = self.fetched.get(trainer, {}), dict[str, list[Owned]]()
+        for owned in sorted(self.replay.slices.values(), key=lambda owned: owned.slice.start):
+            by_name.setdefault(owned.parameter.name, []).append(owned)
+        places = {name: [(o.server, o.slice.name) for o in slices] for name, slices in by_name.items()}
+        return {
+            name: fetched[of[0]] if len(of) == 1 else np.concatenate([fetched[place] for place in of])
+            for name, of in places.items()
+            if all(place in fetched for place in of)
+        }
+
+    def _complete(self, trainer: int) -> None:
+        """Everything must have been sent, and fetched anew, once; a trainer without rows makes no step."""
+        if self.run(trainer).idle:
+            return
+        problems = self.replay.problems
+        who = f"step {self.step + 1}: trainer_{trainer}"
+        for owned in owned_slices(_plan(self.half)) if self.half.facts is not None else ():
+            sent = owned.server, _plan(self.half).sent_name(owned.slice, trainer)
+            count = self.applied[trainer, sent]
+            if count != 1:
+                problems.append(f"{who}'s gradient %{sent[1]} came to {owned.server} {count} times")
+            fetched = self.fetched.get(trainer, {})
+            home = owned.server, owned.slice.name
+            if not owned.parameter.prefetched and home not in fetched:
+                problems.append(f"{who} did not fetch %{owned.slice.name} from {owned.server}")
+            elif not owned.parameter.prefetched and not self.applied_before[trainer, home]:
+                problems.append(
+                    f"{who} fetched %{owned.slice.name} from {owned.server} before its own gradient was in it"
+                )
+        if self.half.facts is not None:
+            for counter in _plan(self.half).counters:
+                for server in self.replay.servers:
+                    if self.noticed[trainer, (server, counter.own[trainer])] != 1:
+                        problems.append(f"{who} did not tell {server} of its step once in %{counter.own[trainer]}")
+
+    def _count(self, result: dict[Place, Value]) -> None:
+        """The counters of schedules, and those of every trainer on a server."""
+        replay = self.replay
+        for server in replay.servers if replay.counters else ():
+            counted = replay.counted(server, replay.start)
+            made: dict[str, Value] = {}
+            for updates in replay.updates.values():
+                ops, run = updates.half.program.main_block.ops, updates.rates(self.now, server, self.step, counted)
+                made.update((name, run[name]) for i in updates.rate_ops() for name in ops[i].output_names)
+            made = {name: own_copy(value) for name, value in made.items() if value is not None}
+            for name, value in counted.items():
+                made[name] = value
+                for own in [own for own in replay.counters[name].own if (server, own) in result]:
+                    before = replay.before[server, own]
+                    count = sum(self.noticed[trainer, (server, own)] for trainer in range(len(replay.feeds)))
+                    made[own] = before + np.asarray(count, before.dtype)
+            result.update({(server, name): value for name, value in made.items() if (server, name) in result})
+
+
+# Replays of geo-SGD: local steps of trainers, and their exchanges in the order of delivery.
+
+
+class GeoReplay(EventReplay):
+    """A replay of trainers that train locally, and servers that add up their changes."""
+
+    def begin(self, start: Mapping[str, Value]) -> None:
+        """Checks before the first step. The initial values of trainers count as exchanged."""
+        super().begin(start)
+        self.taken()
+        names = {owned.parameter.name for owned in self.slices.values()}
+        self.trainers = range(len(self.feeds))
+        self.old = {(t, name): own_copy(self.before[f"trainer_{t}", name]) for t in self.trainers for name in names}
+        self.touched: dict[tuple[int, str], list[Value]] = {}
+        self.since = 0
+        geo = self.made.plan.geo
+        assert geo is not None
+        self.every = geo.need_push_nums
+        self.deltas = {(owned.server, delta_name(owned.slice.name)): owned for owned in self.slices.values()}
+
+    def expected(self, half: Halves, step: int) -> MachineValues:
+        """The expected values of every machine after the step."""
+        result = dict(self.before)
+        for trainer in self.trainers:
+            run = self.share(half, trainer, step)
+            self.results(run, trainer, step)
+            if run.idle:
+                run.without(half.second)
+            else:
+                run.go(half.second)
+            self.kept(result, run, f"trainer_{trainer}")
+            for name, gradient in half.sent.items():
+                if not run.idle and isinstance(value := run[gradient], SelectedRows):
+                    self.touched.setdefault((trainer, name), []).append(np.array(value.rows))
+        self.since += bool(half.sent)
+        self._exchange(result, due=self.since >= self.every, step=step + 1)
+        return MachineValues(self.origin, own=result)
+
+    def end(self) -> None:
+        """Checks the exchange at the end: trainers that leave send their changes since the last exchange."""
+        result = dict(self.before)
+        self._exchange(result, due=self.since > 0, step=self.workload.steps)
+        now = self.live()
+        for place, value in result.items():
+            if place in now and not self.fits(place, now[place], value):
+                self.note(self.workload.steps, place, "does not end as what trainers have learnt comes to")
+
+    def _exchange(self, result: dict[Place, Value], *, due: bool, step: int) -> None:
+        sent: Counter[tuple[int, Place]] = Counter()
+        got: dict[int, dict[Place, Value]] = {}
+        deltas: dict[tuple[int, str], Value] = {}
+        for event in self.taken():
+            place = event.server, event.variable
+            if event.kind == SEND and place in self.deltas:
+                owned = self.deltas[place]
+                home = owned.server, owned.slice.name
+                sent[event.trainer, home] += 1
+                delta = self._delta(result, deltas, event.trainer, owned.parameter.name)
+                result[home] = result[home] + delta[owned.slice.start : owned.slice.stop]
+            elif event.kind in ANSWERED and place in self.slices:
+                got.setdefault(event.trainer, {})[place] = result[place]
+        self._complete(sent, got, due, step)
+        for trainer, places in got.items():
+            for place, value in places.items():
+                self._take_over(result, trainer, self.slices[place], value)
+        if due:
+            self.since = 0
+
+    def _delta(self, result: Mapping[Place, Value], deltas: dict[Any, Value], trainer: int, name: str) -> Any:
+        """A trainer's share of the change of a parameter since the last exchange; it counts as exchanged then."""
+        if (trainer, name) not in deltas:
+            old = self.old[trainer, name]
+            delta = (result[f"trainer_{trainer}", name] - old) / old.dtype.type(len(self.trainers))
+            if any(owned.parameter.sparse for owned in self.slices.values() if owned.parameter.name == name):
+                used = np.zeros(len(delta), "bool")
+                for rows in self.touched.pop((trainer, name), []):
+                    used[rows] = True
+                delta[~used] = 0
+            old += delta
+            deltas[trainer, name] = delta
+        return deltas[trainer, name]
+
+    def _take_over(self, result: dict[Place, Value], trainer: int, owned: Owned, value: Value) -> None:
+        """Adds the changes of other trainers to a trainer's value."""
+        place = f"trainer_{trainer}", owned.parameter.name
+        train = own_copy(result[place])
+        here = slice(owned.slice.start, owned.slice.stop)
+        old = self.old[trainer, owned.parameter.name]
+        train[here] += value - old[here]
+        old[here] = value
+        result[place] = train
+
+    def _complete(self, sent: Counter[Any], got: Mapping[int, Any], due: bool, step: int) -> None:
+        wanted = int(due)
+        for trainer in self.trainers:
+            for place, owned in self.slices.items():
+                count = sent[trainer, place]
+                fetched = place in got.get(trainer, {})
+                if count != wanted or (fetched != due and step < self.workload.steps):  # at the end nobody needs it
+                    what = f"{owned.slice.name} {count} times" + ("" if fetched else ", and did not fetch it")
+                    self.problems.append(f"step {step}: trainer_{trainer} sent what it learnt of %{what}")
 
 
 def replay_of(given: Given, cluster: Cluster) -> Replay:

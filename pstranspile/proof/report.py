@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from pstranspile.ir.counts import cluster_of, counted
+from pstranspile.ir.diagnostics import cluster_of, counted
 
 BITWISE = "bitwise equal"
 ROUNDING = "equal within rounding"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import count
 from math import isqrt
@@ -271,3 +271,439 @@ class Uses:
         for dim in dims:
             result = result.times(dim)
         return self.equations.resolved(result)
+
+
+# What op types that work on sequences imply for rows and their sequences (see `uses`).
+
+
+def _sequence_pool(uses: Uses, op: Op) -> Made:
+    x, lod = uses.of(op.input("X")), uses.lod_of(op.input("X"))
+    if x is None or lod is None:
+        return None
+    return out_of(op, x._replace(dims=(lod.sequences, *x.dims[1:]), lod=None))
+
+
+def _sequence_expand(uses: Uses, op: Op) -> Made:
+    x, y = uses.of(op.input("X")), uses.lod_of(op.input("Y"))
+    if x is None or y is None:
+        return None
+    if x.lod is not None and op.type == "sequence_expand":
+        uses.equations.equate(x.lod.sequences, y.sequences)
+        return out_of(op, x._replace(dims=(uses.fresh(), *x.dims[1:]), lod=None))
+    uses.equations.equate(x.dims[0], y.sequences)
+    return out_of(op, x._replace(dims=(y.rows, *x.dims[1:]), lod=y))
+
+
+def _sequence_concat(uses: Uses, op: Op) -> Made:
+    names = op.inputs.get("X", ())
+    lods = [lod for name in names if (lod := uses.lod_of(name)) is not None]
+    x = uses.of(op.input("X"))
+    if x is None or not lods:
+        return None
+    for other in lods[1:]:
+        uses.equations.equate(lods[0].sequences, other.sequences)
+    keys = "concat", *(uses.equations.key(lod) for lod in lods)
+    made = uses.lods_by_length.setdefault(repr(keys), uses.equations.fresh_lod(lods[0].sequences))
+    return out_of(op, x._replace(dims=(made.rows, *x.dims[1:]), lod=made))
+
+
+def _sequence_reshape(uses: Uses, op: Op) -> Made:
+    x, lod, width = uses.of(op.input("X")), uses.lod_of(op.input("X")), int_of(op, "new_dim", 1)
+    if x is None or lod is None:
+        return None
+    rows = uses.product(x.dims).times(constant(width), -1)
+    return out_of(op, x._replace(dims=(rows, constant(width)), lod=uses.equations.fresh_lod(lod.sequences, rows)))
+
+
+def _sequence_pad(uses: Uses, op: Op) -> Made:
+    x, lod = uses.of(op.input("X")), uses.lod_of(op.input("X"))
+    if x is None or lod is None:
+        return None
+    longest = int_of(op, "padded_length", -1)
+    steps = constant(longest) if longest > 0 else uses.longest(lod)
+    result = out_of(op, x._replace(dims=(lod.sequences, steps, *x.dims[1:]), lod=None))
+    if name := op.output("Length"):
+        result[name] = x._replace(dims=(lod.sequences,), lod=None)
+        uses.lods_by_length[name] = lod
+    return result
+
+
+def _sequence_unpad(uses: Uses, op: Op) -> Made:
+    x, length = uses.of(op.input("X")), op.input("Length")
+    if x is None or length is None:
+        return None
+    lod = uses.lod_of_lengths(length)
+    uses.equations.equate(x.dims[0], lod.sequences)
+    uses.lengths.setdefault(uses.root(length), []).append((x.dims[1], False))
+    return out_of(op, x._replace(dims=(lod.rows, *(x.dims[2:] or (ONE,))), lod=lod))
+
+
+def _sequence_mask(uses: Uses, op: Op) -> Made:
+    x, most = uses.of(op.input("X")), uses.of(op.input("MaxLenTensor"))
+    if x is None:
+        return None
+    fixed = int_of(op, "maxlen", -1)
+    held = most.numbers[0] if most is not None and most.numbers else (None, 1)
+    steps = held[0] if held[0] is not None and not held[1] else constant(fixed) if fixed > 0 else uses.fresh()
+    reached = most is None and fixed <= 0
+    uses.lengths.setdefault(uses.root(op.input("X") or ""), []).append((steps, reached))
+    return out_of(op, x._replace(dims=(*x.dims, steps)), "Y")
+
+
+def _by_rank_table(uses: Uses, op: Op) -> Made:
+    """What comes back from the steps of a loop has the rows and sequences of what its rank table was made of."""
+    table = uses.known.get(op.input("RankTable") or "")
+    name = op.output("Out") or ""
+    var = uses.program.find_var(name)
+    if table is None or table.lod is None or var is None or not var.shape:
+        return None
+    return out_of(op, table._replace(dims=(table.lod.rows, *uses.dims(var.shape[1:]))))
+
+
+def _rank_table(uses: Uses, op: Op) -> Made:
+    x = uses.of(op.input("X"))
+    uses.lod_of(op.input("X"))
+    return out_of(op, x) if x is not None else None
+
+
+def _to_array(uses: Uses, op: Op) -> Made:
+    table = uses.known.get(op.input("RankTable") or "")
+    if table is not None:
+        uses.equations.equate_lods(uses.lod_of(op.input("X")), table.lod)
+    return None
+
+
+def _reordered(uses: Uses, op: Op) -> Made:
+    x, table = uses.of(op.input("X")), uses.known.get(op.input("RankTable") or "")
+    if x is not None and table is not None and table.lod is not None:
+        uses.equations.equate(x.lod.sequences if x.lod else x.dims[0], table.lod.sequences)
+    return None if x is None else out_of(op, x)
+
+
+def _recurrent(uses: Uses, op: Op) -> Made:
+    block = uses.block_of(op)
+    if block is None:
+        return None
+    steps = None
+    for name in op.inputs.get("inputs", ()):
+        known = uses.of(name)
+        if known is not None and known.dims:
+            steps = steps or known.dims[0]
+            uses.equations.equate(steps, known.dims[0])
+            uses.known[name] = known._replace(dims=known.dims[1:], lod=None)
+    states = dict(zip(uses.strings(op, "ex_states"), op.inputs.get("initial_states", ()), strict=False))
+    for name, start in states.items():
+        if (known := uses.of(start)) is not None:
+            uses.known[name] = known
+    outside = {name: known for name in op.inputs.get("inputs", ()) if (known := uses.of(name)) is not None}
+    uses.run_block(block)
+    for name, known in outside.items():
+        uses.known[name] = known._replace(dims=(steps or uses.fresh(), *known.dims))
+    result: dict[str, Known] = {}
+    for name in op.outputs.get("outputs", ()):
+        if (known := uses.of(name)) is not None:
+            result[name] = known._replace(dims=(steps or uses.fresh(), *known.dims))
+    return result
+
+
+def _aligned(first: str, second: str) -> Rule:
+    """Two ragged inputs have as many sequences."""
+
+    def rule(uses: Uses, op: Op) -> Made:
+        a, b = uses.lod_of(op.input(first)), uses.lod_of(op.input(second))
+        if a is not None and b is not None:
+            uses.equations.equate(a.sequences, b.sequences)
+        return None
+
+    return rule
+
+
+def _alike_sequences(first: str, second: str) -> Rule:
+    """Two ragged inputs have sequences of the same lengths."""
+
+    def rule(uses: Uses, op: Op) -> Made:
+        uses.equations.equate_lods(uses.lod_of(op.input(first)), uses.lod_of(op.input(second)))
+        return None
+
+    return rule
+
+
+def _first_states(uses: Uses, op: Op) -> Made:
+    """The first states of a recurrence over sequences: one for each."""
+    lod = uses.lod_of(op.input("Input"))
+    for slot in ("H0", "C0"):
+        start = uses.of(op.input(slot))
+        if start is not None and lod is not None:
+            uses.equations.equate(start.dims[0], lod.sequences)
+    return None
+
+
+def _images_to_sequences(uses: Uses, op: Op) -> Made:
+    x, var = uses.of(op.input("X")), uses.program.find_var(op.output("Out") or "")
+    if x is None or var is None:
+        return None
+    lod = uses.equations.fresh_lod(x.dims[0])
+    return out_of(op, x._replace(dims=(lod.rows, *uses.dims(var.shape[1:])), lod=lod))
+
+
+SEQUENCE_RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(("sequence_expand", "sequence_expand_as"), _sequence_expand),
+    **dict.fromkeys(("gru", "lstm", "lstmp"), _first_states),
+    "sequence_pool": _sequence_pool,
+    "sequence_concat": _sequence_concat,
+    "sequence_reshape": _sequence_reshape,
+    "sequence_pad": _sequence_pad,
+    "sequence_unpad": _sequence_unpad,
+    "sequence_mask": _sequence_mask,
+    "array_to_lod_tensor": _by_rank_table,
+    "lod_rank_table": _rank_table,
+    "lod_tensor_to_array": _to_array,
+    "reorder_lod_tensor_by_rank": _reordered,
+    "recurrent": _recurrent,
+    "im2sequence": _images_to_sequences,
+    "warpctc": _aligned("Logits", "Label"),
+    "edit_distance": _aligned("Hyps", "Refs"),
+    "linear_chain_crf": _alike_sequences("Emission", "Label"),
+    "crf_decoding": _alike_sequences("Emission", "Label"),
+}
+"""Op type -> its rule."""
+
+
+# What single op types imply for dims (see `uses`).
+
+
+def _elementwise(uses: Uses, op: Op) -> Made:
+    x, y = uses.of(op.input("X")), uses.of(op.input("Y"))
+    if x is None or y is None:
+        return None if x is None else out_of(op, x._replace(numbers=()))
+    if len(y.dims) > len(x.dims):
+        x, y = y, x
+    axis = int_of(op, "axis", -1)
+    inner = y.dims
+    while len(inner) > 1 and inner[-1] == ONE and axis >= 0:
+        inner = inner[:-1]
+    start = axis if 0 <= axis <= len(x.dims) - len(inner) else len(x.dims) - len(y.dims)
+    dims = list(x.dims)
+    for place, dim in enumerate(inner if start == axis else y.dims, start):
+        there = uses.equations.resolved(dims[place])
+        dim = uses.equations.resolved(dim)
+        if there == ONE:
+            dims[place] = dim
+        elif dim != ONE:
+            uses.equations.equate(there, dim)
+    lod = x.lod or y.lod
+    if x.lod and y.lod and start == 0:
+        uses.equations.equate(x.lod.rows, y.lod.rows)
+    return out_of(op, x._replace(dims=tuple(dims), lod=lod, numbers=()))
+
+
+def _alike(uses: Uses, op: Op) -> Made:
+    """All inputs have the same dims (`sum`, `stack`)."""
+    given = [known for name in op.inputs.get("X", ()) if (known := uses.of(name)) is not None]
+    for other in given[1:]:
+        uses.same(given[0].dims, other.dims)
+    return None
+
+
+def _concat(uses: Uses, op: Op) -> Made:
+    given = [known for name in op.inputs.get("X", ()) if (known := uses.of(name)) is not None]
+    for other in given[1:]:
+        for place, (a, b) in enumerate(zip(given[0].dims, other.dims, strict=False)):
+            if place != int_of(op, "axis") % len(given[0].dims):
+                uses.equations.equate(a, b)
+    return None
+
+
+def _mul(uses: Uses, op: Op) -> Made:
+    x, y = uses.of(op.input("X")), uses.of(op.input("Y"))
+    if x is None or y is None:
+        return None
+    rows, cols = int_of(op, "x_num_col_dims", 1), int_of(op, "y_num_col_dims", 1)
+    uses.equations.equate(uses.product(x.dims[rows:]), uses.product(y.dims[:cols]))
+    return out_of(op, x._replace(dims=(*x.dims[:rows], *y.dims[cols:])))
+
+
+def _matmul(uses: Uses, op: Op) -> Made:
+    x, y = uses.of(op.input("X")), uses.of(op.input("Y"))
+    if x is None or y is None or min(len(x.dims), len(y.dims)) < 2:
+        return None
+    a, b = list(x.dims), list(y.dims)
+    if op.attrs.get("transpose_X", op.attrs.get("trans_x")):
+        a[-2:] = a[:-3:-1]
+    if op.attrs.get("transpose_Y", op.attrs.get("trans_y")):
+        b[-2:] = b[:-3:-1]
+    uses.equations.equate(a[-1], b[-2])
+    if len(a) == len(b):
+        uses.same(tuple(a[:-2]), tuple(b[:-2]))
+    longer = a if len(a) >= len(b) else b
+    return out_of(op, x._replace(dims=(*longer[:-2], a[-2], b[-1]), lod=x.lod if len(a) == 2 else None, numbers=()))
+
+
+def _reshape(uses: Uses, op: Op) -> Made:
+    x, wanted = uses.of(op.input("X")), uses.ints(op, "shape")
+    if x is None or not wanted:
+        return None
+    if op.input("Shape") or op.inputs.get("ShapeTensor"):
+        return None
+    dims = [
+        x.dims[place] if dim == 0 and place < len(x.dims) else constant(dim) if dim > 0 else None
+        for place, dim in enumerate(wanted)
+    ]
+    total, given = uses.product(x.dims), uses.product(dim for dim in dims if dim is not None)
+    rest = total.times(given, -1) if given.factor else uses.fresh()
+    if None not in dims:
+        uses.equations.equate(total, given)
+    done = tuple(rest if dim is None else dim for dim in dims)
+    lod = x.lod if uses.equations.resolved(done[0]) == uses.equations.resolved(x.dims[0]) else None
+    return out_of(op, x._replace(dims=done, lod=lod))
+
+
+def _slice(uses: Uses, op: Op) -> Made:
+    x, axes = uses.of(op.input("Input")), uses.ints(op, "axes")
+    if x is None:
+        return None
+    starts, ends = (_limits(uses, op, which, [x.dims[axis] for axis in axes]) for which in ("Start", "End"))
+    dims, numbers = list(x.dims), x.numbers
+    for axis, start, end in zip(axes, starts, ends, strict=True):
+        dims[axis] = _cut(uses, dims[axis], start, end)
+        numbers = numbers[start:end] if axis == 0 and start is not None else ()
+    dropped = set(uses.ints(op, "decrease_axis"))
+    kept = tuple(dim for i, dim in enumerate(dims) if i not in dropped) or (ONE,)
+    return out_of(op, x._replace(dims=kept, lod=None if 0 in axes else x.lod, numbers=numbers))
+
+
+_END = 1 << 20
+"""What lies past the end of any dim that is open."""
+
+
+def _limits(uses: Uses, op: Op, which: str, dims: Sequence[Term]) -> list[int | None]:
+    """Where a slice starts or ends in each of its dims, from the end if below 0; None where that is not known."""
+    names = op.inputs.get(f"{which}sTensorList", ())
+    if op.input(f"{which}sTensor"):
+        return [None] * len(dims)
+    if len(names) != len(dims):
+        given = uses.ints(op, f"{which.lower()}s")
+        return [*given] if len(given) == len(dims) else [None] * len(dims)
+    result: list[int | None] = []
+    for name, dim in zip(names, dims, strict=True):
+        term, more = next(iter(known.numbers if (known := uses.of(name)) is not None else ()), None) or (None, -_END)
+        if term is not None:  # cut where another dim ends: the two are meant to be as long
+            uses.equations.equate(term, dim)
+        same = term is not None and uses.equations.resolved(term) == uses.equations.resolved(dim)
+        result.append((more if more > -_END else None) if term is None else (more or _END) if same else None)
+    return result
+
+
+def _cut(uses: Uses, dim: Term, start: int | None, end: int | None) -> Term:
+    """What a slice leaves of a dim."""
+    size = uses.equations.resolved(dim).number
+    if start is None or end is None:
+        return uses.fresh()
+    if size is not None:
+        return constant(max(len(range(size)[start:end]), 1))
+    if 0 <= start < end < _END:
+        uses.least.append((dim, end))
+        return constant(end - start)
+    cut = (start if start >= 0 else _END) + (0 if end >= _END else -end if end < 0 else _END)
+    return dim if not cut else uses.shortened(dim, cut) if cut < _END else uses.fresh()
+
+
+def _scale(uses: Uses, op: Op) -> Made:
+    x, bias = uses.of(op.input("X")), op.attrs.get("bias")
+    uses.rows(op)
+    if x is None or not x.numbers or op.attrs.get("scale") != 1 or not isinstance(bias, int | float):
+        return None
+    return out_of(op, x._replace(numbers=tuple((term, more + int(bias)) for term, more in x.numbers)))
+
+
+def _constant(uses: Uses, op: Op) -> Made:
+    value, shape = op.attrs.get("value"), uses.ints(op, "shape")
+    if shape != (1,) or not isinstance(value, int | float) or op.input("ShapeTensor") or abs(value) >= _END:
+        return None
+    return out_of(op, Known((ONE,), None, ((None, int(value)),)))
+
+
+def _shape(uses: Uses, op: Op) -> Made:
+    x = uses.of(op.input("Input"))
+    return (
+        None
+        if x is None
+        else out_of(op, x._replace(dims=(constant(len(x.dims)),), lod=None, numbers=tuple((dim, 0) for dim in x.dims)))
+    )
+
+
+def _gather(uses: Uses, op: Op) -> Made:
+    x, index = uses.of(op.input("X")), uses.of(op.input("Index"))
+    if x is None or index is None:
+        return None
+    uses.index(op.input("Index"), op, x.dims[0])
+    return out_of(op, x._replace(dims=(index.dims[0], *x.dims[1:]), lod=None))
+
+
+def _tdm_sampler(uses: Uses, op: Op) -> Made:
+    """Leaves are places in `Travel`; it and `Layer` are the tree, which has no row for each of the batch."""
+    travel = uses.of(op.input("Travel"))
+    if travel is not None:
+        uses.index(op.input("X"), op, travel.dims[0])
+    return None
+
+
+def _gather_nd(uses: Uses, op: Op) -> Made:
+    x, index = uses.of(op.input("X")), uses.of(op.input("Index"))
+    depth = uses.equations.resolved(index.dims[-1]).number if index is not None and index.dims else None
+    if x is None or index is None or depth is None:
+        return None
+    for dim in x.dims[:depth]:
+        uses.index(op.input("Index"), op, dim)
+    return out_of(op, x._replace(dims=(*index.dims[:-1], *x.dims[depth:]), lod=None))
+
+
+def _labelled(uses: Uses, op: Op) -> Made:
+    """What is predicted and its labels have the same dims but the last."""
+    given = [known for name in op.input_names if (known := uses.known.get(name)) is not None]
+    for other in given[1:]:
+        if len(other.dims) > 2:
+            uses.same(given[0].dims[:-1], other.dims[:-1])
+    uses.rows(op)
+    return None
+
+
+def _batch_size_like(uses: Uses, op: Op) -> Made:
+    like, wanted = uses.of(op.input("Input")), list(uses.ints(op, "shape"))
+    if like is None or not wanted:
+        return None
+    there, here = int_of(op, "input_dim_idx"), int_of(op, "output_dim_idx")
+    rows: Term = like.lod.sequences if like.lod is not None and there == 0 else like.dims[there]
+    dims = tuple(rows if i == here else constant(d) if d >= 0 else uses.fresh() for i, d in enumerate(wanted))
+    return out_of(op, like._replace(dims=dims, lod=None, numbers=()))
+
+
+_ELEMENTWISE = (
+    *("elementwise_add", "elementwise_sub", "elementwise_mul", "elementwise_div", "elementwise_max"),
+    *("elementwise_min", "elementwise_pow", "elementwise_mod", "elementwise_floordiv", "less_than", "less_equal"),
+    *("greater_than", "greater_equal", "equal", "not_equal", "logical_and", "logical_or", "logical_xor"),
+)
+
+RULES: Mapping[str, Rule] = {
+    **SEQUENCE_RULES,
+    **dict.fromkeys(_ELEMENTWISE, _elementwise),
+    **dict.fromkeys(("reshape", "reshape2"), _reshape),
+    **dict.fromkeys(("fill_constant_batch_size_like", "uniform_random_batch_size_like"), _batch_size_like),
+    "sum": _alike,
+    "concat": _concat,
+    "stack": _alike,
+    "mul": _mul,
+    "matmul": _matmul,
+    "matmul_v2": _matmul,
+    "slice": _slice,
+    "scale": _scale,
+    "fill_constant": _constant,
+    "shape": _shape,
+    "gather": _gather,
+    "gather_nd": _gather_nd,
+    "tdm_sampler": _tdm_sampler,
+    "softmax_with_cross_entropy": _labelled,
+    "cross_entropy": _labelled,
+    "cross_entropy2": _labelled,
+}
+"""Op type -> its rule. Ops without one work row by row, or are among those with rows of their own."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import pstranspile.fluid as fluid
-from pstranspile.cluster.machines.communicators.companion import Settings
+from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.compiler.job import Job
 from pstranspile.fluid.communicator import Communicator
 from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy import (

@@ -13,8 +13,7 @@ from pstranspile.compiler.compile import compile
 from pstranspile.compiler.diff import diff_programs
 from pstranspile.compiler.job import Job
 from pstranspile.frontends.loading import load
-from pstranspile.frontends.meta import apply_meta, parse_meta
-from pstranspile.frontends.meta_of import meta_of
+from pstranspile.frontends.meta import apply_meta, meta_of, parse_meta
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.distribution import DistributedVar, Distribution
 from pstranspile.ir.frozen import FrozenMap

@@ -15,8 +15,7 @@ import pytest
 
 from pstranspile.cluster.checkpoint import row_files
 from pstranspile.cluster.checkpoint.api import load_checkpoint, save_checkpoint
-from pstranspile.cluster.checkpoint.manifest import _checksum
-from pstranspile.cluster.checkpoint.names import MANIFEST
+from pstranspile.cluster.checkpoint.manifest import MANIFEST, _checksum
 from pstranspile.cluster.checkpoint.persistables import load_persistables, save_persistables
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.runtime.files.safetensors import read_safetensors
@@ -162,7 +161,7 @@ def test_a_folder_of_compiled_programs(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_a_hash_does_not_vouch_for_what_is_kept(tmp_path: Path):
-    from pstranspile.cluster.machines.faults.snapshot_files import FORM, read_snapshot
+    from pstranspile.cluster.machines.snapshots import FORM, read_snapshot
 
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(DiagnosticError, match="pipe or a device"):

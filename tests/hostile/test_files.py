@@ -17,10 +17,9 @@ import pytest
 
 from pstranspile.cluster.checkpoint.api import load_checkpoint, save_checkpoint
 from pstranspile.cluster.checkpoint.inference import load_inference_model, save_inference_model
-from pstranspile.cluster.checkpoint.manifest import _checksum
-from pstranspile.cluster.checkpoint.names import MANIFEST
+from pstranspile.cluster.checkpoint.manifest import MANIFEST, _checksum
 from pstranspile.cluster.checkpoint.persistables import load_persistables, save_persistables
-from pstranspile.cluster.machines.faults.snapshot_files import FORM, read_snapshot
+from pstranspile.cluster.machines.snapshots import FORM, read_snapshot
 from pstranspile.runtime.files.safetensors import read_metadata, read_safetensors, write_safetensors
 from pstranspile.runtime.files.tensor_files import read_combined, read_selected_rows, read_tensor
 from pstranspile.tools.cli import main

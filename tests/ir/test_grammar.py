@@ -11,9 +11,16 @@ from lark.exceptions import UnexpectedInput
 
 from pstranspile.ir.layout import BLANKS
 from pstranspile.ir.text import grammar
-from pstranspile.ir.text.grammar import OPTIONS, accepted_statement, grammar_text, parse_statement, tables_text
-from pstranspile.ir.text.parse_tables import Refused, load_tables
-from pstranspile.ir.text.tree import Tree
+from pstranspile.ir.text.grammar import (
+    OPTIONS,
+    Refused,
+    accepted_statement,
+    grammar_text,
+    load_tables,
+    parse_statement,
+    tables_text,
+)
+from pstranspile.ir.text.reader import Tree
 from tests.ir.test_text_mutations import TEXT, mutated
 
 

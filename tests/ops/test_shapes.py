@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pstranspile.compiler.verify.flow import reliable
+from pstranspile.compiler.verify.walk import reliable
 from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind, Ints, Long
 from pstranspile.ir.model import Block, Program, TensorType, Var
 from pstranspile.ir.types import DTYPES, DType, VarKind

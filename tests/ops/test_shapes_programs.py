@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.compiler.verify.flow import reliable
+from pstranspile.compiler.verify.walk import reliable
 from pstranspile.frontends.program_desc import program_from_bytes
 from pstranspile.ir.model import Program, TensorType
 from pstranspile.ops.shapes import infer_types

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pstranspile.proof.arrays import CHUNK, same_bits
-from pstranspile.proof.compare import differ
-from pstranspile.proof.share_values import fits
+from pstranspile.proof.causes import fits
+from pstranspile.proof.compare import CHUNK, differ, same_bits
 from pstranspile.runtime.values import SelectedRows
 
 

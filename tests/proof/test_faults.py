@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.cluster.machines import update_blocks
+from pstranspile.cluster.machines import synchronous as update_blocks
 from pstranspile.cluster.machines.asynchronous import AsynchronousServer
-from pstranspile.cluster.machines.faults.scenario_text import parse_scenario
 from pstranspile.cluster.machines.message import SEND, Message
-from pstranspile.cluster.machines.random_scenario import random_scenario
+from pstranspile.cluster.machines.scenario import parse_scenario, random_scenario
 from pstranspile.cluster.machines.synchronous import SynchronousServer
 from pstranspile.ir.model import Program
 from pstranspile.proof.check import check

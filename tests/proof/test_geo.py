@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cluster.machines.communicators.geo import GeoCommunicator, GeoParameter
+from pstranspile.cluster.machines.communicator import GeoCommunicator, GeoParameter
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.proof.check import check

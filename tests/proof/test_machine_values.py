@@ -11,7 +11,7 @@ import pstranspile as ps
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.proof.given import Given
-from pstranspile.proof.machine_values import ChangedRows, changed_rows
+from pstranspile.proof.replay import ChangedRows, changed_rows
 from pstranspile.proof.replays import replay_of
 from pstranspile.proof.training import SingleMachine, start_cluster
 from pstranspile.proof.workload import Workload

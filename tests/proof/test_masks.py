@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cluster.machines.faults.scenario_text import parse_scenario
+from pstranspile.cluster.machines.scenario import parse_scenario
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, Adam, minimize
 from pstranspile.frontends.layers.parameters import create_parameter
@@ -18,7 +18,7 @@ from pstranspile.ir.model import Module
 from pstranspile.ir.types import DType
 from pstranspile.proof import check
 from pstranspile.proof.report import DIFFERENT
-from pstranspile.runtime.run.dropout import without_dropout
+from pstranspile.runtime.run.seeds import without_dropout
 from pstranspile.tools.cli import main
 
 Model = Callable[[L.Draft], L.Value]

@@ -16,14 +16,13 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cluster.machines.faults.scenario import Scenario
-from pstranspile.cluster.machines.faults.scenario_text import parse_scenario
-from pstranspile.cluster.machines.random_scenario import random_scenario
+from pstranspile.cluster.machines.scenario import Scenario, parse_scenario, random_scenario
 from pstranspile.compiler.compile import Compiled
 from pstranspile.frontends.autodiff import SGD, Adam, Exponential, Momentum
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Module
 from pstranspile.proof import check
+from pstranspile.proof.check import with_wrong_starts
 from pstranspile.proof.compare import plain
 from pstranspile.proof.data import make_feeds
 from pstranspile.proof.given import Given
@@ -31,7 +30,6 @@ from pstranspile.proof.replay import Replay
 from pstranspile.proof.replays import replay_of
 from pstranspile.proof.training import start_cluster
 from pstranspile.proof.workload import Workload
-from pstranspile.proof.wrong_starts import with_wrong_starts
 from pstranspile.runtime.run.scope import own_copy
 from tests.compiler.emit.several import adversarial, two_tasks, with_evaluation
 from tests.proof.mutants import CHANGES, Mutant, Place, as_compiled, mutants, places_of, programs_of, refused, with_ops

@@ -10,15 +10,17 @@ from typing import Any, NamedTuple
 
 from pstranspile.cluster.checkpoint.api import scopes_of
 from pstranspile.cluster.checkpoint.layout import layout_of
-from pstranspile.cluster.checkpoint.names import require_names
+from pstranspile.cluster.checkpoint.manifest import require_names
 from pstranspile.cluster.checkpoint.state import gather
 from pstranspile.cluster.checkpoint.table_files import dense, merged
 from pstranspile.compiler.analysis.uses import deep_blocks, effects_of
 from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.plan.names import NameMint
 from pstranspile.frontends.loading import load, require_regular
+from pstranspile.frontends.onnx.exporting import onnx_bytes
 from pstranspile.ir.attributes import Strings, renumbered
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error, raise_errors
+from pstranspile.ir.expect import expect, expect_program, names_of
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Block, Location, Module, Op, Program, Var
 from pstranspile.ir.roles import OpRole
@@ -339,3 +341,21 @@ def _with_servers(program: Program, endpoints: Sequence[str]) -> Program:
     blocks = tuple(block._replace(ops=tuple(moved(op) for op in block.ops)) for block in program.blocks)
     raise_errors(findings)
     return program._replace(blocks=blocks)
+
+
+# What a program computes, with the values it has come to, as an ONNX model.
+
+
+def onnx_model(program: Program, scope: Mapping[str, Any], targets: Sequence[str] = ()) -> bytes:
+    """The ONNX model that infers `targets` with the values of `scope`, default: what the fetch ops of the program name.
+
+    The program is cut down to what the targets need of what is fed, and set to testing. Raises DiagnosticError:
+    `onnx-op` for what ONNX can't express, `inference-program` for targets that can't be computed from what is fed.
+    """
+    expect_program(program, "onnx_model")
+    expect(scope, Mapping, "onnx_model", "a scope")
+    wanted = names_of(targets, "onnx_model")
+    feeds, wanted = asked_for(program, wanted)
+    cut = inference_program(program, feeds, wanted).program
+    values = {name: scope[name] for name in persistable_names(cut) if name in scope}
+    return onnx_bytes(cut, feeds, wanted, values)

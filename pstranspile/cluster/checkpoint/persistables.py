@@ -13,7 +13,7 @@ import numpy as np
 
 from pstranspile.cluster.checkpoint.api import scopes_of
 from pstranspile.cluster.checkpoint.layout import Layout, Placed, layout_of
-from pstranspile.cluster.checkpoint.names import TABLES, require_names, table_file
+from pstranspile.cluster.checkpoint.manifest import TABLES, require_names, table_file
 from pstranspile.cluster.checkpoint.state import State, assign, gather, require_machines
 from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors

@@ -11,7 +11,7 @@ import posixpath
 from collections.abc import Collection, Container, Iterator
 
 from pstranspile.cluster.checkpoint.layout import Layout, Part, Placed, layout_of, trainer_variables
-from pstranspile.cluster.checkpoint.names import TABLES, table_file
+from pstranspile.cluster.checkpoint.manifest import TABLES, table_file
 from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.job.modes import settings_of
 from pstranspile.ir.attributes import AttrValue, Long, Longs, Strings

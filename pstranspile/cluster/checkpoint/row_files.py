@@ -23,11 +23,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from pstranspile.cluster.checkpoint.api import scopes_of
-from pstranspile.cluster.checkpoint.folder import write_folder
 from pstranspile.cluster.checkpoint.layout import layout_of
-from pstranspile.cluster.checkpoint.names import MANIFEST
+from pstranspile.cluster.checkpoint.manifest import MANIFEST
 from pstranspile.cluster.checkpoint.runs import Source
-from pstranspile.cluster.checkpoint.store import read_checkpoint
+from pstranspile.cluster.checkpoint.store import read_checkpoint, write_folder
 from pstranspile.cluster.machines.report import listed
 from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError, error

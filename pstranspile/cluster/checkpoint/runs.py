@@ -13,8 +13,14 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from pstranspile.cluster.checkpoint.layout import Layout
-from pstranspile.cluster.checkpoint.manifest import Manifest
-from pstranspile.cluster.checkpoint.names import MANIFEST, limits_of, machine_file, require_names, table_file
+from pstranspile.cluster.checkpoint.manifest import (
+    MANIFEST,
+    Manifest,
+    limits_of,
+    machine_file,
+    require_names,
+    table_file,
+)
 from pstranspile.cluster.checkpoint.settings import Settings, quoted, require_settings
 from pstranspile.cluster.checkpoint.store import read_manifest
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warning

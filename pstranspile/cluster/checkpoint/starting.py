@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pstranspile.cluster.checkpoint.names import MANIFEST
+from pstranspile.cluster.checkpoint.manifest import MANIFEST
 from pstranspile.cluster.checkpoint.runs import Source, newest, numbered
 from pstranspile.cluster.checkpoint.state import State
 from pstranspile.cluster.checkpoint.store import read_checkpoint

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from glob import glob, has_magic
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, NamedTuple, Protocol
 
+from pstranspile.cluster.data.columns import Chunk, Input
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import open_regular
+
+# Whether the library that reads columnar files is there.
+
+
+def require_pyarrow(file: str) -> None:
+    """Raises DiagnosticError if pyarrow is not installed."""
+    if find_spec("pyarrow") is None:
+        message = "such files are read by pyarrow, which is not installed; get it with: pip install 'pstranspile[data]'"
+        raise DiagnosticError([error("data-library", message, Location(file))])
+
 
 FORMATS = {
     "parquet": (".parquet", ".pq"),
@@ -78,8 +90,6 @@ def _hidden(relative: str) -> bool:
 
 
 def _remote(path: str) -> list[str]:
-    from pstranspile.cluster.data.missing import require_pyarrow
-
     require_pyarrow(path)
     from pyarrow import fs
 
@@ -113,3 +123,43 @@ def open_file(path: str) -> Any:
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or problem
         raise refused(path, f"the file can't be read: {reason}") from None
+
+
+# What reads the rows of a file: in units, which are read one at a time, and in any order.
+
+
+class Unit(NamedTuple):
+    """Rows that are read together: a row group, a batch of records, or a block of lines.
+
+    `first` is the number of its first row in the file, counted from 0. `place` is its number among the units of the
+    file, or the byte that it begins with; `size` its bytes and `line` the lines before it, where it is a block.
+    """
+
+    file: str
+    rows: int
+    first: int
+    place: int
+    size: int = 0
+    line: int = 0
+
+
+class Wanted(NamedTuple):
+    """What is wanted of files: the inputs, the columns given for some, and how columns are called (empty: the files
+    say it themselves).
+    """
+
+    inputs: Sequence[Input]
+    columns: Mapping[str, Sequence[str]]
+    names: Sequence[str] = ()
+
+
+class Reader(Protocol):
+    """Reads a file. Both methods raise DiagnosticError."""
+
+    def units(self) -> list[Unit]:
+        """The units of the file, in order."""
+        ...
+
+    def read(self, unit: Unit) -> Chunk:
+        """The rows of a unit."""
+        ...

@@ -3,24 +3,310 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from hashlib import sha256
-from typing import Any, Literal, TypeAlias
+from itertools import accumulate, pairwise
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from pstranspile.cluster.data.columns import Chunk, Input
-from pstranspile.cluster.data.cursor import Cursor, Schedule
-from pstranspile.cluster.data.deal import Dealt
-from pstranspile.cluster.data.files import FORMATS, files_of
+import numpy as np
+
+from pstranspile.cluster.data.columns import Chunk, Input, Taken, joined
+from pstranspile.cluster.data.files import FORMATS, Reader, Unit, Wanted, files_of, format_of, refused
 from pstranspile.cluster.data.mapping import inputs
-from pstranspile.cluster.data.opening import open_rows
-from pstranspile.cluster.data.order import Order
-from pstranspile.cluster.data.reader import Reader, Unit, Wanted
-from pstranspile.ir.counts import counted
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warning
+from pstranspile.cluster.data.tables import ArrowReader, ParquetReader
+from pstranspile.cluster.data.text_files import MultiSlotReader, csv_reader, json_reader
+from pstranspile.cluster.machines.feeding import share
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted, error, warning
 from pstranspile.ir.expect import expect_number
 from pstranspile.ir.model import Location, Program
+from pstranspile.runtime.run.batch import Batch, Part
 from pstranspile.runtime.run.row_source import Dealing, FeedOf, LeftOut
+from pstranspile.runtime.values import Array
+
+# Which rows each trainer is fed in each step: the rows of an epoch in one line, cut into a piece for each trainer.
+#
+# A step takes `batch` rows of all trainers together, and each trainer its share of them, off the front of its own
+# piece. Pieces are as long as these shares add up to, so that all end in the same step, and a trainer reads few files.
+# When the number of trainers changes, what is left of all pieces is the line that is cut anew.
+
+# In which order the rows of an epoch come: that of the files, or one that a seed shuffles, anew in every epoch.
+
+
+class Order:
+    """The order of units, and of the rows in each. `sizes` are the rows of the units, `seed` None for that of files."""
+
+    def __init__(self, sizes: Sequence[int], seed: int | None):
+        self.sizes = tuple(sizes)
+        self.seed = seed
+        self.rows = sum(sizes)
+
+    def line(self, epoch: int) -> list[Span]:
+        """The units of an epoch, one after another."""
+        count = len(self.sizes)
+        units = range(count) if self.seed is None else self._random(epoch).permutation(count).tolist()
+        return [Span(unit, 0, self.sizes[unit]) for unit in units if self.sizes[unit]]
+
+    def within(self, epoch: int, unit: int) -> Array | None:
+        """The numbers of a unit's rows in their order in an epoch; None for the order of the file."""
+        return None if self.seed is None else self._random(epoch, unit).permutation(self.sizes[unit])
+
+    def _random(self, *place: int) -> Any:
+        """Random numbers of a place, the same on every machine."""
+        assert self.seed is not None
+        return np.random.Generator(np.random.Philox(np.random.SeedSequence((self.seed & (1 << 63) - 1, *place))))
+
+
+class Span(NamedTuple):
+    """The rows `start` to `stop` (without it) of a unit, as they come in its order in the epoch."""
+
+    unit: int
+    start: int
+    stop: int
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return self.stop - self.start
+
+
+Dealt: TypeAlias = "tuple[tuple[int, int], ...]"
+"""Since which step how many trainers there are: `((0, 2), (500, 4))`."""
+
+
+class Line:
+    """Spans one after another."""
+
+    def __init__(self, spans: Sequence[Span]):
+        self.spans = tuple(spans)
+        self._ends = list(accumulate(span.rows for span in spans))
+        self._next: dict[int, int] = {}
+        for span, following in pairwise(spans):
+            self._next.setdefault(span.unit, following.unit)
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self._ends[-1] if self._ends else 0
+
+    def after(self, unit: int) -> int | None:
+        """The unit whose rows come after those of a unit, where they come first."""
+        return self._next.get(unit)
+
+    def cut(self, start: int, stop: int) -> list[Span]:
+        """The rows `start` to `stop` of the line."""
+        result: list[Span] = []
+        place = bisect_right(self._ends, start)
+        while start < stop and place < len(self.spans):
+            span, end = self.spans[place], self._ends[place]
+            begin = end - span.rows
+            result.append(Span(span.unit, span.start + start - begin, span.start + min(stop, end) - begin))
+            start, place = end, bisect_right(self._ends, end, place)
+        return result
+
+
+class Deal:
+    """The rows of a line of spans, dealt to so many trainers in steps of `batch` rows."""
+
+    def __init__(self, line: Sequence[Span], trainers: int, batch: int):
+        self.trainers = trainers
+        self.batch = batch
+        self.rows = sum(span.rows for span in line)
+        self.steps = -(-self.rows // batch)
+        """How many steps there are; the last may have fewer rows."""
+        counts = [self._before(self.steps, trainer) for trainer in range(trainers)]
+        ends = [sum(counts[: trainer + 1]) for trainer in range(trainers)]
+        whole = Line(line)
+        self._pieces = [Line(whole.cut(end - count, end)) for count, end in zip(counts, ends, strict=True)]
+
+    def total(self, step: int) -> int:
+        """How many rows all trainers together are fed in a step."""
+        return min(self.batch, self.rows - step * self.batch)
+
+    def places(self, step: int, trainer: int) -> tuple[int, int]:
+        """Which rows of the whole batch of a step are a trainer's."""
+        return share(self.total(step), trainer, self.trainers)
+
+    def spans(self, step: int, trainer: int) -> list[Span]:
+        """The rows that a trainer is fed in a step."""
+        return self._pieces[trainer].cut(self._before(step, trainer), self._before(step + 1, trainer))
+
+    def rest(self, step: int) -> list[Span]:
+        """What is left before a step: what the trainers have not been fed, one trainer's after another's."""
+        return [
+            span
+            for trainer, piece in enumerate(self._pieces)
+            for span in piece.cut(self._before(step, trainer), self._before(self.steps, trainer))
+        ]
+
+    def piece(self, trainer: int) -> Line:
+        """All that a trainer is fed."""
+        return self._pieces[trainer]
+
+    def _before(self, step: int, trainer: int) -> int:
+        """How many rows a trainer has been fed before a step."""
+        full, last = divmod(min(step * self.batch, self.rows), self.batch)
+        start, stop = share(self.batch, trainer, self.trainers)
+        first, end = share(last, trainer, self.trainers)
+        return full * (stop - start) + end - first
+
+
+def deals(line: Sequence[Span], batch: int, dealt: Dealt, first: int, steps: int) -> list[tuple[int, Deal]]:
+    """The deals of an epoch of `steps` steps that begins with the step `first`, each with the step it begins with."""
+    ends = [*(step for step, _ in dealt[1:]), first + steps]
+    changes = [(max(step, first), trainers) for (step, trainers), end in zip(dealt, ends, strict=True) if end > first]
+    changes = [(step, trainers) for step, trainers in changes if step < first + steps]
+    result = [(first, Deal(line, changes[0][1], batch))]
+    for (before, _), (step, trainers) in pairwise(changes):
+        if step > before:
+            result.append((step, Deal(result[-1][1].rest(step - before), trainers, batch)))
+        else:
+            result[-1] = (step, Deal(line, trainers, batch))
+    return result
+
+
+# Readers of files by their format.
+
+_READERS: dict[str, Callable[[str, Wanted], Reader]] = {
+    "parquet": ParquetReader,
+    "arrow": ArrowReader,
+    "csv": csv_reader,
+    "tsv": lambda file, wanted: csv_reader(file, wanted, "\t"),
+    "jsonl": json_reader,
+    "multislot": MultiSlotReader,
+}
+
+
+_NAMELESS = ("csv", "tsv", "multislot")
+"""Formats whose files may lack the names of their columns."""
+
+
+def open_rows(file: str, wanted: Wanted, format: str = "") -> Reader:
+    """The reader of a file. Raises DiagnosticError."""
+    found = format_of(file, format)
+    if wanted.names and found not in _NAMELESS:
+        raise refused(file, f"its columns have names; others (--names) are for {', '.join(_NAMELESS)}")
+    return _READERS[found](file, wanted)
+
+
+# What one trainer is fed, step by step: rows of units that are read beside the steps before.
+
+Read = Callable[[int], Chunk]
+"""Reads a unit, by its number."""
+
+
+class Made(NamedTuple):
+    """What is fed in a step, and the rows of it that can't be."""
+
+    batch: Batch
+    bad: Sequence[LeftOut]
+
+
+class Schedule:
+    """Which rows are fed in which step: `epochs` times all, in steps of `batch`, dealt as `dealt` says."""
+
+    def __init__(self, order: Order, batch: int, epochs: int, dealt: Dealt):
+        self.order = order
+        self.batch = batch
+        self.dealt = dealt
+        self.in_epoch = -(-order.rows // batch)
+        """Steps of an epoch."""
+        self.steps = self.in_epoch * epochs
+        self._known: tuple[int, list[tuple[int, Deal]]] = (-1, [])
+
+    def deal(self, step: int) -> tuple[int, int, Deal]:
+        """The epoch of a step, the number of the step in its deal, and this deal."""
+        epoch = step // self.in_epoch
+        known, result = self._known
+        if known != epoch:
+            first = epoch * self.in_epoch
+            result = deals(self.order.line(epoch), self.batch, self.dealt, first, self.in_epoch)
+            self._known = (epoch, result)
+        begin, deal = next(item for item in reversed(result) if item[0] <= step)
+        return epoch, step - begin, deal
+
+
+class Cursor:
+    """The batches of a trainer. `read` reads a unit; `on_bad` is handed the bad rows of every batch that is fed."""
+
+    def __init__(self, schedule: Schedule, trainer: int, read: Read, on_bad: Callable[[Sequence[LeftOut]], object]):
+        self._schedule = schedule
+        self._trainer = trainer
+        self._read = read
+        self._on_bad = on_bad
+        self._units: dict[int, Future[Chunk]] = {}
+        self._orders: dict[tuple[int, int], Array | None] = {}
+        self._reading = ThreadPoolExecutor(
+            2, "data"
+        )  # one turns a unit into columns while the file is read for another
+
+    def __call__(self, step: int) -> Mapping[str, Any] | None:
+        """What is fed in a step; None after the last. Raises DiagnosticError."""
+        if step >= self._schedule.steps:
+            return None
+        self._begin(step)
+        made = self._make(step)
+        if made.bad:
+            self._on_bad(made.bad)
+        return made.batch
+
+    def _begin(self, step: int) -> None:
+        """Begins to read what this step and the next are fed, and the unit after that. Units of before are let go."""
+        wanted: dict[int, None] = {}
+        for near in range(step, min(step + 2, self._schedule.steps)):
+            _, number, deal = self._schedule.deal(near)
+            for span in deal.spans(number, self._trainer):
+                following = deal.piece(self._trainer).after(span.unit)
+                wanted.update({span.unit: None} if following is None else {span.unit: None, following: None})
+        for old in [known for known in self._units if known not in wanted]:
+            del self._units[old]
+        for unit in wanted:
+            self._unit(unit)
+
+    def close(self) -> None:
+        """Nothing more will be asked for."""
+        self._reading.shutdown(wait=False, cancel_futures=True)
+
+    def _make(self, step: int) -> Made:
+        epoch, number, deal = self._schedule.deal(step)
+        spans = deal.spans(number, self._trainer)
+        start, stop = deal.places(number, self._trainer)
+        taken = [self._unit(span.unit).result().take(self._rows(epoch, span)) for span in spans]
+        places = np.arange(start, stop)
+        bad = [row for _, rows, _ in taken for row in rows]
+        if bad:
+            good = [
+                np.ones(s.rows, bool) if kept is None else kept for s, (_, _, kept) in zip(spans, taken, strict=True)
+            ]
+            places = places[np.concatenate(good)]
+        columns = [columns for columns, _, _ in taken] or [self._nothing(deal)]
+        values = {name: joined([one[name] for one in columns]).value() for name in columns[0]}
+        part = Part(places, deal.total(number))
+        whole = deal.trainers == 1 and not bad
+        return Made(Batch(values, {} if whole else dict.fromkeys(values, part)), bad)
+
+    def _nothing(self, deal: Deal) -> Any:
+        """The columns of no rows."""
+        span = (deal.piece(self._trainer).spans or self._schedule.order.line(0))[0]
+        return self._unit(span.unit).result().take(range(0))[0]
+
+    def _rows(self, epoch: int, span: Span) -> Taken:
+        """The rows of a span in its unit."""
+        key = (epoch, span.unit)
+        if key not in self._orders:
+            self._orders = {known: order for known, order in self._orders.items() if known[1] in self._units}
+            self._orders[key] = self._schedule.order.within(epoch, span.unit)
+        order = self._orders[key]
+        return range(span.start, span.stop) if order is None else order[span.start : span.stop]
+
+    def _unit(self, unit: int) -> Future[Chunk]:
+        """The rows of a unit, which begins to be read if it has not."""
+        if unit not in self._units:
+            self._units[unit] = self._reading.submit(self._read, unit)
+        return self._units[unit]
+
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 BadRows: TypeAlias = Literal["refuse", "skip"]

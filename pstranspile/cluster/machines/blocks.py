@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from pstranspile.cluster.machines.exchanges import changed_in_place
+from pstranspile.cluster.machines.script import changed_in_place
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program, Var

@@ -18,32 +18,39 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pstranspile.cluster.machines.addresses import link_to, text_list
-from pstranspile.cluster.machines.asynchronous import AsynchronousServer
-from pstranspile.cluster.machines.collectives.ring import Ring, make_rings
-from pstranspile.cluster.machines.communicators.communicator import make_communicator
-from pstranspile.cluster.machines.communicators.companion import Settings
-from pstranspile.cluster.machines.deadlocks import require_barriers, require_collectives, require_servers
-from pstranspile.cluster.machines.exchanges import COLLECTIVES, Exchange
-from pstranspile.cluster.machines.faults.injection import Injector
+from pstranspile.cluster.machines.asynchronous import AsynchronousServer, GeoServer
+from pstranspile.cluster.machines.checks import (
+    by_kind,
+    require_barriers,
+    require_collectives,
+    require_lists,
+    require_one_mode,
+    require_order,
+    require_servers,
+)
+from pstranspile.cluster.machines.communicator import Settings, make_communicator
 from pstranspile.cluster.machines.feeding import ClusterFeeds, feeds_of
-from pstranspile.cluster.machines.forms import SENDING, Forms
-from pstranspile.cluster.machines.geo_server import GeoServer
-from pstranspile.cluster.machines.initial_values import InitialValues
-from pstranspile.cluster.machines.network import Machine, Network
-from pstranspile.cluster.machines.placement import Placement, infer_placement
+from pstranspile.cluster.machines.injection import Injector
+from pstranspile.cluster.machines.network import Machine, Network, Schedule, scheduler_of
+from pstranspile.cluster.machines.placement import InitialValues, Placement, infer_placement
 from pstranspile.cluster.machines.programs import give_turns, require_rounds, sent_by_program
 from pstranspile.cluster.machines.report import stuck
-from pstranspile.cluster.machines.ring_operations import known_operations, make_collective, ring_of, trainer_role
+from pstranspile.cluster.machines.rings import (
+    Ring,
+    known_operations,
+    make_collective,
+    make_rings,
+    ring_of,
+    trainer_role,
+)
 from pstranspile.cluster.machines.rpc import make_rpc
-from pstranspile.cluster.machines.scheduler import Schedule, scheduler_of
-from pstranspile.cluster.machines.script import Library
+from pstranspile.cluster.machines.script import COLLECTIVES, Action, Exchange, Library
 from pstranspile.cluster.machines.served_tables import fill_tables, find_tables
 from pstranspile.cluster.machines.server import Server, listening_op, mode_of
 from pstranspile.cluster.machines.shares import Shares, Weighing
-from pstranspile.cluster.machines.static_checks import by_kind, require_lists, require_one_mode, require_order
 from pstranspile.cluster.machines.synchronous import SynchronousServer
 from pstranspile.cluster.machines.trainer import Trainer
-from pstranspile.cluster.machines.waits import Action
+from pstranspile.cluster.machines.trainer_programs import SENDING, Forms
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.expect import wrong_type
 from pstranspile.ir.model import Op, Program, Role
@@ -54,7 +61,7 @@ from pstranspile.runtime.run.seeds import sends_of_rows
 from pstranspile.runtime.run.turns import GivenTurns, union_of
 
 if TYPE_CHECKING:
-    from pstranspile.cluster.machines.faults.scenario import Scenario
+    from pstranspile.cluster.machines.scenario import Scenario
 
 
 class Cluster:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from pstranspile.ir.visible import visible
+from pstranspile.ir.diagnostics import visible
 
 SEND = "send"
 """A gradient, or another value for a server."""

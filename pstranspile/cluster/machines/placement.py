@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from pstranspile.cluster.machines.served_tables import Table
+from pstranspile.cluster.machines.server import Server
+from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.ir.diagnostics import DiagnosticError, at_op, error
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.model import Program
@@ -17,6 +20,7 @@ from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.large.forms import is_table, joined, selected
 from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.run.describe import describe
+from pstranspile.runtime.run.feeds import near
 from pstranspile.runtime.run.frame import Slices
 from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.values import Array
@@ -155,3 +159,45 @@ def _part(scopes: Mapping[str, Scope], row: DistributedVar) -> Value:
         message = f"{row.slice}, a part of {row.origin}, has no value on the server {row.endpoint}"
         raise DiagnosticError([error("cluster-placement", message)])
     return value
+
+
+# Whole variables that a cluster begins with, instead of what its start-up programs make.
+
+
+class InitialValues(NamedTuple):
+    """Values by name of the whole variable, with where these lie on servers, and the tables that servers share."""
+
+    values: Mapping[str, Any]
+    placement: Placement
+    tables: Sequence[Table]
+
+    def require_known(self, programs: Iterable[Program], servers: Iterable[Server]) -> None:
+        """Raises DiagnosticError for a variable that no machine keeps: trainers run `programs`."""
+        declared = {name for program in programs for name, v in program.main_block.vars.items() if v.persistable}
+        known = {*declared, *self.placement.by_origin, *(n for s in servers for n in s.main.main_block.vars)}
+        for name in self.values:
+            if name not in known:
+                message = f"no machine of the cluster has a persistable variable {name}{near(name, known)}"
+                raise DiagnosticError([error("cluster-placement", message)])
+
+    def set_on_servers(self, servers: Sequence[Server]) -> None:
+        """Gives servers, whose start-up programs have run, their parts."""
+        scopes = {server.endpoint: server.scope for server in servers}
+        tables = {table.name: table for table in self.tables}
+        for name, value in self.values.items():
+            if name in tables:
+                tables[name].fill(value, servers)
+            elif not self.placement.set_whole(name, value, scopes):
+                for scope in scopes.values():
+                    if name in scope:
+                        scope[name] = value
+
+    def set_on_trainer(self, trainer: Trainer) -> None:
+        """Gives a trainer the variables that it keeps itself, or holds whole."""
+        moved = {*self.placement.by_origin, *(table.name for table in self.tables)}
+        for name, value in self.values.items():
+            var, held = trainer.role.variable(name), trainer.scope.get(name)
+            if var is None or not var.persistable:
+                continue
+            if name not in moved or (isinstance(held, np.ndarray) and held.shape == np.shape(value)):
+                trainer.scope[name] = value

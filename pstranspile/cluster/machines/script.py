@@ -8,15 +8,18 @@ only in names and in the machines they exchange messages with share the function
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pstranspile.cluster.machines.exchanges import EXCHANGE, Exchange, find_exchanges
-from pstranspile.cluster.machines.waits import Action, Wait
+from pstranspile.cluster.machines.message import Message
+from pstranspile.cluster.machines.network import Link, Machine
+from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
+from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.context import Value
@@ -28,6 +31,264 @@ from pstranspile.runtime.run.prepared import Prepared, keep_freed_memory
 from pstranspile.runtime.run.scope import Home
 from pstranspile.runtime.run.source import GuardFailed, Missing, Source, ValueKind
 from pstranspile.runtime.values import SelectedRows
+
+# The ops of a program that exchange messages with other machines, and the values that they exchange.
+
+SILENT = frozenset(
+    {"gen_nccl_id", "c_gen_nccl_id", "c_comm_init", "c_comm_init_all", "c_sync_calc_stream", "c_sync_comm_stream"}
+)
+"""Ops that a cluster in one process does not need: they compute and send nothing."""
+
+COLLECTIVES = frozenset(
+    {
+        "c_allreduce_sum", "c_allreduce_max", "c_allreduce_min", "c_allreduce_prod", "c_broadcast", "c_allgather",
+        "c_reducescatter", "allreduce", "broadcast", "average",
+    }
+)  # fmt: skip
+"""Op types in which all trainers of a ring take part. (The runtime inserts `average` where Fluid's executor averages.)
+"""
+
+COMMUNICATING = COLLECTIVES | {
+    "send", "recv", "send_barrier", "fetch_barrier", "prefetch", "distributed_lookup_table", "checkpoint_notify",
+    "recv_save", "shrink_table",
+}  # fmt: skip
+"""Op types that exchange messages with other machines."""
+
+TOGETHER = ("recv", "distributed_lookup_table")
+"""Op types whose requests go out together with those of ops of the same type right before them."""
+
+PARAM_INIT = "param_init"
+"""The input of a `send` in a geo-SGD trainer's start-up program: no variable, but a sign for its communicator."""
+
+EXCHANGE = "exchange"
+"""The op type that stands for an exchange in a rewritten program."""
+
+
+class Exchange(NamedTuple):
+    """An op that exchanges messages, or several in a row whose requests go out together, with its variables."""
+
+    kind: str
+    ops: tuple[Op, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @property
+    def op(self) -> Op:
+        """The first of the ops."""
+        return self.ops[0]
+
+
+def values_of(op: Op) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The variables whose values an op sends and receives, without variables that only order ops."""
+    if op.type == "send":
+        names = op.inputs.get("X", ())
+        return () if names == (PARAM_INIT,) else names, ()
+    if op.type == "recv":
+        return (), op.outputs.get("Out", ())
+    if op.type == "distributed_lookup_table":
+        return op.inputs.get("Ids", ()), op.outputs.get("Outputs", ())
+    if op.type in ("send_barrier", "fetch_barrier", "checkpoint_notify", "recv_save", "shrink_table"):
+        return (), ()
+    return op.inputs.get("X", ()), op.outputs.get("Out", ())
+
+
+def find_exchanges(program: Program) -> tuple[Program, tuple[Exchange, ...]]:
+    """The program with an op `exchange` in place of each exchange of block 0, and the exchanges in order.
+
+    Several `recv` or lookups in a row are one exchange: all requests are sent before the first answer is awaited.
+    Collective ops are deferred until an op needs their results, and are then one exchange, too.
+    """
+    finder = _Exchanges()
+    for op in program.main_block.ops:
+        finder.add(op)
+    finder.end()
+    block = program.main_block._replace(ops=tuple(finder.ops))
+    return program._replace(blocks=(block, *program.blocks[1:])), tuple(finder.exchanges)
+
+
+class _Exchanges:
+    def __init__(self) -> None:
+        self.exchanges: list[Exchange] = []
+        self.ops: list[Op] = []
+        self._deferred: list[Op] = []
+        self._touched: set[str] = set()
+        """The variables that the deferred collective ops read or write."""
+
+    def add(self, op: Op) -> None:
+        """The next op."""
+        if op.type in SILENT:
+            if op.input("X") != op.output("Out") and op.output("Out") and op.type.startswith("c_sync"):
+                self.add(Op("assign", op.inputs, op.outputs, role=op.role, origin=op.origin))
+            return
+        if self._deferred and self._needed_by(op):
+            self.end()
+        if op.type in COLLECTIVES:
+            self._deferred.append(op)
+            self._touched.update(op.input_names, op.output_names)
+        elif op.type not in COMMUNICATING:
+            self.ops.append(op)
+        else:
+            self._add_exchange(op)
+
+    def _needed_by(self, op: Op) -> bool:
+        """Whether an op must come after the deferred ones. Its own blocks may name their variables, too."""
+        if op.type in COMMUNICATING and op.type not in COLLECTIVES:
+            return True
+        if any(isinstance(value, BlockRef | BlockRefs) for value in op.attrs.values()):
+            return True
+        return not self._touched.isdisjoint((*op.input_names, *op.output_names))
+
+    def end(self) -> None:
+        """Adds the deferred collective ops here."""
+        ops, self._deferred, self._touched = tuple(self._deferred), [], set()
+        if ops:
+            inputs, outputs = zip(*[(*op.inputs["X"], *op.outputs["Out"]) for op in ops], strict=True)
+            self._append(Exchange(ops[0].type, ops, inputs, outputs))
+
+    def _add_exchange(self, op: Op) -> None:
+        inputs, outputs = values_of(op)
+        last = self.exchanges[-1] if self.ops and self.ops[-1].type == EXCHANGE else None
+        if last is not None and last.kind == op.type in TOGETHER and not {*inputs} & {*last.outputs}:
+            self.exchanges.pop()
+            self.ops.pop()
+            self._append(Exchange(op.type, (*last.ops, op), (*last.inputs, *inputs), (*last.outputs, *outputs)))
+            return
+        self._append(Exchange(op.type, (op,), inputs, outputs))
+
+    def _append(self, exchange: Exchange) -> None:
+        self.exchanges.append(exchange)
+        slots = FrozenMap({"X": exchange.inputs}), FrozenMap({"Out": exchange.outputs})
+        self.ops.append(Op(EXCHANGE, *slots, origin=exchange.op.origin))
+
+
+def changed_in_place(program: Program) -> frozenset[str]:
+    """The variables that ops of the program may change in place: those an op both reads and writes.
+
+    A part that `split_byref` cuts off shares memory with its whole; so the parts of such variables are among them.
+    """
+    ops = [op for block in program.blocks for op in block.ops if op.type not in COMMUNICATING and op.type not in SILENT]
+    changed = {name for op in ops for name in {*op.input_names} & {*op.output_names}}
+    for op in program.main_block.ops:
+        if op.type == "split_byref" and changed.intersection(op.input_names):
+            changed.update(op.output_names)
+    return frozenset(changed)
+
+
+# What a trainer waits for in the middle of a program.
+
+Join: TypeAlias = "Callable[[list[Value]], Sequence[Value]]"
+"""Makes the values that an op receives of the replies."""
+
+
+class Wait(ABC):
+    """What a machine must wait for. `missing` counts the values that have not come."""
+
+    __slots__ = ("missing", "values")
+    missing: int
+    values: list[Value]
+    """What has come so far."""
+
+    @abstractmethod
+    def take(self, messages: Iterable[Message]) -> None:
+        """Replies have come."""
+
+    @abstractmethod
+    def join(self, values: list[Value]) -> Sequence[Value] | None:
+        """What the machine goes on with when nothing is missing, made of what has come."""
+
+    @abstractmethod
+    def silent(self) -> tuple[str, ...]:
+        """The machines that have not come."""
+
+
+Action: TypeAlias = "Callable[[tuple[Value, ...]], Sequence[Value] | Wait | None]"
+"""Carries out an exchange: takes the values to send, and gives the values received (None: there are none), or a Wait if
+other machines must answer first.
+"""
+
+
+class Replies(Wait):
+    """Replies that a machine waits for, one in each slot.
+
+    Replies to requests of another step are ignored. `asked` has the link of each slot's request, for reports.
+    """
+
+    __slots__ = ("_asked", "_join", "_then", "step")
+
+    def __init__(self, step: int, count: int, join: Join | None = None, asked: Sequence[Link] = ()):
+        self.missing = count
+        self.step = step
+        self._join = join
+        self._asked = asked
+        self._then: Callable[[], object] | None = None
+        self.values = [None] * count
+
+    def take(self, messages: Iterable[Message]) -> None:
+        """Every reply fills its slot."""
+        values, step, missing = self.values, self.step, self.missing
+        for message in messages:
+            if missing and message.step == step:
+                values[message.slot] = message.payload
+                missing -= 1
+        self.missing = missing
+
+    def awaits(self, message: Message) -> bool:
+        """Whether a message is the answer for a slot that waits for one, from the machine that was asked."""
+        slot, asked = message.slot, self._asked
+        if not 0 <= slot < len(self.values) or self.values[slot] is not None or message.payload is None:
+            return False
+        return slot >= len(asked) or asked[slot].target.name == message.source
+
+    def then(self, action: Callable[[], object]) -> Replies:
+        """Sets an action to run once all replies have come; gives the replies themselves."""
+        self._then = action
+        return self
+
+    def join(self, values: list[Value]) -> Sequence[Value]:
+        """What the op receives."""
+        received = values if self._join is None else self._join(values)
+        if self._then is not None:
+            self._then()
+        return received
+
+    def silent(self) -> tuple[str, ...]:
+        """The machines that were asked and have not answered."""
+        pairs = zip(self._asked, self.values, strict=False)
+        return tuple(dict.fromkeys(link.target.name for link, value in pairs if value is None))
+
+
+class Blocked(Wait):
+    """A wait of a machine until it is released. Reports show `what` it waits for, and `silent`: for which machines
+    (default: the machine's communicator).
+    """
+
+    __slots__ = ("_machine", "_silent", "_what")
+
+    def __init__(self, machine: Machine, what: str, silent: Sequence[str] | None = None):
+        self.missing, self.values = 1, []
+        self._what = what
+        self._machine = machine
+        self._silent = (f"{machine.name}/communicator",) if silent is None else tuple(silent)
+
+    def release(self) -> None:
+        """The machine goes on."""
+        self.missing = 0
+        self._machine.network.scheduler.wake(self._machine)
+
+    def take(self, messages: Iterable[Message]) -> None:
+        """Replies to what was asked before are not waited for."""
+
+    def join(self, values: list[Value]) -> None:
+        """A machine that was released has received nothing."""
+
+    def silent(self) -> tuple[str, ...]:
+        """Who is to release the machine."""
+        return self._silent
+
+    def __str__(self) -> str:
+        """What the machine waits for."""
+        return self._what
+
 
 Stop: TypeAlias = "tuple[int, Sequence[Value] | Wait]"
 """Where a program stopped: the number of an exchange, and the result of its action."""
@@ -266,3 +527,67 @@ class Script(Prepared):
         if not any(op.type == EXCHANGE for op in self.rewritten.main_block.ops):
             source.lines.append("    yield")  # never reached: the function is a generator all the same
         return Code(source, source.compiled(f"<script {id(source):x}>"))
+
+
+# A trainer's program as it runs: from one exchange with other machines to the next, until it has ended.
+
+
+class Ended(NamedTuple):
+    """A program has ended with these fetched values."""
+
+    fetched: Sequence[Value]
+
+
+class Runner:
+    """A program ready to run. `name`: of a program that steps run, None of any other; `actions`: of its exchanges."""
+
+    def __init__(self, script: Script, name: str | None, actions: Sequence[Action]):
+        self.script = script
+        self.name = name
+        self._actions = actions
+        self._coroutine: Coroutine | None = None
+        self._place = -1
+        """The number of the exchange at which the program stands."""
+
+    def begin(self, feed: Mapping[str, Any], extra: Mapping[str, Any] = EMPTY) -> Ended | Wait:
+        """Runs the program until it has ended or must wait. Raises DiagnosticError."""
+        self._coroutine, stop = self.script.begin(feed, extra, self._actions)
+        return Ended(self.script.ended) if stop is None else self._go_on(*stop)
+
+    def resume(self, wait: Wait) -> Ended | Wait:
+        """Goes on with what the program has waited for. Raises DiagnosticError."""
+        return self._go_on(self._place, wait)
+
+    def _go_on(self, place: int, received: Sequence[Value] | Wait | None) -> Ended | Wait:
+        """Goes on from an exchange with the result of its action, until the program must wait or has ended."""
+        coroutine = self._coroutine
+        assert coroutine is not None
+        while True:
+            self._place = place
+            while isinstance(received, Wait):
+                if received.missing:
+                    return received
+                received = self._join(received)
+            try:
+                place, received = coroutine.send(received)
+            except StopIteration as end:
+                return Ended(end.value)
+            except Exception as problem:
+                self.script.explain(problem)
+                raise
+
+    def _join(self, wait: Wait) -> Sequence[Value] | Wait | None:
+        try:
+            return wait.join(wait.values)
+        except REFUSALS as problem:
+            raise refused(self.op, wait.values, problem) from problem
+
+    @property
+    def op(self) -> Op:
+        """The op of the exchange at which the program stands."""
+        return self.script.exchanges[self._place].op
+
+    def awaited(self) -> str:
+        """A phrase for what the program waits for at its exchange."""
+        exchange = self.script.exchanges[self._place]
+        return f"answers to {exchange.kind}: {', '.join(exchange.outputs) or exchange.kind}"

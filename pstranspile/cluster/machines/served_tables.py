@@ -18,8 +18,7 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program, TensorType
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.rows import in_use
-from pstranspile.runtime.run.frame import Execution
-from pstranspile.runtime.run.interpreter import interpret
+from pstranspile.runtime.run.frame import Execution, interpret
 from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.values import Array, SelectedRows
 

@@ -17,16 +17,14 @@ from pstranspile.cluster.machines import message as kinds
 from pstranspile.cluster.machines.blocks import Block, block_alone, block_program
 from pstranspile.cluster.machines.message import PREFETCH, REPLY, Message
 from pstranspile.cluster.machines.network import Link, Machine, Network, Waiting
-from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
+from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, visible
 from pstranspile.ir.model import Op, Program
-from pstranspile.ir.visible import visible
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.kernels.optimizer_steps import REPLACING
 from pstranspile.runtime.large.forms import rows_alone
 from pstranspile.runtime.large.table import LargeTable
 from pstranspile.runtime.run.feeds import near
-from pstranspile.runtime.run.frame import Execution, Slices
-from pstranspile.runtime.run.interpreter import interpret
+from pstranspile.runtime.run.frame import Execution, Slices, interpret
 from pstranspile.runtime.run.scope import Scope, own_copy
 from pstranspile.runtime.run.together import LARGEST
 from pstranspile.runtime.values import SelectedRows

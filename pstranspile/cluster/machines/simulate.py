@@ -8,19 +8,18 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.communicators.companion import Settings
-from pstranspile.cluster.machines.faults.scenario import Scenario
+from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.cluster.machines.feeding import ClusterFeeds
-from pstranspile.cluster.machines.scheduler import Schedule
+from pstranspile.cluster.machines.network import Schedule
+from pstranspile.cluster.machines.scenario import Scenario
 from pstranspile.cluster.machines.shares import Weighing
 from pstranspile.cluster.machines.trainer import Trainer
-from pstranspile.ir.counts import counted
-from pstranspile.ir.diagnostics import Diagnostic
+from pstranspile.ir.diagnostics import Diagnostic, counted
 from pstranspile.ir.expect import MOST_STEPS, expect, expect_number, names_of, wrong_type
 from pstranspile.ir.model import Role
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.large.forms import parameter_arrays
-from pstranspile.runtime.run.step_arrays import stacked
+from pstranspile.runtime.run.step_feeds import stacked
 from pstranspile.runtime.run.turns import GivenTurns
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 

@@ -7,14 +7,10 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from pstranspile.cluster.machines.exchanges import Exchange
-from pstranspile.cluster.machines.forms import Forms
 from pstranspile.cluster.machines.message import COMPLETE, Message, step_label
 from pstranspile.cluster.machines.network import Link, Machine, Network, Waiting
-from pstranspile.cluster.machines.runner import Ended, Runner
-from pstranspile.cluster.machines.script import Library, Script
-from pstranspile.cluster.machines.trainer_role import TrainerRole
-from pstranspile.cluster.machines.waits import Action, Replies, Wait
+from pstranspile.cluster.machines.script import Action, Ended, Exchange, Library, Replies, Runner, Script, Wait
+from pstranspile.cluster.machines.trainer_programs import Forms, TrainerRole
 from pstranspile.ir.diagnostics import DiagnosticError, Note
 from pstranspile.ir.model import Op, Program
 from pstranspile.runtime.kernels.context import Value

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any
 
-from pstranspile.cluster.net.guard import Guard
 from pstranspile.cluster.net.loop import CALL, READ, WRITE, Event, Loop
+from pstranspile.cluster.net.tls import Guard
 from pstranspile.cluster.net.values import Bytes, WireError
 
 MOST_AT_ONCE = 512

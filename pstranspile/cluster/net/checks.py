@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.cluster.machines import message as kinds
-from pstranspile.cluster.machines.geo_server import GeoServer
+from pstranspile.cluster.machines.asynchronous import GeoServer
 from pstranspile.cluster.machines.message import Message
 from pstranspile.cluster.machines.programs import names_sent_to
 from pstranspile.cluster.machines.server import Server
@@ -21,11 +21,10 @@ from pstranspile.cluster.machines.synchronous import SynchronousServer
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.cluster.net.terms import MORE_HELD, MOST_HELD
 from pstranspile.cluster.net.values import can_be_sent
-from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ir.diagnostics import DiagnosticError, visible
 from pstranspile.ir.model import MAIN, Var
 from pstranspile.ir.table_rules import most_rows
 from pstranspile.ir.types import VarKind
-from pstranspile.ir.visible import visible
 from pstranspile.ops.attributes import ints_attr
 from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.communicators.companion import Settings
+from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.cluster.machines.report import listed
 from pstranspile.cluster.machines.server import listening_op, mode_of
 from pstranspile.compiler.diff.folders import load_role, roles_in

@@ -14,8 +14,7 @@ from pstranspile.cluster.net.channel import Channel, Reading
 from pstranspile.cluster.net.loop import CALL, Event, Loop
 from pstranspile.cluster.net.transport import Listener
 from pstranspile.cluster.net.values import WireError
-from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.visible import visible
+from pstranspile.ir.diagnostics import DiagnosticError, error, visible
 
 _METHODS: tuple[bytes, ...] = (b"GET ", b"HEAD")
 """The first bytes of requests that are answered."""

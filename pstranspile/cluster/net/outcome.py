@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.faults.snapshot_files import read_snapshot, write_snapshot
-from pstranspile.cluster.machines.faults.snapshots import Snapshot
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.simulate import Simulated, results_of
+from pstranspile.cluster.machines.snapshots import Snapshot, read_snapshot, write_snapshot
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.cluster.net.parts import Part, fill, memory_of, values_of
-from pstranspile.runtime.run.step_arrays import stacked
+from pstranspile.runtime.run.step_feeds import stacked
 
 
 def write_server(path: str, server: Server) -> None:

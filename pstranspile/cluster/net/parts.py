@@ -12,15 +12,24 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple
 
-from pstranspile.cluster.machines.communicators.geo import GeoCommunicator
-from pstranspile.cluster.machines.exchanges import Exchange
-from pstranspile.cluster.machines.faults.snapshot_files import read_snapshot, write_snapshot
-from pstranspile.cluster.machines.faults.snapshots import Snapshot, has_table, kept_copy, put_back
-from pstranspile.cluster.machines.geo_server import GeoServer
+from pstranspile.cluster.machines.asynchronous import GeoServer
+from pstranspile.cluster.machines.cluster import Cluster
+from pstranspile.cluster.machines.communicator import GeoCommunicator
+from pstranspile.cluster.machines.script import Action, Blocked, Exchange, Wait
 from pstranspile.cluster.machines.server import Server
+from pstranspile.cluster.machines.snapshots import (
+    Snapshot,
+    has_table,
+    kept_copy,
+    put_back,
+    read_snapshot,
+    write_snapshot,
+)
 from pstranspile.cluster.machines.trainer import Host, Trainer
-from pstranspile.cluster.machines.waits import Action
+from pstranspile.cluster.net.peer import Connection, Peer
+from pstranspile.cluster.net.site import Site
 from pstranspile.cluster.net.status import StatusPipe
+from pstranspile.cluster.net.terms import Refused, step_of
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Program
 from pstranspile.ir.types import VarKind
@@ -173,3 +182,129 @@ def take_trainer(trainer: Trainer, part: Part) -> None:
     trainer.restart(part.step, 0)
     if isinstance(trainer.communicator, GeoCommunicator):
         trainer.communicator.begin_with(part.memory)
+
+
+# Meetings: barriers for checkpoints of jobs whose trainers do not wait for each other.
+#
+# A server of such a job applies gradients as they come: those of one trainer's step 12 may come before those of another
+# one's step 8. So at no moment all trainers have done 10 steps, unless the fast ones wait for the slow ones. A trainer
+# that has done the steps sends what its communicator has left, and then reports to every server that it waits; its
+# earlier messages have come before. When all trainers have reported, a server copies its part and answers. When all
+# servers have answered, a trainer copies its own part, and goes on.
+
+AT, MET, SAVED = "at", "met", "saved"
+"""Fields of the messages. A trainer sends the step before which it waits. A server sends the step before which all have
+met last, and whether it has saved its part then, with this trainer among them.
+"""
+
+
+def are_needed(cluster: Cluster) -> bool:
+    """Whether the trainers of a job need meetings to be at one step together."""
+    return any(server.mode for server in cluster.servers)
+
+
+class ServerMeetings:
+    """A server's side: its part is saved when all live trainers wait before one step, and none is further."""
+
+    def __init__(self, site: Site, server: Server, parts: Parts):
+        self._site, self._server, self._parts = site, server, parts
+        self._at: dict[str, int] = {}
+        """The step before which each trainer waits, or waited last, by incarnation."""
+        self._met = -1
+        self._saved_with: set[str] = set()
+        """The trainers of the last meeting, if the server's part was saved."""
+        self._other_questions = site.answer
+        site.answer = self._answer
+
+    def _answer(self, peer: Peer, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        step = step_of(question, AT)
+        if step is None or peer.index < 0:
+            return self._other_questions(peer, question)
+        self._at[peer.incarnation] = step
+        self.look()
+        return self._state_for(peer)
+
+    def _state_for(self, peer: Peer) -> dict[str, Any]:
+        return {MET: self._met, SAVED: peer.incarnation in self._saved_with}
+
+    def look(self) -> None:
+        """Ends the meeting if all live trainers have come; called when one may have come or left."""
+        live = [peer for peer in self._site.peers.values() if peer.index in self._server.live]
+        at = {peer.incarnation: self._at.get(peer.incarnation, -1) for peer in live}
+        step = min((place for place in at.values() if place > self._met), default=-1)
+        there = {incarnation for incarnation, place in at.items() if place == step}
+        further = {one.incarnation for one in live if at[one.incarnation] > step or one.last_step >= step}
+        if step < 0 or len(there | further) < len(live):
+            return
+        self._met, self._saved_with = step, set() if further else there
+        if not further:
+            self._parts.save(self._server, step)
+        for peer in live:
+            peer.send_answer({"number": 0, **self._state_for(peer)})  # an answer to an earlier question, and no news
+
+
+class TrainerMeetings:
+    """A trainer's side: it waits after every so many steps, and once more when it has done all."""
+
+    def __init__(self, site: Site, trainer: Trainer, parts: Parts):
+        self._site, self._trainer, self._parts = site, trainer, parts
+        self._servers = [peer for peer in site.peers.values() if peer.index < 0]
+        self._met = -1
+        """The step of the last meeting, or the first step of this process: there is no meeting before that."""
+        self._pause: Blocked | None = None
+        self._step = -1
+        self._asked_on: dict[str, Connection] = {}
+        """The connection on which each server has got the report that the trainer waits."""
+
+    def begin(self, step: int) -> None:
+        """This is the first step that the trainer does."""
+        self._met = step
+        self._trainer.before_step = self._before
+        self._site.on_turn = self.look
+
+    def end(self) -> None:
+        """Meets the other trainers after the last step, unless they have met there."""
+        step = self._trainer.step
+        if step > self._met and not self._trainer.gone:
+            self._wait(step)
+            self._site.run(lambda: self._pause is None)
+
+    def _before(self, step: int) -> Wait | None:
+        if step <= self._met or step % self._parts.every:
+            return None
+        return self._wait(step)
+
+    def _wait(self, step: int) -> Blocked:
+        silent = [peer.role for peer in self._servers]
+        self._pause = Blocked(self._trainer, f"the others, to be saved with them after step {step}", silent)
+        self._step = step
+        self._asked_on.clear()
+        for peer in self._servers:
+            self._site.answers.pop(peer.role, None)
+        return self._pause
+
+    def look(self) -> None:
+        """Reports to the servers that this trainer waits, when nothing of it is under way, and ends the wait."""
+        communicator = self._trainer.communicator
+        if self._pause is None or (communicator is not None and not communicator.quiet):
+            return
+        for peer in self._servers:
+            if peer.connection is not None and self._asked_on.get(peer.role) is not peer.connection:
+                self._asked_on[peer.role] = peer.connection
+                peer.ask({AT: self._step})
+        answers = [self._site.answers.get(peer.role, {}) for peer in self._servers]
+        met = [_met(peer, answer) for peer, answer in zip(self._servers, answers, strict=True)]
+        if all(step >= self._step for step in met):
+            if set(met) <= {self._step} and all(answer.get(SAVED) is True for answer in answers):
+                self._parts.save(self._trainer, self._step)
+            pause, self._pause, self._met = self._pause, None, self._step
+            pause.release()
+            self._site.run_machines()
+
+
+def _met(server: Peer, answer: Mapping[str, Any]) -> int:
+    """The step before which all have met last, as a server says; -1: none. Raises Refused if that is no step."""
+    step = answer.get(MET, -1)
+    if type(step) is not int:
+        raise Refused(f"{server.role} answers what it was not asked: {MET} is no number of a step")
+    return step

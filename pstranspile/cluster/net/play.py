@@ -7,12 +7,10 @@ from typing import Any
 
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.trainer import Trainer
-from pstranspile.cluster.net.meetings import are_needed
 from pstranspile.cluster.net.outcome import write_server, write_trainer
-from pstranspile.cluster.net.parts import Parts
+from pstranspile.cluster.net.parts import Parts, are_needed
 from pstranspile.cluster.net.process import Place, play_server, play_trainer
-from pstranspile.cluster.net.shown import shown
-from pstranspile.cluster.net.status import StatusPipe
+from pstranspile.cluster.net.status import StatusPipe, shown
 from pstranspile.cluster.net.terms import Terms
 
 

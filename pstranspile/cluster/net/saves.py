@@ -13,8 +13,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 
-from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.visible import visible
+from pstranspile.ir.diagnostics import DiagnosticError, visible
 
 VARIABLE = "PSTRANSPILE_SAVES"
 """The environment variable that gives scripts the folder."""

@@ -8,17 +8,27 @@ out at once: one round trip per step and pair of processes.
 
 from __future__ import annotations
 
+import os
+import re
+import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from queue import Empty
 from threading import Event as Flag
 from threading import Thread
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.network import Waiting
+from pstranspile.cluster.machines.communicator import Companion
+from pstranspile.cluster.machines.injection import process_of
+from pstranspile.cluster.machines.message import COMPLETE, REPLY, Message
+from pstranspile.cluster.machines.network import Machine, Waiting
+from pstranspile.cluster.machines.rings import GONE
+from pstranspile.cluster.machines.server import Server
+from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.cluster.net.frames import (
     ALIVE,
     ANSWER,
@@ -30,15 +40,655 @@ from pstranspile.cluster.net.frames import (
     WELCOME,
     Header,
     json_body,
+    messages_body,
     read_header,
     read_json,
     read_messages,
 )
-from pstranspile.cluster.net.greeting import LOOK, Greeting
 from pstranspile.cluster.net.loop import CALL, CLOSED, FOREIGN, FRAME, Event, Loop
-from pstranspile.cluster.net.peer import Connection, Peer
-from pstranspile.cluster.net.terms import Misconduct, Refused, Terms, number_of
-from pstranspile.cluster.net.values import Bytes, WireError
+from pstranspile.cluster.net.peer import MESSAGE, Connection, Peer
+from pstranspile.cluster.net.sizes import JOINED, most_sent
+from pstranspile.cluster.net.telling import Told
+from pstranspile.cluster.net.terms import (
+    MORE_HELD,
+    MOST_HELD,
+    MOST_STEPS,
+    Misconduct,
+    Objection,
+    Refused,
+    Terms,
+    WrongToken,
+    number_of,
+)
+from pstranspile.cluster.net.values import Bytes, WireError, bytes_of
+from pstranspile.ir.diagnostics import visible
+
+# One process's part of a cluster: its own machines, and stand-ins for all others.
+
+Post: TypeAlias = "Callable[[Peer, list[Message]], object]"
+"""Called with the messages that the machines of this process have posted to those of another one."""
+
+
+class Part:
+    """The machines of a cluster that run in the process `role`; messages to the others go to `post`."""
+
+    def __init__(self, cluster: Cluster, role: str, post: Post):
+        self.cluster = cluster
+        self.machines = sorted(cluster.machines)
+        """The names of all machines; their places are their numbers on the wire."""
+        self.numbers = {name: number for number, name in enumerate(self.machines)}
+        indices = {trainer.name: trainer.index for trainer in cluster.trainers}
+        by_role: dict[str, set[str]] = {}
+        for name in self.machines:
+            by_role.setdefault(process_of(name), set()).add(name)
+        self.own = frozenset(by_role.pop(role))
+        self._steps: dict[tuple[str, str], int] = {}
+        """The step of the last message on each way to a server of this process."""
+        self.peers = {name: Peer(name, frozenset(names), indices.get(name, -1)) for name, names in by_role.items()}
+        for peer in self.peers.values():
+            for name in peer.machines:
+                machine = cluster.machines[name]
+                machine.turn = self._sender(machine, peer, post)
+
+    def _sender(self, machine: Machine, peer: Peer, post: Post) -> Callable[[], None]:
+        """What sends all that was posted to a machine of another process.
+
+        A trainer that has its process to itself goes on first, as far as it can: the barrier that ends a step then
+        travels with the gradients of the next one.
+        """
+        lone = self.cluster.machines[next(iter(self.own))] if len(self.own) == 1 else None
+
+        def send() -> None:
+            if lone is not None and lone.listed:
+                self.cluster.scheduler.wake(machine)
+                return
+            messages = list(machine.inbox)
+            machine.inbox.clear()
+            if messages:
+                post(peer, messages)
+
+        return send
+
+    def require_sound(self, peer: Peer, messages: Sequence[Message]) -> None:
+        """Raises WireError, before anything was taken, if a process may not send one of these messages, or not now."""
+        due: dict[tuple[str, str], int] = {}
+        awaited: dict[str, set[int]] = {}
+        left = peer.left
+        for message in messages:
+            self.require_allowed(peer, message)
+            machines, way = self.cluster.machines, (message.source, message.target)
+            target = machines[message.target]
+            expected = due.get(way)
+            if expected is None:
+                expected = self.cluster.network.link(machines[message.source], target, message.trainer).expected
+            if message.sequence > expected or (message.sequence < expected and peer.index >= 0):
+                raise WireError(f"message {message.sequence} has come where {expected} is due: {message}")
+            if message.sequence < expected:
+                continue
+            due[way] = expected + 1
+            if isinstance(target, Server):
+                if left:
+                    raise WireError(f"{peer.role} has left, or was given up, and sends on: {message}")
+                if not -MOST_STEPS < message.step < MOST_STEPS or message.step < self._steps.get(way, -MOST_STEPS):
+                    raise WireError(f"{peer.role} was further than step {message.step}: {message}")
+                if message.kind == COMPLETE and message.payload is not None:
+                    raise WireError(f"{peer.role} may not leave so: {message}")
+                self._steps[way] = message.step
+                left = message.kind == COMPLETE
+            elif isinstance(target, (Trainer, Companion)):
+                self._require_awaited(peer, message, target, awaited.setdefault(message.target, set()))
+
+    def _require_awaited(self, peer: Peer, message: Message, target: Trainer | Companion, filled: set[int]) -> None:
+        """Raises WireError for an answer to something else than what a machine has asked. (Old ones are ignored.)"""
+        if message.kind != REPLY or peer.index >= 0:
+            raise WireError(f"{peer.role} may send {message.target} nothing but answers: {message}")
+        replies = target.awaited
+        if replies is not None and replies.step == message.step:
+            if message.slot in filled or not replies.awaits(message):
+                raise WireError(f"{peer.role} answers what it was not asked: {message}")
+            filled.add(message.slot)
+
+    def require_allowed(self, peer: Peer, message: Message) -> None:
+        """Raises WireError for a message that its sender may not send, or that is for no machine of this process."""
+        if message.source not in peer.machines or message.target not in self.own:
+            raise WireError(f"{peer.role} may not send messages from {message.source} to {message.target}")
+        if message.kind != REPLY and peer.index >= 0 and message.trainer != peer.index:
+            raise WireError(f"{peer.role} may not send messages of trainer {message.trainer}")
+        side = self.cluster.rings.get(message.target)
+        if side is not None and not side.accepts(message):
+            raise WireError(f"{peer.role} may not send this to {message.target}: {message}")
+
+    def deliver(self, peer: Peer, message: Message) -> None:
+        """Hands a message to its machine, once. Raises WireError if one before it is missing."""
+        cluster = self.cluster
+        target = cluster.machines[message.target]
+        link = cluster.network.link(cluster.machines[message.source], target, message.trainer)
+        if message.sequence < link.expected:
+            return
+        if message.sequence != link.expected:
+            raise WireError(f"message {message.sequence} has come where {link.expected} is due: {message}")
+        link.expected += 1
+        peer.brought += bytes_of(message.payload) + MESSAGE
+        if message.kind == COMPLETE:
+            peer.left = message.target not in cluster.rings  # its process sums on for the others
+        elif message.step > peer.last_step:
+            peer.last_step = message.step
+        cluster.scheduler.deliver(link, message)
+
+    def reset_links(self, peer: Peer) -> None:
+        """A process has taken another one's place: messages on links to and from its machines are counted anew."""
+        machines = self.cluster.machines
+        for name in peer.machines:
+            for mine in self.own:
+                self._steps.pop((name, mine), None)
+                for source, target in ((name, mine), (mine, name)):
+                    link = machines[source].links.get(target)
+                    if link is not None:
+                        link.sequence, link.expected = 0, 1
+
+    def take_out(self, peer: Peer) -> None:
+        """Sends COMPLETE to the machines here in place of the trainer.
+
+        The message is not one of the trainer's: those that come from it keep their numbers.
+        """
+        cluster = self.cluster
+        source = cluster.machines.get(f"{peer.role}/communicator", cluster.machines[peer.role])
+        for name in sorted(self.own):
+            machine = cluster.machines[name]
+            if machine in cluster.servers or name in cluster.rings:
+                link = cluster.network.link(source, machine, peer.index)
+                step, gone = max(peer.last_step, 0), GONE if name in cluster.rings else None
+                message = Message(COMPLETE, source.name, name, peer.index, step, link.expected, "", gone, -1)
+                cluster.scheduler.deliver(link, message)
+
+
+# How processes of a job come together: connections, the greeting that begins each, and whom a process lets in.
+
+LOOK = 0.1
+"""Seconds between looks at the clock, at least."""
+
+
+SLOW, MOST_TURNED_AWAY = 1.0, 64
+"""Seconds that a process waits for the answer that it is not let in, so that nobody tries many tokens soon; and how
+many may wait for it: more are answered at once.
+"""
+
+
+MOST_BEGUN, BEGUN_IN = 20, 60.0
+"""How many processes may take a role from another one, and in how many seconds. (One that ends at once when it begins
+is started again a few times.)
+"""
+
+
+HERE = 3.0
+"""Seconds since a process was heard in which another one in its role is none that has taken its place."""
+
+
+class Greeting:
+    """The connections of a process, as `role`: its peers, and which processes may take part."""
+
+    def __init__(self, cluster: Cluster, role: str, terms: Terms, clock: Callable[[], float]):
+        self.cluster = cluster
+        self.role = role
+        self.terms = terms
+        self.incarnation = secrets.token_hex(8)
+        self.joins: int | None = None
+        """The step from which this process, not the first in its role, takes part; in every greeting."""
+        self.on_greeted: Callable[[Peer, Mapping[str, Any]], object] | None = None
+        """Told of every process that is let in, before it is answered."""
+        self.greeted: set[str] = set()
+        """The roles that have greeted this process."""
+        self.on_welcome: Callable[[Peer, Mapping[str, Any]], object] | None = None
+        self.on_news: Callable[[str, str, bool], object] | None = None
+        """Told of trainers that take no part any more, or again: a sentence, the trainer, whether it is gone."""
+        self._gone_of: dict[str, set[str]] = {}
+        """The trainers that each server goes on without, as far as it has said so to this process."""
+        self.on_foreign: Callable[[Peer], object] | None = None
+        """Told of a server that speaks another protocol; None: it can't take part."""
+        self.refused = 0
+        """Connections that were ended since something was wrong with what came on them."""
+        self._begun: dict[str, deque[float]] = {}
+        """When the last processes took each role from another one."""
+        self._turned_away: deque[tuple[float, Connection, WireError]] = deque()
+        """When to answer connections that are not let in, and why they aren't."""
+        self.dial: Callable[[str], Connection] | None = None
+        """Opens a connection to another role."""
+        self._clock = clock
+        self.told = Told(role, clock)
+        """Prints lines about what others do wrong."""
+        self._pause = LOOK
+        """Seconds to wait for events: few while somebody is to be gone to again."""
+        self.variables: Callable[[], int] | None = None
+        """Gives how many bytes the variables of a server have that is in this process."""
+        self.waits: Callable[[int], int] = lambda trainer: 0
+        """Gives how many bytes messages of a trainer have that the server can't take yet."""
+        self.defer: Callable[[Callable[[], object]], object] = lambda action: action()
+        """Has something done when the machines have had their turns."""
+        self.among_trainers = bool(cluster.rings)
+        """Whether trainers exchange values with each other: then all have to agree on which of them are gone, and a
+        trainer that is gone can't take part again.
+        """
+        self.part = Part(cluster, role, self._post)
+        self.own, self.peers = self.part.own, self.part.peers
+        for peer in self.peers.values():
+            peer.heard = clock()  # a process that has not come yet is not silent for longer than this one is there
+        self._most = most_sent(cluster)
+        """Bytes of the largest frame that a trainer sends."""
+        self._claims: dict[str, dict[str, float]] = {}
+        """Which trainers say of each that it takes no part any more, and since when; this one among them."""
+        self._why: dict[str, str] = {}
+        """With which reason each trainer has refused this one."""
+        self._doubted: set[str] = set()
+        """The trainers of whose claims a line was printed."""
+        self._by_connection: dict[Connection, Peer] = {}
+        self._waiting_for: dict[str, Connection] = {}
+        """Connections that this process has begun, by role, until they are welcomed."""
+        self.unreached: dict[str, str] = {}
+        """Why the last connection to each role ended before this process was let in, as far as it is known."""
+        self._redial: dict[str, float] = {}
+        """When to go to a role again."""
+
+    def _post(self, peer: Peer, messages: list[Message]) -> None:
+        if peer.takes is not None:
+            peer.takes(messages)
+        elif not peer.left:
+            size = sum(bytes_of(message.payload) for message in messages)
+            if peer.index >= 0 and peer.held + size > MOST_HELD and self._holds_much(peer, size):
+                if not peer.refusal:
+                    peer.refusal = f"answers of {peer.held + size} bytes to it are not confirmed"
+                    self.defer(lambda: self.refuse(peer, peer.refusal))
+                return
+            for joined in _joined(messages):
+                peer.post(messages_body(joined, self.part.numbers), self._clock())
+
+    def _holds_much(self, peer: Peer, size: int) -> bool:
+        """Whether a trainer would leave more answers unconfirmed, with others of so many bytes, than it may."""
+        return self.variables is not None and peer.held + size > MOST_HELD + MORE_HELD * self.variables()
+
+    def require_room(self, peer: Peer) -> None:
+        """Raises WireError if too much of what a trainer has sent waits until others are as far."""
+        if peer.brought <= MOST_HELD or self.variables is None or peer.index < 0:
+            return
+        peer.brought = self.waits(peer.index)
+        if peer.brought > MOST_HELD + MORE_HELD * self.variables():
+            raise WireError(f"messages of {peer.brought} bytes wait until other trainers are as far as {peer.role}")
+
+    def go_to(self, role: str) -> None:
+        """Begins a connection to another role, and goes there again whenever it breaks."""
+        assert self.dial is not None
+        peer = self.peers[role]
+        connection = self.dial(role)
+        self._waiting_for[role] = connection
+        self._redial[role] = self._clock() + self.terms.lease / 2  # the greeting, or the answer, may be lost
+        fields = {
+            "job": self.terms.job,
+            "token": self.terms.token,
+            "incarnation": self.incarnation,
+            "role": self.role,
+            "received": peer.received,
+            "knows": peer.incarnation,
+            "joins": self.joins,
+            "gone": self._gone(),
+        }
+        connection.send(Header(HELLO, 0, 0, 0), json_body(fields))
+
+    def _greeted(self, connection: Connection, fields: Mapping[str, Any]) -> None:
+        """Another process has connected: lets it in, or refuses it with a reason."""
+        self.terms.require(fields, self.role, self.peers)
+        peer, knows = self.peers[fields["role"]], fields.get("knows") == self.incarnation
+        received = number_of(fields, "received") if knows else 0
+        if peer.takes is not None:
+            raise Objection(f"{peer.role} is here already, as a machine of Fluid")
+        incarnation = str(fields["incarnation"])
+        if incarnation in peer.former:
+            raise Objection(f"another process has taken the place of this {peer.role}")
+        if self.among_trainers and str(fields.get("knows") or self.incarnation) != self.incarnation:
+            if not peer.incarnation:
+                raise Refused(_without(self.role))
+            self._claim(self.role, peer.role, "it knows another process in its role")
+            raise WireError(f"{peer.role} knows another process as {self.role}")
+        if peer.incarnation != incarnation:
+            if peer.incarnation:
+                silence = self._clock() - peer.heard
+                if peer.connection is not None and silence < HERE:
+                    raise WireError(f"{peer.role} is here already, at {peer.connection.address}")
+                if self.among_trainers and not peer.given_up and silence < min(HERE, self.terms.lease / 2):
+                    raise WireError(f"{peer.role} was here a moment ago")
+                self._require_few(peer)
+                if not peer.left:
+                    self.give_up(peer, "another process has come in its place")
+                if self.among_trainers:
+                    raise Objection(_without(peer.role))
+                peer.begin_anew(incarnation)
+                self.part.reset_links(peer)
+                if peer.index >= 0:
+                    self._tell(f"{peer.role} is back, as a new process", peer, gone=False)
+                    self._tell_trainers({"back": peer.role}, peer)
+            peer.incarnation = incarnation
+        elif peer.given_up:
+            reason = peer.refusal or f"it was not heard for {self.terms.lease:g} seconds"
+            raise Objection(f"{peer.role} was given up: {reason}")
+        self.hear_of_gone(peer, fields)
+        if self.on_greeted is not None:
+            self.on_greeted(peer, fields)
+        self.greeted.add(peer.role)
+        self._let_in(connection, peer)
+        if peer.connection is not None:
+            peer.connection.close()
+            self._by_connection.pop(peer.connection, None)
+        welcome = {
+            "job": self.terms.job,
+            "incarnation": self.incarnation,
+            "role": self.role,
+            "received": peer.received,
+            "life": peer.life,
+            "gone": self._gone(),
+        }
+        connection.send(Header(WELCOME, 0, peer.received, peer.durable), json_body(welcome))
+        self._by_connection[connection] = peer
+        peer.connect(connection, received, self._clock())
+
+    def _let_in(self, connection: Connection, peer: Peer) -> None:
+        """The other side of a connection is known. A trainer sends no larger frames than its programs have it send."""
+        connection.known = True
+        if peer.index >= 0:
+
+            def refuse(size: int) -> None:
+                if self._by_connection.get(connection) is peer:
+                    self.refuse(
+                        peer, f"a frame of {size} bytes has come, where no trainer sends more than {self._most}"
+                    )
+
+            connection.most, connection.on_long = self._most, refuse
+
+    def _require_few(self, peer: Peer) -> None:
+        """Raises WireError if too many processes have taken a role one after the other, each of which is remembered."""
+        begun, now = self._begun.setdefault(peer.role, deque(maxlen=MOST_BEGUN)), self._clock()
+        if len(begun) == MOST_BEGUN and now - begun[0] < BEGUN_IN:
+            raise WireError(f"{MOST_BEGUN} processes have become {peer.role} within {BEGUN_IN:g} seconds")
+        begun.append(now)
+
+    def _note(self, connection: Connection, reason: str) -> None:
+        """A connection is over; why is remembered where this process has not been let in."""
+        role = self._greeted_on(connection)
+        if role is not None and reason:
+            self.unreached[role] = visible(plain(reason))
+
+    def _greeted_on(self, connection: Connection) -> str | None:
+        return next((role for role, begun in self._waiting_for.items() if begun is connection), None)
+
+    def _answered(self, connection: Connection, kind: int, fields: Mapping[str, Any]) -> None:
+        """A process that this one went to has answered the greeting."""
+        role = self._greeted_on(connection)
+        if role is None:
+            raise WireError("nobody was greeted on this connection")
+        if kind == REFUSED:
+            connection.close()
+            self._forget(connection)
+            if fields.get("again"):  # such as one that has just ended, and has not been missed yet
+                self.unreached[role] = visible(str(fields.get("reason")))
+                return
+            self.hear_refusal(self.peers[role], connection, str(fields.get("reason")))
+            return
+        incarnation, received = str(fields.get("incarnation", "")), number_of(fields, "received")
+        number_of(fields, "life")
+        self._let_in(connection, self.peers[role])
+        del self._waiting_for[role]
+        peer = self.peers[role]
+        if self.among_trainers and (peer.given_up or (peer.incarnation and incarnation != peer.incarnation)):
+            self.give_up(peer, "another process has come in its place")
+            connection.close()
+            self._forget(connection)
+            return
+        self.hear_of_gone(peer, fields)
+        if peer.incarnation and incarnation != peer.incarnation:
+            if received < peer.confirmed_up_to:
+                raise Refused(f"{role} at {connection.address} was started again without what it had taken")
+            peer.received = peer.durable = 0
+            self._tell(f"{role} is back, as a new process", peer, gone=False)
+        peer.incarnation = incarnation
+        self._by_connection[connection] = peer
+        peer.connect(connection, received, self._clock())
+        if self.on_welcome is not None:
+            self.on_welcome(peer, fields)
+
+    def _met_foreign(self, connection: Connection) -> None:
+        """Who was greeted does not speak this protocol."""
+        role = self._greeted_on(connection)
+        if role is None:
+            return
+        if self.on_foreign is None:
+            raise Refused(
+                f"{role} at {connection.address} is no machine of this package (--fluid lets one of Fluid in)"
+            )
+        del self._waiting_for[role], self._redial[role]
+        self.on_foreign(self.peers[role])
+
+    def give_up(self, peer: Peer, why: str) -> None:
+        """A trainer's process takes no part any more, and may not come again; the others are told why."""
+        if peer.left or peer.index < 0:
+            return
+        self.part.take_out(peer)
+        peer.left = peer.given_up = True
+        self._claims.setdefault(peer.role, {})[self.role] = self._clock()
+        peer.forget_sent()
+        self._tell(f"goes on without {peer.role}: {why}", peer, gone=True)
+        if self.among_trainers:
+            self._spread(peer)
+        else:
+            self._tell_trainers({"without": peer.role, "why": why}, peer)
+
+    def _tell(self, news: str, about: Peer, *, gone: bool) -> None:
+        if self.on_news is not None:
+            self.on_news(f"{self.role}: {news}", about.role, gone)
+
+    def _tell_trainers(self, fields: Mapping[str, Any], about: Peer) -> None:
+        """Tells the trainers of this package something about one of them."""
+        for peer in self.peers.values():
+            if peer is not about and peer.index >= 0 and peer.connection is not None and peer.takes is None:
+                peer.send_answer(fields)
+
+    def hear_of_others(self, teller: Peer, fields: Mapping[str, Any]) -> None:
+        """A server goes on without a trainer, or with it again; what the first server says is passed on."""
+        if teller.index >= 0 or self.among_trainers:
+            return
+        role = fields.get("without", fields.get("back"))
+        peer = self.peers.get(role) if isinstance(role, str) else None
+        if peer is None or peer.index < 0:
+            return
+        known = any(peer.role in gone for gone in self._gone_of.values())
+        gone = self._gone_of.setdefault(teller.role, set())
+        if "without" in fields:
+            gone.add(peer.role)
+            if not known:
+                why = visible(str(fields.get("why")))
+                self._tell(f"{teller.role} goes on without {peer.role}: {why}", peer, gone=True)
+        else:
+            gone.discard(peer.role)
+            if known and not any(peer.role in gone for gone in self._gone_of.values()):
+                self._tell(f"{peer.role} is back, as a new process", peer, gone=False)
+
+    def refuse(self, peer: Peer, reason: str) -> None:
+        """A process that was let in has said something wrong: it is told so, and takes no part any more.
+
+        Raises Refused if it is a server, as a trainer can't go on without it.
+        """
+        connection = peer.connection
+        place = "" if connection is None else f" at {connection.address}"
+        if connection is not None:
+            connection.send(Header(REFUSED, 0, 0, 0), json_body({"reason": reason, "again": False}))
+        if peer.index < 0:
+            raise Refused(f"{peer.role}{place} says what is wrong: {reason}")
+        if not peer.left:
+            peer.refusal = reason
+        self.told(f"{peer.role}{place} is refused, and takes no part any more: {reason}")
+        self.give_up(peer, f"it was refused: {reason}")
+        if connection is not None and peer.connection is connection:
+            connection.close()
+            self._forget(connection)
+
+    def _spread(self, gone: Peer) -> None:
+        """Tells all others, and itself if it can hear, that a trainer takes no part any more."""
+        for peer in self.peers.values():
+            if peer.connection is not None:
+                peer.send_answer({"gone": [gone.role]})
+        if gone.connection is not None:
+            connection = gone.connection
+            connection.close()
+            self._forget(connection)
+
+    def _gone(self) -> list[str]:
+        return [peer.role for peer in self.peers.values() if peer.given_up and self.among_trainers]
+
+    def hear_of_gone(self, teller: Peer, fields: Mapping[str, Any]) -> None:
+        """Notes which trainers another one has given up."""
+        gone: Any = fields.get("gone")
+        if self.among_trainers and isinstance(gone, list):
+            for role in (str(role) for role in cast("list[Any]", gone)):
+                self._claim(role, teller.role, "it was not heard for too long, or has ended")
+
+    def hear_refusal(self, peer: Peer, connection: Connection, reason: str) -> None:
+        """Another process does not let this one take part, or not any more. Raises Refused, unless it is one of several
+        trainers whose word counts that it has met.
+        """
+        if not (self.among_trainers and peer.incarnation):
+            raise Refused(f"{peer.role} at {connection.address} refuses {self.role}: {reason}")
+        self._claim(self.role, peer.role, reason)
+
+    def _claim(self, about: str, teller: str, why: str) -> None:
+        if about != teller and (about == self.role or about in self.peers):
+            self._claims.setdefault(about, {}).setdefault(teller, self._clock())
+            if about == self.role:
+                self._why[teller] = visible(why)
+
+    def judge_claims(self, now: float) -> None:
+        """Gives up the trainers of which others say with reason that they take no part any more. Raises Refused if this
+        one is among them.
+
+        The word of one is not enough where others hear the trainer: see `_believed`.
+        """
+        for about in list(self._claims):
+            peer = self.peers.get(about)
+            if peer is not None and peer.left:
+                continue
+            tellers = self._believed(about, now)
+            if tellers and peer is not None:
+                self.give_up(peer, f"{' and '.join(tellers)} {'do' if tellers[1:] else 'does'} so")
+            elif tellers:
+                why = self._why[tellers[0]]
+                raise Refused(
+                    f"{' and '.join(tellers)} {'have' if tellers[1:] else 'has'} given up this {about}: {why}"
+                )
+
+            elif peer is not None:
+                self._doubt(about, now)
+
+    def _doubt(self, about: str, now: float) -> None:
+        """Names, once, a trainer that says of one which is heard that it takes no part any more."""
+        for teller, said in sorted(self._claims[about].items()):
+            if now - said > self.terms.lease / 2 and teller not in self._doubted and not self.peers[teller].left:
+                self._doubted.add(teller)
+                self.told(f"{teller} says that {about} takes no part any more, which is heard here, and stays")
+
+    def _believed(self, about: str, now: float) -> list[str]:
+        """Those who are right to say that a trainer takes no part any more; empty: nobody is.
+
+        They are if it is not heard here, either, or if they are most of the others. Of two that say it of each other,
+        one has to go: the one that said so long before the other, or, if their connection broke, the one with the
+        higher number.
+        """
+        claims, lease = self._claims[about], self.terms.lease
+        live = {self.role, *(role for role, peer in self.peers.items() if not peer.left)}
+        tellers = sorted(teller for teller in claims if teller in live and teller != self.role)
+        if not tellers and about != self.role:
+            return []
+        peer = self.peers.get(about)
+        if peer is not None and now - peer.heard > lease / 4:
+            return tellers
+        if 2 * len(tellers) > len(live - {about}):
+            return tellers
+        for teller, said in sorted(claims.items()):
+            answered = self._claims.get(teller, {}).get(about)
+            if answered is None or not (teller in tellers or about == self.role):
+                continue
+            later = said - answered
+            if later > lease / 2 or (later >= -lease / 2 and self._number(about) > self._number(teller)):
+                return [teller]
+        return []
+
+    def _number(self, role: str) -> int:
+        return next(trainer.index for trainer in self.cluster.trainers if trainer.name == role)
+
+    def _drop(self, connection: Connection, problem: WireError) -> None:
+        """Ends a connection with a wrong frame; the answer has the reason, and whether to connect again."""
+        self.refused += 1
+        self._note(connection, str(problem))
+        if isinstance(problem, Objection) and not connection.known:
+            self.told(f"{connection.address} is not let in: {problem}")
+            if isinstance(problem, WrongToken) and len(self._turned_away) < MOST_TURNED_AWAY:
+                self._turned_away.append((self._clock() + SLOW, connection, problem))
+                return
+        self._turn_away(connection, problem)
+
+    def turn_away(self, now: float) -> None:
+        """Answers those who were not let in some time ago."""
+        while self._turned_away and self._turned_away[0][0] <= now:
+            _, connection, problem = self._turned_away.popleft()
+            self._turn_away(connection, problem)
+
+    def _turn_away(self, connection: Connection, problem: WireError) -> None:
+        fields = {"reason": str(problem), "again": not isinstance(problem, Objection)}
+        connection.send(Header(REFUSED, 0, 0, 0), json_body(fields))
+        connection.close()
+        self._forget(connection)
+
+    def _forget(self, connection: Connection) -> None:
+        self._pause = LOOK
+        peer = self._by_connection.pop(connection, None)
+        if peer is not None and peer.connection is connection:
+            peer.connection = None
+            if peer.role in self._redial:
+                self._redial[peer.role] = self._clock() + self._rest(peer)
+        for role, begun in list(self._waiting_for.items()):
+            if begun is connection:
+                del self._waiting_for[role]
+                self._redial[role] = self._clock() + self._rest(self.peers[role])
+
+    def _rest(self, peer: Peer) -> float:
+        """Seconds until the next connection to a process. (One that was given up may run, and needs the refusal.)"""
+        refused = peer.role in self._claims.get(self.role, ())
+        return self.terms.lease / 4 if peer.given_up or refused else 0.2
+
+
+def plain(reason: str) -> str:
+    """Why a connection is over, without what libraries put around it: `[SSL: NAME] certificate has expired (_ssl.c:1)`.
+
+    A number of the system's is put into words.
+    """
+    number = _NUMBER.match(reason)
+    return os.strerror(int(number[1])) if number else _AROUND.sub("", reason)
+
+
+_NUMBER, _AROUND = re.compile(r"\[Errno ([1-9][0-9]{0,3})\]"), re.compile(r"^\[[^]]*\] *| *\(_ssl\.c:\d+\)$")
+
+
+def _joined(messages: Sequence[Message]) -> Iterator[list[Message]]:
+    """Messages of one turn as they travel together: in one frame, or in several that are not too large."""
+    together: list[Message] = []
+    size = 0
+    for message in messages:
+        more = bytes_of(message.payload) + len(message.variable) + MESSAGE
+        if together and size + more > JOINED:
+            yield together
+            together, size = [], 0
+        together.append(message)
+        size += more
+    yield together
+
+
+def _without(role: str) -> str:
+    return f"the others go on without {role}, which can't take part again in a job without servers"
+
 
 TICK, IDLE = 0.5, 2.0
 """Seconds between looks at the clock, and seconds after which an idle process reports what it waits for."""

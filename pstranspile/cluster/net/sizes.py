@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.exchanges import COMMUNICATING, values_of
+from pstranspile.cluster.machines.script import COMMUNICATING, values_of
 from pstranspile.cluster.net.frames import MOST_BODY
 from pstranspile.cluster.net.terms import MORE_HELD, MOST_HELD
 from pstranspile.ir.model import Program, Var

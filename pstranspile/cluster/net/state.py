@@ -15,9 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.cluster.machines.faults.snapshot_files import read_snapshot, write_snapshot
-from pstranspile.cluster.machines.faults.snapshots import Snapshot, has_table, restore, take_snapshot
 from pstranspile.cluster.machines.server import Server
+from pstranspile.cluster.machines.snapshots import (
+    Snapshot,
+    has_table,
+    read_snapshot,
+    restore,
+    take_snapshot,
+    write_snapshot,
+)
 from pstranspile.cluster.net.calls import CallRefused
 from pstranspile.cluster.net.foreign import ForeignTrainers
 from pstranspile.cluster.net.loop import WRITTEN, Event

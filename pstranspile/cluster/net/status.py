@@ -7,7 +7,81 @@ import os
 import signal
 import threading
 import time
-from typing import Any, TextIO
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, TextIO
+
+from pstranspile.cluster.machines.network import Machine, Waiting
+from pstranspile.cluster.net.site import Site
+from pstranspile.ir.diagnostics import visible
+
+# Fetched values for display: a few numbers as they are, of more the smallest, the mean and the largest.
+
+FEW = 4
+"""Numbers that are shown one by one."""
+
+
+class Shown(NamedTuple):
+    """What is shown of a value, or of the values of several trainers together.
+
+    `form` is "" for a number, else element type and dims: `f32[20, 3]`. `few` are the numbers of a value that has only
+    few; `low`, `mean` and `high` are of all numbers, or None where there are none.
+    """
+
+    form: str
+    few: tuple[float, ...] = ()
+    low: float | None = None
+    mean: float | None = None
+    high: float | None = None
+
+    def __str__(self) -> str:
+        """`0.25`, `f32[2, 1]: 0.25 0.5`, `f32[20, 3] min 0.1 mean 0.25 max 0.4`, or `min 0.1 mean 0.25 max 0.4`."""
+        if self.few:
+            return (f"{self.form}: " if self.form else "") + " ".join(f"{number:.6g}" for number in self.few)
+        if self.mean is None:
+            return self.form
+        return f"{self.form} min {self.low:.6g} mean {self.mean:.6g} max {self.high:.6g}".lstrip()
+
+
+NOTHING = Shown("no rows")
+"""What is shown of a trainer that was fed no rows."""
+
+
+def shown(value: Any) -> Shown:
+    """What is shown of one fetched value: an array, a LoDTensor, SelectedRows or anything else; None had no rows."""
+    if value is None:
+        return NOTHING
+    from pstranspile.runtime.run.describe import describe, is_number, numbers_of
+
+    numbers = numbers_of(value)
+    if numbers is None or numbers.dtype.kind not in "biuf" or not numbers.size:
+        return Shown(describe(value))
+    few = tuple(map(float, numbers.ravel())) if numbers.size <= FEW else ()
+    extent = float(numbers.min()), float(numbers.mean(dtype="float64")), float(numbers.max())
+    return Shown("" if is_number(value) else describe(value), few, *extent)
+
+
+def together(values: Iterable[Shown]) -> Shown:
+    """What is shown of the values of one name on several trainers."""
+    known = [value for value in values if value is not NOTHING] or [NOTHING]
+    forms = list(dict.fromkeys(value.form for value in known if value.form))
+    form = forms[0] + (" ..." if len(forms) > 1 else "") if forms else ""
+    means = [value.mean for value in known if value.mean is not None]
+    if not means:
+        return Shown(form)
+    low = min(value.low for value in known if value.low is not None)
+    high = max(value.high for value in known if value.high is not None)
+    return Shown(form, (), low, sum(means) / len(means), high)
+
+
+def values_text(values: Mapping[str, Shown], prefix: str = "") -> str:
+    """`loss 0.25  accuracy 0.9`, each name after the prefix."""
+    return "  ".join(f"{prefix}{visible(name)} {value}" for name, value in values.items())
+
+
+def numbers_first(values: Mapping[str, Shown]) -> dict[str, Shown]:
+    """The same with single numbers in front, for lines whose end may be cut off."""
+    return dict(sorted(values.items(), key=lambda item: item[1].form != ""))
+
 
 STATUS, PARENT, WATCHED = "PSTRANSPILE_STATUS", "PSTRANSPILE_PARENT", "PSTRANSPILE_WATCHED"
 """Environment variables: the number of the pipe to write to; whether stdin ends when the parent does; whether the
@@ -57,3 +131,50 @@ def end_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+# Reports of a process to a parent that watches it: messages sent, and the machines that it has waited for.
+
+EVERY = 0.25
+"""Seconds between two reports at least."""
+
+
+def messages_sent(machines: Iterable[Machine]) -> int:
+    """How many messages the machines have sent, to all others."""
+    return sum(link.sequence for machine in machines for link in machine.links.values())
+
+
+class Watching:
+    """Reports a few times a second how many messages were sent, what was waited for last, and the share of the time
+    since the last report in which each machine was waited for.
+    """
+
+    def __init__(self, site: Site, report: StatusPipe):
+        self._site = site
+        self._report = report
+        self._last_sent = self._paused = site.now()
+        self._waiting: Waiting | None = None
+        self._last: Waiting | None = None
+        self._waited: dict[str, float] = {}
+        site.on_pause, site.on_look = self._pause, self._look
+
+    def _pause(self) -> None:
+        """The machines have gone as far as they can."""
+        self._paused = self._site.now()
+        self._waiting = next(iter(self._site.waiting()), None)
+
+    def _look(self) -> None:
+        """Something has come, or nothing has for a while."""
+        now = self._site.now()
+        if self._waiting is not None:
+            self._last = self._waiting
+            for name in self._waiting.missing:
+                self._waited[name] = self._waited.get(name, 0.0) + now - self._paused
+        if now - self._last_sent < EVERY:
+            return
+        past = now - self._last_sent
+        shares = {name: round(seconds / past, 2) for name, seconds in self._waited.items() if seconds > past / 20}
+        waits = {"what": self._last.what, "missing": shares} if self._last is not None and shares else {}
+        machines = [self._site.cluster.machines[name] for name in sorted(self._site.own)]
+        self._report(messages=messages_sent(machines), waits=waits)
+        self._last_sent, self._last, self._waited = now, None, {}

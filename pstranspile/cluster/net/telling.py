@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from pstranspile.ir.visible import visible
+from pstranspile.ir.diagnostics import visible
 
 MOST = 4000
 """Characters of a line."""

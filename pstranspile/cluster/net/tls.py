@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ssl
+from collections import deque
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from pstranspile.cluster.net.values import Bytes, WireError
 from pstranspile.ir.diagnostics import DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Location
 
@@ -70,3 +72,149 @@ def _on_this_host(address: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+# TLS between the bytes of a channel and those on its socket.
+#
+# OpenSSL works in memory here. On a socket of its own it would call the system for every record of 16 KiB, twice when
+# it reads, and wake the other side as often; so it is called once for many records.
+
+RECORD = 1 << 14
+"""Bytes of a record at most; each costs a header, a tag and a call."""
+
+CHUNK = 1 << 19
+"""Bytes that are read at once."""
+
+SEALED = 1 << 16
+"""Bytes that are sealed at once: so few that they stay in the cache of the processor on their way through OpenSSL, and
+that the other side opens the first ones while this one seals the next.
+"""
+
+
+MOST_HANDSHAKE = 1 << 17
+"""Bytes that the other side may send until the handshake is done; its certificates are most of them."""
+
+
+MOST_FRUITLESS = 1 << 17
+"""Bytes that may come in a turn without one byte of a message, such as changes of keys; and bytes of answers to them
+that the other side may leave unread.
+"""
+
+
+class Guard:
+    """One side of a guarded connection on `sock`, which does not block. Its calls raise OSError where it is over, and
+    BlockingIOError or SSLWantReadError where the caller must wait for the socket.
+    """
+
+    def __init__(self, sock: Any, context: ssl.SSLContext, server: bool, name: str):
+        self._sock = sock
+        self._came, self._goes = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._side = context.wrap_bio(self._came, self._goes, server, None if server else name)
+        self._chunk = memoryview(bytearray(CHUNK))
+        self._shaking = 0
+        """Bytes of the handshake that have come."""
+        self._sealed = memoryview(b"")
+        """What is sealed and not sent yet."""
+
+    def shake_hands(self) -> None:
+        """Goes on with the handshake, until it is done or the other side has to go on. Raises WireError if that says
+        more than a handshake.
+        """
+        while True:
+            try:
+                self._side.do_handshake()
+            except ssl.SSLWantReadError:
+                self.flush()
+                self._shaking += self._receive(RECORD)
+                if self._shaking > MOST_HANDSHAKE:
+                    raise WireError(f"a handshake has more than {MOST_HANDSHAKE} bytes") from None
+            except ssl.SSLError:
+                self.flush()  # the alert for the other side
+                raise
+            else:
+                self.flush()
+                return
+
+    @property
+    def unsent(self) -> bool:
+        """Whether something is sealed and not sent yet."""
+        return bool(self._sealed) or self._goes.pending > 0
+
+    @property
+    def heard(self) -> bool:
+        """Whether something of the handshake has come."""
+        return self._shaking > 0
+
+    @property
+    def pending(self) -> bool:
+        """Whether more can be read without the socket."""
+        return self._side.pending() > 0 or self._came.pending > 0
+
+    def read(self, room: memoryview) -> int:
+        """Puts what has come into `room`, as far as it fits; gives how many bytes, 0 at the end.
+
+        A record holds 16 KiB, and one call reads one record: this loop is all that is done for each.
+        """
+        read: Any = self._side.read
+        came, size, at = self._came, len(room), 0
+        fruitless = 0
+        if self._goes.pending > MOST_FRUITLESS:
+            raise WireError(f"more than {MOST_FRUITLESS} bytes of TLS are not read")
+        while True:
+            try:
+                while at < size:
+                    more = read(size - at, room[at:] if at else room)
+                    at += more
+                    if not more or not came.pending:
+                        return at
+            except ssl.SSLWantReadError:
+                pass
+            except OSError:
+                if not at:
+                    raise
+            if at:
+                return at
+            if fruitless > MOST_FRUITLESS:
+                raise WireError(f"more than {MOST_FRUITLESS} bytes of TLS bring nothing")
+            received = self._receive()
+            if not received:
+                return 0
+            fruitless += received
+
+    def _receive(self, most: int = CHUNK) -> int:
+        size = self._sock.recv_into(self._chunk[:most])
+        if size:
+            self._came.write(self._chunk[:size])
+        else:
+            self._came.write_eof()
+        return size
+
+    def write(self, out: deque[memoryview], most: int = 1 << 62) -> None:
+        """Seals and sends pieces, and takes them out; about so many bytes at most."""
+        self.flush()
+        while out and most > 0:
+            sealed = 0
+            while out and sealed < SEALED:
+                sealed += self._side.write(_next_piece(out))
+            most -= sealed
+            self.flush()
+
+    def flush(self) -> None:
+        """Sends what is sealed."""
+        while self._sealed or self._goes.pending:
+            if not self._sealed:
+                self._sealed = memoryview(self._goes.read())
+            self._sealed = self._sealed[self._sock.send(self._sealed) :]
+
+
+def _next_piece(out: deque[memoryview]) -> Bytes:
+    """Takes out what is sealed next: as many small pieces as fit into one record, or a part of a large one."""
+    if len(out[0]) > SEALED:
+        piece, out[0] = out[0][:SEALED], out[0][SEALED:]
+        return piece
+    first = out.popleft()
+    few, size = [first], len(first)
+    while out and size + len(out[0]) <= RECORD:
+        few.append(out.popleft())
+        size += len(few[-1])
+    return first if len(few) == 1 else b"".join(few)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from pstranspile.cluster.machines.collectives.parts import Key, Part, Piece, Statement, Total
+from pstranspile.cluster.machines.rings import Key, Part, Piece, Statement, Total
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pstranspile.cluster.data.source import Data
-from pstranspile.cluster.machines.faults.snapshot_files import read_snapshot
+from pstranspile.cluster.machines.snapshots import read_snapshot
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.cluster.net.job import load_job_folder
 from pstranspile.cluster.net.parts import part_file, read_part, write_part

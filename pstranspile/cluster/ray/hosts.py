@@ -15,8 +15,7 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from pstranspile.cluster.ray.host import Host
-from pstranspile.ir.counts import cluster_of, counted
-from pstranspile.ir.diagnostics import DiagnosticError, Note, error
+from pstranspile.ir.diagnostics import DiagnosticError, Note, cluster_of, counted, error
 
 HEAD, LOOK, RETRY = 5.0, 1.0, 0.1
 """Seconds in which Ray's head must take a connection, between two looks at it while actors have not answered, and until

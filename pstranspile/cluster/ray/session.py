@@ -22,9 +22,7 @@ from pstranspile.cluster.ray.host import Left, Part
 from pstranspile.cluster.ray.hosts import HeadGone, Hosts, Late, LeftAlone, Lost, NotPlaced, first_line, got
 from pstranspile.cluster.ray.programs import programs_of, resized
 from pstranspile.compiler.compile import Compiled, compile
-from pstranspile.ir.counts import cluster_of
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, render
-from pstranspile.ir.visible import visible
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, cluster_of, error, render, visible
 from pstranspile.runtime.run.row_source import LeftOut
 
 POLL = 0.25

@@ -9,17 +9,89 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from pstranspile.compiler.analysis.roles import find_roles
-from pstranspile.compiler.analysis.updates import attribute, gradients_finished, is_frozen
+from pstranspile.compiler.analysis.updates import attribute, find_roles, gradients_finished, is_frozen
 from pstranspile.compiler.analysis.uses import effects_of, mentioned
 from pstranspile.ir.attributes import BlockRef, BlockRefs, Ints, Longs
 from pstranspile.ir.describe import type_text, var_text
-from pstranspile.ir.diagnostics import Diagnostic, Note, at_op
+from pstranspile.ir.diagnostics import Diagnostic, Note, at_op, first_findings
+from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Var
 from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import VarKind
+from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops import is_optimizer, schema_of
 from pstranspile.ops.gradient import EMPTY_NAME
+
+# One declaration for what programs share: persistable variables of block 0, by name.
+
+
+def declared_alike(module: Module) -> Module:
+    """The module with the same element type for a persistable variable in all programs; itself where that is so.
+
+    The declaration in @main counts, unless it is `bool`, which Fluid writes for an unknown type. A variable holds what
+    is written to it, so programs with other declarations run, but programs made of several need one.
+    """
+    main = module.programs[MAIN]
+    known = main.main_block.vars if main.blocks else EMPTY
+    types: dict[str, DType] = {}
+    for name, program in module.programs.items():
+        for var in program.main_block.vars.values() if name != MAIN and program.blocks else ():
+            mine = known.get(var.name)
+            if mine is None or var.dtype is mine.dtype or not (var.persistable and mine.persistable):
+                continue
+            if var.tensor is not None and mine.tensor is not None:
+                types[var.name] = var.tensor.dtype if mine.dtype is DType.BOOL else mine.tensor.dtype
+    if not types:
+        return module
+    return module.with_programs({name: _with_types(program, types) for name, program in module.programs.items()})
+
+
+def _with_types(program: Program, types: dict[str, DType]) -> Program:
+    if not program.blocks:
+        return program
+    block = program.main_block
+    variables = {name: _with_type(var, types.get(name)) for name, var in block.vars.items()}
+    return program.with_main_block(block._replace(vars=FrozenMap(variables)))
+
+
+def _with_type(var: Var, dtype: DType | None) -> Var:
+    fits = dtype is not None and var.persistable and var.tensor is not None
+    return var._replace(tensor=var.tensor._replace(dtype=dtype)) if fits and var.tensor else var
+
+
+# Programs that can't be distributed: they have been before, or train in a block that not every step runs.
+
+_TALKING = frozenset({"send", "recv", "send_barrier", "fetch_barrier", "listen_and_serv", "distributed_lookup_table"})
+"""Types of ops that talk to servers, or are one."""
+
+
+def already_distributed(program: Program, name: str) -> tuple[Diagnostic, ...]:
+    """An error at the first op that talks to other machines; a program for one machine has none."""
+    ops = program.main_block.ops if program.blocks else ()
+    if _TALKING.isdisjoint([op.type for op in ops]):
+        return ()
+    first = next(op for op in ops if op.type in _TALKING)
+    message = f"@{name} is the program of one machine of a cluster already; compile the program it was made from"
+    return (at_op("already-distributed", message, first),)
+
+
+def trained_in_blocks(program: Program, name: str, *, served: bool) -> tuple[Diagnostic, ...]:
+    """Errors at losses that are minimised in a block of a branch or a loop, whose gradients no machine would send.
+
+    If updates are `served`, those in a block are errors too: servers run those of the main block.
+    """
+    found: list[Diagnostic] = []
+    for number, block in enumerate(program.blocks[1:], 1):
+        for op in block.ops:
+            if op.role == OpRole.BACKWARD | OpRole.LOSS:
+                message = f"a loss is minimised in block ^{number} of @{name}, whose gradients no other machine is sent"
+                found.append(at_op("trained-in-block", message, op))
+            elif served and is_optimizer(op) and (param := op.input("Param")):
+                message = (
+                    f"%{param} is updated in block ^{number} of @{name}; servers run the updates of the main block"
+                )
+                found.append(at_op("trained-in-block", message, op, focus=f"%{param}"))
+    return tuple(first_findings(found))
+
 
 _TENSORS = (VarKind.LOD_TENSOR, VarKind.SELECTED_ROWS)
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pstranspile.compiler.analysis.lookup_table import LookupTable, find_lookup_table
-from pstranspile.compiler.analysis.roles import Roles, find_roles
-from pstranspile.compiler.analysis.sparse_tables import RemoteTable, find_remote_tables, sparse_parameters
-from pstranspile.compiler.analysis.updates import Update, UpdateGroup, find_groups, find_updates
+from pstranspile.compiler.analysis.tables import (
+    LookupTable,
+    RemoteTable,
+    find_lookup_table,
+    find_remote_tables,
+    sparse_parameters,
+)
+from pstranspile.compiler.analysis.updates import Roles, Update, UpdateGroup, find_groups, find_roles, find_updates
 from pstranspile.compiler.analysis.uses import Uses, names_in, uses_of
 from pstranspile.ir.diagnostics import Diagnostic, raise_errors
 from pstranspile.ir.expect import expect_program

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pstranspile.compiler.analysis.sparse_tables import is_sparse
+from pstranspile.compiler.analysis.tables import is_sparse
 from pstranspile.compiler.analysis.uses import deep_blocks, effects_of, sub_blocks
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, error, warning
 from pstranspile.ir.model import Op, Program

@@ -6,12 +6,50 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from pstranspile.compiler.analysis.opgraph import OpGraph, op_graph
-from pstranspile.compiler.analysis.roles import Roles
 from pstranspile.compiler.analysis.uses import Uses, effects_of
 from pstranspile.ir.diagnostics import Diagnostic, at_op, warning
-from pstranspile.ir.model import Program
+from pstranspile.ir.model import STARTUP, Block, Module, Op, Program
+from pstranspile.ir.roles import LR_ROLES, OpRole
 from pstranspile.ops import is_optimizer, schema_of
 from pstranspile.ops.schema import OpSchema, Slicing
+
+# Optimize-op discovery: which ops of a training program update parameters, set rates, or clip gradients.
+
+TRAINER_CLIP_SCOPE = "@CLIP"
+"""Name-scope marker of gradient clips set with `set_gradient_clip`, which stay on the trainer."""
+
+
+class Roles(NamedTuple):
+    """Indices of ops in block 0, each list in program order.
+
+    `optimize`: role exactly OPTIMIZE (updates, weight decay, clips through the optimizer's argument, averages).
+    `learning_rate`: role LR_SCHED or LR_SCHED|OPTIMIZE. `trainer_clips`: clips that stay with the trainer.
+    """
+
+    optimize: tuple[int, ...]
+    learning_rate: tuple[int, ...]
+    trainer_clips: tuple[int, ...]
+
+    @property
+    def moved(self) -> frozenset[int]:
+        """The ops that leave the trainer by their role."""
+        return frozenset((*self.optimize, *self.learning_rate))
+
+
+def find_roles(block: Block) -> Roles:
+    """Sorts a block's ops by their role."""
+    optimize: list[int] = []
+    rates: list[int] = []
+    clips: list[int] = []
+    for index, op in enumerate(block.ops):
+        scope = op.attrs.get("op_namescope", "")
+        if isinstance(scope, str) and TRAINER_CLIP_SCOPE in scope:
+            clips.append(index)
+        elif op.role == OpRole.OPTIMIZE:
+            optimize.append(index)
+        elif op.role in LR_ROLES:
+            rates.append(index)
+    return Roles(tuple(optimize), tuple(rates), tuple(clips))
 
 
 class Update(NamedTuple):
@@ -290,3 +328,30 @@ def _through_all_but(graph: OpGraph, index: int, parameters: Mapping[str, int], 
 def _is_state(program: Program, name: str) -> bool:
     var = program.main_block.vars.get(name)
     return var is not None and (var.persistable or var.tensor is None)
+
+
+# Ops that update parameters by themselves, without an optimizer: the hashed embeddings of Fluid's PyramidDNN.
+
+ATTRIBUTE = "distribute_update_vars"
+"""Names the parameters that such an op updates, with commas between them."""
+
+
+def updated_by_itself(op: Op) -> list[str]:
+    """The parameters that an op updates without an optimizer."""
+    return [name for name in str(op.attrs.get(ATTRIBUTE) or "").split(",") if name]
+
+
+def self_updates(module: Module) -> list[Diagnostic]:
+    """Errors for such ops: their parameters have no gradient that could be sent, so trainers would drift apart.
+
+    Mode geo sends no gradients, but what changed; there they are fine.
+    """
+    findings: list[Diagnostic] = []
+    for name, program in module.programs.items():
+        for op in program.main_block.ops if name != STARTUP else ():
+            updated = updated_by_itself(op)
+            if updated:
+                names = ", ".join(f"%{name}" for name in updated)
+                message = f"it updates {names} by itself, and there is no gradient to send to a server"
+                findings.append(at_op("updates-itself", message, op))
+    return findings

@@ -2,18 +2,266 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from pstranspile.compiler.diff.align import align
-from pstranspile.compiler.diff.canonical import Keys, Renaming, generated_names, op_line, op_names, var_key, var_line
 from pstranspile.compiler.diff.difference import Difference, Line
-from pstranspile.ir.attributes import same_attr
+from pstranspile.ir.attributes import AttrValue, Floats, Strings, same_attr
 from pstranspile.ir.distribution import Distribution
-from pstranspile.ir.model import Block, Module, Op, Program, Var
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Attrs, Block, Module, Op, Program, Slots, Var
+from pstranspile.ir.roles import OpRole
 from pstranspile.ir.text.distribution import statements
 from pstranspile.ir.text.literals import name as name_text
+from pstranspile.ir.text.printer import op_text, var_parts
+from pstranspile.ir.types import DType
+from pstranspile.ops import schema_of
+from pstranspile.ops.schema import GENERIC_ATTRS, AttrSpec
 from pstranspile.ops.textual import LANGUAGE
+
+# What counts in ops and variables when programs are compared.
+#
+# Left out: attributes at their schema's default (or empty, where there is no default), empty slots, the order of slots
+# and attributes, `op_callstack`, `op_namescope`, `op_device`, and where things came from. Generated names are compared
+# by their use (see `Renaming`), not by their spelling.
+
+IGNORED = frozenset({"op_callstack", "op_namescope", "op_device"})
+"""Attributes that change nothing in what an op does."""
+
+UNORDERED = frozenset({"grad_to_block_id"})
+"""Lists whose order means nothing."""
+
+_GENERATED = re.compile(r"__control_var@|_generated_var|tmp_dc_output").match
+_MASK = "\x00"
+
+
+def generated_names(programs: Iterable[Program]) -> frozenset[str]:
+    """The declared variables whose names a transpiler made up, so that the spelling means nothing."""
+    blocks = [block for program in programs for block in program.blocks]
+    return frozenset([name for block in blocks for name in block.vars if _GENERATED(name)])
+
+
+class Renaming:
+    """Which generated name of the first input stands for which of the second: one to one, decided at first use."""
+
+    def __init__(self, generated: frozenset[str]) -> None:
+        self.generated = generated
+        self.forward: dict[str, str] = {}
+        self.backward: dict[str, str] = {}
+
+    def pair(self, first: Iterable[str], second: Iterable[str]) -> bool:
+        """Whether names can stand for each other, in order; if they can, the generated ones do from now on."""
+        new: dict[str, str] = {}
+        back: dict[str, str] = {}
+        for a, b in zip(first, second, strict=True):
+            if a not in self.generated:
+                if a != b:
+                    return False
+                continue
+            if self.forward.get(a, new.get(a, b)) != b or self.backward.get(b, back.get(b, a)) != a:
+                return False
+            new[a], back[b] = b, a
+        self.forward.update(new)
+        self.backward.update(back)
+        return True
+
+
+class Keys:
+    """Keys of ops: equal for ops that mean the same, whatever names of the set `generated` they use."""
+
+    def __init__(self, generated: frozenset[str]) -> None:
+        self._generated = generated
+        self._attrs: dict[tuple[str, int], tuple[Any, ...]] = {}
+        self._kept: list[Attrs] = []  # keeps the attributes alive, so that no other object gets their ids
+
+    def op(self, op: Op) -> tuple[Any, ...]:
+        """The key of an op."""
+        known = (op.type, id(op.attrs))
+        attrs = self._attrs.get(known)
+        if attrs is None:
+            attrs = self._attrs[known] = _attrs_key(op.type, op.attrs)
+            self._kept.append(op.attrs)
+        role_vars = self._names(op.role_vars or ())
+        return (
+            op.type,
+            int(op.role or 0),
+            role_vars,
+            op.is_target,
+            self._slots(op.inputs),
+            self._slots(op.outputs),
+            attrs,
+        )
+
+    def _names(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        if self._generated.isdisjoint(names):
+            return names
+        return tuple([_MASK if name in self._generated else name for name in names])
+
+    def _slots(self, slots: Slots) -> tuple[Any, ...]:
+        return tuple(sorted([(slot, self._names(names)) for slot, names in slots.items() if names]))
+
+
+def op_names(op: Op) -> list[str]:
+    """Every variable name of an op, in the order of its key."""
+    names = list(op.role_vars or ())
+    for slots in (op.inputs, op.outputs):
+        for slot in sorted(slots):
+            names += slots[slot]
+    return names
+
+
+def _attrs_key(op_type: str, attrs: Attrs) -> tuple[Any, ...]:
+    kept = sorted(_significant(op_type, attrs).items())
+    return tuple([(name, type(value), _comparable(name, value)) for name, value in kept])
+
+
+def _comparable(name: str, value: AttrValue) -> object:
+    if isinstance(value, float | Floats):
+        return repr(value)  # a NaN is equal to itself
+    return tuple(sorted(value)) if name in UNORDERED and isinstance(value, Strings) else value
+
+
+def _significant(op_type: str, attrs: Attrs) -> dict[str, AttrValue]:
+    """The attributes that say something: not those ignored, at their default, or empty without a default."""
+    schema = schema_of(op_type)
+    specs: Mapping[str, AttrSpec] = schema.attrs if schema is not None else {}
+    kept: dict[str, AttrValue] = {}
+    for name, value in attrs.items():
+        if name in IGNORED:
+            continue
+        spec = specs.get(name)
+        default = spec.default if spec is not None else None
+        if default is not None and same_attr(value, default):
+            continue
+        if value in ("", ()) and (default is None or default in ("", ())):
+            continue
+        kept[name] = value
+    return kept
+
+
+def op_line(op: Op) -> str:
+    """The canonical text of what counts in an op."""
+    schema = schema_of(op.type)
+    inputs = {slot: names for slot, names in sorted(op.inputs.items()) if names}
+    defaults: dict[str, AttrValue] = {}
+    if schema is not None:
+        inputs = {**schema.empty_inputs, **inputs}
+        defaults.update(schema.defaults)
+    else:
+        defaults.update({name: spec.default for name, spec in GENERIC_ATTRS.items() if spec.default is not None})
+    shown = op._replace(
+        inputs=FrozenMap(inputs),
+        outputs=FrozenMap({slot: names for slot, names in sorted(op.outputs.items()) if names}),
+        attrs=FrozenMap({**defaults, **_significant(op.type, op.attrs)}),
+        role=op.role or OpRole.FORWARD,
+        role_vars=op.role_vars or (),
+    )
+    return op_text(shown, LANGUAGE)
+
+
+def var_key(var: Var) -> tuple[Any, ...]:
+    """What counts in a declaration, but for its name. Without a description it has the default one."""
+    tensor = var.tensor
+    described = (DType.BOOL.value, (), 0) if tensor is None else (tensor.dtype.value, *tensor[1:])
+    return (
+        var.kind.value,
+        described,
+        var.persistable,
+        var.need_check_feed,
+        var.parameter,
+        tuple([(reader.dtype.value, *reader[1:]) for reader in var.readers]),
+        var.elements,
+    )
+
+
+def var_line(var: Var) -> str:
+    """The canonical text of a declaration."""
+    before, after = var_parts(var._replace(written_defaults=None))
+    return f"{before}{name_text(var.name)}{after}"
+
+
+# Which items of two sequences belong together, in time that does not explode for long ones.
+
+MAX_CELLS = 400_000
+"""Ranges with more pairs than this, and with nothing unique in both, are not aligned item by item."""
+
+MAX_DEPTH = 40
+"""How often a range is cut at unique items before it is aligned as it is."""
+
+
+def align(a: Sequence[int], b: Sequence[int]) -> list[int]:
+    """For every item of `a`, the position of its partner in `b`, or -1. Partners are equal and in order.
+
+    A patience diff: the ends that are equal, then items that occur once on each side, then the ranges between
+    these in the same way; small ranges without such items by their longest common blocks.
+    """
+    partner = [-1] * len(a)
+    todo = [(0, len(a), 0, len(b), 0)]
+    while todo:
+        alo, ahi, blo, bhi, depth = todo.pop()
+        while alo < ahi and blo < bhi and a[alo] == b[blo]:
+            partner[alo] = blo
+            alo, blo = alo + 1, blo + 1
+        while alo < ahi and blo < bhi and a[ahi - 1] == b[bhi - 1]:
+            ahi, bhi = ahi - 1, bhi - 1
+            partner[ahi] = bhi
+        if alo == ahi or blo == bhi:
+            continue
+        anchors = _anchors(a, alo, ahi, b, blo, bhi) if depth < MAX_DEPTH else []
+        if anchors:
+            for i, j in [*anchors, (ahi, bhi)]:
+                todo.append((alo, i, blo, j, depth + 1))
+                if i < ahi:
+                    partner[i] = j
+                alo, blo = i + 1, j + 1
+        elif (ahi - alo) * (bhi - blo) <= MAX_CELLS:
+            for i, j in _blocks(a[alo:ahi], b[blo:bhi]):
+                partner[alo + i] = blo + j
+    return partner
+
+
+def _once(items: Sequence[int], low: int, high: int) -> dict[int, int]:
+    """Item -> position, for the items that occur once in a range."""
+    indices: dict[int, int] = {}
+    for position in range(low, high):
+        item = items[position]
+        indices[item] = -1 if item in indices else position
+    return {item: position for item, position in indices.items() if position >= 0}
+
+
+def _anchors(a: Sequence[int], alo: int, ahi: int, b: Sequence[int], blo: int, bhi: int) -> list[tuple[int, int]]:
+    """The longest series of items, in order on both sides, that occur once on each."""
+    in_b = _once(b, blo, bhi)
+    pairs = [(i, in_b[item]) for item, i in _once(a, alo, ahi).items() if item in in_b]
+    pairs.sort()
+    ends: list[int] = []  # smallest end in b of a series of each length
+    at: list[int] = []  # index in `pairs` of that end
+    before: list[int] = []
+    for index, (_, j) in enumerate(pairs):
+        length = bisect_left(ends, j)
+        before.append(at[length - 1] if length else -1)
+        if length == len(ends):
+            ends.append(j)
+            at.append(index)
+        else:
+            ends[length], at[length] = j, index
+    series: list[tuple[int, int]] = []
+    index = at[-1] if at else -1
+    while index >= 0:
+        series.append(pairs[index])
+        index = before[index]
+    return series[::-1]
+
+
+def _blocks(a: Sequence[int], b: Sequence[int]) -> Iterator[tuple[int, int]]:
+    from difflib import SequenceMatcher
+
+    for block in SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks():
+        yield from ((block.a + k, block.b + k) for k in range(block.size))
+
 
 CONTEXT = 3
 """Equal ops shown before and after those that differ."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from functools import partial
 
-from pstranspile.compiler.analysis.lookup_table import lookups_in
-from pstranspile.compiler.analysis.sparse_tables import RemoteTable
+from pstranspile.compiler.analysis.tables import RemoteTable, lookups_in
 from pstranspile.compiler.emit.rules import LOOKUP, made
 from pstranspile.compiler.emit.table import fetch_table_rows
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter

@@ -3,22 +3,93 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple
 
 from pstranspile.compiler.analysis.facts import Facts
 from pstranspile.compiler.analysis.updates import Update, UpdateGroup
-from pstranspile.compiler.emit.dc_asgd import Compensation
-from pstranspile.compiler.emit.rename import rename_vars
-from pstranspile.compiler.emit.rules import AFTER_UPDATE, SCHEDULE, SERVE, SHARE_COUNTER, UPDATE, made, made_of_program
+from pstranspile.compiler.analysis.uses import sub_blocks
+from pstranspile.compiler.emit.rules import (
+    AFTER_UPDATE,
+    COMPENSATE,
+    FILL_BACKUP,
+    INITIALISE,
+    SCHEDULE,
+    SERVE,
+    SHARE_COUNTER,
+    UPDATE,
+    made,
+    made_of_program,
+    rename_vars,
+)
 from pstranspile.compiler.emit.server_block import ServerMain, ServerProgram, SliceView
 from pstranspile.compiler.emit.table import merged_gradient, serve_table
 from pstranspile.compiler.emit.timing import Timing
 from pstranspile.compiler.emit.trainer import own_gradient_names
+from pstranspile.compiler.plan.initialisers import sliced
+from pstranspile.compiler.plan.names import NameMint
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, Slice
+from pstranspile.compiler.plan.reserved import TRAINER_ID, backup_name
 from pstranspile.ir.attributes import AttrValue, BlockRef, BlockRefs, Strings
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Op, Program, TensorType
+from pstranspile.ir.model import Block, Op, Origin, Program, TensorType, Var
+from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops.build import make_op
+
+# Delay-compensated ASGD: a gradient corrected for what its parameter has moved since the trainer fetched it.
+#
+# g' = g + g * g * (w - w_backup), elementwise, with the backup of the trainer that sent g.
+
+
+class Compensation:
+    """Compensates the gradients of one server; keeps the backups it declares, for the start-up program."""
+
+    def __init__(self, server: ServerProgram, trainers: int):
+        self.server = server
+        self.trainers = trainers
+        self.backups: list[tuple[str, str]] = []
+        self._mint = NameMint(server.source.main_block.vars)
+        self._temporaries = 0
+
+    def append(self, block: int, parameter: PlannedParameter, s: Slice, gradient: str, origin: Origin | None) -> str:
+        """Adds the ops that compensate the gradient of a slice to a block; returns the name of the result.
+
+        `gradient` is what the optimizer takes, with weight decay or clipped; `origin` is that of the optimizer op.
+        """
+        tensor = TensorType(parameter.dtype, s.shape)
+        copies = [backup_name(s, i) for i in range(self.trainers)]
+        for name in copies:
+            self.server.blocks[0].vars[name] = Var(name, tensor=tensor)
+        self.backups += ((s.name, name) for name in copies)
+        own = self._mint.mint(f"{s.name}.local_bak")
+        names = [self._mint.mint(f"tmp_dc_output_{self._temporaries + number}") for number in range(4)]
+        self._temporaries += len(names)
+        local = self.server.blocks[block].vars
+        local[TRAINER_ID] = Var(TRAINER_ID, tensor=TensorType(DType.INT64, (1,)))
+        local.update((name, Var(name, tensor=tensor)) for name in (own, *names))
+        moved, once, twice, result = names
+        origin = made(origin, COMPENSATE)
+        self.server.blocks[block].ops += [
+            make_op("ref_by_trainer_id", {"X": copies, "TrainerId": [TRAINER_ID]}, {"Out": [own]}, origin=origin),
+            make_op("elementwise_sub", {"X": [s.name], "Y": [own]}, {"Out": [moved]}, origin=origin),
+            make_op("elementwise_mul", {"X": [moved], "Y": [gradient]}, {"Out": [once]}, origin=origin),
+            make_op("elementwise_mul", {"X": [once], "Y": [gradient]}, {"Out": [twice]}, origin=origin),
+            make_op("elementwise_add", {"X": [gradient], "Y": [twice]}, {"Out": [result]}, origin=origin),
+        ]
+        return result
+
+
+def first_backups(backups: Iterable[tuple[str, str]], makers: Mapping[str, Origin | None]) -> list[Op]:
+    """Start-up ops that fill every trainer's backup with the parameter as it is initialised.
+
+    `makers` gives the source op that initialises each parameter.
+    """
+    return [
+        make_op("assign", {"X": [parameter]}, {"Out": [copy]}, origin=made(makers.get(parameter), FILL_BACKUP))
+        for parameter, copy in backups
+    ]
+
 
 RPC_THREADS = 12
 """Threads of each of a server's pools: Fluid's default for send, get and prefetch."""
@@ -279,3 +350,134 @@ def _emit_unit(
                     server.declare_copy(name)
             names = {p.gradient: s.gradient for p, s in unit}
             ops.append(_with_sub_blocks(server, template, rename_vars(op, names), block))
+
+
+# The server's start-up program: the source's initialisers, of what the server holds.
+
+_TYPED = frozenset({"fill_constant", "uniform_random", "gaussian_random"})
+"""Initialisers from which Fluid infers the element type of what they make."""
+
+_DTYPES = {dtype.value: dtype for dtype in DType}
+
+
+class Target(NamedTuple):
+    """A server variable to initialise: the part of the source variable from `offset` on, or (-1) all of it."""
+
+    name: str
+    shape: tuple[int, ...]
+    offset: int
+
+
+class Initialisers:
+    """The source's start-up ops by what they make, worked out once for all servers of a job."""
+
+    def __init__(self, startup: Program, declared: Mapping[str, Var]):
+        """`declared` are the variables of the main program; `misdeclared`: some have another element type there."""
+        self.startup = startup
+        self.writers: dict[str, tuple[int, ...]] = {}
+        self.misdeclared = False
+        writers = self.writers
+        for index, op in enumerate(startup.main_block.ops):
+            this, dtype = (index,), _made_as(op)
+            for names in op.outputs.values():
+                for name in names:
+                    writers[name] = (*writers[name], index) if name in writers else this
+                    if dtype is not None and not self.misdeclared:
+                        var = declared.get(name)
+                        self.misdeclared = var is not None and var.tensor is not None and var.tensor.dtype is not dtype
+        self._cut: dict[int, Op] = {}
+
+    def to_cut(self, index: int) -> Op:
+        """A start-up op of which servers will run parts, as its origin states."""
+        op = self._cut.get(index)
+        if op is None:
+            source = self.startup.main_block.ops[index]
+            op = self._cut[index] = source._replace(origin=made(source.origin, INITIALISE))
+        return op
+
+
+def emit_pserver_startup(server: ServerMain, initialisers: Initialisers) -> Program:
+    """The start-up program that goes with a server's main program.
+
+    It declares all of the main program's block-0 variables as persistable, and runs the source's initialisers of
+    those in source order, each making just the slice that the server holds, with all that they need.
+    """
+    startup, source = initialisers.startup, initialisers.startup.main_block
+    variables = {name: _persistable(var) for name, var in server.program.main_block.vars.items()}
+    held, cuts = server.program.main_block.vars, server.cuts
+    targets = _targets(server)
+    chosen: set[int] = set()
+    todo = [cuts[name].source if name in cuts else name for name in held] if cuts else list(held)
+    for name in todo:  # grows by the inputs of what it finds
+        for index in initialisers.writers.get(name, ()):
+            if index not in chosen:
+                chosen.add(index)
+                inputs = source.ops[index].inputs
+                for needed in chain.from_iterable(inputs.values()) if inputs else ():
+                    if needed not in targets and (needed not in held or needed in cuts):
+                        todo.append(needed)
+                        if needed in source.vars:  # the process that feeds a reader makes its queue
+                            variables.setdefault(needed, source.vars[needed]._replace(location=None))
+    ops: list[Op] = []
+    for index in sorted(chosen):
+        ops += _on_server(initialisers, index, targets) if targets else (source.ops[index],)
+    if server.backups:
+        makers = {name: op.origin for op in ops for name in op.output_names}
+        ops += first_backups(server.backups, makers)
+    if initialisers.misdeclared:
+        for op in ops:
+            _declare_as_made(op, variables)
+    main = Block(FrozenMap(variables), tuple(ops))
+    uses_blocks = len(startup.blocks) > 1 and any(sub_blocks(op) for op in ops)
+    return Program((main, *(startup.blocks[1:] if uses_blocks else ())), startup.random_seed, startup.version)
+
+
+def _made_as(op: Op) -> DType | None:
+    """The element type that Fluid infers from an initialiser; None: it infers none."""
+    number = op.attrs.get("dtype") if op.type in _TYPED else None
+    return _DTYPES.get(number) if isinstance(number, int) else None
+
+
+def _declare_as_made(op: Op, variables: dict[str, Var]) -> None:
+    """Gives the output of an initialiser the element type that it makes, whatever the main program declares.
+
+    Fluid infers it as it appends the op: the decay of an `ExponentialMovingAverage` is declared i64 and made f32.
+    """
+    dtype = _made_as(op)
+    for name in op.outputs["Out"] if dtype is not None else ():
+        var = variables.get(name)
+        if var is not None and var.tensor is not None and var.tensor.dtype is not dtype:
+            variables[name] = var._replace(tensor=var.tensor._replace(dtype=dtype))
+
+
+def _persistable(var: Var) -> Var:
+    if var.persistable or var.kind in (VarKind.STEP_SCOPES, VarKind.RAW):
+        return var
+    return var._replace(persistable=True)
+
+
+def _targets(server: ServerMain) -> dict[str, list[Target]]:
+    """Source variable of which the server holds parts or copies -> what it holds of it. Others it holds as they are."""
+    targets: dict[str, list[Target]] = {cut.source: [] for cut in server.cuts.values()}
+    for name, var in server.program.main_block.vars.items() if targets else ():
+        cut = server.cuts.get(name)
+        source, offset = (cut.source, cut.offset) if cut else (name, -1)
+        if source in targets:
+            targets[source].append(Target(name, var.shape, offset))
+    return targets
+
+
+def _on_server(initialisers: Initialisers, index: int, targets: Mapping[str, list[Target]]) -> list[Op]:
+    """The op once per server variable it initialises; once, as it is, if it has several outputs or makes an input."""
+    op = initialisers.startup.main_block.ops[index]
+    outputs = list(op.output_names)
+    ops: list[Op] = []
+    for target in targets.get(outputs[0], ()) if len(outputs) == 1 else ():
+        if target.offset < 0:
+            ops.append(op if target.name == outputs[0] else rename_vars(op, {outputs[0]: target.name}))
+        else:
+            part = sliced(initialisers.to_cut(index), target.shape, target.offset)
+            inputs = [(name, other) for name in op.input_names for other in targets.get(name, ())]
+            needed = {name: other.name for name, other in inputs if other.offset == target.offset}
+            ops.append(rename_vars(part, {outputs[0]: target.name, **needed}))
+    return ops or [op]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from pstranspile.compiler.analysis.updates import follows_parameter
-from pstranspile.compiler.emit.rename import rename_slots
+from pstranspile.compiler.emit.rules import rename_slots
 from pstranspile.compiler.plan.names import slice_name
 from pstranspile.compiler.plan.plan import PlannedParameter, Slice
 from pstranspile.ir.frozen import FrozenMap

@@ -2,25 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 from pstranspile.compiler.analysis.facts import Facts
-from pstranspile.compiler.analysis.sparse_tables import RemoteTable
+from pstranspile.compiler.analysis.tables import RemoteTable
 from pstranspile.compiler.analysis.uses import names_in
-from pstranspile.compiler.emit.pserver import ServerTemplate, emit_pserver
-from pstranspile.compiler.emit.pserver_startup import Initialisers, emit_pserver_startup
-from pstranspile.compiler.emit.reader import emit_reader, variables_used
+from pstranspile.compiler.emit.lookup import Insertion, insert_lookups, lookup_vars
+from pstranspile.compiler.emit.pserver import Initialisers, ServerTemplate, emit_pserver, emit_pserver_startup
 from pstranspile.compiler.emit.timing import Timing
 from pstranspile.compiler.emit.trainer import TrainerTemplate, emit_trainer
 from pstranspile.compiler.emit.trainer_startup import StartupTemplate, emit_trainer_startup
 from pstranspile.compiler.plan.make import overview
 from pstranspile.compiler.plan.plan import DistributedVar, Plan
 from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import STARTUP, Module, Program, Role
+from pstranspile.ir.model import STARTUP, Module, Op, Program, Role
 from pstranspile.ir.passes import Steps
+
+# Programs of a job that update nothing, such as an evaluation: as they are, but for tables that the servers keep.
+
+
+def emit_reader(program: Program, tables: Sequence[RemoteTable], plan: Plan, trainer: int) -> Program:
+    """The program with its lookups in tables that are not on a trainer done on the servers.
+
+    It reads the parameters that the trainer received last.
+    """
+    block = program.main_block
+    inserted: dict[int, list[Insertion]] = {}
+    fused = insert_lookups(inserted, block.ops, tables, plan, ())
+    if not fused:
+        return program
+    ops: list[Op] = [op for insertion in inserted.get(-1, ()) for op in insertion(trainer)]
+    for index, op in enumerate(block.ops):
+        if index not in fused:
+            ops.append(op)
+        for insertion in inserted.get(index, ()):
+            ops += insertion(trainer)
+    variables = FrozenMap({**block.vars, **lookup_vars(program, plan, ())})
+    return program.with_main_block(block._replace(vars=variables, ops=tuple(ops)))
+
+
+def variables_used(program: Program) -> set[str]:
+    """Every variable that an op of the program reads or writes."""
+    return {name for block in program.blocks for op in block.ops for name in op.names}
 
 
 class Part(NamedTuple):

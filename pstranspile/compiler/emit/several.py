@@ -12,10 +12,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from pstranspile.compiler.analysis.facts import Facts, analyze
-from pstranspile.compiler.analysis.roles import find_roles
-from pstranspile.compiler.analysis.sparse_tables import RemoteTable, find_remote_tables, sparse_parameters
-from pstranspile.compiler.analysis.updates import UpdateGroup
-from pstranspile.compiler.emit.rename import rename_vars
+from pstranspile.compiler.analysis.tables import RemoteTable, find_remote_tables, sparse_parameters
+from pstranspile.compiler.analysis.updates import UpdateGroup, find_roles
+from pstranspile.compiler.emit.rules import rename_vars
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.plan.plan import SharedCounter
 from pstranspile.ir.diagnostics import Diagnostic, at_op, error

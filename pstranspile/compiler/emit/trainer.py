@@ -8,7 +8,6 @@ from functools import lru_cache, partial
 from pstranspile.compiler.analysis.facts import Facts
 from pstranspile.compiler.analysis.uses import deep_blocks, effects_of
 from pstranspile.compiler.emit.lookup import Insertion, insert_lookups, lookup_vars
-from pstranspile.compiler.emit.rename import rename_vars
 from pstranspile.compiler.emit.rules import (
     JOIN_SLICES,
     KEEP_CLIP,
@@ -17,6 +16,7 @@ from pstranspile.compiler.emit.rules import (
     SPLIT_GRADIENT,
     made,
     made_of_program,
+    rename_vars,
 )
 from pstranspile.compiler.emit.table import send_table_gradient, table_vars
 from pstranspile.compiler.emit.timing import Timing

@@ -17,7 +17,7 @@ def files_of(
     result: Compiled, emit: str = "ir", tell: Callable[[str, int, int], object] = lambda _what, _done, _of: None
 ) -> Iterator[tuple[str, bytes]]:
     """Name and contents of every file: text (`ir`) or ProgramDescs (`pb`), and the plan. `tell` gets the progress."""
-    from pstranspile.frontends.meta_of import meta_of
+    from pstranspile.frontends.meta import meta_of
     from pstranspile.frontends.program_desc import program_to_bytes
 
     roles = result.roles()

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from pstranspile.compiler.explain.answers import Answer, HeldPart, Link, OpAnswer, Overview, Source, VariableAnswer
 from pstranspile.compiler.explain.place import Place
-from pstranspile.ir.counts import cluster_of
+from pstranspile.ir.diagnostics import cluster_of
 
 SHOWN = 8
 """Lines of one kind that are shown before the rest is only counted (`--all` shows all)."""

@@ -14,7 +14,7 @@ from pstranspile.compiler.explain.place import Place, rule_of
 from pstranspile.compiler.explain.placement import PARAMETERS, rows_held, rows_of, why_cut, why_there
 from pstranspile.ir.model import Var
 from pstranspile.ir.roles import OpRole
-from pstranspile.ir.text.statements import var_parts
+from pstranspile.ir.text.printer import var_parts
 
 _WHO_ORDERS = ("send", "send_barrier", "fetch_barrier")
 

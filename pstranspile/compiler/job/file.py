@@ -11,14 +11,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from pstranspile.compiler.job.endpoints import shown
-from pstranspile.compiler.job.job import BOOLEANS, INTEGERS, KEYS, Job, JobError
+from pstranspile.compiler.job.job import BOOLEANS, INTEGERS, KEYS, Job, JobError, shown
 from pstranspile.compiler.job.modes import SWITCHES, mode_names, settings_of
-from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, error, first_findings
+from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, did_you_mean, error, first_findings
 from pstranspile.ir.expect import path_of
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_regular
-from pstranspile.ir.suggest import did_you_mean
 
 MAX_BYTES = 16 << 20
 """Larger files are refused: no job is that long."""

@@ -6,7 +6,7 @@ code 3).
 
 from __future__ import annotations
 
-from pstranspile.compiler.link.base import LinkError
 from pstranspile.compiler.link.check import link
+from pstranspile.compiler.link.machines import LinkError
 
 __all__ = ["LinkError", "link"]

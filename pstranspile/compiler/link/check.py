@@ -7,21 +7,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pstranspile.compiler.link.backups import check_backups
-from pstranspile.compiler.link.barriers import GEO, check_alike, check_barriers, check_fan_in, check_identities
-from pstranspile.compiler.link.base import LinkError
-from pstranspile.compiler.link.collect import collect
-from pstranspile.compiler.link.counters import check_counters, check_notices
-from pstranspile.compiler.link.exchanges import check_geo
-from pstranspile.compiler.link.joins import check_splits
-from pstranspile.compiler.link.machines import Cluster
-from pstranspile.compiler.link.prefetch import check_prefetches, check_table_blocks
-from pstranspile.compiler.link.receives import check_fetched, check_never_fetched, check_receives
-from pstranspile.compiler.link.reductions import check_collectives
-from pstranspile.compiler.link.remote_lookups import check_lookups
-from pstranspile.compiler.link.rings import check_meeting, check_rings
-from pstranspile.compiler.link.sends import check_awaited, check_senders, check_sends
-from pstranspile.compiler.link.serving import check_merges, check_server
+from pstranspile.compiler.link.barriers import (
+    GEO,
+    check_alike,
+    check_barriers,
+    check_fan_in,
+    check_identities,
+    check_splits,
+)
+from pstranspile.compiler.link.machines import Cluster, LinkError, collect
+from pstranspile.compiler.link.messages import (
+    check_awaited,
+    check_backups,
+    check_counters,
+    check_fetched,
+    check_geo,
+    check_lookups,
+    check_merges,
+    check_never_fetched,
+    check_notices,
+    check_prefetches,
+    check_receives,
+    check_senders,
+    check_sends,
+    check_server,
+    check_table_blocks,
+)
+from pstranspile.compiler.link.rings import check_collectives, check_meeting, check_rings
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Role
 

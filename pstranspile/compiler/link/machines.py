@@ -2,11 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
-from pstranspile.ir.model import Op, Program, Role, Var
+from pstranspile.ir.attributes import BlockRefs
+from pstranspile.ir.codes import Code
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op
+from pstranspile.ir.model import Block, Op, Program, Role, Var
+from pstranspile.ops.attributes import int_attr, strings_attr
+
+# What every part of the link check uses: the programs of a machine, findings, types compared.
+
+
+class LinkError(DiagnosticError):
+    """The programs of a job do not fit together."""
+
+
+def finding(code: Code, role: Role, op: Op, message: str, name: str = "") -> Diagnostic:
+    """A finding about `op` in the programs of `role`; `name` is the variable in question, if it is one."""
+    return at_op(code, f"in {role.name}: {message}", op, focus=f"%{name}" if name else "")
+
+
+def same_type(a: Var | None, b: Var | None) -> bool:
+    """Both are declared, with the same kind, element type and dims (LoD levels may differ)."""
+    if a is None or b is None or a.kind is not b.kind:
+        return False
+    return a.tensor == b.tensor or (a.dtype is b.dtype and a.shape == b.shape)
+
+
+def is_slice_type(part: Var, rows: int, whole: Var) -> bool:
+    """`part` is declared as these rows of `whole`: same kind and element type, same dims but the first."""
+    return part.kind is whole.kind and part.dtype is whole.dtype and part.shape == (rows, *whole.shape[1:])
+
+
+def described(var: Var | None) -> str:
+    """The type of a variable in a message."""
+    if var is None:
+        return "not declared"
+    if var.tensor is None:
+        return var.kind.name
+    return f"{var.kind.name} {var.tensor.dtype.text}{list(var.tensor.shape)}"
+
+
+def names_text(names: Sequence[str]) -> str:
+    """Names in a message, `%a, %b`; `nothing` for none."""
+    return ", ".join([f"%{name}" for name in names]) or "nothing"
 
 
 class Placed(NamedTuple):
@@ -135,3 +177,233 @@ class Cluster:
     servers: dict[str, Server]
     doubles: list[Server]
     owners: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+
+
+# Reads the programs: what each trainer sends to the servers, what each server waits for and updates.
+#
+# Every op is read once. The checks then need only tables by name, so that their cost is that of the messages between
+# the machines.
+
+TALK = frozenset({
+    "send", "recv", "send_barrier", "fetch_barrier", "concat", "split_byref", "split_selected_rows", "split_ids",
+    "merge_ids", "prefetch", "distributed_lookup_table", "lookup_table", "lookup_table_v2", "nce",
+    "hierarchical_sigmoid", "fake_init", "listen_and_serv", "gen_nccl_id", "c_gen_nccl_id", "c_comm_init",
+    "c_comm_init_all", "lookup_table_grad", "lookup_table_v2_grad",
+})  # fmt: skip
+"""Op types that the checks want to see, besides those that begin with `c_`."""
+
+MADE_BEFORE = ("send", "recv", "split_byref", "split_selected_rows")
+"""Op types whose inputs must have been made by an op before them."""
+
+REMOTE_LOOKUPS = ("distributed_lookup_table", "lookup_table", "lookup_table_v2", "nce", "hierarchical_sigmoid")
+"""Op types that look rows up on servers when they name slices in `table_names`."""
+
+
+KEEPS = frozenset({"recv", "concat", "fetch_barrier", "data_norm_grad", *REMOTE_LOOKUPS})
+"""Op types that write what servers hold, or have a parameter as an output although they do not change it.
+
+`data_norm_grad` changes its statistics only with `sync_stats`; otherwise they are updated from their gradients.
+"""
+
+
+def calls(program: Program) -> Calls:
+    """The messages of one program of a trainer."""
+    block = program.blocks[0]
+    result: dict[str, list[Placed]] = {}
+    silent: set[str] = set()  # op types that the checks need not see
+    for position, op in enumerate(block.ops):
+        kind = op.type
+        if kind not in silent:
+            if kind in TALK or kind.startswith("c_"):
+                result.setdefault(kind, []).append(Placed(position, op))
+            else:
+                silent.add(kind)
+    return Calls(program, block.vars, result)
+
+
+def unmade(calls: Calls) -> list[tuple[Op, str]]:
+    """What is sent, cut up or waited for, and not made by an op before. Mostly the op just before made it."""
+    ops, variables, result = calls.program.blocks[0].ops, calls.vars, calls.ops
+    first: dict[str, int] | None = None
+    missing: list[tuple[Op, str]] = []
+    controls = {
+        name: position
+        for kind in ("send", "send_barrier")
+        for position, op in result.get(kind, NONE)
+        for name in op.outputs.get("Out", ())
+    }
+    for kind in MADE_BEFORE:
+        for position, op in result.get(kind, NONE):
+            names = op.inputs.get("X", ())
+            if position and names in ops[position - 1].outputs.values():
+                continue
+            for name in names:
+                if controls.get(name, position) < position:
+                    continue
+                if first is None:
+                    first = _first_made(ops)
+                var = variables.get(name)
+                if first.get(name, position) >= position and (var is None or not var.persistable):
+                    missing.append((op, name))
+    return missing
+
+
+def _first_made(ops: tuple[Op, ...]) -> dict[str, int]:
+    """Every variable that ops write -> the first op that does."""
+    first: dict[str, int] = {}
+    for position, op in enumerate(ops):
+        for names in op.outputs.values():
+            for name in names:
+                first.setdefault(name, position)
+    return first
+
+
+def remade(calls: Calls) -> list[tuple[Op, str]]:
+    """What is fetched or joined into variables that other ops write too."""
+    ops = calls.program.blocks[0].ops
+    fetches = (*calls.of("recv"), *calls.joins())
+    arrivals = [(op, name) for _, op in fetches for name in op.outputs.get("Out", ())]
+    if not arrivals:
+        return []
+    changing = (op for op in ops if op.type not in KEEPS or op.attrs.get("sync_stats") is True)
+    local = [names for op in changing for names in op.outputs.values()]
+    written = {name for _, name in arrivals}.intersection(chain.from_iterable(local))
+    return [(op, name) for op, name in arrivals if name in written]
+
+
+def collect(roles: Iterable[Role]) -> Cluster:
+    """Reads all programs once."""
+    trainers: list[Trainer] = []
+    servers: dict[str, Server] = {}
+    doubles: list[Server] = []
+    for role in roles:
+        main = calls(role.main)
+        listens = main.of("listen_and_serv")
+        if not listens:
+            trainers.append(Trainer(role, len(trainers), main, calls(role.startup), {}, {}))
+            continue
+        server = _server(role, listens[0].op)
+        if server.endpoint in servers:
+            doubles.append(server)
+        servers.setdefault(server.endpoint, server)
+    cluster = Cluster(trainers, _parts(trainers), servers, doubles)
+    fetched: set[str] = set()
+    for trainer in (trainer for part in cluster.parts for trainer in part):
+        _add_fetched(trainer, fetched)
+    for server in servers.values():
+        _read_blocks(server, fetched, cluster.owners)
+    return cluster
+
+
+def _parts(trainers: list[Trainer]) -> list[list[Trainer]]:
+    """The trainers with each of their programs in turn."""
+    parts = [trainers]
+    for name in dict.fromkeys(name for trainer in trainers for name in trainer.role.others):
+        part: list[Trainer] = []
+        for trainer in trainers:
+            program = trainer.role.others.get(name)
+            if program is not None:
+                role = trainer.role._replace(name=f"{trainer.role.name} @{name}", main=program)
+                part.append(Trainer(role, trainer.number, calls(program), trainer.startup, {}, {}, name))
+        parts.append(part)
+    return parts
+
+
+def _server(role: Role, op: Op) -> Server:
+    program, listed = role.main, op.attrs.get("optimize_blocks")
+    variables = program.blocks[0].vars
+    blocks = tuple(listed) if isinstance(listed, BlockRefs) else ()
+    made: list[tuple[str, ...]] = []
+    misfits: list[Op] = []
+    for initialiser in role.startup.blocks[0].ops:
+        outputs = initialiser.outputs
+        made += outputs.values()
+        dims = initialiser.attrs.get("shape")
+        if dims is not None and outputs.get("Out"):
+            var = variables.get(outputs["Out"][0])
+            if var is not None and var.tensor is not None and var.tensor.shape != dims:
+                misfits.append(initialiser)
+    return Server(
+        role,
+        op,
+        endpoint=str(op.attrs.get("endpoint", "")),
+        mode=int_attr(op, "distributed_mode"),
+        rates=int_attr(op, "lr_decay_block_id", -1),
+        vars=variables,
+        misfits=misfits,
+        blocks=tuple(index for index in blocks if 0 < index < len(program.blocks)),
+        initialised=set(chain.from_iterable(made)),
+        awaited=set(op.inputs.get("X", ())),
+    )
+
+
+def _add_fetched(trainer: Trainer, fetched: set[str]) -> None:
+    """Adds the names of what a trainer fetches from servers, in both programs."""
+    for program in (trainer.main, trainer.startup):
+        for _, op in program.of("recv"):
+            fetched.update(strings_attr(op, "recv_varnames") or op.outputs.get("Out", ()))
+    for kind in REMOTE_LOOKUPS:
+        for _, op in trainer.main.of(kind):
+            fetched.update(strings_attr(op, "table_names"))
+
+
+def _read_blocks(server: Server, fetched: set[str], owners: dict[str, list[str]]) -> None:
+    """Walks the blocks that the server runs; the others see the results of the learning-rate block."""
+    program, known = server.role.main, server.initialised
+    for index in server.blocks:
+        made = _read_block(server, index, program.blocks[index], known)
+        for name in made & fetched:
+            result = owners.setdefault(name, [])
+            if server.endpoint not in result:
+                result.append(server.endpoint)
+        if index == server.rates:
+            known = known | made
+    server.awaited.update(server.outside)
+
+
+def _read_block(server: Server, index: int, block: Block, known: set[str]) -> set[str]:
+    """One block: what it reads from outside, what it merges, what it updates. Gives what it writes."""
+    made: set[str] = set()
+    read: list[str] = []
+    updated: list[str] = []
+    for position, op in enumerate(block.ops):
+        inputs = op.inputs
+        before = len(read)
+        for names in inputs.values():
+            for name in names:
+                if name not in made and name not in known:
+                    read.append(name)
+                    server.outside.setdefault(name, (index, op))
+        if inputs.get("Param"):
+            updated += inputs["Param"]
+            server.parameters[inputs["Param"][0]] = op
+            gradient = inputs.get("Grad")
+            fed = gradient and (gradient[0] in made or gradient[0] in read)
+            if not fed or op.outputs.get("ParamOut") != inputs["Param"]:
+                server.idle.append((index, op))
+        elif op.type == "sum" and len(read) > before:
+            if len(read) == before + len(inputs["X"]):
+                server.merges.append(_merged(op, block, position))
+            else:  # a parameter and what is added to it, as in geo
+                kept = [name for name in inputs["X"] if name in known and name in op.outputs.get("Out", ())]
+                updated += kept
+                server.parameters.update(dict.fromkeys(kept, op))
+        made.update(*op.outputs.values())
+    if len(updated) == 1:
+        server.feeds.update(dict.fromkeys(read, updated[0]))
+    if not updated and block.ops and index != server.rates:
+        server.idle.append((index, block.ops[-1]))
+    server.touched[index] = made.union(read)
+    return made
+
+
+def _merged(op: Op, block: Block, position: int) -> Merged:
+    following = block.ops[position + 1] if position + 1 < len(block.ops) else None
+    if (
+        following is None
+        or following.type != "scale"
+        or not (following.inputs.get("X") == following.outputs.get("Out") == op.outputs.get("Out"))
+    ):
+        return Merged(op, op.inputs["X"], None, 1.0)
+    factor = following.attrs.get("scale")
+    return Merged(op, op.inputs["X"], following, factor if isinstance(factor, float) else None)

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.job.modes import UPDATING, ModeSettings, Promise, off
-from pstranspile.compiler.modes.shared.communicator import WithCommunicator
-from pstranspile.compiler.modes.shared.own_clips import clip_on_trainers
-from pstranspile.compiler.modes.shared.servers import ServerMode
-from pstranspile.compiler.modes.shared.step_counter import share_step_counters
+from pstranspile.compiler.modes.shared.servers import (
+    ServerMode,
+    WithCommunicator,
+    clip_on_trainers,
+    share_step_counters,
+)
 from pstranspile.compiler.plan.plan import Plan, SharedCounter, Slice
 from pstranspile.ir.attributes import AttrValue
 from pstranspile.ir.diagnostics import DiagnosticError, error

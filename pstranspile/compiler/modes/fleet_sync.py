@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.job.modes import UPDATING, ModeSettings
-from pstranspile.compiler.modes.shared.communicator import WithCommunicator
-from pstranspile.compiler.modes.shared.step_counter import share_step_counters
+from pstranspile.compiler.modes.shared.servers import WithCommunicator, share_step_counters
 from pstranspile.compiler.modes.sync import Sync
 from pstranspile.compiler.plan.plan import SharedCounter
 from pstranspile.ir.model import Module

@@ -8,22 +8,24 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.compiler.analysis.facts import Facts
-from pstranspile.compiler.analysis.sparse_tables import is_sparse
-from pstranspile.compiler.emit.pserver_startup import Initialisers, emit_pserver_startup
+from pstranspile.compiler.analysis.tables import is_sparse
+from pstranspile.compiler.emit.pserver import Initialisers, emit_pserver_startup
 from pstranspile.compiler.emit.several import together, training_names
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.job.modes import ModeSettings, Promise, off
-from pstranspile.compiler.modes.geo_programs.local_updates import SentRows, find_local_updates, find_sent_rows
-from pstranspile.compiler.modes.geo_programs.server import emit_geo_server
-from pstranspile.compiler.modes.geo_programs.slices import cut_for_geo
-from pstranspile.compiler.modes.geo_programs.trainer import (
+from pstranspile.compiler.modes.shared.base import Prepared
+from pstranspile.compiler.modes.shared.geo import (
     BEGIN,
     GeoStartupTemplate,
+    SentRows,
+    cut_for_geo,
     delta_name,
+    emit_geo_server,
     emit_geo_trainer,
     emit_geo_trainer_startup,
+    find_local_updates,
+    find_sent_rows,
 )
-from pstranspile.compiler.modes.shared.base import Prepared
 from pstranspile.compiler.plan.make import assemble, overview, place
 from pstranspile.compiler.plan.names import CONTROL, NameMint
 from pstranspile.compiler.plan.plan import DistributedVar, GeoPlan, Plan, PlannedParameter, Slice, fingerprint

@@ -12,9 +12,8 @@ from pstranspile.compiler.job import Job
 from pstranspile.compiler.plan.make import Piece, assemble, send_order
 from pstranspile.compiler.plan.plan import Plan, quoted
 from pstranspile.compiler.plan.slices import Cut
-from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, Note, error, first_findings, raise_errors
+from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, Note, did_you_mean, error, first_findings, raise_errors
 from pstranspile.ir.model import Location, SourceText
-from pstranspile.ir.suggest import did_you_mean
 
 _NAME = r'%("(?:[^"\\]|\\.)*"|[A-Za-z0-9_.@/]+)'
 _SLICE = re.compile(rf'slice {_NAME} rows (\d{{1,18}})\.\.(\d{{1,18}})(?: -> {_NAME})? @ ("(?:[^"\\]|\\.)*")')

@@ -3,24 +3,114 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from pstranspile.compiler.analysis.facts import Facts
-from pstranspile.compiler.analysis.sparse_tables import is_sparse
+from pstranspile.compiler.analysis.tables import LookupTable, is_sparse
 from pstranspile.compiler.analysis.updates import Update, follows_parameter
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.plan.dispatch import Placeable, dispatch, make_dispatcher
 from pstranspile.compiler.plan.initialisers import can_slice
 from pstranspile.compiler.plan.names import CONTROL, NameMint, slice_name, trainer_suffix
-from pstranspile.compiler.plan.plan import DistributedVar, Plan, PlannedParameter, Slice, row_width, slice_shape
+from pstranspile.compiler.plan.plan import (
+    DistributedVar,
+    Plan,
+    PlannedParameter,
+    PlannedTable,
+    SharedCounter,
+    Slice,
+    row_width,
+    slice_shape,
+)
+from pstranspile.compiler.plan.reserved import TABLE_PATH
 from pstranspile.compiler.plan.slices import Cut, cut_rows
-from pstranspile.compiler.plan.table import plan_table
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op, error, raise_errors
 from pstranspile.ir.expect import expect
 from pstranspile.ir.model import Op, Program, TensorType, Var
 from pstranspile.ir.passes import Steps
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import Slicing
+
+# One training program's share of a plan that several programs are compiled for.
+
+
+def share_of(plan: Plan, facts: Facts, counters: Sequence[SharedCounter]) -> Plan:
+    """The plan with just what one program updates, under the names that this program's gradients have.
+
+    The whole plan if that is what the program updates.
+    """
+    own = {update.parameter: update.gradient for update in facts.updates}
+    if len(own) == len(plan.parameters) and all(own[p.name] == p.gradient for p in plan.parameters):
+        return replace(plan, groups=facts.groups, counters=tuple(counters))
+    mint = NameMint(facts.program.main_block.vars)
+    suffixes = [trainer_suffix(i) for i in range(plan.trainers)] if plan.per_trainer else []
+    kept = [i for i, parameter in enumerate(plan.parameters) if parameter.name in own]
+    place = {index: number for number, index in enumerate(kept)}
+    return replace(
+        plan,
+        parameters=tuple(_with_gradient(plan.parameters[i], own, mint, suffixes) for i in kept),
+        send_order=tuple(place[i] for i in plan.send_order if i in place),
+        groups=facts.groups,
+        counters=tuple(counters),
+        table=plan.table if facts.lookup_table is not None else None,
+    )
+
+
+def _with_gradient(
+    parameter: PlannedParameter, own: dict[str, str], mint: NameMint, suffixes: Sequence[str]
+) -> PlannedParameter:
+    """The parameter as a program sees it whose gradient for it has a name of its own."""
+    gradient = own[parameter.name]
+    if gradient == parameter.gradient:
+        return parameter
+    slices = [
+        s._replace(
+            gradient=mint.mint_family(slice_name(gradient, s.number), suffixes) if parameter.is_cut else gradient
+        )
+        for s in parameter.slices
+    ]
+    return parameter._replace(gradient=gradient, slices=tuple(slices), send_control=mint.mint(CONTROL + parameter.name))
+
+
+# Planning the distributed lookup table: its names and the room it gets on each server.
+
+
+def plan_table(facts: Facts, job: Job, table: LookupTable, mint: NameMint) -> PlannedTable:
+    """Names and sizes for the distributed lookup table. Raises DiagnosticError if its shape is not static."""
+    ops, variables = facts.program.main_block.ops, facts.program.main_block.vars
+    optimizer, first = ops[table.update.optimizer[0]], ops[table.lookups[0]]
+    var = variables.get(table.parameter)
+    if var is None or var.tensor is None or len(var.shape) != 2 or min(var.shape) < 0:
+        message = f"%{table.parameter} has no static shape [rows, width]"
+        raise DiagnosticError([at_op("parameter-shape", message, optimizer, focus=f"%{table.parameter}")])
+    rate = optimizer.input("LearningRate")
+    if rate is None:
+        message = f"the distributed lookup table %{table.parameter} is updated by sgd, and {optimizer.type} has no rate"
+        raise DiagnosticError([at_op("table-update", message, optimizer, focus=f"%{table.parameter}")])
+    ids, rows = variables[first.inputs["Ids"][0]].tensor, variables[first.outputs["Out"][0]].tensor
+    if ids is None or rows is None:
+        wrong = first.inputs["Ids"][0] if ids is None else first.outputs["Out"][0]
+        message = f"%{wrong} must be declared with an element type and dims to be looked up on servers"
+        raise DiagnosticError([at_op("parameter-shape", message, first, focus=f"%{wrong}")])
+    servers = range(len(job.pservers))
+    suffixes = [f"{who}.pserver_{s}" for who in ("", *map(trainer_suffix, range(job.trainers))) for s in servers]
+    return PlannedTable(
+        name=table.parameter,
+        gradient=table.gradient,
+        sent=mint.extend(table.gradient, suffixes),
+        tensor=var.tensor,
+        rows_per_server=-(-var.shape[0] // len(job.pservers)),
+        learning_rate=rate,
+        ids_sent=tuple(mint.mint(f"prefetch_compress_in_tmp_{s}") for s in servers),
+        rows_got=tuple(mint.mint(f"prefetch_compress_out_tmp_{s}") for s in servers),
+        ids=ids._replace(lod_level=0),
+        rows=rows._replace(lod_level=0),
+        path=TABLE_PATH,
+        send_control=mint.mint(CONTROL + table.parameter),
+        updated_by=optimizer.origin,
+        looked_up_by=first.origin,
+    )
 
 
 class Piece(NamedTuple):

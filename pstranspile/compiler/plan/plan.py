@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pstranspile.compiler.analysis.updates import UpdateGroup
 from pstranspile.compiler.plan.rings import Collective, collective_json, collective_lines
-from pstranspile.ir.counts import counted
+from pstranspile.ir.diagnostics import counted
 from pstranspile.ir.distribution import DistributedVar as DistributedVar
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Origin, TensorType

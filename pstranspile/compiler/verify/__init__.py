@@ -10,18 +10,16 @@ from itertools import chain
 
 from pstranspile.compiler.verify.agreement import check_agreement
 from pstranspile.compiler.verify.forms import report_unknown_op
-from pstranspile.compiler.verify.kinds import check_kinds
 from pstranspile.compiler.verify.places import Findings
 from pstranspile.compiler.verify.references import check_blocks, check_references, references
 from pstranspile.compiler.verify.training import check_training
-from pstranspile.compiler.verify.walk import Walk
+from pstranspile.compiler.verify.walk import Walk, check_kinds
 from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.describe import type_text, var_text
-from pstranspile.ir.diagnostics import Diagnostic, Severity, raise_errors
+from pstranspile.ir.diagnostics import Diagnostic, Severity, raise_errors, weighed
 from pstranspile.ir.expect import expect_module
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program, SourceText, TensorType
-from pstranspile.ir.severity import weighed
 
 __all__ = ["require_blocks", "verify", "verify_program"]
 

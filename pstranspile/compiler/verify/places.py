@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from pstranspile.ir.codes import Code
 from pstranspile.ir.describe import var_text
-from pstranspile.ir.diagnostics import Diagnostic, Note, Severity, at_op, error, warning
+from pstranspile.ir.diagnostics import Diagnostic, Note, Severity, at_op, error, nearest, warning
 from pstranspile.ir.layout import statement_text
 from pstranspile.ir.model import Block, Location, Op, Origin, SourceText, Var
-from pstranspile.ir.suggest import nearest
 from pstranspile.ir.text.literals import name as name_text
 from pstranspile.ir.text.literals import word
 

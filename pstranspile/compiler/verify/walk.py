@@ -2,24 +2,384 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import cached_property
 from itertools import chain, compress
-from typing import Any
+from typing import Any, NamedTuple
 
 from pstranspile.compiler.verify import forms
-from pstranspile.compiler.verify.flow import Given, TypeTable, VarType
-from pstranspile.compiler.verify.frame import VALUES, Frame, SubBlockTypes
-from pstranspile.compiler.verify.names import Names
 from pstranspile.compiler.verify.places import Findings, declared_here, slot_text
 from pstranspile.compiler.verify.references import references
-from pstranspile.compiler.verify.roles import check_number, check_role_vars, check_roles, is_sound_pair
 from pstranspile.ir.attributes import Strings
 from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Severity
 from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import Op, TensorType
-from pstranspile.ops import schema_of
-from pstranspile.ops.shapes import ShapeProblem
+from pstranspile.ir.model import Block, Op, TensorType, Var
+from pstranspile.ir.roles import RUN_BY_FLUID
+from pstranspile.ir.text.literals import KIND_TEXT, role_text
+from pstranspile.ir.types import DType, VarKind
+from pstranspile.ops import schema_of, with_defaults
+from pstranspile.ops.shapes import ShapeError, ShapeProblem, Types, fits, infer_types, output_problems, rule_of
+
+# The variable that a name refers to in a block, and the ops that write it.
+
+
+class Names:
+    """The names of a program's blocks. Each answer is worked out once."""
+
+    def __init__(self, blocks: Sequence[Block]):
+        self.blocks = blocks
+        self._written_in: dict[int, frozenset[str]] = {}
+        self._owners: dict[int, dict[str, int | None]] = {}
+
+    def find(self, name: str, index: int) -> Var | None:
+        """The declaration that a name means in a block: its own, or that of an enclosing or forward block."""
+        owner = self.owner(name, index)
+        return None if owner is None else self.blocks[owner].vars[name]
+
+    def owner(self, name: str, index: int) -> int | None:
+        """The block whose variable a name means: this one, its forward block, its parent, and so on outwards."""
+        if name in self.blocks[index].vars:
+            return index
+        if index == 0:
+            return None
+        known = self._owners.setdefault(index, {})
+        if name not in known:
+            known[name] = self._search(name, index)
+        return known[name]
+
+    def _search(self, name: str, index: int) -> int | None:
+        todo, seen = [index], {index}
+        for at in todo:
+            block = self.blocks[at]
+            if name in block.vars:
+                return at
+            for outer in (block.forward_block, block.parent):
+                if outer >= 0 and outer not in seen:
+                    seen.add(outer)
+                    todo.append(outer)
+        return None
+
+    def written(self, index: int) -> frozenset[str]:
+        """Names that the ops of a block write."""
+        result = self._written_in.get(index)
+        if result is None:
+            names = chain.from_iterable(chain.from_iterable(op.outputs.values() for op in self.blocks[index].ops))
+            result = self._written_in[index] = frozenset(names)
+        return result
+
+    @cached_property
+    def written_globals(self) -> AbstractSet[str]:
+        """Names of variables of block 0 that ops of any block write."""
+        if len(self.blocks) == 1:
+            return self.written(0)
+        names = set(self.written(0))
+        for other in range(1, len(self.blocks)):
+            names.update(name for name in self.written(other) if self.owner(name, other) == 0)
+        return names
+
+    def first_writer(self, name: str, owner: int) -> Op | None:
+        """The first op that writes the variable of this name in block `owner`."""
+        for index in (owner, *range(owner + 1, len(self.blocks))):
+            if name in self.written(index) and self.owner(name, index) == owner:
+                return next(op for op in self.blocks[index].ops if name in op.output_names)
+        return None
+
+    def visible(self, index: int) -> Iterator[str]:
+        """The names that a block and those around it declare."""
+        while index >= 0:
+            yield from self.blocks[index].vars
+            index = self.blocks[index].parent
+
+
+# The types that variables have while a program runs: those its ops give them, whatever their declarations say.
+#
+# Fluid's ops look at what their inputs hold. A declaration counts where nothing has written the variable: for inputs,
+# and for what an op without a shape rule gives.
+
+TypeOf = Callable[[str], "int | None"]
+"""From a name to the number of its type, None for a name without a declaration."""
+
+
+class VarType(NamedTuple):
+    """What a variable holds: `known` follows from inputs and ops, `assumed` takes unknown dims from declarations."""
+
+    known: TensorType | None
+    assumed: TensorType | None
+
+
+class Given(NamedTuple):
+    """The numbers of the types that an op gives the variables it writes, in order.
+
+    `certain` and `likely` say why its inputs don't fit together: by their known types, or only by declared ones.
+    `differs` are the outputs that are declared otherwise.
+    """
+
+    numbers: tuple[int, ...]
+    certain: ShapeError | None = None
+    likely: ShapeError | None = None
+    differs: tuple[ShapeProblem, ...] = ()
+
+
+def reliable(var: Var) -> TensorType | None:
+    """The type that a declaration states, None where it states none.
+
+    A SelectedRows may hold any number of rows. Fluid declares variables without an element type as bool, and does so
+    with parameters, so a persistable bool has no meaning.
+    """
+    tensor = var.tensor
+    if tensor is None or (tensor.dtype is DType.BOOL and var.persistable):
+        return None
+    if var.kind is VarKind.SELECTED_ROWS and tensor.shape:
+        return tensor._replace(shape=(-1, *tensor.shape[1:]))
+    return tensor
+
+
+class TypeTable:
+    """Types as numbers, equal ones as equal numbers: 0 stands for an unknown type."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[VarType, int] = {VarType(None, None): 0}
+        self._held: list[VarType] = [VarType(None, None)]
+        self._declared: dict[object, int] = {}
+
+    def number(self, held: VarType) -> int:
+        """The number of a type."""
+        result = self._numbers.setdefault(held, len(self._held))
+        if result == len(self._held):
+            self._held.append(held)
+        return result
+
+    def __getitem__(self, number: int | None) -> VarType:
+        return self._held[number or 0]
+
+    def declared(self, var: Var | None) -> int | None:
+        """The number of the type a variable is declared with, None without a variable."""
+        if var is None:
+            return None
+        assumed = var[1:4]
+        number = self._declared.get(assumed)
+        if number is None:
+            tensor = reliable(var)
+            number = self._declared[assumed] = self.number(VarType(tensor, tensor))
+        return number
+
+    def unsure(self, number: int | None) -> int:
+        """The same type, as one that only a declaration states."""
+        return self.number(self[number]._replace(known=None))
+
+    def either(self, one: int | None, other: int) -> int:
+        """The type of a variable that has one of two, as after a block that may not have run."""
+        if one is None or one == other:
+            return other
+        a, b = self[one], self[other]
+        return self.number(VarType(_common(a.known, b.known), _common(a.assumed, b.assumed)))
+
+    def given(self, op: Op, reads: Mapping[str, int | None], declared: TypeOf) -> Given:
+        """What an op makes of the types of the variables it reads."""
+        names = list(chain.from_iterable(op.outputs.values()))
+        schema = schema_of(op.type)
+        if schema is not None and not schema.defaults.keys() <= op.attrs.keys():
+            op = with_defaults(op)
+        if rule_of(op.type) is None:
+            return Given(tuple([self.unsure(declared(name)) for name in names]))
+        known: Types = {}
+        assumed: Types = {}
+        certain: ShapeError | None = None
+        likely: ShapeError | None = None
+        try:
+            known = infer_types(op, lambda name: self[reads.get(name)].known)
+        except ShapeError as problem:
+            certain, likely = (problem, None) if problem.gives is None else (None, problem)
+            known = assumed = problem.gives or {}
+        if certain is None and likely is None:
+            assumed = known
+            if any(self[reads.get(name)].assumed != self[reads.get(name)].known for name in op.input_names):
+                try:
+                    assumed = infer_types(op, lambda name: self[reads.get(name)].assumed)
+                except ShapeError as problem:
+                    likely = problem
+        differs = output_problems(op, assumed or known, lambda name: self[declared(name)].assumed)
+        pairs = zip(_along(op, known), _along(op, assumed), map(declared, names), strict=True)
+        numbers = [self.number(VarType(a, _filled(b, self[c].assumed))) for a, b, c in pairs]
+        return Given(tuple(numbers), certain, likely, tuple(differs))
+
+
+def _along(op: Op, types: Types) -> Iterator[TensorType | None]:
+    """The types of an op's outputs, one for each of its variables."""
+    for slot, names in op.outputs.items():
+        result: Sequence[TensorType | None] = types.get(slot, ())
+        for at in range(len(names)):
+            yield result[at] if at < len(result) else None
+
+
+def _filled(given: TensorType | None, declared: TensorType | None) -> TensorType | None:
+    """A type that an op gives, its unknown dims taken from the declaration as far as that fits."""
+    if given is None or declared is None:
+        return given or declared
+    if not given.shape:
+        return given._replace(shape=declared.shape)
+    if not fits(given.shape, declared.shape):
+        return given
+    return given._replace(shape=tuple([d if g < 0 else g for g, d in zip(given.shape, declared.shape, strict=True)]))
+
+
+def _common(a: TensorType | None, b: TensorType | None) -> TensorType | None:
+    """What two types have in common, None where their element types differ."""
+    if a is None or b is None or a.dtype is not b.dtype:
+        return None
+    if len(a.shape) != len(b.shape):
+        return a._replace(shape=())
+    return a._replace(shape=tuple([x if x == y else -1 for x, y in zip(a.shape, b.shape, strict=True)]))
+
+
+# Kinds of variables: what an op makes of tensors is a tensor, and must be declared as one.
+#
+# Fluid makes a variable of the declared kind before its ops run, and an op can't make another kind of it.
+
+_EITHER = frozenset({"fill_constant", "uniform_random"})
+"""Ops that fill rows as well as tensors."""
+
+_SPARSE = {"lookup_table_grad": "W@GRAD", "lookup_table_v2_grad": "W@GRAD"}
+"""Ops and the slot that holds rows where the op is sparse."""
+
+_ARRAYS = frozenset({"write_to_array", "lod_tensor_to_array"})
+
+
+def check_kinds(walk: Walk) -> None:
+    """Reports what ops write to variables that are declared to hold something of another kind."""
+    other = {name for block in walk.blocks for name, var in block.vars.items() if var.kind is not VarKind.LOD_TENSOR}
+    for index in sorted(walk.visited):
+        for position, op in enumerate(walk.blocks[index].ops):
+            if op.type not in _SPARSE and op.type not in _ARRAYS and (not other or other.isdisjoint(op.output_names)):
+                continue
+            for slot, names in op.outputs.items():
+                made = _kind(walk, index, op, slot)
+                for name in names if made is not None else ():
+                    _check(walk, (index, position), name, made)
+
+
+def _kind(walk: Walk, index: int, op: Op, slot: str) -> VarKind | None:
+    """The kind of what a slot is given, None where it is not known or not the same everywhere."""
+    if rule_of(op.type) is None or schema_of(op.type) is None or op.type in _EITHER:
+        return None
+    read = [walk.names.find(name, index) for name in op.input_names]
+    if any(var is None or var.kind is not VarKind.LOD_TENSOR for var in read):
+        return None
+    if op.type in _ARRAYS:
+        return VarKind.LOD_TENSOR_ARRAY if slot == "Out" else None
+    if op.attrs.get("is_sparse") is True:
+        return VarKind.SELECTED_ROWS if _SPARSE.get(op.type) == slot else None
+    return VarKind.LOD_TENSOR
+
+
+def _check(walk: Walk, place: tuple[int, int], name: str, made: VarKind | None) -> None:
+    var = walk.names.find(name, place[0])
+    if made is None or var is None or var.kind is made:
+        return
+    message = f"{var_text(name)} is declared as {KIND_TEXT[var.kind]}, but the op makes {KIND_TEXT[made]} of it"
+    walk.findings.op("type-mismatch", message, place, focus=var_text(name), notes=declared_here(var))
+
+
+# A block while it is walked.
+
+VALUES = frozenset({VarKind.LOD_TENSOR, VarKind.SELECTED_ROWS})
+"""Kinds whose variables hold nothing before they are written; the others exist empty."""
+
+
+class Frame:
+    """A block while it is walked.
+
+    `ready` are the names known to hold a value, with the numbers of the types they hold; `type_of` gives the number of
+    the type that any name is declared with, None for those without a declaration.
+    `injected` are names that the op which runs the block brings in; `carried` what its loop body writes.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        block: Block,
+        ready: dict[str, int | None],
+        type_of: Callable[[str], int | None],
+        injected: frozenset[str],
+    ):
+        self.index = index
+        self.block = block
+        self.ready = ready
+        self.type_of = type_of
+        self.injected = injected
+        self.carried: frozenset[str] = frozenset()
+
+
+class SubBlockTypes(dict[str, "int | None"]):
+    """Numbers of the declared types of the names a sub-block uses, each looked up at its first use."""
+
+    def __init__(self, types: TypeTable, names: Names, index: int):
+        self._types, self._names, self._index = types, names, index
+
+    def __missing__(self, name: str) -> int | None:
+        number = self[name] = self._types.declared(self._names.find(name, self._index))
+        return number
+
+
+# The role variables of ops: pairs of a parameter and its gradient.
+
+
+def check_roles(ops: Sequence[Op], block: int, findings: Findings) -> None:
+    """Reports roles that Fluid does not know: it refuses to run such an op."""
+    held = {id(op.role): op.role for op in ops}  # members are few, and made once; hashing one costs more
+    unknown = {number for number, role in held.items() if role is not None and role not in RUN_BY_FLUID}
+    for position, op in enumerate(ops) if unknown else ():
+        if id(op.role) in unknown:
+            message = f"{role_text(op.role)} is no role of an op; Fluid refuses to run it"
+            findings.op("role-unknown", message, (block, position), focus=role_text(op.role))
+
+
+def is_sound_pair(names: tuple[str, ...], variables: Mapping[str, Var]) -> bool:
+    """Whether role variables are one pair of variables of a block, as they nearly always are."""
+    if len(names) != 2:
+        return False
+    parameter = variables.get(names[0])
+    return parameter is not None and parameter.persistable and names[1] in variables
+
+
+def check_number(op: Op, place: tuple[int, int], findings: Findings) -> bool:
+    """Reports an odd number of role variables; True for an even one."""
+    names = op.role_vars or ()
+    if len(names) % 2:
+        message = f"the number of role variables is {len(names)}; they are pairs of parameter and gradient"
+        findings.op("role-variable-pair", message, place, focus=_pairs(op), severity=Severity.WARNING)
+    return not len(names) % 2
+
+
+def check_role_vars(
+    op: Op, place: tuple[int, int], findings: Findings, find: Callable[[str], Var | None], visible: Iterable[str]
+) -> None:
+    """Reports role variables without a declaration, and parameters that are not persistable.
+
+    `find` gives the declaration of a name, `visible` the declared names.
+    """
+    for at, name in enumerate(op.role_vars or ()):
+        var = find(name)
+        if var is None:
+            what = "parameter" if at % 2 == 0 else "gradient"
+            hint = findings.suggest(name, visible, "%")
+            message = f"the role variables name the {what} {var_text(name)}, which is not declared{hint}"
+            findings.op("role-variable", message, place, focus=var_text(name), severity=Severity.WARNING)
+        elif at % 2 == 0 and not var.persistable:
+            message = (
+                f"the role variables are pairs of parameter and gradient, but {var_text(name)} "
+                "is not persistable, so it is no parameter"
+            )
+            notes = declared_here(var)
+            findings.op("role-variable-pair", message, place, focus=_pairs(op), severity=Severity.WARNING, notes=notes)
+
+
+def _pairs(op: Op) -> str:
+    """The role variables as the text writes them."""
+    return f"({', '.join(map(var_text, op.role_vars or ()))})"
+
 
 EMPTY_NAME = "@EMPTY@"
 """The name that Fluid's gradient makers write where there is no variable."""

@@ -9,14 +9,44 @@ from typing import Any
 from pstranspile.fluid.graph.desc import BlockDesc
 from pstranspile.fluid.graph.operator import GENERIC, Operator, names_in, plain
 from pstranspile.fluid.graph.variable import Parameter, Variable
-from pstranspile.fluid.graph.vars import Vars
 from pstranspile.fluid.graph.vartype import dtype_of, kind_of
 from pstranspile.fluid.running.dynamic import require_static
-from pstranspile.frontends.layers.block_draft import BlockDraft
+from pstranspile.frontends.layers.draft import BlockDraft
 from pstranspile.ir.model import Op, ParameterInfo, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import registered
+
+# The variables of a block as a mapping.
+
+
+class Vars(Mapping[str, Variable]):
+    """The variables of a block by name, as they are now."""
+
+    def __init__(self, block: Any):
+        self._block = block
+
+    def __getitem__(self, name: str) -> Variable:
+        if name not in self._block.draft.vars:
+            raise KeyError(name)
+        return self._block.view(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._block.draft.vars))
+
+    def __len__(self) -> int:
+        return len(self._block.draft.vars)
+
+    def pop(self, name: str, *default: Any) -> Any:
+        """Takes a variable out of the block."""
+        if name not in self._block.draft.vars and default:
+            return default[0]
+        result = self[name]
+        del self._block.draft.vars[name]
+        return result
+
+    def __delitem__(self, name: str) -> None:
+        self.pop(name)
 
 
 class Block:

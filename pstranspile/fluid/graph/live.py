@@ -11,8 +11,7 @@ from typing import Any
 
 import pstranspile
 from pstranspile.fluid import unique_name
-from pstranspile.frontends.layers.draft import Draft, Names_, Value
-from pstranspile.frontends.layers.names import Scopes
+from pstranspile.frontends.layers.draft import Draft, Names_, Scopes, Value
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Op, Origin, TensorType

@@ -160,7 +160,7 @@ class Operator:
         elif name == ROLE_VARS:
             self._change(op._replace(role_vars=tuple(val)))
         else:
-            from pstranspile.frontends.layers.attributes import attributes, inferred
+            from pstranspile.frontends.layers.draft import attributes, inferred
 
             schema, given = schema_of(op.type), plain(val)
             known = name in GENERIC or (schema is not None and name in schema.attrs)

@@ -16,8 +16,7 @@ from pstranspile.fluid.graph.pruning import places_of, pruned, with_used_variabl
 from pstranspile.fluid.graph.variable import Parameter, Variable
 from pstranspile.fluid.running.dynamic import require_static
 from pstranspile.frontends.autodiff.backward import LOSS_GRADIENT
-from pstranspile.frontends.layers.block_draft import BlockDraft
-from pstranspile.frontends.layers.draft import FLUID_VERSION, Value
+from pstranspile.frontends.layers.draft import FLUID_VERSION, BlockDraft, Value
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, TensorType
 from pstranspile.ir.model import Block as FrozenBlock

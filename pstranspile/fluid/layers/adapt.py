@@ -16,8 +16,7 @@ from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.missing import NotHere
 from pstranspile.fluid.param_attr import core_attr
 from pstranspile.frontends.layers.basic import layer_outputs
-from pstranspile.frontends.layers.draft import Value
-from pstranspile.frontends.layers.names import Names
+from pstranspile.frontends.layers.draft import Names, Value
 from pstranspile.ir.types import DType
 from pstranspile.ops import schema_of
 

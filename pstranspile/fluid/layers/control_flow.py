@@ -7,27 +7,20 @@ from contextlib import contextmanager
 from math import prod
 from typing import Any
 
+from pstranspile.fluid.graph.live import LiveDraft
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
-from pstranspile.fluid.graph.vartype import dtype_of
+from pstranspile.fluid.graph.vartype import dtype_of, numpy_name
 from pstranspile.fluid.layers import utils as nest
-from pstranspile.fluid.layers.accepted import check_variable, checked_all
+from pstranspile.fluid.layers.accepted import check_kind, check_variable, checked_all
 from pstranspile.fluid.layers.adapt import adapt, live, renamed_all, to_core, wrap
-from pstranspile.fluid.layers.branching import ConditionalBlock as ConditionalBlock
-from pstranspile.fluid.layers.branching import IfElse as IfElse
-from pstranspile.fluid.layers.branching import case as case
-from pstranspile.fluid.layers.branching import cond as cond
-from pstranspile.fluid.layers.branching import select_input as select_input
-from pstranspile.fluid.layers.branching import select_output as select_output
-from pstranspile.fluid.layers.branching import switch_case as switch_case
-from pstranspile.fluid.layers.compare import equal as equal
+from pstranspile.fluid.layers.compare import equal
 from pstranspile.fluid.layers.compare import greater_equal as greater_equal
 from pstranspile.fluid.layers.compare import greater_than as greater_than
 from pstranspile.fluid.layers.compare import less_equal as less_equal
 from pstranspile.fluid.layers.compare import less_than as less_than
 from pstranspile.fluid.layers.compare import not_equal as not_equal
-from pstranspile.fluid.layers.dynamic_rnn import DynamicRNN as DynamicRNN
-from pstranspile.fluid.layers.ranks import array_to_lod_tensor as array_to_lod_tensor
+from pstranspile.fluid.layers.ranks import array_to_lod_tensor
 from pstranspile.fluid.layers.ranks import lod_rank_table as lod_rank_table
 from pstranspile.fluid.layers.ranks import lod_tensor_to_array as lod_tensor_to_array
 from pstranspile.fluid.layers.ranks import max_sequence_len as max_sequence_len
@@ -35,12 +28,456 @@ from pstranspile.fluid.layers.ranks import merge_lod_tensor as merge_lod_tensor
 from pstranspile.fluid.layers.ranks import reorder_lod_tensor_by_rank as reorder_lod_tensor_by_rank
 from pstranspile.fluid.layers.ranks import shrink_memory as shrink_memory
 from pstranspile.fluid.layers.ranks import split_lod_tensor as split_lod_tensor
-from pstranspile.fluid.layers.tensor import assign
+from pstranspile.fluid.layers.tensor import assign, cast, fill_constant
+from pstranspile.fluid.layers.utils import assert_same_structure, map_structure
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.frontends.layers import basic, branches, loops
+from pstranspile.frontends.layers import basic, loops
+from pstranspile.frontends.layers import loops as branches
 from pstranspile.frontends.layers.draft import Value
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, VarKind
+
+# Fluid's branches: `cond`, `case`, `switch_case`, and `IfElse` for the rows of a batch.
+
+Branch = Callable[[], Any]
+
+
+def _copied(made: Any, draft: LiveDraft, outside: int) -> Any:
+    """Copies, in the block of index `outside`, of what a branch gives."""
+
+    def copy(item: Any) -> Any:
+        value = to_core(item) if isinstance(item, Variable) else to_core(fill_constant([1], "float32", item))
+        name = draft.names.mint("_generated_var")
+        draft.declare(value.var._replace(name=name, persistable=False, parameter=None), outside)
+        draft.op("assign", {"X": value}, {"Out": name})
+        return Value(draft, name)
+
+    return None if made is None else map_structure(copy, made)
+
+
+def _branch(condition: Value, function: Branch | None) -> Any:
+    """Runs a branch's function in a conditional block; gives copies of what it made outside the block."""
+    if function is None:
+        return None
+    draft = live()
+    outside = draft.current
+    with branches.when(condition):
+        return _copied(function(), draft, outside)
+
+
+def _check_function(layer: str, name: str, function: Any, *, optional: bool = True) -> None:
+    if not callable(function) and not (optional and function is None):
+        raise TypeError(f"{layer}: {name} must be a function without parameters, not {type(function).__name__}")
+
+
+def cond(pred: Any, true_fn: Branch | None = None, false_fn: Branch | None = None, name: str | None = None) -> Any:
+    """What `true_fn()` gives where `pred` (bool [1]) holds, and `false_fn()` where it does not.
+
+    Raises ValueError when the functions give variables that are nested otherwise.
+    """
+    if name is not None and not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"cond: name must be a str, not {type(name).__name__}")
+    condition = to_core(pred)
+    _check_function("cond", "true_fn", true_fn)
+    made = _branch(condition, true_fn)
+    _check_function("cond", "false_fn", false_fn)
+    other = _branch(branches.logical_not(condition), false_fn) if false_fn is not None else None
+    if made is None and other is None:
+        return None
+    problem = "Incompatible return values of true_fn and false_fn in cond"
+    if made is None or other is None:
+        raise ValueError(f"{problem}: {'true_fn' if made is None else 'false_fn'} gives nothing, the other something")
+    try:
+        assert_same_structure(made, other, check_types=False)
+    except ValueError as difference:
+        raise ValueError(f"{problem}: {difference}") from None
+    mask = basic.cast(condition, DType.INT32)
+
+    def selected(no: Value, yes: Value) -> Any:
+        return _selected([no, yes], mask)
+
+    return map_structure(selected, other, made)
+
+
+def select_input(inputs: Sequence[Any], mask: Any) -> Any:
+    """The variable of `inputs` whose number `mask` (int32 [1]) is."""
+    check_kind("select_input", "inputs", inputs, ("list", "tuple"))
+    check_variable("select_input", "mask", mask, ("int32",))
+    return _selected(to_core(inputs), to_core(mask))
+
+
+def _selected(values: list[Value], mask: Value) -> Any:
+    draft = live()
+    draft.names.mint("select_input")
+    out = draft.declare(values[0].var._replace(name=draft.names.mint("_generated_var"), persistable=False))
+    draft.op("select_input", {"X": values, "Mask": mask}, {"Out": out})
+    return wrap(out)
+
+
+def select_output(input: Any, outputs: Sequence[Any], mask: Any) -> Any:
+    """Copies `input` to the variable of `outputs` whose number `mask` (int32 [1]) is; gives them all."""
+    check_kind("select_output", "input", input, ("Variable",))
+    check_variable("select_output", "mask", mask, ("int32",))
+    check_kind("select_output", "outputs", outputs, ("list", "tuple"))
+    draft = live()
+    draft.names.mint("select_output")
+    draft.op("select_output", {"X": to_core(input), "Mask": to_core(mask)}, {"Out": to_core(outputs)})
+    return outputs
+
+
+def case(pred_fn_pairs: Sequence[Any], default: Branch | None = None, name: str | None = None) -> Any:
+    """What the function beside the first condition that holds gives; `default`, or the last function, if none does."""
+    check_kind("case", "pred_fn_pairs", pred_fn_pairs, ("list", "tuple"))
+    pairs = list(pred_fn_pairs)
+    if not pairs:
+        raise ValueError("case needs at least one pair of a condition and a function")
+    for pair in pairs:
+        _check_pair("case", "pred_fn_pairs", pair)
+        check_kind("case", "a condition", pair[0], ("Variable",))
+    _check_function("case", "default", default)
+    chosen: Branch = pairs.pop()[1] if default is None else default
+    for condition, function in reversed(pairs):
+        chosen = _either(condition, function, chosen)
+    return chosen()
+
+
+def _check_pair(layer: str, name: str, pair: Any) -> None:
+    if not isinstance(pair, tuple) or len(pair) != 2:  # pyright: ignore[reportUnknownArgumentType]
+        raise TypeError(f"{layer}: {name} must hold pairs (tuples of two), not {pair!r}")
+    _check_function(layer, f"the second of each of {name}", pair[1], optional=False)
+
+
+def _either(condition: Any, function: Branch, otherwise: Branch | None) -> Branch:
+    return lambda: cond(condition, function, otherwise)
+
+
+def switch_case(branch_index: Any, branch_fns: Any, default: Branch | None = None, name: str | None = None) -> Any:
+    """What the function of this number gives; `default`, or the one with the largest number, for all other numbers."""
+    check_variable("switch_case", "branch_index", branch_index, ("uint8", "int32", "int64"))
+    if numpy_name(branch_index.dtype) != "int64":
+        branch_index = cast(branch_index, "int64")
+    numbered = _numbered(branch_fns)
+    _check_function("switch_case", "default", default)
+    if default is None:
+        *numbered, (_, chosen) = sorted(numbered, key=_number_of)
+    else:
+        chosen = default
+    pairs = [(equal(branch_index, fill_constant([1], "int64", number)), function) for number, function in numbered]
+    for condition, function in pairs:
+        chosen = _either(condition, function, chosen)
+    return chosen()
+
+
+def _numbered(branch_fns: Any) -> list[tuple[int, Branch]]:
+    """The functions of a `switch_case` with their numbers. Raises TypeError for what is no pair of both."""
+    if not isinstance(branch_fns, list | tuple | dict):
+        raise TypeError(f"switch_case: branch_fns must be a list, tuple or dict, not {type(branch_fns).__name__}")
+    items: list[Any] = list(branch_fns.items() if isinstance(branch_fns, dict) else branch_fns)  # pyright: ignore
+    if all(map(callable, items)):
+        items = list(enumerate(items))
+    for pair in items:
+        _check_pair("switch_case", "branch_fns", pair)
+        if not isinstance(pair[0], int):
+            raise TypeError(f"switch_case: a function has the number {pair[0]!r}, which is no int")
+    numbers = [number for number, _ in items]
+    for number in numbers:
+        if numbers.count(number) > 1:
+            raise ValueError(f"switch_case: the number {number} has more than one function")
+    return items
+
+
+def _number_of(pair: Any) -> int:
+    return pair[0]
+
+
+class ConditionalBlock:
+    """Ops made in its `block` run only if the inputs have elements; with `is_scalar_condition`, if the input holds."""
+
+    def __init__(self, inputs: Sequence[Any], is_scalar_condition: bool = False, name: str | None = None):
+        for value in inputs:
+            check_kind("ConditionalBlock", "each of inputs", value, ("Variable",))
+        self._inputs, self._scalar = to_core(list(inputs)), is_scalar_condition
+
+    def block(self) -> Any:
+        """The ops that run or don't."""
+        return branches.when(*self._inputs, scalar=self._scalar)
+
+
+class IfElse:
+    """Branches for the rows of a batch: rows whose condition (bool [n, 1]) holds go one way, the others another."""
+
+    def __init__(self, cond: Any, name: str | None = None):
+        check_kind("IfElse", "cond", cond, ("Variable",))
+        check_kind("IfElse", "name", name, ("str", "NoneType"))
+        self._draft = live()
+        self._layer = name or self._draft.names.mint("ifelse")
+        self._condition = to_core(cond)
+        self._split: dict[str, tuple[Value, Value]] = {}
+        self._results: tuple[list[Value], list[Value]] = ([], [])
+        self._side: int | None = None
+        self._outside = self._draft.current
+
+    @contextmanager
+    def _block(self, side: int) -> Generator[None]:
+        self._side = side
+        with branches.when(self._condition, scalar=False):
+            yield
+        self._side = None
+        if not self._results[side]:
+            raise ValueError("a block of an IfElse needs an output")
+
+    def true_block(self) -> Any:
+        """Ops made in the block are for the rows whose condition holds."""
+        return self._block(1)
+
+    def false_block(self) -> Any:
+        """Ops made in the block are for the other rows."""
+        return self._block(0)
+
+    def input(self, x: Any) -> Any:
+        """The rows of x for this block."""
+        if self._side is None:
+            raise ValueError("input is called inside a block of an IfElse")
+        value, draft = to_core(x), self._draft
+        if value.name not in self._split:
+            with draft.inside(self._outside):
+                parts = [
+                    draft.declare(
+                        Var(draft.names.mint(f"ifelse_input{self._layer}"), tensor=TensorType(value.dtype, value.shape))
+                    )
+                    for _ in range(2)
+                ]
+                inputs = {"X": value, "Mask": self._condition}
+                draft.op("split_lod_tensor", inputs, {"OutTrue": parts[0], "OutFalse": parts[1]}, {"level": 0})
+            self._split[value.name] = parts[0], parts[1]
+        return wrap(self._split[value.name][1 - self._side])
+
+    def output(self, *outs: Any) -> None:
+        """Makes rows of this block part of the result."""
+        if self._side is None:
+            raise ValueError("output is called inside a block of an IfElse")
+        for out in outs:
+            check_kind("IfElse", "an output", out, ("Variable",))
+            value, draft = to_core(out), self._draft
+            name = draft.names.mint(f"{self._layer}_output")
+            draft.declare(Var(name, tensor=TensorType(value.dtype, value.shape)), self._outside)
+            draft.op("assign", {"X": value}, {"Out": name})
+            self._results[self._side].append(Value(draft, name))
+
+    def __call__(self) -> Any:
+        """The rows of both blocks, in the order of the batch. Raises ValueError when they give different numbers."""
+        false, true = self._results
+        if len(false) != len(true):
+            raise ValueError(f"the blocks of an IfElse give {len(true)} and {len(false)} variables")
+        merged: list[Any] = []
+        for first, second in zip(true, false, strict=True):
+            inputs = {"InTrue": first, "InFalse": second, "Mask": self._condition, "X": self._condition}
+            out = basic.layer("merge_lod_tensor", inputs, first.dtype, {"level": 0})
+            merged.append(wrap(out.declared(first.shape)))
+        return merged
+
+
+checked_all(globals())
+
+
+# Fluid's `DynamicRNN`: a network over the steps of ragged sequences, longest first.
+
+
+class DynamicRNN:
+    """A network over the steps of ragged sequences; its methods have Fluid's names.
+
+    drnn = DynamicRNN()
+    with drnn.block():
+        word = drnn.step_input(sentence)
+        before = drnn.memory(shape=[200])
+        after = fc([word, before], 200, act="tanh")
+        drnn.update_memory(before, after)
+        drnn.output(after)
+    last = sequence_last_step(drnn())
+    """
+
+    def __init__(self, name: str | None = None):
+        draft = self._draft = live()
+        self._layer = name or draft.names.mint("dynamic_rnn")
+        self._condition = draft.temporary(self._layer, DType.BOOL)
+        draft.names.mint("while")
+        self._outside = draft.current
+        self._table: Value | None = None
+        self._length: Value | None = None
+        self._step: Value | None = None
+        self._zero: Value | None = None
+        self._first_input: Value | None = None
+        self._memories: dict[str, Value] = {}
+        self._links: list[tuple[Value, Value]] = []
+        self._arrays: list[Value] = []
+        self._outputs: list[Value] = []
+        self._open = False
+
+    def _declared(
+        self, key: str, kind: VarKind, dtype: DType | None, shape: tuple[int, ...] = (), level: int = 0
+    ) -> Value:
+        tensor = TensorType(dtype, shape, level) if dtype is not None else None
+        return self._draft.declare(Var(self._draft.names.mint(key), kind, tensor))
+
+    def _require(self, method: str, *, opened: bool = True) -> None:
+        if self._open != opened:
+            raise ValueError(f"{method} is called {'inside' if opened else 'outside'} the block of a DynamicRNN")
+
+    @contextmanager
+    def block(self) -> Generator[None]:
+        """Ops made in the block are what the network does in each step. Raises ValueError when entered twice."""
+        self._require("block", opened=False)
+        draft = self._draft
+        step = self._step = basic.fill_constant(draft, [1], DType.INT64, 0, force_cpu=True)
+        draft.stop_gradient.discard(step.name)
+        self._open = True
+        with loops.while_(self._condition):
+            yield
+            if self._length is None:
+                raise ValueError("a DynamicRNN needs a step_input, whose sequences tell how many steps there are")
+            basic.increment(step)
+            for value, array in self._links:
+                loops.array_write(value, step, array)
+            self._compare(step)
+        self._open = False
+        for array in self._arrays:
+            tensor = array.tensor
+            out = array_to_lod_tensor(wrap(array), wrap(self._known(self._table)))
+            out.redeclare(shape=(-1, *tensor.shape[1:]))
+            self._outputs.append(to_core(out))
+
+    def _compare(self, step: Value) -> None:
+        inputs = {"X": step, "Y": self._known(self._length)}
+        basic.layer_outputs("less_than", inputs, {"Out": self._condition}, {"force_cpu": True})
+
+    def _known(self, value: Value | None) -> Value:
+        if value is None:
+            raise ValueError("a DynamicRNN needs a step_input before memories and static inputs")
+        return value
+
+    @property
+    def step_idx(self) -> Any:
+        """The number of the step, int64 [1]."""
+        return wrap(self._known(self._step))
+
+    def step_input(self, x: Any, level: int = 0) -> Any:
+        """The rows of x for this step, of all sequences that still have one."""
+        self._require("step_input")
+        check_kind("DynamicRNN.step_input", "x", x, ("Variable",))
+        draft, value, step = self._draft, to_core(x), self._known(self._step)
+        with draft.inside(self._outside):
+            if self._table is None:
+                self._table = self._declared("lod_rank_table", VarKind.LOD_RANK_TABLE, None)
+                draft.op("lod_rank_table", {"X": value}, {"Out": self._table}, {"level": level})
+                self._length = self._declared("dynamic_rnn_max_seq_len", VarKind.LOD_TENSOR, DType.INT64, (1,))
+                draft.op("max_sequence_len", {"RankTable": self._table}, {"Out": self._length})
+                self._compare(step)
+            array = self._declared(
+                "dynamic_rnn_input_array",
+                VarKind.LOD_TENSOR_ARRAY,
+                value.dtype,
+                value.shape,
+                max(value.lod_level - 1, 0),
+            )
+            draft.op("lod_tensor_to_array", {"X": value, "RankTable": self._table}, {"Out": array})
+        self._first_input = self._first_input or array
+        return wrap(loops.array_read(array, step))
+
+    def static_input(self, x: Any) -> Any:
+        """x as it is in every step, its sequences in the order of the steps'."""
+        self._require("static_input")
+        check_kind("DynamicRNN.static_input", "x", x, ("Variable",))
+        table, value = self._known(self._table), to_core(x)
+        with self._draft.inside(self._outside):
+            ordered = self._declared(
+                "dynamic_rnn_static_input_reordered", VarKind.LOD_TENSOR, value.dtype, value.shape, value.lod_level
+            )
+            self._draft.op("reorder_lod_tensor_by_rank", {"X": value, "RankTable": table}, {"Out": ordered})
+        return wrap(self._shrunk(ordered))
+
+    def _shrunk(self, value: Value) -> Value:
+        inputs = {"X": value, "I": self._known(self._step), "RankTable": self._known(self._table)}
+        made = basic.layer("shrink_rnn_memory", inputs, value.dtype, key="shrink_memory")
+        draft, tensor = self._draft, made.tensor
+        return draft.declare(made.var._replace(tensor=tensor._replace(shape=value.shape, lod_level=value.lod_level)))
+
+    def memory(
+        self,
+        init: Any = None,
+        shape: Any = None,
+        value: float = 0.0,
+        need_reorder: bool = False,
+        dtype: Any = "float32",
+    ) -> Any:
+        """What the step before has handed on: in the first one `init`, or `value` in rows of dims `shape`."""
+        self._require("memory")
+        check_kind("DynamicRNN.memory", "init", init, ("Variable", "NoneType"))
+        check_kind("DynamicRNN.memory", "shape", shape, ("list", "tuple", "NoneType"))
+        step = self._known(self._step)
+        with self._draft.inside(self._outside):
+            zero = self._first_index()
+            start = self._filled(shape, value, dtype_of(dtype)) if init is None else to_core(init)
+            if init is not None and need_reorder:
+                table = self._known(self._table)
+                ordered = self._declared(
+                    "dynamic_rnn_mem_init_reordered", VarKind.LOD_TENSOR, start.dtype, start.shape, start.lod_level
+                )
+                self._draft.op("reorder_lod_tensor_by_rank", {"X": start, "RankTable": table}, {"Out": ordered})
+                start = ordered
+            array = self._declared("dynamic_rnn_mem_array", VarKind.LOD_TENSOR_ARRAY, start.dtype, start.shape)
+            self._draft.op("write_to_array", {"X": start, "I": zero}, {"Out": array})
+        made = self._shrunk(loops.array_read(array, step).declared(start.shape))
+        self._memories[made.name] = array
+        return wrap(made)
+
+    def _first_index(self) -> Value:
+        if self._zero is None:
+            self._zero = self._declared("zero_idx", VarKind.LOD_TENSOR, DType.INT64, (1,))
+            attrs = {"shape": [1], "dtype": DType.INT64, "value": 0.0, "force_cpu": True}
+            self._draft.op("fill_constant", {}, {"Out": self._zero}, attrs)
+        return self._zero
+
+    def _filled(self, shape: Any, value: float, dtype: DType) -> Value:
+        """The rows that a memory without an initial variable starts with, as many as the first step has."""
+        source = self._known(self._first_input)
+        start = self._declared("mem_init", VarKind.LOD_TENSOR, dtype)
+        first = self._declared("in0", VarKind.LOD_TENSOR, source.dtype)
+        self._draft.op("read_from_array", {"X": source, "I": self._first_index()}, {"Out": first})
+        attrs = {"shape": [-1, *(shape or ())], "value": value, "dtype": dtype}
+        self._draft.op("fill_constant_batch_size_like", {"Input": first}, {"Out": start}, attrs)
+        return start
+
+    def update_memory(self, ex_mem: Any, new_mem: Any) -> None:
+        """Hands `new_mem` on to the next step. Raises ValueError for what is no memory."""
+        self._require("update_memory")
+        check_kind("DynamicRNN.update_memory", "ex_mem", ex_mem, ("Variable",))
+        check_kind("DynamicRNN.update_memory", "new_mem", new_mem, ("Variable",))
+        array = self._memories.get(to_core(ex_mem).name)
+        if array is None:
+            raise ValueError(f"{ex_mem.name} is no memory of this DynamicRNN")
+        self._links.append((to_core(new_mem), array))
+
+    def output(self, *outputs: Any) -> None:
+        """Makes values of this step part of what the network gives."""
+        self._require("output")
+        for output in outputs:
+            check_kind("DynamicRNN.output", "each of outputs", output, ("Variable",))
+            value = to_core(output)
+            dtype, shape, level = value.dtype, value.shape, value.lod_level
+            with self._draft.inside(self._outside):
+                key = f"{self._layer}_output_array_{value.name}"
+                array = self._declared(key, VarKind.LOD_TENSOR_ARRAY, dtype, shape, level)
+            loops.array_write(value, self._known(self._step), array)
+            self._arrays.append(array)
+
+    def __call__(self) -> Any:
+        """What the network gives, ragged as its inputs: one variable, or a list of several."""
+        self._require("the network", opened=False)
+        made = wrap(self._outputs)
+        if not made:
+            raise ValueError("a DynamicRNN without an output gives nothing")
+        return made[0] if len(made) == 1 else made
+
 
 array_write = adapt(loops.array_write, "x, i, array=None", index="i")
 array_read = adapt(loops.array_read, "array, i", index="i")

@@ -12,7 +12,8 @@ import numpy as np
 from pstranspile.fluid.layers.accepted import checked_all
 from pstranspile.fluid.layers.adapt import adapt, renamed_all, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.frontends.layers import labelling, loss
+from pstranspile.frontends.layers import loss
+from pstranspile.frontends.layers import sequence as labelling
 from pstranspile.frontends.layers.initializers import Array
 
 cross_entropy = adapt(loss.cross_entropy, "input, label, soft_label=False, ignore_index=-100", x="input")

@@ -9,7 +9,8 @@ from pstranspile.fluid.layers.accepted import checked_all
 from pstranspile.fluid.layers.adapt import to_core, wrap
 from pstranspile.fluid.layers.nn import topk
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.frontends.layers import basic, metric
+from pstranspile.frontends.layers import basic
+from pstranspile.frontends.layers import loss as metric
 
 
 def accuracy(input: Any, label: Any, k: Any = 1, correct: Any = None, total: Any = None) -> Any:

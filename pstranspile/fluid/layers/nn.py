@@ -2,23 +2,99 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any, cast
+
+import numpy as np
 
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.layers import single
-from pstranspile.fluid.layers.accepted import checked_all
+from pstranspile.fluid.layers.accepted import check_kind, checked_all
 from pstranspile.fluid.layers.adapt import adapt, live, named, renamed_all, to_core, wrap
-from pstranspile.fluid.layers.host import py_func as py_func
+from pstranspile.fluid.lod_tensor import LoDTensor
+from pstranspile.fluid.lod_tensor import to_core as value_of
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends import layers as L
-from pstranspile.frontends.layers import basic, conv, indexing, loss, metric, norms, random, resize, sequence, tensor
+from pstranspile.frontends.layers import basic, conv, loss, random, sequence, tensor
+from pstranspile.frontends.layers import conv as resize
+from pstranspile.frontends.layers import loss as metric
+from pstranspile.frontends.layers import nn as norms
+from pstranspile.frontends.layers import tensor as indexing
 from pstranspile.frontends.layers.draft import Value
+from pstranspile.frontends.layers.nn import GENERATED
 from pstranspile.frontends.layers.nn import inplace_abn as inplace
-from pstranspile.frontends.layers.norms import GENERATED
 from pstranspile.frontends.layers.parameters import create_parameter
+from pstranspile.ir.attributes import Strings
 from pstranspile.ir.types import DType
+from pstranspile.runtime.kernels.programs.io import HostFunction, register
+
+# `layers.py_func`: a function of the script as an op.
+
+
+def _called(function: Callable[..., Any]) -> HostFunction:
+    """The function over values of runs; it is given LoDTensors, and none if it takes no arguments."""
+    takes_none = not inspect.signature(function).parameters
+
+    def call(values: Sequence[Any]) -> list[Any]:
+        given = [LoDTensor(getattr(value, "data", value), getattr(value, "lod", ())) for value in map(_plain, values)]
+        made = function() if takes_none else function(*given)
+        items: list[Any] = [*made] if several(made) else [made]
+        return [_value(item) for item in items]
+
+    return call
+
+
+def _plain(value: Any) -> Any:
+    return np.asarray(value) if isinstance(value, np.ndarray | np.generic) else value
+
+
+def _value(item: Any) -> Any:
+    if item is None or isinstance(item, LoDTensor):
+        return value_of(item)
+    return np.asarray(item)
+
+
+def _listed(layer: str, given: Any) -> list[Any]:
+    items: list[Any] = [] if given is None else list(given) if several(given) else [given]
+    for item in items:
+        check_kind("py_func", layer, item, ("Variable",))
+    return items
+
+
+def py_func(
+    func: Callable[..., Any],
+    x: Any,
+    out: Any,
+    backward_func: Callable[..., Any] | None = None,
+    skip_vars_in_backward_input: Any = None,
+) -> Any:
+    """`out`, variables with declared dims, filled with what `func` gives for the tensors `x`.
+
+    `backward_func` takes x, out and the gradients of out, without what is to be skipped, and gives the gradients of x.
+    """
+    if not callable(func):
+        raise TypeError(f"py_func: func must be a function, not {type(func).__name__}")
+    read, written = _listed("x", x), _listed("out", out)
+    for variable in written:
+        if not variable.shape:
+            raise ValueError(f"py_func: the dims of {variable.name} must be declared")
+    skipped = {variable.name for variable in _listed("skip_vars_in_backward_input", skip_vars_in_backward_input)}
+    unknown = skipped - {variable.name for variable in (*read, *written)}
+    if unknown:
+        raise ValueError(f"py_func: {min(unknown)} can't be skipped, it is neither in x nor in out")
+    draft = live()
+    draft.names.mint("py_func")
+    attrs = {
+        "forward_callable_id": register(_called(func)),
+        "backward_callable_id": -1 if backward_func is None else register(_called(backward_func)),
+        "backward_skip_vars": Strings(sorted(skipped) if backward_func is not None else ()),
+    }
+    draft.op("py_func", {"X": to_core(read)}, {"Out": to_core(written)}, attrs)
+    return out
+
 
 _TAIL = "param_attr=None, bias_attr=None, act=None, name=None"
 _CONV = "param_attr=None, bias_attr=None, use_cudnn=True, act=None, name=None, data_format='NCHW'"
@@ -353,7 +429,7 @@ def chunk_eval(
 
 def filter_by_instag(ins: Any, ins_tag: Any, filter_tag: Any, is_lod: bool, out_val_if_empty: int = 0) -> Any:
     """The instances that carry one of the tags, and their weights."""
-    from pstranspile.frontends.layers.tags import filter_by_instag as core
+    from pstranspile.frontends.layers.sequence import filter_by_instag as core
 
     values = (to_core(ins), to_core(ins_tag), to_core(filter_tag))
     made = core(*values, is_lod, out_val_if_empty=out_val_if_empty)

@@ -8,7 +8,9 @@ from pstranspile.fluid.layers.layer_function_generator import generate_activatio
 from pstranspile.fluid.layers.layer_function_generator import generate_layer_fn as generate_layer_fn
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends import layers as L
-from pstranspile.frontends.layers import activations, basic, indexing
+from pstranspile.frontends.layers import basic
+from pstranspile.frontends.layers import nn as activations
+from pstranspile.frontends.layers import tensor as indexing
 
 relu = adapt(L.relu, "x, name=None")
 sigmoid = adapt(L.sigmoid, "x, name=None")

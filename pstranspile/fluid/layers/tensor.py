@@ -14,8 +14,10 @@ from pstranspile.fluid.layers.accepted import checked_all
 from pstranspile.fluid.layers.adapt import adapt, live, one_op, renamed_all, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.param_attr import ParamAttr, attr_of
-from pstranspile.frontends.layers import basic, indexing, metric, parameters, tensor
-from pstranspile.frontends.layers.mixed import constants_of, mixed
+from pstranspile.frontends.layers import basic, parameters, tensor
+from pstranspile.frontends.layers import loss as metric
+from pstranspile.frontends.layers import tensor as indexing
+from pstranspile.frontends.layers.tensor import constants_of, mixed
 from pstranspile.ir.attributes import Floats, Ints
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType

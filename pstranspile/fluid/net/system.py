@@ -2,12 +2,117 @@
 
 from __future__ import annotations
 
-from pstranspile.cluster.machines.server import Server
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+from pstranspile.cluster.machines.message import COMPLETE, REPLY, Message
+from pstranspile.cluster.machines.server import Server, pairs
 from pstranspile.cluster.net.journal import Journal
+from pstranspile.cluster.net.loop import CALL, Event
 from pstranspile.cluster.net.peer import Peer
 from pstranspile.cluster.net.site import Site
-from pstranspile.fluid.net.client import FluidClient
+from pstranspile.cluster.net.terms import Refused
+from pstranspile.fluid.net.calls import output_of_prefetch, require_gradient, require_saving
+from pstranspile.fluid.net.message import VariableMessage
+from pstranspile.fluid.net.requests import Requests
 from pstranspile.fluid.net.service import FluidService
+
+# A server of Fluid, as a trainer of this package sees it: what is posted to it becomes calls of Fluid's gRPC service.
+#
+# The calls to one server are made one after the other, by a thread of its own, as Fluid's trainers make them: a server
+# has so many threads, and a call that waits for others holds one.
+
+
+class _OfJob(Requests):
+    """The calls to a server whose program is known: what it has no place for is not sent."""
+
+    def __init__(self, server: Server, address: str, trainer: int):
+        blocks = pairs(server.op, "prefetch_var_name_to_block_id")
+        rows = {name: output_of_prefetch(server.main, int(block)) for name, block in blocks.items()}
+        super().__init__(address, server.name, trainer, server.main.main_block.vars, rows)
+        self._server = server
+
+    def require(self, message: VariableMessage) -> None:
+        """Raises CallRefused if the server has no place for what is sent."""
+        require_gradient(self._server, message)
+
+    def _checkpoint(self, message: Message) -> bool:
+        require_saving(self._server)
+        return super()._checkpoint(message)
+
+
+class FluidClient:
+    """Makes the calls of this process's trainer to a server of Fluid. Raises Refused if the job can't have one."""
+
+    def __init__(self, site: Site, peer: Peer, address: str):
+        self.site = site
+        self.peer = peer
+        self.server = next(server for server in site.cluster.servers if server.name == peer.role)
+        trainer = next(trainer.index for trainer in site.cluster.trainers if trainer.name == site.role)
+        self._requests = _OfJob(self.server, address, trainer)
+        if self.server.mode == 3:
+            raise self._requests.refused("servers of Fluid can't take part in a geo job")
+        if any(trainer.role.turns is not None for trainer in site.cluster.trainers):
+            raise self._requests.refused(
+                "a server of Fluid updates all parameters in every step, whatever program it runs"
+            )
+        self._posted = self._made = 0
+        self._closed = False
+        self._queue: SimpleQueue[Message | None] = SimpleQueue()
+        peer.takes = self._take
+        Thread(target=self._work, daemon=True).start()
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything that was posted has been answered."""
+        return self._posted == self._made
+
+    def close(self) -> None:
+        """No more calls are made; one that is under way is given up."""
+        self._closed = True
+        self._queue.put(None)
+        self._requests.close()
+
+    def _take(self, messages: list[Message]) -> None:
+        self._posted += len(messages)
+        for message in messages:
+            self._queue.put(message)
+
+    # the thread of the calls
+
+    def _work(self) -> None:
+        while (message := self._queue.get()) is not None:
+            try:
+                value = self._requests.make(message)
+            except Refused as problem:
+                self._fail(problem)
+                return
+            self._made += 1
+            if message.slot >= 0:
+                self._later(lambda message=message, value=value: self._reply(message, value))
+            elif message.kind == COMPLETE:
+                self._later(lambda: None)
+
+    def _later(self, action: Callable[[], object]) -> None:
+        self.site.events.put(Event(CALL, None, action=action))
+
+    def _fail(self, problem: Refused) -> None:
+        def fail() -> None:
+            raise problem
+
+        if not self._closed:
+            self._later(fail)
+
+    # the thread of the machines
+
+    def _reply(self, message: Message, value: Any) -> None:
+        cluster = self.site.cluster
+        source = cluster.machines[message.source]
+        link = cluster.network.link(self.server, source, message.trainer)
+        fields = REPLY, self.server.name, message.source, message.trainer, message.step
+        self.site.part.deliver(self.peer, Message(*fields, link.expected, message.variable, value, message.slot))
 
 
 class FluidSystem:

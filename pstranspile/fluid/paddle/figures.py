@@ -11,7 +11,7 @@ import numpy as np
 from pstranspile.fluid import layers
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.layers.adapt import to_core, wrap
-from pstranspile.frontends.layers import indexing
+from pstranspile.frontends.layers import tensor as indexing
 from pstranspile.frontends.layers.basic import layer_outputs
 
 L: Any = layers

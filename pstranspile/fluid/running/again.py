@@ -8,8 +8,7 @@ from typing import Any
 
 from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.running.alike import Alike, form_of
-from pstranspile.fluid.running.hooks import tell_run
-from pstranspile.fluid.running.watching import watchers
+from pstranspile.fluid.running.watching import tell_run, watchers
 from pstranspile.fluid.scope import Scope
 from pstranspile.runtime.run.api import latest_of
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from pstranspile.cluster.machines.communicators.companion import Settings
+from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.compiler.job import Job
 from pstranspile.fluid.missing import refused
 

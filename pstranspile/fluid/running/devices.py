@@ -7,21 +7,31 @@ device, before the step; all else is the same on every device.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pstranspile.fluid.graph.program import TRAINING
-from pstranspile.fluid.graph.pruning import without_roles
+from pstranspile.fluid.graph.pruning import blocks_of, deep, without_roles
 from pstranspile.fluid.lod_tensor import to_core
+from pstranspile.fluid.missing import refused
+from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
+from pstranspile.fluid.running.watching import watchers
+from pstranspile.frontends.autodiff.backward import LOSS_GRADIENT
+from pstranspile.ir.attributes import float32
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.model import Program, Var
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Op, Program, Var
+from pstranspile.ir.roles import OpRole
+from pstranspile.ops.attributes import int_attr
+from pstranspile.ops.gradient import SUFFIX
 from pstranspile.runtime.run import run
 from pstranspile.runtime.run.batch import chosen, joined, rows_of
 from pstranspile.runtime.run.feeds import written_names
 from pstranspile.runtime.run.frame import Slices
-from pstranspile.runtime.run.scope import Scope
-from pstranspile.runtime.values import LoDTensor
+from pstranspile.runtime.run.scope import Scope, own_copy
+from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 _MOST_PROGRAMS = 16
 """Programs whose forward part is kept."""
@@ -144,3 +154,209 @@ def merged(values: Sequence[Any]) -> Any:
     if not isinstance(values[0], np.ndarray | LoDTensor):
         return values[0]
     return joined([{"": value} for value in values], {""})[""]
+
+
+# Programs whose devices each need a run of their own: branches, loops or fixed dims are those of one device, or the
+# loss of all rows is not the mean of the devices' losses.
+#
+# The ops stand in parts. Those of forward and backward ops are run on every device, with its rows of the feed and its
+# own copy of what they change; those that update are run once, with the sum of each gradient over the devices. The loss
+# of each counts as one part of as many as there are devices.
+
+_ONCE = OpRole.OPTIMIZE | OpRole.LR_SCHED
+_MOST_REPLICAS = 16
+"""Programs whose parts are kept."""
+
+
+def _runs_once(op: Op) -> bool:
+    return bool((op.role or OpRole.FORWARD) & _ONCE)
+
+
+def has_own_control(program: Program) -> bool:
+    """Whether ops with blocks compute what a device makes of its rows, or ops put its rows beside another dim."""
+    declared = program.main_block.vars
+    return any(not _runs_once(op) and (blocks_of(op) or _shifts_rows(op, declared)) for op in program.main_block.ops)
+
+
+def adds_up_rows(program: Program) -> bool:
+    """Whether a loss that is minimised depends on the rows of the batch by more than their means, such as by a sum."""
+    main = program.main_block
+    makers = {name: op for op in reversed(main.ops) for name in op.output_names}  # the first op that writes each
+    firsts = (op.output("Out") for op in main.ops if op.role == LOSS_GRADIENT and not any(op.inputs.values()))
+    todo = [name.removesuffix(SUFFIX) for name in firsts if name is not None]
+    seen = set(todo)
+    while todo:
+        op = makers.get(todo.pop())
+        if op is None:
+            continue
+        for name in op.input_names:
+            var = main.vars.get(name)
+            if var is not None and var.shape[:1] == (-1,):
+                if op.type not in ("mean", "reduce_mean"):
+                    return True
+            elif name not in seen:
+                seen.add(name)
+                todo.append(name)
+    return False
+
+
+def _shifts_rows(op: Op, declared: Mapping[str, Var]) -> bool:
+    """Whether an elementwise op broadcasts rows of the batch along another dim than the first."""
+    if not op.type.startswith("elementwise_") or "axis" not in op.attrs:
+        return False
+    x, y = (declared.get(op.input(slot) or "") for slot in ("X", "Y"))
+    if x is None or y is None or x.shape[:1] != (-1,) or y.shape[:1] != (-1,):
+        return False
+    axis = int_attr(op, "axis")
+    return (axis if axis >= 0 else len(x.shape) - len(y.shape)) > 0
+
+
+def _updates_inside(program: Program, op: Op) -> bool:
+    """Whether blocks of an op update parameters."""
+    inner = (each for index in blocks_of(op) if 0 <= index < len(program.blocks) for each in program.blocks[index].ops)
+    return any((each.role or OpRole.FORWARD) & OpRole.OPTIMIZE or _updates_inside(program, each) for each in inner)
+
+
+class _Part(NamedTuple):
+    program: Program
+    once: bool
+    reads: frozenset[str]
+    gives: tuple[str, ...]
+    """What later parts read, and what is fetched, of what the part writes."""
+    changes: frozenset[str]
+    """The variables that are kept from run to run, and written here."""
+
+
+class _Group(NamedTuple):
+    ops: list[Op]
+    once: bool
+    reads: frozenset[str]
+    writes: frozenset[str]
+
+
+def _groups(program: Program) -> list[_Group]:
+    """The ops by where they run, in order. Ops that run once stand in front of those before that they don't meet."""
+    found: list[_Group] = []
+    for once, ops in groupby(program.main_block.ops, _runs_once):
+        listed = [*ops]
+        both = [deep(program, op) for op in listed]
+        made = _Group(listed, once, frozenset().union(*(r for r, _ in both)), frozenset().union(*(w for _, w in both)))
+        before = found[-1] if found else None
+        if before is not None and before.once == once:
+            found[-1] = _joined(before, made)
+        elif once and before is not None and not _meet(before, made):
+            found.insert(-1, made)
+        else:
+            found.append(made)
+    return found
+
+
+def _meet(first: _Group, second: _Group) -> bool:
+    return bool(first.writes & (second.reads | second.writes) or first.reads & second.writes)
+
+
+def _joined(first: _Group, second: _Group) -> _Group:
+    return _Group(first.ops + second.ops, first.once, first.reads | second.reads, first.writes | second.writes)
+
+
+def _parts(program: Program, names: Collection[str], devices: int) -> list[_Part]:
+    """The parts of a program in order."""
+    kept = {var.name for block in program.blocks for var in block.vars.values() if var.persistable}
+    later, found = set(names), list[_Part]()
+    for ops, once, reads, writes in reversed(_groups(program)):
+        main = program.main_block._replace(ops=tuple(_scaled(op, devices) for op in ops))
+        whole = program._replace(blocks=(main, *program.blocks[1:]))
+        found.append(_Part(whole, once, reads, tuple(sorted(writes & later)), writes & kept))
+        later |= reads
+    return found[::-1]
+
+
+def _scaled(op: Op, devices: int) -> Op:
+    """The op; where it begins the gradients, with the loss of one device as its part of the mean over all."""
+    value = op.attrs.get("value")
+    if op.role != OpRole.BACKWARD | OpRole.LOSS or not isinstance(value, float):
+        return op
+    return op._replace(attrs=FrozenMap({**op.attrs, "value": float32(value / devices)}))
+
+
+def _sum(values: Sequence[Any]) -> Any:
+    """The sum of a gradient over the devices."""
+    if isinstance(values[0], SelectedRows):
+        rows = np.concatenate([value.rows for value in values])
+        return SelectedRows(rows, np.concatenate([value.value for value in values]), values[0].height)
+    if isinstance(values[0], LoDTensor):
+        return LoDTensor(sum(value.data for value in values), values[0].lod)
+    return sum(values[1:], values[0])
+
+
+class Replicas:
+    """The devices of an executor, each with the scopes of its parts."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, tuple[Program, Scope, list[_Part], list[Scope]]] = {}
+        self._as_fed: Cache = {}
+
+    def _of(
+        self, program: Program, names: Sequence[str], scope: Scope, devices: int
+    ) -> tuple[list[_Part], list[Scope]]:
+        key = id(program), tuple(names), id(scope), devices
+        known = self._known.get(key)
+        if known is None:
+            if any(_updates_inside(program, op) for op in program.main_block.ops if not _runs_once(op)):
+                raise refused("minimize in a branch, on several devices", "give the program one device")
+            if len(self._known) >= _MOST_REPLICAS:
+                del self._known[next(iter(self._known))]
+            scopes = [scope.child() for _ in range(devices)]
+            known = self._known[key] = program, scope, _parts(program, names, devices), scopes
+        return known[2], known[3]
+
+    def run(
+        self, program: Program, names: Sequence[str], fed: Sequence[Mapping[str, Any]], scope: Scope, slices: Slices
+    ) -> dict[str, list[Any]]:
+        """Runs a program once on every device, fed with its share, and gives the fetched values of each.
+
+        Raises DiagnosticError. Kept variables that forward ops change stay as the first device has them.
+        """
+        parts, scopes = self._of(program, names, scope, len(fed))
+        gradients = frozenset(grad for op in program.main_block.ops for _, grad in op.role_pairs)
+        changed = frozenset(name for part in parts if not part.once for name in part.changes)
+        for there in scopes:
+            there.values_here.clear()
+            there.update({name: value for name in sorted(changed) if (value := scope.get(name)) is not None})
+        looking = watchers()
+        for part in parts:
+            if part.once:
+                self._run_once(part, scopes, scope, gradients, slices)
+                continue
+            for device, (there, share) in enumerate(zip(scopes, fed, strict=True)):
+                taken = {name: value for name, value in share.items() if name in part.reads or name in part.gives}
+                played = declared_as_fed(part.program, taken, self._as_fed)
+                made = run(played, taken, part.gives, there, slices=slices, stream=device, watchers=looking)
+                there.values_here.update(made)
+        for name in sorted(changed):
+            if name in scopes[0].values_here:
+                scope.put(name, scopes[0].values_here[name])
+        return {name: [_found(name, there, share) for there, share in zip(scopes, fed, strict=True)] for name in names}
+
+    def _run_once(
+        self, part: _Part, scopes: Sequence[Scope], scope: Scope, gradients: frozenset[str], slices: Slices
+    ) -> None:
+        """Runs a part that updates with what the devices have made, and gives all of them what it makes."""
+        there = scopes[0]
+        for name in sorted(part.reads & gradients):
+            values = [each.values_here[name] for each in scopes if name in each.values_here]
+            if values:
+                total = _sum(values)
+                for each in scopes:
+                    each.values_here[name] = total
+        made = run(part.program, {}, part.gives, there, slices=slices, watchers=watchers())
+        for name in sorted(part.changes):
+            if name in there.values_here:
+                scope.put(name, there.values_here.pop(name))
+        for each in scopes:
+            each.values_here.update({name: value for name, value in made.items() if name not in part.changes})
+
+
+def _found(name: str, scope: Scope, share: Mapping[str, Any]) -> Any:
+    value = scope.get(name)
+    return own_copy(share.get(name) if value is None else value)

@@ -18,10 +18,10 @@ from pstranspile.fluid.machines import TrainerMachine
 from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.fluid.running.large import load_tables
 from pstranspile.ir.attributes import Longs, Strings
+from pstranspile.ir.diagnostics import did_you_mean
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program
 from pstranspile.ir.roles import OpRole
-from pstranspile.ir.suggest import did_you_mean
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.build import make_op
 from pstranspile.runtime.files.tensor_files import read_tensor

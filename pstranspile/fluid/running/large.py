@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pstranspile.cluster.checkpoint.layout import layout_of
-from pstranspile.compiler.analysis.large_tables import large_table, table_state
+from pstranspile.compiler.analysis.tables import large_table, table_state
 from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.ir.attributes import AttrValue, Longs, Strings
 from pstranspile.ir.diagnostics import DiagnosticError, error
@@ -15,7 +15,7 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program
 from pstranspile.ir.table_rules import Rules, most_rows
 from pstranspile.ops.build import make_op
-from pstranspile.ops.tables.large import INITIALISERS
+from pstranspile.ops.tables.embedding import INITIALISERS
 from pstranspile.runtime.large.forms import filled
 from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.run.scope import Scope

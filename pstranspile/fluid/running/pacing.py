@@ -2,12 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
-from pstranspile.cluster.machines.blocks import part_of
+from pstranspile.cluster.machines.blocks import part_of, read_first
 from pstranspile.compiler.emit.rules import AVERAGE_PARAMETERS, SUM_DIFFERENCES, WAIT_SUMS
-from pstranspile.ir.model import Program
+from pstranspile.ir.model import Op, Program
+from pstranspile.ir.roles import OpRole
+from pstranspile.runtime.run import run
+from pstranspile.runtime.run.feeds import fetched, written_names
+from pstranspile.runtime.run.scope import Scope
+
+# What a script has made of the programs of a machine, beside what the machine plays.
+
+_OF_STEPS = frozenset({"send", "send_barrier", "recv", "fetch_barrier"})
+
+
+def quiet(program: Program, trained: Program) -> Program:
+    """A copy for tests without the ops by which a step gives gradients to servers and takes what they make of them.
+
+    `trained` is the program that trains: what it writes and the copy does not are gradients, and what ops that prepare
+    or join messages would make of those is left out too.
+    """
+    return without_steps(program, {*written_names(trained)} - written_names(program))
+
+
+def without_steps(program: Program, gone: Iterable[str]) -> Program:
+    """The program without the ops by which a step gives gradients to servers and takes what they make of them.
+
+    The variables `gone` are made no more, and what would prepare or join messages of them is left out too.
+    """
+    gone, kept = {*gone}, list[Op]()
+    for op in program.main_block.ops:
+        talks = bool((op.role or 0) & (OpRole.RPC | OpRole.DIST))
+        if talks and (op.type in _OF_STEPS or not gone.isdisjoint(op.input_names)):
+            gone.update(op.output_names)
+        else:
+            kept.append(op)
+    return part_of(program, kept)
+
+
+class Around:
+    """The ops of block 0 before and after the one that serves, which run in the scope of the script.
+
+    What those before it make is there for those after it, as if they were one program.
+    """
+
+    def __init__(self, program: Program, serving: Op, scope: Scope):
+        ops = program.main_block.ops
+        place = next(index for index, op in enumerate(ops) if op is serving)
+        self._before, self._after = (part_of(program, some) for some in (ops[:place], ops[place + 1 :]))
+        self._scope = scope
+        self._made: dict[str, Any] = {}
+
+    def begin(self, feed: Mapping[str, Any]) -> None:
+        """Runs the ops before. Raises DiagnosticError."""
+        read = set(read_first(self._after.main_block.ops))
+        self._made = {name: value for name, value in feed.items() if name in read}
+        if self._before.main_block.ops:
+            written = {name for op in self._before.main_block.ops for name in op.output_names}
+            self._made.update(run(self._before, feed, sorted(read & written), self._scope))
+
+    def end(self, fetch: Sequence[str]) -> dict[str, Any]:
+        """Runs the ops after, and gives what is fetched. Raises DiagnosticError."""
+        if not self._after.main_block.ops:
+            return held_in(self._scope, self._after, fetch)
+        kept = {name for name, var in self._after.main_block.vars.items() if var.persistable}
+        return run(
+            self._after, {name: value for name, value in self._made.items() if name not in kept}, fetch, self._scope
+        )
+
+
+def held_in(scope: Scope, program: Program, names: Sequence[str]) -> dict[str, Any]:
+    """The variables of a program that a scope holds. Raises DiagnosticError for one that it does not hold."""
+    return {name: fetched(program, name, scope.get(name)) for name in names}
+
 
 _AVERAGING = frozenset({AVERAGE_PARAMETERS, SUM_DIFFERENCES, WAIT_SUMS})
 

@@ -11,7 +11,7 @@ from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.proto import framework_pb2
 from pstranspile.fluid.running.talking import Talker, talks
 from pstranspile.fluid.scope import Scope
-from pstranspile.frontends.layers.attributes import attributes
+from pstranspile.frontends.layers.draft import attributes
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program, TensorType, Var
 from pstranspile.ir.types import VarKind

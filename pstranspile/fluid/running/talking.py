@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cluster.machines.addresses import number_list, text_list
-from pstranspile.cluster.machines.exchanges import COLLECTIVES, COMMUNICATING, Exchange
 from pstranspile.cluster.machines.message import COMPLETE, REPLY, Message
 from pstranspile.cluster.machines.network import Machine, Network, Scheduler
 from pstranspile.cluster.machines.rpc import make_rpc
-from pstranspile.cluster.machines.script import Library
+from pstranspile.cluster.machines.script import COLLECTIVES, COMMUNICATING, Action, Exchange, Library
 from pstranspile.cluster.machines.server import listening_op
 from pstranspile.cluster.machines.trainer import Trainer
-from pstranspile.cluster.machines.trainer_role import TrainerRole
-from pstranspile.cluster.machines.waits import Action
+from pstranspile.cluster.machines.trainer_programs import TrainerRole
+from pstranspile.cluster.net.process import Place
+from pstranspile.cluster.net.terms import Terms
+from pstranspile.compiler.job import Job
+from pstranspile.compiler.plan.plan import fingerprint
+from pstranspile.fluid.machines import ServerMachine, require_callable
 from pstranspile.ir.attributes import Ints, Longs
+from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, Op, Program, TensorType, Var
+from pstranspile.ir.model import MAIN, Op, Program, Role, TensorType, Var
 from pstranspile.ir.types import DType
 from pstranspile.ops.build import make_op
 from pstranspile.runtime.kernels.context import Value
@@ -31,6 +36,58 @@ from pstranspile.runtime.run.scope import Scope
 
 if TYPE_CHECKING:
     from pstranspile.fluid.net.requests import Requests
+
+
+# A server whose program a script wrote itself: its trainers are any that call, as many as it says.
+
+NAME = "pserver_0"
+
+
+@dataclass(frozen=True)
+class _WrittenJob:
+    """What is known of a job of which there is one server's program alone."""
+
+    server: Role
+    job: Job | None = None
+    distributed_vars: tuple[DistributedVar, ...] = ()
+
+    def roles(self) -> dict[str, Role]:
+        """The server, and the trainers that it waits for, whose programs nobody knows here."""
+        op = listening_op(self.server.main)
+        assert op is not None
+        count: Any = op.attrs.get("Fanin", 1)
+        names = [f"trainer_{number}" for number in range(int(count))]
+        return {**{name: Role(name, Program(), Program()) for name in names}, NAME: self.server}
+
+
+class WrittenServer(ServerMachine):
+    """A server that is given its program, and works in the scope of the script."""
+
+    def __init__(self, program: Program):
+        role = Role(NAME, _keeping(program), Program())
+        super().__init__(_WrittenJob(role), role)
+        self._remember(program, role.main)
+
+    def terms(self, **edited: Program) -> tuple[Terms, Place]:
+        """What the processes agree on, and where this one is. Raises DiagnosticError."""
+        op = listening_op(self.role.main)
+        assert op is not None
+        require_callable({NAME: str(op.attrs["endpoint"])})
+        return super().terms(**edited)
+
+    @property
+    def hash(self) -> str:
+        """What tells the server's program from others."""
+        return fingerprint(self.role.module).partition(":")[2]
+
+
+def _keeping(program: Program) -> Program:
+    """The program that keeps what the blocks of its server write, to be asked for."""
+    main = program.main_block
+    written = {name for block in program.blocks[1:] for op in block.ops for name in op.output_names}
+    kept = {name: var._replace(persistable=var.persistable or name in written) for name, var in main.vars.items()}
+    return program._replace(blocks=(main._replace(vars=FrozenMap(kept)), *program.blocks[1:]))
+
 
 _TALKING = COMMUNICATING - COLLECTIVES | {"listen_and_serv"}
 _TABLES = {"lookup_table": "W", "lookup_table_v2": "W", "nce": "Weight", "hierarchical_sigmoid": "W"}
@@ -198,8 +255,6 @@ class Talker:
         RuntimeError where a server does not answer.
         """
         if listening_op(program) is not None:
-            from pstranspile.fluid.running.serving import WrittenServer
-
             return WrittenServer(program).run(program, MAIN, feed, fetch, scope)
         known = self._clients.get(id(program))
         if known is None:

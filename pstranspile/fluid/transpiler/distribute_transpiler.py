@@ -18,8 +18,8 @@ from pstranspile.fluid.graph.program import Program as LiveProgram
 from pstranspile.fluid.machines import Machine, NoTrainer, ServerMachine, TrainerMachine, require_trainer
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.running.communicating import DistributedMode as DistributedMode
-from pstranspile.fluid.running.hooks import tell_transpiled
 from pstranspile.fluid.running.pacing import Turned
+from pstranspile.fluid.running.watching import tell_transpiled
 from pstranspile.fluid.transpiler.collective import check_rank
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig as DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.config import ServerRuntimeConfig as ServerRuntimeConfig

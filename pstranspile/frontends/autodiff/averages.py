@@ -6,8 +6,8 @@ The first two also give programs that replace the parameters by their averages, 
 from __future__ import annotations
 
 from pstranspile.frontends.layers import basic
-from pstranspile.frontends.layers.branches import Switch
 from pstranspile.frontends.layers.draft import Draft, Value
+from pstranspile.frontends.layers.loops import Switch
 from pstranspile.ir.attributes import Floats
 from pstranspile.ir.model import Program, TensorType, Var
 from pstranspile.ir.roles import OpRole

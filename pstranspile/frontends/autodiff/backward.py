@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from pstranspile.frontends.autodiff.declare import declare_gradients
-from pstranspile.frontends.autodiff.fanout import sum_partial_gradients
 from pstranspile.frontends.autodiff.own_names import give_own_names, renamed
 from pstranspile.frontends.autodiff.paths import ops_to, unread_outputs
-from pstranspile.frontends.autodiff.prune import without_unconnected, without_unwanted
-from pstranspile.frontends.autodiff.second import require_second
-from pstranspile.frontends.layers.block_draft import gradient_block
-from pstranspile.frontends.layers.draft import Draft
+from pstranspile.frontends.layers.draft import Draft, gradient_block
 from pstranspile.ir.attributes import BlockRef, Longs
 from pstranspile.ir.describe import var_text
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, raise_errors
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, did_you_mean, raise_errors
 from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import Op, Origin
+from pstranspile.ir.model import Op, Origin, Slots
 from pstranspile.ir.roles import OpRole
-from pstranspile.ir.suggest import did_you_mean
 from pstranspile.ir.types import VarKind
 from pstranspile.ops import with_defaults
 from pstranspile.ops.gradient import (
+    EMPTY_NAME,
     SUFFIX,
     GradientBlock,
     Wanted,
@@ -36,6 +34,273 @@ from pstranspile.ops.gradients.loop_terms import with_loop_terms
 from pstranspile.ops.gradients.old_values import with_old_values
 from pstranspile.ops.gradients.references import can_be_followed
 from pstranspile.ops.gradients.versions import FLOATS
+
+# Second gradients: a search for gradient ops without a gradient.
+
+_LINEAR = frozenset(
+    f"{forward}_grad"
+    for forward in (
+        *("mean", "concat", "stack", "pad", "gather", "dropout", "lookup_table", "lookup_table_v2", "transpose"),
+        *("transpose2", "squeeze", "squeeze2", "unsqueeze", "unsqueeze2", "flatten", "flatten2"),
+    )
+)
+"""Gradient ops that are linear in the gradients they read. They depend on their other inputs only by dims and indices.
+"""
+
+
+class NoSecondGradient(DiagnosticError, NotImplementedError):
+    """Raised if a gradient op without a gradient is on the path."""
+
+
+def require_second(
+    ops: Iterable[Op], sources: AbstractSet[str], targets: Iterable[str], stopped: AbstractSet[str]
+) -> None:
+    """Raises NoSecondGradient if a path from the sources to the targets passes a gradient op without a gradient.
+
+    No path passes the variables in `stopped`.
+    """
+    reached, crossed = set(sources) - stopped, list[tuple[Op, bool]]()
+    for op in ops:
+        differentiable = gradient_rule(op.type) is not None
+        stops = not differentiable and op.role == OpRole.BACKWARD and op.type.endswith("_grad")
+        if not (stops or differentiable):
+            continue
+        if reached.isdisjoint(_counting(op) if stops else op.input_names):
+            continue
+        reached.update(name for name in op.output_names if name not in stopped)
+        crossed.append((op, stops))
+    needed, findings = set(targets), list[Diagnostic]()
+    for op, stops in reversed(crossed):
+        if needed.isdisjoint(op.output_names):
+            continue
+        if stops:
+            written = ", ".join(f"%{name}" for name in op.output_names if name in needed)
+            message = f"the gradient of {op.type} is not part of this version, so that of {written} would count as zero"
+            findings.append(at_op("not-differentiable", message, op))
+        else:
+            needed.update(op.input_names)
+    if findings:
+        raise NoSecondGradient(findings)
+
+
+def _counting(op: Op) -> list[str]:
+    """The inputs that the results of a gradient op depend on."""
+    return [name for name in op.input_names if SUFFIX in name] if op.type in _LINEAR else list(op.input_names)
+
+
+# Gradients of variables that are used more than once: partial gradients, renamed, and their sums.
+
+
+def sum_partial_gradients(ops: Sequence[Op], block: int) -> list[Op]:
+    """Makes every gradient written once: partial gradients get names of their own and a `sum` op.
+
+    A variable that k ops write becomes `x@GRAD@RENAME@block<block>@0` to k-1. The `sum` stands before the first op that
+    reads the complete gradient, or at the end, as in Fluid.
+    """
+    return _FanOut(ops, block).run()
+
+
+class _FanOut:
+    """One walk over the gradient ops; linear in their number."""
+
+    def __init__(self, ops: Sequence[Op], block: int):
+        self.ops = list(ops)
+        self.block = block
+        self.parts: dict[str, list[str]] = {}
+        self.renamed: dict[str, int] = {}
+        self.mentions: dict[str, list[int]] = {}
+        self.sums: list[tuple[Op, int]] = []
+        self.sum_of: dict[str, int] = {}
+
+    def run(self) -> list[Op]:
+        for index in range(len(self.ops)):
+            for name in _names(self.ops[index].inputs):
+                if SUFFIX in name:
+                    self._read(name, index)
+            self._write(index)
+        for name, parts in self.parts.items():
+            if len(parts) > 1:
+                self._sum(name, parts, len(self.ops))
+        return _inserted(self.ops, self.sums)
+
+    def _read(self, name: str, index: int) -> None:
+        parts = self.parts.setdefault(name, [])
+        if len(parts) > 1:
+            self._sum(name, parts, index)
+            self.parts[name] = [name]
+        if parts:  # an earlier read is of another gradient of that name, passed into the block
+            self.mentions.setdefault(name, []).append(index)
+
+    def _sum(self, name: str, parts: list[str], before: int) -> None:
+        self.sum_of[name] = len(self.sums)
+        origin = next((op.origin for op in reversed(self.ops[:before]) if op.origin), None) if before else None
+        made = bare_op("sum", {"X": tuple(parts)}, {"Out": (name,)}, {"use_mkldnn": False, "op_device": ""})
+        self.sums.append((made._replace(origin=origin), before))
+
+    def _write(self, index: int) -> None:
+        op = self.ops[index]
+        read = set(_names(op.inputs))
+        outputs = {slot: list(names) for slot, names in sorted(op.outputs.items())}
+        places = [(slot, at) for slot, names in outputs.items() for at in range(len(names))]
+        changed = False
+        for place, (slot, at) in enumerate(places):
+            name = outputs[slot][at]
+            if SUFFIX not in name or name == EMPTY_NAME or name in read:
+                continue
+            parts = self.parts.setdefault(name, [])
+            if not parts:
+                parts.append(name)
+                self.mentions.setdefault(name, []).append(index)
+                continue
+            if len(parts) == 1:
+                first = self._partial(name)
+                parts[0] = first
+                self._rename_before(name, first, index)
+                for earlier_slot, earlier_at in places[:place]:
+                    if outputs[earlier_slot][earlier_at] == name:
+                        outputs[earlier_slot][earlier_at] = first
+            outputs[slot][at] = self._partial(name)
+            parts.append(outputs[slot][at])
+            changed = True
+        if changed:
+            self.ops[index] = op._replace(outputs=FrozenMap({slot: tuple(outputs[slot]) for slot in op.outputs}))
+
+    def _partial(self, name: str) -> str:
+        number = self.renamed.get(name, 0)
+        self.renamed[name] = number + 1
+        return f"{name}@RENAME@block{self.block}@{number}"
+
+    def _rename_before(self, name: str, new: str, index: int) -> None:
+        for at in self.mentions.pop(name, ()):
+            if at < index:
+                op = self.ops[at]
+                self.ops[at] = op._replace(
+                    inputs=_renamed(op.inputs, name, new), outputs=_renamed(op.outputs, name, new)
+                )
+        number = self.sum_of.pop(name, None)
+        if number is not None:
+            op, before = self.sums[number]
+            self.sums[number] = (op._replace(outputs=_renamed(op.outputs, name, new)), before)
+
+
+def _names(slots: Slots) -> Iterable[str]:
+    """All names, slot by slot in alphabetical order, as in Fluid's op descriptions."""
+    return (name for _, names in sorted(slots.items()) for name in names)
+
+
+def _renamed(slots: Slots, old: str, new: str) -> Slots:
+    return FrozenMap({slot: tuple(new if name == old else name for name in names) for slot, names in slots.items()})
+
+
+def _inserted(ops: list[Op], more: list[tuple[Op, int]]) -> list[Op]:
+    """`ops` with each op of `more` inserted before the op of its index, in their order."""
+    before: dict[int, list[Op]] = {}
+    for op, index in more:
+        before.setdefault(index, []).append(op)
+    made: list[Op] = []
+    for index, op in enumerate(ops):
+        made += before.get(index, ())
+        made.append(op)
+    return made + before.get(len(ops), [])
+
+
+# Removal of unneeded gradient ops, and zeros for missing gradients.
+
+
+def without_unwanted(ops: Iterable[Op], unwanted: set[str]) -> list[Op]:
+    """The ops without those that only compute unwanted gradients, or compute them only from unwanted ones.
+
+    `unwanted` grows by the gradients of the latter. If a remaining op reads an unwanted gradient, a `fill_zeros_like`
+    before it gives zeros.
+    """
+    kept = [op for op in ops if not _removable(op, unwanted)]
+    made: list[Op] = []
+    for op in kept:
+        for _, names in sorted(op.inputs.items()):
+            for name in names:
+                if SUFFIX in name and name in unwanted:
+                    like = {"X": (differentiated(name),)}
+                    zeros = bare_op("fill_zeros_like", like, {"Out": (name,)}, {"op_device": ""})
+                    made.append(zeros._replace(origin=op.origin))
+        made.append(op)
+    return made
+
+
+def _removable(op: Op, unwanted: set[str]) -> bool:
+    written = list(op.output_names)
+    if all(name in unwanted for name in written):
+        return True
+    read = [name for name in op.input_names if SUFFIX in name]
+    if read and all(name in unwanted for name in read):
+        unwanted.update(written)
+        return True
+    return False
+
+
+def without_unconnected(ops: Sequence[Op], forward: Iterable[Op], known: Iterable[str] = ()) -> list[Op]:
+    """The ops without chains that start from gradients that no op writes.
+
+    A chain starts at an op that reads only variables that neither forward ops nor earlier ops write. It is removed if
+    all later ops that read its results read nothing else. If all ops would be removed, all stay.
+    """
+    seen = {name for op in forward for names in (op.input_names, op.output_names) for name in names}
+    seen.update(known)
+    starts: list[int] = []
+    made: set[str] = set()
+    for index, op in enumerate(ops):
+        read = set(op.input_names)
+        if not any(name in seen or name in made for name in read):
+            starts.append(index)
+        made.update(op.output_names)
+    if not starts:
+        return list(ops)
+    uses, gone = _Uses(ops), set[int]()
+    for start in starts:
+        gone |= _chain(start, uses)
+    if len(gone) == len(ops):
+        return list(ops)
+    return [op for index, op in enumerate(ops) if index not in gone]
+
+
+_Version = tuple[str, int]
+
+
+class _Uses:
+    """The readers and writers of each version of a variable; every write makes a new version."""
+
+    def __init__(self, ops: Sequence[Op]):
+        version: dict[str, int] = {}
+        self.readers: dict[_Version, list[int]] = {}
+        self.read: list[set[_Version]] = []
+        self.written: list[set[_Version]] = []
+        for index, op in enumerate(ops):
+            read = {(name, version.get(name, 0)) for name in op.input_names}
+            for value in read:
+                self.readers.setdefault(value, []).append(index)
+            written: set[_Version] = set()
+            for name in op.output_names:
+                version[name] = version.get(name, 0) + 1
+                written.add((name, version[name]))
+            self.read.append(read)
+            self.written.append(written)
+
+
+def _chain(start: int, uses: _Uses) -> set[int]:
+    """The ops that depend only on `start`; empty if one of them also reads something else."""
+    ready = set(uses.read[start])
+    result, waiting = {start}, deque([start])
+    while waiting:
+        index = waiting.popleft()
+        if not uses.read[index] or not uses.read[index] <= ready:
+            return set()
+        for value in uses.written[index]:
+            for reader in uses.readers.get(value, ()):
+                if reader not in result:
+                    result.add(reader)
+                    waiting.append(reader)
+        ready |= uses.written[index]
+    return result
+
 
 LOSS_GRADIENT = OpRole.BACKWARD | OpRole.LOSS
 """The role of the op that starts the backward part."""

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pstranspile.frontends.autodiff.backward import Backward, backward_parts, flush, mint_again, unwanted_gradients
+from pstranspile.frontends.autodiff.backward import (
+    Backward,
+    backward_parts,
+    flush,
+    mint_again,
+    require_second,
+    unwanted_gradients,
+)
 from pstranspile.frontends.autodiff.declare import declare_gradients
 from pstranspile.frontends.autodiff.own_names import renamed
 from pstranspile.frontends.autodiff.paths import ops_from, ops_to
-from pstranspile.frontends.autodiff.second import require_second
 from pstranspile.frontends.layers.draft import Draft
 from pstranspile.ir.attributes import Longs
 from pstranspile.ir.model import TensorType

@@ -13,11 +13,10 @@ from pstranspile.frontends.autodiff.regularizers import append_regularization
 from pstranspile.frontends.layers import basic
 from pstranspile.frontends.layers.draft import Draft, Value
 from pstranspile.ir.describe import var_text
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op, error, raise_errors
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op, did_you_mean, error, raise_errors
 from pstranspile.ir.model import MAIN, Module, Op, TensorType
 from pstranspile.ir.required import require_programs
 from pstranspile.ir.roles import OpRole
-from pstranspile.ir.suggest import did_you_mean
 from pstranspile.ir.types import DType
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pstranspile.frontends.layers import basic
-from pstranspile.frontends.layers.branches import Switch
 from pstranspile.frontends.layers.draft import Draft, Value
+from pstranspile.frontends.layers.loops import Switch
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType
 

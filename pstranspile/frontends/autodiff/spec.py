@@ -24,7 +24,7 @@ from pstranspile.frontends.autodiff.schedules import (
     Polynomial,
     Schedule,
 )
-from pstranspile.ir.suggest import did_you_mean
+from pstranspile.ir.diagnostics import did_you_mean
 
 SCHEDULES: Mapping[str, type[Any]] = {
     "exponential": Exponential,

@@ -2,20 +2,210 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias, TypeGuard
+from operator import is_
+from typing import NamedTuple, TypeAlias, TypeGuard
 
-from pstranspile.frontends.layers.attributes import attributes
-from pstranspile.frontends.layers.block_draft import BlockDraft, DraftState
-from pstranspile.frontends.layers.names import Names, Scopes, names_in_use
+from pstranspile.ir.attributes import (
+    PYTHON_TYPES,
+    AttrKind,
+    AttrValue,
+    BlockRef,
+    BlockRefs,
+    Ints,
+    Long,
+    float32,
+    kind_of,
+)
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Block, Module, Op, Origin, Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType, VarKind
+from pstranspile.ops import schema_of
 from pstranspile.ops.build import make_op
 from pstranspile.ops.dtypes import DTYPE_FOLLOWS
+from pstranspile.ops.schema import AttrSpec
 from pstranspile.ops.shapes import Types, infer_types
+
+# Fluid's generated names: counters for variables, and a tree of scopes for ops.
+
+_NUMBERED = re.compile(r"(.*)_(\d+)\Z", re.DOTALL)
+
+
+class Names:
+    """Mints `key_0`, `key_1`, ... for each key."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, int] = {}
+
+    def mint(self, key: str) -> str:
+        """The next name of `key`: `fc` gives fc_0, fc_1, ..."""
+        number = self._next.get(key, 0)
+        self._next[key] = number + 1
+        return f"{key}_{number}"
+
+    def copy(self) -> dict[str, int]:
+        """The state of the counters, for `restore`."""
+        return dict(self._next)
+
+    def restore(self, counters: dict[str, int]) -> None:
+        """Sets the counters back to an earlier state."""
+        self._next = dict(counters)
+
+    def skip(self, name: str) -> None:
+        """Marks a name as used, and the layer's name before its first dot.
+
+        `fc_0.w_1` uses up `fc_0` and `fc_0.w_0`, so that the next ones are `fc_1` and `fc_0.w_2`.
+        """
+        numbered = _NUMBERED.match(name)
+        if numbered:
+            key, number = numbered[1], int(numbered[2])
+            self._next[key] = max(self._next.get(key, 0), number + 1)
+        layer, dot, _ = name.partition(".")
+        if dot:
+            self.skip(layer)
+
+
+class Scopes:
+    """The names of nested scopes: a scope entered again at the same place is `name_1`, `name_2`, ..."""
+
+    def __init__(self) -> None:
+        self._children: dict[str, int] = {}
+        self.path = "/"
+        self.device: str | None = None
+
+    @contextmanager
+    def inside(self, name: str) -> Generator[None]:
+        """Enters a scope for the context; ops created in it have `/name/` as `op_namescope`."""
+        before, key = self.path, self.path + name
+        count = self._children.get(key, 0)
+        self._children[key] = count + 1
+        self.path = f"{key}_{count}/" if count else f"{key}/"
+        try:
+            yield
+        finally:
+            self.path = before
+
+    @contextmanager
+    def on(self, device: str | None) -> Generator[None]:
+        """Ops made in the block carry the device as `op_device`, those with a sub-block excepted; None: the default."""
+        before, self.device = self.device, device
+        try:
+            yield
+        finally:
+            self.device = before
+
+    def skip(self, path: str) -> None:
+        """Marks a scope's path as used."""
+        parts = path.strip("/").split("/")
+        for depth, part in enumerate(parts):
+            if not part:
+                continue
+            inner = "".join(f"{outer}/" for outer in parts[:depth])
+            numbered = _NUMBERED.match(part)
+            for name, number in ((numbered[1], int(numbered[2]) + 1) if numbered else (part, 1), (part, 1)):
+                key = f"/{inner}{name}"
+                self._children[key] = max(self._children.get(key, 0), number)
+
+
+def names_in_use(programs: Iterable[Program]) -> tuple[Names, Scopes]:
+    """Counters that continue after the names and scopes of these programs."""
+    names, scopes = Names(), Scopes()
+    for program in programs:
+        for block in program.blocks:
+            for name in block.vars:
+                names.skip(name)
+            paths = {op.attrs.get("op_namescope") for op in block.ops}
+            for path in sorted(path for path in paths if isinstance(path, str)):
+                scopes.skip(path)
+    return names, scopes
+
+
+# Conversion of attributes given as plain Python values.
+
+_LISTS = {
+    AttrKind.BOOLEAN: AttrKind.BOOLEANS,
+    AttrKind.INT: AttrKind.INTS,
+    AttrKind.LONG: AttrKind.LONGS,
+    AttrKind.FLOAT: AttrKind.FLOATS,
+    AttrKind.STRING: AttrKind.STRINGS,
+}
+
+
+def attributes(op_type: str, attrs: Mapping[str, object]) -> dict[str, AttrValue]:
+    """Plain Python values converted to the attribute kinds in the op type's schema.
+
+    Raises KeyError for an attribute that is not declared, TypeError for a value of another kind, OutOfRange for an
+    integer of too many bits.
+    """
+    schema = schema_of(op_type)
+    if schema is None:
+        raise KeyError(f"op type {op_type} is not declared")
+    return {name: _typed(op_type, name, value, schema.attrs.get(name)) for name, value in attrs.items()}
+
+
+class OutOfRange(ValueError):
+    """Raised for an integer that has more bits than the attribute it is given to."""
+
+
+_BITS = {AttrKind.INT: 32, AttrKind.INTS: 32, AttrKind.LONG: 64, AttrKind.LONGS: 64}
+
+
+def _require_range(op_type: str, name: str, value: object, kind: AttrKind) -> None:
+    bits = _BITS.get(kind, 0)
+    if not bits:
+        return
+    for number in value if isinstance(value, Sequence) else (value,):  # pyright: ignore[reportUnknownVariableType]
+        if isinstance(number, int) and not -(1 << bits - 1) <= number < 1 << bits - 1:
+            raise OutOfRange(f"the attribute {name} of {op_type} would be {number}; it is an integer of {bits} bits")
+
+
+def _typed(op_type: str, name: str, value: object, spec: AttrSpec | None) -> AttrValue:
+    if isinstance(value, DType):
+        return value.value
+    if spec is None:
+        if name in ("op_namescope", "op_device") and isinstance(value, str):
+            return value
+        raise KeyError(f"{op_type} has no attribute {name}")
+    if spec.kind is AttrKind.FLOAT and isinstance(value, int | float):
+        return float32(float(value))
+    if spec.kind is AttrKind.FLOATS and isinstance(value, Sequence):
+        return PYTHON_TYPES[spec.kind](float32(float(item)) for item in value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    python = PYTHON_TYPES[spec.kind]
+    if isinstance(value, int):
+        _require_range(op_type, name, value, spec.kind)
+    scalar = isinstance(value, bool | int | float | str)
+    if scalar and spec.kind in (AttrKind.INTS, AttrKind.LONGS) and isinstance(value, int):
+        return Ints((value,)) if spec.kind is AttrKind.INTS else python((value,))
+    if spec.kind in (AttrKind.INT, AttrKind.LONG) and not isinstance(value, int):
+        raise TypeError(f"{op_type}: attribute {name} is an integer, got {value!r}")
+    if spec.kind is AttrKind.STRING and not isinstance(value, str):
+        raise TypeError(f"{op_type}: attribute {name} is a string, got {value!r}")
+    _require_range(op_type, name, value, spec.kind)
+    return python(value)
+
+
+def inferred(value: object) -> AttrValue:
+    """A plain Python value as an attribute that no schema declares: flags become numbers, as in Fluid. Raises TypeError
+    for what no attribute holds.
+    """
+    if isinstance(value, str | BlockRef | BlockRefs):
+        return value
+    if isinstance(value, int):
+        return int(value) if -(2**31) <= value < 2**31 else Long(value)
+    if isinstance(value, float):
+        return float32(value)
+    if isinstance(value, Sequence):
+        items: list[AttrValue] = [inferred(item) for item in value]  # pyright: ignore
+        kind = kind_of(items[0]) if items else AttrKind.INT
+        if kind is AttrKind.INT and any(isinstance(item, Long) for item in items):
+            kind = AttrKind.LONG
+        if kind in _LISTS:
+            return PYTHON_TYPES[_LISTS[kind]](items)
+    raise TypeError(f"no attribute holds {value!r}")
+
 
 Names_: TypeAlias = "Value | str | Sequence[Value | str]"
 """The variables of a slot: one or several, as values or by name."""
@@ -398,3 +588,65 @@ def _binary(op_type: str, x: Value | Number, y: Value | Number, dtype: DType | N
     out = draft.fresh("tmp", dtype or left.dtype)
     draft.op(op_type, {"X": left, "Y": right}, {"Out": out}, {"axis": 0 if right.shape[:1] == (-1,) else -1})
     return out
+
+
+# A block of a training program under construction.
+
+
+class BlockDraft:
+    """A block under construction. Ops in `front` precede all others, the last one first."""
+
+    def __init__(self, block: Block):
+        self.vars: dict[str, Var] = dict(block.vars)
+        self.ops: list[Op] = list(block.ops)
+        self.front: list[Op] = []
+        self.parent = block.parent
+        self.forward_block = block.forward_block
+
+    def all_ops(self) -> Iterator[Op]:
+        """The ops in execution order."""
+        yield from reversed(self.front)
+        yield from self.ops
+
+    def freeze(self) -> Block:
+        """The block as a value."""
+        return Block(FrozenMap(self.vars), tuple(self.all_ops()), self.parent, self.forward_block)
+
+    def gives(self, block: Block) -> bool:
+        """Whether `freeze` would give this block, object by object: faster than a comparison of values."""
+        return (
+            len(self.ops) + len(self.front) == len(block.ops)
+            and len(self.vars) == len(block.vars)
+            and self.parent == block.parent
+            and self.forward_block == block.forward_block
+            and _same(self.all_ops() if self.front else self.ops, block.ops)
+            and _same(self.vars.values(), block.vars.values())
+        )
+
+
+def gradient_block(blocks: Sequence[BlockDraft], of: int) -> int | None:
+    """The block with the gradient ops of block `of`, which trains; None if it has none."""
+    return next((number for number, block in enumerate(blocks) if block.forward_block == of), None)
+
+
+def train_in(blocks: Sequence[BlockDraft], number: int) -> None:
+    """Moves the gradient ops of a block that trains to its end, so that each turn of a loop trains."""
+    apart = gradient_block(blocks, number)
+    if apart is not None:
+        source, target = blocks[apart], blocks[number]
+        target.ops += source.ops
+        target.vars.update(source.vars)
+        source.ops.clear()
+        source.vars.clear()
+
+
+def _same(objects: Iterable[object], others: Iterable[object]) -> bool:
+    return all(map(is_, objects, others))
+
+
+class DraftState(NamedTuple):
+    """The state of a draft's main program, and the names that were taken."""
+
+    blocks: tuple[Block, ...]
+    names: dict[str, int]
+    stopped: frozenset[str]

@@ -3,14 +3,240 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pstranspile.frontends.layers.basic import activation, layer, layer_outputs, unary_layer
+from pstranspile.frontends.layers.basic import activation, fill_constant, layer, layer_outputs, unary, unary_layer
 from pstranspile.frontends.layers.draft import Draft, Value
 from pstranspile.frontends.layers.initializers import Constant
 from pstranspile.frontends.layers.parameters import Attr, Element, ParamAttr, attr_of, create_parameter
 from pstranspile.ir.types import DType, element_type
+
+# Normalisation of images, of rows, and of inputs of click-through models.
+
+GENERATED = "_generated_var"
+"""Fluid's name of variables that a layer creates without a name."""
+
+
+def group_norm(
+    x: Value,
+    groups: int,
+    *,
+    epsilon: float = 1e-05,
+    param_attr: Attr = None,
+    bias_attr: Attr = None,
+    act: str | None = None,
+    data_layout: str = "NCHW",
+    name: str | None = None,
+) -> Value:
+    """Channels normalised in groups, image by image. As in Fluid, scale and bias are off by default."""
+    if data_layout not in ("NCHW", "NHWC"):
+        raise ValueError(f"data_layout is {data_layout!r}, it must be 'NCHW' or 'NHWC'")
+    draft = x.draft
+    minted = name_layer(draft, "group_norm", name)
+    shape = (x.shape[1 if data_layout == "NCHW" else -1],)
+    inputs = {"X": x}
+    if param_attr:
+        inputs["Scale"] = create_parameter(draft, minted, param_attr, shape, x.dtype, default=Constant(1.0))
+    if bias_attr:
+        inputs["Bias"] = create_parameter(draft, minted, bias_attr, shape, x.dtype, is_bias=True)
+    mean, variance = (draft.fresh(GENERATED, x.dtype, stop_gradient=True) for _ in range(2))
+    out = draft.fresh(GENERATED, x.dtype)
+    attrs = {"epsilon": epsilon, "groups": groups, "data_layout": data_layout}
+    draft.op("group_norm", inputs, {"Y": out, "Mean": mean, "Variance": variance}, attrs)
+    return activation(minted, out, act)
+
+
+def instance_norm(
+    x: Value,
+    *,
+    epsilon: float = 1e-05,
+    param_attr: Attr = None,
+    bias_attr: Attr = None,
+    name: str | None = None,
+) -> Value:
+    """Each channel of each image normalised by itself; with False for both parameters not scaled and not shifted."""
+    draft = x.draft
+    minted = name_layer(draft, "instance_norm", name)
+    shape = (x.shape[1],)
+    if param_attr is False and bias_attr is False:
+        scale, shift = (fill_constant(draft, shape, x.dtype, value) for value in (1.0, 0.0))
+    else:
+        scale = create_parameter(draft, minted, param_attr, shape, x.dtype, default=Constant(1.0))
+        shift = create_parameter(draft, minted, bias_attr, shape, x.dtype, is_bias=True)
+    mean, variance = (draft.temporary(minted, x.dtype, stop_gradient=True) for _ in range(2))
+    out = draft.temporary(minted, x.dtype)
+    outputs = {"Y": out, "SavedMean": mean, "SavedVariance": variance}
+    draft.op("instance_norm", {"X": x, "Scale": scale, "Bias": shift}, outputs, {"epsilon": epsilon})
+    return out
+
+
+def l2_normalize(x: Value, axis: int | None, *, epsilon: float = 1e-12, name: str | None = None) -> Value:
+    """x divided by its L2 norm along `axis` (None: 1; 0 where there is no other)."""
+    along = 0 if len(x.shape) == 1 else 1 if axis is None else axis
+    outputs, attrs = {"Out": x.dtype, "Norm": x.dtype}, {"axis": along, "epsilon": epsilon}
+    return layer_outputs("norm", {"X": x}, outputs, attrs, key="l2_normalize", name=name)[0]
+
+
+def lrn(
+    x: Value,
+    *,
+    n: int = 5,
+    k: float = 1.0,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> Value:
+    """x divided by (k + alpha * the sum of squares over `n` neighbouring channels) to the power of beta."""
+    attrs = {"n": n, "k": k, "alpha": alpha, "beta": beta, "data_format": data_format}
+    middle, out = layer_outputs("lrn", {"X": x}, {"MidOut": x.dtype, "Out": x.dtype}, attrs, name=name)
+    middle.stopped()
+    return out
+
+
+def data_norm(
+    x: Value,
+    *,
+    act: str | None = None,
+    epsilon: float = 1e-05,
+    data_layout: str = "NCHW",
+    slot_dim: int = -1,
+    summary_decay_rate: float = 0.9999999,
+    starts: Mapping[str, float] | None = None,
+    name: str | None = None,
+) -> Value:
+    """Inputs normalised by counts, sums and sums of squares, which are parameters `<name>.batch_size` and so on.
+
+    `name` is `dn` by default, and layers of one name share their parameters. `slot_dim` is the number of columns of a
+    slot, whose first column counts shows. `starts` has the first values of the parameters: `batch_size` (1e4),
+    `batch_sum` (0) and `batch_square` (1e4).
+    """
+    draft, starts = x.draft, starts or {}
+    minted, prefix = name_layer(draft, "data_norm", name), name or "dn"
+    shape = (x.shape[1 if data_layout == "NCHW" else -1],)
+    slots: dict[str, Value] = {"X": x}
+    for slot, suffix, start in (
+        ("BatchSize", "batch_size", starts.get("batch_size", 1e4)),
+        ("BatchSum", "batch_sum", starts.get("batch_sum", 0.0)),
+        ("BatchSquareSum", "batch_square_sum", starts.get("batch_square", 1e4)),
+    ):
+        attr = ParamAttr(f"{prefix}.{suffix}", Constant(start))
+        slots[slot] = create_parameter(draft, minted, attr, shape, x.dtype)
+    means, scales = (draft.fresh(GENERATED, x.dtype, stop_gradient=True) for _ in range(2))
+    out = draft.fresh(GENERATED, x.dtype)
+    attrs = {"epsilon": epsilon, "summary_decay_rate": summary_decay_rate}
+    if slot_dim > 0:
+        attrs["slot_dim"] = slot_dim
+    draft.op("data_norm", slots, {"Y": out, "Means": means, "Scales": scales}, attrs)
+    return activation(minted, out, act)
+
+
+def continuous_value_model(x: Value, cvm: Value, *, use_cvm: bool = True) -> Value:
+    """Rows whose first two columns are shows and clicks, with these columns as logarithms or removed.
+
+    `cvm` holds the shows and clicks that become the gradient of those columns.
+    """
+    draft = x.draft
+    draft.names.mint("cvm")
+    out = draft.fresh(GENERATED, x.dtype)
+    draft.op("cvm", {"X": x, "CVM": cvm}, {"Y": out}, {"use_cvm": use_cvm})
+    return out
+
+
+# Elementwise activations in addition to those of `nn`, and `prelu`, which learns its slope.
+
+swish = unary_layer("swish", "x * sigmoid(x). (Fluid 1.8.5 computes with a `beta` of 1 whatever its layer is given.)")
+logsigmoid = unary_layer("logsigmoid", "log(sigmoid(x)).")
+softplus = unary_layer("softplus", "log(1 + exp(x)).")
+softsign = unary_layer("softsign", "x / (1 + |x|).")
+tanh_shrink = unary_layer("tanh_shrink", "x - tanh(x).")
+atan = unary_layer("atan", "The angle whose tangent is x.")
+rsqrt = unary_layer("rsqrt", "1 / sqrt(x).")
+reciprocal = unary_layer("reciprocal", "1 / x.")
+round_ = unary_layer("round", "The nearest integer (Fluid's `round`).")
+sign = unary_layer("sign", "-1, 0 or 1.")
+erf = unary_layer("erf", "The error function.")
+
+
+def leaky_relu(x: Value, *, alpha: float = 0.02) -> Value:
+    """x where it is positive, else alpha * x."""
+    return unary("leaky_relu", x, alpha=alpha)
+
+
+def elu(x: Value, *, alpha: float = 1.0) -> Value:
+    """x where it is positive, else alpha * (exp(x) - 1)."""
+    return unary("elu", x, alpha=alpha)
+
+
+def selu(x: Value, *, scale: float | None = None, alpha: float | None = None) -> Value:
+    """scale * elu(x); None takes the constants that keep mean and variance."""
+    given = (("scale", scale), ("alpha", alpha))
+    return unary("selu", x, **{name: value for name, value in given if value is not None})
+
+
+def relu6(x: Value, *, threshold: float = 6.0) -> Value:
+    """x limited to [0, threshold]."""
+    return unary("relu6", x, threshold=threshold)
+
+
+def brelu(x: Value, *, t_min: float = 0.0, t_max: float = 24.0) -> Value:
+    """x limited to [t_min, t_max]."""
+    return unary("brelu", x, t_min=t_min, t_max=t_max)
+
+
+def soft_relu(x: Value, *, threshold: float = 40.0) -> Value:
+    """log(1 + exp(x)), x limited to +-threshold."""
+    return unary("soft_relu", x, threshold=threshold)
+
+
+def thresholded_relu(x: Value, *, threshold: float = 1.0) -> Value:
+    """x where it is larger than the threshold, else 0."""
+    return unary("thresholded_relu", x, threshold=threshold)
+
+
+def hard_swish(x: Value, *, threshold: float = 6.0, scale: float = 6.0, offset: float = 3.0) -> Value:
+    """x * min(max(x + offset, 0), threshold) / scale."""
+    return unary("hard_swish", x, threshold=threshold, scale=scale, offset=offset)
+
+
+def hard_sigmoid(x: Value, *, slope: float = 0.2, offset: float = 0.5) -> Value:
+    """slope * x + offset limited to [0, 1]."""
+    return unary("hard_sigmoid", x, slope=slope, offset=offset)
+
+
+def softshrink(x: Value, *, alpha: float = 0.5) -> Value:
+    """x drawn toward 0 by alpha, 0 within it."""
+    return unary("softshrink", x, **{"lambda": alpha})
+
+
+def hard_shrink(x: Value, *, threshold: float = 0.5) -> Value:
+    """x where it is further from 0 than the threshold, else 0."""
+    return unary("hard_shrink", x, threshold=threshold)
+
+
+def stanh(x: Value, *, scale_a: float = 0.67, scale_b: float = 1.7159) -> Value:
+    """scale_b * tanh(scale_a * x)."""
+    return unary("stanh", x, scale_a=scale_a, scale_b=scale_b)
+
+
+def power(x: Value, factor: float | Value = 1.0) -> Value:
+    """x to the power of a number, or of a value f32[1] (Fluid's `pow`)."""
+    if isinstance(factor, Value):
+        return layer("pow", {"X": x, "FactorTensor": factor.stopped()}, x.dtype)
+    return unary("pow", x, factor=factor)
+
+
+def prelu(x: Value, mode: str, *, param_attr: Attr = None, name: str | None = None) -> Value:
+    """x where it is positive, else a learned slope times x: one for `all`, each `channel`, or each `element`."""
+    shapes = {"all": (1,), "channel": (1, *x.shape[1:2], 1, 1), "element": (1, *x.shape[1:])}
+    if mode not in shapes:
+        raise ValueError(f"the mode of prelu is {mode!r}, it must be 'all', 'channel' or 'element'")
+    draft = x.draft
+    minted = name_layer(draft, "prelu", name)
+    slope = create_parameter(draft, minted, param_attr, shapes[mode], "f32", default=Constant(0.25))
+    return layer("prelu", {"X": x, "Alpha": slope}, x.dtype, {"mode": mode}, name=minted)
+
 
 Single = ParamAttr | str | bool
 """The attributes of a single parameter."""

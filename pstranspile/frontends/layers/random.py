@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pstranspile.frontends.layers.draft import Draft, Value
-from pstranspile.frontends.layers.mixed import Numbers, constants_of, mixed
 from pstranspile.frontends.layers.parameters import Element
+from pstranspile.frontends.layers.tensor import Numbers, constants_of, mixed
 from pstranspile.ir.types import DType, element_type
 
 

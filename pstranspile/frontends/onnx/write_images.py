@@ -7,8 +7,7 @@ from typing import Any
 from pstranspile.frontends.onnx.graph import Graph, Refused, onnx_writer, refuse_given
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, real, text
-from pstranspile.ops.images.conv import dilations_of, padding_of, window_counts
-from pstranspile.ops.images.conv_transpose import transposed_dims
+from pstranspile.ops.images.conv import dilations_of, padding_of, transposed_dims, window_counts
 
 
 def _channels_first(op: Op, name: str = "data_format") -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.model import Module
-from pstranspile.ir.text.context import Context
 from pstranspile.ir.text.printer import print_module, print_program
+from pstranspile.ir.text.reader import Context
 from pstranspile.ir.text.schemas import Language
 
 
@@ -30,7 +30,7 @@ def parse(text: str, language: Language, file: str = "<text>") -> Module:
 
 def format_text(text: str, language: Language, file: str = "<text>") -> str:
     """The canonical form of a text, comments kept. Raises DiagnosticError if the text has errors."""
-    from pstranspile.ir.text.comments import format_module
+    from pstranspile.ir.text.printer import format_module
 
     return format_module(parse(text, language, file), text, language)
 

@@ -7,12 +7,22 @@ from pstranspile.ir.diagnostics import Note, error
 from pstranspile.ir.distribution import Distribution
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAX_DEPTH, Block, Location, Module, Op, Origin, Program, SourceText, Var
-from pstranspile.ir.text.context import BlockHead, Context, OpParts, ProgramHead
 from pstranspile.ir.text.distribution import STATEMENTS, read_distribution
 from pstranspile.ir.text.literals import name as name_text
-from pstranspile.ir.text.op_reader import read_op
-from pstranspile.ir.text.reader import read_block_head, read_declaration, read_program_head, read_version
-from pstranspile.ir.text.tree import Node, Token, Tree
+from pstranspile.ir.text.reader import (
+    BlockHead,
+    Context,
+    Node,
+    OpParts,
+    ProgramHead,
+    Token,
+    Tree,
+    read_block_head,
+    read_declaration,
+    read_op,
+    read_program_head,
+    read_version,
+)
 
 
 class OpenBlock:

@@ -15,13 +15,10 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings
 from pstranspile.ir.layout import BLANKS, begins_statement, statement_length
 from pstranspile.ir.model import Location, SourceText
-from pstranspile.ir.text.context import Context, did_you_mean
-from pstranspile.ir.text.fast import LineReader
+from pstranspile.ir.text.fast import LineReader, Unfit
 from pstranspile.ir.text.grammar import parse_statement
 from pstranspile.ir.text.literals import quote
-from pstranspile.ir.text.reader import VERSION
-from pstranspile.ir.text.template import Unfit
-from pstranspile.ir.text.tree import Node, Token, Tree, token
+from pstranspile.ir.text.reader import VERSION, Context, Node, Token, Tree, did_you_mean, token
 
 # What nobody sees in a text: control characters, blanks of Unicode, marks without width.
 _UNSEEN = re.compile(

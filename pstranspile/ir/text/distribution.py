@@ -17,8 +17,8 @@ from pstranspile.ir.distribution import DistributedVar, Distribution
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Location, Op
 from pstranspile.ir.roles import OpRole
-from pstranspile.ir.text.context import OpParts, did_you_mean, one_of
 from pstranspile.ir.text.literals import INT_MAX, INT_MIN
+from pstranspile.ir.text.reader import OpParts, did_you_mean, one_of
 from pstranspile.ir.text.schemas import Language
 
 DISTRIBUTION, PLACED = "distribution", "placed"

@@ -9,11 +9,10 @@ from lark.exceptions import UnexpectedInput
 from pstranspile.ir.diagnostics import DiagnosticError, raise_errors
 from pstranspile.ir.model import Module, SourceText
 from pstranspile.ir.text.assemble import Assembler
-from pstranspile.ir.text.context import Context
 from pstranspile.ir.text.diagnose import diagnose, refusal
 from pstranspile.ir.text.grammar import parse_module
+from pstranspile.ir.text.reader import Context, Node, Token, Tree
 from pstranspile.ir.text.schemas import Language
-from pstranspile.ir.text.tree import Node, Token, Tree
 
 
 def _statements(tree: Node) -> Iterator[Node | Token]:

@@ -2,24 +2,536 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeAlias, cast
 
-from pstranspile.ir.model import ParameterInfo, TensorType, Var
-from pstranspile.ir.text.attributes import integer, literal_kind, read_text, report_escape
-from pstranspile.ir.text.context import BlockHead, Context, ProgramHead, did_you_mean, one_of
+from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind, AttrValue, float32
+from pstranspile.ir.codes import Code
+from pstranspile.ir.diagnostics import Diagnostic, Note, error, nearest
+from pstranspile.ir.frozen import EMPTY, FrozenMap
+from pstranspile.ir.model import Attrs, Location, ParameterInfo, Slots, TensorType, Var
+from pstranspile.ir.roles import OpRole
 from pstranspile.ir.text.literals import (
+    ATTR_KIND_TEXT,
+    ELEMENT_KIND,
     ELEMENT_WORDS,
     INT_MAX,
     INT_MIN,
+    KIND_OF_ATTR,
     KIND_WORDS,
     LONG_MAX,
     LONG_MIN,
+    NAN,
+    NO_ROLE,
+    ROLE_WORDS,
     STORAGE_CLASSES,
     WRITTEN_FIELDS,
+    name,
     read_name,
+    read_word,
+    unquote,
 )
-from pstranspile.ir.text.tree import Node, Token, Tree, node_at, nodes, token, tokens
+from pstranspile.ir.text.schemas import Language, SchemaView
 from pstranspile.ir.types import DTYPES, DType, VarKind
+
+# Parse trees, whose children are tokens or trees by the rules of the grammar, and typed access to them.
+
+
+class Token(str):
+    """A piece of the text: `type` is the name of its terminal; lines and columns count from 1.
+
+    Lark's own tokens have the same attributes and replace these if Lark parses.
+    """
+
+    __slots__ = ("column", "line", "start_pos", "type")
+
+    type: str
+    start_pos: int
+    line: int
+    column: int
+
+
+def make_token(type_name: str, text: str, start_pos: int, line: int, column: int) -> Token:
+    """A token with its place."""
+    made = Token(text)
+    made.type, made.start_pos, made.line, made.column = type_name, start_pos, line, column
+    return made
+
+
+class Tree:
+    """A parse tree; `data` is the name of its rule."""
+
+    __slots__ = ("children", "data")
+
+    def __init__(self, data: str, children: list[Token | Tree], meta: object = None):
+        self.data = data
+        self.children = children
+
+
+Node: TypeAlias = Tree
+
+
+def token(node: Node, index: int) -> Token:
+    """The child at `index`, which is a token by the grammar."""
+    return cast(Token, node.children[index])
+
+
+def tokens(node: Node) -> list[Token]:
+    """All children of a rule that has tokens only."""
+    return cast("list[Token]", node.children)
+
+
+def nodes(node: Node) -> list[Node]:
+    """The children of a rule that has only trees (or only trees from some index on)."""
+    return cast("list[Node]", node.children)
+
+
+def node_at(node: Node, index: int) -> Node:
+    """The child at `index`, which is a tree by the grammar."""
+    return cast(Node, node.children[index])
+
+
+# What the readers of statements share: the file, the language, and the findings so far.
+
+
+class OpParts(NamedTuple):
+    """An op before its position is known. The fields are those of `Op`, `column` is the column of its type, and
+    `script` the line of a script that created it.
+    """
+
+    type: str
+    inputs: Slots
+    outputs: Slots
+    attrs: Attrs
+    role: OpRole | None
+    role_vars: tuple[str, ...] | None
+    is_target: bool
+    line: int
+    column: int
+    script: Location | None = None
+
+
+class ProgramHead(NamedTuple):
+    """The properties in the head of a program."""
+
+    name: str
+    seed: int
+    version: int | None
+    location: Location
+
+
+class BlockHead(NamedTuple):
+    """The properties in the head of a block; `parent` None means the enclosing block."""
+
+    label: int
+    parent: int | None
+    forward: int
+    location: Location
+
+
+class Context:
+    """Collects findings while statements are read. `first_line` is the line at which the parsed text starts."""
+
+    def __init__(self, file: str, language: Language, first_line: int = 1):
+        self.file = file
+        self.language = language
+        self.first_line = first_line
+        self.findings: list[Diagnostic] = []
+
+    def line(self, token: Token) -> int:
+        """The line of a token in the whole file."""
+        return self.first_line - 1 + (token.line)
+
+    def at(self, token: Token) -> Location:
+        """The place of a token in the whole file."""
+        return Location(self.file, self.line(token), token.column)
+
+    def report(self, code: Code, message: str, token: Token, notes: Iterable[Note] = ()) -> None:
+        """Adds a finding that marks `token`."""
+        self.findings.append(error(code, message, self.at(token), focus=str(token).split("\n")[0], notes=notes))
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """`; did you mean ...?` when a known word is near the given one, in whatever case that is written; else nothing."""
+    words = list(known)
+    near = nearest(given, words) or nearest(given.lower(), words)
+    return f"; did you mean `{near}`?" if near else ""
+
+
+def one_of(words: Iterable[str]) -> str:
+    """The words as a choice, for a message: "`a`, `b` or `c`"."""
+    quoted = [f"`{word}`" for word in words]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+
+
+# Reads attributes: from the literal, the schema and the written kind to a typed value.
+
+ROLE_VARS = "op_role_var"
+_RESERVED = {"op_role": "the role", ROLE_VARS: "the role variables"}
+_LITERAL_WORDS = {"true": AttrKind.BOOLEAN, "false": AttrKind.BOOLEAN, "inf": AttrKind.FLOAT, "nan": AttrKind.FLOAT}
+_TOKEN_KINDS = {
+    "INT": AttrKind.INT,
+    "FLOAT": AttrKind.FLOAT,
+    "STRING": AttrKind.STRING,
+    "LABEL": AttrKind.BLOCK,
+}
+_LIST_KIND = {element: many for many, element in ELEMENT_KIND.items()}
+FITS: dict[AttrKind, frozenset[AttrKind]] = {
+    AttrKind.INT: frozenset({AttrKind.INT}),
+    AttrKind.LONG: frozenset({AttrKind.INT}),
+    AttrKind.FLOAT: frozenset({AttrKind.INT, AttrKind.FLOAT}),
+    AttrKind.BOOLEAN: frozenset({AttrKind.BOOLEAN}),
+    AttrKind.STRING: frozenset({AttrKind.STRING}),
+    AttrKind.BLOCK: frozenset({AttrKind.BLOCK}),
+}
+"""The literals that each attribute kind accepts, by the kind that a literal implies."""
+
+
+def natural_kind(token: Token, context: Context) -> AttrKind | None:
+    """The kind that one literal implies; reports a word that is no literal and gives None."""
+    kind = _TOKEN_KINDS.get(token.type) or _LITERAL_WORDS.get(token)
+    if kind is None:
+        hint = did_you_mean(token, _LITERAL_WORDS)
+        context.report("unknown-word", f"`{token}` is no literal{hint or '; a string is written in quotes'}", token)
+    return kind
+
+
+def integer(digits: str, low: int, high: int) -> int:
+    """The number `digits` stand for. Raises OverflowError when it is not in low..high."""
+    if len(digits) > 20:  # int() refuses thousands of digits
+        sign = "-" if digits[0] == "-" else ""
+        digits = sign + (digits.lstrip("-").lstrip("0") or "0")
+        if len(digits) > 20:
+            raise OverflowError
+    number = int(digits)
+    if not low <= number <= high:
+        raise OverflowError
+    return number
+
+
+def real(digits: str) -> float:
+    """The float32 `digits` stand for. Raises OverflowError when a finite number is beyond float32."""
+    if digits in ("inf", "-inf"):
+        return float(digits)
+    if digits == "nan":
+        return NAN
+    value = float32(float(digits))
+    if value in (float("inf"), float("-inf")):
+        raise OverflowError
+    return value
+
+
+def scalar(token: Token, kind: AttrKind, context: Context) -> Any:
+    """The plain Python value of one fitting literal; reports numbers out of range and bad escapes."""
+    try:
+        if kind is AttrKind.FLOAT:
+            return real(token)
+        if kind is AttrKind.BOOLEAN:
+            return token == "true"
+        if kind is AttrKind.STRING:
+            return unquote(token)
+        if kind is AttrKind.BLOCK:
+            return integer(token[1:], INT_MIN, INT_MAX)
+        if kind is AttrKind.LONG:
+            return integer(token, LONG_MIN, LONG_MAX)
+        return integer(token, INT_MIN, INT_MAX)
+    except OverflowError:
+        bits = "a float32 (write `inf`)" if kind is AttrKind.FLOAT else f"{64 if kind is AttrKind.LONG else 32} bits"
+        hint = "; a 64-bit number has the kind `long` (`name:long=...`)" if kind is AttrKind.INT else ""
+        context.report("number-range", f"the number does not fit {bits}{hint}", token)
+        return 0
+    except ValueError as bad:
+        report_escape(token, str(bad), context)
+        return ""
+
+
+def report_escape(token: Token, escape: str, context: Context) -> None:
+    """Reports an escape sequence that the language does not know."""
+    known = 'known are \\" \\\\ \\n \\t \\r \\uNNNN, and \\x80 to \\xff for bytes that are no UTF-8'
+    context.report("syntax", f"unknown escape `{escape}` in a string; {known}", token)
+
+
+def read_text(token: Token, context: Context) -> str:
+    """The op type, slot or attribute name of a WORD or STRING token; reports a bad escape."""
+    try:
+        return read_word(token)
+    except ValueError as bad:
+        report_escape(token, str(bad), context)
+        return str(token)
+
+
+def literal_kind(literal: Token | Node, context: Context) -> tuple[AttrKind | None, bool]:
+    """(the kind that the literal implies, or None if it implies none; whether the literal is usable at all)."""
+    if not isinstance(literal, Tree):
+        kind = natural_kind(literal, context)
+        return kind, kind is not None
+    parts = tokens(literal)
+    result: dict[AttrKind, Token] = {}
+    for part in parts:
+        kind = natural_kind(part, context)
+        if kind is None:
+            return None, False
+        result.setdefault(kind, part)
+    if result.keys() == {AttrKind.INT, AttrKind.FLOAT}:
+        return AttrKind.FLOATS, True
+    if len(result) > 1:
+        different = list(result.values())[1]
+        context.report("attribute-literal", "the elements of a list are all of one kind", different)
+        return None, False
+    return (_LIST_KIND[next(iter(result))] if result else None), True
+
+
+def fits(kind: AttrKind, natural: AttrKind | None, is_list: bool) -> bool:
+    """Whether a literal of kind `natural` (None: an empty list) can stand for a value of `kind`."""
+    element = ELEMENT_KIND.get(kind)
+    if element is None:
+        return not is_list and natural in FITS[kind]
+    if not is_list:
+        return False
+    return natural is None or ELEMENT_KIND[natural] in FITS[element]
+
+
+def convert(literal: Token | Node, kind: AttrKind, context: Context) -> AttrValue:
+    """The value of a literal that fits `kind`."""
+    if isinstance(literal, Tree):
+        element = ELEMENT_KIND[kind]
+        return PYTHON_TYPES[kind](scalar(part, element, context) for part in tokens(literal))
+    return PYTHON_TYPES[kind](scalar(literal, kind, context))
+
+
+def _written_kind(token: Token, context: Context) -> AttrKind | None:
+    kind = KIND_OF_ATTR.get(token)
+    if kind is None:
+        hint = did_you_mean(token, KIND_OF_ATTR) or f"; the kinds are {one_of(KIND_OF_ATTR)}"
+        context.report("unknown-word", f"`{token}` is no kind of attribute{hint}", token)
+    return kind
+
+
+def _by_schema(
+    name: Token, attribute: str, natural: AttrKind | None, op_type: str, schema: SchemaView | None, context: Context
+) -> AttrKind | None:
+    """The kind of an attribute written without one; None after reporting a finding."""
+    kind = context.language.kind(schema, attribute)
+    if kind is None and schema is not None:
+        hint = did_you_mean(attribute, context.language.attribute_names(schema))
+        if not hint:
+            as_kind = ATTR_KIND_TEXT[natural] if natural else "ints"
+            hint = f"; to carry one its schema does not know, give the kind (`{attribute}:{as_kind}=...`)"
+        context.report("unknown-attribute", f"{op_type} has no attribute `{attribute}`{hint}", name)
+    elif kind is None and natural is None:
+        message = f"the kind of an empty list can't be told; write it after the name (`{attribute}:ints=[]`)"
+        context.report("attribute-literal", message, name)
+    return kind or (natural if schema is None else None)
+
+
+def read_attribute(
+    node: Node, op_type: str, schema: SchemaView | None, context: Context
+) -> tuple[str, AttrValue] | None:
+    """One `name=literal` or `name:kind=literal`; None after reporting a finding.
+
+    A literal that does not fit the schema's kind keeps the kind that it implies; the verifier reports it.
+    """
+    name, literal = token(node, 0), node.children[-1]
+    attribute = read_text(name, context)
+    if attribute in _RESERVED:
+        context.report("misplaced", f"`{attribute}` is written after the colon: {_RESERVED[attribute]}", name)
+        return None
+    natural, usable = literal_kind(literal, context)
+    if not usable:
+        return None
+    if node.data == "typed_attribute":
+        written = token(node, 1)
+        kind = _written_kind(written, context)
+        if kind is not None and not fits(kind, natural, isinstance(literal, Tree)):
+            context.report("attribute-literal", f"the literal of `{attribute}` is not of kind `{written}`", written)
+            return None
+    else:
+        kind = _by_schema(name, attribute, natural, op_type, schema, context)
+        if kind is not None and natural is not None and not fits(kind, natural, isinstance(literal, Tree)):
+            kind = natural
+        elif kind is not None and natural is None and kind not in ELEMENT_KIND:
+            message = f"`{attribute}` of {op_type} is no list; an empty list of another kind names it"
+            context.report("attribute-literal", f"{message} (`{attribute}:ints=[]`)", name)
+            return None
+    return None if kind is None else (attribute, convert(literal, kind, context))
+
+
+def _check_absent(name: Token, attribute: str, op_type: str, schema: SchemaView | None, context: Context) -> None:
+    if schema is None or attribute == ROLE_VARS or context.language.kind(schema, attribute) is not None:
+        return
+    hint = did_you_mean(attribute, context.language.attribute_names(schema))
+    context.report("unknown-attribute", f"{op_type} has no attribute `{attribute}`{hint}", name)
+
+
+def read_given(
+    node: Node, op_type: str, schema: SchemaView | None, context: Context
+) -> tuple[dict[str, AttrValue], frozenset[str]]:
+    """(the attributes written between the braces of an op, the names written there as absent)."""
+    given: dict[str, AttrValue] = {}
+    absent: set[str] = set()
+    seen: set[str] = set()
+    for child in nodes(node):
+        name = token(child, 0)
+        attribute = read_text(name, context)
+        if attribute in seen:
+            context.report("duplicate-name", f"attribute `{attribute}` is written twice", name)
+        seen.add(attribute)
+        if child.data == "absent":
+            absent.add(attribute)
+            _check_absent(name, attribute, op_type, schema, context)
+            continue
+        read = read_attribute(child, op_type, schema, context)
+        if read is not None:
+            given[read[0]] = read[1]
+    return given, frozenset(absent)
+
+
+def merge_attributes(
+    given: dict[str, AttrValue], absent: frozenset[str], defaults: Attrs
+) -> tuple[Attrs, tuple[str, ...] | None]:
+    """(the attributes an op carries, its role variables if it names none: `()`, or None if it carries none)."""
+    merged = {attribute: value for attribute, value in defaults.items() if attribute not in absent}
+    merged.update(given)
+    return FrozenMap(merged), None if ROLE_VARS in absent else ()
+
+
+# The place in a Python script where an op was created: `@train.py:20` at the end of its line.
+
+_WRITTEN = re.compile(r'(@(?:[A-Za-z0-9_.@/]+|"(?:[^"\\\n]|\\[^\n])*"):[0-9]+)[ \t\r]*').fullmatch
+
+
+def script_text(location: Location | None) -> str:
+    """The suffix of an op at this location, with the blank before it; empty if no script is known."""
+    script = location.script if location is not None else None
+    return f" @{name(script.file)}:{script.line}" if script is not None else ""
+
+
+def read_script(text: str) -> Location:
+    """The place in `@train.py:20`. Raises ValueError for a bad escape, OverflowError for a line number out of range."""
+    file, _, line = text.rpartition(":")
+    if len(line.lstrip("0")) > 10 or not 0 < int(line) <= INT_MAX:
+        raise OverflowError(line)
+    return Location(read_name(file), int(line))
+
+
+def script_of(op: Node, context: Context) -> Location | None:
+    """The place at the end of an op; reports an invalid line number."""
+    given = op.children[-1]
+    if isinstance(given, Tree) or given.type != "SCRIPT":
+        return None
+    try:
+        return read_script(given)
+    except OverflowError:
+        context.report("number-range", f"a line has a number from 1 to {INT_MAX}", given)
+    except ValueError as bad:
+        report_escape(given, str(bad), context)
+    return None
+
+
+class Scripts(dict[str, Location | None]):
+    """A cache of the ends of lines that begin with `@`: their place in a script, None if they name none."""
+
+    def __missing__(self, end: str) -> Location | None:
+        written = _WRITTEN(end)
+        made = self[end] = read_script(written[1]) if written else None
+        return made
+
+    def cut(self, line: str) -> tuple[str, Location | None]:
+        """The line without the place at its end, and the place. Raises ValueError or OverflowError as `read_script`."""
+        at = line.rfind(" @")
+        script = self[line[at + 1 :]] if at >= 0 else None
+        return (line[:at], script) if script is not None else (line, None)
+
+
+# The statements that are ops: slots, outputs, attributes and roles.
+
+
+def _slots(node: Node | None, base: Slots, schema: SchemaView | None, op_type: str, context: Context) -> Slots:
+    given: dict[str, tuple[str, ...]] = {}
+    absent: set[str] = set()
+    for child in nodes(node) if node is not None else ():
+        name = token(child, 0)
+        slot = read_text(name, context)
+        if slot in given or slot in absent:
+            context.report("duplicate-name", f"slot `{slot}` is written twice", name)
+        if child.data == "absent":
+            absent.add(slot)
+            if schema is not None and slot not in schema.inputs:
+                hint = did_you_mean(slot, schema.inputs)
+                context.report("unknown-absent-slot", f"{op_type} has no input `{slot}`{hint}", name)
+        else:
+            given[slot] = tuple(read_sigil_name(variable, context) for variable in tokens(child)[1:])
+    merged = {slot: names for slot, names in base.items() if slot not in absent}
+    merged.update(given)
+    return FrozenMap(merged) if merged else EMPTY
+
+
+def _outputs(node: Node | None, context: Context) -> Slots:
+    for child in nodes(node) if node is not None else ():
+        if child.data == "absent":
+            context.report("syntax", "an output that is not written is not present; leave it out", token(child, 0))
+    return _slots(node, EMPTY, None, "", context)
+
+
+def read_role(node: Node | None, context: Context) -> tuple[OpRole | None, tuple[str, ...], bool]:
+    """Role, role variables, and whether the op is a target."""
+    if node is None:
+        return OpRole.FORWARD, (), False
+    role: OpRole | None = OpRole.FORWARD
+    names: tuple[str, ...] = ()
+    target = False
+    for child in node.children:
+        if not isinstance(child, Tree):
+            target = keyword(child, ["target"], "mark of an op", context)
+        elif child.data == "role_vars":
+            names = tuple(read_sigil_name(variable, context) for variable in tokens(child))
+        elif child.data == "role_number":
+            word, value = tokens(child)
+            keyword(word, ["role"], "role with a number", context)
+            role = OpRole(number(value, context, low=0))
+        else:
+            role = _role_words(tokens(child), context)
+    return role, names, target
+
+
+def _role_words(words: list[Token], context: Context) -> OpRole | None:
+    if words == [NO_ROLE]:
+        return None
+    role = OpRole.FORWARD
+    for word in words:
+        if keyword(word, [*ROLE_WORDS, NO_ROLE] if len(words) == 1 else ROLE_WORDS, "role", context):
+            role |= ROLE_WORDS[word]
+    return role
+
+
+def read_op(node: Node, context: Context) -> OpParts:
+    """`mul(X=%x, Y=%w) -> Out=%y {x_num_col_dims=2} : backward`."""
+    first = token(node, 0)
+    op_type = read_text(first, context)
+    schema = context.language.schema_of(op_type)
+    parts = {str(part.data): part for part in node.children if isinstance(part, Tree)}
+    inputs = parts.get("inputs")
+    empty = schema.empty_inputs if schema is not None and inputs is not None else EMPTY
+    role, role_vars, target = read_role(parts.get("role"), context)
+    braces = parts.get("attributes")
+    given, not_carried = read_given(braces, op_type, schema, context) if braces is not None else ({}, frozenset[str]())
+    attrs, default_vars = merge_attributes(given, not_carried, context.language.defaults(schema))
+    if role_vars and default_vars is None:
+        context.report("duplicate-name", "`-op_role_var` stands beside role variables", first)
+    return OpParts(
+        op_type,
+        _slots(inputs, empty, schema, op_type, context),
+        _outputs(parts.get("outputs"), context),
+        attrs,
+        role,
+        role_vars or default_vars,
+        target,
+        context.line(first),
+        first.column,
+        script_of(node, context),
+    )
+
 
 VERSION = "1"
 """The version of the text that this parser reads."""

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import math
+
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import int_attr, ints_attr
-from pstranspile.ops.schema import declare, declare_gradient, floats, ints
-from pstranspile.ops.shapes import Dims, Padding, ShapeError, Types, describe, given, one, require_one_dtype, shape_rule
+from pstranspile.ops.schema import INTS, declare, declare_gradient, floats, ints
+from pstranspile.ops.shapes import (
+    Dims,
+    Padding,
+    ShapeError,
+    Types,
+    describe,
+    disagree,
+    fits,
+    given,
+    gradient_types,
+    one,
+    require_one_dtype,
+    shape_rule,
+)
 
 _CONV = {
     "is_test": False,
@@ -198,3 +213,213 @@ def _conv_shift_types(_op: Op, types: Types) -> Types:
 
 declare("conv_shift", "X Y -> Out", doc="Out = the circular convolution of the rows of X and Y")
 declare_gradient("conv_shift", "X Y Out@GRAD -> X@GRAD Y@GRAD")
+
+
+# Transposed convolution, and windows of images as columns or sequences.
+
+_CONV2D_TRANSPOSE = {
+    "is_test": False,
+    "output_size": ints(),
+    "groups": 1,
+    "dilations": ints(1, 1),
+    "strides": ints(1, 1),
+    "paddings": ints(0, 0),
+    "use_cudnn": False,
+    "use_mkldnn": False,
+    "fuse_relu": False,
+    "fuse_activation": "",
+    "fuse_alpha": 0.0,
+    "fuse_beta": 0.0,
+    "data_format": "NCHW",
+    "padding_algorithm": "EXPLICIT",
+    "workspace_size_MB": 512,
+}
+
+declare(
+    "conv2d_transpose",
+    "Input Filter Bias? -> Output",
+    _CONV2D_TRANSPOSE,
+    doc="Output = the gradient of conv2d, run forward",
+)
+declare_gradient("conv2d_transpose", "Input Filter Bias? Output@GRAD -> Input@GRAD Filter@GRAD Bias@GRAD?")
+declare(
+    "depthwise_conv2d_transpose",
+    "Input Filter Bias? -> Output",
+    _CONV2D_TRANSPOSE,
+    doc="as conv2d_transpose, each group one channel",
+)
+declare_gradient("depthwise_conv2d_transpose", "Input Filter Bias? Output@GRAD -> Input@GRAD Filter@GRAD Bias@GRAD?")
+declare(
+    "conv3d_transpose",
+    "Input Filter -> Output",
+    {
+        "output_size": ints(),
+        "dilations": ints(1, 1, 1),
+        "strides": ints(1, 1, 1),
+        "paddings": ints(0, 0, 0),
+        "groups": 1,
+        "use_cudnn": False,
+        "use_mkldnn": False,
+        "data_format": "NCHW",
+        "padding_algorithm": "EXPLICIT",
+        "workspace_size_MB": 512,
+    },
+    doc="as conv2d_transpose, over volumes",
+)
+declare_gradient("conv3d_transpose", "Input Filter Output@GRAD -> Input@GRAD Filter@GRAD")
+declare(
+    "unfold",
+    "X -> Y",
+    {"kernel_sizes": INTS, "strides": INTS, "paddings": INTS, "dilations": INTS},
+    doc="Y = the windows of X as columns",
+)
+declare_gradient("unfold", "X Y@GRAD -> X@GRAD")
+declare(
+    "im2sequence",
+    "X Y? -> Out",
+    {"kernels": INTS, "strides": ints(1, 1), "paddings": ints(0, 0, 0, 0), "out_stride": ints(1, 1)},
+    doc="Out = the windows of X as sequences",
+)
+declare_gradient("im2sequence", "X Out@GRAD -> X@GRAD")
+
+
+# Shape rules
+
+
+def grown_dims(op: Op, dims: Dims, size: Dims) -> Dims:
+    """The spatial dims of a transposed convolution without `output_size`; -1 if a dim is not known."""
+    result: list[int] = []
+    known = tuple(max(dim, 1) for dim in dims)
+    for dim, k, stride, dilation, around in zip(
+        dims, size, ints_attr(op, "strides"), dilations_of(op), padding_of(op, known, size), strict=True
+    ):
+        unknown = dim < 0 or k < 0
+        result.append(-1 if unknown else (dim - 1) * stride - sum(around) + dilation * (k - 1) + 1)
+    return tuple(result)
+
+
+def transposed_dims(op: Op, dims: Dims, size: Dims) -> Dims:
+    """The spatial dims of the result. Raises ValueError if the strides don't allow `output_size`."""
+    least, asked = grown_dims(op, dims, size), ints_attr(op, "output_size")
+    if not asked:
+        return least
+    for want, dim, stride in zip(asked, least, ints_attr(op, "strides"), strict=True):
+        if dim >= 0 and not dim <= want < dim + stride:
+            raise ValueError(f"output_size has {want}, it must be from {dim} to {dim + stride - 1}")
+    return asked
+
+
+@shape_rule("conv2d_transpose", "depthwise_conv2d_transpose", "conv3d_transpose")
+def _conv_transpose(op: Op, types: Types) -> Types:
+    require_one_dtype(types, "Input", "Filter")
+    x, kernel = one(types, "Input"), one(types, "Filter")
+    spatial = 3 if op.type == "conv3d_transpose" else 2
+    batch, channels, dims = image_dims(op, x, "Input", spatial)
+    if len(kernel.shape) != spatial + 2 or (channels >= 0 and kernel.shape[0] >= 0 and kernel.shape[0] != channels):
+        message = f"Filter is {describe(kernel)}, which takes {kernel.shape[0]} channels; Input is {describe(x)}"
+        raise ShapeError(message, "Filter")
+    try:
+        result = transposed_dims(op, dims, kernel.shape[2:])
+    except ValueError as error:
+        raise ShapeError(str(error), "Input") from None
+    made = kernel.shape[1] * int_attr(op, "groups", 1)
+    return {"Output": (images_type(op, x, batch, made, result)._replace(lod_level=0),)}
+
+
+@shape_rule("unfold")
+def _unfold(op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    if len(x.shape) != 4:
+        raise ShapeError(f"X is {describe(x)}, images have four dims", "X")
+    size = ints_attr(op, "kernel_sizes")
+    counts = counts_of(
+        x.shape[2:], size, ints_attr(op, "strides"), ints_attr(op, "dilations"), ints_attr(op, "paddings")
+    )
+    columns = -1 if min(counts) < 0 else math.prod(counts)
+    rows = -1 if x.shape[1] < 0 else x.shape[1] * math.prod(size)
+    return {"Y": (TensorType(x.dtype, (x.shape[0], rows, columns)),)}
+
+
+@shape_rule("im2sequence")
+def _im2sequence(op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    if len(x.shape) != 4:
+        raise ShapeError(f"X is {describe(x)}, images have four dims", "X")
+    width = -1 if x.shape[1] < 0 else x.shape[1] * math.prod(ints_attr(op, "kernels"))
+    return {"Out": (TensorType(x.dtype, (-1, width), 1),)}
+
+
+def counts_of(dims: Dims, size: Dims, strides: Dims, dilations: Dims, paddings: Dims) -> Dims:
+    """The number of windows along each dim; `paddings` are top, left, bottom, right. -1 if a dim is not known."""
+    return tuple(
+        -1 if dim < 0 else int((dim + paddings[at] + paddings[at + 2] - dilation * (k - 1) - 1) / stride) + 1
+        for at, (dim, k, stride, dilation) in enumerate(zip(dims, size, strides, dilations, strict=True))
+    )
+
+
+# Deformable convolution: every sample has an offset of its own (arXiv 1703.06211, with a mask 1811.11168).
+
+_DEFORMABLE = {
+    "strides": ints(1, 1),
+    "paddings": ints(0, 0),
+    "dilations": ints(1, 1),
+    "groups": 1,
+    "deformable_groups": 1,
+    "im2col_step": 64,
+}
+
+declare(
+    "deformable_conv",
+    "Input Offset Mask Filter -> Output",
+    _DEFORMABLE,
+    doc="Output = Input, sampled at places moved by Offset, times Mask, convolved with Filter",
+)
+declare_gradient(
+    "deformable_conv", "Input Offset Mask Filter Output@GRAD -> Input@GRAD Offset@GRAD Mask@GRAD Filter@GRAD"
+)
+declare(
+    "deformable_conv_v1",
+    "Input Offset Filter -> Output",
+    _DEFORMABLE,
+    doc="Output = Input, sampled at places moved by Offset, convolved with Filter",
+)
+declare_gradient("deformable_conv_v1", "Input Offset Filter Output@GRAD -> Input@GRAD Offset@GRAD Filter@GRAD")
+
+
+def moved_dims(op: Op, dims: tuple[int, ...], window: tuple[int, ...]) -> tuple[int, ...]:
+    """Height and width of the result; -1 where it is not known. Raises ShapeError where there is no window."""
+    strides, paddings, dilations = (ints_attr(op, name) for name in ("strides", "paddings", "dilations"))
+    if not len(strides) == len(paddings) == len(dilations) == 2 or min(*strides, *dilations) < 1:
+        raise ShapeError("strides, paddings and dilations must be two numbers each, strides and dilations above 0")
+    result: list[int] = []
+    for dim, size, stride, padding, dilation in zip(dims, window, strides, paddings, dilations, strict=True):
+        made = -1 if min(dim, size) < 0 else (dim + 2 * padding - dilation * (size - 1) - 1) // stride + 1
+        if made < 1 and min(dim, size) >= 0:
+            raise ShapeError(f"images of {list(dims)} have no window of {list(window)}", "Input")
+        result.append(made)
+    return tuple(result)
+
+
+@shape_rule("deformable_conv", "deformable_conv_v1")
+def _deformable_conv(op: Op, types: Types) -> Types:
+    x, filters, offset = one(types, "Input"), one(types, "Filter"), one(types, "Offset")
+    for slot, tensor in (("Input", x), ("Filter", filters), ("Offset", offset)):
+        if len(tensor.shape) != 4:
+            raise ShapeError(f"{slot} is {describe(tensor)}, it must have four dims", slot)
+    groups, parts = int_attr(op, "groups"), int_attr(op, "deformable_groups")
+    if min(groups, parts) < 1:
+        raise ShapeError(f"groups is {groups}, deformable_groups {parts}, both must be above 0", "Input")
+    if min(x.shape[1], filters.shape[1]) >= 0 and x.shape[1] != filters.shape[1] * groups:
+        disagree("Input", x, "Filter", filters)
+    if (x.shape[1] % parts and x.shape[1] > 0) or (filters.shape[0] % groups and filters.shape[0] > 0):
+        raise ShapeError(f"Input is {describe(x)}, Filter {describe(filters)}; groups cut neither evenly", "Input")
+    dims = moved_dims(op, x.shape[2:], filters.shape[2:])
+    window = filters.shape[2] * filters.shape[3] if min(filters.shape[2:]) >= 0 else -1
+    for slot, channels in (("Offset", 2), ("Mask", 1)):
+        tensor = given(types, slot)
+        if tensor is not None and not fits(tensor.shape[1:], (channels * parts * window if window >= 0 else -1, *dims)):
+            disagree(slot, tensor, "Filter", filters)
+    return {"Output": (TensorType(x.dtype, (x.shape[0], filters.shape[0], *dims)),)}
+
+
+shape_rule("deformable_conv_grad", "deformable_conv_v1_grad")(gradient_types)

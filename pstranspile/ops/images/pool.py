@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pstranspile.ir.model import Op
-from pstranspile.ops.attributes import ints_attr
+from pstranspile.ir.model import Op, TensorType
+from pstranspile.ir.types import DType
+from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.images.conv import image_dims, images_type, window_counts
-from pstranspile.ops.schema import INTS, STRING, declare, declare_gradient, ints
+from pstranspile.ops.schema import INT, INTS, STRING, declare, declare_gradient, ints
 from pstranspile.ops.shapes import Types, one, shape_rule
 
 declare(
@@ -67,3 +68,71 @@ def pooled_dims(op: Op, dims: tuple[int, ...]) -> tuple[int, ...]:
     if op.attrs.get("global_pooling"):
         return tuple(min(dim, 1) for dim in dims)  # a dim that is not known stays so, as in Fluid
     return tuple(window_counts(op, dims, ints_attr(op, "ksize"), (1,) * len(dims)))
+
+
+# Max pooling with indices, its inverse, and pyramid pooling.
+
+declare(
+    "max_pool2d_with_index",
+    "X -> Out Mask",
+    {"ksize": INTS, "global_pooling": False, "adaptive": False, "strides": ints(1, 1), "paddings": ints(0, 0)},
+    doc="Out = the maximum of each window, Mask = where it was",
+)
+declare_gradient("max_pool2d_with_index", "X Mask Out@GRAD -> X@GRAD")
+declare(
+    "max_pool3d_with_index",
+    "X -> Out Mask",
+    {"ksize": INTS, "global_pooling": False, "adaptive": False, "strides": ints(1, 1, 1), "paddings": ints(0, 0, 0)},
+    doc="as max_pool2d_with_index, over volumes",
+)
+declare_gradient("max_pool3d_with_index", "X Mask Out@GRAD -> X@GRAD")
+declare(
+    "unpool",
+    "X Indices -> Out",
+    {"ksize": INTS, "strides": ints(1, 1), "paddings": ints(0, 0), "unpooling_type": STRING},
+    doc="Out = X put back to the places Indices of a pooling",
+)
+declare_gradient("unpool", "X Indices Out Out@GRAD -> X@GRAD")
+declare(
+    "spp",
+    "X -> Out",
+    {"pyramid_height": INT, "pooling_type": STRING},
+    doc="Out = poolings of X over a pyramid of windows",
+)
+declare_gradient("spp", "X Out Out@GRAD -> X@GRAD")
+
+
+# Shape rules
+
+
+@shape_rule("max_pool2d_with_index", "max_pool3d_with_index")
+def _max_pool_with_index(op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    spatial = 3 if op.type == "max_pool3d_with_index" else 2
+    batch, channels, dims = image_dims(op, x, "X", spatial)
+    shape = (batch, channels, *pooled_dims(op, dims))
+    return {"Out": (x._replace(shape=shape),), "Mask": (TensorType(DType.INT32, shape, x.lod_level),)}
+
+
+@shape_rule("unpool")
+def _unpool(op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    batch, channels, dims = image_dims(op, x, "X")
+    return {"Out": (x._replace(shape=(batch, channels, *unpooled_dims(op, dims))),)}
+
+
+def unpooled_dims(op: Op, dims: tuple[int, ...]) -> tuple[int, ...]:
+    """The spatial dims that pooling reduces to these."""
+    size, strides, paddings = (ints_attr(op, name) for name in ("ksize", "strides", "paddings"))
+    return tuple(
+        -1 if dim < 0 else (dim - 1) * stride - 2 * padding + k
+        for dim, k, stride, padding in zip(dims, size, strides, paddings, strict=True)
+    )
+
+
+@shape_rule("spp")
+def _spp(op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    batch, channels, _ = image_dims(op, x, "X")
+    bins = sum(4**level for level in range(int_attr(op, "pyramid_height")))
+    return {"Out": (TensorType(x.dtype, (batch, -1 if channels < 0 else channels * bins), x.lod_level),)}

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from pstranspile.ir.attributes import Strings
+from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
-from pstranspile.ops.gradient import Wanted, gradient, output_gradients, scaled
-from pstranspile.ops.schema import AttrSpec, declare, declare_gradient, later
-from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, one, outputs_like, shape_rule
+from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients, scaled
+from pstranspile.ops.schema import STRINGS, AttrSpec, declare, declare_gradient, later
+from pstranspile.ops.shapes import (
+    ShapeError,
+    Types,
+    describe,
+    disagree,
+    fits,
+    given,
+    gradient_types,
+    one,
+    outputs_like,
+    require_alike,
+    several,
+    shape_rule,
+)
 
 _BINARY = {"axis": -1, "use_mkldnn": False, "x_data_format": "", "y_data_format": ""}
 
@@ -82,3 +97,176 @@ def _minus_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
 
 
 shape_rule("minus")(outputs_like(Out="X"))
+
+
+# Comparisons and logic.
+
+_COMPARE = {"axis": -1, "force_cpu": False}
+
+declare("equal", "X Y -> Out", _COMPARE, row_wise=True, doc="Out = X == Y, broadcast as elementwise ops are")
+declare("not_equal", "X Y -> Out", _COMPARE, row_wise=True, doc="Out = X != Y")
+declare("less_than", "X Y -> Out", _COMPARE, row_wise=True, doc="Out = X < Y")
+declare("less_equal", "X Y -> Out", _COMPARE, row_wise=True, doc="Out = X <= Y")
+declare("greater_than", "X Y -> Out", _COMPARE, row_wise=True, doc="Out = X > Y")
+declare("greater_equal", "X Y -> Out", _COMPARE, row_wise=True, doc="Out = X >= Y")
+declare("logical_and", "X Y -> Out", row_wise=True, doc="Out = X and Y")
+declare("logical_or", "X Y -> Out", row_wise=True, doc="Out = X or Y")
+declare("logical_xor", "X Y -> Out", row_wise=True, doc="Out = X or Y, not both")
+declare("logical_not", "X -> Out", row_wise=True, doc="Out = not X")
+
+
+@shape_rule("equal", "not_equal", "less_than", "less_equal", "greater_than", "greater_equal")
+def _compare(op: Op, types: Types) -> Types:
+    made = broadcast(op, types, DType.BOOL)
+    return {"Out": (made._replace(shape=one(types, "X").shape),)}  # as Fluid declares it, also where Y is larger
+
+
+@shape_rule("logical_and", "logical_or", "logical_xor", "logical_not")
+def _logical(_op: Op, types: Types) -> Types:
+    x, y = one(types, "X"), given(types, "Y")
+    if y is not None and not fits(x.shape, y.shape):
+        disagree("Y", y, "X", x)
+    return {"Out": (x._replace(dtype=DType.BOOL),)}
+
+
+declare("bitwise_and", "X Y -> Out", row_wise=True, doc="Out = the bits that X and Y have, broadcast as numpy does")
+declare("bitwise_or", "X Y -> Out", row_wise=True, doc="Out = the bits that X or Y has")
+declare("bitwise_xor", "X Y -> Out", row_wise=True, doc="Out = the bits that one of X and Y has")
+declare("bitwise_not", "X -> Out", row_wise=True, doc="Out = the bits that X does not have")
+
+
+@shape_rule("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not")
+def _bitwise(op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    if x.dtype.text.startswith("f"):
+        raise ShapeError(f"X is {describe(x)}; whole numbers and booleans have bits", "X")
+    return {"Out": (x if op.type == "bitwise_not" else broadcast(op, types),)}
+
+
+declare(
+    "allclose",
+    "Input Other -> Out",
+    {"rtol": 1e-05, "atol": 1e-08, "equal_nan": False},
+    doc="Out = whether all elements of Input and Other are nearly equal",
+)
+
+
+@shape_rule("allclose")
+def _allclose(_op: Op, types: Types) -> Types:
+    require_alike(types, "Other", "Input")
+    one(types, "Input")
+    return {"Out": (TensorType(DType.BOOL, (1,)),)}
+
+
+# Sums of several tensors, and scalings.
+
+declare(
+    "sum",
+    "X* -> Out",
+    {"use_mkldnn": False},
+    row_wise=True,
+    may_lack="X",
+    doc="Out = the sum of all X; dense, SelectedRows, or mixed",
+)
+declare(
+    "scale",
+    "X ScaleTensor? -> Out",
+    {"scale": 1.0, "bias": 0.0, "bias_after_scale": True},
+    row_wise=True,
+    doc="Out = scale * X + bias, or scale * (X + bias)",
+)
+
+declare("increment", "X -> Out", {"step": 1.0}, doc="Out = X + step; X has one element")
+
+shape_rule("scale", "increment")(outputs_like(Out="X"))
+
+
+@shape_rule("sum")
+def _sum(_op: Op, types: Types) -> Types:
+    terms = several(types, "X")
+    first = terms[0]
+    for term in terms:
+        alike = fits(term.shape, first.shape)
+        if term.dtype is not first.dtype or not alike:
+            disagree("X", term, "the first term", first, declares={"Out": (first,)} if alike else None)
+    return {"Out": (first,)}
+
+
+@gradient("sum")
+def _sum_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    (out,) = output_gradients(op, "Out")
+    return tuple(scaled(out, name, 1.0) for name in wanted.placed(op, "X"))
+
+
+@gradient("scale")
+def _scale_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    inputs = {"X": output_gradients(op, "Out"), "ScaleTensor": op.inputs.get("ScaleTensor", ())}
+    attrs = {"scale": op.attrs["scale"], "bias": 0.0, "bias_after_scale": True}
+    return (bare_op("scale", inputs, {"Out": wanted.kept(op, "X")}, attrs),)
+
+
+@gradient("increment")
+def _increment_gradient(op: Op, _wanted: Wanted) -> tuple[Op, ...]:
+    """Counts back, so that a loop's counter has its old value while its steps run backward (as Fluid does)."""
+    step = op.attrs["step"]
+    assert isinstance(step, float)
+    return (bare_op("increment", {"X": op.outputs["Out"]}, {"Out": op.inputs["X"]}, {"step": -step}),)
+
+
+# An elementwise sum or product and an activation in one op.
+
+ACTIVATIONS = ("scale", "relu", "tanh", "sigmoid")
+SUMS = ("elementwise_add", "elementwise_mul")
+
+declare(
+    "fused_elemwise_activation",
+    "X Y -> Out IntermediateOut~",
+    {"axis": -1, "scale": 0.0, "save_intermediate_out": False, "functor_list": STRINGS},
+    doc="Out = f(X + Y) for the functors [f, elementwise_add], X + f(Y) for [elementwise_add, f]; likewise products",
+)
+declare_gradient(
+    "fused_elemwise_activation",
+    "X Y Out IntermediateOut Out@GRAD -> X@GRAD Y@GRAD IntermediateOut@GRAD",
+)
+
+
+def functors(op: Op) -> tuple[str, str, bool]:
+    """The sum or product, the activation, and whether the activation comes last. Raises ShapeError for others."""
+    given = op.attrs.get("functor_list")
+    names = [name.removesuffix("_grad") for name in given] if isinstance(given, Strings) else []
+    for last, pair in ((True, names[::-1]), (False, names)):
+        if len(pair) == 2 and pair[0] in SUMS and pair[1] in ACTIVATIONS:
+            return pair[0], pair[1], last
+    raise ShapeError(f"functor_list is {names}: it must be one of {list(SUMS)} and one of {list(ACTIVATIONS)}")
+
+
+@shape_rule("fused_elemwise_activation")
+def _fused_elemwise_activation(op: Op, types: Types) -> Types:
+    out = broadcast(op, types)
+    return {"Out": (out,), "IntermediateOut": (out if functors(op)[2] else one(types, "Y"),)}
+
+
+@gradient("fused_elemwise_activation")
+def _fused_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    saves = op.attrs.get("save_intermediate_out") is True
+    inputs = {
+        "X": op.inputs["X"],
+        "Y": op.inputs["Y"],
+        "Out": op.outputs["Out"],
+        "Out@GRAD": output_gradients(op, "Out"),
+        "IntermediateOut": op.outputs.get("IntermediateOut", ()) if saves else (),
+    }
+    outputs = {
+        "X@GRAD": wanted.kept(op, "X"),
+        "Y@GRAD": wanted.kept(op, "Y"),
+        "IntermediateOut@GRAD": output_gradients(op, "IntermediateOut") if saves else (),
+    }
+    made = like_forward(op, "fused_elemwise_activation_grad", inputs, outputs)
+    given = op.attrs.get("functor_list")
+    if isinstance(given, Strings):
+        names = Strings(f"{name}_grad" for name in given)
+        made = made._replace(attrs=FrozenMap({**made.attrs, "functor_list": names}))
+    return (made,)
+
+
+shape_rule("fused_elemwise_activation_grad")(gradient_types)

@@ -18,9 +18,8 @@ for _family in (
     "math.activation",
     "math.elementwise",
     "math.products",
-    "math.unary",
     "images.conv",
-    "images.norm_groups",
+    "images.norm",
     "tensors.shape",
 ):
     import_module(f"pstranspile.ops.{_family}")  # which declare what is differentiated again

@@ -11,10 +11,12 @@ from pstranspile.ops.gradient import (
     Wanted,
     bare_op,
     gradient,
+    gradient_name,
     like_forward,
     output_gradients,
 )
 from pstranspile.ops.schema import BLOCK, STRINGS, declare, declare_gradient, optional, strings
+from pstranspile.ops.shapes import Types, one, outputs_like, shape_rule
 
 declare(
     "while",
@@ -88,3 +90,114 @@ def _conditional_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
     }
     taken = {**inputs, **outputs, "Out@GRAD": output_gradients(op, "Out")}
     return (bare_op("conditional_block_grad", taken, gradients, attrs),)
+
+
+# Selection of branches, for a whole tensor or row by row.
+
+declare(
+    "split_lod_tensor",
+    "X Mask -> OutTrue OutFalse",
+    {"level": 0},
+    doc="OutTrue and OutFalse = the rows of X where Mask is true and false",
+)
+declare(
+    "merge_lod_tensor",
+    "X Mask InTrue InFalse -> Out",
+    {"level": 0},
+    may_lack="InTrue InFalse",
+    doc="Out = the rows of InTrue and InFalse, put together as Mask says",
+)
+declare(
+    "merge_lod_tensor_infer",
+    "X Mask InTrue InFalse -> Out",
+    {"level": 0},
+    may_lack="InTrue InFalse",
+    doc="as merge_lod_tensor, where nothing is trained",
+)
+
+
+@shape_rule("split_lod_tensor")
+def _split_lod_tensor(_op: Op, types: Types) -> Types:
+    part = one(types, "X")._replace(lod_level=0)  # Fluid declares all rows for each of the parts
+    return {"OutTrue": (part,), "OutFalse": (part,)}
+
+
+shape_rule("merge_lod_tensor", "merge_lod_tensor_infer")(outputs_like(Out="InTrue"))
+
+
+@gradient("split_lod_tensor")
+def _split_lod_tensor_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    inputs = {
+        "X": op.inputs["X"],
+        "Mask": op.inputs["Mask"],
+        "InTrue": output_gradients(op, "OutTrue"),
+        "InFalse": output_gradients(op, "OutFalse"),
+    }
+    return (like_forward(op, "merge_lod_tensor", inputs, {"Out": wanted.kept(op, "X")}),)
+
+
+@gradient("merge_lod_tensor")
+def _merge_lod_tensor_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    inputs = {"X": output_gradients(op, "Out"), "Mask": op.inputs["Mask"]}
+    gradients = {"OutTrue": wanted.kept(op, "InTrue"), "OutFalse": wanted.kept(op, "InFalse")}
+    return (like_forward(op, "split_lod_tensor", inputs, gradients),)
+
+
+declare("select_input", "X* Mask -> Out", doc="Out = X of the number Mask")
+declare("select_output", "X Mask -> Out*", doc="Out of the number Mask = X")
+
+
+@gradient("select_input")
+def _select_input_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    inputs = {"X": output_gradients(op, "Out"), "Mask": op.inputs["Mask"]}
+    return (like_forward(op, "select_output", inputs, {"Out": wanted.placed(op, "X")}),)
+
+
+@gradient("select_output")
+def _select_output_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    inputs = {"X": output_gradients(op, "Out"), "Mask": op.inputs["Mask"]}
+    return (like_forward(op, "select_input", inputs, {"Out": wanted.kept(op, "X")}),)
+
+
+# Recurrences: a block run for each step of sequences of one length.
+
+declare(
+    "recurrent",
+    "inputs* initial_states* parameters* -> outputs* step_scopes",
+    {
+        "has_states": False,
+        "ex_states": STRINGS,
+        "states": STRINGS,
+        "sub_block": BLOCK,
+        "reverse": False,
+        "is_train": True,
+        "skip_eager_deletion_vars": strings(),
+    },
+    doc="runs sub_block for every step of `inputs`, states carried from step to step",
+)
+declare_gradient(
+    "recurrent",
+    "inputs* initial_states* parameters* outputs* step_scopes outputs@GRAD* step_scopes@GRAD -> "
+    "inputs@GRAD* initial_states@GRAD* parameters@GRAD*",
+)
+
+declare("rnn_memory_helper", "X -> Out", {"dtype": 5}, doc="Out = X")
+declare_gradient("rnn_memory_helper", "X Out Out@GRAD -> X@GRAD", may_lack="Out@GRAD")
+
+shape_rule("rnn_memory_helper")(outputs_like(Out="X"))
+shape_rule("rnn_memory_helper_grad")(outputs_like(**{"X@GRAD": "X"}))
+
+
+@gradient("recurrent")
+def _recurrent_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    outputs, scopes = op.outputs["outputs"], op.outputs["step_scopes"]
+    inputs = {
+        **op.inputs,
+        "outputs": outputs,
+        "outputs@GRAD": tuple(map(gradient_name, outputs)),
+        "step_scopes": scopes,
+        "step_scopes@GRAD": scopes,
+    }
+    gradients = {f"{slot}@GRAD": wanted.placed(op, slot) for slot in op.inputs}
+    made = like_forward(op, "recurrent_grad", inputs, gradients)
+    return (made._replace(attrs=FrozenMap({**op.attrs, "sub_block": BlockRef(gradient_block(wanted).number)})),)

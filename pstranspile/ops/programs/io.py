@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pstranspile.ir.attributes import Strings
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op
-from pstranspile.ops.gradient import Wanted, gradient, like_forward, output_gradients
-from pstranspile.ops.schema import BOOL, INT, INTS, STRING, declare, long, longs
+from pstranspile.ops.attributes import int_attr
+from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients
+from pstranspile.ops.schema import BOOL, INT, INTS, STRING, declare, long, longs, strings
 from pstranspile.ops.shapes import outputs_like, shape_rule
 
 declare("delete_var", "X* ->", doc="frees X")
@@ -89,3 +91,26 @@ declare(
     {"load_as_fp16": False, "file_path": STRING, "model_from_memory": False},
     doc="Out = what file_path holds, one after another",
 )
+
+
+# Calls of Python functions of the process that made a program; the program does not contain them.
+
+declare(
+    "py_func",
+    "X* -> Out*",
+    {"forward_callable_id": 0, "backward_callable_id": -1, "backward_skip_vars": strings()},
+    doc="Out = what a Python function of the process that made the program gives for X",
+)
+
+
+@gradient("py_func")
+def _py_func_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    backward = int_attr(op, "backward_callable_id", -1)
+    if backward < 0:
+        return ()
+    skipped = op.attrs.get("backward_skip_vars")
+    left_out = set(skipped) if isinstance(skipped, Strings) else set[str]()
+    read = [name for name in (*op.inputs.get("X", ()), *op.outputs.get("Out", ())) if name not in left_out]
+    inputs = {"X": (*read, *output_gradients(op, "Out"))}
+    attrs = FrozenMap({"forward_callable_id": backward, "backward_callable_id": -1})
+    return (bare_op("py_func", inputs, {"Out": wanted.placed(op, "X")}, attrs),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
-from pstranspile.ops.schema import LONGS, STRING, blocks, declare, long, longs, strings
+from pstranspile.ops.schema import LONGS, STRING, blocks, declare, declare_gradient, long, longs, strings
 from pstranspile.ops.shapes import Types, dtype_attr, one, several, shape_rule
 
 declare(
@@ -133,3 +133,38 @@ def _distributed_lookup_table(op: Op, types: Types) -> Types:
     width, dtype = table.shape[1], dtype_attr(op)
     rows = [TensorType(dtype, (*dims, width), item.lod_level) for dims, item in zip(leading, ids, strict=True)]
     return {"Outputs": tuple(rows)}
+
+
+# Tables held by Fluid's own servers (pslib).
+
+_TABLE = {
+    "EmbeddingDim": 11,
+    "TableId": 0,
+    "AccessorClass": "",
+    "CtrLabelName": "",
+    "PaddingId": 0,
+    "ScaleSparseGrad": True,
+    "InputNames": strings(),
+    "is_distributed": True,
+}
+
+declare(
+    "pull_sparse",
+    "Ids* W* -> Out*",
+    _TABLE,
+    doc="Out = the rows of table TableId at Ids",
+)
+declare_gradient("pull_sparse", "Ids* W* Out@GRAD* -> Out@GRAD*", op_type="push_sparse")
+declare(
+    "pull_sparse_v2",
+    "Ids* W* -> Out*",
+    _TABLE,
+    doc="as pull_sparse, Ids of any shape",
+)
+declare_gradient("pull_sparse_v2", "Ids* W* Out@GRAD* -> Out@GRAD*", op_type="push_sparse_v2")
+declare(
+    "push_dense",
+    "Ids* ->",
+    {"TableId": -1, "ScaleDataNorm": -1.0, "InputNames": strings()},
+    doc="sends the gradients of dense parameters to table TableId",
+)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
-from pstranspile.ops.attributes import int_attr
-from pstranspile.ops.schema import INT, declare, declare_gradient, ints
+from pstranspile.ops.attributes import int_attr, ints_attr
+from pstranspile.ops.gradient import from_declaration, gradient
+from pstranspile.ops.schema import INT, INTS, declare, declare_gradient, ints
 from pstranspile.ops.shapes import (
     ShapeError,
     Types,
@@ -114,3 +115,124 @@ declare_gradient("sequence_expand_as", "X Y Out@GRAD -> X@GRAD")
 def _sequence_expand_as_types(_op: Op, types: Types) -> Types:
     x, y = one(types, "X"), one(types, "Y")
     return {"Out": (TensorType(x.dtype, (-1, *x.shape[1:]), y.lod_level),)}
+
+
+# Pooling and softmax of ragged sequences.
+
+declare(
+    "sequence_pool",
+    "X -> Out MaxIndex~",
+    {"is_test": False, "pooltype": "AVERAGE", "pad_value": 0.0},
+    doc="Out = one row of each sequence: its sum, average, maximum, first, ...",
+)
+declare_gradient("sequence_pool", "X MaxIndex- Out@GRAD -> X@GRAD")
+declare(
+    "sequence_softmax",
+    "X -> Out",
+    {"use_cudnn": False, "data_format": "AnyLayout"},
+    doc="Out = softmax within each sequence",
+)
+declare_gradient("sequence_softmax", "X Out Out@GRAD -> X@GRAD")
+
+
+@shape_rule("sequence_pool")
+def _sequence_pool(_op: Op, types: Types) -> Types:
+    x = ragged(types, "X")
+    # MaxIndex has the dims of X, but Fluid declares it without dims and with the element type of X.
+    return {"Out": (TensorType(x.dtype, (-1, *x.shape[1:]), x.lod_level - 1),)}
+
+
+@shape_rule("sequence_softmax")
+def _sequence_softmax(_op: Op, types: Types) -> Types:
+    return {"Out": (ragged(types, "X", {"Out": types.get("X", ())}),)}
+
+
+def _takes_maximum(op: Op) -> bool:
+    return op.attrs.get("pooltype") == "MAX"
+
+
+gradient("sequence_pool")(from_declaration("sequence_pool_grad", MaxIndex=_takes_maximum))
+
+
+@shape_rule("sequence_topk_avg_pooling")
+def _pool_types(op: Op, types: Types) -> Types:
+    x, row = one(types, "X"), given(types, "ROW")
+    width = len(ints_attr(op, "topks")) * int_attr(op, "channel_num")
+    return {"Out": (TensorType(x.dtype, (-1, width), row.lod_level if row is not None else x.lod_level),)}
+
+
+declare(
+    "sequence_topk_avg_pooling",
+    "X ROW COLUMN -> Out pos~",
+    {"topks": INTS, "channel_num": INT},
+    doc="Out = averages of the largest elements",
+)
+declare_gradient("sequence_topk_avg_pooling", "X ROW COLUMN pos Out@GRAD -> X@GRAD")
+
+
+# Sequences compared word by word: matrices of matches, and convolution over images of any size.
+
+declare(
+    "match_matrix_tensor",
+    "X Y W -> Out Tmp",
+    {"dim_t": 1},
+    doc="Out = X W Y^T of each sequence: a block [dim_t, words of X, words of Y]; Tmp = X W",
+)
+declare_gradient("match_matrix_tensor", "X Y W Tmp Out@GRAD -> X@GRAD Y@GRAD W@GRAD")
+
+
+@shape_rule("match_matrix_tensor")
+def _match_matrix_tensor(op: Op, types: Types) -> Types:
+    x, y, w = one(types, "X"), one(types, "Y"), one(types, "W")
+    for slot, words in (("X", x), ("Y", y)):
+        if len(words.shape) != 2:
+            raise ShapeError(f"{slot} is {describe(words)}, it must have two dims", slot)
+    fitting = (x.shape[1], int_attr(op, "dim_t", 1), y.shape[1])
+    if len(w.shape) != 3 or any(a != b and a >= 0 and b >= 0 for a, b in zip(w.shape, fitting, strict=True)):
+        raise ShapeError(f"W is {describe(w)}, it must have the dims {list(fitting)}", "W")
+    return {"Out": (TensorType(x.dtype, (-1, 1), x.lod_level),), "Tmp": (TensorType(x.dtype, (-1, 1)),)}
+
+
+declare(
+    "var_conv_2d",
+    "X ROW COLUMN W -> Out Col",
+    {"InputChannel": 1, "OutputChannel": 1, "StrideH": 1, "StrideW": 1, "KernelH": 1, "KernelW": 1},
+    doc="Out = images of any size convolved: as many rows and columns as the sequences of ROW and COLUMN have",
+)
+declare_gradient("var_conv_2d", "X W ROW COLUMN Col Out Out@GRAD -> X@GRAD W@GRAD")
+
+
+@shape_rule("var_conv_2d")
+def _var_conv_2d(op: Op, types: Types) -> Types:
+    x, w = one(types, "X"), one(types, "W")
+    if len(x.shape) != 2:
+        raise ShapeError(f"X is {describe(x)}, it must have two dims", "X")
+    taken = int_attr(op, "InputChannel", 1) * int_attr(op, "KernelH", 1) * int_attr(op, "KernelW", 1)
+    dims = (int_attr(op, "OutputChannel", 1), taken)
+    if w.shape != dims:
+        disagree("W", w, "a kernel of this size", TensorType(w.dtype, dims))
+    return {slot: (TensorType(x.dtype, (-1, 1)),) for slot in ("Out", "Col")}
+
+
+# Convolution over the nodes of trees.
+
+declare(
+    "tree_conv",
+    "NodesVector EdgeSet Filter -> Out",
+    {"max_depth": 2},
+    doc="Out = for each node its subtree of max_depth levels, weighted by place, times Filter (arXiv 1409.5718)",
+)
+declare_gradient("tree_conv", "Out@GRAD Filter EdgeSet NodesVector -> NodesVector@GRAD Filter@GRAD")
+
+
+@shape_rule("tree_conv")
+def _tree_conv(_op: Op, types: Types) -> Types:
+    nodes, edges, kernel = one(types, "NodesVector"), one(types, "EdgeSet"), one(types, "Filter")
+    if len(nodes.shape) != 3:
+        raise ShapeError(f"NodesVector is {describe(nodes)}, it must have three dims", "NodesVector")
+    if len(edges.shape) != 3 or not fits(edges.shape[2:], (2,)):
+        raise ShapeError(f"EdgeSet is {describe(edges)}, it must have three dims, the last of them 2", "EdgeSet")
+    if len(kernel.shape) != 4 or not fits(kernel.shape[:2], (nodes.shape[2], 3)):
+        message = f"Filter is {describe(kernel)}, it must have four dims, the first [{nodes.shape[2]}, 3]"
+        raise ShapeError(message, "Filter")
+    return {"Out": (TensorType(nodes.dtype, (*nodes.shape[:2], *kernel.shape[2:])),)}

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
-from pstranspile.ops.schema import declare, declare_gradient, long, longs, strings
-from pstranspile.ops.shapes import ShapeError, Types, describe, one, ragged, shape_rule, size
+from pstranspile.ops.attributes import ints_attr
+from pstranspile.ops.gradient import Wanted, gradient, like_forward, output_gradients
+from pstranspile.ops.schema import declare, declare_gradient, ints, long, longs, strings
+from pstranspile.ops.shapes import ShapeError, Types, describe, one, outputs_like, ragged, shape_rule, size
+from pstranspile.ops.tensors.fill import made
 
 _TABLE = {
     "remote_prefetch": False,
@@ -95,3 +98,86 @@ def _fused_embedding_seq_pool(_op: Op, types: Types) -> Types:
     columns = size(ids.shape[1:])
     width = _table_width(table, ids)
     return {"Out": (TensorType(table.dtype, (-1, -1 if columns < 0 else columns * width), ids.lod_level - 1),)}
+
+
+# Large tables: their creation in startup programs, in place of the initialisers of a table and its states.
+
+INITIALISERS = ("uniform_random", "gaussian_random", "truncated_gaussian_random", "fill_constant")
+"""The op types that can initialise a row of a large table."""
+
+declare(
+    "large_table",
+    "-> Out",
+    {
+        "shape": longs(),
+        "initializer": "uniform_random",
+        "min": -1.0,
+        "max": 1.0,
+        "mean": 0.0,
+        "std": 1.0,
+        "value": 0.0,
+        "seed": 0,
+        "dtype": 5,
+        "enter_after": 1,
+        "enter_chance": 1.0,
+        "shrink_every": 0,
+        "drop_unseen": 0,
+        "drop_below": 0.0,
+        "score_decay": 0.98,
+        "any_id": False,
+    },
+    doc="Out = a table of `shape` without rows; one begins, once it is trained, as `initializer` would have made it; "
+    "with `any_id`, for any id of 64 bits",
+)
+declare(
+    "large_table_state",
+    "Table -> Out",
+    {"shape": longs(), "value": 0.0, "dtype": 5},
+    doc="Out = what an optimizer keeps for each row of a large table, which begins with `value`",
+)
+
+shape_rule("large_table", "large_table_state")(made)
+
+
+# SelectedRows and ids split among servers and merged again.
+
+declare("merge_selected_rows", "X -> Out", doc="Out = X with rows of one index added up")
+declare("get_tensor_from_selected_rows", "X -> Out", doc="Out = the value of X")
+declare(
+    "split_selected_rows",
+    "X -> Out*",
+    {"height_sections": longs()},
+    doc="Out = the rows of X sorted into sections of the height",
+)
+declare("split_ids", "Ids* -> Out*", doc="Out = Ids (or rows) sorted by id modulo the number of outputs")
+declare("merge_ids", "Ids* Rows* X* -> Out*", doc="Out = the rows X at the ids Rows, in the order of Ids")
+declare("split_byref", "X -> Out*", {"sections": ints(), "num": 0}, doc="Out = X cut along dim 0, sharing its memory")
+declare("ref_by_trainer_id", "X* TrainerId -> Out", doc="Out = X of the number TrainerId")
+
+
+shape_rule("merge_selected_rows", "get_tensor_from_selected_rows")(outputs_like(Out="X"))
+
+
+@shape_rule("ref_by_trainer_id")
+def _ref_by_trainer_id(_op: Op, types: Types) -> Types:
+    return {"Out": (one(types, "X"),)}
+
+
+@shape_rule("split_byref")
+def _split_byref(op: Op, types: Types) -> Types:
+    x, sections = one(types, "X"), ints_attr(op, "sections")
+    if not sections:
+        return {}
+    if x.shape[0] >= 0 and sum(sections) != x.shape[0]:
+        raise ShapeError(f"X is {describe(x)}, which cannot be cut into {list(sections)} rows", "X")
+    return {"Out": tuple(TensorType(x.dtype, (rows, *x.shape[1:])) for rows in sections)}
+
+
+@gradient("split_byref")
+def _split_byref_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    return (like_forward(op, "concat", {"X": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "X")}),)
+
+
+@gradient("split_selected_rows")
+def _split_selected_rows_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    return (like_forward(op, "sum", {"X": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "X")}),)

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
+from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients
-from pstranspile.ops.schema import FLOATS, INT, INTS, declare, floats, ints, longs
-from pstranspile.ops.shapes import ShapeError, Types, describe, dtype_attr, one, outputs_like, shape_rule, size
+from pstranspile.ops.schema import (
+    BOOL,
+    FLOATS,
+    INT,
+    INTS,
+    LONG,
+    UNSCOPED,
+    declare,
+    declare_gradient,
+    floats,
+    ints,
+    long,
+    longs,
+)
+from pstranspile.ops.shapes import ShapeError, Types, describe, dtype_attr, one, outputs_like, several, shape_rule, size
 
 declare(
     "fill_constant",
@@ -126,3 +140,253 @@ declare("fill_zeros_like2", "X -> Out", {"dtype": 5}, doc="as fill_zeros_like, o
 @shape_rule("fill_zeros_like2")
 def _fill_zeros_like2(op: Op, types: Types) -> Types:
     return {"Out": (one(types, "X")._replace(dtype=dtype_attr(op)),)}
+
+
+# Tensors laid out by position: diagonals, triangles, grids, evenly spaced numbers.
+
+declare("range", "Start End Step -> Out", doc="Out = Start, Start + Step, ... up to and without End")
+
+
+@shape_rule("range")
+def _range(_op: Op, types: Types) -> Types:
+    return {"Out": (TensorType(one(types, "Start").dtype, (-1,)),)}
+
+
+declare("meshgrid", "X* -> Out*", doc="Out = the coordinates X, spread over the grid of all")
+declare_gradient("meshgrid", "X* Out@GRAD* -> X@GRAD*", UNSCOPED)
+declare("tril_triu", "X -> Out", {"diagonal": 0, "lower": BOOL}, doc="Out = the lower or the upper triangle of X")
+declare_gradient("tril_triu", "Out@GRAD -> X@GRAD")
+declare("diag", "Diagonal -> Out", doc="Out = a matrix with Diagonal on its diagonal")
+declare(
+    "diag_embed",
+    "Input -> Out",
+    {"offset": 0, "dim1": -2, "dim2": -1},
+    doc="Out = matrices with the rows of Input on their diagonals",
+)
+declare(
+    "eye",
+    "-> Out",
+    {"dtype": 5, "num_rows": LONG, "num_columns": long(-1)},
+    doc="Out = a matrix with ones on its diagonal",
+)
+
+declare("linspace", "Start Stop Num -> Out", doc="Out = Num numbers from Start to Stop, evenly spaced")
+
+
+@shape_rule("meshgrid")
+def _meshgrid(_op: Op, types: Types) -> Types:
+    parts = several(types, "X")
+    for part in parts:
+        if len(part.shape) != 1:
+            raise ShapeError(f"X has {describe(part)}, coordinates have one dim", "X")
+    dims = tuple(part.shape[0] for part in parts)
+    return {"Out": tuple(TensorType(part.dtype, dims) for part in parts)}
+
+
+@shape_rule("tril_triu")
+def _tril_triu(_op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    if len(x.shape) < 2:
+        raise ShapeError(f"X is {describe(x)}, it must have at least two dims", "X")
+    return {"Out": (x,)}
+
+
+shape_rule("tril_triu_grad")(outputs_like(**{"X@GRAD": "Out@GRAD"}))
+
+
+@shape_rule("diag")
+def _diag(_op: Op, types: Types) -> Types:
+    x = one(types, "Diagonal")
+    if len(x.shape) != 1:
+        raise ShapeError(f"Diagonal is {describe(x)}, it must have one dim", "Diagonal")
+    return {"Out": (TensorType(x.dtype, x.shape * 2),)}
+
+
+def diagonal_dims(op: Op, rank: int) -> tuple[int, int] | None:
+    """The dims of the matrices of diag_embed, as non-negative numbers; None if they are not two dims."""
+    dims = int_attr(op, "dim1", -2), int_attr(op, "dim2", -1)
+    if not all(-rank <= dim < rank for dim in dims) or dims[0] % rank == dims[1] % rank:
+        return None
+    return dims[0] % rank, dims[1] % rank
+
+
+def no_diagonal_dims(op: Op, rank: int) -> str:
+    """The error message for an op for which `diagonal_dims` gives None."""
+    return f"dim1 {int_attr(op, 'dim1', -2)} and dim2 {int_attr(op, 'dim2', -1)} are not two of {rank} dims"
+
+
+@shape_rule("diag_embed")
+def _diag_embed(op: Op, types: Types) -> Types:
+    x = one(types, "Input")
+    at = diagonal_dims(op, len(x.shape) + 1)
+    if at is None:
+        raise ShapeError(f"Input is {describe(x)}: {no_diagonal_dims(op, len(x.shape) + 1)}", "Input")
+    size = x.shape[-1] + abs(int_attr(op, "offset")) if x.shape[-1] >= 0 else -1
+    dims = list(x.shape[:-1])
+    for dim in sorted(at):
+        dims.insert(dim, size)
+    return {"Out": (TensorType(x.dtype, tuple(dims)),)}
+
+
+@shape_rule("eye")
+def _eye(op: Op, _types: Types) -> Types:
+    return {"Out": (TensorType(dtype_attr(op), eye_dims(op)),)}
+
+
+@shape_rule("linspace")
+def _linspace(_op: Op, types: Types) -> Types:
+    return {"Out": (TensorType(one(types, "Start").dtype, (-1,)),)}
+
+
+def eye_dims(op: Op) -> tuple[int, int]:
+    """The rows and columns of an identity matrix."""
+    rows, columns = int_attr(op, "num_rows"), int_attr(op, "num_columns", -1)
+    return rows, rows if columns == -1 else columns
+
+
+# Random tensors, dropout, shuffling and random crops.
+
+declare(
+    "uniform_random",
+    "ShapeTensor? ShapeTensorList*? -> Out",
+    {"shape": longs(), "min": -1.0, "max": 1.0, "seed": 0, "diag_num": 0, "diag_step": 0, "diag_val": 1.0, "dtype": 5},
+    doc="Out = numbers drawn evenly from [min, max)",
+)
+declare(
+    "gaussian_random",
+    "ShapeTensor? ShapeTensorList*? -> Out",
+    {"shape": longs(), "mean": 0.0, "std": 1.0, "seed": 0, "dtype": 5, "use_mkldnn": False},
+    doc="Out = numbers of normal distribution",
+)
+declare(
+    "truncated_gaussian_random",
+    "-> Out",
+    {"shape": INTS, "mean": 0.0, "std": 1.0, "seed": 0, "dtype": 5},
+    doc="Out = numbers of normal distribution, drawn again beyond two standard deviations",
+)
+declare(
+    "uniform_random_batch_size_like",
+    "Input -> Out",
+    {
+        "shape": INTS,
+        "input_dim_idx": 0,
+        "output_dim_idx": 0,
+        "min": -1.0,
+        "max": 1.0,
+        "seed": 0,
+        "diag_num": 0,
+        "diag_step": 0,
+        "diag_val": 1.0,
+        "dtype": 5,
+    },
+    doc="as uniform_random, one dim taken from Input",
+)
+declare(
+    "gaussian_random_batch_size_like",
+    "Input -> Out",
+    {"shape": INTS, "input_dim_idx": 0, "output_dim_idx": 0, "mean": 0.0, "std": 1.0, "seed": 0, "dtype": 5},
+    doc="as gaussian_random, one dim taken from Input",
+)
+declare(
+    "dropout",
+    "X Seed? -> Out Mask~",
+    {
+        "dropout_prob": 0.5,
+        "is_test": False,
+        "fix_seed": False,
+        "seed": 0,
+        "dropout_implementation": "downgrade_in_infer",
+    },
+    doc="Out = X * Mask, Mask 0 with probability dropout_prob; scaled in training or in test, as asked",
+)
+declare_gradient("dropout", "Mask Out@GRAD -> X@GRAD")
+declare(
+    "randint",
+    "ShapeTensor? ShapeTensorList*? -> Out",
+    {"shape": longs(), "low": INT, "high": INT, "dtype": 3, "seed": 0},
+    doc="Out = integers drawn evenly from [low, high)",
+)
+declare("randperm", "-> Out", {"n": INT, "dtype": 3, "seed": 0}, doc="Out = the integers below `n` in random order")
+declare(
+    "sampling_id",
+    "X -> Out",
+    {"min": 0.0, "max": 1.0, "seed": 0},
+    doc="Out = a class for each row of X, drawn with the probabilities in it",
+)
+
+
+@shape_rule("sampling_id")
+def _sampling_id(_op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    if len(x.shape) != 2:
+        raise ShapeError(f"X is {describe(x)}, rows of probabilities have two dims", "X")
+    return {"Out": (TensorType(DType.INT64, x.shape[:1]),)}
+
+
+declare(
+    "shuffle_batch",
+    "X Seed -> Out ShuffleIdx SeedOut",
+    {"startup_seed": 0},
+    may_lack="Seed",
+    doc="Out = the rows of X in random order",
+)
+declare_gradient("shuffle_batch", "ShuffleIdx Out@GRAD -> X@GRAD")
+
+
+shape_rule("gaussian_random", "truncated_gaussian_random")(made)
+
+
+@shape_rule("uniform_random", "randint")
+def _uniform_random(op: Op, types: Types) -> Types:
+    if "ShapeTensorList" not in types:
+        return made(op, types)
+    unknown = (-1,) * len(types["ShapeTensorList"])  # Fluid declares no dims
+    return {"Out": (TensorType(dtype_attr(op), unknown),)}
+
+
+@shape_rule("randperm")
+def _randperm(op: Op, _types: Types) -> Types:
+    return {"Out": (TensorType(dtype_attr(op), (int_attr(op, "n"),)),)}
+
+
+shape_rule("uniform_random_batch_size_like", "gaussian_random_batch_size_like")(made_like)
+
+
+@shape_rule("dropout")
+def _dropout(_op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    return {"Out": (x,), "Mask": (TensorType(DType.UINT8, x.shape),)}
+
+
+shape_rule("dropout_grad")(outputs_like(**{"X@GRAD": "Out@GRAD"}))
+
+declare("seed", "-> Out", {"seed": 0}, doc="Out = the attribute `seed`, or if that is 0 a number drawn in every step")
+declare(
+    "random_crop",
+    "X Seed -> Out SeedOut~",
+    {"shape": INTS, "startup_seed": 0},
+    may_lack="Seed",
+    doc="Out = a random part of X",
+)
+
+
+@shape_rule("seed")
+def _seed(_op: Op, _types: Types) -> Types:
+    return {"Out": (TensorType(DType.INT32, (1,)),)}
+
+
+@shape_rule("random_crop")
+def _random_crop(op: Op, types: Types) -> Types:
+    x, dims = one(types, "X"), ints_attr(op, "shape")
+    lead = len(x.shape) - len(dims)
+    if lead < 0 or any(0 <= whole < part for whole, part in zip(x.shape[lead:], dims, strict=True)):
+        raise ShapeError(f"X is {describe(x)}, it has no parts of dims {list(dims)}", "X")
+    return {"Out": (TensorType(x.dtype, (*x.shape[:lead], *dims)),)}
+
+
+@shape_rule("shuffle_batch")
+def _shuffle_batch(_op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    seed = types.get("Seed", ())
+    made = tuple(type_ and type_._replace(shape=type_.shape or (0,)) for type_ in seed)  # Fluid's dims of an unknown
+    return {"Out": (x,), "ShuffleIdx": (TensorType(DType.INT64, (-1,)),), "SeedOut": made}

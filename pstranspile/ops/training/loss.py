@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
-from pstranspile.ops.attributes import int_attr
-from pstranspile.ops.schema import FLOAT, declare, declare_gradient
+from pstranspile.ops.attributes import int_attr, text
+from pstranspile.ops.schema import BOOL, FLOAT, INT, UNSCOPED, declare, declare_gradient, ints, long, longs, strings
 from pstranspile.ops.shapes import (
+    Dims,
     ShapeError,
     Types,
     describe,
     disagree,
     fits,
+    given,
     one,
     outputs_like,
     require_alike,
@@ -125,3 +127,276 @@ def _huber_loss(_op: Op, types: Types) -> Types:
 
 
 shape_rule("huber_loss_grad")(results_like("Residual", "X@GRAD Y@GRAD"))
+
+
+# Losses of single elements: against a binary label, or by the order of two scores.
+
+declare(
+    "bce_loss",
+    "X Label -> Out",
+    doc="Out = the binary cross entropy of the probabilities X with Label, element by element",
+)
+declare_gradient("bce_loss", "X Label Out@GRAD -> X@GRAD", UNSCOPED)
+declare("hinge_loss", "Logits Labels -> Loss", doc="Loss = max(0, 1 - Logits * (2 * Labels - 1))")
+declare_gradient("hinge_loss", "Logits Labels Loss@GRAD -> Logits@GRAD")
+declare(
+    "modified_huber_loss",
+    "X Y -> IntermediateVal~ Out",
+    doc="Out = max(0, 1 - v)^2 where v >= -1, else -4 * v; v = X * (2 * Y - 1)",
+)
+declare_gradient("modified_huber_loss", "Y IntermediateVal Out@GRAD -> X@GRAD")
+declare(
+    "margin_rank_loss", "X1 X2 Label -> Activated~ Out", {"margin": 0.0}, doc="Out = max(0, margin - Label * (X1 - X2))"
+)
+declare_gradient("margin_rank_loss", "Label Activated Out@GRAD -> X1@GRAD X2@GRAD")
+declare("rank_loss", "Label Left Right -> Out", doc="Out = the cross entropy of sigmoid(Left - Right) with Label")
+declare_gradient("rank_loss", "Label Left Right Out@GRAD -> Left@GRAD Right@GRAD")
+declare(
+    "sigmoid_focal_loss",
+    "X Label FgNum -> Out",
+    {"gamma": 2.0, "alpha": 0.25},
+    doc="Out = the focal loss of sigmoid(X) with Label",
+)
+declare_gradient("sigmoid_focal_loss", "X Label FgNum Out@GRAD -> X@GRAD")
+declare(
+    "teacher_student_sigmoid_loss",
+    "X Label -> Y",
+    {"soft_max_up_bound": 15.0, "soft_max_lower_bound": -15.0},
+    doc="Y = the sum of the losses against a label and a teacher's score",
+)
+declare_gradient("teacher_student_sigmoid_loss", "X Label Y@GRAD -> X@GRAD")
+
+
+shape_rule("bce_loss")(results_like("X", "Out", alike="Label"))
+
+
+shape_rule("hinge_loss")(results_like("Logits", "Loss", alike="Labels"))
+
+
+@shape_rule("modified_huber_loss")
+def _modified_huber_loss(_op: Op, types: Types) -> Types:
+    require_alike(types, "Y", "X")
+    x = one(types, "X")._replace(lod_level=0)
+    return {"IntermediateVal": (x,), "Out": (TensorType(x.dtype, (x.shape[0], 1)),)}
+
+
+shape_rule("modified_huber_loss_grad")(results_like("IntermediateVal", "X@GRAD"))
+
+
+@shape_rule("margin_rank_loss")
+def _margin_rank_loss(_op: Op, types: Types) -> Types:
+    require_alike(types, "X1", "Label")
+    require_alike(types, "X2", "Label")
+    label = one(types, "Label")._replace(lod_level=0)
+    return {"Activated": (label,), "Out": (label,)}
+
+
+shape_rule("margin_rank_loss_grad")(results_like("Label", "X1@GRAD X2@GRAD"))
+
+
+def _one_each(scores: Dims, labels: Dims) -> bool:
+    """Whether dims are alike, or both are one number for each row: [rows] or [rows, 1]."""
+    if len(scores) == len(labels):
+        return fits(scores, labels)
+    return {len(scores), len(labels)} == {1, 2} and fits((*scores, 1)[:2], (*labels, 1)[:2])
+
+
+@shape_rule("rank_loss")
+def _rank_loss(_op: Op, types: Types) -> Types:
+    label = one(types, "Label")
+    for slot in ("Left", "Right"):
+        score = given(types, slot)
+        if score is not None and (score.dtype is not label.dtype or not _one_each(score.shape, label.shape)):
+            disagree(slot, score, "Label", label)
+    return {"Out": (one(types, "Label")._replace(lod_level=0),)}
+
+
+@shape_rule("sigmoid_focal_loss")
+def _sigmoid_focal_loss(_op: Op, types: Types) -> Types:
+    x, label = one(types, "X"), one(types, "Label")
+    if not fits(label.shape, (x.shape[0], 1)):
+        disagree("Label", label, "X", x)
+    return {"Out": (x,)}
+
+
+@shape_rule("teacher_student_sigmoid_loss")
+def _teacher_student_sigmoid_loss(_op: Op, types: Types) -> Types:
+    x, label = one(types, "X"), one(types, "Label")
+    if not fits(label.shape, x.shape):
+        disagree("Label", label, "X", x)
+    return {"Y": (TensorType(x.dtype, (x.shape[0], 1), x.lod_level),)}
+
+
+# Losses of rows and of whole tensors, and the smoothing of labels.
+
+declare(
+    "label_smooth",
+    "X PriorDist? -> Out",
+    {"epsilon": 0.0},
+    doc="Out = (1 - epsilon) * X + epsilon * PriorDist (or 1 / classes)",
+)
+declare_gradient("label_smooth", "Out@GRAD -> X@GRAD")
+declare(
+    "smooth_l1_loss",
+    "X Y InsideWeight? OutsideWeight? -> Diff~ Out",
+    {"sigma": 1.0},
+    doc="Out = the Huber loss of each row, with weights inside and outside",
+)
+declare_gradient("smooth_l1_loss", "InsideWeight? OutsideWeight? Diff Out@GRAD -> X@GRAD Y@GRAD")
+declare(
+    "bpr_loss",
+    "X Label -> Y",
+    doc="Y = Bayesian personalised ranking: the label's score against those of all other classes",
+)
+declare_gradient("bpr_loss", "X Label Y@GRAD -> X@GRAD")
+declare(
+    "kldiv_loss", "X Target -> Loss", {"reduction": "mean"}, doc="Loss = Target * (log(Target) - X), reduced as asked"
+)
+declare_gradient("kldiv_loss", "X Target Loss@GRAD -> X@GRAD")
+declare(
+    "nll_loss",
+    "X Label Weight? -> Out Total_weight",
+    {"ignore_index": long(-100), "reduction": "mean"},
+    doc="Out = -Weight * X at the label, reduced as asked",
+)
+declare_gradient("nll_loss", "X Label Weight? Total_weight Out@GRAD -> X@GRAD")
+declare(
+    "center_loss",
+    "X Label Centers CenterUpdateRate -> CentersOut SampleCenterDiff Loss",
+    {"cluster_num": INT, "need_update": BOOL},
+    doc="Loss = half the squared distance of X to the centre of its class",
+)
+declare_gradient("center_loss", "X SampleCenterDiff Loss@GRAD -> X@GRAD")
+
+
+@shape_rule("label_smooth")
+def _label_smooth(_op: Op, types: Types) -> Types:
+    x, prior = one(types, "X"), given(types, "PriorDist")
+    if prior is not None and not fits(prior.shape, (1, x.shape[-1])):
+        disagree("PriorDist", prior, "X", x)
+    return {"Out": (x,)}
+
+
+shape_rule("label_smooth_grad")(results_like("Out@GRAD", "X@GRAD"))
+
+
+@shape_rule("smooth_l1_loss")
+def _smooth_l1_loss(_op: Op, types: Types) -> Types:
+    for slot in ("Y", "InsideWeight", "OutsideWeight"):
+        require_alike(types, slot, "X")
+    x = one(types, "X")._replace(lod_level=0)
+    if len(x.shape) < 2:
+        raise ShapeError("X has one dim, it must have rows", "X")
+    return {"Diff": (x,), "Out": (TensorType(x.dtype, (x.shape[0], 1)),)}
+
+
+shape_rule("smooth_l1_loss_grad")(results_like("Diff", "X@GRAD Y@GRAD"))
+
+
+@shape_rule("bpr_loss")
+def _bpr_loss(_op: Op, types: Types) -> Types:
+    x, label = one(types, "X"), one(types, "Label")
+    column = (*x.shape[:-1], 1)
+    if not fits(label.shape, column):
+        disagree("Label", label, "X", x)
+    return {"Y": (TensorType(x.dtype, column, x.lod_level),)}
+
+
+@shape_rule("kldiv_loss")
+def _kldiv_loss(op: Op, types: Types) -> Types:
+    require_alike(types, "Target", "X")
+    x = one(types, "X")
+    return {"Loss": (TensorType(x.dtype, x.shape if text(op, "reduction") == "none" else (1,)),)}
+
+
+@shape_rule("nll_loss")
+def _nll_loss(op: Op, types: Types) -> Types:
+    x, label, weight = one(types, "X"), one(types, "Label"), given(types, "Weight")
+    if len(x.shape) not in (2, 4):
+        raise ShapeError(f"X has {len(x.shape)} dims, not 2 or 4", "X")
+    per_row = (x.shape[0], *x.shape[2:])
+    if not fits(label.shape, per_row):
+        disagree("Label", label, "X", x)
+    if weight is not None and not fits(weight.shape, x.shape[1:2]):
+        disagree("Weight", weight, "X", x)
+    number = TensorType(x.dtype, (1,))
+    return {
+        "Out": (TensorType(x.dtype, per_row) if text(op, "reduction") == "none" else number,),
+        "Total_weight": (number,),
+    }
+
+
+@shape_rule("center_loss")
+def _center_loss(_op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    centers = types.get("Centers", ())
+    return {
+        "CentersOut": centers,
+        "SampleCenterDiff": (x._replace(lod_level=0),),
+        "Loss": (TensorType(x.dtype, (x.shape[0], 1), x.lod_level),),
+    }
+
+
+# Losses over a few of many classes.
+
+_TABLES = {
+    "remote_prefetch": False,
+    "trainer_id": 0,
+    "height_sections": longs(),
+    "epmap": strings(),
+    "table_names": strings(),
+}
+
+declare(
+    "nce",
+    "Input Label Weight Bias? SampleWeight? CustomDistProbs? CustomDistAlias? CustomDistAliasProbs? -> "
+    "Cost SampleLogits~ SampleLabels~",
+    {
+        "num_total_classes": INT,
+        "num_neg_samples": 10,
+        "sampler": 0,
+        "seed": 0,
+        "is_sparse": False,
+        "custom_neg_classes": ints(),
+        **_TABLES,
+    },
+    doc="Cost = noise contrastive estimation of Label against sampled classes",
+)
+declare_gradient(
+    "nce",
+    "Input Label Weight Bias? SampleWeight? CustomDistProbs? CustomDistAlias? CustomDistAliasProbs? "
+    "SampleLogits SampleLabels Cost@GRAD -> Input@GRAD Weight@GRAD Bias@GRAD?",
+)
+declare(
+    "hierarchical_sigmoid",
+    "X W Label PathTable? PathCode? Bias? -> Out PreOut~ W_Out~",
+    {"num_classes": 2, "is_sparse": False, **_TABLES},
+    doc="Out = the sum of binary losses along the label's path in a tree of classes",
+)
+declare_gradient(
+    "hierarchical_sigmoid", "X W Label PathTable? PathCode? Bias? PreOut Out@GRAD -> X@GRAD W@GRAD Bias@GRAD?"
+)
+
+
+@shape_rule("nce")
+def _nce(op: Op, types: Types) -> Types:
+    x, label = one(types, "Input"), one(types, "Label")
+    width = x.shape[1:]
+    weight = given(types, "Weight")
+    if weight is not None and not fits(width, weight.shape[1:]):
+        disagree("Weight", weight, "Input", x)
+    true_classes = label.shape[1] if len(label.shape) == 2 else 1
+    samples = int_attr(op, "num_neg_samples") + true_classes if true_classes >= 0 else -1
+    return {
+        "Cost": (TensorType(x.dtype, (x.shape[0], 1)),),
+        "SampleLogits": (TensorType(x.dtype, (x.shape[0], samples)),),
+        "SampleLabels": (TensorType(label.dtype, (x.shape[0], samples)),),
+    }
+
+
+@shape_rule("hierarchical_sigmoid")
+def _hierarchical_sigmoid(_op: Op, types: Types) -> Types:
+    x, weight = one(types, "X"), given(types, "W")
+    if weight is not None and not fits(x.shape[1:], weight.shape[1:]):
+        disagree("W", weight, "X", x)
+    return {"Out": (TensorType(x.dtype, (x.shape[0], 1)),)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pstranspile.ir.model import Op
-from pstranspile.ops.schema import FLOAT, LONG, declare, long
+from pstranspile.ops.schema import FLOAT, LONG, declare, later, long
 from pstranspile.ops.shapes import Types, one, shape_rule
 
 declare(
@@ -70,3 +70,76 @@ declare(
 def _average_accumulates(_op: Op, types: Types) -> Types:
     one(types, "param")
     return {f"out_{slot[3:]}": type_ for slot, type_ in types.items() if slot.startswith("in_")}
+
+
+# Optimizers with a learning rate for each element, from averages of its gradients.
+
+declare(
+    "adam",
+    "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow Beta1Tensor? Beta2Tensor? -> "
+    "ParamOut Moment1Out Moment2Out Beta1PowOut Beta2PowOut",
+    {
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "epsilon": 1e-08,
+        "lazy_mode": False,
+        "min_row_size_to_use_multithread": long(1000),
+        "scaled_epsilon": later("bool"),
+    },
+    follows="Param Grad Moment1 Moment2 ParamOut Moment1Out Moment2Out",
+    doc="ParamOut = Param - rate * Moment1Out / (sqrt(Moment2Out) + epsilon), moments corrected for their start at 0; "
+    "with scaled_epsilon, epsilon is added to the corrected root: it is multiplied by sqrt(1 - Beta2Pow)",
+)
+declare(
+    "adamax",
+    "Param Grad LearningRate Moment InfNorm Beta1Pow -> ParamOut MomentOut InfNormOut",
+    {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-08},
+    follows="Param Grad Moment InfNorm ParamOut MomentOut InfNormOut",
+    doc="as adam, with the infinity norm for the second moment",
+)
+declare(
+    "lamb",
+    "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow -> "
+    "ParamOut Moment1Out Moment2Out Beta1PowOut- Beta2PowOut-",
+    {"weight_decay": FLOAT, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-06, "corrected": later("bool")},
+    follows="Param Grad Moment1 Moment2 ParamOut Moment1Out Moment2Out",
+    whole_norm=True,
+    never_cut=True,
+    doc="as adam without the correction, with weight decay, scaled by the norm of Param over that of the step; with "
+    "corrected, moments are corrected, powers advance, and a step without weight decay is not scaled",
+)
+declare(
+    "adagrad",
+    "Param Grad LearningRate Moment -> ParamOut MomentOut",
+    {"epsilon": 1e-06},
+    follows="Param Grad Moment ParamOut MomentOut",
+    doc="MomentOut = Moment + Grad * Grad; ParamOut = Param - LearningRate * Grad / (sqrt(MomentOut) + epsilon)",
+)
+declare(
+    "decayed_adagrad",
+    "Param Grad LearningRate Moment -> ParamOut MomentOut",
+    {"decay": 0.95, "epsilon": 1e-06},
+    follows="Param Grad Moment ParamOut MomentOut",
+    doc="as adagrad, MomentOut = decay * Moment + (1 - decay) * Grad * Grad",
+)
+declare(
+    "adadelta",
+    "Param Grad LearningRate- AvgSquaredGrad AvgSquaredUpdate -> ParamOut AvgSquaredGradOut AvgSquaredUpdateOut",
+    {"rho": 0.95, "epsilon": 1e-06, "scaled": later("bool")},
+    follows="Param Grad AvgSquaredGrad AvgSquaredUpdate ParamOut AvgSquaredGradOut AvgSquaredUpdateOut",
+    doc="steps sized by the running averages of squared steps over squared gradients; with scaled, times LearningRate",
+)
+declare(
+    "rmsprop",
+    "Param Grad LearningRate MeanSquare MeanGrad? Moment -> ParamOut MomentOut MeanSquareOut MeanGradOut",
+    {"epsilon": 1e-10, "decay": 0.9, "momentum": 0.0, "centered": False},
+    follows="Param Grad Moment MeanSquare MeanGrad ParamOut MomentOut MeanSquareOut MeanGradOut",
+    doc="steps divided by the root of a running average of squared gradients, less the mean if centered",
+)
+declare(
+    "ftrl",
+    "Param Grad LearningRate SquaredAccumulator LinearAccumulator -> ParamOut SquaredAccumOut LinearAccumOut",
+    {"l1": 0.0, "l2": 0.0, "lr_power": -0.5},
+    follows="Param Grad SquaredAccumulator LinearAccumulator ParamOut SquaredAccumOut LinearAccumOut",
+    doc="follow the regularised leader, with l1 and l2",
+)

@@ -8,8 +8,7 @@ from typing import Any
 
 from pstranspile.ir.expect import expect, expect_program, names_of
 from pstranspile.ir.model import Program
-from pstranspile.runtime.run.frame import Execution, Slices, Watcher
-from pstranspile.runtime.run.interpreter import interpret
+from pstranspile.runtime.run.frame import Execution, Slices, Watcher, interpret
 from pstranspile.runtime.run.prepared import Prepared
 from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.run.watchers import NotFinite

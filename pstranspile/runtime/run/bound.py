@@ -16,7 +16,7 @@ from pstranspile.ops import schema_of, with_defaults
 from pstranspile.ops.schema import Slot
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.kernels.kernel import Run, kernel_of
-from pstranspile.runtime.kernels.table_updates import for_tables, is_update
+from pstranspile.runtime.kernels.optimizer_steps import for_tables, is_update
 from pstranspile.runtime.run.describe import described
 from pstranspile.runtime.values import LoDTensor
 

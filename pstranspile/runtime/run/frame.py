@@ -8,7 +8,9 @@ from functools import cached_property
 from math import prod
 from pathlib import Path
 from time import perf_counter
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Block, Op, Program, Var
@@ -20,11 +22,10 @@ from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.kernels.random.row_numbers import Rows, RowStream
 from pstranspile.runtime.kernels.random.streams import Key, stream_key
 from pstranspile.runtime.run.batch import Batch
-from pstranspile.runtime.run.batch_axis import BatchAxes
-from pstranspile.runtime.run.batch_rows import find_rows
+from pstranspile.runtime.run.batch_axis import BatchAxes, find_rows
 from pstranspile.runtime.run.bound import BoundOp, bind, call, gather, present
-from pstranspile.runtime.run.feeds import missing
-from pstranspile.runtime.run.scope import Scope
+from pstranspile.runtime.run.feeds import changed_names, check_feeds, fetched, missing
+from pstranspile.runtime.run.scope import Scope, own_copy
 from pstranspile.runtime.run.terms import without_unmade_terms
 from pstranspile.runtime.run.together import Group
 
@@ -262,3 +263,27 @@ class Frame:
             self.write(name, value)
         for watch in self.execution.watchers:
             watch(bound, made, seconds)
+
+
+# The straightforward interpreter: a program op by op. It defines what the prepared form must give.
+
+
+def interpret(execution: Execution, feed: Mapping[str, Any] | None = None, fetch: Sequence[str] = ()) -> dict[str, Any]:
+    """Runs block 0 of a program once, op by op, and gives the fetched values by name.
+
+    Raises DiagnosticError: something fed, read or fetched is not there or doesn't fit, or an op can't be run.
+    """
+    program = execution.program
+    execution.begin(feed)
+    execution.blocks = None
+    frame = Frame(execution)
+    changed = changed_names(program)
+    for name, value in check_feeds(program, feed or {}).items():
+        if program.main_block.vars[name].persistable:
+            execution.scope.put(name, own_copy(value))
+        else:
+            frame.local[name] = own_copy(value) if name in changed else value
+    with np.errstate(all="ignore"):  # as the ops of Fluid; `check_nan` looks for what comes out
+        frame.execute()
+    execution.step += 1
+    return {name: fetched(program, name, frame.find(name)) for name in fetch}

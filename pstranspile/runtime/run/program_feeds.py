@@ -16,8 +16,7 @@ from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.run.feeds import near, not_fed, written_names
 from pstranspile.runtime.run.files import ArrayFile, place_of
-from pstranspile.runtime.run.step_arrays import variable_of
-from pstranspile.runtime.run.step_feeds import Feeds, GivenFeeds, batches_of
+from pstranspile.runtime.run.step_feeds import Feeds, GivenFeeds, batches_of, variable_of
 from pstranspile.runtime.run.terms import without_unmade_terms
 from pstranspile.runtime.run.turns import Turns
 

@@ -9,7 +9,7 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
 from pstranspile.ir.model import Program
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.run.batch import joined
-from pstranspile.runtime.run.loss_rows import divided
+from pstranspile.runtime.run.seeds import divided
 
 FeedOf: TypeAlias = "Callable[[int], Mapping[str, Any] | None]"
 """What a trainer is fed in a step; None when it has no more data."""

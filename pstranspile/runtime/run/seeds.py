@@ -6,17 +6,104 @@ Every gradient is a multiple of the numbers that backward ops begin with. So a s
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
-from pstranspile.ir.model import Op, Program, Var
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Block, Module, Op, Program, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.run.batch import rows_of
+from pstranspile.runtime.run.batch_axis import UNKNOWN, BatchAxes
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
+
+# Programs that drop nothing, to look at what training does without chance.
+
+_RATE = "dropout_prob"
+
+
+def without_dropout(module: Module) -> Module:
+    """The module with the rate 0 in every op that drops elements at random, and in its gradient: all are kept."""
+    programs = {
+        name: program._replace(blocks=tuple(map(_kept_all, program.blocks)))
+        for name, program in module.programs.items()
+    }
+    return replace(module, programs=FrozenMap(programs))
+
+
+def _kept_all(block: Block) -> Block:
+    return block._replace(
+        ops=tuple(
+            op._replace(attrs=FrozenMap({**op.attrs, _RATE: 0.0})) if _RATE in op.attrs or op.type == "dropout" else op
+            for op in block.ops
+        )
+    )
+
+
+# How many rows the loss of a program is a mean of, in what a machine is fed.
+
+MEANS = ("mean", "reduce_mean")
+"""Op types that average the losses of rows."""
+
+
+def loss_op(program: Program) -> Op | None:
+    """The op that makes the loss of a program, None if none is marked."""
+    wanted = OpRole.FORWARD | OpRole.LOSS
+    return next((op for op in program.main_block.ops if op.role == wanted), None)
+
+
+def divided(program: Program, name: str) -> bool:
+    """Whether an input is divided: its first dim is open. One with fixed dims is given whole to every trainer."""
+    var = program.main_block.vars.get(name)
+    return var is None or not var.shape or var.shape[0] < 0
+
+
+class LossRows:
+    """Counts the rows that a program's loss is a mean of.
+
+    These are the sequences of a ragged input where the loss has one number for each, and the rows of the sequences
+    where it has one for each of these. If neither can be determined, or there is no loss, they are the batch's rows.
+    """
+
+    def __init__(self, program: Program):
+        self._program = program
+        self._divided: dict[str, bool] = {}
+        self._feed, self._inner = _averaged(program)
+
+    def __call__(self, feed: Mapping[str, Any]) -> int | None:
+        """The rows of what is fed; None if nothing that is fed has rows of the batch."""
+        name = self._feed if self._feed in feed else next((name for name in feed if self._has_rows(name)), None)
+        if name is None:
+            return None
+        value = feed[name]
+        if self._inner and name == self._feed and isinstance(value, LoDTensor):
+            return len(value.data)
+        return rows_of(value)
+
+    def _has_rows(self, name: str) -> bool:
+        known = self._divided.get(name)
+        if known is None:
+            known = self._divided[name] = divided(self._program, name)
+        return known
+
+
+def _averaged(program: Program) -> tuple[str, bool]:
+    """The input whose rows the loss is a mean of ("": any), and whether it is a mean of rows of sequences."""
+    op = loss_op(program)
+    if op is None or op.type not in MEANS:
+        return "", False
+    name = op.input("X") or ""
+    axis, var = BatchAxes(program).of(name), program.main_block.vars.get(name)
+    if axis is None or axis == UNKNOWN or not axis.feed:
+        return "", False
+    ragged = var is not None and var.tensor is not None and var.tensor.lod_level > 0
+    return axis.feed, ragged
+
 
 _SEED = OpRole.BACKWARD | OpRole.LOSS
 

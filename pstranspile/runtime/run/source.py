@@ -17,8 +17,11 @@ from __future__ import annotations
 
 import operator
 import re
+from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from enum import IntEnum
+from math import prod
 from types import FunctionType, TracebackType
 from typing import Any, ClassVar
 
@@ -28,16 +31,267 @@ from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import VarKind
-from pstranspile.runtime.arithmetic import FUNCTIONS
+from pstranspile.ops import with_defaults
+from pstranspile.ops.attributes import flag, real
+from pstranspile.runtime.arithmetic import FUNCTIONS, either
 from pstranspile.runtime.kernels.context import Value
-from pstranspile.runtime.kernels.kernel import kernel_of
+from pstranspile.runtime.kernels.kernel import OVER, kernel_of
+from pstranspile.runtime.kernels.math.elementwise import OVER_TERM
 from pstranspile.runtime.kernels.programs.io import FEEDING
-from pstranspile.runtime.run.bound import EMPTY_NAME, BoundOp, bind, present
-from pstranspile.runtime.run.expressions import expression_of, is_private, makes_new, over_a_term, over_first
-from pstranspile.runtime.run.local_values import LocalValues, ValueKind
-from pstranspile.runtime.run.row_gradients import bind_as_rows, gradients_as_rows
-from pstranspile.runtime.run.together import Group, find_groups
+from pstranspile.runtime.kernels.rows import AS_ROWS
+from pstranspile.runtime.kernels.tables.embedding import LOOKUP_GRADIENTS
+from pstranspile.runtime.run.bound import EMPTY_NAME, BoundOp, bind, lod_sources, present
+from pstranspile.runtime.run.together import LARGEST, Group, find_groups
 from pstranspile.runtime.values import LoDTensor
+
+# The local variables of generated code: what is known of their values, and where the LoD of a value is.
+#
+# A value that may have LoD is split where an op takes none: one local then holds the data, another one (`lv2` for `v2`)
+# the LoD, or None if there is none. A LoDTensor is made where an op needs one.
+
+
+class ValueKind(IntEnum):
+    """What is known of a variable's value at some place: from nothing, to a plain array."""
+
+    ANYTHING = 0
+    NO_LOD = 1
+    ARRAY = 2
+
+
+class LocalValues(ABC):
+    """Lines of code, and what is known of the locals at the last one."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._indent = "    "
+        self.owners: dict[int, int] = {}
+        """Line of the source -> index of the op it belongs to."""
+        self.locals: dict[str, str] = {}
+        self.kinds: dict[str, ValueKind] = {}
+        self.apart: set[str] = set()
+        """Variables whose local holds only the data (see `kinds`); the LoD has a local of its own."""
+        self.unsure: set[str] = set()
+        """Variables whose local may be None: not written after all."""
+
+    @abstractmethod
+    def _persistable(self, name: str) -> bool:
+        """Whether a variable is kept from step to step."""
+
+    def _local(self, name: str) -> str:
+        return self.locals.setdefault(name, f"v{len(self.locals)}")
+
+    def _add(self, line: str, op: int = -1) -> None:
+        self.lines.append(self._indent + line)
+        self.owners[len(self.lines)] = op
+
+    def _least(self, bound: BoundOp) -> ValueKind:
+        """What is known of all inputs of an op."""
+        return min(
+            (ValueKind.ANYTHING if name in self.apart else self.kinds[name] for name in bound.reads),
+            default=ValueKind.ARRAY,
+        )
+
+    def _whole(self, name: str) -> str:
+        """An expression for the value of a variable, with its LoD."""
+        v = self._local(name)
+        return f"({v} if l{v} is None else new(LoDTensor, ({v}, l{v})))" if name in self.apart else v
+
+    def _join(self, index: int, name: str) -> None:
+        """Makes the local of a variable hold its value with its LoD."""
+        if name in self.apart:
+            v = self._local(name)
+            self._add(f"if l{v} is not None: {v}, l{v} = new(LoDTensor, ({v}, l{v})), None", index)
+            self.apart.discard(name)
+            self.kinds[name] = ValueKind.ANYTHING
+
+    def _takes_apart(self, index: int, bound: BoundOp) -> bool:
+        """Has the locals of all inputs of an op hold no LoD, if its kernel gets none; False where that can't be."""
+        made = [name for name in bound.makes if name != EMPTY_NAME]
+        if (
+            bound.sees_lod
+            or self._least(bound) is not ValueKind.ANYTHING
+            or any(result.duplicable for result in bound.results)
+        ):
+            return False
+        ragged = [name for name in bound.reads if name not in self.apart and self.kinds[name] is ValueKind.ANYTHING]
+        if any(map(self._persistable, (*made, *ragged))) or not self.kinds.keys().isdisjoint(made):
+            return False
+        for name in ragged:
+            v = self._local(name)
+            self._add(f"{v}, l{v} = {v} if {v}.__class__ is LoDTensor else ({v}, None)", index)
+            self.kinds[name] = ValueKind.NO_LOD
+        self.apart.update(ragged)
+        return True
+
+    def _give_lods(self, index: int, bound: BoundOp) -> None:
+        """Gives the results of an op, which the locals hold, the LoD of its inputs (see `bound.with_lod`)."""
+        sources = lod_sources(bound.arguments, bound.results, bound.lod)
+        for result, places in zip(bound.results, sources, strict=True):
+            mine = dict.fromkeys(name for place in places for name in bound.arguments[place].names)
+            given = [name for name in mine if name in self.apart]
+            for name in result.names[:1] if given else ():
+                if name != EMPTY_NAME:
+                    v = self._local(name)
+                    self._add(f"l{v} = {' or '.join(f'l{self._local(each)}' for each in given)}", index)
+                    array = "" if self.kinds[name] is ValueKind.ARRAY else f"{v}.__class__ is ndarray and "
+                    fits = f"l{v} and {array}{v}.ndim and len({v}) == l{v}[-1][-1]"
+                    self._add(f"if not ({fits}): l{v} = None", index)
+                    self.apart.add(name)
+
+    def _arguments(self, bound: BoundOp, *, whole: bool = False) -> str:
+        def one(name: str) -> str:
+            return "None" if name == EMPTY_NAME else self._whole(name) if whole else self._local(name)
+
+        parts: list[str] = []
+        for argument in bound.arguments:
+            _, names, duplicable, _ = argument
+            if argument.is_frame:
+                parts.append("frame")
+            elif duplicable:
+                parts.append(f"[{', '.join(map(one, names))}]")
+            else:
+                parts.append(one(names[0]) if names else "None")
+        return ", ".join(parts)
+
+    def _written(self, name: str, kind: ValueKind, *, sure: bool) -> None:
+        self.kinds[name] = kind
+        if sure:
+            self.unsure.discard(name)
+        else:
+            self.unsure.add(name)
+
+
+# Short ops as expressions over the local variables of generated code (`Kernel.inline`).
+
+
+def expression_of(bound: BoundOp, local: Callable[[str], str], *, over: bool) -> str | None:
+    """The expression of an op, None if its kernel has none for it. `over`: it may overwrite its X."""
+    kernel = kernel_of(bound.op.type)
+    names = bound.results[0].names if bound.results else ()
+    if kernel is None or len(bound.results) != 1 or len(names) != 1 or EMPTY_NAME in (*names, *bound.op.input_names):
+        return None
+    if any(argument.may_lack for argument in bound.arguments):
+        return None
+    texts = (
+        text(with_defaults(bound.op)) if callable(text) else text for text in (kernel.over, kernel.inline)[not over :]
+    )
+    text = next((text for text in texts if text is not None), None)
+    if text is None:
+        return None
+    values: Mapping[str, str | list[str]] = {
+        slot.replace("@", "_"): [local(name) for name in given] if _is_list(bound, slot) else local(given[0])
+        for slot, given in bound.op.inputs.items()
+        if given
+    }
+    return text.format(**values)
+
+
+def makes_new(bound: BoundOp, name: str) -> bool:
+    """Whether an op always gives a variable an array that nothing else holds."""
+    kernel = kernel_of(bound.op.type)
+    return kernel is not None and kernel.new and bound.op.output(kernel.outputs[0]) == name
+
+
+def _reads_dims_only(bound: BoundOp, name: str) -> bool:
+    """Whether an op reads nothing of a variable but its dims."""
+    kernel = kernel_of(bound.op.type)
+    slots = {slot for slot, names in bound.op.inputs.items() if name in names}
+    return kernel is not None and bool(slots) and slots <= kernel.dims_only
+
+
+def is_private(name: str, reader: int, ops: Sequence[BoundOp], users: Iterable[int], makers: Sequence[int]) -> bool:
+    """Whether one op makes a variable's value in new memory, a later one reads it, and all others but its dims.
+
+    `makers` are those of the `users` of a variable that write it.
+    """
+    if len(makers) != 1 or makers[0] >= reader or not makes_new(ops[makers[0]], name):
+        return False
+    return all(_reads_dims_only(ops[at], name) for at in users if at not in (*makers, reader))
+
+
+def over_first(bound: BoundOp, is_spare: Callable[[str | None], bool]) -> BoundOp:
+    """An op as one that may write its result into the memory of X, if that `is_spare` and the kernel can."""
+    kernel = kernel_of(bound.op.type)
+    if kernel is None or not kernel.reuses or not is_spare(bound.op.input("X")):
+        return bound
+    return bind(bound.op._replace(attrs=FrozenMap({**bound.op.attrs, OVER: True})))
+
+
+def over_a_term(bound: BoundOp, is_spare: Callable[[str], bool]) -> BoundOp:
+    """A sum as one that may be made in the memory of a term, if one `is_spare`; any other op as it is."""
+    sums = bound.op.type == "sum" and AS_ROWS not in bound.op.attrs
+    terms = bound.op.inputs.get("X", ()) if sums else ()
+    spare = [place for place, name in enumerate(terms) if terms.count(name) == 1 and is_spare(name)]
+    return bind(bound.op._replace(attrs=FrozenMap({**bound.op.attrs, OVER_TERM: spare[0]}))) if spare else bound
+
+
+def _is_list(bound: BoundOp, slot: str) -> bool:
+    return any(argument.slot == slot and argument.duplicable for argument in bound.arguments)
+
+
+# Gradients of tables that stay the rows they have, where nothing would see the zeros of all other rows.
+#
+# An optimizer that changes nothing where the gradient is 0 gives bitwise the same from the rows. A step then costs as
+# much as the rows that it looked up. Another one may take the rows, too: that saves making the zeros and reading them.
+
+
+def gradients_as_rows(program: Program, fetches: Collection[str]) -> frozenset[str]:
+    """The gradients that may be rows: made by lookups or as sums of these, for an update of a large table."""
+    written: dict[str, list[Op]] = defaultdict(list)
+    read: dict[str, list[Op]] = defaultdict(list)
+    for block in program.blocks:
+        for op in block.ops:
+            for name in op.output_names:
+                written[name].append(op)
+            for name in op.input_names:
+                read[name].append(op)
+    result: set[str] = set()
+    for op in program.main_block.ops:
+        if not _takes_rows(op) or not _is_large(program, op.inputs["Param"][0]):
+            continue
+        names = list(_made_from(op.inputs["Grad"][0], written))
+        single_use = all(len(written[name]) == len(read[name]) == 1 and name not in fetches for name in names)
+        if single_use and all(_is_temporary(program, name) for name in names):
+            result.update(names)
+    return frozenset(result)
+
+
+def bind_as_rows(op: Op) -> BoundOp:
+    """A lookup's gradient that gives rows, or the sum or optimizer that takes them; but the dense ones in Fluid's
+    arithmetic, in which what an optimizer makes of an element depends on where the element lies.
+    """
+    rows, dense = bind(op._replace(attrs=FrozenMap({**op.attrs, AS_ROWS: True}))), bind(op)
+    return rows._replace(run=either(rows.run, dense.run), run_any=either(rows.run_any, dense.run_any))
+
+
+def _takes_rows(op: Op) -> bool:
+    return op.type in ("sgd", "adam") or (op.type == "adagrad" and real(with_defaults(op), "epsilon") > 0)
+
+
+def _made_from(gradient: str, written: dict[str, list[Op]]) -> Iterator[str]:
+    """The gradient and what it is the sum of; one that no lookup makes is given as "", which nothing writes."""
+    makers = written[gradient]
+    yield gradient
+    for maker in makers:
+        if maker.type == "sum":
+            for term in maker.inputs["X"]:
+                yield term if _is_lookup(written[term]) else ""
+        elif not _is_lookup(makers):
+            yield ""
+
+
+def _is_lookup(makers: list[Op]) -> bool:
+    return len(makers) == 1 and makers[0].type in LOOKUP_GRADIENTS and not flag(makers[0], "is_sparse")
+
+
+def _is_large(program: Program, name: str) -> bool:
+    var = program.main_block.vars.get(name)
+    return var is not None and var.kind is VarKind.LOD_TENSOR and var.tensor is not None and prod(var.shape) > LARGEST
+
+
+def _is_temporary(program: Program, name: str) -> bool:
+    var = program.main_block.vars.get(name)
+    return var is not None and not var.persistable and var.kind is VarKind.LOD_TENSOR
 
 
 class GuardFailed(Exception):

@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.suggest import did_you_mean
+from pstranspile.ir.diagnostics import DiagnosticError, did_you_mean
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

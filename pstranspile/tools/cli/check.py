@@ -16,13 +16,15 @@ from pstranspile.tools.cli.common import (
     add_unreached,
     begun_with,
     check_unreached,
+    count,
     load_with_job,
     make_parser,
+    number,
     refuse_empty,
+    whole,
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, read_feed
 from pstranspile.tools.cli.live_screen import add_live, check_live
-from pstranspile.tools.cli.numbers import count, number, whole
 from pstranspile.tools.cli.progress import status
 from pstranspile.tools.cli.report import quoting, report
 from pstranspile.tools.cli.turns import TURNS_HELP, requested_turns
@@ -55,7 +57,7 @@ def run(arguments: Sequence[str]) -> int:
     refuse_empty(parser, options, "feed", "init", "faults")
     module, job = load_with_job(options)
     if options.no_dropout:
-        from pstranspile.runtime.run.dropout import without_dropout
+        from pstranspile.runtime.run.seeds import without_dropout
 
         module = without_dropout(module)
     from pstranspile.compiler.compile import compile

@@ -13,7 +13,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.cluster import Cluster
-    from pstranspile.cluster.machines.pictures.recorder import Recorder
+    from pstranspile.cluster.machines.recorder import Recorder
 
 CHARTS = (".svg", ".txt")
 
@@ -84,10 +84,8 @@ def show_pictures(
 
     Raises DiagnosticError when a file can't be written.
     """
-    from pstranspile.cluster.machines.pictures.chart import chart_text
-    from pstranspile.cluster.machines.pictures.chart_svg import chart_svg
-    from pstranspile.cluster.machines.pictures.trace import trace_json
-    from pstranspile.cluster.machines.pictures.traffic import traffic_of, traffic_table
+    from pstranspile.cluster.machines.chart import chart_svg, chart_text
+    from pstranspile.cluster.machines.recorder import trace_json, traffic_of, traffic_table
     from pstranspile.runtime.files.outputs import write_output
 
     if options.trace:

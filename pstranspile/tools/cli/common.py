@@ -10,19 +10,67 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import pstranspile
-from pstranspile.ir.diagnostics import DiagnosticError, Note, error, raise_errors, warning
+from pstranspile.ir.diagnostics import DiagnosticError, Note, error, nearest, raise_errors, warning, wrong_codes
+from pstranspile.ir.expect import MOST_STEPS
 from pstranspile.ir.model import Location, SourceText
 from pstranspile.ir.reading import is_address
-from pstranspile.ir.severity import wrong_codes
-from pstranspile.ir.suggest import nearest
 from pstranspile.tools.cli.blas import use_rounded_products
-from pstranspile.tools.cli.numbers import count
 from pstranspile.tools.cli.report import quoting, report
 
 if TYPE_CHECKING:
     from pstranspile.compiler.compile import Compiled
     from pstranspile.compiler.job import Job
     from pstranspile.ir.model import Module, Program, Role
+
+
+# Numbers as values of options.
+
+
+def number(least: int, most: int) -> Callable[[str], int]:
+    """The type of options that take a whole number from `least` to `most`."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch("[0-9]+", text) or (text.strip("0") == "" and least > 0):
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number of at least {least}")
+        if len(text.lstrip("0")) > 18 or int(text) > most:
+            raise argparse.ArgumentTypeError(f"{text[:40]} is more than {most:,}, the most that is taken")
+        return int(text)
+
+    return read
+
+
+count = number(1, MOST_STEPS)
+"""The type of options that take a number of things, at least one."""
+
+
+def whole(text: str) -> int:
+    """The type of options that take a whole number, such as a seed."""
+    if not re.fullmatch("-?[0-9]{1,18}", text):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number (of 18 digits at most)")
+    return int(text)
+
+
+def above_zero(what: str) -> Callable[[str], float]:
+    """The type of options that take a number above 0 of something."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = 0.0
+        if not 0 < value < float("inf"):
+            raise argparse.ArgumentTypeError(f"{text!r} is no number of {what} above 0")
+        return value
+
+    return read
+
+
+seconds = above_zero("seconds")
+"""The type of options that take a time."""
+
+cpus = above_zero("CPUs")
+"""The type of options that take an amount of CPUs, such as a half."""
+
 
 STDIN = "<stdin>"
 """What messages call the input that is read from stdin."""

@@ -128,8 +128,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _onnx(module: Module, options: argparse.Namespace) -> bytes:
     """The model of what is fetched of @main. Raises DiagnosticError or Reported."""
-    from pstranspile.cluster.checkpoint.inference import asked_for, inference_program
-    from pstranspile.cluster.checkpoint.onnx_model import onnx_model
+    from pstranspile.cluster.checkpoint.inference import asked_for, inference_program, onnx_model
 
     with quoting(module.source):
         require_programs(module, module.programs.keys() | {MAIN})
@@ -140,7 +139,7 @@ def _onnx(module: Module, options: argparse.Namespace) -> bytes:
 def _write_inference(module: Module, options: argparse.Namespace) -> None:
     """Writes the inference model of what is fetched of @main. Raises DiagnosticError or Reported."""
     from pstranspile.cluster.checkpoint.inference import MODEL, asked_for, inference_program, write_model
-    from pstranspile.cluster.checkpoint.names import MANIFEST
+    from pstranspile.cluster.checkpoint.manifest import MANIFEST
     from pstranspile.ir.diagnostics import error, raise_errors
     from pstranspile.runtime.files.outputs import require_kinds
     from pstranspile.runtime.files.variables import persistable_names

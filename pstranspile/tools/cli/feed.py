@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note
 from pstranspile.ir.expect import MOST_CHECKED
-from pstranspile.tools.cli.numbers import count, number, whole
+from pstranspile.tools.cli.common import count, number, whole
 from pstranspile.tools.cli.report import quoting
 
 if TYPE_CHECKING:

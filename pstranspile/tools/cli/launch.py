@@ -13,9 +13,8 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, raise_errors
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, raise_errors, visible
 from pstranspile.ir.model import Location
-from pstranspile.ir.visible import visible
 from pstranspile.tools.cli.cluster_pictures import (
     add_pictures,
     chart_kind,
@@ -36,14 +35,13 @@ from pstranspile.tools.cli.common import (
     make_parser,
     refuse_empty,
     refuse_with_folder,
+    whole,
 )
 from pstranspile.tools.cli.feed import check_feed, dealt_text, forwarded, read_feed, require_fed_inputs
-from pstranspile.tools.cli.interrupted import telling_what_is_kept
 from pstranspile.tools.cli.launch_ray import add_ray, check_local, launch_on_ray
 from pstranspile.tools.cli.launch_view import View
 from pstranspile.tools.cli.live_screen import add_live, check_live
-from pstranspile.tools.cli.numbers import whole
-from pstranspile.tools.cli.progress import status
+from pstranspile.tools.cli.progress import status, telling_what_is_kept
 from pstranspile.tools.cli.report import report
 from pstranspile.tools.cli.start import add_patience, add_run, add_saves, fetches_of
 
@@ -91,7 +89,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.record and options.restarts:
         parser.error("--record can't be combined with --restarts: a process that is started again begins anew")
     from pstranspile.cluster.net.job import load_job_folder
-    from pstranspile.cluster.net.meetings import are_needed
+    from pstranspile.cluster.net.parts import are_needed
     from pstranspile.runtime.files.folders import work_folder
     from pstranspile.runtime.files.outputs import require_writable
     from pstranspile.runtime.large.folder import rows_on_disk
@@ -406,7 +404,7 @@ def _show(
 ) -> None:
     """Shows what was asked for of what the processes have done. Raises DiagnosticError."""
     if wants_pictures(options):
-        from pstranspile.cluster.machines.pictures.recorder import Recorder
+        from pstranspile.cluster.machines.recorder import Recorder
         from pstranspile.cluster.net.tracing import read_traced, trace_of
 
         cluster = job.cluster(seed=options.seed)
@@ -414,7 +412,7 @@ def _show(
         recorder.events = list(traced.events)
         show_pictures(recorder, cluster, options, lambda recorder: trace_of(traced, recorder))
     if options.profile:
-        from pstranspile.cluster.net.profile import table
+        from pstranspile.cluster.net.tracing import table
 
         reports = {role: member.reported for role, member in members.items()}
         profiles = {role: reported["profile"] for role, reported in reports.items() if "profile" in reported}

@@ -15,12 +15,12 @@ from pstranspile.tools.cli.common import (
     arithmetic_of,
     begun_on_machines,
     check_checkpoints,
+    cpus,
     files_read,
     load_compiled,
 )
 from pstranspile.tools.cli.feed import read_feed, require_fed_inputs
 from pstranspile.tools.cli.launch_view import View
-from pstranspile.tools.cli.numbers import cpus
 from pstranspile.tools.cli.report import report
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from pstranspile.cluster.net.shown import Shown
+from pstranspile.cluster.net.status import Shown
 
 WINDOW = 3.0
 """Seconds over which messages per second are counted."""

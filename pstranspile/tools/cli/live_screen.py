@@ -8,7 +8,7 @@ import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from pstranspile.ir.visible import visible
+from pstranspile.ir.diagnostics import visible
 from pstranspile.tools.cli.live_board import Board, Row, sparkline
 from pstranspile.tools.cli.progress import is_terminal
 

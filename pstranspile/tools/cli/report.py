@@ -8,9 +8,8 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, render
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, folded, render
 from pstranspile.ir.model import SourceText
-from pstranspile.ir.severity import folded
 
 MAX_QUOTED_BYTES = 64 << 20
 """Files larger than this are not read again only to quote a line of them."""

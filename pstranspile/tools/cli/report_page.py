@@ -17,11 +17,12 @@ from pstranspile.tools.cli.common import (
     check_unreached,
     load_compiled,
     make_parser,
+    number,
     require_page,
+    whole,
     write_page,
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, read_feed
-from pstranspile.tools.cli.numbers import number, whole
 from pstranspile.tools.cli.report import quoting
 from pstranspile.tools.cli.report import report as tell
 from pstranspile.tools.cli.turns import TURNS_HELP

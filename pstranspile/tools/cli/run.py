@@ -9,8 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.ir.counts import cluster_of
-from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, error
 from pstranspile.tools.cli.blas import use_threads
 from pstranspile.tools.cli.cluster_pictures import add_pictures, chart_kind, check_pictures
 from pstranspile.tools.cli.common import (
@@ -25,16 +24,17 @@ from pstranspile.tools.cli.common import (
     arithmetic_of,
     check_checkpoints,
     check_unreached,
+    count,
     files_read,
     load_for,
     make_parser,
     read_job,
     refuse_empty,
+    whole,
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, suggesting_feed
-from pstranspile.tools.cli.interrupted import telling_what_is_kept
 from pstranspile.tools.cli.live_screen import add_live, check_live
-from pstranspile.tools.cli.numbers import count, whole
+from pstranspile.tools.cli.progress import telling_what_is_kept
 from pstranspile.tools.cli.report import quoting
 from pstranspile.tools.cli.turns import TURNS_HELP, requested_fetches, requested_turns
 
@@ -83,7 +83,7 @@ def run(arguments: Sequence[str]) -> int:
     _require_writable(options)
     module, job = load_for(options, _job_checked)
     if options.no_dropout:
-        from pstranspile.runtime.run.dropout import without_dropout
+        from pstranspile.runtime.run.seeds import without_dropout
 
         module = without_dropout(module)
     from pstranspile.runtime.arithmetic import arithmetic

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.cluster.checkpoint.running import CheckpointedRun
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.faults.scenario_text import read_scenario
 from pstranspile.cluster.machines.feeding import Planned, feeds_of, require_fed
-from pstranspile.cluster.machines.pictures.recorder import Recorder
-from pstranspile.cluster.machines.random_scenario import random_scenario
 from pstranspile.cluster.machines.record import RecordedScheduler, read_record, replay
+from pstranspile.cluster.machines.recorder import Recorder
+from pstranspile.cluster.machines.scenario import random_scenario, read_scenario
 from pstranspile.cluster.machines.simulate import Simulated, simulate
-from pstranspile.cluster.net.shown import Shown, shown
+from pstranspile.cluster.net.status import Shown, shown
 from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.ir.model import MAIN
 from pstranspile.runtime.run.row_source import RowSource
@@ -29,7 +28,7 @@ from pstranspile.tools.cli.progress import Progress
 from pstranspile.tools.cli.report import report
 
 if TYPE_CHECKING:
-    from pstranspile.cluster.machines.faults.scenario import Scenario
+    from pstranspile.cluster.machines.scenario import Scenario
     from pstranspile.cluster.machines.trainer import Trainer
     from pstranspile.compiler.job import Job
     from pstranspile.ir.model import Module

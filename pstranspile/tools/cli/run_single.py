@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pstranspile.cluster.checkpoint.api import load_checkpoint, save_checkpoint
 from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.cluster.checkpoint.runs import ALONE, Source, Target
-from pstranspile.cluster.net.shown import shown
+from pstranspile.cluster.net.status import shown
 from pstranspile.compiler.plan.plan import fingerprint
 from pstranspile.ir.model import MAIN
 from pstranspile.runtime.large.forms import parameter_arrays
@@ -19,8 +19,7 @@ from pstranspile.runtime.run.batch import rows_of
 from pstranspile.runtime.run.program_feeds import ProgramFeeds
 from pstranspile.runtime.run.row_source import RowFeeds, RowSource, refuse_turns
 from pstranspile.runtime.run.scope import Scope
-from pstranspile.runtime.run.step_arrays import stacked
-from pstranspile.runtime.run.step_feeds import Feeds
+from pstranspile.runtime.run.step_feeds import Feeds, stacked
 from pstranspile.runtime.run.turns import Turns, step_programs, union_of
 from pstranspile.runtime.run.watchers import Profile, Trace
 from pstranspile.tools.cli.common import begun_with, deciding

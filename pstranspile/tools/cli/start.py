@@ -3,34 +3,112 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
+from pstranspile.ir.model import Location
 from pstranspile.tools.cli.blas import use_threads
 from pstranspile.tools.cli.common import (
     INIT_HELP,
     add_arithmetic,
+    add_checkpoints,
     add_table_folder,
     arithmetic_of,
     begun_with,
+    check_checkpoints,
+    count,
     files_read,
+    load_input,
     make_parser,
     refuse_empty,
+    seconds,
+    whole,
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, dealing, dealt_feed
-from pstranspile.tools.cli.numbers import count, seconds, whole
-from pstranspile.tools.cli.start_checkpoints import add_server_checkpoints, check_server_checkpoints, checkpoints_of
 
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.cluster import Cluster
     from pstranspile.cluster.net.job import JobFolder
+    from pstranspile.cluster.net.server_checkpoints import CheckpointPlan
     from pstranspile.cluster.net.status import StatusPipe
     from pstranspile.cluster.net.tls import Credentials
+
+
+# Checkpoints of servers in `pstranspile start`. They need the job, of which the folder has only the programs.
+
+_PLAN = "plan.json"
+_SETTINGS = ("slice_var_up", "min_block_size", "split_method")
+"""Settings of a job that its plan contains."""
+
+
+def add_server_checkpoints(parser: argparse.ArgumentParser) -> None:
+    """The options of a server of Fluid's trainers that leaves checkpoints, or goes on from one."""
+    add_checkpoints(parser)
+    group = parser.add_argument_group("the job that checkpoints are of")
+    group.add_argument("--program", metavar="INPUT", help="the program that the job was compiled from")
+    group.add_argument("--startup", metavar="FILE", help="its start-up program, if INPUT is a main.pb")
+    group.add_argument(
+        "--config", metavar="JOB", help="the job file, if there is more to the job than DIR/plan.json says, or no plan"
+    )
+
+
+def check_server_checkpoints(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Ends the command if options about checkpoints don't fit together."""
+    check_checkpoints(parser, options)
+    wanted = options.checkpoint or options.resume
+    if wanted and not options.fluid:
+        parser.error("--checkpoint and --resume are for servers with --fluid; `launch` has them for all machines")
+    if wanted and not options.program:
+        parser.error("--checkpoint and --resume need --program, the program that the job was compiled from")
+
+
+def checkpoints_of(options: argparse.Namespace, folder: JobFolder) -> CheckpointPlan | None:
+    """What checkpoints a server is to leave, and to begin with; None for none. Raises DiagnosticError."""
+    if not (options.checkpoint or options.resume):
+        return None
+    from pstranspile.cluster.checkpoint.layout import layout_of
+    from pstranspile.cluster.checkpoint.runs import Source
+    from pstranspile.cluster.checkpoint.servers import of_servers, require_fits
+    from pstranspile.cluster.net.server_checkpoints import CheckpointPlan
+    from pstranspile.compiler.compile import prepare
+    from pstranspile.compiler.job.file import load_job
+
+    module = load_input(options.program, options.startup)
+    job = load_job(options.config, _settings_in_plan(Path(options.folder, _PLAN), options.config))
+    layout = of_servers(layout_of(prepare(module, job)))
+    require_fits(layout, folder.roles, options.folder)
+    settings = {"arithmetic": str(options.arithmetic)}
+    if options.resume:
+        with closing(Source(options.resume)) as source:
+            source.require_settings(settings)
+            source.require_seed(options.seed)
+            options.seed = source.manifest.seed
+    return CheckpointPlan(
+        layout, options.checkpoint or "", options.checkpoint_every or 0, options.resume or "", settings
+    )
+
+
+def _settings_in_plan(plan: Path, config: str | None) -> dict[str, Any]:
+    """The job as the plan of a folder has it. Its settings are left out where there is a job file."""
+    if not plan.is_file():
+        if config:
+            return {}
+        message = "there is no plan.json, which `compile -o` writes; --config JOB has to say which job it is"
+        raise DiagnosticError([error("checkpoint-model", message, Location(str(plan.parent)))])
+    held: dict[str, Any] = json.loads(plan.read_bytes())
+    settings: Any = held.get("settings", {}) if config is None else {}
+    if not isinstance(settings, dict):
+        message = "what it says of the job's settings is damaged; --config JOB has to say which job it is"
+        raise DiagnosticError([error("checkpoint-model", message, Location(str(plan)))])
+    machines = {key: held[key] for key in ("pservers", "trainers", "mode")}
+    return {**machines, **{key: settings[key] for key in _SETTINGS if key in settings}}
+
 
 DESCRIPTION = """\
 Plays one machine of a compiled job: a parameter server until all trainers have left, or a trainer for so many steps.
@@ -74,10 +152,10 @@ def run(arguments: Sequence[str]) -> int:
     chosen_arithmetic = arithmetic_of(options)
     if options.tls and (options.fluid or options.insecure):
         parser.error(f"--tls can't be combined with {'--fluid' if options.fluid else '--insecure'}")
-    from pstranspile.cluster.net.environment import require_apart, role_of_environment
     from pstranspile.cluster.net.job import load_job_folder
     from pstranspile.cluster.net.missing import require_grpc
     from pstranspile.cluster.net.status import StatusPipe, end_with_parent
+    from pstranspile.cluster.net.terms import require_apart, role_of_environment
     from pstranspile.cluster.net.tls import read_credentials, require_guarded
     from pstranspile.runtime.arithmetic import arithmetic
     from pstranspile.runtime.large.folder import rows_on_disk
@@ -222,7 +300,7 @@ def _given(
     parser: argparse.ArgumentParser, options: argparse.Namespace, folder: JobFolder, role: str
 ) -> dict[str, str]:
     """The addresses that the options give."""
-    from pstranspile.cluster.net.environment import is_address
+    from pstranspile.cluster.net.terms import is_address
 
     result: dict[str, str] = {}
     if options.servers:
@@ -334,7 +412,7 @@ def _seen(options: argparse.Namespace, role: str, report: StatusPipe) -> Generat
             metrics = Metrics(options.metrics, lambda: [Known(role, True, 1, report.reported)])
             at_end.callback(metrics.close)
         if options.profile:
-            from pstranspile.cluster.net.profile import Profile, table
+            from pstranspile.cluster.net.tracing import Profile, table
 
             profile = Profile()
 

@@ -6,29 +6,201 @@ import asyncio
 import importlib
 import logging
 import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
 import pstranspile
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, marked
 from pstranspile.ir.reading import read_regular
 from pstranspile.ops.textual import format_text
-from pstranspile.tools.lsp.colours import MODIFIERS, TYPES, tokens
-from pstranspile.tools.lsp.completion import TRIGGERS, complete
-from pstranspile.tools.lsp.fixes import fixes
+from pstranspile.tools.lsp.colours import MODIFIERS, TYPES, Token, tokens
+from pstranspile.tools.lsp.completion import TRIGGERS, complete, complete_job, hover_job
 from pstranspile.tools.lsp.hover import hover
-from pstranspile.tools.lsp.jobs import complete_job, hover_job
 from pstranspile.tools.lsp.names import Named, definitions, named_at, references, rename
 from pstranspile.tools.lsp.outline import Outline
 from pstranspile.tools.lsp.placement import hints, is_job_file, job_files
-from pstranspile.tools.lsp.protocol import Protocol
-from pstranspile.tools.lsp.symbols import symbols
-from pstranspile.tools.lsp.values import Refused, Span, Spot
-from pstranspile.tools.lsp.workspace import Workspace
+from pstranspile.tools.lsp.reading import Workspace
+from pstranspile.tools.lsp.symbols import Symbol, symbols
+from pstranspile.tools.lsp.values import Explained, Hint, Proposal, Refused, Span, Spot, without_places
+
+# What an editor offers to mend a finding: the text that its message proposes, in place of what it marks.
+
+_PROPOSED = re.compile(r"; did you mean `((?:[^`\"]|\"(?:[^\"\\]|\\.)*\")+)`\?$")
+_PROPOSED_KEY = re.compile(r"; did you mean ([^\s`?;]+)\?$")
+
+_NOT_IN_PLACE = frozenset({"gradient-without-variable"})
+"""Codes of findings that mark something else than the name their proposal replaces."""
+
+
+class Fix(NamedTuple):
+    """An edit that mends a finding: `text` takes the place of the span."""
+
+    title: str
+    span: Span
+    text: str
+    finding: Diagnostic
+
+
+def fixes(findings: Iterable[Diagnostic], lines: list[str], first: int, last: int) -> list[Fix]:
+    """The fixes of the findings on lines `first` to `last`, which count from 0, in the order of the findings."""
+    result: list[Fix] = []
+    for finding in findings:
+        place = finding.location
+        if place is None or not 0 < place.line <= len(lines) or finding.code in _NOT_IN_PLACE:
+            continue
+        proposed = _PROPOSED.search(finding.message) or _PROPOSED_KEY.search(finding.message)
+        if proposed is None or not finding.focus:
+            continue
+        line, start, width = marked(place, finding.focus, lines)
+        if not first <= line <= last:
+            continue
+        text = proposed.group(1)
+        span = _replaced(lines[line], Span(line, start, start + width), text)
+        if span is not None:
+            result.append(Fix(f"Replace with `{text}`", span, text, finding))
+    return result
+
+
+def _replaced(line: str, span: Span, text: str) -> Span | None:
+    """What a proposed text takes the place of: what is marked, or an attribute that is written with a colon.
+
+    None where the line does not hold what the finding is about: the text has changed since.
+    """
+    name, equals, value = text.partition("=")
+    if not equals:
+        return span if line[span.start : span.stop] else None
+    pattern = rf'"?{re.escape(name)}"?[ \t]*:[ \t]*{re.escape(value)}'
+    found = [match for match in re.finditer(pattern, line) if match.start() <= span.start <= match.end()]
+    return Span(span.line, found[-1].start(), found[-1].end()) if found else None
+
+
+# Values of the features as the types of the protocol, with places as the editor counts them, and back.
+
+
+class Protocol:
+    """Makes values of the protocol for one editor. `types` is the library's module, `server` its server."""
+
+    def __init__(self, types: Any, server: Any):
+        self.types = types
+        self.server = server
+
+    def spot(self, lines: Sequence[str], position: Any) -> Spot:
+        """The place of a text that the editor names."""
+        if position.line >= len(lines):
+            return Spot(position.line, 0)
+        codec = self.server.workspace.position_codec
+        there = codec.position_from_client_units(
+            [f"{lines[position.line]}\n"], self.types.Position(line=0, character=position.character)
+        )
+        number: int = position.line
+        return Spot(number, min(int(there.character), len(lines[number])))
+
+    def position(self, lines: Sequence[str], line: int, column: int) -> Any:
+        """A place between characters."""
+        before = lines[line][:column] if line < len(lines) else ""
+        units = column if before.isascii() else self.server.workspace.position_codec.client_num_units(before)
+        return self.types.Position(line=line, character=units)
+
+    def range(self, lines: Sequence[str], span: Span) -> Any:
+        """A span of one line."""
+        start = self.position(lines, span.line, span.start)
+        return self.types.Range(start=start, end=self.position(lines, span.line, span.stop))
+
+    def locations(self, uri: str, lines: Sequence[str], spans: Iterable[Span]) -> list[Any]:
+        """Places in a file."""
+        return [self.types.Location(uri=uri, range=self.range(lines, span)) for span in spans]
+
+    def diagnostic(self, uri: str, finding: Diagnostic, lines: list[str]) -> Any:
+        """A finding; one without a place in the text stands on its first line."""
+        t, place = self.types, finding.location
+        span = Span(0, 0, len(lines[0]) if lines else 0)
+        if place is not None and 0 < place.line <= len(lines):
+            line, start, width = marked(place, finding.focus, lines)
+            span = Span(line, start, start + width)
+        related: list[Any] = []
+        message = finding.message
+        for note in finding.notes:
+            if note.location is not None and 0 < note.location.line <= len(lines):
+                line, start, width = marked(note.location, note.focus, lines)
+                where = t.Location(uri=uri, range=self.range(lines, Span(line, start, start + width)))
+                related.append(t.DiagnosticRelatedInformation(location=where, message=note.message))
+            else:
+                message += f"\n{note.message}"
+        error = finding.severity is Severity.ERROR
+        return t.Diagnostic(
+            range=self.range(lines, span),
+            message=message,
+            severity=t.DiagnosticSeverity.Error if error else t.DiagnosticSeverity.Warning,
+            code=finding.code,
+            source="pstranspile",
+            related_information=related or None,
+        )
+
+    def item(self, lines: Sequence[str], proposal: Proposal, order: str) -> Any:
+        """A completion, which sorts by `order`."""
+        t = self.types
+        snippet = proposal.snippet and self._takes_snippets()
+        form = t.InsertTextFormat.Snippet if snippet else t.InsertTextFormat.PlainText
+        text = proposal.insert if snippet or not proposal.snippet else without_places(proposal.insert)
+        return t.CompletionItem(
+            label=proposal.label,
+            kind=t.CompletionItemKind[proposal.kind],
+            detail=proposal.detail or None,
+            sort_text=order,
+            filter_text=proposal.label,
+            insert_text_format=form,
+            text_edit=t.TextEdit(range=self.range(lines, proposal.span), new_text=text),
+        )
+
+    def _takes_snippets(self) -> bool:
+        document = self.server.client_capabilities.text_document
+        completion = document.completion if document else None
+        return bool(completion and completion.completion_item and completion.completion_item.snippet_support)
+
+    def hover(self, lines: Sequence[str], shown: Explained) -> Any:
+        """What hovering shows."""
+        content = self.types.MarkupContent(kind=self.types.MarkupKind.Markdown, value=shown.text)
+        return self.types.Hover(contents=content, range=self.range(lines, shown.span))
+
+    def hint(self, lines: Sequence[str], hint: Hint) -> Any:
+        """A few words behind a line."""
+        tip = self.types.MarkupContent(kind=self.types.MarkupKind.Markdown, value=hint.tip)
+        place = self.position(lines, *hint.spot)
+        return self.types.InlayHint(position=place, label=hint.label, tooltip=tip, padding_left=True)
+
+    def symbol(self, lines: Sequence[str], symbol: Symbol) -> Any:
+        """An entry of an outline, with those inside it."""
+        t = self.types
+        end = self.position(lines, symbol.last, len(lines[symbol.last]))
+        return t.DocumentSymbol(
+            name=symbol.name,
+            kind=t.SymbolKind[symbol.kind],
+            range=t.Range(start=self.position(lines, symbol.first, 0), end=end),
+            selection_range=self.range(lines, symbol.name_at),
+            detail=symbol.detail or None,
+            children=[self.symbol(lines, inner) for inner in symbol.children],
+        )
+
+    def tokens(self, lines: Sequence[str], tokens: Iterable[Token]) -> list[int]:
+        """Tokens as the protocol counts them: five numbers each, the first two of them from the token before."""
+        units = self.server.workspace.position_codec.client_num_units
+        result: list[int] = []
+        line = column = read = 0  # where the token before began: its line, in the editor's units and in ours
+        for token in tokens:
+            text, span = lines[token.span.line], token.span
+            if span.line != line:
+                column = read = 0
+            start = span.start if text.isascii() else column + units(text[read : span.start])
+            width = span.stop - span.start if text.isascii() else units(text[span.start : span.stop])
+            result += (span.line - line, start - column, width, token.type, token.modifiers)
+            line, column, read = span.line, start, span.start
+        return result
+
 
 QUIET = 0.03
 """Seconds without a further change after which a text is read: keystrokes that come together are read once."""

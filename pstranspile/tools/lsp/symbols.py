@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pstranspile.ir.counts import counted
+from pstranspile.ir.diagnostics import counted
 from pstranspile.tools.lsp.outline import Outline, Section
 from pstranspile.tools.lsp.tokens import Piece, pieces
 from pstranspile.tools.lsp.values import Span

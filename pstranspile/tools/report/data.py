@@ -2,14 +2,349 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from math import prod
+from typing import Any, NamedTuple
 
 import pstranspile
-from pstranspile.compiler.explain.job import ExplainedJob
+from pstranspile.compiler.emit.rules import RULES
+from pstranspile.compiler.explain.attributes import notes_of
+from pstranspile.compiler.explain.job import ExplainedJob, shortened
+from pstranspile.compiler.explain.op import why_kept
+from pstranspile.compiler.explain.peers import peers_of
+from pstranspile.compiler.explain.place import Place
+from pstranspile.compiler.explain.placement import PARAMETERS, rows_held, rows_of, why_cut, why_there
+from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.collector import collector_paused
-from pstranspile.ir.model import Module
-from pstranspile.tools.report.cluster import machines_data, pairs_data, parameters_data
-from pstranspile.tools.report.programs import programs_data
+from pstranspile.ir.model import MAIN, Block, Module, Op, Origin, Program, Var
+from pstranspile.ir.text.printer import Lines
+from pstranspile.ir.types import VarKind
+from pstranspile.ops.textual import LANGUAGE
+
+# Texts that occur many times in a page, written once.
+
+
+class Texts:
+    """Numbers texts in the order in which they come."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        """The number of a text."""
+        return self._numbers.setdefault(text, len(self._numbers))
+
+    def listed(self) -> list[str]:
+        """All texts, by number."""
+        return list(self._numbers)
+
+
+# The programs of the source and of every machine, for a page.
+#
+# Ops of a machine are numbered through all its programs and blocks, in order. An op's text, variables and notes are
+# written once for all machines that have the same op.
+
+MOST_PEERS = 30
+"""The most peers of an op on a page; beyond that the page shows that there are more."""
+
+Programs = Mapping[str, Program]
+
+
+class _Numbered(NamedTuple):
+    """The ops of a machine, and the number of the first op of each block."""
+
+    ops: list[tuple[Place, Op]]
+    first: dict[tuple[str, int], int]
+
+    def of(self, place: Place) -> int:
+        return self.first[place.program, place.block] + place.number
+
+
+def _numbered(machine: str, programs: Programs) -> _Numbered:
+    ops: list[tuple[Place, Op]] = []
+    first: dict[tuple[str, int], int] = {}
+    for name, program in programs.items():
+        for index, block in enumerate(program.blocks):
+            first[name, index] = len(ops)
+            ops += ((Place(machine, name, index, number), op) for number, op in enumerate(block.ops))
+    return _Numbered(ops, first)
+
+
+class _Writer:
+    """What all machines share: texts, and ops by what they are."""
+
+    def __init__(self) -> None:
+        self.texts = Texts()
+        self.ops: list[list[Any]] = []
+        self._known: dict[Op, int] = {}
+
+    def numbers(self, ops: Iterable[Op]) -> list[int]:
+        """The numbers of ops; those that differ in their origin's rule may have other notes."""
+        known, fresh, result = self._known, list[Op](), list[int]()
+        for op in ops:
+            number = known.setdefault(op, len(known))
+            if number == len(self.ops) + len(fresh):
+                fresh.append(op)
+            result.append(number)
+        for op, line in zip(fresh, _lines(fresh), strict=True):
+            self.ops.append(self._written(op, line))
+        return result
+
+    def _written(self, op: Op, line: str) -> list[Any]:
+        number = self.texts.number
+        notes = [[number(n.name), number(n.value), number(n.meaning)] for n in notes_of(op)]
+        ins, outs = ([number(name) for name in dict.fromkeys(names)] for names in (op.input_names, op.output_names))
+        return [number(line), ins, outs, int(op.role or 0), *([notes] if notes else [])]
+
+
+def _lines(ops: Sequence[Op]) -> list[str]:
+    """What `line_of` gives of each op, printed together, which is faster."""
+    bare = tuple([op._replace(origin=None) for op in ops])
+    printer, result = Lines(LANGUAGE), list[str]()
+    while len(result) < len(bare):
+        result += printer.ops(bare, len(result), "")[0]
+    return list(map(shortened, result))
+
+
+def programs_data(job: ExplainedJob, source: Module | None) -> dict[str, Any]:
+    """Texts, ops, and the machines; the first machine is the source, with its layers and places in files."""
+    writer = _Writer()
+    programs = source.programs if source else _reconstructed(job)
+    sources = _numbered("", programs)
+    numbered = {name: _numbered(name, programs) for name, programs in job.machines.items()}
+    rules = list(RULES)
+    whole = [_machine(writer, "source", _layout(sources, programs), sources)]
+    whole[0]["lines"] = [_line(op) for _, op in sources.ops]
+    layers = Texts()
+    whole[0]["layer"] = [layers.number(layer) for layer in _layers(op for _, op in sources.ops)]
+    for name, own in numbered.items():
+        entry = _machine(writer, name, _layout(own, job.machines[name]), own)
+        entry["rule"] = [rules.index(op.origin.rule) if op.origin and op.origin.rule else -1 for _, op in own.ops]
+        entry["source"] = [_source(op.origin, sources) for _, op in own.ops]
+        entry["peers"] = dict(_peers(job, writer.texts, numbered, name))
+        entry["kept"] = {program: why_kept(job, name, program) for program in job.machines[name]}
+        whole.append(entry)
+    file = next((op.origin.location.file for _, op in sources.ops if op.origin and op.origin.location), "")
+    return {
+        "file": file,
+        "rules": [[rule.name, rule.reason] for rule in RULES.values()],
+        "layers": layers.listed(),
+        "machines": whole,
+        "ops": writer.ops,
+        "texts": writer.texts.listed(),
+    }
+
+
+def _machine(writer: _Writer, name: str, layout: list[Any], own: _Numbered) -> dict[str, Any]:
+    return {"name": name, "programs": layout, "op": writer.numbers(op for _, op in own.ops)}
+
+
+def _layout(own: _Numbered, programs: Programs) -> list[Any]:
+    """Each program: its name, and of each block the number of its first op, of its ops, and of the op around it."""
+    result: list[Any] = []
+    for name, program in programs.items():
+        owners: dict[int, int] = {}
+        for index, block in enumerate(program.blocks):
+            for number, op in enumerate(block.ops):
+                for label in _labels(op):
+                    owners.setdefault(label, own.first[name, index] + number)
+        blocks = enumerate(program.blocks)
+        result.append([name, [[own.first[name, n], len(block.ops), owners.get(n, -1)] for n, block in blocks]])
+    return result
+
+
+def _labels(op: Op) -> Iterator[int]:
+    for value in op.attrs.values():
+        if isinstance(value, BlockRefs):
+            yield from map(int, value)
+        elif isinstance(value, BlockRef):
+            yield int(value)
+
+
+def _line(op: Op) -> int:
+    place = op.origin.location if op.origin else None
+    return place.line if place else 0
+
+
+def _source(origin: Origin | None, sources: _Numbered) -> int:
+    """The number of the source op that an op comes from, -1 if it is none."""
+    if origin is None or origin.op < 0:
+        return -1
+    first = sources.first.get((origin.program, origin.block))
+    return -1 if first is None else first + origin.op
+
+
+def _peers(
+    job: ExplainedJob, texts: Texts, numbered: Mapping[str, _Numbered], machine: str
+) -> Iterator[tuple[str, list[int]]]:
+    """Of each op that has peers: the relation, the machine (0 is the source) and the op of each; -1 last: more."""
+    peers = peers_of(job)
+    places = {name: number for number, name in enumerate(numbered, 1)}
+    for number, (place, _) in enumerate(numbered[machine].ops):
+        shown = dict.fromkeys(islice(peers.places(place), MOST_PEERS + 1))
+        flat: list[int] = []
+        for relation, there in list(shown)[:MOST_PEERS]:
+            flat += (texts.number(relation), places[there.machine], numbered[there.machine].of(there))
+        if flat:
+            yield str(number), flat if len(shown) <= MOST_PEERS else [*flat, -1]
+
+
+def _reconstructed(job: ExplainedJob) -> dict[str, Program]:
+    """The source as far as it follows from the machines' ops: every op that one comes from, by its place.
+
+    An op that a rule changed has the text that it had. Places from which no op comes are filled with an op `?`.
+    """
+    ops: dict[tuple[str, int], dict[int, Op]] = {}
+    for machine in job.machines:
+        for place in job.places(machine):
+            op = job.op(place)
+            if op.origin is not None and op.origin.op >= 0:
+                known = ops.setdefault((op.origin.program, op.origin.block), {})
+                if op.origin.op not in known or not op.origin.rule:
+                    known[op.origin.op] = op
+    programs: dict[str, list[Block]] = {}
+    for (name, index), known in sorted(ops.items()):
+        blocks = programs.setdefault(name, [])
+        blocks += [Block()] * (index + 1 - len(blocks))
+        blocks[index] = Block(ops=tuple(known.get(n, Op("?")) for n in range(max(known) + 1)))
+    return {name: Program(tuple(blocks)) for name, blocks in programs.items()}
+
+
+_LAYER = re.compile(r"(?:grad/)*(.+?)(?:\.(?:[wb]|tmp)_\d+)?(?:@.*)?", re.DOTALL)
+
+
+def _layers(ops: Iterator[Op]) -> Iterator[str]:
+    """The layer of each op: what the variable is named after that it makes, or the parameter that it updates."""
+    layer = ""
+    for op in ops:
+        name = op.input("Param") or next(iter(op.role_vars or ()), None) or next(iter(op.output_names), "")
+        match = _LAYER.fullmatch(name)
+        layer = match[1] if match else layer
+        yield layer
+
+
+# What each machine of a job holds, and what machines exchange in a step, for a page.
+
+
+def machines_data(job: ExplainedJob) -> list[dict[str, Any]]:
+    """The machines: name, kind, endpoint, and what each keeps from step to step, in bytes.
+
+    `parameters` and `state` count bytes of declared dims, `rows` the rows of parameters and their slices. Parts of
+    tables that trainers only look up are not counted for them.
+    """
+    endpoints = {machine: endpoint for endpoint, machine in job.servers.items()}
+    looked_up = {row["origin"] for row in job.plan["distributed_vars"] if row["vtype"] == "RemotePrefetch"}
+    placed: dict[str, set[str]] = {}
+    for row in job.plan["distributed_vars"]:
+        if row["vtype"] in PARAMETERS:
+            placed.setdefault(row["endpoint"], set()).add(row["slice"])
+    table = job.plan.get("distributed_lookup_table")
+    result: list[dict[str, Any]] = []
+    for name, programs in job.machines.items():
+        own = placed.get(endpoints.get(name, ""), set())
+        kept = [v for v in programs[MAIN].main_block.vars.values() if v.persistable] if MAIN in programs else []
+        if name not in endpoints:
+            kept = [v for v in kept if v.name not in looked_up and v.name != table]
+        parameters = [v for v in kept if v.name in own or (name not in endpoints and v.parameter is not None)]
+        if name in endpoints:
+            parameters += [v for v in kept if v.name == table]
+        names = {v.name for v in parameters}
+        result.append(
+            {
+                "name": name,
+                "kind": "server" if name in endpoints else "trainer",
+                "endpoint": endpoints.get(name, ""),
+                "parameters": sum(map(size_of, parameters)),
+                "state": sum(size_of(v) for v in kept if v.name not in names),
+                "rows": sum(v.shape[0] for v in parameters if v.shape and v.shape[0] > 0),
+                "slices": len(parameters),
+            }
+        )
+    return result
+
+
+def size_of(var: Var | None) -> int:
+    """The bytes of a variable's declared dims; 0 where they are not known before it runs."""
+    if var is None or var.tensor is None or var.kind is VarKind.SELECTED_ROWS or min(var.shape, default=0) < 0:
+        return 0
+    return prod(var.shape) * var.tensor.dtype.size
+
+
+def pairs_data(job: ExplainedJob) -> list[list[Any]]:
+    """The messages of each pair of machines in a step, from the programs.
+
+    Rows: sender, receiver, messages, bytes of declared dims, and messages whose bytes depend on the data.
+    """
+    totals: dict[tuple[str, str], list[int]] = {}
+    for source, target, size in _messages(job):
+        total = totals.setdefault((source, target), [0, 0, 0])
+        total[0] += 1
+        total[1] += max(size, 0)
+        total[2] += size < 0
+    order = {name: number for number, name in enumerate(job.machines)}
+    return [[*pair, *totals[pair]] for pair in sorted(totals, key=lambda pair: (order[pair[0]], order[pair[1]]))]
+
+
+def _messages(job: ExplainedJob) -> Iterator[tuple[str, str, int]]:
+    """Every message of a step: source, target, and its bytes (-1: they depend on the data)."""
+    messages, servers = job.messages, job.servers
+    for (endpoint, name), places in messages.sent.items():
+        for place in places:
+            if place.program == MAIN and endpoint in servers:
+                yield place.machine, servers[endpoint], _size(job, place.machine, servers[endpoint], name)
+    for table, asking in ((messages.fetched, True), (messages.looked_up, False)):
+        for (endpoint, name), places in table.items():
+            for place in places:
+                if place.program == MAIN and endpoint in servers:
+                    yield place.machine, servers[endpoint], 0 if asking else -1
+                    size = _size(job, place.machine, servers[endpoint], name) if asking else -1
+                    yield servers[endpoint], place.machine, size
+    for endpoint, places in messages.barriers.items():
+        for place in places:
+            if place.program == MAIN and endpoint in servers:
+                yield place.machine, servers[endpoint], 0
+
+
+def _size(job: ExplainedJob, trainer: str, server: str, name: str) -> int:
+    for machine in (trainer, server):
+        var = job.machines[machine][MAIN].main_block.vars.get(name)
+        if var is not None and var.tensor is not None:
+            known = var.kind is not VarKind.SELECTED_ROWS and min(var.shape, default=0) >= 0
+            return size_of(var) if known else -1
+    return -1
+
+
+def parameters_data(job: ExplainedJob) -> list[dict[str, Any]]:
+    """The parameters on servers: shape, bytes, why cut so, and of each slice the server, rows, bytes, and why there.
+
+    Servers are numbered as in the plan.
+    """
+    servers: Mapping[str, int] = {endpoint: number for number, endpoint in enumerate(job.plan["pservers"])}
+    names = dict.fromkeys(row["origin"] for row in job.plan["distributed_vars"] if row["vtype"] in PARAMETERS)
+    result: list[dict[str, Any]] = []
+    for name in names:
+        rows = rows_of(job, name)
+        machine = job.servers.get(rows[0]["endpoint"])
+        var = job.machines[machine][MAIN].main_block.vars.get(rows[0]["slice"]) if machine else None
+        width = var.tensor.dtype.size if var is not None and var.tensor is not None else 4
+        slices: list[list[Any]] = []
+        for row in rows:
+            size = prod(row["slice_shape"]) * width
+            slices.append([servers[row["endpoint"]], *rows_held(row), size, row["slice"], why_there(job, row)])
+        result.append(
+            {
+                "name": name,
+                "shape": rows[0]["origin_shape"],
+                "dtype": var.tensor.dtype.text if var is not None and var.tensor is not None else "",
+                "bytes": sum(entry[3] for entry in slices),
+                "table": rows[0]["vtype"] == "RemotePrefetch",
+                "why": why_cut(job, name),
+                "slices": slices,
+            }
+        )
+    return result
 
 
 def report_data(

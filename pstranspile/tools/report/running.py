@@ -7,20 +7,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pstranspile.cluster.machines.chart import Arrow, labels_of, rows_of
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.faults.scenario import Scenario
 from pstranspile.cluster.machines.feeding import Planned, feeds_of, require_fed
 from pstranspile.cluster.machines.message import END, REPLY
-from pstranspile.cluster.machines.pictures.chart import Arrow, labels_of, rows_of
-from pstranspile.cluster.machines.pictures.recorder import ASKING, DELIVER, POST, Event, Recorder
-from pstranspile.cluster.machines.pictures.traffic import traffic_of
 from pstranspile.cluster.machines.record import Record, RecordedScheduler, replay
+from pstranspile.cluster.machines.recorder import ASKING, DELIVER, POST, Event, Recorder, traffic_of
+from pstranspile.cluster.machines.scenario import Scenario
 from pstranspile.cluster.machines.simulate import Simulated, simulate
 from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.model import Module
 from pstranspile.proof.check import ROWS_PER_TRAINER, STEPS
-from pstranspile.proof.made import made_feeds, naming_inputs, unstarted
 from pstranspile.proof.report import Report, Verdict, report_text
+from pstranspile.proof.training import made_feeds, naming_inputs, unstarted
 from pstranspile.proof.workload import Workload
 from pstranspile.runtime.run.step_feeds import GivenFeeds
 

@@ -12,7 +12,7 @@ from pstranspile.cluster.checkpoint.persistables import load_persistables, save_
 from pstranspile.cluster.checkpoint.programs import load_program, save_program
 from pstranspile.cluster.checkpoint.running import resume, run_with_checkpoints, save_cluster
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.communicators.companion import Settings
+from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.cluster.machines.simulate import cluster_of
 from pstranspile.compiler.compile import Compiled
 from pstranspile.frontends import layers as L

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pstranspile.cluster.checkpoint.api import load_checkpoint, save_checkpoint
-from pstranspile.cluster.checkpoint.manifest import _checksum, manifest_bytes, parse_manifest
-from pstranspile.cluster.checkpoint.names import MANIFEST
+from pstranspile.cluster.checkpoint.manifest import MANIFEST, _checksum, manifest_bytes, parse_manifest
 from pstranspile.cluster.checkpoint.runs import newest
 from pstranspile.cluster.checkpoint.store import read_checkpoint, read_manifest
 from pstranspile.ir.diagnostics import DiagnosticError

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.cluster.checkpoint import folder as module
+from pstranspile.cluster.checkpoint import store as module
 from pstranspile.cluster.checkpoint.api import load_checkpoint, save_checkpoint
-from pstranspile.cluster.checkpoint.folder import previous_of, write_folder
-from pstranspile.cluster.checkpoint.names import MANIFEST
+from pstranspile.cluster.checkpoint.manifest import MANIFEST
 from pstranspile.cluster.checkpoint.runs import forget_older, newest, step_folder
-from pstranspile.cluster.checkpoint.store import read_manifest
+from pstranspile.cluster.checkpoint.store import previous_of, read_manifest, write_folder
 from pstranspile.ir.diagnostics import DiagnosticError
 from tests.cluster.checkpoint.jobs import codes, job, machines, model, started
 
@@ -180,7 +179,7 @@ def test_numbered_checkpoints(tmp_path: Path):
 
 SAVER = """
 import sys
-from pstranspile.cluster.checkpoint.folder import write_folder
+from pstranspile.cluster.checkpoint.store import write_folder
 from pathlib import Path
 while True:
     for letter in (b"a", b"b"):

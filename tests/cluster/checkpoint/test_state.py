@@ -9,7 +9,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.cluster.checkpoint.api import load_checkpoint, save_checkpoint
 from pstranspile.cluster.checkpoint.layout import layout_of
-from pstranspile.cluster.checkpoint.names import TABLES
+from pstranspile.cluster.checkpoint.manifest import TABLES
 from pstranspile.cluster.checkpoint.persistables import load_persistables, save_persistables
 from pstranspile.cluster.checkpoint.state import gather
 from pstranspile.cluster.checkpoint.table_files import dense, merged, shared_out
@@ -195,7 +195,7 @@ def test_parts_of_a_table_exchanged_or_missing(tmp_path: Path):
     "name", ["../w", "/w", "a/../w", "a//w", "__manifest__.json", "__machines__/w", "w\\..\\x", ""]
 )
 def test_names_that_can_not_be_files(name: str, tmp_path: Path):
-    from pstranspile.cluster.checkpoint.names import require_names
+    from pstranspile.cluster.checkpoint.manifest import require_names
 
     with pytest.raises(DiagnosticError) as problem:
         require_names([name], [name], str(tmp_path))
@@ -220,7 +220,7 @@ def test_a_variable_of_a_name_that_leads_away(tmp_path: Path):
 
 
 def test_a_file_that_would_be_a_folder_too(tmp_path: Path):
-    from pstranspile.cluster.checkpoint.names import require_names
+    from pstranspile.cluster.checkpoint.manifest import require_names
 
     with pytest.raises(DiagnosticError, match="a file and a folder"):
         require_names(["fc", "fc/w"], [], str(tmp_path))

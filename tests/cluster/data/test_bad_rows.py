@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cluster.data import lines
+from pstranspile.cluster.data import text_files as lines
 from pstranspile.tools.cli import main
 from tests.cluster.data.tables import clicks, data, rows, write
 

@@ -3,9 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pstranspile.cluster.data.cursor import Schedule
-from pstranspile.cluster.data.deal import Deal, Span, deals
-from pstranspile.cluster.data.order import Order
+from pstranspile.cluster.data.source import Deal, Order, Schedule, Span, deals
 from pstranspile.cluster.machines.feeding import share
 
 SIZES = st.lists(st.integers(0, 9), max_size=6).filter(sum)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pstranspile.cluster.data.words import floats, integers, numbers_of, words_of
+from pstranspile.cluster.data.text_files import floats, integers, numbers_of, words_of
 
 
 def parsed(text: str, make) -> tuple[list, list[bool]]:

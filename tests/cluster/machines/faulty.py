@@ -8,7 +8,7 @@ import numpy as np
 
 import pstranspile as ps
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.faults.scenario_text import parse_scenario
+from pstranspile.cluster.machines.scenario import parse_scenario
 from pstranspile.cluster.machines.simulate import cluster_of
 from tests.cluster.machines.fuzz import compiled, feeds, model
 

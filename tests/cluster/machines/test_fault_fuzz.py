@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.faults.scenario import Crash, Leave
-from pstranspile.cluster.machines.faults.scenario_text import parse_scenario
 from pstranspile.cluster.machines.ledger import UpdateLedger
-from pstranspile.cluster.machines.random_scenario import random_scenario
+from pstranspile.cluster.machines.scenario import Crash, Leave, parse_scenario, random_scenario
 from pstranspile.cluster.machines.simulate import cluster_of
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.ir.diagnostics import DiagnosticError

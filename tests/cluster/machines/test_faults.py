@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.faults.injection import Injector
-from pstranspile.cluster.machines.faults.scenario import Crash, Leave, Rejoin, Scenario
-from pstranspile.cluster.machines.faults.scenario_text import parse_scenario
+from pstranspile.cluster.machines.injection import Injector
 from pstranspile.cluster.machines.ledger import UpdateLedger
 from pstranspile.cluster.machines.message import SEND
+from pstranspile.cluster.machines.scenario import Crash, Leave, Rejoin, Scenario, parse_scenario
 from pstranspile.cluster.machines.simulate import simulate
 from pstranspile.ir.diagnostics import DiagnosticError
 from tests.cluster.machines.faulty import (

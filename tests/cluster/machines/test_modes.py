@@ -11,9 +11,7 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.communicators.asynchronous import AsyncCommunicator
-from pstranspile.cluster.machines.communicators.companion import Settings
-from pstranspile.cluster.machines.communicators.geo import GeoCommunicator
+from pstranspile.cluster.machines.communicator import AsyncCommunicator, GeoCommunicator, Settings
 from pstranspile.frontends.meta import apply_meta, parse_meta
 from pstranspile.frontends.program_desc import program_from_bytes
 from pstranspile.ir.diagnostics import DiagnosticError

@@ -11,14 +11,11 @@ from pathlib import Path
 import pytest
 
 import pstranspile as ps
+from pstranspile.cluster.machines.chart import Arrow, arrows_of, chart_svg, chart_text, rows_of
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.faults.scenario_text import parse_scenario
 from pstranspile.cluster.machines.message import END
-from pstranspile.cluster.machines.pictures.chart import Arrow, arrows_of, chart_text, rows_of
-from pstranspile.cluster.machines.pictures.chart_svg import chart_svg
-from pstranspile.cluster.machines.pictures.recorder import DELIVER, POST, Event, Recorder
-from pstranspile.cluster.machines.pictures.trace import trace_json
-from pstranspile.cluster.machines.pictures.traffic import traffic_of, traffic_table
+from pstranspile.cluster.machines.recorder import DELIVER, POST, Event, Recorder, trace_json, traffic_of, traffic_table
+from pstranspile.cluster.machines.scenario import parse_scenario
 from pstranspile.cluster.machines.simulate import cluster_of
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, minimize

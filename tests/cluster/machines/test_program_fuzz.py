@@ -11,9 +11,8 @@ import numpy as np
 
 import pstranspile as ps
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.faults.scenario import Crash, Leave
 from pstranspile.cluster.machines.ledger import UpdateLedger
-from pstranspile.cluster.machines.random_scenario import random_scenario
+from pstranspile.cluster.machines.scenario import Crash, Leave, random_scenario
 from pstranspile.cluster.machines.simulate import cluster_of
 from pstranspile.compiler.compile import Compiled
 from pstranspile.frontends import layers as L

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cluster.machines.faults.scenario_text import parse_scenario
+from pstranspile.cluster.machines.scenario import parse_scenario
 from pstranspile.cluster.machines.simulate import Simulated, cluster_of, simulate
 from pstranspile.compiler.compile import Compiled
 from pstranspile.frontends.autodiff import SGD, Adam, Adamax, Exponential, Momentum

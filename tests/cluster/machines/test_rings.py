@@ -7,13 +7,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pstranspile.cluster.machines import rings as parts
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.collectives import parts
-from pstranspile.cluster.machines.collectives.parts import NEVER, Part, Piece, Statement, Total, combine, cut, joined
-from pstranspile.cluster.machines.collectives.segment import Segment
-from pstranspile.cluster.machines.exchanges import EXCHANGE, find_exchanges
 from pstranspile.cluster.machines.message import PIECE, TOTAL, Message
-from pstranspile.cluster.machines.ring_operations import numbers_of
+from pstranspile.cluster.machines.rings import (
+    NEVER,
+    Part,
+    Piece,
+    Segment,
+    Statement,
+    Total,
+    combine,
+    cut,
+    joined,
+    numbers_of,
+)
+from pstranspile.cluster.machines.script import EXCHANGE, find_exchanges
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pstranspile.cluster.machines.faults.scenario_text import parse_scenario
+from pstranspile.cluster.machines.scenario import parse_scenario
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.tools.cli import main
 from tests.cluster.machines.faulty import TROUBLE, cluster, ended

@@ -21,7 +21,7 @@ from pstranspile.proof import check
 from pstranspile.proof.data import make_feeds
 from pstranspile.proof.report import report_text
 from pstranspile.runtime.run.batch import chosen
-from pstranspile.runtime.run.loss_rows import LossRows
+from pstranspile.runtime.run.seeds import LossRows
 from pstranspile.runtime.run.step_feeds import Feeds
 from pstranspile.tools.cli import main
 from tests.cluster.machines.fuzz import cases, compiled, model

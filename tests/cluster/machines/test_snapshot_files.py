@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.cluster.machines.faults.scenario_text import parse_scenario
-from pstranspile.cluster.machines.faults.servers import ServerFaults
-from pstranspile.cluster.machines.faults.snapshot_files import read_snapshot, write_snapshot
-from pstranspile.cluster.machines.faults.snapshots import Snapshot
+from pstranspile.cluster.machines.injection import ServerFaults
 from pstranspile.cluster.machines.ledger import UpdateLedger
 from pstranspile.cluster.machines.message import SEND, Message
-from pstranspile.cluster.machines.rounds import Round
+from pstranspile.cluster.machines.scenario import parse_scenario
+from pstranspile.cluster.machines.snapshots import Snapshot, read_snapshot, write_snapshot
+from pstranspile.cluster.machines.synchronous import Round
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.runtime.large.table import LargeTable
 from pstranspile.runtime.values import LoDTensor, SelectedRows

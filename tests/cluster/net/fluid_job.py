@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.cluster.machines.faults.snapshot_files import read_snapshot
+from pstranspile.cluster.machines.snapshots import read_snapshot
 from pstranspile.cluster.net.job import load_job_folder
 from pstranspile.runtime.values import SelectedRows
 

@@ -15,7 +15,7 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.communicators.companion import Settings
+from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.cluster.machines.record import RecordedScheduler, read_record, replay
 from pstranspile.cluster.machines.simulate import Simulated, simulate
 from pstranspile.cluster.net.job import JobFolder

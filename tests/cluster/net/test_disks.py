@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.cluster.machines.faults.snapshots import Snapshot
 from pstranspile.cluster.machines.simulate import simulate
+from pstranspile.cluster.machines.snapshots import Snapshot
 from pstranspile.cluster.net import state
 from tests.cluster.net.played import compiled, play
 

@@ -13,7 +13,7 @@ import grpc
 import numpy as np
 import pytest
 
-from pstranspile.cluster.machines.faults.snapshot_files import read_snapshot
+from pstranspile.cluster.machines.snapshots import read_snapshot
 from pstranspile.cluster.net.supervisor import Ports
 from pstranspile.fluid.net.message import VariableMessage, read_variable, value_of, write_value, write_variable
 from pstranspile.runtime.values import SelectedRows

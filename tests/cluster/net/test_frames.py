@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pstranspile.cluster.machines.collectives.parts import Part, Piece, Statement, Total
 from pstranspile.cluster.machines.message import KINDS, Message
+from pstranspile.cluster.machines.rings import Part, Piece, Statement, Total
 from pstranspile.cluster.net.frames import (
     HEADER_SIZE,
     MESSAGES,

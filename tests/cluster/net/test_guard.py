@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from pstranspile.cluster.net.guard import Guard
-from pstranspile.cluster.net.tls import read_credentials
+from pstranspile.cluster.net.tls import Guard, read_credentials
 
 FILES = str(Path(__file__).parents[2] / "data" / "tls")
 

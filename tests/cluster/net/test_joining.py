@@ -10,9 +10,9 @@ import pytest
 
 from pstranspile.cluster.net.frames import Header, frame
 from pstranspile.cluster.net.job import JobFolder, load_job_folder
-from pstranspile.cluster.net.joining import Readmission, rejoin
 from pstranspile.cluster.net.loop import CLOSED, FRAME, Event
 from pstranspile.cluster.net.peer import Connection
+from pstranspile.cluster.net.process import Readmission, rejoin
 from pstranspile.cluster.net.site import Site
 from pstranspile.cluster.net.terms import Refused, Terms
 from pstranspile.tools.cli import main

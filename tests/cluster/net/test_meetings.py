@@ -12,13 +12,12 @@ import pytest
 import pstranspile as ps
 from pstranspile.cluster.checkpoint.running import resume
 from pstranspile.cluster.checkpoint.runs import Target
-from pstranspile.cluster.machines.communicators.companion import Settings
+from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.cluster.machines.record import RecordedScheduler, read_record, replay
 from pstranspile.cluster.machines.simulate import cluster_of, simulate
 from pstranspile.cluster.net.checkpoints import Checkpoints
 from pstranspile.cluster.net.job import JobFolder
-from pstranspile.cluster.net.meetings import AT, MET, SAVED, ServerMeetings
-from pstranspile.cluster.net.parts import part_of, take_trainer
+from pstranspile.cluster.net.parts import AT, MET, SAVED, ServerMeetings, part_of, take_trainer
 from pstranspile.proof.data import make_feeds
 from tests.cluster.net.played import play
 

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.cluster.machines.faults.snapshot_files import write_snapshot
-from pstranspile.cluster.machines.faults.snapshots import Snapshot
 from pstranspile.cluster.machines.simulate import simulate
-from pstranspile.cluster.net.environment import role_of_environment
+from pstranspile.cluster.machines.snapshots import Snapshot, write_snapshot
 from pstranspile.cluster.net.job import JobFolder, load_job_folder
 from pstranspile.cluster.net.outcome import gather
 from pstranspile.cluster.net.supervisor import Member, Ports, Supervisor, command_of
+from pstranspile.cluster.net.terms import role_of_environment
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.tools.cli import main
 

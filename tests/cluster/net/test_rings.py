@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cluster.machines.collectives.parts import NEVER, Piece, Statement, Total
-from pstranspile.cluster.machines.collectives.parts import Part as Contribution
 from pstranspile.cluster.machines.message import COLLECTIVE, COMPLETE, PIECE, STATEMENT, TOTAL, Message
+from pstranspile.cluster.machines.rings import NEVER, Piece, Statement, Total
+from pstranspile.cluster.machines.rings import Part as Contribution
 from pstranspile.cluster.machines.simulate import cluster_of
-from pstranspile.cluster.net.part import Part
+from pstranspile.cluster.net.site import Part
 from pstranspile.cluster.net.supervisor import Ports
 from pstranspile.cluster.net.values import WireError
 from pstranspile.tools.cli import main

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cluster.net.profile import MACHINE, WAITING, Profile, doing, table
-from pstranspile.cluster.net.tracing import read_traced
+from pstranspile.cluster.net.tracing import MACHINE, WAITING, Profile, doing, read_traced, table
 from pstranspile.proof.data import make_feeds
 from pstranspile.tools.cli import main
 

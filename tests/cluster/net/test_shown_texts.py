@@ -15,14 +15,13 @@ from typing import Any
 import pytest
 
 from pstranspile.cluster.machines.message import SEND, Message
-from pstranspile.cluster.machines.pictures.recorder import POST, event_of
+from pstranspile.cluster.machines.recorder import POST, event_of
 from pstranspile.cluster.net.frames import HELLO, MAGIC, REFUSED, Header, frame, json_body
-from pstranspile.cluster.net.shown import Shown, values_text
+from pstranspile.cluster.net.status import Shown, values_text
 from pstranspile.cluster.net.telling import AT_ONCE, SECONDS, Told
 from pstranspile.cluster.net.terms import Refused
 from pstranspile.fluid.net.message import VariableMessage, write_variable
-from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.visible import visible
+from pstranspile.ir.diagnostics import DiagnosticError, error, visible
 from pstranspile.tools.cli import main
 from tests.cluster.net.strangers import say
 from tests.cluster.net.test_fluid_service import PROGRAM, Served, Trainer

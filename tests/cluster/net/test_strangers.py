@@ -35,7 +35,6 @@ from pstranspile.cluster.net.frames import (
     frame,
     json_body,
 )
-from pstranspile.cluster.net.guard import MOST_FRUITLESS, MOST_HANDSHAKE, Guard
 from pstranspile.cluster.net.http2 import (
     FRAME_WORK,
     MOST_CRUMBS,
@@ -48,7 +47,7 @@ from pstranspile.cluster.net.http2 import (
 )
 from pstranspile.cluster.net.loop import FRAME, STRANGERS_SAVED, STRANGERS_SHARE, Event, Loop
 from pstranspile.cluster.net.telling import AT_ONCE, Told
-from pstranspile.cluster.net.tls import read_credentials
+from pstranspile.cluster.net.tls import MOST_FRUITLESS, MOST_HANDSHAKE, Guard, read_credentials
 from pstranspile.cluster.net.transport import (
     MOST_ACCEPTED,
     MOST_CALLERS,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pstranspile.cluster.machines.simulate import simulate
-from pstranspile.cluster.net.greeting import plain
+from pstranspile.cluster.net.site import plain
 from pstranspile.cluster.net.terms import Refused
 from pstranspile.cluster.net.tls import Credentials, read_credentials, require_guarded
 from pstranspile.ir.diagnostics import DiagnosticError

@@ -21,14 +21,14 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.cluster.machines import message as kinds
-from pstranspile.cluster.machines.collectives.parts import NEVER, Part, Piece, Total
 from pstranspile.cluster.machines.message import Message
-from pstranspile.cluster.net import checks, frames, greeting, sizes
-from pstranspile.cluster.net.greeting import MOST_TURNED_AWAY, SLOW
+from pstranspile.cluster.machines.rings import NEVER, Part, Piece, Total
+from pstranspile.cluster.net import checks, frames, sizes
+from pstranspile.cluster.net import site as greeting
 from pstranspile.cluster.net.job import JobFolder
-from pstranspile.cluster.net.joining import rejoin
 from pstranspile.cluster.net.loop import FRAME, Event
-from pstranspile.cluster.net.site import Site
+from pstranspile.cluster.net.process import rejoin
+from pstranspile.cluster.net.site import MOST_TURNED_AWAY, SLOW, Site
 from pstranspile.cluster.net.telling import AT_ONCE
 from pstranspile.cluster.net.terms import Refused
 from pstranspile.fluid.net.calls import BATCH_BARRIER_NAME

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cluster.machines.communicators.companion import Settings
+from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.compiler.compile import Compiled, prepare
 from pstranspile.compiler.job import job_warnings
 from pstranspile.compiler.plan.edited import read_plan

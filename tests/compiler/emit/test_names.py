@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pstranspile.compiler.compile import Compiled, compile
-from pstranspile.compiler.emit.rename import rename_vars
+from pstranspile.compiler.emit.rules import rename_vars
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.verify import verify
 from pstranspile.frontends import layers as L

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 import pstranspile as ps
-from pstranspile.ir.diagnostics import Diagnostic, Severity, error, warning
-from pstranspile.ir.severity import folded
+from pstranspile.ir.diagnostics import Diagnostic, Severity, error, folded, warning
 from pstranspile.tools.cli import main
 
 NET = """ir 1

@@ -14,9 +14,8 @@ import pytest
 
 import pstranspile.fluid.paddle as paddle
 from pstranspile.fluid.missing import NotHere
-from pstranspile.fluid.paddle.distributed.fleet.merging import MergeForServers
 from pstranspile.fluid.paddle.distributed.fleet.one_fleet import Fleet
-from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy
+from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy, MergeForServers
 from pstranspile.fluid.running.meeting import Meeting
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler

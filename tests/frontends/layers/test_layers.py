@@ -7,7 +7,7 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.frontends import layers as L
-from pstranspile.frontends.layers.names import Names, Scopes, names_in_use
+from pstranspile.frontends.layers.draft import Names, Scopes, names_in_use
 from pstranspile.frontends.layers.parameters import start_all_with
 from pstranspile.ir.types import DType
 from pstranspile.ops.shapes import ShapeError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pstranspile import Scope, load, loads, run
-from pstranspile.cluster.checkpoint.onnx_model import onnx_model
+from pstranspile.cluster.checkpoint.inference import onnx_model
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.layers import Draft
 from pstranspile.ir.diagnostics import DiagnosticError

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pstranspile import Scope, compile, dumps, loads, run, verify
-from pstranspile.cluster.checkpoint.onnx_model import onnx_model
+from pstranspile.cluster.checkpoint.inference import onnx_model
 from pstranspile.compiler.job import Job
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, minimize

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from pstranspile import Scope
-from pstranspile.fluid.arithmetic import float_functions, fluid_arithmetic, library_functions, sums_in_sequence
-from pstranspile.fluid.arithmetic.product_order import product_in_order
-from pstranspile.fluid.arithmetic.root_estimate import reciprocal_estimate, root_of_eights
-from pstranspile.fluid.arithmetic.sums_in_sequence import in_sequence
+from pstranspile.fluid.arithmetic import float_functions, fluid_arithmetic, library_functions
+from pstranspile.fluid.arithmetic import product_order as sums_in_sequence
+from pstranspile.fluid.arithmetic.float_functions import reciprocal_estimate, root_of_eights
+from pstranspile.fluid.arithmetic.product_order import in_sequence, product_in_order
 from pstranspile.frontends.program_desc import program_from_bytes
 from pstranspile.runtime.arithmetic import (
     cos,

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.cluster.machines.faults.snapshot_files import read_snapshot, write_snapshot
-from pstranspile.cluster.machines.faults.snapshots import Snapshot
+from pstranspile.cluster.machines.snapshots import Snapshot, read_snapshot, write_snapshot
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.table_rules import Rules, parse_table
 from pstranspile.runtime.kernels.random.scattered import ScatteredRows, chances

@@ -8,7 +8,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.fluid.arithmetic import fluid_arithmetic
 from pstranspile.proof import make_feeds
-from pstranspile.runtime.run.step_arrays import LENGTHS
+from pstranspile.runtime.run.step_feeds import LENGTHS
 from pstranspile.runtime.values import LoDTensor
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from pstranspile import loads
 from pstranspile.runtime.kernels.kernel import OVER
-from pstranspile.runtime.run.frame import Execution
-from pstranspile.runtime.run.interpreter import interpret
+from pstranspile.runtime.run.frame import Execution, interpret
 from pstranspile.runtime.run.prepared import Prepared, prepare
 from pstranspile.runtime.run.scope import Scope
 from tests.runtime.run.feeding import same

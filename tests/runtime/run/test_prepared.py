@@ -14,8 +14,7 @@ import pytest
 from pstranspile import loads
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.runtime.run.api import run
-from pstranspile.runtime.run.frame import Execution
-from pstranspile.runtime.run.interpreter import interpret
+from pstranspile.runtime.run.frame import Execution, interpret
 from pstranspile.runtime.run.prepared import Prepared, prepare
 from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.values import LoDTensor, SelectedRows

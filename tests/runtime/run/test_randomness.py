@@ -89,8 +89,7 @@ def test_dropout_with_a_seed_of_its_own_draws_the_same_in_every_step():
 def test_both_forms_draw_the_same():
     main = program(*DROPOUT, "dropout(X=%x) -> Out=%y, Mask=%m {dropout_prob=0.5}")["main"]
     feed = {"x": np.ones(100, "float32")}
-    from pstranspile.runtime.run.frame import Execution
-    from pstranspile.runtime.run.interpreter import interpret
+    from pstranspile.runtime.run.frame import Execution, interpret
     from pstranspile.runtime.run.prepared import Prepared
 
     plain = Execution(main, ps.Scope(), seed=4)

@@ -13,10 +13,9 @@ from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import L2, SGD, Adagrad, Adam, minimize
 from pstranspile.ir.model import Program
 from pstranspile.ir.types import DType
-from pstranspile.runtime.kernels.math.sums import OVER_TERM
+from pstranspile.runtime.kernels.math.elementwise import OVER_TERM
 from pstranspile.runtime.run.api import run
-from pstranspile.runtime.run.frame import Execution
-from pstranspile.runtime.run.interpreter import interpret
+from pstranspile.runtime.run.frame import Execution, interpret
 from pstranspile.runtime.run.prepared import Prepared, prepare
 from pstranspile.runtime.run.scope import Scope
 from tests.runtime.run.feeding import same

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 import pstranspile as ps
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.runtime.run.files import read_arrays
-from pstranspile.runtime.run.step_arrays import LENGTHS, feed_arrays, step_key
-from pstranspile.runtime.run.step_feeds import Feeds
+from pstranspile.runtime.run.step_feeds import LENGTHS, Feeds, feed_arrays, step_key
 from tests.runtime.run.feeding import same
 
 PROGRAM = ps.loads("""ir 1

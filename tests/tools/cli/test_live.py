@@ -12,8 +12,7 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.cluster.machines.network import Waiting
-from pstranspile.cluster.net.status import StatusPipe
-from pstranspile.cluster.net.watching import Watching
+from pstranspile.cluster.net.status import StatusPipe, Watching
 from pstranspile.proof import make_feeds
 from pstranspile.tools.cli import live_screen, main
 from pstranspile.tools.cli.live_board import BARS, Board, sparkline

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cluster.net.shown import shown
+from pstranspile.cluster.net.status import shown
 from pstranspile.proof import make_feeds
 from pstranspile.runtime.run.plot import plot_bytes
 from pstranspile.runtime.values import LoDTensor, SelectedRows

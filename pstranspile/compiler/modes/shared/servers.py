@@ -3,29 +3,192 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.compiler.analysis.facts import Facts
-from pstranspile.compiler.analysis.lookup_table import table_warnings
-from pstranspile.compiler.analysis.self_updates import self_updates
+from pstranspile.compiler.analysis.tables import table_warnings
+from pstranspile.compiler.analysis.updates import find_roles, self_updates
+from pstranspile.compiler.emit.rules import COMMUNICATOR_BARRIER, SEND_COUNTER, SHARE_COUNTER, START_COUNTER, made
 from pstranspile.compiler.emit.servers import Part, ServerJob
 from pstranspile.compiler.emit.several import Parts, find_parts, problems_of, separate, together, training_names
 from pstranspile.compiler.emit.timing import Timing
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.modes.shared.base import Prepared
-from pstranspile.compiler.plan.make import Piece, plan_pieces, slice_variables
-from pstranspile.compiler.plan.plan import Plan, SharedCounter, fingerprint
+from pstranspile.compiler.plan.make import Piece, plan_pieces, share_of, slice_variables
+from pstranspile.compiler.plan.names import CONTROL, NameMint, trainer_suffix
+from pstranspile.compiler.plan.plan import Plan, PlannedParameter, SharedCounter, fingerprint
 from pstranspile.compiler.plan.reserved import reserved_names
-from pstranspile.compiler.plan.share import share_of
+from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, raise_errors
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module
+from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Origin, Program
 from pstranspile.ir.passes import Steps
+from pstranspile.ir.roles import OpRole
+from pstranspile.ops.build import make_op
 
 if TYPE_CHECKING:
     from pstranspile.compiler.plan.edited import PlanFile
+
+
+# The step counter of a learning-rate schedule in modes whose servers get no barriers.
+#
+# Every trainer keeps a counter of its own, sends it to all servers each step, and the schedule on a server runs on the
+# sum of what came in.
+
+
+def share_step_counters(module: Module, trainers: int) -> tuple[Module, tuple[SharedCounter, ...]]:
+    """The module with each schedule's `increment` replaced by the sum of one counter per trainer.
+
+    The shared counter starts at minus the number of trainers and each trainer's own at 1, as Fluid sets them; the
+    counters are listed in program order. A module without such a schedule comes back as it is.
+    """
+    block = module.main.main_block
+    counters: list[SharedCounter] = []
+    ops = list(block.ops)
+    mint = NameMint(name for b in module.main.blocks for name in b.vars)
+    for index in find_roles(block).learning_rate:
+        op, name = ops[index], ops[index].output("Out")
+        if op.type != "increment" or name is None or name not in block.vars:
+            continue
+        own = tuple(mint.mint(name + trainer_suffix(i)) for i in range(trainers))
+        counters.append(SharedCounter(name, own, mint.mint(CONTROL + name), op.origin))
+        origin = made(op.origin, SHARE_COUNTER)
+        ops[index] = make_op("sum", {"X": own}, {"Out": [name]}, role=OpRole.LR_SCHED, origin=origin)
+    if not counters:
+        return module, ()
+    main = _declare(module.main, module.main, counters, ops)
+    startup = _declare(module[STARTUP], module.main, counters, _initialised(module, counters))
+    return module.with_programs({MAIN: main, STARTUP: startup}), tuple(counters)
+
+
+def _declare(program: Program, main: Program, counters: Sequence[SharedCounter], ops: Sequence[Op]) -> Program:
+    """The program with these ops in block 0 and every trainer's counters declared."""
+    block = program.main_block
+    variables = dict(block.vars)
+    for counter in counters:
+        shared = main.main_block.vars[counter.name]
+        variables.update((name, shared._replace(name=name, location=None)) for name in counter.own)
+    return program.with_main_block(block._replace(vars=FrozenMap(variables), ops=tuple(ops)))
+
+
+def _initialised(module: Module, counters: Sequence[SharedCounter]) -> list[Op]:
+    """The start-up ops: own counters set to 1 first, the shared ones to minus the number of trainers."""
+    shared = {counter.name: counter for counter in counters}
+    ops: list[Op] = []
+    for counter in counters:
+        tensor = module.main.main_block.vars[counter.name].tensor
+        assert tensor is not None
+        attrs = {"shape": Longs(tensor.shape), "dtype": tensor.dtype.value, "value": 1.0}
+        origin = made(counter.origin, START_COUNTER)
+        own = (make_op("fill_constant", {}, {"Out": [name]}, attrs, origin=origin) for name in reversed(counter.own))
+        ops = [*(op._replace(inputs=FrozenMap()) for op in own), *ops]
+    for op in module[STARTUP].main_block.ops:
+        counter = shared.get(op.output("Out") or "")
+        if counter is not None and op.type == "fill_constant":
+            attrs = FrozenMap({**op.attrs, "value": -float(len(counter.own))})
+            op = op._replace(attrs=attrs, origin=made(op.origin, START_COUNTER))
+        ops.append(op)
+    return ops
+
+
+# What the modes with asynchronous trainer programs share: step counters, and the communicator's barrier.
+
+
+class WithCommunicator:
+    """What a mode does whose trainers leave the waiting to their communicators."""
+
+    def after_sends(self, plan: Plan, trainer: int, origin: Origin | None) -> Sequence[Op]:
+        """The trainer's step counters, and the barrier of the communicator if it has one."""
+        return [*_send_counters(plan, trainer, origin), *_communicator_barrier(plan, trainer, origin)]
+
+    def recv_after(self, plan: Plan, parameter: PlannedParameter) -> str:
+        """A recv waits for the parameter's own send only."""
+        del plan
+        return parameter.send_control
+
+    def after_recvs(self, plan: Plan, trainer: int, received: Sequence[str], origin: Origin | None) -> Sequence[Op]:
+        """Nothing: the communicator waits."""
+        del plan, trainer, received, origin
+        return []
+
+
+def _communicator_barrier(plan: Plan, trainer: int, origin: Origin | None) -> Sequence[Op]:
+    """Waits until the trainer's communicator has sent what it was given, if the job has such a barrier."""
+    if not plan.communicator_barrier:
+        return []
+    controls = [*plan.send_controls, *(counter.control for counter in plan.counters)]
+    attrs = {"endpoints": Strings(plan.pservers), "trainer_id": trainer, "half_async": True}
+    barrier = make_op(
+        "send_barrier",
+        {"X": controls},
+        {"Out": [plan.barrier_control]},
+        attrs,
+        role=OpRole.RPC,
+        origin=made(origin, COMMUNICATOR_BARRIER),
+    )
+    return [barrier]
+
+
+def _send_counters(plan: Plan, trainer: int, origin: Origin | None) -> Sequence[Op]:
+    """Sends the trainer's own step counters to every server."""
+    sends: list[Op] = []
+    for counter in plan.counters:
+        own = counter.own[trainer]
+        attrs = {"epmap": Strings(plan.pservers), "merge_add": True, "use_send_handler": False}
+        if plan.runtime_split:
+            attrs["send_varnames"] = Strings([own])
+        sends.append(
+            make_op(
+                "send",
+                {"X": [own]},
+                {"Out": [counter.control]},
+                attrs,
+                role=OpRole.RPC,
+                role_vars=(own, own),
+                origin=made(counter.origin or origin, SEND_COUNTER),
+            )
+        )
+    return sends
+
+
+# Clipping by the norm of all gradients where no server ever has them all at once.
+
+CLIP_SCOPE = "gradient_clip"
+"""Name scope of the clips that an optimizer was given."""
+
+
+def clip_on_trainers(module: Module) -> Module:
+    """The module with clips that join several parameters made part of the backward pass, so that they stay on trainers.
+
+    Each trainer then clips its own gradients before it sends them, which is what such a clip means when every gradient
+    is applied on its own. Clips of single gradients go to the servers as they are; a module without the others comes
+    back as it is.
+    """
+    block = module.main.main_block
+    clips = {i: op for i, op in enumerate(block.ops) if op.role == OpRole.OPTIMIZE and _is_clip(op)}
+    if not _joins(clips):
+        return module
+    ops = tuple(op._replace(role=OpRole.BACKWARD) if i in clips else op for i, op in enumerate(block.ops))
+    main = module.main.with_main_block(block._replace(ops=ops))
+    return module.with_programs({MAIN: main})
+
+
+def _is_clip(op: Op) -> bool:
+    scope = op.attrs.get("op_namescope")
+    return isinstance(scope, str) and CLIP_SCOPE in scope
+
+
+def _joins(clips: dict[int, Op]) -> bool:
+    """Whether one of the clips reads what a clip for another parameter makes."""
+    made: dict[str, str] = {}
+    for op in clips.values():
+        owner = op.role_vars[0] if op.role_vars else ""
+        if any(made.get(name, owner) != owner for name in op.input_names):
+            return True
+        made.update((name, owner) for name in op.output_names)
+    return False
 
 
 class ServerFacts(NamedTuple):

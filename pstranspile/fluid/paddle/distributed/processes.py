@@ -25,7 +25,7 @@ from pstranspile.cluster.net.supervisor import how_it_ended
 from pstranspile.cluster.net.transport import is_taken
 from pstranspile.fluid.running.launched import LAUNCHER, TRAINERS_ENDED
 from pstranspile.fluid.running.meeting import MEETING
-from pstranspile.ir.counts import counted
+from pstranspile.ir.diagnostics import counted
 
 GRACE = 10.0
 """Seconds that processes have to end after SIGTERM."""

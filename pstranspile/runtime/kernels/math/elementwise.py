@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.ops.attributes import flag, int_attr
-from pstranspile.runtime.arithmetic import power
-from pstranspile.runtime.kernels.broadcasting import align, aligned, register_ufuncs, sum_to
-from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel, wanted
-from pstranspile.runtime.kernels.numeric import formula, truncated_quotient
-from pstranspile.runtime.values import Array, SelectedRows
+from pstranspile.ops.attributes import flag, int_attr, real
+from pstranspile.ops.math.elementwise import functors
+from pstranspile.runtime.arithmetic import power, sigmoid
+from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel, wanted
+from pstranspile.runtime.kernels.numeric import (
+    align,
+    aligned,
+    first,
+    formula,
+    register_ufuncs,
+    sum_to,
+    truncated_quotient,
+)
+from pstranspile.runtime.kernels.rows import AS_ROWS, add_rows, in_use, merge_rows, sum_tables
+from pstranspile.runtime.values import Array, LoDTensor, SelectedRows
 
 register_ufuncs(
     {
@@ -166,3 +175,168 @@ def _function_grad(op: Op) -> Run:
 
 
 formula("minus", "{X} - {Y}")
+
+
+# Kernels. Comparisons and logic.
+
+register_ufuncs(
+    {
+        "equal": "equal",
+        "not_equal": "not_equal",
+        "less_than": "less",
+        "less_equal": "less_equal",
+        "greater_than": "greater",
+        "greater_equal": "greater_equal",
+        **{name: name for name in ("bitwise_and", "bitwise_or", "bitwise_xor")},
+    }
+)
+formula("logical_and", "np.logical_and({X}, {Y})")
+formula("logical_or", "np.logical_or({X}, {Y})")
+formula("logical_xor", "np.logical_xor({X}, {Y})")
+formula("logical_not", "np.logical_not({X})")
+formula("bitwise_not", "np.bitwise_not({X})")
+
+
+@plain_kernel("allclose", lod="none")
+def _allclose_values(Input: Array, Other: Array, *, rtol: float, atol: float, equal_nan: bool) -> Array:
+    return np.array([np.allclose(Input, Other, rtol, atol, equal_nan)])
+
+
+# Kernels. Sums of several tensors, and scalings.
+
+Term: TypeAlias = "Array | SelectedRows"
+
+OVER_TERM = "@over_term"
+"""This attribute is the index of a term whose memory the sum may overwrite, because nothing reads it afterwards."""
+
+
+def _plain_sum(op: Op) -> str | None:
+    count = len(op.inputs["X"])
+    return " + ".join(f"{{X[{at}]}}" for at in range(count)) if count > 1 else None
+
+
+def _sum_of_arrays(arrays: list[list[Any]]) -> list[Any]:
+    """The sum of tensor arrays, step by step. A step that one array lacks is the sum of the others."""
+    result: list[Any] = []
+    for step in range(max(map(len, arrays))):
+        items = [array[step] for array in arrays if step < len(array) and array[step] is not None]
+        parts = [item.data if isinstance(item, LoDTensor) else item for item in items]
+        total = sum(parts[1:], start=parts[0]) if parts else None
+        result.append(items[0]._replace(data=total) if items and isinstance(items[0], LoDTensor) else total)
+    return result
+
+
+@kernel("sum", inline=_plain_sum, new=True)
+def _sum_values(op: Op) -> Run:
+    add_up = sum_tables if AS_ROWS in op.attrs else merge_rows
+    spare: Any = op.attrs.get(OVER_TERM)
+
+    def run(X: list[Any]) -> Any:
+        terms = [term for term in X if term is not None]
+        if not terms:
+            raise ValueError("none of X has a value")
+        if terms and isinstance(terms[0], list):
+            return _sum_of_arrays(terms)
+        sparse = [term for term in terms if isinstance(term, SelectedRows)]
+        dense = [term for term in terms if not isinstance(term, SelectedRows)]
+        if not dense:
+            return add_up(sparse)
+        if len(dense) > 1:
+            total = dense[0] + dense[1]
+        else:
+            total = dense[0] if spare is not None and X[spare] is dense[0] else dense[0].copy()
+        for term in dense[2:]:
+            total += term
+        for term in sparse:
+            add_rows(total, term.rows, in_use(term).reshape(-1, *total.shape[1:]))
+        return total
+
+    return run
+
+
+@kernel("scale", inline=lambda op: _scaled(op), over=lambda op: _scaled(op, over=True), new=True)
+def _scale_values(op: Op) -> Run:
+    factor, bias, after = real(op, "scale"), real(op, "bias"), flag(op, "bias_after_scale")
+
+    def scaled(x: Array, scale: float) -> Array:
+        of_type = x.dtype.type  # for integers, scale and bias are converted to integers
+        if bias == 0:
+            return x * of_type(scale)
+        return x * of_type(scale) + of_type(bias) if after else (x + of_type(bias)) * of_type(scale)
+
+    def run(X: Term, ScaleTensor: Array | None) -> Term:
+        scale = factor if ScaleTensor is None else first(ScaleTensor)
+        if isinstance(X, SelectedRows):
+            return SelectedRows(X.rows, scaled(X.value, scale), X.height)
+        return scaled(X, scale)
+
+    return run
+
+
+def _scaled(op: Op, over: bool = False) -> str | None:
+    """The expression of scale for plain arrays; with `over` it overwrites X."""
+    if op.input("ScaleTensor"):
+        return None
+    factor, bias = (f"{{X}}.dtype.type({real(op, name)!r})" for name in ("scale", "bias"))
+    if real(op, "bias") == 0:
+        return f"imul({{X}}, {factor})" if over else f"{{X}} * {factor}"
+    if over:
+        return None
+    return f"{{X}} * {factor} + {bias}" if flag(op, "bias_after_scale") else f"({{X}} + {bias}) * {factor}"
+
+
+formula("increment", "{X} + {X}.dtype.type($step)")
+
+
+# Kernels. An elementwise sum or product and an activation in one op.
+
+
+class _Fused(NamedTuple):
+    """The settings of an op: sum or product, activation and its slope from its result, and which comes last."""
+
+    product: bool
+    activate: Callable[[Array], Array]
+    slope: Callable[[Array], Array | float]
+    last: bool
+    axis: int
+
+
+def _fused(op: Op) -> _Fused:
+    combined, name, last = functors(op)
+    factor = np.float32(real(op, "scale"))
+    activate: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array | float]]] = {
+        "scale": (lambda x: x * factor, lambda _: factor),
+        "relu": (lambda x: np.maximum(x, 0), lambda out: out > 0),
+        "tanh": (np.tanh, lambda out: 1 - out * out),
+        "sigmoid": (sigmoid, lambda out: out * (1 - out)),
+    }
+    return _Fused(combined == "elementwise_mul", *activate[name], last, int_attr(op, "axis", -1))
+
+
+def _combined(x: Array, y: Array, of: _Fused) -> Array:
+    return np.multiply(*align(x, y, of.axis)) if of.product else np.add(*align(x, y, of.axis))
+
+
+@plain_kernel("fused_elemwise_activation", "Out IntermediateOut")
+def _fused_elemwise_activation(X: Array, Y: Array, *, of: _Fused = per_op(_fused)) -> tuple[Array, Array]:
+    if of.last:
+        inner = _combined(X, Y, of)
+        return of.activate(inner), inner
+    inner = of.activate(Y)
+    return _combined(X, inner, of), inner
+
+
+@plain_kernel("fused_elemwise_activation_grad", "X@GRAD Y@GRAD IntermediateOut@GRAD", lod="each")
+def _fused_elemwise_activation_grad(
+    X: Array, Y: Array, Out: Array, Out_GRAD: Array, *, of: _Fused = per_op(_fused)
+) -> tuple[Array, Array, Array]:
+    """The slopes follow from results, so what the op kept is not read."""
+    grad, other = (Out_GRAD * of.slope(Out), Y) if of.last else (Out_GRAD, of.activate(Y))
+    x_grad, y_grad = grad, grad
+    if of.product:
+        wide_x, wide_y = align(X, other, of.axis)
+        x_grad, y_grad = grad * wide_y, grad * wide_x
+    x_grad, inner = sum_to(x_grad, X.shape, of.axis), sum_to(y_grad, Y.shape, of.axis)
+    if of.last:
+        return x_grad, inner, grad
+    return x_grad, inner * of.slope(other), inner

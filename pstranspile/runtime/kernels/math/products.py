@@ -9,9 +9,8 @@ from pstranspile.ops.attributes import flag, int_attr, real
 from pstranspile.ops.math.products import cross_dim, with_leading_ones
 from pstranspile.ops.shapes import ShapeError
 from pstranspile.runtime.arithmetic import dot, matmul
-from pstranspile.runtime.kernels.broadcasting import sum_to
 from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel, wanted
-from pstranspile.runtime.kernels.numeric import as_matrix, formula
+from pstranspile.runtime.kernels.numeric import as_matrix, formula, sum_to
 from pstranspile.runtime.values import Array
 
 

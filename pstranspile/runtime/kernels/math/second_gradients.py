@@ -9,9 +9,9 @@ import numpy as np
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import int_attr
 from pstranspile.runtime.arithmetic import dot
-from pstranspile.runtime.kernels.broadcasting import align, sum_to
 from pstranspile.runtime.kernels.images.conv import conv_gradients, conv_values
 from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel, wanted
+from pstranspile.runtime.kernels.numeric import align, sum_to
 from pstranspile.runtime.values import Array
 
 Pair: TypeAlias = "tuple[Array | None, Array | None]"

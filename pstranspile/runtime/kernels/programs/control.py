@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from pstranspile.ir.attributes import BlockRef
 from pstranspile.ir.model import Op
@@ -21,7 +23,9 @@ from pstranspile.runtime.kernels.blocks import (
     zeros_for,
 )
 from pstranspile.runtime.kernels.context import ExecutionContext, Value
-from pstranspile.runtime.kernels.kernel import Run, kernel
+from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel
+from pstranspile.runtime.kernels.ragged import plain
+from pstranspile.runtime.values import Array, LoDTensor
 
 
 def _is_true(context: ExecutionContext, name: str) -> bool:
@@ -214,3 +218,234 @@ def _run_conditional_block_grad(op: Op) -> Run:
         return [totals.get(gradient) for gradient in op.outputs.get("Input@GRAD", ())]
 
     return run
+
+
+# Kernels. Selection of branches, for a whole tensor or row by row.
+
+
+def _chosen(mask: Any, count: int) -> int:
+    data = plain(mask)
+    if data.size != 1:
+        raise ValueError("Mask must hold one number")
+    number = int(data.item(0))
+    if not 0 <= number < count:
+        raise ValueError(f"Mask is {number}, there are {count} branches")
+    return number
+
+
+@kernel("select_input", lod="own")
+def _select_input(op: Op) -> Run:
+    names = op.inputs["X"]
+
+    def run(Mask: Any, context: ExecutionContext) -> Value:
+        name = names[_chosen(Mask, len(names))]  # other branches may not have run
+        value = context.find(name)
+        if value is None:
+            raise ValueError(f"the branch that Mask chooses has given {name} no value")
+        return LoDTensor(value.data.copy(), value.lod) if isinstance(value, LoDTensor) else value.copy()
+
+    return run
+
+
+@kernel("select_output", lod="own")
+def _select_output(op: Op) -> Run:
+    count = len(op.outputs["Out"])
+
+    def run(X: Any, Mask: Any) -> list[Value | None]:
+        outs: list[Value | None] = [None] * count
+        outs[_chosen(Mask, count)] = LoDTensor(X.data.copy(), X.lod) if isinstance(X, LoDTensor) else X.copy()
+        return outs
+
+    return run
+
+
+def _offsets(x: Any, level: int) -> list[int]:
+    """The offsets of the pieces of x that go to one branch or the other: sequences, or rows if it has no LoD."""
+    if not isinstance(x, LoDTensor):
+        return list(range(len(x) + 1))
+    if level != 0 or len(x.lod) != 1:
+        raise ValueError(
+            f"X has {len(x.lod)} LoD levels and level is {level}; only sequences of one level can be split"
+        )
+    return x.lod[0]
+
+
+def _pieces(x: Any, level: int, mask: Any) -> tuple[list[int], list[bool]]:
+    offsets, chosen = _offsets(x, level), plain(mask).reshape(-1).astype(bool).tolist()
+    if len(chosen) != len(offsets) - 1:
+        raise ValueError(f"Mask has {len(chosen)} elements, X has {len(offsets) - 1} pieces")
+    return offsets, chosen
+
+
+def _part(x: Any, offsets: list[int], kept: list[bool]) -> Value:
+    """The selected pieces, joined."""
+    data = plain(x)
+    lengths = np.diff(offsets)
+    out = data[np.repeat(np.asarray(kept, bool), lengths)]
+    return LoDTensor(out, [[0, *np.cumsum(lengths[kept]).tolist()]]) if isinstance(x, LoDTensor) else out
+
+
+@plain_kernel("split_lod_tensor", "OutTrue OutFalse", lod="own")
+def _split(X: Any, Mask: Any, *, level: int) -> tuple[Value, Value]:
+    offsets, chosen = _pieces(X, level, Mask)
+    return _part(X, offsets, chosen), _part(X, offsets, [not taken for taken in chosen])
+
+
+@plain_kernel("merge_lod_tensor merge_lod_tensor_infer", lod="own")
+def _merge(X: Any, Mask: Any, InTrue: Any, InFalse: Any, *, level: int) -> Value:
+    _, chosen = _pieces(X, level, Mask)
+    sides = {True: InTrue, False: InFalse}
+    starts = {side: [0] if value is None else _offsets(value, level) for side, value in sides.items()}
+    taken = {True: 0, False: 0}
+    rows: list[Array] = []
+    for side in chosen:
+        number, offsets = taken[side], starts[side]
+        if number + 1 >= len(offsets):
+            raise ValueError(f"{'InTrue' if side else 'InFalse'} has fewer pieces than Mask asks of it")
+        rows.append(plain(sides[side])[offsets[number] : offsets[number + 1]])
+        taken[side] = number + 1
+    if InTrue is None and InFalse is None:
+        raise ValueError("neither InTrue nor InFalse has a value")
+    out = np.concatenate(rows) if rows else plain(InFalse if InTrue is None else InTrue).copy()
+    if isinstance(InTrue, LoDTensor) or isinstance(InFalse, LoDTensor):
+        return LoDTensor(out, [[0, *np.cumsum([len(piece) for piece in rows]).tolist()]])
+    return out
+
+
+# Kernels. Recurrences: a block run for each step of sequences of equal length.
+
+
+class _Recurrence(NamedTuple):
+    """The names of a recurrent op, shared with its gradient op."""
+
+    block: int
+    inputs: tuple[str, ...]
+    initial: tuple[str, ...]
+    before: tuple[str, ...]
+    states: tuple[str, ...]
+    outputs: tuple[str, ...]
+    reverse: bool
+
+    @staticmethod
+    def of(op: Op, outputs: Iterable[str]) -> _Recurrence:
+        return _Recurrence(
+            sub_block(op),
+            op.inputs.get("inputs", ()),
+            op.inputs.get("initial_states", ()),
+            strings_attr(op, "ex_states"),
+            strings_attr(op, "states"),
+            tuple(outputs),
+            op.attrs["reverse"] is True,
+        )
+
+    def length(self, context: ExecutionContext) -> int:
+        """The number of steps, dim 0 of every input."""
+        result = {name: len(self.sequence(context, name)) for name in self.inputs}
+        if len(set(result.values())) != 1:
+            raise ValueError(f"the inputs must have the same number of steps: {result or 'there are none'}")
+        return next(iter(result.values()))
+
+    @staticmethod
+    def sequence(context: ExecutionContext, name: str) -> Any:
+        """The value of an input, steps first."""
+        value = dense_part(context.find(name))
+        if value is None or not value.ndim:
+            raise ValueError(f"{name} must be a tensor whose first dim is the steps")
+        return value
+
+
+@kernel("recurrent", "outputs step_scopes")
+def _run_recurrent(op: Op) -> Run:
+    names = _Recurrence.of(op, op.outputs.get("outputs", ()))
+
+    def run(context: ExecutionContext) -> tuple[list[Value], Steps]:
+        length = names.length(context)
+        order = range(length - 1, -1, -1) if names.reverse else range(length)
+        states = [context.find(name) for name in names.initial]
+        made: list[list[Value]] = [[None] * length for _ in names.outputs]
+        steps: list[Step] = []
+        for number in order:
+            step = context.enter(names.block)
+            for name in names.inputs:
+                step.keep(name, names.sequence(context, name)[number])
+            for name, state in zip(names.before, states, strict=True):
+                if state is None:
+                    raise ValueError(f"the state {name} has no initial value")
+                step.keep(name, state)
+            step.execute()
+            states = [step.find(name) for name in names.states]
+            for values, name in zip(made, names.outputs, strict=True):
+                values[number] = dense_part(step.own(name))
+                if values[number] is None:
+                    raise ValueError(f"step {number} makes no {name}")
+            steps.append(Step(step, number))
+        return [np.stack(values) for values in made], Steps(steps)
+
+    return run
+
+
+@kernel("recurrent_grad", "inputs@GRAD initial_states@GRAD parameters@GRAD")
+def _run_recurrent_grad(op: Op) -> Run:
+    names = _Recurrence.of(op, op.inputs.get("outputs", ()))
+    output_grads = op.inputs.get("outputs@GRAD", ())
+
+    def seed(backward: ExecutionContext, context: ExecutionContext, step: Step, carried: list[Value]) -> None:
+        """The initial gradients of a step's backward pass: of its outputs, and of its states from the later step."""
+        given: dict[str, Value] = {}
+        for name, outside in zip(names.outputs, output_grads, strict=True):
+            whole = dense_part(context.find(outside))
+            given[gradient_name(name)] = zeros_for(step.context.own(name)) if whole is None else whole[step.number]
+        for name, value in zip(names.states, carried, strict=True):
+            state = zeros_for(step.context.find(name)) if value is None else value
+            given[gradient_name(name)] = plus(given.get(gradient_name(name)), state)
+        for name, value in given.items():
+            backward.keep(name, value)
+
+    def run(context: ExecutionContext) -> tuple[list[Value], list[Value], list[Value]]:
+        steps = kept_steps(context, op, "step_scopes")
+        carried: list[Value] = [None] * len(names.states)
+        totals: dict[str, Value] = {}
+        parts: dict[str, list[Value]] = {name: [None] * len(steps) for name in names.inputs}
+        for step in reversed(steps):
+            backward = step.context.enter(names.block)
+            seed(backward, context, step, carried)
+            backward.execute()
+            carried = [backward.own(gradient_name(name)) for name in names.before]
+            for name in names.inputs:
+                parts[name][step.number] = dense_part(backward.own(gradient_name(name)))
+            for name, gradient in wanted_gradients(op, "parameters"):
+                value = backward.own(gradient_name(name))
+                if value is not None:
+                    totals[gradient] = plus(totals.get(gradient), value)
+        return (
+            [_joined(parts[name], names.sequence(context, name)) for name in names.inputs],
+            [
+                zeros_for(context.find(name)) if value is None else value
+                for name, value in zip(names.initial, carried, strict=True)
+            ],
+            [
+                totals.get(gradient, zeros_for(context.find(name)))
+                for name, gradient in zip(op.inputs["parameters"], op.outputs.get("parameters@GRAD", ()), strict=False)
+            ],
+        )
+
+    return run
+
+
+def _joined(parts: list[Value], whole: Any) -> Value:
+    """The gradients of all steps stacked into a tensor like `whole`; zeros for steps without a gradient."""
+    out = np.zeros_like(whole)
+    for number, part in enumerate(parts):
+        if part is not None:
+            out[number] = part
+    return out
+
+
+@plain_kernel("rnn_memory_helper")
+def _run_memory_helper(X: Any) -> Any:
+    return X.copy()
+
+
+@plain_kernel("rnn_memory_helper_grad", "X@GRAD", lod="own")
+def _run_memory_helper_grad(Out: Any, Out_GRAD: Value | None) -> Value:
+    return zeros_for(Out) if Out_GRAD is None else Out_GRAD  # the last step gets no gradient

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,8 +12,9 @@ import numpy as np
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import int_attr, ints_attr, text
 from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel
-from pstranspile.runtime.kernels.numeric import as_matrix, check_ids
-from pstranspile.runtime.kernels.ragged import plain, row_counts, sequences
+from pstranspile.runtime.kernels.numeric import as_matrix, check_ids, numpy_dtype
+from pstranspile.runtime.kernels.ragged import plain, row_counts, runs_between, sequences, with_lod
+from pstranspile.runtime.kernels.recurrent_steps import Steps, steps_between
 from pstranspile.runtime.values import Array, LoDTensor
 
 
@@ -177,3 +180,582 @@ def _ctc_align(
         out[number, : len(result)] = result
         lengths[number] = len(result)
     return out, lengths
+
+
+# Kernels of linear-chain conditional random fields: the likelihood, its gradient, and the best path.
+#
+# Transition holds a row of start weights, a row of end weights, and for each label a row of the weights of moving to
+# the other labels. Sequences are ragged, or padded to one length with their lengths in Length. All sequences advance
+# together, the longest first.
+
+
+class _Chains(NamedTuple):
+    """The layout of the rows of sequences: consecutive, between offsets.
+
+    `lod` is the LoD of ragged sequences. `inside` is the mask [sequences, longest] of padded sequences.
+    """
+
+    offsets: tuple[int, ...]
+    lod: list[list[int]] | None
+    inside: Array | None
+
+    @property
+    def steps(self) -> Steps:
+        """The sequences cut into steps, longest first."""
+        return steps_between(self.offsets)
+
+    def rows(self, values: Array) -> Array:
+        """The rows of the sequences, of values in the layout of the inputs."""
+        return values if self.inside is None else values[self.inside]
+
+    def back(self, rows: Array) -> Array:
+        """The rows in the layout of the inputs."""
+        if self.inside is None:
+            return rows
+        padded = np.zeros((*self.inside.shape, *rows.shape[1:]), rows.dtype)
+        padded[self.inside] = rows
+        return padded
+
+    def with_lod(self, rows: Array) -> Any:
+        """The rows in the layout of the inputs, with their LoD."""
+        return self.back(rows) if self.lod is None else LoDTensor(rows, self.lod)
+
+    def labels(self, label: Any, count: int) -> Array:
+        """The labels of the rows. Raises ValueError for one that is not 0 to count - 1."""
+        values = plain(label)
+        if values.size != (self.offsets[-1] if self.inside is None else self.inside.size):
+            raise ValueError(f"Label has {values.size} numbers, it must have one for each row of Emission")
+        labels = self.rows(values.reshape(-1) if self.inside is None else values.reshape(self.inside.shape))
+        check_ids(labels, count, "the label")
+        return labels
+
+    def sums(self, rows: Array) -> Array:
+        """The sum over every sequence of one number for each row; 0 for empty sequences."""
+        starts, lengths, full, _ = runs_between(self.offsets)
+        if full:
+            return np.add.reduceat(rows, starts)
+        result = np.zeros(len(lengths), rows.dtype)
+        if len(rows):
+            result[lengths > 0] = np.add.reduceat(rows, starts[lengths > 0])
+        return result
+
+
+class _Places(NamedTuple):
+    """Row numbers: first and last rows of non-empty sequences, rows with a predecessor; the sequence of each row."""
+
+    first: Array
+    last: Array
+    later: Array
+    sequence: Array
+
+
+@lru_cache(64)
+def _places(offsets: tuple[int, ...]) -> _Places:
+    starts, lengths, _, _ = runs_between(offsets)
+    first = starts[lengths > 0]
+    later = np.ones(offsets[-1], bool)
+    later[first] = False
+    return _Places(first, first + lengths[lengths > 0] - 1, later.nonzero()[0], np.arange(len(lengths)).repeat(lengths))
+
+
+def _chains(emission: Any, transition: Any, length: Any) -> tuple[Array, Array, _Chains]:
+    """The rows of Emission, Transition, and where the sequences lie. Raises ValueError if the dims don't fit."""
+    x, w = plain(emission), plain(transition)
+    if length is None:
+        x, lod = sequences(emission, "Emission")
+        if len(lod) != 1:
+            raise ValueError(f"Emission has {len(lod)} levels of LoD, it must have one")
+        chains = _Chains(tuple(lod[0]), lod, None)
+    else:
+        lengths = plain(length).reshape(-1)
+        if x.ndim != 3 or len(x) != len(lengths):
+            raise ValueError(f"Emission has the dims {list(x.shape)}, it must have 3, the first {len(lengths)}")
+        check_ids(lengths, x.shape[1] + 1, "the length")
+        inside = np.arange(x.shape[1]) < lengths[:, None]
+        chains = _Chains((0, *lengths.cumsum().tolist()), None, inside)
+    if w.shape != (x.shape[-1] + 2, x.shape[-1]):
+        raise ValueError(f"Transition has the dims {list(w.shape)}, it must have {[x.shape[-1] + 2, x.shape[-1]]}")
+    return chains.rows(x), w, chains
+
+
+def _label_scores(x: Array, w: Array, labels: Array, places: _Places) -> Array:
+    """What each row adds to the weight of its sequence's label path."""
+    result = x[np.arange(len(x)), labels]
+    result[places.first] += w[0].take(labels.take(places.first))
+    result[places.later] += w[2:][labels.take(places.later - 1), labels.take(places.later)]
+    result[places.last] += w[1].take(labels.take(places.last))
+    return result
+
+
+_RANGE = 20.0
+"""Weights of a row may grow or shrink by this many powers of e before they are normalised to sum to 1."""
+
+
+class _Scale(NamedTuple):
+    """The transition weights divided by `factor`, which balances growth and decay, and the number of steps after which
+    weights must be normalised at the latest.
+    """
+
+    going_on: Array
+    factor: float
+    every: int
+
+
+def _scale(w_exps: Array) -> _Scale:
+    """The scale for rows whose largest weight is 1. A step multiplies the sum of weights by no less than the smallest
+    transition weight, and by no more than the largest one for each label.
+    """
+    going_on = w_exps[2:]
+    with np.errstate(divide="ignore"):
+        least = min(float(np.log(going_on.min())), 0.0)
+    most = float(np.log(going_on.max() * len(going_on)))
+    if not np.isfinite(most - least):
+        return _Scale(going_on, 1.0, 1)
+    factor = float(np.exp((least + most) / 2))
+    return _Scale(going_on / w_exps.dtype.type(factor), factor, max(1, int(2 * _RANGE / max(most - least, 1e-3))))
+
+
+def _forward(x_exps: Array, w_exps: Array, steps: Steps) -> tuple[Array, Array]:
+    """The normalised forward weights of every row, and numbers, mostly 0, that add up to the logarithm of each
+    sequence's sum.
+    """
+    exps, scale = steps.batch(x_exps), _scale(w_exps)
+    alpha, counts = np.empty_like(exps), np.ones(len(exps), bool)
+    counts[steps.earlier] = False
+    before, number = w_exps[0], 0
+    for phase in steps.phases:
+        count = phase.step
+        into, before = np.empty((count, exps.shape[1]), exps.dtype), before[:count] if number else before
+        for start in phase:
+            rows = slice(start, start + count)
+            if number:
+                before = before.dot(scale.going_on, into)
+            before = np.multiply(exps[rows], before, alpha[rows])
+            number += 1
+            if number % scale.every == 0:
+                before = before / np.add.reduce(before, axis=1, keepdims=True)
+                counts[rows] = True
+    totals = np.add.reduce(alpha, axis=1, keepdims=True)
+    alpha /= totals
+    logs = np.log(totals[:, 0]) * counts
+    logs[len(logs) - len(steps.earlier) :] += logs.dtype.type(np.log(scale.factor))
+    return steps.back(alpha), steps.back(logs)
+
+
+@plain_kernel("linear_chain_crf", "Alpha EmissionExps TransitionExps LogLikelihood", lod="own")
+def _linear_chain_crf(Emission: Any, Transition: Any, Label: Any, Length: Any = None) -> tuple[Array, ...]:
+    raw = plain(Emission)
+    largest = np.maximum.reduce(raw, axis=-1, keepdims=True)
+    exps, w_exps = np.exp(raw - largest), np.exp(plain(Transition))
+    x, w, chains = _chains(Emission, Transition, Length)
+    labels, places = chains.labels(Label, x.shape[-1]), _places(chains.offsets)
+    alpha, logs = _forward(chains.rows(exps), w_exps, chains.steps)
+    logs += chains.rows(largest)[:, 0]
+    logs -= _label_scores(x, w, labels, places)
+    logs[places.last] += np.log(np.dot(alpha.take(places.last, axis=0), w_exps[1]))
+    return chains.back(alpha), exps, w_exps, chains.sums(logs).astype(x.dtype, copy=False)[:, None]
+
+
+def _behind(x_exps: Array, w_exps: Array, steps: Steps) -> tuple[Array, Array]:
+    """The backward weights of every row up to a factor for each row, and their products with the row's own weights."""
+    exps, scale = steps.batch(x_exps), _scale(w_exps)
+    beta, behind, backwards = np.empty_like(exps), np.empty_like(exps), scale.going_on.T.copy()
+    after, number = behind[:0], 0
+    for phase in reversed(steps.phases):
+        for start in reversed(phase):
+            rows = slice(start, start + phase.step)
+            now = beta[rows]
+            if len(after) < len(now):
+                now[len(after) :] = w_exps[1]
+                after.dot(backwards, now[: len(after)])
+            else:
+                after.dot(backwards, now)
+            after = np.multiply(now, exps[rows], behind[rows])
+            number += 1
+            if number % scale.every == 0:
+                after /= np.add.reduce(after, axis=1, keepdims=True)
+    return steps.back(beta), steps.back(behind)
+
+
+@plain_kernel("linear_chain_crf_grad", "Emission@GRAD Transition@GRAD", lod="own")
+def _linear_chain_crf_grad(
+    Emission: Any,
+    Transition: Any,
+    Label: Any,
+    Alpha: Any,
+    EmissionExps: Any,
+    TransitionExps: Any,
+    LogLikelihood_GRAD: Any,
+    Length: Any = None,
+) -> tuple[Any, Array]:
+    x, w, chains = _chains(Emission, Transition, Length)
+    labels, places = chains.labels(Label, x.shape[-1]), _places(chains.offsets)
+    alpha, w_exps = chains.rows(plain(Alpha)), plain(TransitionExps)
+    scale = plain(LogLikelihood_GRAD).reshape(-1).take(places.sequence)
+    beta, behind = _behind(chains.rows(plain(EmissionExps)), w_exps, chains.steps)
+    grad = alpha * beta
+    grad /= np.add.reduce(grad, axis=1, keepdims=True)
+    grad[np.arange(len(grad)), labels] -= 1
+    grad *= scale[:, None]
+    w_grad = np.empty(w.shape, w.dtype)
+    w_grad[0] = np.add.reduce(grad.take(places.first, axis=0), axis=0)
+    w_grad[1] = np.add.reduce(grad.take(places.last, axis=0), axis=0)
+    w_grad[2:] = _pairs(alpha, behind, w_exps[2:], labels, scale, places.later)
+    return chains.with_lod(grad), w_grad
+
+
+def _pairs(alpha: Array, behind: Array, w_exps: Array, labels: Array, scale: Array, later: Array) -> Array:
+    """The gradient of the transition weights."""
+    before, after, factor = alpha.take(later - 1, axis=0), behind.take(later, axis=0), scale.take(later)
+    total = np.add.reduce(np.dot(before, w_exps) * after, axis=1)
+    before *= (factor / total)[:, None]
+    result = np.dot(before.T, after)
+    result *= w_exps
+    np.subtract.at(result, (labels.take(later - 1), labels.take(later)), factor)
+    return result
+
+
+@plain_kernel("crf_decoding", "ViterbiPath", lod="own")
+def _crf_decoding(Emission: Any, Transition: Any, Label: Any = None, Length: Any = None) -> Any:
+    x, w, chains = _chains(Emission, Transition, Length)
+    path = _best_path(x, w, chains.steps)
+    if Label is not None:
+        path = (chains.labels(Label, x.shape[-1]) == path).astype("int64")
+    return chains.with_lod(path if chains.lod is None else path[:, None])
+
+
+def _best_path(x: Array, w: Array, steps: Steps) -> Array:
+    """The label path of the largest weight for every sequence, int64 [rows]."""
+    scores, going_on = steps.batch(x), w[2:, None]  # becomes the weights of the best paths up to each row, by its label
+    final, path = np.empty((len(steps.order), w.shape[1]), x.dtype), np.empty(len(x), np.int64)
+    score: Array | None = None
+    for phase in steps.phases:
+        count = phase.step
+        to = np.empty((w.shape[1], count, w.shape[1]), x.dtype)  # [from label, sequences, to label]
+        score = None if score is None else score[:count]
+        for start in phase:
+            now = scores[start : start + count]
+            if score is None:
+                now += w[0]
+            else:
+                np.add(score.T[:, :, None], going_on, to)
+                now += np.maximum.reduce(to, axis=0)
+            score = now
+        final[:count] = score
+    label = (final + w[1]).argmax(axis=1)
+    into, behind = w[2:].T.copy(), range(0)
+    for phase in reversed(steps.phases):
+        count = phase.step
+        for start in reversed(phase):
+            if behind:
+                best = into.take(path[behind.start : behind.stop], axis=0)
+                best += scores[start : start + len(behind)]
+                best.argmax(axis=1, out=label[: len(behind)])
+            path[start : start + count] = label[:count]
+            behind = range(start, start + count)
+    return steps.back(path)
+
+
+# Kernels of connectionist temporal classification: the loss of label sequences without an alignment to frames.
+#
+# With blanks before, between and after its L labels, a sequence has 2 L + 1 states. A path visits them frame by frame:
+# it stays, moves to the next state, or skips a blank between two different labels. All sequences of a batch advance
+# together, padded to one length. Numbers are logarithms.
+
+
+class _Frames(NamedTuple):
+    """Frames as [longest, sequences, classes] and the number of frames of each sequence."""
+
+    values: Array
+    counts: Array
+
+    @property
+    def inside(self) -> Array:
+        """The mask [longest, sequences] of the frames that exist."""
+        return np.arange(len(self.values))[:, None] < self.counts
+
+
+def _frames(logits: Any, length: Any) -> _Frames:
+    if length is not None:
+        values, counts = plain(logits), plain(length).reshape(-1)
+        if values.ndim != 3 or values.shape[1] != len(counts):
+            raise ValueError(f"Logits has the dims {list(values.shape)}, it must have 3, the second {len(counts)}")
+        check_ids(counts, len(values) + 1, "the length of Logits")
+        return _Frames(values, counts)
+    rows, lod = sequences(logits, "Logits")
+    counts = row_counts(lod[-1])
+    values = np.zeros((len(counts), int(counts.max(initial=0)), rows.shape[1]), rows.dtype)
+    values[np.arange(values.shape[1]) < counts[:, None]] = rows
+    return _Frames(values.swapaxes(0, 1), counts)
+
+
+def _states(label: Any, length: Any, blank: int, classes: int) -> tuple[Array, Array]:
+    """The class of every state, [sequences, most states], and the number of states of each sequence."""
+    if length is None:
+        labels, lod = sequences(label, "Label")
+        counts, flat = row_counts(lod[-1]), labels.reshape(-1)
+    else:
+        counts, padded = plain(length).reshape(-1), plain(label)
+        padded = as_matrix(padded)
+        check_ids(counts, padded.shape[1] + 1, "the length of Label")
+        flat = padded[np.arange(padded.shape[1]) < counts[:, None]]
+    check_ids(flat, classes, "the label")
+    labels = np.full((len(counts), int(counts.max(initial=0))), blank, np.int64)
+    labels[np.arange(labels.shape[1]) < counts[:, None]] = flat
+    states = np.full((len(counts), 2 * labels.shape[1] + 1), blank, np.int64)
+    states[:, 1::2] = labels
+    return states, 2 * counts + 1
+
+
+def _moved(values: Array, by: int) -> Array:
+    """Values shifted by some states (backwards if negative), filled with -inf."""
+    out = np.full_like(values, -np.inf)
+    if abs(by) < values.shape[1]:
+        out[:, max(by, 0) : values.shape[1] + min(by, 0)] = values[:, max(-by, 0) : values.shape[1] - max(by, 0)]
+    return out
+
+
+def _paths(emitted: Array, states: Array, sizes: Array, counts: Array, blank: int) -> tuple[Array, Array]:
+    """The log weights of all paths up to each frame and state, including it, and from there on, excluding it."""
+    skips = np.zeros(states.shape, bool)
+    skips[:, 2:] = (states[:, 2:] != blank) & (states[:, 2:] != states[:, :-2])
+    numbers = np.arange(states.shape[1])
+    alpha, beta = np.full_like(emitted, -np.inf), np.full_like(emitted, -np.inf)
+    for frame in range(len(emitted)):
+        if frame:
+            last = alpha[frame - 1]
+            reached = np.logaddexp(np.logaddexp(last, _moved(last, 1)), np.where(skips, _moved(last, 2), -np.inf))
+        else:
+            reached = np.broadcast_to(np.where(numbers < 2, 0.0, -np.inf), states.shape)
+        alpha[frame] = np.where(numbers < sizes[:, None], reached + emitted[frame], -np.inf)
+    ends = (numbers >= sizes[:, None] - 2) & (numbers < sizes[:, None])
+    for frame in reversed(range(len(emitted))):
+        beta[frame] = np.where(ends & (counts == frame + 1)[:, None], 0.0, -np.inf)
+        if frame + 1 < len(emitted):
+            later = beta[frame + 1] + emitted[frame + 1]
+            skipped = _moved(np.where(skips, later, -np.inf), -2)
+            going_on = np.logaddexp(np.logaddexp(later, _moved(later, -1)), skipped)
+            beta[frame] = np.where((counts > frame + 1)[:, None], going_on, beta[frame])
+    return alpha, beta
+
+
+def _loss(frames: _Frames, states: Array, sizes: Array, blank: int) -> tuple[Array, Array]:
+    """The loss of every sequence and its gradient; both are 0 if there are too few frames for the labels."""
+    x = frames.values - frames.values.max(axis=2, keepdims=True)
+    logs = x - np.log(np.exp(x).sum(axis=2, keepdims=True))
+    emitted = np.take_along_axis(logs, np.broadcast_to(states, (len(x), *states.shape)), axis=2)
+    alpha, beta = _paths(emitted, states, sizes, frames.counts, blank)
+    both = alpha + beta
+    total = np.logaddexp.reduce(both[0], axis=1) if len(both) else np.full(len(sizes), -np.inf, x.dtype)
+    possible = np.isfinite(total)
+    weights = np.exp(both - np.where(possible, total, 0)[:, None])
+    grad = np.exp(logs)
+    for state in range(states.shape[1]):
+        np.subtract.at(grad, (slice(None), np.arange(len(states)), states[:, state]), weights[:, :, state])
+    grad = np.where((frames.inside & possible)[:, :, None], grad, 0)
+    return np.where(possible, -total, 0), grad
+
+
+@plain_kernel("warpctc", "WarpCTCGrad Loss", lod="own")
+def _warpctc(
+    Logits: Any, Label: Any, LogitsLength: Any = None, LabelLength: Any = None, *, blank: int
+) -> tuple[Array, Array]:
+    frames = _frames(Logits, LogitsLength)
+    classes = frames.values.shape[2]
+    if not 0 <= blank < classes:
+        raise ValueError(f"blank is {blank}, it must be a class, 0 to {classes - 1}")
+    states, sizes = _states(Label, LabelLength, blank, classes)
+    if len(states) != len(frames.counts):
+        raise ValueError(f"Logits has {len(frames.counts)} sequences, Label {len(states)}")
+    loss, grad = _loss(frames, states, sizes, blank)
+    return grad.astype(frames.values.dtype), loss.astype(frames.values.dtype)[:, None]
+
+
+@plain_kernel("warpctc_grad", "Logits@GRAD", lod="own")
+def _warpctc_grad(
+    Logits: Any, WarpCTCGrad: Any, Loss_GRAD: Any, LogitsLength: Any = None, *, norm_by_times: bool
+) -> Any:
+    scale, grad = plain(Loss_GRAD).reshape(-1, 1), plain(WarpCTCGrad)
+    frames = _frames(Logits, LogitsLength)
+    if norm_by_times:
+        scale = scale / np.maximum(frames.counts, 1).astype(scale.dtype)[:, None]
+    result = grad * scale
+    if LogitsLength is not None:
+        return result
+    return LoDTensor(result.swapaxes(0, 1)[frames.inside.T], Logits.lod)
+
+
+# Kernels. Ragged sequences padded, cut, reversed and enumerated.
+
+
+def _offsets(lengths: list[int]) -> list[int]:
+    """The offsets of sequences of these lengths."""
+    return [0, *accumulate(lengths)]
+
+
+@plain_kernel("sequence_enumerate", lod="own")
+def _enumerate(X: Any, *, win_size: int, pad_value: int) -> LoDTensor:
+    x, lod = sequences(X, "X")
+    ends = np.repeat(np.asarray(lod[-1][1:], np.int64), row_counts(lod[-1]))[:, None]
+    places = np.arange(len(x))[:, None] + np.arange(win_size)
+    inside = places < ends
+    return LoDTensor(np.where(inside, x.reshape(-1)[np.where(inside, places, 0)], pad_value).astype(x.dtype), lod)
+
+
+@kernel("sequence_erase", lod="own")
+def _erase(op: Op) -> Run:
+    tokens = list(ints_attr(op, "tokens"))
+
+    def run(X: Any) -> LoDTensor:
+        x, lod = sequences(X, "X")
+        kept = ~np.isin(x.reshape(-1), tokens)
+        counts = np.concatenate([[0], np.cumsum(kept)])
+        return LoDTensor(x[kept], [*lod[:-1], counts[lod[-1]].tolist()])
+
+    return run
+
+
+@kernel("sequence_mask", "Y", lod="none")
+def _mask(op: Op) -> Run:
+    kind, given = numpy_dtype(int_attr(op, "out_dtype")), int_attr(op, "maxlen", -1)
+
+    def run(X: Array, MaxLenTensor: Array | None = None) -> Array:
+        longest = given if MaxLenTensor is None else int(MaxLenTensor.reshape(-1)[0])
+        if longest < 0:
+            longest = int(X.max()) if X.size else 0
+        return (np.arange(longest) < X[..., None]).astype(kind)
+
+    return run
+
+
+class _Padding:
+    """The positions of sequences' rows in a tensor that holds every sequence in `length` rows."""
+
+    def __init__(self, lengths: list[int], length: int):
+        longest = max(lengths, default=0)
+        length = longest if length < 0 else length
+        if length < longest:
+            raise ValueError(f"a sequence has {longest} rows, more than the padded length {length}")
+        self.dims = len(lengths), length
+        self.inside = None if min(lengths, default=0) == length else np.arange(length) < np.array(lengths)[:, None]
+        """The places that hold rows; None: all."""
+
+    def taken(self, padded: Array) -> Array:
+        """The rows of the sequences, concatenated in new memory."""
+        if self.inside is None and padded.shape[:2] == self.dims:
+            return padded.reshape(prod(self.dims), *padded.shape[2:]).copy()
+        return padded[self._places()]
+
+    def put(self, padded: Array, rows: Array) -> None:
+        """Writes the rows of the sequences to their positions."""
+        if self.inside is None and padded.shape[:2] == self.dims:
+            padded[...] = rows.reshape(padded.shape)
+        else:
+            padded[self._places()] = rows
+
+    def _places(self) -> Array:
+        return np.ones(self.dims, bool) if self.inside is None else self.inside
+
+
+@plain_kernel("sequence_pad", "Out Length", lod="own")
+def _pad(X: Any, PadValue: Any, *, padded_length: int = -1) -> tuple[Array, Array]:
+    x, lod = sequences(X, "X")
+    lengths = row_counts(lod[-1])
+    padding = _Padding(lengths.tolist(), padded_length)
+    value = plain(PadValue)
+    out = np.empty((*padding.dims, *x.shape[1:]), x.dtype)
+    out[...] = value.reshape(()) if value.size == 1 else value.reshape(x.shape[1:])
+    padding.put(out, x)
+    return out, lengths.astype("int64")
+
+
+@plain_kernel("sequence_pad_grad", "X@GRAD", lod="own")
+def _pad_grad(X: Any, Out_GRAD: Any, *, padded_length: int = -1) -> LoDTensor:
+    _, lod = sequences(X, "X")
+    return LoDTensor(_Padding(row_counts(lod[-1]).tolist(), padded_length).taken(plain(Out_GRAD)), lod)
+
+
+@plain_kernel("sequence_unpad", lod="new")
+def _unpad(X: Any, Length: Any) -> LoDTensor:
+    x, lengths = plain(X), plain(Length).reshape(-1).tolist()
+    rows = _Padding(lengths, x.shape[1]).taken(x)
+    return LoDTensor(rows if rows.ndim > 1 else rows[:, None], [_offsets(lengths)])
+
+
+@plain_kernel("sequence_unpad_grad", "X@GRAD", lod="own")
+def _unpad_grad(X: Any, Out_GRAD: Any) -> Any:
+    x, (rows, lod) = plain(X), sequences(Out_GRAD, "Out@GRAD")
+    grad = np.zeros_like(x)
+    _Padding(row_counts(lod[-1]).tolist(), x.shape[1]).put(grad, rows.reshape(-1, *x.shape[2:]))
+    return with_lod(X, grad)
+
+
+@plain_kernel("sequence_reshape", lod="own")
+def _reshape(X: Any, *, new_dim: int) -> LoDTensor:
+    x, lod = sequences(X, "X")
+    sizes = np.asarray(lod[-1]) * x.shape[1]
+    if (sizes % new_dim).any():
+        raise ValueError(f"a sequence of X can't be cut into rows of {new_dim} numbers")
+    return LoDTensor(x.reshape(-1, new_dim).copy(), [*lod[:-1], (sizes // new_dim).tolist()])
+
+
+@plain_kernel("sequence_reshape_grad", "X@GRAD", lod="own")
+def _reshape_grad(X: Any, Out_GRAD: Any) -> Any:
+    return with_lod(X, plain(Out_GRAD).reshape(plain(X).shape).copy())
+
+
+@plain_kernel("sequence_reverse", "Y", lod="own")
+def _reverse(X: Any) -> LoDTensor:
+    x, lod = sequences(X, "X")
+    lengths = row_counts(lod[-1])
+    firsts, ends = np.asarray(lod[-1][:-1], np.int64), np.asarray(lod[-1][1:], np.int64)
+    return LoDTensor(x[np.repeat(firsts + ends - 1, lengths) - np.arange(len(x))], lod)
+
+
+def _targets(ids: Any) -> tuple[Array, Array]:
+    """For every id its row (the number of its sequence) and its column (the id)."""
+    columns, lod = sequences(ids, "Ids")
+    return np.repeat(np.arange(len(lod[-1]) - 1), row_counts(lod[-1])), columns.reshape(-1)
+
+
+@plain_kernel("sequence_scatter", lod="own")
+def _scatter(X: Any, Ids: Any, Updates: Any) -> Any:
+    out = plain(X).copy()
+    rows, columns = _targets(Ids)
+    if columns.size and (columns.min() < 0 or columns.max() >= out.shape[1]):
+        raise ValueError(f"Ids must be columns of X, 0 to {out.shape[1] - 1}")
+    np.add.at(out, (rows, columns), plain(Updates).reshape(-1))
+    return with_lod(X, out)
+
+
+@plain_kernel("sequence_scatter_grad", "X@GRAD Updates@GRAD", lod="own")
+def _scatter_grad(Ids: Any, Updates: Any, Out_GRAD: Any) -> tuple[Any, Any]:
+    grad = plain(Out_GRAD)
+    return with_lod(Out_GRAD, grad.copy()), grad[_targets(Ids)].reshape(plain(Updates).shape)
+
+
+def _parts(lod: list[list[int]], offset: Any, length: Any) -> tuple[Array, list[int]]:
+    """The rows of parts of the sequences, and the offsets of the parts."""
+    starts, sizes = plain(offset).reshape(-1), plain(length).reshape(-1)
+    if len(starts) != len(lod[-1]) - 1 or len(sizes) != len(starts):
+        raise ValueError(f"X has {len(lod[-1]) - 1} sequences, Offset and Length must have as many numbers")
+    if (starts < 0).any() or (sizes < 0).any() or (starts + sizes > row_counts(lod[-1])).any():
+        raise ValueError("Offset and Length reach beyond a sequence of X")
+    firsts = np.asarray(lod[-1][:-1], np.int64) + starts
+    pieces = [np.arange(first, first + size) for first, size in zip(firsts, sizes, strict=True)]
+    return np.concatenate(pieces) if pieces else np.arange(0), _offsets(sizes.tolist())
+
+
+@plain_kernel("sequence_slice", lod="own")
+def _slice(X: Any, Offset: Any, Length: Any) -> LoDTensor:
+    x, lod = sequences(X, "X")
+    rows, offsets = _parts(lod, Offset, Length)
+    return LoDTensor(x[rows], [offsets])
+
+
+@plain_kernel("sequence_slice_grad", "X@GRAD", lod="own")
+def _slice_grad(X: Any, Offset: Any, Length: Any, Out_GRAD: Any) -> LoDTensor:
+    x, lod = sequences(X, "X")
+    grad = np.zeros_like(x)
+    grad[_parts(lod, Offset, Length)[0]] = plain(Out_GRAD)
+    return LoDTensor(grad, lod)

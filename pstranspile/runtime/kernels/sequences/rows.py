@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.ops.attributes import int_attr, real
-from pstranspile.runtime.arithmetic import dot, sum_runs
-from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel, wanted
+from pstranspile.ops.attributes import int_attr, ints_attr, real
+from pstranspile.runtime.arithmetic import dot, shares_of_runs, sum_runs
+from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel, wanted
 from pstranspile.runtime.kernels.numeric import as_matrix, formula
-from pstranspile.runtime.kernels.ragged import plain, row_counts, runs_between, sequences, with_lod
+from pstranspile.runtime.kernels.ragged import plain, row_counts, runs_between, sequences, side_by_side, upper, with_lod
 from pstranspile.runtime.kernels.rows import add_rows
 from pstranspile.runtime.values import Array, LoDTensor
 
@@ -285,3 +285,427 @@ def _row_conv_grad(X: Any, Filter: Any, Out_GRAD: Any) -> tuple[Array, Array]:
         x_grad[later] += given * Filter[ahead]
         filter_grad[ahead] = np.add.reduce(given * x.take(later, axis=0), axis=0)
     return x_grad, filter_grad
+
+
+# Kernels. Pooling and softmax of ragged sequences.
+#
+# For `sequence_topk_avg_pooling` a sequence of X is a block [channels, rows, columns], whose rows and columns are as
+# many as the same sequence of ROW and COLUMN has. A row of Out holds, for each channel and each k of `topks`, the sum
+# of the k largest numbers of that row divided by k (even if there are fewer). `pos` holds, for each row and channel,
+# the columns of the largest numbers, padded with -1.
+
+
+def _column(values: Array, like: Array) -> Array:
+    """One number for each sequence, with dims that broadcast to the rows of `like`."""
+    return values.astype(like.dtype).reshape(-1, *[1] * (like.ndim - 1))
+
+
+def _divisor(pool: str, lengths: Array) -> Array:
+    return np.sqrt(lengths) if pool == "SQRT" else lengths
+
+
+_POOLS = ("SUM", "AVERAGE", "SQRT", "MAX", "LAST", "FIRST")
+
+
+def _pool_type(op: Op) -> str:
+    pool = str(op.attrs["pooltype"])
+    if pool not in _POOLS:
+        raise ValueError(f"pooltype is {pool}, it must be one of {', '.join(_POOLS)}")
+    return pool
+
+
+@kernel("sequence_pool", "Out MaxIndex", lod="own")
+def _run_sequence_pool(op: Op) -> Run:
+    pool, empty = _pool_type(op), op.attrs["pad_value"]
+    index_wanted = pool == "MAX" and not op.attrs["is_test"]
+
+    def pooled(x: Array, starts: Array, lengths: Array) -> Array:
+        if pool in ("FIRST", "LAST"):
+            return x.take(starts if pool == "FIRST" else starts + lengths - 1, axis=0)
+        total = sum_runs(x, starts, lengths)
+        return total if pool == "SUM" else total / _column(_divisor(pool, lengths), x)
+
+    def run(X: Any) -> tuple[object, object]:
+        x, lod = sequences(X, "X")
+        offsets = lod[-1]
+        starts, lengths, full, even = runs_between(tuple(offsets))
+        if full:  # the usual case
+            if pool == "MAX":
+                out, index = _largest(x, offsets, index_wanted)
+                return upper(out, lod), index
+            return upper(x.copy() if even == 1 else pooled(x, starts, lengths), lod), None
+        out = np.full((len(lengths), *x.shape[1:]), empty, x.dtype)
+        index = np.full(out.shape, -1, np.int32) if index_wanted else None
+        filled = lengths > 0
+        if filled.any() and pool == "MAX":
+            out[filled], result = _largest(x, [0, *lengths[filled].cumsum().tolist()], index_wanted)
+            if index is not None:
+                index[filled] = result
+        elif filled.any():
+            out[filled] = pooled(x, starts[filled], lengths[filled])
+        return upper(out, lod), index
+
+    return run
+
+
+def _largest(x: Array, offsets: Sequence[int], index_wanted: bool) -> tuple[Array, Array | None]:
+    """The largest values of every sequence, none of them empty, and, if wanted, the first rows of x that hold them.
+
+    NaN is the largest of its column.
+    """
+    starts, lengths, _, _ = runs_between(tuple(offsets))
+    padded = side_by_side(x, offsets)
+    if padded is not None:
+        largest = np.maximum.reduce(padded[0], axis=1)
+        first = starts.reshape(-1, *(1 for _ in x.shape[1:]))
+        return largest, (padded[0].argmax(axis=1) + first).astype(np.int32) if index_wanted else None
+    largest = np.maximum.reduceat(x, starts, axis=0)
+    if not index_wanted:
+        return largest, None
+    holds = x == largest.repeat(lengths, axis=0)
+    holds |= x != x
+    rows = np.arange(len(x), dtype=np.int32).reshape(-1, *(1 for _ in x.shape[1:]))
+    return largest, np.minimum.reduceat(np.where(holds, rows, np.int32(len(x))), starts, axis=0)
+
+
+@plain_kernel("sequence_pool_grad", "X@GRAD", lod="own")
+def _run_sequence_pool_grad(X: Any, MaxIndex: Any, Out_GRAD: Any, *, pool: str = per_op(_pool_type)) -> LoDTensor:
+    x, lod = sequences(X, "X")
+    grad = plain(Out_GRAD)
+    starts, lengths, full, _ = runs_between(tuple(lod[-1]))
+    if pool in ("SUM", "AVERAGE", "SQRT"):
+        if pool != "SUM":
+            grad = grad / _column(_divisor(pool, np.maximum(lengths, 1)), grad)
+        return LoDTensor(grad.repeat(lengths, axis=0), lod)
+    out = np.zeros(x.shape, x.dtype)
+    if pool == "MAX":
+        rows, columns = as_matrix(plain(MaxIndex)), as_matrix(grad)
+        places = rows.astype(np.int64) * columns.shape[1] + np.arange(columns.shape[1])
+        if not full:
+            places, columns = places[rows >= 0], columns[rows >= 0]
+        out.reshape(-1)[places] = columns
+    else:
+        filled = lengths > 0
+        out[(starts if pool == "FIRST" else starts + lengths - 1)[filled]] = grad[filled]
+    return LoDTensor(out, lod)
+
+
+@plain_kernel("sequence_softmax", lod="own")
+def _run_sequence_softmax(X: Any) -> LoDTensor:
+    x, lod = sequences(X, "X")
+    starts, lengths = _non_empty(lod[-1])
+    if x.size != len(x):
+        raise ValueError(f"X has {x.size // len(x)} numbers in a row, it must have one")
+    if not len(starts):
+        return LoDTensor(x.copy(), lod)
+    return LoDTensor(shares_of_runs(x.reshape(-1), starts, lengths).reshape(x.shape), lod)
+
+
+def _non_empty(offsets: list[int]) -> tuple[Array, Array]:
+    """Starts and lengths of the sequences that are not empty."""
+    starts, lengths, full, _ = runs_between(tuple(offsets))
+    return (starts, lengths) if full else (starts[lengths > 0], lengths[lengths > 0])
+
+
+@plain_kernel("sequence_softmax_grad", "X@GRAD", lod="own")
+def _run_sequence_softmax_grad(X: Any, Out: Any, Out_GRAD: Any) -> LoDTensor:
+    x, lod = sequences(X, "X")
+    out, grad = plain(Out).reshape(len(x)), plain(Out_GRAD).reshape(len(x))
+    starts, lengths = _non_empty(lod[-1])
+    if len(starts):
+        grad = (grad - sum_runs(out * grad, starts, lengths).repeat(lengths)) * out
+    return LoDTensor(grad.reshape(x.shape), lod)
+
+
+def _checked(op: Op) -> tuple[tuple[int, ...], int]:
+    """`topks` and the number of channels. Raises ValueError unless they are positive and `topks` ascends."""
+    topks, channels = ints_attr(op, "topks"), int_attr(op, "channel_num")
+    if not topks or list(topks) != sorted(set(topks)) or topks[0] < 1:
+        raise ValueError(f"topks is {list(topks)}, it must be positive numbers in ascending order")
+    if channels < 1:
+        raise ValueError(f"channel_num is {channels}, it must be positive")
+    return topks, channels
+
+
+def _blocks(x: Any, row: Any, column: Any, channels: int) -> list[tuple[int, int, int]]:
+    """The start, rows and columns of each sequence of X. Raises ValueError if the lengths don't fit."""
+    (_, x_lod), (_, row_lod), (_, column_lod) = sequences(x, "X"), sequences(row, "ROW"), sequences(column, "COLUMN")
+    rows, columns = row_counts(row_lod[-1]), row_counts(column_lod[-1])
+    sizes = row_counts(x_lod[-1])
+    if len(rows) != len(sizes) or len(columns) != len(sizes) or (channels * rows * columns != sizes).any():
+        raise ValueError(
+            f"the sequences of X are {sizes.tolist()} long: they must be channel_num {channels} times {rows.tolist()} "
+            f"rows of ROW times {columns.tolist()} rows of COLUMN"
+        )
+    return list(zip(x_lod[-1][:-1], rows.tolist(), columns.tolist(), strict=True))
+
+
+def _layout(blocks: list[tuple[int, int, int]], channels: int) -> Iterator[tuple[slice, tuple[int, int, int], slice]]:
+    """For every sequence its slice of X, the dims of its block, and its rows of Out."""
+    ends = np.cumsum([0, *(rows for _, rows, _ in blocks)]).tolist()
+    for (start, rows, columns), (first, last) in zip(blocks, pairwise(ends), strict=True):
+        yield slice(start, start + channels * rows * columns), (channels, rows, columns), slice(first, last)
+
+
+@kernel("sequence_topk_avg_pooling", "Out pos", lod="own")
+def _pool(op: Op) -> Run:
+    topks, channels = _checked(op)
+    most = topks[-1]
+
+    def run(X: Any, ROW: Any, COLUMN: Any) -> tuple[LoDTensor, Array]:
+        blocks = _blocks(X, ROW, COLUMN, channels)
+        x = plain(X).reshape(-1)
+        _, lod = sequences(ROW, "ROW")
+        out = np.zeros((lod[-1][-1], channels, len(topks)), x.dtype)
+        places: list[Array] = [np.zeros(0, np.int32)]
+        for numbers, dims, rows in _layout(blocks, channels):
+            block = x[numbers].reshape(dims)
+            order = np.argsort(-block, axis=2, kind="stable")[:, :, :most]
+            pos = np.full((*dims[:2], most), -1, np.int32)
+            pos[:, :, : order.shape[2]] = order
+            places.append(pos.swapaxes(0, 1).reshape(-1))
+            largest = np.take_along_axis(block, order, axis=2)
+            for at, k in enumerate(topks):
+                out[rows, :, at] = (largest[:, :, :k].sum(axis=2) / k).T
+        return LoDTensor(as_matrix(out), lod), np.concatenate(places)
+
+    return run
+
+
+@kernel("sequence_topk_avg_pooling_grad", "X@GRAD", lod="own")
+def _pool_grad(op: Op) -> Run:
+    topks, channels = _checked(op)
+    most = topks[-1]
+
+    def run(X: Any, ROW: Any, COLUMN: Any, pos: Any, Out_GRAD: Any) -> LoDTensor:
+        blocks = _blocks(X, ROW, COLUMN, channels)
+        x, lod = sequences(X, "X")
+        grad = np.zeros(x.size, x.dtype)
+        out_grad = plain(Out_GRAD).reshape(-1, channels, len(topks))
+        shares = np.zeros((*out_grad.shape[:2], most), x.dtype)
+        for at, k in enumerate(topks):
+            shares[:, :, :k] += out_grad[:, :, at : at + 1] / k
+        places, at = plain(pos).reshape(-1, most), 0
+        for numbers, dims, rows in _layout(blocks, channels):
+            chosen = places[at : at + dims[0] * dims[1]].reshape(dims[1], dims[0], most)
+            at += dims[0] * dims[1]
+            row, channel, rank = np.nonzero(chosen >= 0)
+            block = grad[numbers].reshape(dims)
+            block[channel, row, chosen[row, channel, rank]] = shares[rows][row, channel, rank]
+        return LoDTensor(grad.reshape(x.shape), lod)
+
+    return run
+
+
+# Kernels. Sequences compared word by word: matrices of matches, and convolution over images of any size.
+
+
+def _pairs(x: Any, y: Any) -> list[tuple[slice, slice]]:
+    """The rows of X and of Y that are compared with each other. Raises ValueError for other counts of sequences."""
+    (_, x_lod), (_, y_lod) = sequences(x, "X"), sequences(y, "Y")
+    if len(x_lod[0]) != len(y_lod[0]):
+        raise ValueError(f"X has {len(x_lod[0]) - 1} sequences, Y has {len(y_lod[0]) - 1}")
+    spans = ([slice(*ends) for ends in pairwise(lod[0])] for lod in (x_lod, y_lod))
+    return list(zip(*spans, strict=True))
+
+
+def _ragged(parts: list[Array], dtype: Any) -> LoDTensor:
+    """Parts of any dims as the sequences of one column."""
+    ends = np.cumsum([0, *(part.size for part in parts)]).tolist()
+    flat = [np.zeros(0, dtype), *(part.reshape(-1) for part in parts)]
+    return LoDTensor(np.concatenate(flat).reshape(-1, 1), [ends])
+
+
+@plain_kernel("match_matrix_tensor", "Out Tmp", lod="own")
+def _match_matrix_tensor(X: Any, Y: Any, W: Any) -> tuple[LoDTensor, Array]:
+    x, y, w = plain(X), plain(Y), plain(W)
+    moved = np.tensordot(x, w, 1)  # [words of X, dim_t, width of Y]
+    made = [moved[a].swapaxes(0, 1) @ y[b].T for a, b in _pairs(X, Y)]
+    return _ragged(made, x.dtype), moved.reshape(-1, 1)
+
+
+@plain_kernel("match_matrix_tensor_grad", "X@GRAD Y@GRAD W@GRAD", lod="own")
+def _match_matrix_tensor_grad(X: Any, Y: Any, W: Any, Tmp: Any, Out_GRAD: Any) -> tuple[LoDTensor, LoDTensor, Array]:
+    x, y, w = plain(X), plain(Y), plain(W)
+    moved, grad = plain(Tmp).reshape(len(x), *w.shape[1:]), plain(Out_GRAD).reshape(-1)
+    moved_grad, y_grad, at = np.zeros_like(moved), np.zeros_like(y), 0
+    for a, b in _pairs(X, Y):
+        dims = (w.shape[1], a.stop - a.start, b.stop - b.start)
+        block = grad[at : at + dims[0] * dims[1] * dims[2]].reshape(dims)
+        at += block.size
+        moved_grad[a] = (block @ y[b]).swapaxes(0, 1)
+        y_grad[b] = np.tensordot(block, moved[a], ((0, 1), (1, 0)))
+    x_grad = moved_grad.reshape(len(x), -1) @ w.reshape(len(w), -1).T
+    w_grad = np.tensordot(x, moved_grad, ((0,), (0,)))
+    return LoDTensor(x_grad, sequences(X, "X")[1]), LoDTensor(y_grad, sequences(Y, "Y")[1]), w_grad
+
+
+class _GridWindows(NamedTuple):
+    """Where a convolution takes its numbers: channels, and for rows and columns the size and step of its windows."""
+
+    channels: int
+    size: tuple[int, int]
+    step: tuple[int, int]
+
+    def positions(self, rows: int, columns: int) -> tuple[int, int]:
+        """How many windows an image has down and along."""
+        return -(-rows // self.step[0]), -(-columns // self.step[1])
+
+    def cells(self, rows: int, columns: int) -> Iterator[tuple[int, int, tuple[slice, slice]]]:
+        """Each place of a window, and the numbers of a padded image that all windows have there."""
+        down, along = self.positions(rows, columns)
+        for y, x in np.ndindex(self.size):
+            rows_read = slice(y, y + down * self.step[0], self.step[0])
+            yield y, x, (rows_read, slice(x, x + along * self.step[1], self.step[1]))
+
+    def padded(self, rows: int, columns: int) -> tuple[int, int]:
+        """The dims of a padded image."""
+        return rows + self.size[0] + self.step[0], columns + self.size[1] + self.step[1]
+
+    def inside(self, rows: int, columns: int) -> tuple[slice, slice]:
+        """Where the image lies in the padded one."""
+        top, left = self.size[0] // 2, self.size[1] // 2
+        return slice(top, top + rows), slice(left, left + columns)
+
+
+def _grid_windows(op: Op) -> _GridWindows:
+    names = ("InputChannel", "KernelH", "KernelW", "StrideH", "StrideW")
+    channels, *others = (int_attr(op, name, 1) for name in names)
+    if min(channels, *others) < 1:
+        raise ValueError(f"{', '.join(names)} must be positive")
+    return _GridWindows(channels, (others[0], others[1]), (others[2], others[3]))
+
+
+def _images(x: Any, row: Any, column: Any) -> list[tuple[int, int, int]]:
+    """Where the image of each sequence begins in X, its rows and its columns. Raises ValueError for other counts."""
+    starts, rows, columns = (sequences(of, slot)[1][0] for of, slot in ((x, "X"), (row, "ROW"), (column, "COLUMN")))
+    if not len(starts) == len(rows) == len(columns):
+        raise ValueError(f"X has {len(starts) - 1} sequences, ROW {len(rows) - 1} and COLUMN {len(columns) - 1}")
+    return list(zip(starts[:-1], row_counts(rows).tolist(), row_counts(columns).tolist(), strict=True))
+
+
+def _numbers(x: Array, start: int, dims: tuple[int, int, int]) -> Array:
+    """The image that begins at a number of X. As in Fluid, it may reach into the next ones; after the last come 0s."""
+    count = dims[0] * dims[1] * dims[2]
+    held = x[start : start + count]
+    return np.concatenate([held, np.zeros(count - len(held), x.dtype)]).reshape(dims)
+
+
+@plain_kernel("var_conv_2d", "Out Col", lod="own")
+def _var_conv_2d(
+    X: Any, ROW: Any, COLUMN: Any, W: Any, *, of: _GridWindows = per_op(_grid_windows)
+) -> tuple[LoDTensor, LoDTensor]:
+    x, w = plain(X).reshape(-1), plain(W)
+    taken: list[Array] = []
+    for start, rows, columns in _images(X, ROW, COLUMN):
+        image = np.zeros((of.channels, *of.padded(rows, columns)), x.dtype)
+        numbers = _numbers(x, start, (of.channels, rows, columns))
+        image[(..., *of.inside(rows, columns))] = numbers
+        made = np.zeros((of.channels, *of.size, *of.positions(rows, columns)), x.dtype)
+        for down, along, spans in of.cells(rows, columns) if numbers.size else ():
+            made[:, down, along] = image[(..., *spans)]
+        taken.append(made.reshape(w.shape[1], -1) if numbers.size else made[..., :0, :0].reshape(w.shape[1], 0))
+    return _ragged([w @ part for part in taken], x.dtype), _ragged(taken, x.dtype)
+
+
+@plain_kernel("var_conv_2d_grad", "X@GRAD W@GRAD", lod="own")
+def _var_conv_2d_grad(
+    X: Any,
+    W: Any,
+    ROW: Any,
+    COLUMN: Any,
+    Col: Any,
+    Out: Any,
+    Out_GRAD: Any,
+    *,
+    of: _GridWindows = per_op(_grid_windows),
+) -> tuple[LoDTensor, Array]:
+    x, lod = sequences(X, "X")
+    w, taken, grad = plain(W), plain(Col).reshape(-1), plain(Out_GRAD).reshape(-1)
+    x_grad, w_grad, at = np.zeros(x.size, x.dtype), np.zeros_like(w), 0
+    for start, rows, columns in _images(X, ROW, COLUMN):
+        down, along = of.positions(rows, columns) if rows * columns else (0, 0)
+        ends = at + down * along
+        slopes = grad[at * len(w) : ends * len(w)].reshape(len(w), -1)
+        w_grad += slopes @ taken[at * w.shape[1] : ends * w.shape[1]].reshape(w.shape[1], -1).T
+        at = ends
+        if not slopes.size:
+            continue
+        spread = (w.T @ slopes).reshape(of.channels, *of.size, down, along)
+        image = np.zeros((of.channels, *of.padded(rows, columns)), x.dtype)
+        for y, z, spans in of.cells(rows, columns):
+            image[(..., *spans)] += spread[:, y, z]
+        numbers = image[(..., *of.inside(rows, columns))].reshape(-1)[: x.size - start]
+        x_grad[start : start + len(numbers)] += numbers
+    return LoDTensor(x_grad.reshape(x.shape), lod), w_grad
+
+
+# Kernels. Convolution over the nodes of trees.
+#
+# A tree is given by its edges [parent, child] with nodes counted from 1. The first edge with a 0 ends them. The subtree
+# of a node are the nodes below it, down to `max_depth` levels with the node itself. Each gets three weights: for its
+# depth, and for its place from the left and from the right among the children of its parent.
+
+
+def _children(edges: Array, room: int) -> list[list[int]]:
+    """The children of each node, nodes counted from 0. Raises ValueError for nodes without room."""
+    full = (edges != 0).all(axis=1)
+    count = int(full.sum()) + 1
+    given = edges[: len(edges) if full.all() else int(full.argmin())] - 1
+    if count > room or (given < 0).any() or (given >= count).any():
+        raise ValueError(f"{count - 1} edges are a tree of {count} nodes, of {room}: the edges name other nodes")
+    children: list[list[int]] = [[] for _ in range(count)]
+    for parent, child in given:
+        children[int(parent)].append(int(child))
+    return children
+
+
+def _subtree(root: int, levels: int, children: list[list[int]]) -> list[tuple[int, int, int, int]]:
+    """The nodes of a subtree: each with its place among its siblings from 1, how many these are, and its depth."""
+    found, seen, open_nodes = [(root, 1, 1, 0)], {root}, [(root, 0)]
+    while open_nodes:
+        node, depth = open_nodes[-1]
+        new = (
+            [(at, child) for at, child in enumerate(children[node]) if child not in seen] if depth + 1 < levels else []
+        )
+        if not new:
+            open_nodes.pop()
+        for at, child in new:
+            seen.add(child)
+            open_nodes.append((child, depth + 1))
+            found.append((child, at + 1, len(children[node]), depth + 1))
+    return found
+
+
+def _weights(edges: Array, room: int, levels: int, kind: np.dtype[np.generic]) -> Array:
+    """How much each node counts in the subtree of each: [3, subtrees, nodes], from the left, the right and the top."""
+    weights = np.zeros((3, room, room), kind)
+    children = _children(edges, room)
+    rows = [(root, *entry) for root in range(len(children)) for entry in _subtree(root, levels, children)]
+    root, node, place, siblings, depth = np.array(rows).T
+    top = (levels - depth) / levels
+    left = (1 - top) * np.where(siblings == 1, 0.5, (place - 1) / np.maximum(siblings - 1, 1))
+    weights[:, root, node] = left, (1 - top) * (1 - left), top
+    return weights
+
+
+@plain_kernel("tree_conv", lod="none")
+def _tree_conv(NodesVector: Array, EdgeSet: Array, Filter: Array, *, max_depth: int) -> Array:
+    out = np.zeros((*NodesVector.shape[:2], *Filter.shape[2:]), NodesVector.dtype)
+    for tree, (nodes, edges) in enumerate(zip(NodesVector, EdgeSet, strict=True)):
+        weights = _weights(edges, len(nodes), max_depth, nodes.dtype)
+        out[tree] = np.tensordot(weights @ nodes, Filter, ((0, 2), (1, 0)))
+    return out
+
+
+@plain_kernel("tree_conv_grad", "NodesVector@GRAD Filter@GRAD", lod="none")
+def _tree_conv_grad(
+    Out_GRAD: Array, Filter: Array, EdgeSet: Array, NodesVector: Array, *, max_depth: int
+) -> tuple[Array, Array]:
+    nodes_grad, filter_grad = np.zeros_like(NodesVector), np.zeros_like(Filter)
+    for tree, (nodes, edges) in enumerate(zip(NodesVector, EdgeSet, strict=True)):
+        weights = _weights(edges, len(nodes), max_depth, nodes.dtype)
+        spread = np.tensordot(Out_GRAD[tree], Filter, ((1, 2), (2, 3)))  # [subtrees, width, 3]
+        nodes_grad[tree] = np.einsum("kuv,ufk->vf", weights, spread)
+        filter_grad += np.tensordot(weights @ nodes, Out_GRAD[tree], ((1,), (0,))).swapaxes(0, 1)
+    return nodes_grad, filter_grad

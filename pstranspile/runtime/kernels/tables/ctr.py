@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.ops.attributes import flag, int_attr, real
-from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel, wanted
+from pstranspile.ops.attributes import flag, int_attr, ints_attr, real
+from pstranspile.runtime.kernels.context import ExecutionContext, Surroundings
+from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel, wanted
+from pstranspile.runtime.kernels.numeric import check_ids, numpy_dtype
 from pstranspile.runtime.kernels.ragged import plain, row_counts, sequences
-from pstranspile.runtime.kernels.random.xxhash import row_hashes
+from pstranspile.runtime.kernels.random.bloom import filtered
+from pstranspile.runtime.kernels.random.mersenne import mersenne_words
+from pstranspile.runtime.kernels.random.streams import words
+from pstranspile.runtime.kernels.random.xxhash import row_hashes, row_hashes_32
+from pstranspile.runtime.kernels.training.loss import evenly
 from pstranspile.runtime.values import Array, LoDTensor
 
 
@@ -179,3 +187,320 @@ def _filter_by_instag_grad(Ins: Array, LossWeight: Array, IndexMap: Array, Out_G
         for begin, start, count in IndexMap.tolist():
             result[start : start + count] = Out_GRAD[begin : begin + count]
     return result
+
+
+# Kernels. Search models: parameters chosen by pairs of ranks, and embeddings of groups of words found by hashing.
+#
+# A row of RankOffset is the rank of a row of X from 1 (0: none), and for each of `MaxRank` others its rank (0: none)
+# and its row in X. RankParam has a block of as many rows as X has columns for each pair of ranks.
+#
+# `pyramid_hash` takes the groups of 2 to `pyramid_layer` words that follow each other in a sequence, short ones first.
+# Each gets `num_emb` numbers of W in parts of `rand_len`: the part from element j on begins where the group's hash with
+# the seed j says. A filter says which groups count.
+
+
+def _pairs(x: Array, ranks: Array, param: Array, most: int) -> tuple[Array, Array, Array]:
+    """For each row of X and each other: the row of X [rows, others, width], 0 for none, the number of its block, and
+    the blocks [pairs, width, columns].
+    """
+    if len(ranks) != len(x) or ranks.shape[1] != 2 * most + 1 or len(param) != most * most * x.shape[1]:
+        raise ValueError(
+            f"{len(x)} rows of {x.shape[1]} numbers need {len(x)} rows of {2 * most + 1} ranks and places, and "
+            f"{most * most * x.shape[1]} rows of parameters"
+        )
+    own, others, places = ranks[:, :1] - 1, ranks[:, 1::2] - 1, ranks[:, 2::2]
+    there = (own >= 0) & (others >= 0)
+    taken = x[np.where(there, places, 0)] * there[..., None]
+    return taken, np.where(there, own * most + others, 0), param.reshape(most * most, x.shape[1], -1)
+
+
+@plain_kernel("rank_attention")
+def _rank_attention(X: Array, RankOffset: Array, RankParam: Array, *, MaxRank: int) -> Array:
+    taken, blocks, param = _pairs(X, RankOffset, RankParam, MaxRank)
+    return (taken[:, :, None] @ param[blocks])[:, :, 0].sum(axis=1)
+
+
+@plain_kernel("rank_attention_grad", "RankParam@GRAD", lod="none")
+def _rank_attention_grad(X: Array, RankOffset: Array, RankParam: Array, Out_GRAD: Array, *, MaxRank: int) -> Array:
+    taken, blocks, param = _pairs(X, RankOffset, RankParam, MaxRank)
+    result = np.zeros_like(param)
+    np.add.at(result, blocks, taken[..., None] * Out_GRAD[:, None, None])
+    return result.reshape(RankParam.shape)
+
+
+class _Pyramid(NamedTuple):
+    """The settings of an op."""
+
+    width: int
+    part: int
+    space: int
+    layers: int
+    dropped: float
+    training: bool
+    seed: int
+    filters: bool
+
+
+def _pyramid(op: Op) -> _Pyramid:
+    return _Pyramid(
+        width=int_attr(op, "num_emb"),
+        part=int_attr(op, "rand_len"),
+        space=int_attr(op, "space_len"),
+        layers=int_attr(op, "pyramid_layer"),
+        dropped=real(op, "drop_out_percent"),
+        training=int_attr(op, "is_training") != 0,
+        seed=int_attr(op, "seed"),
+        filters=flag(op, "use_filter"),
+    )
+
+
+def _groups(words: Array, offsets: list[int], layers: int) -> tuple[Array, list[Array]]:
+    """The sequence of each group, and the words of the groups as bits [groups, words], by length.
+
+    Groups are in the order of their length, then in that of the sequences.
+    """
+    sequence: list[Array] = []
+    bits: list[Array] = []
+    for more in range(1, layers):
+        starts = [np.arange(first, last - more) for first, last in pairwise(offsets)]
+        at = np.concatenate([np.zeros(0, int), *starts])
+        bits.append(words.view(np.uint32)[at[:, None] + np.arange(more + 1)])
+        sequence.append(np.repeat(np.arange(len(starts)), [len(part) for part in starts]))
+    return np.concatenate(sequence), bits
+
+
+def _rand_r(seed: int, count: int) -> Array:
+    """The first numbers, 0 to 1, that C's `rand_r` of the GNU library draws from a seed."""
+    with np.errstate(over="ignore"):
+        factors = np.multiply.accumulate(np.full(3 * count, 1103515245, np.uint32), dtype=np.uint32)
+        before = np.add.accumulate(np.concatenate([np.uint32([1]), factors[:-1]]), dtype=np.uint32)
+        states = (factors * np.uint32(seed & 0xFFFFFFFF) + before * np.uint32(12345)).reshape(-1, 3) >> np.uint32(16)
+    drawn = (states[:, 0] % 2048) << np.uint32(20) | (states[:, 1] % 1024) << np.uint32(10) | states[:, 2] % 1024
+    return drawn.astype(np.float32) / np.float32(2147483647)
+
+
+def _places(bits: list[Array], of: _Pyramid) -> Array:
+    """Where in W the numbers of each group are: [groups, num_emb]."""
+    parts = np.arange(0, of.width, of.part)
+    hashes = [np.stack([row_hashes_32(group, int(j)) for j in parts], axis=1) % np.uint32(of.space) for group in bits]
+    starts = np.concatenate(hashes).astype(np.int64)
+    return (starts[:, :, None] + np.arange(of.part)).reshape(len(starts), of.width)
+
+
+@plain_kernel("pyramid_hash", "Out DropPos X_Temp_Out", lod="new")
+def _pyramid_hash(
+    X: Any, W: Any, WhiteList: Any, BlackList: Any, *, of: _Pyramid = per_op(_pyramid), op: Op
+) -> tuple[LoDTensor, LoDTensor, Array]:
+    x, lod = sequences(X, "X")
+    words = x.reshape(-1)[: len(x)].astype(np.float32)
+    sequence, bits = _groups(words, lod[0], of.layers)
+    kept = np.ones(len(sequence), bool)
+    for table, length, black in ((WhiteList, "white_list_len", False), (BlackList, "black_list_len", True)):
+        if of.filters and int_attr(op, length) > 0:
+            kept &= np.concatenate([filtered(plain(table), group) for group in bits]) != black
+    order = np.argsort(sequence, kind="stable")
+    sequence, kept = sequence[order], kept[order]
+    if of.training:
+        kept[kept] = _rand_r(of.seed, int(kept.sum())) >= np.float32(of.dropped)
+    counts = np.bincount(sequence[kept], minlength=len(lod[0]) - 1)
+    ends = np.concatenate([[0], np.cumsum(np.maximum(counts, 1))])
+    out = np.zeros((ends[-1], of.width), plain(W).dtype)
+    filled = np.repeat(counts > 0, np.maximum(counts, 1))
+    out[filled] = plain(W).reshape(-1)[_places(bits, of)[order][kept]]
+    if not of.training:
+        out *= np.float32(of.dropped)
+    drop_ends = [0, *np.cumsum(counts).tolist()]
+    room = np.zeros((x.size * of.layers, 1), np.int32)
+    room[: len(kept), 0] = kept
+    temporary = np.zeros(x.shape, np.float32)
+    temporary.reshape(-1)[: len(x)] = words
+    return LoDTensor(out, [ends.tolist()]), LoDTensor(room, [drop_ends]), temporary
+
+
+@plain_kernel("pyramid_hash_grad", "X@GRAD", lod="own")
+def _pyramid_hash_grad(
+    X: Any, W: Any, DropPos: Any, X_Temp_Out: Any, Out_GRAD: Any, context: ExecutionContext, *, op: Op
+) -> None:
+    """Moves W against its gradient by the rate `lr` itself, as no optimizer does; X gets none."""
+    of, (x, lod) = _pyramid(op), sequences(X, "X")
+    sequence, bits = _groups(plain(X_Temp_Out).reshape(-1)[: len(x)], lod[0], of.layers)
+    order = np.argsort(sequence, kind="stable")
+    kept = plain(DropPos).reshape(-1)[: len(order)] != 0
+    counts = np.bincount(sequence[order][kept], minlength=len(lod[0]) - 1)
+    slopes = plain(Out_GRAD)[np.repeat(counts > 0, np.maximum(counts, 1))]
+    moved = plain(W).copy()
+    np.subtract.at(moved.reshape(-1), _places(bits, of)[order][kept], np.float32(real(op, "lr")) * slopes)
+    context.write(op.inputs["W"][0], moved)
+
+
+# Kernels. Sampled classes: logits of a few classes, and nodes of a tree of items, level by level.
+
+
+@kernel("tdm_child", "Child LeafMask")
+def _tdm_child_values(op: Op) -> Run:
+    """A row of TreeInfo is the item, the level, the parent and the children of a node; 0 stands for none."""
+    count, kind = int_attr(op, "child_nums"), numpy_dtype(int_attr(op, "dtype"))
+
+    def run(X: Array, TreeInfo: Array) -> tuple[Array, Array]:
+        if TreeInfo.shape[1] < count + 3:
+            raise ValueError(f"TreeInfo has {TreeInfo.shape[1]} columns, {count} children need {count + 3}")
+        check_ids(X, len(TreeInfo), "node")
+        children = np.where((TreeInfo[X, 3:4] != 0) & (X[..., None] != 0), TreeInfo[X, 3 : 3 + count], 0)
+        check_ids(children, len(TreeInfo), "child")
+        leaves = (children != 0) & (TreeInfo[children, 0] != 0)
+        return children.astype(kind), leaves.astype(kind)
+
+    return run
+
+
+def _others(rng: Iterator[int], layer: Array, positive: int, count: int) -> list[int]:
+    """`count` distinct nodes of a level other than the positive one, as Fluid draws them."""
+    taken: list[int] = []
+    while len(taken) < count:
+        at = next(rng)
+        if layer[at] != positive and at not in taken:
+            taken.append(at)
+    return taken
+
+
+def _numbers(seed: int, classes: int) -> Iterator[int]:
+    """Uniform numbers below `classes`, those of Fluid's sampler with this seed."""
+    start, count = 0, 256
+    while True:
+        yield from evenly(mersenne_words(seed, start + count)[start:], 64, classes).tolist()
+        start, count = start + count, 2 * count
+
+
+@kernel("tdm_sampler", "Out Labels Mask", lod="none")
+def _tdm_sampler_values(op: Op) -> Run:
+    counts, bounds = ints_attr(op, "neg_samples_num_list"), ints_attr(op, "layer_offset_lod")
+    positive, seed, kind = flag(op, "output_positive"), int_attr(op, "seed"), numpy_dtype(int_attr(op, "dtype"))
+    if len(bounds) != len(counts) + 1:
+        raise ValueError(f"layer_offset_lod has {len(bounds)} numbers, {len(counts)} levels need {len(counts) + 1}")
+    for count, (start, stop) in zip(counts, pairwise(bounds), strict=True):
+        if count >= stop - start:
+            raise ValueError(f"a level of {stop - start} nodes can't give {count} that are not the positive one")
+
+    def fresh(surroundings: Surroundings, rows: int, width: int) -> Array:
+        """Random words for each row of the batch, from a separate stream for every level."""
+        key, offset = surroundings.stream(op.output("Out") or op.type, 0, op.inputs["X"][0], (rows, width))
+        return words(key, offset, rows * width).reshape(rows, width)
+
+    def drawn(surroundings: Surroundings, layer: Array, path: Array, count: int) -> Array:
+        """Indices of the samples of a level, for every row."""
+        if seed:
+            rng = _numbers(seed, len(layer))
+            samples = [_others(rng, layer, node, count) if node else [0] * count for node in path.tolist()]
+            return np.array(samples, "int64").reshape(len(path), count)
+        order = np.where(layer == path[:, None], np.uint64(2**64 - 1), fresh(surroundings, len(path), len(layer)))
+        return np.argsort(order, axis=1, kind="stable")[:, :count]
+
+    def run(surroundings: Surroundings, X: Array, Travel: Array, Layer: Array) -> tuple[Array, Array, Array]:
+        leaves, nodes = X.reshape(-1), Layer.reshape(-1)
+        check_ids(leaves, len(Travel), "leaf")
+        if Travel.shape[1] < len(counts) or bounds[-1] > len(nodes):
+            raise ValueError(f"Travel has {Travel.shape[1]} levels and Layer {len(nodes)} nodes, the op names more")
+        out: list[Array] = []
+        labels: list[Array] = []
+        mask: list[Array] = []
+        for level, (count, (start, stop)) in enumerate(zip(counts, pairwise(bounds), strict=True)):
+            path = Travel[leaves, level]
+            there = (path != 0)[:, None]
+            parts = [path[:, None]] if positive else []
+            parts.append(nodes[start:stop][drawn(surroundings, nodes[start:stop], path, count)])
+            held = np.concatenate(parts, axis=1)
+            out.append(np.where(there, held, 0))
+            labels.append(np.where(there, np.arange(held.shape[1]) < int(positive), False))
+            mask.append(np.broadcast_to(there, held.shape))
+        whole = [np.concatenate(parts, axis=1).astype(kind) for parts in (out, labels, mask)]
+        return whole[0], whole[1], whole[2]
+
+    return run
+
+
+def _source(op: Op, surroundings: Surroundings) -> Callable[[int], Array]:
+    """A function from a count to random words: those of the op's seed, as in Fluid, or fresh ones."""
+    seed = int_attr(op, "seed")
+    if seed:
+        return lambda count: mersenne_words(seed, count)
+    key, offset = surroundings.stream(op.output("Samples") or op.type, 0)
+    return lambda count: words(key, offset, count)
+
+
+def _draw(source: Callable[[int], Array], wanted: int, classes: int) -> tuple[Array, int]:
+    """Distinct classes from the log-uniform distribution, in the order drawn, and the number of draws."""
+    count = 4 * wanted
+    while True:
+        drawn = (np.exp(source(count) * 2.0**-64 * np.log(classes + 1)).astype("int64") - 1) % classes
+        places = np.sort(np.unique(drawn, return_index=True)[1])
+        if len(places) >= wanted:
+            places = places[:wanted]
+            return drawn[places], int(places[-1]) + 1
+        count *= 2
+
+
+def _expected(classes: Array, count: int, tries: int, samples: int) -> Array:
+    """The expected count of each class among `samples` distinct ones after this many draws.
+
+    As in Fluid, the probability of a class in one draw is rounded to float32.
+    """
+    likely = np.log((classes + 2.0) / (classes + 1.0)) / float(np.float32(np.log(count + 1)))
+    likely = likely.astype("float32").astype("float64")
+    return likely * samples if tries == samples else -np.expm1(tries * np.log1p(-likely))
+
+
+def _sampler(op: Op) -> Callable[[Array, int, Surroundings], tuple[Array, Array]]:
+    """A function from labels and the number of classes to the classes of each row, and their probabilities."""
+    samples = int_attr(op, "num_samples")
+
+    def sampled(labels: Array, classes: int, surroundings: Surroundings) -> tuple[Array, Array]:
+        if not 0 < samples <= classes:
+            raise ValueError(f"{samples} distinct classes can't be sampled from {classes}")
+        drawn, tries = _draw(_source(op, surroundings), samples, classes)
+        chosen = np.concatenate([labels, np.broadcast_to(drawn, (len(labels), samples))], axis=1)
+        return chosen, _expected(chosen, classes, tries, samples)
+
+    return sampled
+
+
+@kernel("sample_logits", "Samples Probabilities LogitsDim LabelsDim SampledLogits SampledLabels", lod="none")
+def _sample_logits_values(op: Op) -> Run:
+    sampler, custom, no_hits = _sampler(op), flag(op, "use_customized_samples"), flag(op, "remove_accidental_hits")
+    if not flag(op, "uniq") and not custom:
+        raise ValueError("uniq is false; samples are always distinct")
+
+    def run(
+        Logits: Array,
+        Labels: Array,
+        CustomizedSamples: Array | None,
+        CustomizedProbabilities: Array | None,
+        surroundings: Surroundings,
+    ) -> tuple[Array, Array, Array, Array, Array, Array]:
+        true, classes = Labels.shape[1], Logits.shape[1]
+        check_ids(Labels, classes, "the label")
+        if not custom:
+            chosen, likely = sampler(Labels, classes, surroundings)
+        elif CustomizedSamples is None or CustomizedProbabilities is None:
+            raise ValueError("use_customized_samples needs CustomizedSamples and CustomizedProbabilities")
+        else:
+            chosen, likely = CustomizedSamples, CustomizedProbabilities
+            check_ids(chosen, classes, "the sample")
+        likely = likely.astype(Logits.dtype)
+        logits = np.take_along_axis(Logits, chosen, axis=1)
+        if no_hits:
+            hits = (chosen[:, true:, None] == chosen[:, None, :true]).any(axis=2)
+            logits[:, true:] -= hits * Logits.dtype.type(1e20)
+        logits = np.clip(logits - np.log(likely), -1e20, 1e20)
+        places = np.broadcast_to(np.arange(true, dtype=Labels.dtype), Labels.shape).copy()
+        sizes = (np.empty((*given.shape, 0), given.dtype) for given in (Logits, Labels))
+        return (chosen, likely, *sizes, logits, places)
+
+    return run
+
+
+@plain_kernel("sample_logits_grad", "Logits@GRAD", lod="none")
+def _sample_logits_grad_values(LogitsDim: Array, Samples: Array, SampledLogits_GRAD: Array) -> Array:
+    rows, classes, _ = LogitsDim.shape
+    places = Samples + classes * np.arange(rows)[:, None]
+    total = np.bincount(places.reshape(-1), SampledLogits_GRAD.reshape(-1), rows * classes)
+    return total.astype(SampledLogits_GRAD.dtype).reshape(rows, classes)

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.ops.attributes import flag, int_attr
+from pstranspile.ir.table_rules import Rules, takes_any_id
+from pstranspile.ops import with_defaults
+from pstranspile.ops.attributes import flag, int_attr, ints_attr, real, text
+from pstranspile.ops.tables.embedding import INITIALISERS
 from pstranspile.runtime.arithmetic import sum_runs
-from pstranspile.runtime.kernels.context import ExecutionContext
-from pstranspile.runtime.kernels.kernel import Run, kernel
-from pstranspile.runtime.kernels.numeric import all_ids
+from pstranspile.runtime.kernels.context import ExecutionContext, Surroundings
+from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel
+from pstranspile.runtime.kernels.numeric import all_ids, check_ids, first, numpy_dtype
 from pstranspile.runtime.kernels.ragged import plain, runs_between, sequences, upper
-from pstranspile.runtime.kernels.rows import AS_ROWS, add_rows, find_rows, positions
-from pstranspile.runtime.large.table import LargeTable
-from pstranspile.runtime.values import Array, SelectedRows
+from pstranspile.runtime.kernels.random.scattered import ScatteredRows, chances
+from pstranspile.runtime.kernels.rows import (
+    AS_ROWS,
+    add_rows,
+    cut_any_ids,
+    find_rows,
+    in_sections,
+    in_use,
+    merge_rows,
+    positions,
+)
+from pstranspile.runtime.kernels.tensors.fill import Draw, copied, drawer
+from pstranspile.runtime.large.table import LargeTable, TableState
+from pstranspile.runtime.values import Array, LoDTensor, SelectedRows
 
 
 def _looked_up(table: Array | SelectedRows | LargeTable, ids: Array) -> Array:
@@ -169,3 +185,177 @@ def _lookup_sparse_table(op: Op) -> Run:
         return grown.value[positions(grown, ids, "W")]
 
     return run
+
+
+# Kernels. Creation of large tables, whose rows are drawn on first use as the whole table would draw them.
+
+_MOST = 1 << 63
+"""The largest number of elements of a table."""
+
+_AT_ONCE = 1 << 12
+"""Rows whose first values are drawn at once: a draw takes many times the memory of its result."""
+
+
+def _drawer(op: Op) -> Draw | None:
+    """A function that draws the elements of rows; None if all start with one value. Raises ValueError."""
+    kind = text(op, "initializer")
+    if kind not in INITIALISERS:
+        raise ValueError(f"initializer is {kind!r}; it takes {', '.join(INITIALISERS)}")
+    return None if kind == "fill_constant" else drawer(with_defaults(op._replace(type=kind)), kind)
+
+
+def _rules(op: Op) -> Rules:
+    return Rules(
+        int_attr(op, "enter_after", 1),
+        real(op, "enter_chance"),
+        int_attr(op, "shrink_every"),
+        int_attr(op, "drop_unseen"),
+        real(op, "drop_below"),
+        real(op, "score_decay"),
+    )
+
+
+@kernel("large_table", lod="none")
+def _large_table(op: Op) -> Run:
+    dims, kind, draw, rules = ints_attr(op, "shape"), numpy_dtype(int_attr(op, "dtype", 5)), _drawer(op), _rules(op)
+    if len(dims) != 2 or min(dims) < 1 or dims[0] * dims[1] >= _MOST:
+        raise ValueError(f"shape is {list(dims)}, not the dims of a table")
+    if rules.mistake():
+        raise ValueError(rules.mistake())
+    (height, width), name = dims, op.outputs["Out"][0]
+    any_id = flag(op, "any_id") or takes_any_id(dims)
+
+    def run(surroundings: Surroundings) -> LargeTable:
+        key, first = surroundings.stream(name, int_attr(op, "seed"))
+        assert isinstance(key, int)  # the stream of a value that does not belong to a batch
+        first = 0 if any_id else first  # ids count from the start of the whole table
+
+        def initial(ids: Array) -> Array:
+            out = np.full((len(ids), width), real(op, "value"), kind)
+            if draw is None:
+                return out
+            for start in range(0, len(ids), _AT_ONCE):
+                rows = ScatteredRows(key, first, ids[start : start + _AT_ONCE], width)
+                out[start : start + _AT_ONCE].flat = draw(rows, 0, len(rows.ids) * width)
+            return out
+
+        def enters(ids: Array, update: int) -> Array:
+            return chances(key, ids + first // width, update)
+
+        return LargeTable(height, width, initial, chances=enters, rules=rules, dtype=kind, any_id=any_id)
+
+    return run
+
+
+@kernel("large_table_state", lod="none")
+def _large_table_state(op: Op) -> Run:
+    dims, value, table = ints_attr(op, "shape"), real(op, "value"), op.inputs["Table"][0]
+
+    def run(Table: LargeTable) -> TableState:
+        if not isinstance(Table, LargeTable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError("Table is no large table")
+        if dims != (Table.height, Table.width):
+            raise ValueError(f"shape is {list(dims)}, Table is {[Table.height, Table.width]}")
+        return TableState(table, Table.add_state(value), value)
+
+    return run
+
+
+# Kernels. SelectedRows and ids split among servers and merged again.
+
+
+@plain_kernel("merge_selected_rows")
+def _merge_selected_rows(X: SelectedRows) -> SelectedRows:
+    return merge_rows([X])
+
+
+@plain_kernel("get_tensor_from_selected_rows")
+def _get_tensor_from_selected_rows(X: SelectedRows) -> Array:
+    return X.value.copy()
+
+
+@kernel("split_selected_rows")
+def _split_selected_rows(op: Op) -> Run:
+    sections = ints_attr(op, "height_sections")
+    ends = np.cumsum((0, *sections))
+    total = int(ends[-1])
+    firsts: list[int] = ends[:-1].tolist()
+
+    def run(X: SelectedRows) -> list[SelectedRows]:
+        if takes_any_id((total, *X.value.shape[1:])):
+            return cut_any_ids(X, ends)
+        check_ids(X.rows, total, "row")
+        order, starts = in_sections(X.rows, ends)
+        rows, value = X.rows.take(order), in_use(X).take(order, axis=0)
+        return [
+            SelectedRows(rows[a:b] - first if first else rows[a:b], value[a:b], height)
+            for (a, b), first, height in zip(pairwise(starts), firsts, sections, strict=True)
+        ]
+
+    return run
+
+
+@kernel("split_ids", lod="none")
+def _split_ids(op: Op) -> Run:
+    count = len(op.outputs["Out"])
+
+    def run(Ids: list[Any]) -> list[Array | SelectedRows]:
+        given = Ids[0]
+        if isinstance(given, SelectedRows):
+            if len(Ids) > 1:
+                raise ValueError("Ids takes one variable of sparse rows, or any number of tensors")
+            shards = [np.flatnonzero(given.rows % count == shard) for shard in range(count)]
+            value = in_use(given)
+            return [SelectedRows(given.rows[chosen], value[chosen], given.height) for chosen in shards]
+        ids = np.unique(np.concatenate([tensor.reshape(-1) for tensor in Ids]))
+        return [ids[ids % count == shard].reshape(-1, 1) for shard in range(count)]
+
+    return run
+
+
+def _data(value: Array | LoDTensor) -> Array:
+    return value.data if isinstance(value, LoDTensor) else value
+
+
+@plain_kernel("merge_ids", lod="own")
+def _merge_ids(
+    Ids: list[Array | LoDTensor], Rows: list[Array | LoDTensor], X: list[Array | LoDTensor]
+) -> list[Array | LoDTensor]:
+    rows = np.concatenate([_data(part).reshape(-1) for part in Rows])
+    answers = SelectedRows(rows, np.concatenate([_data(part) for part in X]), 0)
+    if len(answers.rows) != len(answers.value):
+        raise ValueError(f"Rows holds {len(answers.rows)} ids, but X {len(answers.value)} rows")
+    merged: list[Array | LoDTensor] = []
+    for ids in Ids:
+        value = answers.value[positions(answers, _data(ids).reshape(-1), "Rows")]
+        merged.append(LoDTensor(value, ids.lod) if isinstance(ids, LoDTensor) else value)
+    return merged
+
+
+def _spans(sections: Sequence[int]) -> list[slice]:
+    """The rows of sections that lie one after the other."""
+    return [slice(start, end) for start, end in pairwise(accumulate(sections, initial=0))]
+
+
+@kernel("split_byref", lod="none")
+def _split_byref_values(op: Op) -> Run:
+    sections, number = ints_attr(op, "sections"), int_attr(op, "num")
+    rows, spans = sum(sections), _spans(sections)
+
+    def run(X: Array) -> list[Array]:
+        if len(X) == rows and sections:
+            return [X[span] for span in spans]
+        parts = (len(X) // max(number, 1),) * number
+        if sections or sum(parts) != len(X):
+            raise ValueError(f"X cannot be cut into {list(sections or parts) or number} rows")
+        return [X[span] for span in _spans(parts)]
+
+    return run
+
+
+@plain_kernel("ref_by_trainer_id")
+def _ref_by_trainer_id_values(X: list[Array], TrainerId: Array) -> Array:
+    number = int(first(TrainerId))
+    if not 0 <= number < len(X):
+        raise ValueError(f"TrainerId is {number}, but X has {len(X)} variables")
+    return copied(X[number])

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr, real
-from pstranspile.runtime.arithmetic import loops, norm, number_of
+from pstranspile.runtime.arithmetic import loops, norm, number_of, over_root, root, same_everywhere
 from pstranspile.runtime.kernels.context import Surroundings
 from pstranspile.runtime.kernels.kernel import Run, in_place, kernel, plain_kernel
 from pstranspile.runtime.kernels.numeric import first
-from pstranspile.runtime.kernels.optimizer_steps import owned, pieces, replaced, whole
+from pstranspile.runtime.kernels.optimizer_steps import is_large, owned, pieces, replaced, update_all, whole
 from pstranspile.runtime.kernels.random.streams import fluid_uniform, normal
-from pstranspile.runtime.kernels.rows import AS_ROWS, add_rows, in_use, merge_rows, positions
+from pstranspile.runtime.kernels.rows import AS_ROWS, add_rows, in_use, merge_rows, positions, update_rows
 from pstranspile.runtime.values import Array, SelectedRows
 
 # Arrays are updated in place if the op reads and writes the same variable.
@@ -217,3 +218,297 @@ def _accumulate(
 
 _SUMMED_AT_MOST = 16384
 """After this many updates the first sum is added to the second, so that small terms are not lost in a large sum."""
+
+
+# Kernels. Optimizers with a learning rate for each element, from averages of its gradients.
+
+# Arrays are updated in place if the op reads and writes the same variable.
+
+
+class _AdamScales(NamedTuple):
+    """The factors of Adam as 0-d arrays, which numpy handles faster than Python numbers."""
+
+    kept1: Array
+    new1: Array
+    kept2: Array
+    new2: Array
+    epsilon: Array
+
+
+@lru_cache(64)
+def _adam_scales(beta1: float, beta2: float, epsilon: float, kind: Any) -> tuple[loops.AdamFactors, _AdamScales]:
+    factors = loops.AdamFactors(beta1, 1 - beta1, beta2, 1 - beta2, epsilon)
+    return factors, _AdamScales(*(np.array(value, kind) for value in factors))
+
+
+def _adam_moments(scales: _AdamScales, g: Array | None, m: Array, v: Array) -> Array | None:
+    """Updates the moments with a gradient and its square, in place; gives a scratch array."""
+    m *= scales.kept1
+    v *= scales.kept2
+    if g is None:
+        return None
+    spare = scales.new1 * g
+    m += spare
+    np.multiply(g, scales.new2, out=spare)
+    spare *= g
+    v += spare
+    return spare
+
+
+def _in_place(op: Op, slot: str) -> bool:
+    """Whether the op writes the new value to the variable of an input slot."""
+    return op.inputs.get(slot) == op.outputs.get(f"{slot}Out")
+
+
+@kernel("adam", "ParamOut Moment1Out Moment2Out Beta1PowOut Beta2PowOut")
+def _adam(op: Op) -> Run:
+    given1, given2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
+    lazy, as_rows, scaled = flag(op, "lazy_mode"), AS_ROWS in op.attrs, flag(op, "scaled_epsilon")
+    own, replace = owned(op, "Moment1 Moment2"), replaced(op)
+    powers_in_place = _in_place(op, "Beta1Pow")
+
+    def run(
+        Param: Array,
+        Grad: Array | SelectedRows,
+        LearningRate: Array,
+        Moment1: Array,
+        Moment2: Array,
+        Beta1Pow: Array,
+        Beta2Pow: Array,
+        Beta1Tensor: Array | None = None,
+        Beta2Tensor: Array | None = None,
+    ) -> tuple[Array, ...]:
+        beta1 = given1 if Beta1Tensor is None else first(Beta1Tensor)
+        beta2 = given2 if Beta2Tensor is None else first(Beta2Tensor)
+        param, new = replace(Param, Grad)
+        moment1, moment2 = own(Moment1, Moment2)
+        factors, scales = _adam_scales(beta1, beta2, epsilon, Moment1.dtype)
+        sparse = isinstance(Grad, SelectedRows) and not as_rows
+        if isinstance(Grad, SelectedRows) and sparse and not len(Grad.rows):
+            return param, moment1, moment2, Beta1Pow, Beta2Pow
+        alike = Beta1Pow.dtype == Beta2Pow.dtype == Moment1.dtype
+        power1, power2 = (
+            (Beta1Pow * scales.kept1, Beta2Pow * scales.kept2) if alike else (Beta1Pow * beta1, Beta2Pow * beta2)
+        )
+        # for sparse rows, Fluid advances powers that are updated in place before it uses them
+        used1, used2 = (power1, power2) if sparse and powers_in_place else (Beta1Pow, Beta2Pow)
+        number = number_of(param)
+        left1, left2 = float(number(1 - first(used1))), float(number(1 - first(used2)))
+        rate = number(first(LearningRate) * float(np.divide(left2**0.5, left1)))
+        added = epsilon
+        if scaled:
+            added = float(number(epsilon) * number(left2**0.5))
+            factors, scales = factors._replace(epsilon=added), scales._replace(epsilon=np.array(added, Moment1.dtype))
+
+        def step(g: Array | None, p: Array, m: Array, v: Array, n: Array | None = None) -> None:
+            spare = _adam_moments(scales, g, m, v)
+            if sparse:
+                # as in Paddle 2.6, epsilon is scaled in the rows that the gradient has
+                p -= rate * over_root(m, v, epsilon if g is None else added)
+                return
+            spare = root(v, spare)
+            spare += scales.epsilon
+            np.divide(m, spare, out=spare)
+            spare *= rate
+            np.subtract(p, spare, out=p if n is None else n)
+
+        if isinstance(Grad, SelectedRows) and (sparse and lazy):
+            update_rows(Grad, step, param, moment1, moment2)
+        elif isinstance(Grad, SelectedRows) and (as_rows or scaled or is_large(param)):
+            update_all(Grad, step, param, moment1, moment2)
+        elif not (
+            isinstance(Grad, np.ndarray)
+            and same_everywhere()
+            and loops.adam(param, Grad, moment1, moment2, new, factors, rate)
+        ):
+            for piece in pieces(Grad, param, moment1, moment2, new):
+                step(*piece)
+        return new, moment1, moment2, power1, power2
+
+    return run
+
+
+@kernel("adamax", "ParamOut MomentOut InfNormOut")
+def _adamax(op: Op) -> Run:
+    beta1, beta2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
+    own = owned(op, "Param Moment InfNorm")
+
+    def run(
+        Param: Array, Grad: Array, LearningRate: Array, Moment: Array, InfNorm: Array, Beta1Pow: Array
+    ) -> tuple[Array, ...]:
+        param, moment, norm = own(Param, Moment, InfNorm)
+        rate = float(np.divide(first(LearningRate), 1 - first(Beta1Pow)))
+        for g, p, m, u in pieces(Grad, param, moment, norm):
+            m *= beta1
+            m += (1 - beta1) * g
+            u *= beta2
+            u += epsilon
+            np.maximum(np.abs(g), u, out=u)
+            p -= rate * (m / u)
+        return param, moment, norm
+
+    return run
+
+
+@kernel("lamb", "ParamOut Moment1Out Moment2Out Beta1PowOut Beta2PowOut")
+def _lamb(op: Op) -> Run:
+    beta1, beta2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
+    decay, corrected = real(op, "weight_decay"), flag(op, "corrected")
+    own = owned(op, "Param Moment1 Moment2")
+
+    def run(
+        Param: Array,
+        Grad: Array,
+        LearningRate: Array,
+        Moment1: Array,
+        Moment2: Array,
+        Beta1Pow: Array,
+        Beta2Pow: Array,
+    ) -> tuple[Array | None, ...]:
+        param, moment1, moment2 = own(Param, Moment1, Moment2)
+        step = np.zeros_like(param)
+        left1, left2 = 1 - first(Beta1Pow), 1 - first(Beta2Pow)
+        for g, p, m, v, r in pieces(Grad, param, moment1, moment2, step):
+            m *= beta1
+            m += (1 - beta1) * g
+            v *= beta2
+            v += (1 - beta2) * g * g
+            r[...] = (over_root(m / left1, v / left2, epsilon) if corrected else over_root(m, v, epsilon)) + decay * p
+        number = number_of(param)
+        of_param, of_step = number(norm(param)), number(norm(step))
+        adapts = of_param > 0 and of_step > 0 and not (corrected and decay == 0)
+        step *= number(first(LearningRate)) * (of_param / of_step if adapts else number(1))
+        param -= step
+        powers = (Beta1Pow * beta1, Beta2Pow * beta2) if corrected else (None, None)
+        return param, moment1, moment2, *powers
+
+    return run
+
+
+@kernel("adagrad decayed_adagrad", "ParamOut MomentOut")
+def _adagrad(op: Op) -> Run:
+    epsilon = real(op, "epsilon")
+    decay = real(op, "decay") if op.type == "decayed_adagrad" else None
+    own = owned(op, "Param Moment")
+
+    def run(Param: Array, Grad: Array, LearningRate: Array, Moment: Array) -> tuple[Array, ...]:
+        param, moment = own(Param, Moment)
+        rate = first(LearningRate)
+
+        sparse = decay is None and isinstance(Grad, SelectedRows)
+
+        def step(g: Array, p: Array, m: Array) -> None:
+            square = g * g if decay is None else (1 - decay) * g * g
+            if decay is not None:
+                m *= decay
+            m += square
+            change = rate * g
+            size = np.sqrt(m) if sparse else root(m, square)
+            size += epsilon
+            change /= size
+            p -= change
+
+        if sparse:
+            update_rows(Grad, step, param, moment)
+        elif decay is not None or not same_everywhere() or not loops.adagrad(param, Grad, moment, rate, epsilon):
+            for piece in pieces(Grad, param, moment):
+                step(*piece)
+        return param, moment
+
+    return run
+
+
+@kernel("adadelta", "ParamOut AvgSquaredGradOut AvgSquaredUpdateOut")
+def _adadelta(op: Op) -> Run:
+    rho, epsilon, scaled = real(op, "rho"), real(op, "epsilon"), flag(op, "scaled")
+    own = owned(op, "Param AvgSquaredGrad AvgSquaredUpdate")
+    in_place = _in_place(op, "AvgSquaredUpdate") and not scaled
+
+    def run(
+        Param: Array, Grad: Array, AvgSquaredGrad: Array, AvgSquaredUpdate: Array, LearningRate: Array | None = None
+    ) -> tuple[Array, ...]:
+        if scaled and LearningRate is None:
+            raise ValueError("scaled needs LearningRate")
+        rate = first(LearningRate) if scaled and LearningRate is not None else None
+        param, of_grad, of_update = own(Param, AvgSquaredGrad, AvgSquaredUpdate)
+        for g, p, a, b in pieces(Grad, param, of_grad, of_update):
+            a *= rho
+            a += (1 - rho) * (g * g)
+            change = root((b + epsilon) / (a + epsilon)) * g
+            b *= rho
+            b += (1 - rho) * (change * change)
+            # Fluid computes the step again, from the new average if it is updated in place
+            step = root((b + epsilon) / (a + epsilon)) * g if in_place else change
+            p -= step if rate is None else rate * step
+        return param, of_grad, of_update
+
+    return run
+
+
+@kernel("rmsprop", "ParamOut MomentOut MeanSquareOut MeanGradOut")
+def _rmsprop(op: Op) -> Run:
+    rho, epsilon, mu = real(op, "decay"), real(op, "epsilon"), real(op, "momentum")
+    centered = flag(op, "centered")
+    own = owned(op, "Param Moment MeanSquare")
+    own_mean = owned(op, "MeanGrad")
+
+    def run(
+        Param: Array,
+        Grad: Array,
+        LearningRate: Array,
+        Moment: Array,
+        MeanSquare: Array,
+        MeanGrad: Array | None = None,
+    ) -> tuple[Array | None, ...]:
+        param, moment, square = own(Param, Moment, MeanSquare)
+        rate = first(LearningRate)
+        if not centered:
+            for g, p, m, s in pieces(Grad, param, moment, square):
+                s *= rho
+                s += (1 - rho) * g * g
+                m *= mu
+                m += rate * g / root(s + epsilon)
+                p -= m
+            return param, moment, square, MeanGrad
+        if MeanGrad is None:
+            raise ValueError("centered needs MeanGrad")
+        (mean,) = own_mean(MeanGrad)
+        for g, p, m, s, a in pieces(Grad, param, moment, square, mean):
+            s *= rho
+            s += (1 - rho) * g * g
+            a *= rho
+            a += (1 - rho) * g
+            m *= mu
+            m += rate * g / root(s - a * a + epsilon)
+            p -= m
+        return param, moment, square, mean
+
+    return run
+
+
+@kernel("ftrl", "ParamOut SquaredAccumOut LinearAccumOut")
+def _ftrl(op: Op) -> Run:
+    l1, l2, power = real(op, "l1"), real(op, "l2"), real(op, "lr_power")
+    own = owned(op, "Param SquaredAccumulator:SquaredAccumOut LinearAccumulator:LinearAccumOut")
+
+    def raised(value: Array) -> Array:
+        return root(value) if power == -0.5 else value**-power
+
+    def run(
+        Param: Array, Grad: Array, LearningRate: Array, SquaredAccumulator: Array, LinearAccumulator: Array
+    ) -> tuple[Array, ...]:
+        param, square, linear = own(Param, SquaredAccumulator, LinearAccumulator)
+        rate = first(LearningRate)
+        for g, p, s, z in pieces(Grad, param, square, linear):
+            before = raised(s)
+            s += g * g
+            after = raised(s)
+            z += g
+            z -= (after - before) / rate * p
+            shrunk = np.sign(z) * l1 - z
+            if power == -0.5:
+                after = np.sqrt(s)  # in a selection between two values, Fluid computes scalar roots
+            p[...] = np.where(np.abs(z) > l1, shrunk / (after / rate + 2 * l2), 0)
+        return param, square, linear
+
+    return run

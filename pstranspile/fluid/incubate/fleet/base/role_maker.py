@@ -7,7 +7,7 @@ from typing import Any
 
 from pstranspile.fluid.environment import whole
 from pstranspile.fluid.missing import names_of_fluid, refused
-from pstranspile.fluid.running.hooks import assume
+from pstranspile.fluid.running.watching import assume
 
 
 class Role:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pstranspile.fluid.incubate.fleet.base import role_maker as fluid
 from pstranspile.fluid.missing import refused
-from pstranspile.fluid.running.hooks import assume
+from pstranspile.fluid.running.watching import assume
 
 RoleMakerBase = fluid.RoleMakerBase
 

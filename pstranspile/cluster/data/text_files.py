@@ -1,0 +1,709 @@
+"""Files of text: lines in blocks, numbers found in them, and the formats CSV, JSON lines and Fluid's MultiSlot."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from pstranspile.cluster.data.columns import Chunk, Column, Input
+from pstranspile.cluster.data.files import Unit, Wanted, open_file, refused, require_pyarrow
+from pstranspile.cluster.data.mapping import Mapped, map_columns
+from pstranspile.cluster.data.tables import chunk_of, reading, type_of
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Location
+from pstranspile.runtime.run.row_source import LeftOut
+from pstranspile.runtime.values import Array
+
+# Files with a row on each line, in blocks of whole lines. Blank lines are no rows.
+
+BLOCK = 1 << 22
+"""Bytes that a block has, and what its last line has beyond them."""
+
+LONGEST = 1 << 28
+"""Bytes that a line may have. A file without line ends, as one that is nothing but a hole, is no file of rows."""
+
+_NEWLINE, _RETURN = 10, 13
+
+
+class Lines(NamedTuple):
+    """The rows of a block: where their text starts and stops, and which line of the block each is, counted from 0."""
+
+    data: bytes
+    starts: Array
+    stops: Array
+    numbers: Array
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def text(self, row: int) -> bytes:
+        """The text of a row, without the end of its line."""
+        return self.data[int(self.starts[row]) : int(self.stops[row])]
+
+    def without(self, rows: Iterable[int]) -> bytes:
+        """The text of all other rows, each with the end of its line."""
+        left = set(rows)
+        return b"".join(self.text(row) + b"\n" for row in range(len(self)) if row not in left)
+
+
+def lines_of(data: bytes) -> Lines:
+    """The rows of a block."""
+    array = np.frombuffer(data, "uint8")
+    ends = np.flatnonzero(array == _NEWLINE)
+    if len(array) and array[-1] != _NEWLINE:
+        ends = np.append(ends, len(array))
+    starts = np.concatenate([[0], ends[:-1] + 1]) if len(ends) else ends
+    stops = ends - ((ends > starts) & (array[np.maximum(ends - 1, 0)] == _RETURN)) if len(ends) else ends
+    full = stops > starts
+    return Lines(data, starts[full], stops[full], np.flatnonzero(full))
+
+
+def blocks(file: str) -> Generator[tuple[int, bytes]]:
+    """The blocks of a file, each with the byte that it begins with. Raises DiagnosticError."""
+    with open_file(file) as stream:
+        at, left, rest = 0, 0, list[bytes]()
+        while data := stream.read(BLOCK):
+            end = data.rfind(b"\n") + 1
+            if end:
+                yield at, b"".join([*rest, data[:end]])
+                at += left + end
+                left, rest = len(data) - end, [data[end:]]
+            else:
+                left += len(data)
+                rest.append(data)
+            if left > LONGEST:
+                raise too_long(file)
+        if left:
+            yield at, b"".join(rest)
+
+
+def first_line(file: str, *, blank: bool = True) -> bytes:
+    """The first line of a file, with its end; without `blank` the first that is not blank. Raises DiagnosticError."""
+    with open_file(file) as stream:
+        while line := stream.readline(LONGEST + 1):
+            if len(line) > LONGEST:
+                raise too_long(file)
+            if blank or line.strip():
+                return line
+    return b""
+
+
+def too_long(file: str) -> DiagnosticError:
+    """The error for a file with a line that no row has."""
+    return refused(file, f"it has a line of more than {LONGEST >> 20} MiB, which no row has")
+
+
+def read_block(unit: Unit) -> bytes:
+    """The bytes of a unit. Raises DiagnosticError."""
+    with open_file(unit.file) as stream:
+        stream.seek(unit.place)
+        return stream.read(unit.size)
+
+
+def units_of(file: str, header: int = 0) -> list[Unit]:
+    """The units of a file, which are its blocks; `header` is how many bytes the line of names has."""
+    result: list[Unit] = []
+    first = line = 0
+    for place, data in blocks(file):
+        start = min(max(header - place, 0), len(data))
+        rows = len(lines_of(data[start:]))
+        if rows:
+            before = line + data.count(b"\n", 0, start)
+            result.append(Unit(file, rows, first, place + start, len(data) - start, before))
+            first += rows
+        line += data.count(b"\n")
+    return result
+
+
+# Numbers of text, many at once: where they stand in a block, and what they are.
+
+_SPACE, _DOT, _MINUS, _PLUS, _ZERO = 32, 46, 45, 43, 48
+
+_LONGEST = 21
+"""Characters of a word that may be a number of 19 digits: these, a sign, a dot."""
+
+_BYTES, _WORDS = 1 << 17, 1 << 15
+"""How much is looked at together, so that intermediate values stay in the processor's cache."""
+
+
+class Words(NamedTuple):
+    """The words of a text, which white space divides: where each starts and stops."""
+
+    data: Array
+    starts: Array
+    stops: Array
+
+    def text(self, word: int) -> str:
+        """A word."""
+        return self.data[int(self.starts[word]) : int(self.stops[word])].tobytes().decode("ascii", "replace")
+
+
+class Numbers(NamedTuple):
+    """The numbers that words are: `digits` over ten to the power of `scale`, below 0 where `negative`.
+
+    `odd` marks words that are no such number, or one of more digits than 64 bits hold.
+    """
+
+    digits: Array
+    scale: Array
+    negative: Array
+    odd: Array
+
+
+def words_of(data: bytes) -> Words:
+    """The words of a text."""
+    array = np.frombuffer(data, "uint8")
+    found: list[Array] = []
+    for at in range(0, len(array), _BYTES):
+        inside = np.empty(min(_BYTES, len(array) - at) + 1, bool)
+        inside[0] = at > 0 and array[at - 1] > _SPACE
+        np.greater(array[at : at + _BYTES], _SPACE, out=inside[1:])
+        edges = np.flatnonzero(inside[1:] != inside[:-1])
+        edges += at
+        found.append(edges)
+    if len(array) and array[-1] > _SPACE:
+        found.append(np.array([len(array)]))
+    edges = np.concatenate([np.empty(0, "int64"), *found])
+    return Words(array, edges[::2], edges[1::2])
+
+
+def numbers_of(words: Words) -> Numbers:
+    """What the words are as numbers."""
+    made = [
+        _numbers(Words(words.data, words.starts[at : at + _WORDS], words.stops[at : at + _WORDS]))
+        for at in range(0, max(len(words.starts), 1), _WORDS)
+    ]
+    return made[0] if len(made) == 1 else Numbers(*map(np.concatenate, zip(*made, strict=True)))
+
+
+def _numbers(words: Words) -> Numbers:
+    sizes = words.stops - words.starts
+    count, longest = len(sizes), min(int(sizes.max(initial=0)), _LONGEST)
+    # short words first, so that those that have a character more are the rest, wherever they stand
+    order = np.minimum(sizes, _LONGEST + 1).astype("uint16").argsort(kind="stable")
+    starts, sizes = words.starts[order], sizes[order]
+    begins = sizes.searchsorted(np.arange(longest), side="right").tolist()
+    digits, scale = np.zeros(count, "uint64"), np.zeros(count, "int8")
+    odd, dotted = np.zeros(count, bool), np.zeros(count, bool)
+    first = words.data[starts] if count else np.zeros(0, "uint8")
+    negative = first == _MINUS
+    signed = negative | (first == _PLUS)
+    for column, begin in enumerate(begins):
+        here = words.data[starts[begin:] + column]
+        digit = here - np.uint8(_ZERO)
+        plain = digit < 10
+        total, after = digits[begin:], dotted[begin:]
+        if plain.all():
+            total *= np.uint64(10)
+            total += digit
+            scale[begin:] += after
+            continue
+        dot = (here == _DOT) & ~after
+        odd[begin:] |= ~(plain | dot | signed[begin:] if column == 0 else plain | dot)
+        scale[begin:] += after & plain
+        np.multiply(total, np.uint64(10), out=total, where=plain)
+        np.add(total, digit, out=total, where=plain)
+        after |= dot
+    odd |= dotted & (scale == 0)  # the dot comes last: a float
+    odd |= (sizes - signed - dotted < 1) | (sizes - signed - dotted > 19) | (sizes > _LONGEST)
+    back = np.empty(count, "int64")
+    back[order] = np.arange(count)
+    return Numbers(digits[back], scale[back], negative[back], odd[back])
+
+
+def integers(words: Words, numbers: Numbers, chosen: Array) -> tuple[Array, Array]:
+    """The chosen words as int64, and which of them are no whole numbers. Ids of 64 bits keep their bits."""
+    values = numbers.digits[chosen]
+    wrong = numbers.odd[chosen] | numbers.scale[chosen].astype(bool)
+    result = values.view("int64").copy()
+    minus = numbers.negative[chosen]
+    wrong |= (minus & (values > 1 << 63)) | (~minus & False)
+    result[minus] = -result[minus]
+    for index in np.flatnonzero(numbers.odd[chosen]).tolist():  # too long to be surely within 64 bits, or no number
+        number = whole_number(words.text(int(chosen[index])))
+        if number is not None:
+            result[index] = number - (1 << 64) * (number >= 1 << 63)
+            wrong[index] = False
+    return result, wrong
+
+
+def whole_number(text: str) -> int | None:
+    """The whole number that a word is, None if it is none or 64 bits don't hold it."""
+    sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text.removeprefix("+"))
+    short = digits.lstrip("0") or digits[:1]  # Python refuses to convert thousands of digits
+    if not (digits.isascii() and digits.isdecimal()) or len(short) > 20:
+        return None
+    number = int(sign + short)
+    return number if -(1 << 63) <= number < 1 << 64 else None
+
+
+def floats(words: Words, numbers: Numbers, chosen: Array) -> tuple[Array, Array]:
+    """The chosen words as float64, correctly rounded, and which of them are no numbers."""
+    digits, scale = numbers.digits[chosen], numbers.scale[chosen]
+    result = digits.astype("float64") / _POWERS[np.minimum(scale, len(_POWERS) - 1)]
+    result[numbers.negative[chosen]] *= -1
+    hard = numbers.odd[chosen] | (digits > 1 << 53) | (scale >= len(_POWERS))
+    wrong = np.zeros(len(chosen), bool)
+    for index in np.flatnonzero(hard).tolist():
+        try:
+            result[index] = float(words.text(int(chosen[index])).replace("_", "x"))
+        except ValueError:
+            wrong[index] = True
+    return result, wrong
+
+
+_POWERS = 10.0 ** np.arange(23)
+"""The powers of ten that a float64 holds exactly."""
+
+
+# Fluid's MultiSlot text: on each line, for every slot in turn, how many values it has, and these values.
+
+_VISIBLE = bytes(63 if byte < 32 and byte not in b"\t\n\v\f\r" else byte for byte in range(256))
+"""Each byte as it is, control characters as question marks: they are no white space, and no part of a number."""
+
+
+class _Slot(NamedTuple):
+    """What the lines have of a slot: the word that its values begin with, and how many there are."""
+
+    first: Array
+    count: Array
+
+
+class MultiSlotReader:
+    """A file of MultiSlot text. Slots are the names that are given, else the inputs in the order of their declaration;
+    those that no input takes are left out.
+    """
+
+    def __init__(self, file: str, wanted: Wanted):
+        self.file = file
+        self._slots = list(wanted.names) or [one.name for one in wanted.inputs]
+        self._inputs: dict[str, list[Input]] = {}
+        for one, columns in map_columns(wanted.inputs, wanted.columns, self._slots, file):
+            if len(columns) > 1 or one.levels > 1:
+                message = f"{one.name} can't be fed from MultiSlot text: it takes one slot, of one LoD level at most"
+                raise DiagnosticError([error("data-column", message, Location(file))])
+            self._inputs.setdefault(columns[0], []).append(one)
+
+    def units(self) -> list[Unit]:
+        """A unit for each block of lines."""
+        return units_of(self.file)
+
+    def read(self, unit: Unit) -> Chunk:
+        """The rows of a block."""
+        data = read_block(unit)
+        return _Block(self._slots, self._inputs, unit, data).chunk()
+
+
+class _Block:
+    """A block being read."""
+
+    def __init__(self, slots: list[str], inputs: dict[str, list[Input]], unit: Unit, data: bytes):
+        self.slots, self.inputs, self.unit = slots, inputs, unit
+        self.lines: Lines = lines_of(data)
+        self.words: Words = words_of(data.translate(_VISIBLE))
+        self.numbers: Numbers = numbers_of(self.words)
+        self.reasons: dict[int, str] = {}
+
+    def chunk(self) -> Chunk:
+        """The rows."""
+        rows, slots = self._structure()
+        rows = self._fitting(rows, slots)
+        columns: dict[str, Column] = {}
+        for name, wanted in self.inputs.items():
+            for one in wanted:
+                columns[one.name] = self._column(one, slots[name], name, rows)
+        if len(self.reasons) > len(self.lines) - len(rows):
+            kept = np.flatnonzero([row not in self.reasons for row in rows.tolist()])
+            columns = {name: column.take(kept) for name, column in columns.items()}
+        bad: dict[int, LeftOut] = {}
+        for row in sorted(self.reasons):
+            number, line = self.unit.first + row + 1, self.unit.line + int(self.lines.numbers[row]) + 1
+            bad[row] = LeftOut(self.unit.file, number, self.reasons[row], line)
+        return Chunk(len(self.lines), columns, bad)
+
+    def _structure(self) -> tuple[Array, dict[str, _Slot]]:
+        """The rows that have all slots and nothing else, and where the slots are in these."""
+        rows = np.arange(len(self.lines))
+        at = np.searchsorted(self.words.starts, self.lines.starts)
+        ends = np.searchsorted(self.words.starts, self.lines.stops)
+        slots: dict[str, _Slot] = {}
+        for name in self.slots:
+            inside = at < ends
+            rows, at, ends = self._keep(rows, inside, f"the slot {name} is missing", slots, at, ends)
+            count, wrong = integers(self.words, self.numbers, at)
+            good = ~wrong & (count > 0) & (count < ends - at)
+            if not good.all():
+                message = f"the slot {name} has no number of values, or not so many"
+                count = count[good]
+                rows, at, ends = self._keep(rows, good, message, slots, at, ends)
+            slots[name] = _Slot(at + 1, count)
+            at = at + 1 + count
+        rows, at, ends = self._keep(rows, at == ends, "there is more than its slots", slots, at, ends)
+        return rows, slots
+
+    def _keep(
+        self, rows: Array, good: Array, reason: str, slots: dict[str, _Slot], at: Array, ends: Array
+    ) -> tuple[Array, Array, Array]:
+        if good.all():
+            return rows, at, ends
+        self.reasons.update(dict.fromkeys(rows[~good].tolist(), reason))
+        for name, slot in slots.items():
+            slots[name] = _Slot(slot.first[good], slot.count[good])
+        return rows[good], at[good], ends[good]
+
+    def _fitting(self, rows: Array, slots: dict[str, _Slot]) -> Array:
+        """Those of the rows that have as many values as the inputs take; `slots` then are of these."""
+        for name, wanted in self.inputs.items():
+            for one in wanted:
+                count = slots[name].count
+                good = count % one.width == 0 if one.levels else count == one.width
+                times = "a multiple of " if one.levels else ""
+                message = f"the number of values in the slot {name} is not {times}{one.width}, which {one.name} takes"
+                rows, _, _ = self._keep(rows, good, message, slots, rows, rows)
+        return rows
+
+    def _column(self, one: Input, slot: _Slot, name: str, rows: Array) -> Column:
+        """What an input takes; rows with words that are no such numbers have any values."""
+        ends = np.cumsum(slot.count)
+        total = int(ends[-1]) if len(ends) else 0
+        chosen = np.arange(total) + np.repeat(slot.first - ends + slot.count, slot.count)
+        make = floats if one.dtype.startswith("float") else integers
+        values, wrong = make(self.words, self.numbers, chosen)
+        for place in np.flatnonzero(wrong).tolist():
+            row = int(rows[np.searchsorted(ends, place, side="right")])
+            text = self.words.text(int(chosen[place]))
+            shown = repr(text) if len(text) <= 40 else f"{text[:40]!r}..."
+            message = f"the slot {name} holds {shown}, {one.name} is {one.dtype}"
+            self.reasons.setdefault(row, message)
+        values = values.astype(one.dtype).reshape(-1, *one.dims)
+        return Column(values, (np.concatenate([[0], ends // one.width]),)) if one.levels else Column(values)
+
+
+# CSV and JSON lines: blocks of lines that Arrow parses; bad lines are looked for by halves.
+
+_HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
+"""A number of 64 bits as Arrow reads it, too."""
+
+_LARGE = re.compile(rb"\d{19}")
+"""As many digits as an id has that int64 may not hold."""
+
+
+_NUMBERED = re.compile(r"In CSV column #([0-9]+): ")
+"""How Arrow names a column of which it can't convert a value, by its number from 0 on."""
+
+
+class LineReader:
+    """A file of lines that `parse` makes a table of; it raises what Arrow does for lines that it can't take. `objects`
+    says that they are JSON.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        mapped: Sequence[Mapped],
+        header: int,
+        parse: Callable[[bytes], Any],
+        *,
+        objects: bool = False,
+    ):
+        self.file = file
+        self._objects = objects
+        self._mapped = mapped
+        self._header = header
+        self._parse = parse
+
+    def units(self) -> list[Unit]:
+        """A unit for each block of lines."""
+        return units_of(self.file, self._header)
+
+    def read(self, unit: Unit) -> Chunk:
+        """The rows of a block."""
+        import pyarrow
+
+        data = read_block(unit)
+        reasons = _unfit(data, unit.place == 0, self._objects)
+        if not reasons:
+            with suppress(pyarrow.ArrowException):
+                table = self._parse(data)
+                if table.num_rows == unit.rows:
+                    return self._chunk(table, unit, data, {})
+        lines = lines_of(data)
+        self._search(lines, [row for row in range(len(lines)) if row not in reasons], reasons)
+        left = lines.without(reasons)
+        with reading(self.file):
+            table = self._parse(left)
+        return self._chunk(table, unit, data, reasons)
+
+    def _chunk(self, table: Any, unit: Unit, data: bytes, reasons: dict[int, str]) -> Chunk:
+        kept = np.array([row for row in range(unit.rows) if row not in reasons]) if reasons else np.arange(unit.rows)
+        made = chunk_of(table, self._mapped, unit)
+        if not reasons and not made.bad:
+            return made
+        reasons = {**reasons, **{int(kept[row]): bad.reason for row, bad in made.bad.items()}}
+        lines = lines_of(data)
+        bad = {
+            row: LeftOut(self.file, unit.first + row + 1, reasons[row], unit.line + int(lines.numbers[row]) + 1)
+            for row in sorted(reasons)
+        }
+        return Chunk(unit.rows, made.columns, bad)
+
+    def _search(self, lines: Lines, rows: Sequence[int], reasons: dict[int, str]) -> None:
+        """Notes those of the rows that can't be parsed, and why."""
+        import pyarrow
+
+        if not rows:
+            return
+        reason = "it is more than one row"
+        try:
+            text = b"".join(lines.text(row) + b"\n" for row in rows)
+            if self._parse(text).num_rows == len(rows):
+                return
+        except pyarrow.ArrowException as problem:
+            reason = str(problem).strip().splitlines()[0]
+        if len(rows) == 1:
+            reasons[rows[0]] = _plain(reason)
+            return
+        middle = len(rows) // 2
+        self._search(lines, rows[:middle], reasons)
+        self._search(lines, rows[middle:], reasons)
+
+
+_MARK = b"\xef\xbb\xbf"
+"""The mark that says UTF-8, which a text may begin with."""
+
+_NULL = re.compile(rb"(?:^|[}\n\xbf])[ \t\r]*null")
+"""A null that may stand alone: on a line, or after an object."""
+
+
+def _unfit(data: bytes, first: bool, objects: bool) -> dict[int, str]:
+    """The rows of a block that Arrow should not see, and why; `first` says that the block begins the file,
+    `objects` that its lines are JSON.
+
+    Arrow passes over a byte order mark wherever a block begins, and breaks down over a JSON null that is no value.
+    """
+    marked = data.find(_MARK, len(_MARK) if first else 0) >= 0
+    null = objects and b"null" in data and _NULL.search(data) is not None
+    if not (marked or null):
+        return {}
+    result: dict[int, str] = {}
+    lines = lines_of(data)
+    for row in range(len(lines)):
+        text = lines.text(row)
+        if text.startswith(_MARK) and not (first and not row):
+            result[row] = "it begins with a byte order mark"
+        elif null and _NULL.search(text) is not None and not _is_object(text):
+            result[row] = "it is no JSON object"
+    return result
+
+
+def _is_object(text: bytes) -> bool:
+    """Whether a line is one JSON object."""
+    import json
+
+    try:
+        return isinstance(json.loads(text.removeprefix(_MARK)), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _plain(reason: str) -> str:
+    """What Arrow says of one line, without where it stands in what was parsed."""
+    for mark in ("Row #1: ", "in row 0: ", "JSON parse error: ", "CSV parse error: "):
+        reason = reason.replace(mark, "")
+    return reason.removesuffix(" in row 0")
+
+
+def csv_reader(file: str, wanted: Wanted, delimiter: str = ",") -> LineReader:
+    """A file of comma-separated values. Its first line has the names of the columns, unless these are given.
+
+    The numbers of a ragged input stand in one cell, with white space between them; an empty cell is an empty list.
+    Raises DiagnosticError.
+    """
+    require_pyarrow(file)
+    import pyarrow
+    from pyarrow import csv
+
+    names, header = list(wanted.names), 0
+    if not names:
+        first = first_line(file)
+        header = len(first)
+        try:
+            names = csv.read_csv(io.BytesIO(first), parse_options=csv.ParseOptions(delimiter=delimiter)).column_names
+        except pyarrow.ArrowException:
+            raise refused(file, "it has no first line with the names of its columns") from None
+        except UnicodeDecodeError:
+            raise refused(file, "its first line, with the names of its columns, is not UTF-8") from None
+    mapped = map_columns(wanted.inputs, wanted.columns, names, file)
+    ragged = {name: one for one, columns in mapped if one.levels for name in columns}
+
+    def parse(data: bytes, ids: Any) -> Any:
+        kinds = {name: _kind(one, ids) for one, columns in mapped for name in columns}
+        singly = {name for one, columns in mapped for name in columns if ids is None and one.dtype == "int64"}
+        types = {name: pyarrow.string() if name in {*ragged, *singly} else kind for name, kind in kinds.items()}
+        if not data:
+            listed = {name: pyarrow.list_(kind) if name in ragged else kind for name, kind in kinds.items()}
+            return pyarrow.table({name: pyarrow.array([], kind) for name, kind in listed.items()})
+        try:
+            table = csv.read_csv(
+                io.BytesIO(data),
+                csv.ReadOptions(column_names=names, block_size=max(len(data), 1)),
+                csv.ParseOptions(delimiter=delimiter, ignore_empty_lines=False),
+                csv.ConvertOptions(column_types=types, include_columns=list(types), null_values=[""]),
+            )
+        except pyarrow.ArrowInvalid as problem:
+            raise pyarrow.ArrowInvalid(_NUMBERED.sub(lambda at: f"{names[int(at[1])]}: ", str(problem))) from None
+        for name in types:
+            column, kind = table.column(name), kinds[name]
+            if name in ragged:
+                kind, column = pyarrow.list_(kind), _words(column)
+            try:
+                if name in singly:
+                    column = pyarrow.array(_signed(_numbers_of_column(column.to_pylist())), kind)
+                elif name in ragged:
+                    column = column.cast(kind)
+            except pyarrow.ArrowException as problem:
+                raise pyarrow.ArrowInvalid(f"{name}: {problem}") from None
+            table = table.set_column(table.column_names.index(name), name, column)
+        return table
+
+    return LineReader(file, mapped, header, _with_large_ids(mapped, parse))
+
+
+def _words(cells: Any) -> Any:
+    """The words of each cell of a column, none for an empty one."""
+    import pyarrow
+    from pyarrow import compute
+
+    cells = compute.utf8_trim_whitespace(pyarrow.chunked_array(cells).combine_chunks())
+    words = compute.utf8_split_whitespace(cells)
+    empty = compute.equal(cells, "").to_numpy(zero_copy_only=False)
+    if not empty.any():
+        return words
+    sizes = compute.list_value_length(words).to_numpy(zero_copy_only=False)
+    offsets = np.concatenate([[0], np.cumsum(np.where(empty, 0, sizes))])
+    kept = words.flatten().filter(compute.not_equal(words.flatten(), ""))
+    return pyarrow.ListArray.from_arrays(pyarrow.array(offsets, "int32"), kept)
+
+
+def json_reader(file: str, wanted: Wanted) -> LineReader:
+    """A file with a JSON object on each line. Raises DiagnosticError."""
+    require_pyarrow(file)
+    import pyarrow
+    from pyarrow import json
+
+    example = _first_object(file)
+    mapped = map_columns(wanted.inputs, wanted.columns, list(example), file) if example is not None else []
+    ids_in = {name for one, names in mapped if one.dtype == "int64" for name in names}
+
+    def parse(data: bytes, ids: Any) -> Any:
+        fields = {name: _json_type(_kind(one, ids), (example or {})[name]) for one, names in mapped for name in names}
+        if not data:
+            return pyarrow.table({name: pyarrow.array([], kind) for name, kind in fields.items()})
+        singly = {name: fields.pop(name) for name in sorted(ids_in)} if ids is None else {}
+        columns = {name: pyarrow.array(_ids_of(data, name), kind) for name, kind in singly.items()}
+        if fields:
+            options = json.ParseOptions(
+                explicit_schema=pyarrow.schema(list(fields.items())), unexpected_field_behavior="ignore"
+            )
+            table = json.read_json(io.BytesIO(data), json.ReadOptions(block_size=len(data) + 1), options)
+            columns = {**{name: table.column(name) for name in fields}, **columns}
+        return pyarrow.table(columns)
+
+    return LineReader(file, mapped, 0, _with_large_ids(mapped, parse), objects=True)
+
+
+def _ids_of(data: bytes, name: str) -> list[Any]:
+    """The ids that a column of JSON lines has. Raises what Arrow does."""
+    import json
+
+    import pyarrow
+
+    try:
+        return [_signed(json.loads(line).get(name)) for line in data.split(b"\n") if line.strip()]
+    except (ValueError, AttributeError, RecursionError):
+        raise pyarrow.ArrowInvalid("a line is no JSON object") from None
+
+
+def _with_large_ids(mapped: Sequence[Mapped], parse: Callable[[bytes, Any], Any]) -> Callable[[bytes], Any]:
+    """What makes a table of lines, also of those with ids of 64 bits that int64 doesn't hold.
+
+    `parse` is given lines and the type to read ids as, the last time None: one by one. It raises what Arrow does.
+    """
+    import pyarrow
+
+    has_ids = any(one.dtype == "int64" for one, _ in mapped)
+
+    def read(data: bytes) -> Any:
+        try:
+            return parse(data, pyarrow.int64())
+        except pyarrow.ArrowException as problem:
+            if has_ids and _LARGE.search(data):
+                with suppress(pyarrow.ArrowException):
+                    return parse(data, pyarrow.uint64())
+                with suppress(pyarrow.ArrowException):
+                    return parse(data, None)
+            raise problem from None
+
+    return read
+
+
+def _kind(one: Input, ids: Any) -> Any:
+    """The type of Arrow that the numbers of an input are read as; `ids` is that of int64, None for int64 itself."""
+    return ids if ids is not None and one.dtype == "int64" else type_of(one)
+
+
+def _signed(value: Any) -> Any:
+    """Ids with the bits that they have unsigned, of numbers in lists; None stays. Raises what Arrow does."""
+    import pyarrow
+
+    if isinstance(value, list):
+        return [_signed(one) for one in cast("list[Any]", value)]
+    if value is None:
+        return None
+    if type(value) is not int or not -(1 << 63) <= value < 1 << 64:
+        raise pyarrow.ArrowInvalid(f"{value!r} is no id of 64 bits")
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def _numbers_of_column(value: Any) -> Any:
+    """The whole numbers of words in lists. A word that is none stays as it is, and an empty one is no value."""
+    if isinstance(value, list):
+        return [_numbers_of_column(one) for one in cast("list[Any]", value)]
+    text = value.strip(" \t") if value else ""  # as Arrow reads numbers, which takes no sign but -
+    if _HEXADECIMAL.fullmatch(text):
+        return int(text, 16)
+    number = whole_number(text) if not text.startswith("+") else None
+    return number if number is not None else value or None
+
+
+def _first_object(file: str) -> dict[str, Any] | None:
+    """The object on the first line: its names are those of the columns. None for a file without rows.
+
+    Raises DiagnosticError.
+    """
+    import json
+
+    first = first_line(file, blank=False)
+    if not first:
+        return None
+    try:
+        result = json.loads(first)
+    except (ValueError, RecursionError):
+        result = None
+    if not isinstance(result, dict):
+        raise refused(file, "its first line is no JSON object")
+    return cast("dict[str, Any]", result)
+
+
+def _json_type(kind: Any, example: Any) -> Any:
+    """Numbers of a type, in lists as deep as those of an example."""
+    import pyarrow
+
+    while isinstance(example, list) and example:
+        kind, example = pyarrow.list_(kind), cast("list[Any]", example)[0]
+    return pyarrow.list_(kind) if example == [] else kind

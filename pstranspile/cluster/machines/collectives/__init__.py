@@ -1,1 +1,0 @@
-"""Collective operations: what trainers without servers sum, average and hand on among themselves."""

@@ -1,1 +1,0 @@
-"""The communicators of trainers, which send and fetch while the trainers run, one for each mode."""

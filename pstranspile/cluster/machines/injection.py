@@ -1,0 +1,549 @@
+"""Fault injection: carries out the faults of a scenario on a cluster (docs/reference/faults.md)."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from pstranspile.cluster.machines.communicator import Companion
+from pstranspile.cluster.machines.message import COMPLETE, Message, step_label
+from pstranspile.cluster.machines.network import RETRY_AFTER, Link, Machine, Network
+from pstranspile.cluster.machines.report import listed
+from pstranspile.cluster.machines.rings import GONE, Ring
+from pstranspile.cluster.machines.scenario import Crash, Event, Late, Leave, Partition, Rejoin, Scenario, Slow, line_of
+from pstranspile.cluster.machines.server import Server
+from pstranspile.cluster.machines.snapshots import (
+    Snapshot,
+    lose_state,
+    read_snapshot,
+    restore,
+    take_snapshot,
+    write_snapshot,
+)
+from pstranspile.cluster.machines.trainer import Trainer
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.expect import expect
+from pstranspile.runtime.run.feeds import near
+
+# What a scenario does to a server, and what it takes to start it again.
+
+
+class ServerFaults:
+    """What the scenario does to a server, and what it needs to be started again.
+
+    `machines` are all of the cluster, by name; `note` records what happens.
+    """
+
+    def __init__(
+        self, server: Server, scenario: Scenario, machines: Mapping[str, Machine], note: Callable[[str], object]
+    ):
+        self.server = server
+        self._scenario = scenario
+        self._machines = machines
+        self._note = note
+        self._crashes = [e for e in scenario.events if isinstance(e, Crash) and e.machine == server.name]
+        self._restarts = any(event.restart is not None for event in self._crashes)
+        self._messages: dict[str, deque[Message]] = {}
+        """By source: messages that the snapshot does not contain."""
+        self._taken: dict[str, int] = {}
+        self._snapshot: Snapshot | None = None
+        """The last one, if it is kept in memory."""
+        self._began = False
+        """Whether there is a snapshot."""
+        self._in_step = -1
+        self._count = 0
+        self._ended = ""
+        self._waiting: list[Crash] = []
+        """The crashes after which the server has not been started again yet."""
+        server.turn = self._turn
+
+    def log(self, message: Message) -> None:
+        """A message is on its way to the server."""
+        if self._restarts:
+            self._messages.setdefault(message.source, deque()).append(message)
+
+    def _turn(self) -> None:
+        server, inbox = self.server, self.server.inbox
+        if server.down:
+            inbox.clear()
+            return
+        if self._restarts and not self._began:
+            self._keep()
+        while inbox:
+            message = inbox.popleft()
+            server.network.notify("deliver", message)
+            self._taken[message.source] = message.sequence
+            before, members = server.updates, len(server.live)
+            server.receive(message)
+            done = server.updates
+            if self._restarts and (
+                len(server.live) != members or done // self._scenario.keep > before // self._scenario.keep
+            ):
+                self._keep()
+            if self._crashes and message.kind != COMPLETE and self._due():
+                self._crash()
+                return
+
+    def _due(self) -> bool:
+        server, first = self.server, self._crashes[0]
+        if server.updates != self._in_step:
+            self._in_step, self._count = server.updates, 0
+        self._count += 1
+        step = server.updates + 1
+        return step > first.step or (step == first.step and self._count >= first.after)
+
+    @property
+    def _file(self) -> Path | None:
+        """The file that the state is kept in; None if it is kept in memory."""
+        folder = self._scenario.folder
+        return Path(folder, f"{self.server.name}.kept") if folder else None
+
+    def _keep(self) -> None:
+        """Keeps the state, and forgets the messages that it contains. Raises DiagnosticError if it can't be written."""
+        snapshot = take_snapshot(self.server, self._taken, tables=self._file is None)
+        if self._file is None:
+            self._snapshot = snapshot
+        else:
+            write_snapshot(self._file, self.server.name, snapshot)
+        self._began = True
+        for source, messages in self._messages.items():
+            last = self._taken.get(source, 0)
+            while messages and messages[0].sequence <= last:
+                messages.popleft()
+
+    def _crash(self) -> None:
+        event, server = self._crashes.pop(0), self.server
+        server.crash()
+        if self._file is not None:
+            lose_state(server)
+        cause = f"{server.name} crashed in {server.step_label()}"
+        self._note(cause)
+        if event.restart is None:
+            self._ended = f"{cause}, and is not started again"
+        else:
+            self._waiting.append(event)
+            self.server.network.scheduler.later(event.restart, self._restart)
+
+    def _links(self) -> Iterable[Link]:
+        """The links that end at the server."""
+        for machine in self._machines.values():
+            link = machine.links.get(self.server.name)
+            if link is not None:
+                yield link
+
+    def _restart(self) -> None:
+        """Goes back to the snapshot; whoever sent messages since then sends them again.
+
+        Raises DiagnosticError if the state's file can't be read.
+        """
+        server, network = self.server, self.server.network
+        snapshot = self._snapshot if self._file is None else read_snapshot(self._file, self.server.name)
+        assert snapshot is not None
+        restore(server, snapshot)
+        server.down = False
+        self._taken = dict(snapshot.taken)
+        self._in_step = -1
+        server.inbox.clear()
+        for link in self._links():
+            self.server.network.scheduler.forget(link)
+            link.expected = snapshot.taken.get(link.source.name, 0) + 1
+            link.held = None
+        self._note(f"{server.name} is started again, in {server.step_label()}")
+        self._waiting.clear()
+        server.restored()
+        for link in self._links():
+            for message in list(self._messages.get(link.source.name, ())):
+                network.carry(link, message, attempt=1)
+
+    def unreached(self) -> list[Event]:
+        """What has not happened to the server."""
+        return [*self._crashes, *self._waiting]
+
+    def unresolved(self) -> list[str]:
+        """Why the server will never come."""
+        return [self._ended] if self._ended else []
+
+
+# What a scenario does to a trainer.
+
+
+class Machines(Protocol):
+    """What faults need of a cluster; `finishing`: all trainers are to leave."""
+
+    network: Network
+    machines: dict[str, Machine]
+    trainers: list[Trainer]
+    servers: list[Server]
+    rings: dict[str, Ring]
+    finishing: bool
+
+
+class Scene(Protocol):
+    """What the faults of a trainer need of those of the whole cluster."""
+
+    cluster: Machines
+    scenario: Scenario
+
+    def note(self, text: str) -> None:
+        """Keeps what happened now."""
+        ...
+
+    def begins(self, trainer: Trainer) -> None:
+        """A trainer begins a step."""
+        ...
+
+    def ends(self) -> None:
+        """A trainer has gone."""
+        ...
+
+    def next_step(self) -> int:
+        """The first step that no server has begun to serve."""
+        ...
+
+
+class TrainerFaults:
+    """What the scenario does to a trainer."""
+
+    def __init__(self, scene: Scene, trainer: Trainer):
+        self._scene = scene
+        self._network = scene.cluster.network
+        self.trainer = trainer
+        events = [e for e in scene.scenario.events if not isinstance(e, Partition) and e.machine == trainer.name]
+        self._late = sum(event.ticks for event in events if isinstance(event, Late))
+        self._slow = sum(event.ticks for event in events if isinstance(event, Slow))
+        self._crashes = [event for event in events if isinstance(event, Crash)]
+        self._leaves = [event for event in events if isinstance(event, Leave)]
+        self._waits = {-1: [e for e in events if isinstance(e, Late)], 0: [e for e in events if isinstance(e, Slow)]}
+        """What has not made the trainer wait yet: before its first step, and before any."""
+        self._in_vain: list[Event] = []
+        """Crashes of a trainer that had left."""
+        self._paused: set[int] = set()
+        self._in_step = -1
+        self._count = 0
+        self._unnoticed = ""
+        self._stopped_in = -1
+        self._open_links: list[Link] | None = None
+        self._feed: Any = None
+        """What the trainer was fed before it left."""
+        self._results = 0
+        self._companion = trainer.communicator if isinstance(trainer.communicator, Companion) else None
+        """The communicator's machine, which is part of the trainer's process."""
+        self._rings = [side for side in scene.cluster.rings.values() if side.index == trainer.index]
+        """Its sides of rings, which are part of its process, too."""
+        trainer.turn = self._turn
+
+    # the life of the trainer
+
+    def _turn(self) -> None:
+        trainer = self.trainer
+        if not trainer.down and trainer.between_steps and not self._may_begin():
+            return
+        trainer.run()
+        if trainer.left:
+            self._scene.ends()
+        if trainer.down:  # what it had not finished when it crashed
+            del trainer.results[self._results :]
+
+    def _may_begin(self) -> bool:
+        """Whether the trainer goes on now with what comes next."""
+        trainer, step = self.trainer, self.trainer.step
+        pause = self._late if step == -1 else self._slow if 0 <= step < trainer.limit else 0
+        if pause and step not in self._paused:
+            self._paused.add(step)
+            self._waits.pop(min(step, 0), None)
+            scheduler = self._network.scheduler
+            scheduler.later(pause, lambda: scheduler.wake(trainer))
+            return False
+        if 0 <= step < trainer.limit:
+            if self._due(0):
+                self._crash()
+                return False
+            if self._leaves and step >= self._leaves[0].step - 1 and not self._scene.cluster.finishing:
+                self._leaves.pop(0)
+                self._feed = trainer.feed
+                trainer.feed = _no_more
+                self._scene.note(f"{trainer.name} leaves before {step_label(step)}")
+            elif not trainer.left and trainer.feed is not _no_more:
+                self._scene.begins(trainer)
+        return True
+
+    def _due(self, sent: int) -> bool:
+        """Whether the next crash is to happen when so many messages of the step have been sent."""
+        if not self._crashes or self._scene.cluster.finishing:  # after the last step there is none to crash in
+            return False
+        first, step = self._crashes[0], self.trainer.step + 1
+        return step > first.step or (step == first.step and sent >= first.after)
+
+    def count(self) -> None:
+        """The trainer has sent one more message."""
+        trainer = self.trainer
+        if trainer.down or trainer.step < 0:
+            return
+        if trainer.step != self._in_step:
+            self._in_step, self._count = trainer.step, 0
+        self._count += 1
+        if self._due(self._count):
+            self._crash()
+
+    def _crash(self) -> None:
+        trainer, event = self.trainer, self._crashes.pop(0)
+        if trainer.left:
+            self._in_vain.append(event)
+            return
+        self._stopped_in, self._results = trainer.step, len(trainer.results)
+        for machine in self._machines():
+            machine.crash()
+            self._network.dead.add(machine.name)
+        report = f"{trainer.name} crashed in {step_label(trainer.step)}"
+        self._scene.note(report)
+        self._open_links = self._links()
+        if event.notice is None:
+            self._unnoticed = f"{report}, and nobody noticed"
+        else:
+            self._network.scheduler.later(event.notice, self._notice)
+
+    def _machines(self) -> list[Machine]:
+        """The machines of the trainer's process."""
+        companions = [] if self._companion is None else [self._companion]
+        return [self.trainer, *companions, *self._rings]
+
+    def _links(self) -> list[Link]:
+        """The links on which servers learn of the end: those that the last messages came on."""
+        if self._companion is None:
+            return [link for link in self.trainer.servers if link.target not in self._rings]
+        return [self._companion.link(link.target) for link in self.trainer.servers]
+
+    def _notice(self) -> None:
+        """The others learn of the crash."""
+        self._send_complete()
+        self._scene.ends()
+
+    def _send_complete(self) -> None:
+        links, self._open_links = self._open_links, None
+        for link in links or ():
+            link.post(COMPLETE, self.trainer.step)
+        for side in self._rings if links is not None else ():
+            side.send_complete(self.trainer.step, GONE)
+        self._unnoticed = ""
+
+    def rejoin(self, other: Trainer | None) -> None:
+        """Starts the trainer again; `other` has just come to the step before the one to take part in, None if there is
+        no other trainer.
+        """
+        scene, trainer, cluster = self._scene, self.trainer, self._scene.cluster
+        self._send_complete()
+        if self._feed is not None:
+            trainer.feed, self._feed = self._feed, None
+        self._network.dead.difference_update(machine.name for machine in self._machines())
+        if self._companion is not None:
+            self._companion.restart()
+        for side in self._rings:
+            if side.down:
+                side.come_back()
+        if any(server.mode == 0 for server in cluster.servers):
+            step = scene.next_step()
+        elif cluster.servers:
+            step = self.after()
+        else:
+            assert other is not None
+            step = other.step
+        trainer.restart(step)
+        if other is not None and not cluster.servers:
+            trainer.take_over(other)
+        for machine in (*cluster.servers, *cluster.rings.values()):
+            machine.announce(trainer.index, step)
+        scene.note(f"{trainer.name} rejoins, from {step_label(step)}")
+        self._network.scheduler.wake(trainer)
+
+    def after(self) -> int:
+        """The first step that the trainer has not begun."""
+        return self._stopped_in + 1 if self.trainer.down else self.trainer.step
+
+    def unreached(self) -> list[Event]:
+        """What has not happened to the trainer."""
+        waits = (event for events in self._waits.values() for event in events)
+        return [*self._crashes, *self._in_vain, *self._leaves, *waits]
+
+    def unresolved(self) -> list[str]:
+        """Why the trainer will never come."""
+        return [self._unnoticed] if self._unnoticed else []
+
+
+def _no_more(_step: int) -> None:
+    return None
+
+
+# Fault injection: carries out the faults of a scenario on a cluster (docs/reference/faults.md).
+#
+# A machine that crashes takes and sends nothing any more; what it had sent still arrives. The others learn of it at the
+# end of what it sent, as of a broken connection: after the crash's `notice`, from a message COMPLETE on every link.
+#
+# A server that is started again goes back to its kept state, and takes again all messages that came after. Its answers
+# bear the numbers that they had, so nobody takes one twice. A trainer that is started again runs its start-up program,
+# and takes part from a step that no server has come to yet.
+
+
+class Injector:
+    """Carries out a scenario on a cluster that has not started yet. `log` records what happened, in order.
+
+    Raises DiagnosticError (`cluster-scenario`) for machines that the cluster does not have.
+    """
+
+    def __init__(self, cluster: Machines, scenario: Scenario):
+        expect(scenario, Scenario, "faults")
+        self.cluster = cluster
+        self.scenario = scenario
+        self.scheduler = cluster.network.scheduler
+        self.network = cluster.network
+        self._random = random.Random(scenario.seed)
+        self.log: list[tuple[int, str]] = []
+        """What happened: tick and sentence."""
+        self._cut: dict[tuple[str, str], int] = {}
+        """Pairs of machines that can't reach each other for good, and when it was found out."""
+        self._chances: set[str] = set()
+        """Which of `delay`, `drop` and `duplicate` have come to a message."""
+        self._parting: set[int] = set()
+        """Which partitions have come between machines that had something to say to each other."""
+        self._require()
+        self._partitions = [event for event in scenario.events if isinstance(event, Partition)]
+        self.trainers = {trainer.name: TrainerFaults(self, trainer) for trainer in cluster.trainers}
+        self.servers = {
+            server.name: ServerFaults(server, scenario, cluster.machines, self.note) for server in cluster.servers
+        }
+        self._rejoins = [event for event in scenario.events if isinstance(event, Rejoin)]
+        self.network.fail(self)
+
+    def _require(self) -> None:
+        """Raises DiagnosticError for machines that do not exist, or that can't do what the scenario demands."""
+        trainers = [trainer.name for trainer in self.cluster.trainers]
+        machines = [*trainers, *(server.name for server in self.cluster.servers)]
+        result: list[str] = []
+        for event in self.scenario.events:
+            if isinstance(event, Partition):
+                names, known = (*event.one, *event.other), machines
+            else:
+                names, known = (event.machine,), machines if isinstance(event, Crash) else trainers
+            for name in names:
+                if name not in known:
+                    what = "trainer" if known is trainers else "machine"
+                    result.append(f"the cluster has no {what} {name}{near(name, known)}; there are: {listed(known)}")
+            if isinstance(event, Leave | Crash | Rejoin) and event.step < 1:
+                result.append(f"there is no step {event.step}: steps are numbered from 1")
+            if isinstance(event, Crash) and event.restart is not None and event.machine in trainers:
+                result.append(f"{event.machine} is a trainer: use `rejoin`, not `restart`")
+        if result:
+            raise DiagnosticError([error("cluster-scenario", message) for message in dict.fromkeys(result)])
+
+    # messages
+
+    def __call__(self, message: Message, attempt: int, now: int) -> Sequence[int] | None:
+        """What becomes of a message: delays of the copies that arrive, none to lose it, None if it never arrives."""
+        source, target = process_of(message.source), process_of(message.target)
+        if not attempt:
+            server = self.servers.get(target)
+            if server is not None:
+                server.log(message)
+        wait = 0
+        for place, partition in enumerate(self._partitions):
+            if now >= partition.since and _parted(partition, source, target):
+                if partition.until is None or now < partition.until:
+                    self._parting.add(place)
+                if partition.until is None:
+                    self._cut.setdefault((min(source, target), max(source, target)), now)
+                    return None
+                wait = max(wait, partition.until - now)
+        if not attempt and source in self.trainers:
+            self.trainers[source].count()
+        scenario, draw = self.scenario, self._random.random
+        if scenario.drop and draw() < scenario.drop:
+            self._chances.add("drop")
+            return () if not wait else (wait + RETRY_AFTER,)
+        if scenario.delay and draw() < scenario.delay:
+            self._chances.add("delay")
+            wait += self._random.randint(*scenario.ticks)
+        if scenario.duplicate and draw() < scenario.duplicate:
+            self._chances.add("duplicate")
+            return wait, wait + self._random.randint(1, RETRY_AFTER)
+        return (wait,)
+
+    def note(self, text: str) -> None:
+        """Keeps what happened now."""
+        self.log.append((self.scheduler.now, text))
+
+    def unresolved(self) -> list[str]:
+        """What happened that the cluster can't get over, for the report of a cluster that is stuck."""
+        result = [
+            f"{one} and {other} can't reach each other (since tick {tick})" for (one, other), tick in self._cut.items()
+        ]
+        for faulty in (*self.trainers.values(), *self.servers.values()):
+            result += faulty.unresolved()
+        return result
+
+    def missing(self) -> list[str]:
+        """The machines that are down for good, and those that can't be reached, as far as anybody tried."""
+        result = [name for name, faulty in (*self.trainers.items(), *self.servers.items()) if faulty.unresolved()]
+        return [*result, *(name for pair in self._cut for name in pair)]
+
+    def unreached(self) -> list[str]:
+        """The lines of the scenario that nothing has come of by now: the run ended before, or it was never so."""
+        scenario = self.scenario
+        lines = [
+            scenario.chance_line(name)
+            for name in ("delay", "drop", "duplicate")
+            if getattr(scenario, name) and name not in self._chances
+        ]
+        faulty = (*self.trainers.values(), *self.servers.values())
+        waiting = [id(event) for one in faulty for event in one.unreached()]
+        waiting += [id(event) for event in self._rejoins]
+        waiting += [id(event) for place, event in enumerate(self._partitions) if place not in self._parting]
+        return [*lines, *(line_of(event) for event in scenario.events if id(event) in waiting)]
+
+    # coming back
+
+    def begins(self, trainer: Trainer) -> None:
+        """A trainer begins a step: those that are to rejoin by the next one are started again."""
+        if self.cluster.finishing:
+            return
+        ahead = 1 if self.cluster.servers else 0
+        for event in [e for e in self._rejoins if trainer.step + 1 + ahead >= e.step]:
+            faulty = self.trainers[event.machine]
+            again = (
+                not self.cluster.servers and trainer.step < faulty.after()
+            )  # what it has sent of this step may count
+            if faulty.trainer.gone and faulty.trainer is not trainer and not again:
+                self._rejoins.remove(event)
+                faulty.rejoin(trainer)
+
+    def ends(self) -> None:
+        """A trainer has gone: if it was the last one, the first that is to rejoin is started again now.
+
+        Without servers there is nobody then whose parameters it could take over.
+        """
+        cluster = self.cluster
+        if cluster.finishing or not cluster.servers or not all(trainer.gone for trainer in cluster.trainers):
+            return
+        for event in self._rejoins:
+            self._rejoins.remove(event)
+            self.trainers[event.machine].rejoin(None)
+            return
+
+    def next_step(self) -> int:
+        """The first step that no server has begun to serve. If no trainer runs, the first step that none has begun:
+        messages of the last one may still be under way.
+        """
+        done = max(server.updates for server in self.cluster.servers)
+        all_gone = all(trainer.gone for trainer in self.cluster.trainers)
+        return max(done, *(faulty.after() for faulty in self.trainers.values())) if all_gone else done + 1
+
+
+def process_of(machine: str) -> str:
+    """The process that a machine of the simulation belongs to: a communicator is part of its trainer's."""
+    return machine.partition("/")[0]
+
+
+def _parted(partition: Partition, source: str, target: str) -> bool:
+    one, other = partition.one, partition.other
+    return (source in one and target in other) or (source in other and target in one)

@@ -1,0 +1,771 @@
+"""Rings of trainers: collective operations, the machines that carry them out, and the ops that ask for them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from pstranspile.cluster.machines.message import COLLECTIVE, COMPLETE, PIECE, REPLY, STATEMENT, TOTAL, Message
+from pstranspile.cluster.machines.network import Machine, Network, Waiting
+from pstranspile.cluster.machines.script import COLLECTIVES, Action, Exchange, Join, Replies
+from pstranspile.cluster.machines.trainer import Trainer
+from pstranspile.cluster.machines.trainer_programs import TrainerRole
+from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, visible
+from pstranspile.ir.frozen import EMPTY, FrozenMap
+from pstranspile.ir.model import Op, Program, Role, Var
+from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import VarKind
+from pstranspile.runtime.kernels.context import Value
+from pstranspile.runtime.kernels.rows import concat_rows
+from pstranspile.runtime.run.describe import describe
+from pstranspile.runtime.run.scope import own_copy
+from pstranspile.runtime.run.turns import union_of
+from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
+
+# What trainers give to a collective operation, what is made of it, and how a large value is cut into segments.
+#
+# A segment is summed by one trainer, which adds what all have given in the order of the trainers. So a sum depends on
+# no schedule, and is the same wherever a value is cut.
+
+LEAST_SEGMENT = 1 << 14
+"""The least bytes of a segment. A value of fewer bytes for each trainer is not cut: one trainer sums the whole."""
+
+Key: TypeAlias = "tuple[int, int]"
+"""Which operation of a ring it is: a step, and how many operations of the ring came before in this step."""
+
+NEVER: Key = (-(1 << 62), 0)
+"""Before all operations."""
+
+
+class Part(NamedTuple):
+    """A trainer's part in an operation: what to do, and its value, or a segment of it.
+
+    `root` is the trainer whose value a broadcast hands on. `averages`: whether a sum is one of gradients or of updates,
+    which the program divides by the number of trainers. `form` describes the whole value.
+    """
+
+    kind: str
+    root: int
+    averages: bool
+    form: str
+    value: Value
+
+
+class Piece(NamedTuple):
+    """A part for the trainer that sums `segment`. `had`: the last sum of this segment that the sender has."""
+
+    segment: int
+    key: Key
+    variable: str
+    had: Key
+    part: Part
+
+
+class Total(NamedTuple):
+    """What a segment was made of the parts of the trainers `of`. `floor`: the last sum that all of them have."""
+
+    segment: int
+    key: Key
+    variable: str
+    floor: Key
+    of: tuple[int, ...]
+    value: Value
+
+
+class Statement(NamedTuple):
+    """The state of a trainer, sent to the trainer that sums `segment` from now on: the last sum, and the sums that
+    others may lack.
+    """
+
+    segment: int
+    had: Key
+    kept: tuple[Total, ...]
+
+
+def cut(part: Part, key: Key, trainers: Sequence[int]) -> Iterator[tuple[int, Part]]:
+    """A part in segments, each with the number of the trainer that sums it unless that is gone.
+
+    What is small, or no array of numbers that are summed one by one, is one segment: the trainers take turns.
+    """
+    value, count = part.value, len(trainers)
+    if part.kind in _WHOLE or value.__class__ is not np.ndarray or value.nbytes < LEAST_SEGMENT * count:
+        yield trainers[key[1] % count], part
+        return
+    flat, ends = value.reshape(-1), [value.size * (place + 1) // count for place in range(count)]
+    for trainer, begin, end in zip(trainers, [0, *ends], ends, strict=False):
+        yield trainer, part._replace(value=flat[begin:end])
+
+
+class Known(NamedTuple):
+    """What the programs say about the operations of a ring on one variable: its declaration, and kinds with roots."""
+
+    declared: Var | None
+    kinds: frozenset[tuple[str, int]]
+
+    def allows(self, segment: int, trainers: Sequence[int], value: Value, part: Part | None = None) -> bool:
+        """Whether a segment of a value, or of a sum, may be one of this variable; where its dims are not known, any."""
+        if part is not None and (part.kind, part.root) not in self.kinds:
+            return False
+        if value is None:
+            return part is not None and part.kind == "c_broadcast"
+        declared = self.declared
+        array = value.value if isinstance(value, SelectedRows) else value
+        if not isinstance(array, np.ndarray) or declared is None or declared.dtype is None:
+            return isinstance(array, np.ndarray)
+        if array.dtype.name != NUMPY_TYPES[declared.dtype]:
+            return False
+        if isinstance(value, SelectedRows) or declared.kind is not VarKind.LOD_TENSOR:
+            return isinstance(value, SelectedRows) and len(array) == len(value.rows)
+        if any(kind in _WHOLE for kind, _ in self.kinds) or min(declared.shape, default=0) < 0:
+            return True
+        if part is not None and part.form != describe(np.broadcast_to(array.dtype.type(0), declared.shape)):
+            return False
+        count, size = len(trainers), prod(declared.shape)
+        if size * array.itemsize < LEAST_SEGMENT * count:
+            return array.shape == declared.shape
+        place = trainers.index(segment)
+        return array.shape == (size * (place + 1) // count - size * place // count,)
+
+
+def without_value(part: Part, trainer: int) -> Part:
+    """What a trainer sends of its part: in a broadcast only the root has to give its value."""
+    return part if part.kind != "c_broadcast" or part.root == trainer else part._replace(value=None)
+
+
+def joined(part: Part, totals: Mapping[int, Total], trainer: int) -> Value:
+    """What a trainer gets that has given this part; an array that nobody else has if it was cut."""
+    first = next(iter(totals.values()))
+    if part.kind == "c_reducescatter":
+        return np.split(first.value, len(first.of))[first.of.index(trainer)]
+    if len(totals) == 1:
+        return first.value
+    return np.concatenate([totals[segment].value for segment in sorted(totals)]).reshape(part.value.shape)
+
+
+def combine(ring: str, parts: Mapping[int, Part], count: int, op: Op) -> Value:
+    """What is made of the parts. `count`: how many trainers the ring had at first. Raises DiagnosticError, at the op.
+
+    Sums that make an average stay averages over the trainers that have given a part.
+    """
+    first = next(iter(parts.values()))
+    kinds = {part.kind for part in parts.values()}
+    forms = {part.form for part in parts.values()}
+    if len(kinds) > 1 or (
+        len(forms) > 1 and (first.kind != "c_allgather" and not isinstance(first.value, SelectedRows))
+    ):
+        lines = [f"trainer {index}: {part.kind} of {part.form}" for index, part in parts.items()]
+        message = f"the trainers of {ring} do not do the same"
+        raise DiagnosticError([at_op("cluster-collective", message, op, notes=[Note(line) for line in lines])])
+    values = [part.value for part in parts.values()]
+    if first.kind == "c_broadcast":
+        if first.root not in parts:
+            message = f"trainer {first.root}, whose value all others are to get, takes no part in {ring}"
+            raise DiagnosticError([at_op("cluster-collective", message, op)])
+        return _shared(parts[first.root].value)
+    rows = {_row(value) for value in values} if first.kind in ("c_allgather", "c_reducescatter") else {""}
+    if len(rows) > 1 or None in rows:
+        lines = [f"trainer {index}: {part.form}" for index, part in parts.items()]
+        message = f"the values of {ring} have no rows that are alike"
+        raise DiagnosticError([at_op("cluster-collective", message, op, notes=[Note(line) for line in lines])])
+    total = np.concatenate(values) if first.kind == "c_allgather" else _REDUCE[first.kind](values)
+    if first.kind == "average":
+        total = _times(total, 1.0 / len(values))
+    elif first.kind in ("c_allreduce_sum", "c_reducescatter") and len(values) < count and first.averages:
+        total = _times(total, count / len(values))
+    if first.kind == "c_reducescatter" and len(total) % len(values):
+        message = f"{len(total)} rows cannot be divided among {len(values)} trainers"
+        raise DiagnosticError([at_op("cluster-collective", message, op)])
+    return _shared(total)
+
+
+def _row(value: Value) -> str | None:
+    """What a row is; None if there are no rows."""
+    return f"{value.dtype} {value.shape[1:]}" if value.ndim else None
+
+
+def _shared(value: Value) -> Value:
+    """A value that several trainers get: an array can't be written to."""
+    if value.__class__ is np.ndarray:
+        value = value.view()
+        value.flags.writeable = False
+    return value
+
+
+def _sum(values: Sequence[Value]) -> Value:
+    if isinstance(values[0], SelectedRows):
+        return concat_rows(values)
+    if len(values) == 1:
+        return values[0].copy()
+    total = np.add(values[0], values[1], out=np.empty_like(values[0]))
+    for value in values[2:]:
+        total += value
+    return total
+
+
+def _times(value: Value, factor: float) -> Value:
+    if isinstance(value, SelectedRows):
+        return value._replace(value=value.value * value.value.dtype.type(factor))
+    return value * value.dtype.type(factor)
+
+
+_REDUCE: dict[str, Callable[[Sequence[Value]], Value]] = {
+    "c_allreduce_sum": _sum,
+    "c_reducescatter": _sum,
+    "average": _sum,
+    "c_allreduce_max": lambda values: np.maximum.reduce(values),
+    "c_allreduce_min": lambda values: np.minimum.reduce(values),
+    "c_allreduce_prod": lambda values: np.multiply.reduce(values),
+}
+
+_WHOLE = ("c_allgather", "c_reducescatter")
+"""Kinds whose result has other dims than their parts: they are not cut."""
+
+
+# A segment of what trainers sum, at the trainer that sums it.
+
+
+class Segment:
+    """The state of a segment. `number` is the trainer that sums it as long as that one runs.
+
+    A trainer that sums it in place of another first waits for the reports of all running trainers: some may have sums
+    that others lack, and nobody else knows which operation is next.
+    """
+
+    def __init__(self, number: int, trainers: Iterable[int], *, taking: bool):
+        self.number = number
+        self.queues: dict[int, deque[Piece]] = {trainer: deque() for trainer in trainers}
+        self.taking = taking
+        """Whether statements are waited for."""
+        self.wanted: set[int] | None = None
+        """Whose statements are waited for; None: this trainer does not know yet that it is the one to sum."""
+        self.statements: dict[int, Statement] = {}
+        self._done = NEVER
+        """The last operation that was summed, here or by the trainer before."""
+
+    def add(self, trainer: int, piece: Piece) -> None:
+        """A piece has come; one that has been summed already may have been sent again."""
+        if piece.key > self._done:
+            self.queues[trainer].append(piece)
+
+    def next_step(self) -> int:
+        """The step of the operation that is next."""
+        return min((queue[0].key[0] for queue in self.queues.values() if queue), default=0)
+
+    def needed(self, live: Collection[int], since: Mapping[int, int]) -> set[int]:
+        """The trainers that take part in the operation that is next. `since`: from which step on some do."""
+        if not since:
+            return set(live)
+        step = self.next_step()
+        return {index for index in live if since.get(index, step) <= step}
+
+    def missing(self, live: Collection[int], since: Mapping[int, int]) -> list[int]:
+        """The trainers that are waited for."""
+        if self.taking:
+            return sorted((self.wanted or set()) - set(self.statements))
+        return sorted(index for index in self.needed(live, since) if not self.queues[index])
+
+    def ready(self, live: Collection[int], since: Mapping[int, int]) -> bool:
+        """Whether all parts of the operation that is next have come."""
+        return not self.taking and bool(needed := self.needed(live, since)) and all(map(self.queues.get, needed))
+
+    def take_parts(self, since: Mapping[int, int]) -> dict[int, Piece]:
+        """The parts of the operation that is next, in the order of the trainers."""
+        step = self.next_step() if since else 0
+        pieces = {
+            index: queue.popleft()
+            for index, queue in self.queues.items()
+            if queue and (not since or queue[0].key[0] <= step)
+        }
+        self._done = max(piece.key for piece in pieces.values())
+        return pieces
+
+    def agreed(self) -> dict[int, list[Total]] | None:
+        """The sums that each trainer lacks, once all have reported; then the operation after these is next.
+        None: a report is missing.
+        """
+        if not self.taking or self.wanted is None or self.wanted - set(self.statements):
+            return None
+        statements, self.taking = self.statements, False
+        self.statements = {}
+        known = {total.key: total for statement in statements.values() for total in statement.kept}
+        last = self._done = max((statement.had for statement in statements.values()), default=NEVER)
+        for queue in self.queues.values():
+            while queue and queue[0].key <= last:
+                queue.popleft()
+        return {
+            trainer: [known[key] for key in sorted(known) if statement.had < key <= last]
+            for trainer, statement in statements.items()
+        }
+
+
+# A trainer's side of a ring: the machine that exchanges its parts of collective operations with the other trainers.
+#
+# A trainer hands its values to the machine in its own process. A large one is cut into as many segments as there are
+# trainers: each sums one of them, of what all others send it, and sends all others the sum. So no machine sends or
+# takes more than twice the value, however many trainers there are, and nothing is handed on more than twice. Small
+# values are not cut; the trainers take turns in summing them.
+#
+# Other than in Fluid a trainer that has left is not waited for, and sums that make an average (of gradients, or of what
+# Other than in Fluid a trainer that has left is not waited for, and sums that make an average (of gradients, or of what
+# local SGD has learnt) stay averages over the trainers that are left. One that has left sums on for the others. If its
+# process is gone, the next trainer sums in its place. All remaining trainers report to it which sums they have. Sums
+# that a trainer lacks are sent again, and so are the parts that were not summed.
+
+GONE = True
+"""What the message COMPLETE carries if the trainer's process is gone, and does not sum on."""
+
+
+_OF_OTHERS = {PIECE: Piece, TOTAL: Total, STATEMENT: Statement}
+"""What another side sends, by kind of message."""
+
+
+class _Operation:
+    """An operation whose sums have not all come."""
+
+    def __init__(self, message: Message, segments: int):
+        self.message = message
+        self.segments = segments
+        self.totals: dict[int, Total] = {}
+
+
+class Ring(Machine):
+    """The side of trainer `index` in the collective operations of one `ring_id`, which is called `ring`."""
+
+    def __init__(self, ring: str, network: Network, index: int, trainers: Mapping[int, Machine], ops: Mapping[str, Op]):
+        super().__init__(f"{trainers[index].name}/{ring}", network)
+        self.ring = ring
+        self.index = index
+        self.others: dict[int, Ring] = {}
+        """The sides of the other trainers, once they are made."""
+        self.on_sum: Callable[[int, Sequence[int]], object] | None = None
+        """Told of every sum made here: the step, and the trainers whose parts it is of."""
+        self.on_wrong: Callable[[int, str], object] | None = None
+        """Refuses a trainer whose part is of another operation; without it, that is an error."""
+        self.known: Mapping[str, Known] = {}
+        """What the programs say about each variable of the ring."""
+        self._trainers = dict(trainers)
+        self._members = sorted(trainers)
+        self._ops = ops
+        """An op of the ring for each variable that it works on, for messages."""
+        self.live = set(self._members)
+        """The trainers that take part."""
+        self._announced: list[tuple[int, int]] = []
+        self._from: dict[int, int] = {}
+        """The trainers that came back, and the first step in which each takes part."""
+        self._begin()
+
+    def _begin(self) -> None:
+        members = self._members
+        self._present = set(members)
+        """The trainers whose processes run."""
+        self._lives = dict.fromkeys(members, 0)
+        """How often each has come back."""
+        self._sums = {segment: segment for segment in members}
+        """Who sums a segment."""
+        self._segments = {self.index: Segment(self.index, members, taking=False)}
+        self._last = NEVER
+        """The trainer's last operation."""
+        self._open: dict[Key, _Operation] = {}
+        self._had = dict.fromkeys(members, NEVER)
+        """The last sum of each segment that has come."""
+        self._pending: dict[int, deque[Piece]] = {segment: deque() for segment in members}
+        """The trainer's pieces that no sum has come of."""
+        self._kept: dict[int, deque[Total]] = {segment: deque() for segment in members}
+        """The sums that others may lack."""
+
+    # messages
+
+    def accepts(self, message: Message) -> bool:
+        """Whether a message, of another process, is one that another side may send."""
+        payload, form = message.payload, _OF_OTHERS.get(message.kind)
+        if form is None or message.trainer not in self.others:
+            return message.kind == COMPLETE and message.trainer in self.others
+        if payload.__class__ is not form or payload.segment not in self._pending:
+            return False
+        if isinstance(payload, Total) and payload.key > self._last:  # of which this trainer has given no part
+            return False
+        totals = payload.kept if isinstance(payload, Statement) else (payload,)
+        return all(self._may_be(each) for each in totals)
+
+    def _may_be(self, each: Piece | Total) -> bool:
+        """Whether a part or a sum is one of this ring's operations, as far as the programs say."""
+        known = self.known.get(each.variable)
+        if each.variable not in self._ops or each.segment not in self._pending or each.key <= NEVER:
+            return False
+        if isinstance(each, Total) and not (set(each.of) <= set(self._members) and each.floor < each.key):
+            return False
+        if isinstance(each, Piece) and not each.had < each.key:
+            return False
+        part = each.part if isinstance(each, Piece) else None
+        value = each.part.value if isinstance(each, Piece) else each.value
+        return known is None or known.allows(each.segment, self._members, value, part)
+
+    def _in_step(self, pieces: dict[int, Piece]) -> dict[int, Piece]:
+        """The parts that are of the operation of this trainer's own; the others are refused, where somebody does."""
+        own, refuse = pieces.get(self.index), self.on_wrong
+        if own is None or refuse is None:
+            return pieces
+        kept = {
+            n: p
+            for n, p in pieces.items()
+            if (p.key, p.variable, p.part.kind) == (own.key, own.variable, own.part.kind)
+        }
+        for trainer, piece in pieces.items():
+            if trainer not in kept:
+                refuse(trainer, f"it gives a part of {visible(piece.variable)} where {own.variable} is summed")
+        return kept
+
+    def receive(self, message: Message) -> None:
+        """Takes the trainer's part of an operation, or a message of another member."""
+        payload = message.payload
+        if message.kind == COLLECTIVE:
+            self._begin_operation(message)
+        elif message.kind == PIECE:
+            self._take_piece(message.trainer, payload)
+        elif message.kind == TOTAL:
+            self._take_total(payload)
+        elif message.kind == STATEMENT:
+            segment = self._segment(payload.segment)
+            if segment.taking:
+                segment.statements[message.trainer] = payload
+                self._take_over(segment)
+        elif message.kind == COMPLETE:
+            self._without(message.trainer, gone=payload is GONE)
+            if message.source == self._trainers[self.index].name:
+                self.send_complete(message.step)
+
+    def send_complete(self, step: int, payload: bool | None = None) -> None:
+        """Tells the others that the trainer takes no part any more; `GONE`: that its process is gone, too."""
+        for other in self.others.values():
+            self.network.link(self, other, self.index).post(COMPLETE, step, "", payload)
+
+    def _send(self, kind: str, to: int, payload: Piece | Total) -> None:
+        self.network.link(self, self.others[to], self.index).post(kind, payload.key[0], payload.variable, payload)
+
+    # the trainer's own part
+
+    def _begin_operation(self, message: Message) -> None:
+        step = message.step
+        key = self._last = (step, self._last[1] + 1 if self._last[0] == step else 0)
+        segments = list(cut(message.payload, key, self._members))
+        self._open[key] = _Operation(message, len(segments))
+        for segment, part in segments:
+            piece = Piece(segment, key, message.variable, self._had[segment], without_value(part, self.index))
+            self._pending[segment].append(piece)
+            self._give(piece)
+
+    def _give(self, piece: Piece) -> None:
+        """Hands a piece to the trainer that sums it."""
+        to = self._sums[piece.segment]
+        if to == self.index:
+            self._take_piece(to, piece)
+        elif to in self._present:
+            self._send(PIECE, to, piece)
+
+    def _take_total(self, total: Total) -> None:
+        segment, key = total.segment, total.key
+        if key <= self._had[segment]:
+            return
+        self._had[segment] = key
+        pending, kept = self._pending[segment], self._kept[segment]
+        while pending and pending[0].key <= key:
+            pending.popleft()
+        kept.append(total)
+        while kept[0].key <= total.floor:
+            kept.popleft()
+        operation = self._open.get(key)
+        if operation is None:
+            return
+        operation.totals[segment] = total
+        if len(operation.totals) == operation.segments:
+            del self._open[key]
+            message = operation.message
+            result = joined(message.payload, operation.totals, self.index)
+            trainer = self._trainers[self.index]
+            self.network.link(self, trainer, self.index).post(
+                REPLY, message.step, message.variable, result, message.slot
+            )
+
+    # sums
+
+    def _segment(self, number: int) -> Segment:
+        """A segment that this trainer sums, or is to sum by the word of others."""
+        known = self._segments.get(number)
+        if known is None:
+            known = self._segments[number] = Segment(number, self._members, taking=True)
+        return known
+
+    def _take_piece(self, trainer: int, piece: Piece) -> None:
+        segment = self._segment(piece.segment)
+        segment.add(trainer, piece)
+        self._go_on(segment)
+
+    def _go_on(self, segment: Segment) -> None:
+        while segment.ready(self.live, self._from):
+            self._sum(segment)
+
+    def _sum(self, segment: Segment) -> None:
+        pieces = self._in_step(segment.take_parts(self._from))
+        first = next(iter(pieces.values()))
+        parts = {index: piece.part for index, piece in pieces.items()}
+        value = combine(self.ring, parts, len(self._members), self._ops[first.variable])
+        floor = min(piece.had for piece in pieces.values())
+        total = Total(segment.number, first.key, first.variable, floor, tuple(parts), value)
+        if self.on_sum is not None:
+            self.on_sum(first.key[0], total.of)
+        for index in parts:
+            self._hand_out(index, total)
+
+    def _hand_out(self, to: int, total: Total) -> None:
+        if to == self.index:
+            self._take_total(total)
+        elif to in self._present:
+            self._send(TOTAL, to, total)
+
+    # trainers that leave and come back
+
+    def _without(self, trainer: int, *, gone: bool) -> None:
+        """A trainer takes no part any more."""
+        self.live.discard(trainer)
+        if gone and trainer in self._present and trainer != self.index:
+            self._present.discard(trainer)
+            for segment in self._segments.values():
+                if segment.wanted is not None:
+                    segment.wanted.discard(trainer)
+            for number in [number for number, sums in self._sums.items() if sums == trainer]:
+                self._move(number)
+        self._admit()
+        for segment in list(self._segments.values()):
+            self._take_over(segment)
+
+    def _move(self, number: int) -> None:
+        """Appoints another trainer to sum a segment: the next one running, if possible one that was never away."""
+        order = self._members.index(number)
+        places = {index: (place - order) % len(self._members) for place, index in enumerate(self._members)}
+        to = self._sums[number] = min(self._present, key=lambda index: (self._lives[index], places[index]))
+        statement = Statement(number, self._had[number], tuple(self._kept[number]))
+        if to == self.index:
+            segment = self._segment(number)
+            segment.wanted = set(self._present)
+            segment.statements[to] = statement
+            segment.queues[to].extend(self._pending[number])
+            return
+        self.network.link(self, self.others[to], self.index).post(STATEMENT, self._last[0], "", statement)
+        for piece in self._pending[number]:
+            self._give(piece)
+
+    def _take_over(self, segment: Segment) -> None:
+        """Begins to sum a segment in another trainer's place, once all have stated their sums."""
+        for trainer, lacking in (segment.agreed() or {}).items():
+            for total in lacking:
+                self._hand_out(trainer, total)
+        self._go_on(segment)
+
+    def announce(self, trainer: int, step: int) -> None:
+        """A trainer that was here comes back, and takes part from this step."""
+        self._announced.append((trainer, step))
+        self._admit()
+
+    def _admit(self) -> None:
+        for entry in [entry for entry in self._announced if entry[0] not in self.live]:
+            self._announced.remove(entry)
+            index, self._from[entry[0]] = entry
+            self.live.add(index)
+            if index not in self._present:
+                self._present.add(index)
+                self._lives[index] += 1
+
+    def come_back(self) -> None:
+        """The process runs again after a crash. It knows what the others know, and sums nothing at first."""
+        self.down = False
+        up = {index: side for index, side in self.others.items() if not side.down}
+        self._begin()
+        self._present = {*up} or {self.index}
+        other = next(iter(up.values()), self)
+        self.live, self._from, self._lives = set(other.live), dict(other._from), dict(other._lives)
+        self.live.discard(self.index)
+        self._sums = dict(other._sums)
+        self._segments = {}
+        for segment, sums in other._sums.items():
+            if sums not in self._present:
+                self._move(segment)
+
+    # reports
+
+    def missing(self) -> tuple[str, ...]:
+        """The trainers for which this one waits."""
+        awaited: set[int] = set()
+        for number, pending in self._pending.items():
+            if pending and (sums := self._sums[number]) != self.index:
+                awaited.add(sums)
+            elif pending:
+                awaited.update(self._segment(number).missing(self.live, self._from))
+        return tuple(self._trainers[index].name for index in sorted(awaited))
+
+    def waiting(self) -> Waiting | None:
+        """Which trainers have not come to a sum that is made here, if some have."""
+        for segment in self._segments.values():
+            come = next((queue[0] for queue in segment.queues.values() if queue), None)
+            missing = segment.missing(self.live, self._from)
+            if come is not None and self.live and missing and self._sums[segment.number] == self.index:
+                op = self._ops[come.variable]
+                what = f"the parts of all trainers in {come.part.kind}"
+                if segment.taking:
+                    what = "what all trainers have, to sum in another one's place"
+                return Waiting(self.name, op, what, tuple(self._trainers[index].name for index in missing))
+        return None
+
+
+def make_rings(ring: str, network: Network, trainers: Mapping[int, Machine], ops: Mapping[str, Op]) -> list[Ring]:
+    """The sides of all trainers of a ring, each of which knows the others."""
+    rings = {index: Ring(ring, network, index, trainers, ops) for index in sorted(trainers)}
+    for side in rings.values():
+        side.others = {index: other for index, other in rings.items() if other is not side}
+    return list(rings.values())
+
+
+class RingReplies(Replies):
+    """Replies of a trainer's own sides of rings."""
+
+    __slots__ = ("_rings",)
+
+    def __init__(self, step: int, count: int, join: Join, rings: Iterable[Ring]):
+        super().__init__(step, count, join)
+        self._rings = tuple(dict.fromkeys(rings))
+
+    def silent(self) -> tuple[str, ...]:
+        """The trainers that have not come, or whose sums have not."""
+        return tuple(dict.fromkeys(name for side in self._rings for name in side.missing()))
+
+
+# Collective ops of trainers: sums, averages and broadcasts over the trainers of a ring, and the ops that Fluid's
+# executor adds to a program. The machines that carry them out are in `collectives`.
+
+REDUCE_TYPES = ("c_allreduce_sum", "c_allreduce_prod", "c_allreduce_max", "c_allreduce_min")
+"""What the numbers of the older op's `reduce_type` mean."""
+
+
+_OF_ROWS = ("c_allreduce_sum", "average", "c_broadcast")
+"""Operations that take sparse rows."""
+
+
+def kind_of(op: Op) -> str:
+    """What a collective op does, under the name of the newer op."""
+    if op.type == "allreduce":
+        number: Any = op.attrs.get("reduce_type", 0)
+        return REDUCE_TYPES[int(number)]
+    return "c_broadcast" if op.type == "broadcast" else op.type
+
+
+def ring_of(op: Op) -> str:
+    """The name of the ring that an op works on."""
+    number: Any = op.attrs.get("ring_id", 0)
+    return f"ring_{int(number)}"
+
+
+def known_operations(programs: Iterable[Program]) -> dict[str, dict[str, Known]]:
+    """What programs say about the variables of each ring, by the ring's name."""
+    kinds: dict[str, dict[str, set[tuple[str, int]]]] = {}
+    declared: dict[str, Var] = {}
+    for program in programs:
+        for op in program.main_block.ops:
+            if op.type not in COLLECTIVES:
+                continue
+            root: Any = op.attrs.get("root", 0)
+            for name in op.inputs.get("X", ()):
+                kinds.setdefault(ring_of(op), {}).setdefault(name, set()).add((kind_of(op), int(root)))
+                if (var := program.main_block.vars.get(name)) is not None:
+                    declared.setdefault(name, var)
+    return {
+        ring: {name: Known(declared.get(name), frozenset(found)) for name, found in by_name.items()}
+        for ring, by_name in kinds.items()
+    }
+
+
+def make_collective(trainer: Trainer, exchange: Exchange, rings: Mapping[str, Ring]) -> Action:
+    """The action of collective ops that begin together."""
+    sides = [rings[f"{trainer.name}/{ring_of(op)}"] for op in exchange.ops]
+    links = [trainer.network.link(trainer, side, trainer.index) for side in sides]
+    forms: list[tuple[str, int, bool]] = []
+    for op in exchange.ops:
+        root: Any = op.attrs.get("root", 0)
+        averages = bool((op.role or OpRole.FORWARD) & (OpRole.BACKWARD | OpRole.OPTIMIZE))
+        forms.append((kind_of(op), int(root), averages))
+    owned = [output in trainer.role.changed for output in exchange.outputs]
+
+    def join(answers: list[Value]) -> list[Value]:
+        return [_owned(value) if own else value for value, own in zip(answers, owned, strict=True)]
+
+    def run(values: tuple[Value, ...]) -> Replies:
+        step = trainer.step
+        replies = RingReplies(step, len(links), join, sides)
+        for slot, (link, name, form, value) in enumerate(zip(links, exchange.inputs, forms, values, strict=True)):
+            numbers = value if value.__class__ is np.ndarray else numbers_of(exchange.ops[slot], form[0], value)
+            link.post(COLLECTIVE, step, name, Part(*form, describe(numbers), numbers), slot)
+        return replies
+
+    return run
+
+
+def numbers_of(op: Op, kind: str, value: Value) -> Value:
+    """What trainers exchange of a value that is no array: of a ragged tensor its numbers. Raises DiagnosticError."""
+    if isinstance(value, LoDTensor):
+        return value.data
+    if isinstance(value, SelectedRows) and kind in _OF_ROWS:
+        return value
+    message = f"%{op.input('X')} is {describe(value)}, which {op.type} does not take"
+    raise DiagnosticError([at_op("cluster-collective", message, op)])
+
+
+def _owned(value: Value) -> Value:
+    """A value that may be changed in place. (An array that can be written to is nobody else's.)"""
+    return value if value.__class__ is np.ndarray and value.flags.writeable else own_copy(value)
+
+
+def plays_executor(startup: Program) -> bool:
+    """Whether a trainer leaves it to Fluid's multi-process executor to average gradients (mode nccl2)."""
+    return any(op.type == "gen_nccl_id" for op in startup.main_block.ops)
+
+
+def with_averages(main: Program) -> Program:
+    """The program with every gradient averaged over the trainers right after the op that makes it.
+
+    That is what Fluid's ParallelExecutor does for ops that name parameter and gradient in their role variables.
+    """
+    ops: list[Op] = []
+    for op in main.main_block.ops:
+        ops.append(op)
+        if not (op.role or OpRole.FORWARD) & OpRole.BACKWARD:
+            continue
+        written = set(op.output_names)
+        for _, gradient in op.role_pairs:
+            if gradient in written:
+                slots = FrozenMap({"X": (gradient,)}), FrozenMap({"Out": (gradient,)})
+                ops.append(Op("average", *slots, role=OpRole.BACKWARD, origin=op.origin))
+    return main._replace(blocks=(main.main_block._replace(ops=tuple(ops)), *main.blocks[1:]))
+
+
+def with_broadcasts(startup: Program, main: Program) -> Program:
+    """The start-up program that ends with the parameters of trainer 0 for all, as that executor starts."""
+    made = {name for op in startup.main_block.ops for name in op.output_names}
+    names = dict.fromkeys(p for op in main.main_block.ops for p, _ in op.role_pairs if p in made)
+    ops = [
+        Op("c_broadcast", FrozenMap({"X": (name,)}), FrozenMap({"Out": (name,)}), FrozenMap({"root": 0}))
+        for name in names
+    ]
+    block = startup.main_block
+    return startup._replace(blocks=(block._replace(ops=(*block.ops, *ops)), *startup.blocks[1:]))
+
+
+def trainer_role(role: Role) -> TrainerRole:
+    """The programs of a trainer, with the operations that Fluid's executor would add."""
+    startup, main = role.startup, role.main
+    others: Mapping[str, Program] = getattr(role, "others", EMPTY)  # roles of other origin may have none
+    if plays_executor(startup):
+        startup, main = with_broadcasts(startup, union_of((main, *others.values()))), with_averages(main)
+        others = {other: with_averages(program) for other, program in others.items()}
+    return TrainerRole(startup, main, others)

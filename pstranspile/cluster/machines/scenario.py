@@ -1,0 +1,395 @@
+"""What goes wrong in a run, written down: faults, their text, and scenarios of seeds (docs/reference/faults.md)."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings, raise_errors
+from pstranspile.ir.expect import expect
+from pstranspile.ir.model import Location
+from pstranspile.ir.reading import read_regular
+from pstranspile.runtime.run.feeds import near
+
+# What goes wrong in a run, written down: one line for each thing, steps numbered from 1 (docs/reference/faults.md).
+#
+# seed 7                                  # of the random choices delay 0.2 1..40                         # a fifth of
+# all messages takes 1 to 40 ticks longer drop 0.1                                # is sent again until it arrives
+# duplicate 0.1 keep 2 in kept                          # servers write their state to files of this folder after every
+# 2 updates late trainer_1 200                      # starts 200 ticks after the others slow trainer_2 30
+# # takes 30 ticks longer for each step leave trainer_2 step 5 crash trainer_1 step 3 after 2          # in step 3, when
+# it has sent 2 messages rejoin trainer_1 step 6 crash pserver_0 step 4 restart 50 partition trainer_0 | pserver_0,
+# pserver_1 from 100 to 300
+
+NOTICE = 50
+"""The default number of ticks after which the others notice that a machine has crashed."""
+
+
+class Late(NamedTuple):
+    """The trainer starts so many ticks after the others."""
+
+    machine: str
+    ticks: int
+
+
+class Slow(NamedTuple):
+    """The trainer takes so many ticks longer for each step."""
+
+    machine: str
+    ticks: int
+
+
+class Leave(NamedTuple):
+    """The trainer leaves in good order before the step: its data end."""
+
+    machine: str
+    step: int
+
+
+class Crash(NamedTuple):
+    """The machine ends without a word, in a step, when it has sent (a server: taken) `after` messages of that step.
+    A server's step is the update that it makes next.
+
+    `notice`: ticks after which the others learn of it, as of a broken connection; None: never. `restart`: ticks after
+    which a server is started again; None: never.
+    """
+
+    machine: str
+    step: int
+    after: int = 0
+    notice: int | None = NOTICE
+    restart: int | None = None
+
+
+class Rejoin(NamedTuple):
+    """The trainer, if it has crashed or left, is started again, and takes part from the step, or as soon as it can."""
+
+    machine: str
+    step: int
+
+
+class Partition(NamedTuple):
+    """No message passes between the two sides from a tick to another; `until` None: for ever."""
+
+    one: tuple[str, ...]
+    other: tuple[str, ...]
+    since: int
+    until: int | None = None
+
+
+Event: TypeAlias = "Late | Slow | Leave | Crash | Rejoin | Partition"
+
+
+class Scenario(NamedTuple):
+    """What goes wrong in a run. `delay`, `drop` and `duplicate` are the chances of each message. Steps count from 1.
+
+    `ticks` are the shortest and the longest delay. `keep` says after how many updates a server's state is kept, to
+    which it returns when it is started again; `folder` where, as a file of each server ("": in memory).
+    """
+
+    seed: int = 0
+    delay: float = 0.0
+    ticks: tuple[int, int] = (1, 20)
+    drop: float = 0.0
+    duplicate: float = 0.0
+    keep: int = 1
+    folder: str = ""
+    events: tuple[Event, ...] = ()
+
+    @property
+    def restarts(self) -> bool:
+        """Whether a server is started again."""
+        return any(isinstance(event, Crash) and event.restart is not None for event in self.events)
+
+    def chance_line(self, name: str) -> str:
+        """The line of `delay`, `drop` or `duplicate`."""
+        ticks = f" {self.ticks[0]}..{self.ticks[1]}" if name == "delay" else ""
+        return f"{name} {getattr(self, name):g}{ticks}"
+
+    def __str__(self) -> str:
+        """The text, which `parse_scenario` reads."""
+        lines = [f"seed {self.seed}"]
+        if self.delay or self.ticks != Scenario().ticks:
+            lines.append(self.chance_line("delay"))
+        lines += [self.chance_line(name) for name in ("drop", "duplicate") if getattr(self, name)]
+        if self.keep != 1 or self.folder:
+            lines.append(f"keep {self.keep}" + (f" in {self.folder}" if self.folder else ""))
+        return "\n".join([*lines, *map(line_of, self.events)]) + "\n"
+
+
+def line_of(event: Event) -> str:
+    """The line of a scenario that says what happens to machines."""
+    if isinstance(event, Late):
+        return f"late {event.machine} {event.ticks}"
+    if isinstance(event, Slow):
+        return f"slow {event.machine} {event.ticks}"
+    if isinstance(event, Leave):
+        return f"leave {event.machine} step {event.step}"
+    if isinstance(event, Rejoin):
+        return f"rejoin {event.machine} step {event.step}"
+    if isinstance(event, Partition):
+        until = "" if event.until is None else f" to {event.until}"
+        return f"partition {', '.join(event.one)} | {', '.join(event.other)} from {event.since}{until}"
+    text = f"crash {event.machine} step {event.step}"
+    if event.after:
+        text += f" after {event.after}"
+    if event.restart is not None:
+        text += f" restart {event.restart}"
+    elif event.notice is None:
+        text += " unnoticed"
+    elif event.notice != NOTICE:
+        text += f" notice {event.notice}"
+    return text
+
+
+# Reading scenarios from their text (docs/reference/faults.md).
+
+MOST_CHANCE = 0.9
+"""The largest chance of a fault of a message: some must come through."""
+
+_DIGITS = re.compile("[0-9]{1,15}").fullmatch
+_MAX_BYTES = 16 << 20
+
+Words: TypeAlias = "Sequence[str]"
+Meaning: TypeAlias = "Late | Slow | Leave | Crash | Rejoin | Partition | Mapping[str, object]"
+"""An event, or fields of the scenario."""
+
+
+class _WrongError(Exception):
+    """A line can't be read, and why."""
+
+
+class _MisplacedError(Exception):
+    """A line has another form than its kind; why, or nothing."""
+
+
+class _Kind(NamedTuple):
+    """A kind of line: its form for messages, how many words follow the first (None: it depends), and what they mean."""
+
+    form: str
+    words: int | None
+    read: Callable[[Words], Meaning]
+
+
+def parse_scenario(text: str, path: str = "<scenario>") -> Scenario:
+    """Reads a scenario. Raises DiagnosticError (`cluster-scenario`) that names every line that can't be read."""
+    expect(text, str, "parse_scenario", "text")
+    fields: dict[str, object] = {}
+    events: list[Event] = []
+    problems: list[Diagnostic] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        words = line.partition("#")[0].replace("|", " | ").replace(",", " ").split()
+        if not words:
+            continue
+        if len(problems) == MAX_FINDINGS:
+            break
+        try:
+            meaning = _read_line(words)
+        except _WrongError as problem:
+            problems.append(error("cluster-scenario", str(problem), Location(path, number)))
+            continue
+        if isinstance(meaning, Mapping):
+            fields.update(meaning)
+        else:
+            events.append(meaning)
+    raise_errors(first_findings(problems))
+    return Scenario()._replace(**fields, events=tuple(events))
+
+
+def read_scenario(path: str) -> Scenario:
+    """Reads a scenario from a file. Raises DiagnosticError."""
+    try:
+        return parse_scenario(read_regular(path, _MAX_BYTES).decode("utf-8"), path)
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "it is no UTF-8 text"
+        raise DiagnosticError([error("cluster-scenario", f"can't be read: {reason}", Location(path))]) from None
+
+
+def _read_line(words: Words) -> Meaning:
+    name = words[0]
+    kind = _KINDS.get(name)
+    if kind is None:
+        raise _WrongError(f"there is no {name[:40]}{near(name[:40], _KINDS)}; known: {', '.join(_KINDS)}")
+    try:
+        if kind.words not in (None, len(words) - 1):
+            raise _MisplacedError
+        return kind.read(words[1:])
+    except _MisplacedError as problem:
+        reason = f"{problem}; " if str(problem) else ""
+        raise _WrongError(f"{reason}expected: {kind.form}") from None
+
+
+def _number(text: str, least: int = 0) -> int:
+    if not _DIGITS(text) or int(text) < least:
+        raise _WrongError(f"{text[:40]} is no whole number of at least {least} (and at most 15 digits)")
+    return int(text)
+
+
+def _step(text: str) -> int:
+    if not _DIGITS(text) or int(text) < 1:
+        raise _WrongError(f"{text[:40]} is no step: steps are numbered from 1")
+    return int(text)
+
+
+def _chance(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= MOST_CHANCE:
+        raise _WrongError(f"{text[:40]} is no chance between 0 and {MOST_CHANCE}")
+    return value
+
+
+def _field(name: str, read: Callable[[str], object]) -> Callable[[Words], Meaning]:
+    """Lines of one word, which is a field of the scenario."""
+    return lambda words: {name: read(words[0])}
+
+
+def _after_ticks(event: type[Late | Slow]) -> Callable[[Words], Meaning]:
+    """Lines `MACHINE TICKS`."""
+    return lambda words: event(words[0], _number(words[1], 1))
+
+
+def _at_step(event: type[Leave | Rejoin]) -> Callable[[Words], Meaning]:
+    """Lines `MACHINE step STEP`."""
+
+    def read(words: Words) -> Meaning:
+        if words[1] != "step":
+            raise _MisplacedError
+        return event(words[0], _step(words[2]))
+
+    return read
+
+
+def _options(words: Words, known: Words) -> dict[str, int]:
+    """`step 3 after 2`, as a mapping."""
+    if len(words) % 2:
+        raise _MisplacedError
+    given: dict[str, int] = {}
+    for name, value in zip(words[::2], words[1::2], strict=True):
+        if name not in known or name in given:
+            raise _MisplacedError(f"unexpected {name[:40]}")
+        given[name] = _step(value) if name == "step" else _number(value)
+    return given
+
+
+def _keep(words: Words) -> Mapping[str, object]:
+    if len(words) not in (1, 3):
+        raise _MisplacedError
+    if len(words) == 3 and words[1] != "in":
+        raise _MisplacedError(f"unexpected {words[1][:40]}")
+    return {"keep": _number(words[0], 1), **({"folder": words[2]} if len(words) == 3 else {})}
+
+
+def _delay(words: Words) -> Mapping[str, object]:
+    shortest, dots, longest = words[1].partition("..")
+    ticks = _number(shortest, 1), _number(longest if dots else shortest, 1)
+    if ticks[0] > ticks[1]:
+        raise _MisplacedError("the shortest delay is above the longest")
+    return {"delay": _chance(words[0]), "ticks": ticks}
+
+
+def _crash(words: Words) -> Event:
+    unnoticed = "unnoticed" in words
+    rest = [word for word in words[1:] if word != "unnoticed"]
+    given = _options(rest, ("step", "after", "notice", "restart")) if words else {}
+    if "step" not in given or unnoticed + ("notice" in given) + ("restart" in given) > 1:
+        raise _MisplacedError
+    notice = None if unnoticed else given.get("notice", NOTICE)
+    return Crash(words[0], given["step"], given.get("after", 0), notice, given.get("restart"))
+
+
+def _partition(words: Words) -> Event:
+    if "|" not in words or "from" not in words or words.index("|") > words.index("from"):
+        raise _MisplacedError
+    bar, since = words.index("|"), words.index("from")
+    one, other = tuple(words[:bar]), tuple(words[bar + 1 : since])
+    given = _options(words[since:], ("from", "to"))
+    if not one or not other or set(one) & set(other):
+        raise _MisplacedError("both sides need machines, and none may be on both")
+    until = given.get("to")
+    if until is not None and until <= given["from"]:
+        raise _MisplacedError("it ends before it begins")
+    return Partition(one, other, given["from"], until)
+
+
+_KINDS = {
+    "seed": _Kind("seed NUMBER", 1, _field("seed", _number)),
+    "delay": _Kind("delay CHANCE SHORTEST..LONGEST", 2, _delay),
+    "drop": _Kind("drop CHANCE", 1, _field("drop", _chance)),
+    "duplicate": _Kind("duplicate CHANCE", 1, _field("duplicate", _chance)),
+    "keep": _Kind("keep UPDATES [in FOLDER]", None, _keep),
+    "late": _Kind("late TRAINER TICKS", 2, _after_ticks(Late)),
+    "slow": _Kind("slow TRAINER TICKS", 2, _after_ticks(Slow)),
+    "leave": _Kind("leave TRAINER step STEP", 3, _at_step(Leave)),
+    "rejoin": _Kind("rejoin TRAINER step STEP", 3, _at_step(Rejoin)),
+    "crash": _Kind("crash MACHINE step STEP [after MESSAGES] [notice TICKS | unnoticed | restart TICKS]", None, _crash),
+    "partition": _Kind("partition MACHINE, ... | MACHINE, ... from TICK [to TICK]", None, _partition),
+}
+"""The kinds of lines, by their first word."""
+
+
+# Scenarios that seeds give.
+
+
+def random_scenario(
+    seed: int, trainers: Sequence[str], servers: Sequence[str], steps: int, *, fatal: bool = False
+) -> Scenario:
+    """A scenario that a seed gives: faults of messages, and a few of machines.
+
+    With `fatal`, one of its events can't be got over: a crash that nobody notices, a server that is not started again,
+    or a partition that does not end.
+    """
+    draw = random.Random(f"scenario {seed}")
+    events = list(_random_events(draw, trainers, servers, steps))
+    if fatal:
+        events.append(_fatal_event(draw, trainers, servers, steps))
+    return Scenario(
+        seed=seed,
+        delay=draw.choice((0.0, 0.1, 0.4)),
+        ticks=(1, draw.choice((4, 20, 80))),
+        drop=draw.choice((0.0, 0.05, 0.3)),
+        duplicate=draw.choice((0.0, 0.05, 0.3)),
+        keep=draw.choice((1, 1, 2, 3)),
+        events=tuple(events),
+    )
+
+
+def _random_events(draw: random.Random, trainers: Sequence[str], servers: Sequence[str], steps: int) -> Iterator[Event]:
+    departing = draw.sample(trainers, draw.randint(0, len(trainers))) if draw.random() < 0.6 else []
+    for name in trainers:
+        if draw.random() < 0.15:
+            yield Late(name, draw.randint(1, 200))
+        if draw.random() < 0.15:
+            yield Slow(name, draw.randint(1, 40))
+        if name not in departing:
+            continue
+        step = draw.randint(1, steps)
+        if draw.random() < 0.3:
+            yield Leave(name, step)
+        else:
+            yield Crash(name, step, draw.randrange(8), draw.choice((1, NOTICE, 300)))
+        if draw.random() < 0.6:
+            yield Rejoin(name, draw.randint(step + 1, steps + 1))
+    for name in servers:
+        if draw.random() < 0.25:
+            yield Crash(name, draw.randint(1, steps), draw.randrange(12), restart=draw.choice((1, 30, 200)))
+    machines = [*trainers, *servers]
+    if draw.random() < 0.2 and len(machines) > 1:
+        one = draw.sample(machines, draw.randrange(1, len(machines)))
+        since = draw.randrange(200)
+        other = tuple(name for name in machines if name not in one)
+        yield Partition(tuple(sorted(one)), other, since, since + draw.randint(1, 400))
+
+
+def _fatal_event(draw: random.Random, trainers: Sequence[str], servers: Sequence[str], steps: int) -> Event:
+    kind = draw.choice(("trainer", "server", "partition")) if servers else "trainer"
+    step = draw.randint(1, steps - 1)
+    if kind == "trainer":
+        return Crash(draw.choice(trainers), step, draw.randrange(6), notice=None)
+    if kind == "server":
+        return Crash(draw.choice(servers), step, draw.randrange(6), notice=None)
+    return Partition((draw.choice(trainers),), (draw.choice(servers),), draw.randrange(20))
