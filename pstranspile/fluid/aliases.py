@@ -37,7 +37,7 @@ _PARTS = {
     "paddle.nn.layer": ("paddle.nn", "activation common container conv distance loss norm pooling rnn transformer"),
     "paddle.vision.transforms": ("paddle.vision.transforms", "functional transforms"),
 }
-"""By module of 2.x, one here with all names of the modules within it, and what these are called."""
+"""Packages of Paddle 2.x: the module that has all names of their submodules, and the submodules' names."""
 
 
 def ours(name: str) -> str:
@@ -92,7 +92,7 @@ class _Loader(Loader):
                 sys.modules[f"{alias}.{last}"] = held
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing is left to do but to give the module its own specification back."""
+        """Gives the module its own specification back; its code has been run already."""
         if self._own is not None:
             module.__spec__ = self._own
 
@@ -114,7 +114,7 @@ class _FunctionLoader(Loader):
         return self._function
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing is left to do."""
+        """Does nothing: a function has no code to run on import."""
 
 
 class _Finder(MetaPathFinder):
@@ -123,7 +123,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Where a module of Fluid comes from; None for all other modules."""
+        """The specification of a module of Fluid; None for all other modules."""
         if fullname.partition(".")[0] != "paddle":
             return None
         name = module_here(ours(fullname))

@@ -116,7 +116,7 @@ def gradients(targets: Any, inputs: Any, target_gradients: Any = None, no_grad_s
 
 
 def calc_gradient(targets: Any, inputs: Any, target_gradients: Any = None, no_grad_set: Any = None) -> Any:
-    """As `gradients`; of one input its gradient alone."""
+    """The result of `gradients`; for a single input its gradient itself instead of a list."""
     made = gradients(targets, inputs, target_gradients, no_grad_set)
     return made[0] if len(made) == 1 else made
 

@@ -53,7 +53,7 @@ class ExecutionStrategy(_Settings):
     }
 
     class ExecutorType(Numbers):
-        """Which of Fluid's executors runs."""
+        """The kinds of executors that Fluid has for several devices."""
 
         Default = 0
         Experimental = 1
@@ -181,10 +181,10 @@ class CompiledProgram:
         share_vars_from: CompiledProgram | None = None,
         places: Any = None,
     ) -> CompiledProgram:
-        """As many devices as there are places (default: CPU_NUM); one computes the rows of all. Gives itself.
+        """Makes runs data-parallel over `places` (default: CPU_NUM devices), all computed by one; returns itself.
 
-        With `GradientScaleStrategy.One` gradients are the sums of those of the devices, not their means; raises NotHere
-        for that in a cluster. With `Customized` runs are fed the gradient of the loss.
+        With `GradientScaleStrategy.One` gradients are the sums of the devices' gradients, not their means; raises
+        NotHere for that in a cluster. With `Customized` runs are fed the gradient of the loss.
         """
         if self._is_data_parallel:
             raise AssertionError("with_data_parallel was called before")

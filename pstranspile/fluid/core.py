@@ -118,15 +118,15 @@ def get_fetch_variable(scope: Scope, name: str, index: int) -> LoDTensor:
 
 
 def _set_eager_deletion_mode(threshold: float, fraction: float, use_cuda: bool) -> None:  # pyright: ignore[reportUnusedFunction]
-    """Nothing: variables are let go when nothing reads them any more, whatever the threshold."""
+    """Does nothing: variables are freed when no op reads them any more, whatever the threshold."""
 
 
 def _set_fuse_parameter_group_size(size: int) -> None:  # pyright: ignore[reportUnusedFunction]
-    """Nothing: updates are not fused."""
+    """Does nothing: parameter updates are not fused."""
 
 
 def _set_fuse_parameter_memory_size(size: float) -> None:  # pyright: ignore[reportUnusedFunction]
-    """Nothing: updates are not fused."""
+    """Does nothing: parameter updates are not fused."""
 
 
 def __unittest_throw_exception__() -> None:
@@ -135,15 +135,15 @@ def __unittest_throw_exception__() -> None:
 
 
 def init_devices(init_p2p: bool = False) -> None:
-    """Nothing: there is one device, the CPU."""
+    """Does nothing: the CPU is the only device."""
 
 
 def init_glog(program: str) -> None:
-    """Nothing: findings are raised, not logged."""
+    """Does nothing: problems are raised as exceptions, not logged."""
 
 
 def set_num_threads(count: int) -> None:
-    """Nothing: `OMP_NUM_THREADS` says how many threads numpy takes."""
+    """Does nothing: `OMP_NUM_THREADS` sets the number of threads that numpy uses."""
 
 
 def size_of_dtype(dtype: Any) -> int:

@@ -26,8 +26,11 @@ _ONE_BY_ONE = "samples are trained one by one, not merged into page views"
 Sample = list[list[Any]]
 """The values of each variable, as Python's numbers; then the text of the id, if lines begin with one."""
 
-_LOWEST, _BEYOND = -(1 << 63), 1 << 64
-"""The smallest id, and the first that 64 bits don't hold."""
+_LOWEST = -(1 << 63)
+"""The smallest id of 64 bits, signed."""
+
+_BEYOND = 1 << 64
+"""The first id that 64 bits don't hold, unsigned."""
 
 _NOTHING = 1e-6
 """What a value of a float slot must reach to be kept by an `InMemoryDataset`, as in Fluid."""
@@ -349,11 +352,11 @@ class InMemoryDataset(DatasetBase):
                     sample[at] = [value for value in sample[at] if value]
 
     def preload_into_memory(self, thread_num: int | None = None) -> None:
-        """As `load_into_memory`."""
+        """Reads all files, and drops zeros, before it returns; the same as `load_into_memory`."""
         self.load_into_memory()
 
     def wait_preload_done(self) -> None:
-        """Nothing: files are read at once."""
+        """Does nothing: `preload_into_memory` has read all files when it returns."""
 
     def set_parse_ins_id(self, parse_ins_id: bool) -> None:
         """Whether a line begins with the id of the sample, as one value, by which lines can be merged."""
@@ -374,7 +377,7 @@ class InMemoryDataset(DatasetBase):
             raise refused("set_enable_pv_merge(True)", _ONE_BY_ONE)
 
     def set_merge_by_sid(self, merge_by_sid: bool) -> None:
-        """Nothing: it says how page views are merged, and there are none."""
+        """Does nothing: page views, whose merging it configures in Fluid, are not supported."""
 
     def set_queue_num(self, queue_num: int) -> None:
         """Fluid's number of queues; here files are read one after the other."""
@@ -391,7 +394,7 @@ class InMemoryDataset(DatasetBase):
     def generate_local_tables_unlock(
         self, table_id: int, fea_dim: int, read_thread_num: int, consume_thread_num: int, shard_num: int
     ) -> None:
-        """Nothing: it fills such tables."""
+        """Does nothing: it fills tables of another product (pslib), which don't exist here."""
 
     def set_merge_by_lineid(self, merge_size: int = 2) -> None:
         """Has `global_shuffle` merge lines of the same id: `merge_size` of them, or however many there are for 0."""
@@ -429,7 +432,7 @@ class InMemoryDataset(DatasetBase):
         random.shuffle(self._held)
 
     def global_shuffle(self, fleet: Any = None, thread_num: int = 12) -> None:
-        """As `local_shuffle`, for one trainer; refused for several, which do not exchange samples."""
+        """Puts one trainer's samples in random order, and merges lines; raises NotHere for several trainers."""
         if fleet is not None and fleet.worker_num() > 1:
             raise refused("global_shuffle", "deal the files to the trainers anew, and call local_shuffle")
         self.local_shuffle()

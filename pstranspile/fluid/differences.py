@@ -49,7 +49,7 @@ DIFFERENT: Mapping[str, str] = {
     "paddle.no_grad": _GUARD,
     "paddle.static.nn.sparse_embedding": "a row exists once it is trained",
 }
-"""By name, what differs."""
+"""Differences from Fluid and Paddle: for each name, what it does in another way here."""
 
 REFUSED: Mapping[str, str] = {
     "paddle.Model": "training without a static graph is not run",

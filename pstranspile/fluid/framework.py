@@ -117,7 +117,7 @@ def is_compiled_with_distribute() -> bool:
 
 
 def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
-    """As many CPUs as are asked for, or as CPU_NUM says (default 1)."""
+    """A list of `device_count` CPU places (default: the number in the environment variable CPU_NUM, else 1)."""
 
     return [CPUPlace()] * (device_count or whole("CPU_NUM", 1))
 
@@ -128,7 +128,7 @@ def cuda_places(device_ids: Any = None) -> list[CUDAPlace]:
 
 
 def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]:
-    """As many places of pinned memory as are asked for (default 1)."""
+    """A list of `device_count` places of pinned memory (default 1)."""
     return [CUDAPinnedPlace()] * (device_count or 1)
 
 

@@ -95,7 +95,7 @@ class LoDTensor:
         """Takes any layout: elements lie in the order of the dims."""
 
     def _place(self) -> Any:
-        """Where the tensor lies, as the script wants it."""
+        """The place of the tensor, as the script wants it."""
         from pstranspile.fluid.places import CPUPlace
 
         return self.place or CPUPlace()

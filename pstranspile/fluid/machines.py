@@ -255,7 +255,7 @@ class ServerMachine(Machine):
             flag.path.unlink(missing_ok=True)
 
     def leave(self) -> None:
-        """Nothing: a server ends when the trainers have left."""
+        """Does nothing: a server ends when the trainers have left."""
 
 
 def require_trainer(number: int, trainers: int) -> None:
@@ -280,7 +280,7 @@ class NoTrainer(Machine):
         return {}
 
     def leave(self) -> None:
-        """Nothing: it has never come."""
+        """Does nothing: it has never come."""
 
 
 class TrainerMachine(Machine):

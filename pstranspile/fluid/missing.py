@@ -30,7 +30,7 @@ _WHY = {
     **dict.fromkeys(("fluid.load_dygraph", "fluid.save_dygraph"), _DYNAMIC),
     **dict.fromkeys(("v2", "trainer_config_helpers", "trainer"), _OLDER),
 }
-"""By name, why it and all below it is not here."""
+"""The reason why a name, and all below it, is not here, by name."""
 
 
 def why_not(name: str) -> str:
@@ -81,7 +81,7 @@ class Missing:
 
 @cache
 def _homes() -> dict[str, dict[str, str]]:
-    """By module, the names of Fluid 1.8.5, and where each is taken from: a module, `.MODULE` itself, or nothing."""
+    """The names of Fluid 1.8.5 by module, each with what it is taken from: a module, `.MODULE` itself, or nothing."""
     text = files(HERE).joinpath("names.txt").read_text(encoding="utf-8")
     lines = (line.partition(":") for line in text.splitlines() if line and not line.startswith("#"))
     pairs = {module.strip(): [word.partition("=") for word in words.split()] for module, _, words in lines}

@@ -34,7 +34,7 @@ _VALUES = {
     framework_pb2.BOOLEANS: "bools",
     framework_pb2.LONGS: "longs",
 }
-"""By kind of attribute, the field of a value; blocks can't be given to an op alone."""
+"""The field of a value by kind of attribute; blocks can't be given to an op alone."""
 
 
 def is_str(s: object) -> bool:

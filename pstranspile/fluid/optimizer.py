@@ -162,7 +162,7 @@ class Optimizer:
         return [var.name for held in self._accumulators.values() for var in held.values()]
 
     def apply_optimize(self, loss: Variable, startup_program: Any, params_grads: Pairs) -> list[Any]:
-        """As `apply_gradients`, with initial values in `startup_program`."""
+        """Appends what `apply_gradients` does, with initial values in `startup_program`."""
         with program_guard(loss.block.program, startup_program or default_startup_program()):
             return self.apply_gradients(params_grads)
 
@@ -292,11 +292,11 @@ class RecomputeOptimizer(Optimizer):
             return append_backward(loss, parameter_list or self._parameters, no_grad_set, callbacks, self._checkpoints)
 
     def apply_gradients(self, params_grads: Pairs) -> list[Any]:
-        """As the inner optimizer."""
+        """Appends the updates of the inner optimizer."""
         return self.inner.apply_gradients(params_grads)
 
     def apply_optimize(self, loss: Variable, startup_program: Any, params_grads: Pairs) -> list[Any]:
-        """As the inner optimizer."""
+        """Appends the updates of the inner optimizer."""
         return self.inner.apply_optimize(loss, startup_program, params_grads)
 
     def load(self, _state: Any) -> NoReturn:

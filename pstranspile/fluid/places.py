@@ -1,4 +1,4 @@
-"""Where Fluid's scripts want to compute. All is computed on the CPU."""
+"""Places on which Fluid's scripts want to compute. All is computed on the CPU."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def profiler(
 
 @contextmanager
 def cuda_profiler(output_file: str, output_mode: str | None = None, config: Any = None) -> Generator[None]:
-    """Nothing: there is no GPU to look at."""
+    """A context without effect: there is no GPU to look at."""
     yield
 
 

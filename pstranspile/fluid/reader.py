@@ -100,7 +100,7 @@ class NoThread:
     """In the place of the thread that draws batches ahead in Fluid; there is none."""
 
     def join(self, timeout: float | None = None) -> None:
-        """Nothing is waited for."""
+        """Returns at once."""
 
     def is_alive(self) -> bool:
         """False."""

@@ -80,7 +80,7 @@ class SelectedRowsView:
         self._scope.put(self._name, self.held()._replace(rows=np.asarray(rows, "int64")))
 
     def sync_index(self) -> None:
-        """Nothing: rows are found by their numbers as they stand."""
+        """Does nothing: rows are found by their numbers as they stand."""
 
     def numel(self) -> int:
         """How many elements the rows have."""
@@ -249,7 +249,7 @@ class Scope:
         self._held = False
 
     def drop_kids(self) -> None:
-        """Nothing: the scopes of runs end with them."""
+        """Does nothing: the scopes of runs end with them."""
 
     def local_var_names(self) -> list[str]:
         """The variables of this scope itself."""

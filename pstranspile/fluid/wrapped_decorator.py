@@ -26,6 +26,6 @@ def wrap_decorator(decorator_func: Callable[[Any], Any]) -> Callable[[Any], Any]
 
 
 signature_safe_contextmanager = wrap_decorator(contextmanager)
-"""As `contextlib.contextmanager`."""
+"""The decorator `contextlib.contextmanager`, which keeps the signature."""
 
 __getattr__ = names_of_fluid(__name__, globals())

@@ -1,4 +1,4 @@
-"""Where a serialized ProgramDesc is damaged: a walk over the wire format, used once something is wrong."""
+"""The damage of a serialized ProgramDesc: a walk over the wire format, used once something is wrong."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _check_packed(data: bytes, at: int, end: int, field: Field, path: str) -> No
 
 
 def _value(data: bytes, at: int, end: int, number: int, wire: int, path: str) -> tuple[int, int]:
-    """Where the value of a field starts and ends."""
+    """The start and the end of the value of a field."""
     if wire == _VARINT:
         return at, _varint(data, at, end, path)[1]
     if wire == _LENGTH:

@@ -1,4 +1,4 @@
-"""Which tables of a job are large, and when rows enter and leave them: `words enter_after=3 shrink_every=1000 ...`."""
+"""Rules of the large tables of a job: when rows enter and leave them: `words enter_after=3 shrink_every=1000 ...`."""
 
 from __future__ import annotations
 

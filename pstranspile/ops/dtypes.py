@@ -1,4 +1,4 @@
-"""Which ops declare what they write with the element type of what they read, whatever was declared before."""
+"""Ops that declare what they write with the element type of what they read, whatever was declared before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which ops give something else on shares of a batch than on the whole, so that a cluster trains otherwise.
+"""Ops that give something else on shares of a batch than on the whole, so that a cluster trains otherwise.
 
 One step is computed on the whole batch and, op by op in parallel, on each share, from the same values. An output of an
 op fits if the whole is the concatenated shares, their mean, or equal to each of them, up to rounding. Gradients of rows

@@ -229,7 +229,7 @@ class Comparison:
         self.lines: dict[str, _Line] = {}
         self.metrics: dict[str, _Metric] = {}
         self.changed: dict[str, Any] = {}
-        """By parameter that programs update, the rows that have changed at some time."""
+        """The rows that have changed at some time, by parameter that programs update."""
         self.no_numbers: dict[str, None] = {}
         """The variables that are NaN on the single machine: losses and results in any step, others at the end."""
 

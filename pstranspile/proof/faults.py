@@ -121,7 +121,7 @@ def _never(_name: str, _value: Any, _wanted: Any, _difference: float) -> bool:
 
 
 def _fitting(wanted: Snapshot, start: Snapshot) -> Alike:
-    """Which values are the same within rounding, in double precision where that could be had."""
+    """The values that are the same within rounding, in double precision where that could be had."""
     changes = {name: moved(plain(wanted[name]), plain(start.get(name))) for name in wanted}
     floor = OF_LARGEST * max(changes.values(), default=0.0)
 

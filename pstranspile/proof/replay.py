@@ -41,7 +41,7 @@ Place: TypeAlias = "tuple[str, str]"
 """A variable of a machine: role name, name there."""
 
 Origins: TypeAlias = "Mapping[Place, tuple[Placed, Part]]"
-"""Which part of which variable of the job lies at a place."""
+"""The variable of the job that lies at a place, and the part of it."""
 
 MOST_CHANGED = 1 / 8
 """The part of a table's rows that may differ, at most, so that only these are kept."""

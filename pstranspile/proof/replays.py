@@ -349,7 +349,7 @@ class AsyncReplay(EventReplay):
         return MachineValues(self.origin, own=window.close())
 
     def end(self) -> None:
-        """Nothing is left to be applied when the trainers leave."""
+        """Requires that nothing is left to be applied when the trainers leave."""
         for event in self.taken():
             if event.kind in (SEND, NOTIFY):
                 self.problems.append(f"after the last step: {event.kind} {event.variable} came to {event.server}")

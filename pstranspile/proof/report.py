@@ -15,7 +15,7 @@ ADDS_UP = "adds up over the trainers"
 
 
 ROUGH = 1e-4
-"""Where double precision can't be had: the relative difference of anything that is taken for rounding."""
+"""The relative difference that is taken for rounding where double precision can't be had."""
 
 OWN_NORM = "each server uses the norm of its own slice"
 """Why updates differ whose ops take the norm of all of a parameter."""
@@ -140,7 +140,7 @@ class Report(NamedTuple):
     applied: Applied | None = None
     promised: bool = True
     programs: str = ""
-    """Which program each step ran, "" for always @main."""
+    """The program that each step ran, "" for always @main."""
     not_run: tuple[str, ...] = ()
     """The programs of the module that no step ran."""
     faulty: Faulty | None = None
@@ -152,7 +152,7 @@ class Report(NamedTuple):
     by_gradients: bool = False
     """Whether, without double precision of all, gradients of whole batches were compared in it with those of shares."""
     wrong: tuple[str, ...] = ()
-    """Where a step of a machine is not what the source program makes of the values that the machines had before it."""
+    """Steps of machines that are not what the source program makes of the values that the machines had before it."""
     shares: str = ""
     """A sentence about trainers whose losses are means over different numbers of rows."""
 

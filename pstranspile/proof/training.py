@@ -58,7 +58,7 @@ def unstarted(module: Module, workload: Workload, init: Mapping[str, Any]) -> di
 
 @contextmanager
 def naming_inputs(workload: Workload, *, made: bool) -> Generator[None, None, None]:
-    """Where an op fails on made data, names the inputs that it depends on, so that they can be given."""
+    """Names, where an op fails on made data, the inputs that it depends on, so that they can be given."""
     try:
         yield
     except DiagnosticError as problem:

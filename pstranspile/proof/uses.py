@@ -81,7 +81,7 @@ class Uses:
         self._primes: dict[Term, int] = {}
         self.lods_by_length: dict[str, Lod] = {}
         self.padded: dict[int, tuple[Lod, Term]] = {}
-        """By key, a LoD whose sequences are padded, and the dim that its longest one fills."""
+        """Padded LoDs by key, each with the dim that its longest sequence fills."""
         self.roots: dict[str, str] = {}
         """Variable -> the variable that has the same numbers, as a cast or a reshape gives them."""
         for var in inputs:
@@ -577,7 +577,7 @@ _END = 1 << 20
 
 
 def _limits(uses: Uses, op: Op, which: str, dims: Sequence[Term]) -> list[int | None]:
-    """Where a slice starts or ends in each of its dims, from the end if below 0; None where that is not known."""
+    """The start or the end of a slice in each of its dims, from the end if below 0; None where that is not known."""
     names = op.inputs.get(f"{which}sTensorList", ())
     if op.input(f"{which}sTensor"):
         return [None] * len(dims)

@@ -25,12 +25,13 @@ from pstranspile.runtime.run.scope import Scope
 
 
 class Resumed(NamedTuple):
-    """Where a job that was loaded goes on.
+    """The point from which a loaded job goes on.
 
-    `step` steps were done; `steps` is how many each machine had run, which its random numbers depend on, and `seed`
-    the seed it was run with (None: the program's own). `kept` names variables that are not in the checkpoint and keep
-    their values: only variables that the source program does not keep. `memory` is what machines kept outside of
-    variables, by role name. `dealing` is how rows of data were dealt until then, if any were.
+    `step` is the number of steps done; `steps` is the number that each machine has run, on which its random numbers
+    depend, and `seed` the seed of the run (None: the program's own). `kept` names the variables that are not in the
+    checkpoint and keep their values; only variables that the source program does not keep from step to step can be
+    among them. `memory` is the state that machines hold outside of variables, by role name. `dealing` says how rows of
+    data were dealt to trainers until then (None: none were).
     """
 
     step: int

@@ -1,4 +1,4 @@
-"""Where every variable of a job lives: which machine holds which part of it, under which name."""
+"""The placement of every variable of a job: the machine that holds each part, and the part's name there."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class _MachineVar(NamedTuple):
 
 
 def layout_of(job: Compiled | Module) -> Layout:
-    """Where the variables of a compiled job live; of a module: on the one machine that trains it.
+    """The placement of a compiled job's variables; those of a module are on the one machine that trains it.
 
     Variables are those of block 0 that are kept from step to step. Raises DiagnosticError (`checkpoint-place`) if the
     parts of a variable don't make up the whole.

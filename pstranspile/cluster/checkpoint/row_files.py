@@ -40,7 +40,7 @@ from pstranspile.runtime.run.files import DAMAGE
 from pstranspile.runtime.values import Array
 
 Rows: TypeAlias = Literal["all", "changed", "serving"]
-"""Which rows are saved, and what of them."""
+"""The rows to save: all, those changed since an earlier save, or all with their values alone (for serving)."""
 
 Tables: TypeAlias = "list[tuple[int, LargeTable]]"
 """The parts of a table, each with the first row that it has of the whole, in order."""

@@ -1,7 +1,7 @@
-"""Whose checkpoints a folder holds: one run saves in it, and a run goes on from what is there.
+"""Ownership of checkpoint folders: only one run saves in a folder, and a run resumes from what is there.
 
-A folder of numbered checkpoints belongs to one run. Another run that saves in it would take the place of its
-checkpoints, which have the same names, and have them removed as older ones: it is refused before its first step.
+A folder of numbered checkpoints belongs to one run. Another run that saved in it would overwrite its checkpoints, which
+have the same names, and delete them as outdated: it is refused before its first step.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Standing(NamedTuple):
 
 
 def step_folder(folder: str | os.PathLike[str], step: int) -> Path:
-    """Where the checkpoint after a step lies among others: `<folder>/step_00000010`."""
+    """The path of the checkpoint after a step in a folder of checkpoints: `<folder>/step_00000010`."""
     return Path(folder) / f"step_{step:08d}"
 
 
@@ -242,7 +242,7 @@ class Target:
         self._lock.close()
 
     def place(self, step: int) -> Path:
-        """Where the checkpoint after a step belongs."""
+        """The path for the checkpoint after a step."""
         return step_folder(self.folder, step)
 
     def saved(self, manifest: Manifest, keep: int = KEPT) -> None:

@@ -47,7 +47,7 @@ from pstranspile.runtime.values.writing import require_encodable
 
 
 def previous_of(folder: Path) -> Path:
-    """Where the folder that is being replaced lies for the moment between two renames."""
+    """The temporary path of an old folder between the two renames that replace it with a new one."""
     return folder.with_name(f".{folder.name}.previous")
 
 
@@ -168,8 +168,14 @@ SHARED = "shared"
 LARGE = "large_table."
 """Stands before the name of a large table, where it takes the place of a machine that keeps arrays."""
 
-TENSOR, ROWS, MEMORY = "tensor", "rows", "memory"
-"""Kinds of values: a variable that is a tensor, sparse rows, and what a machine keeps besides its variables."""
+TENSOR = "tensor"
+"""The kind of a value that is a tensor."""
+
+ROWS = "rows"
+"""The kind of a value that is sparse rows."""
+
+MEMORY = "memory"
+"""The kind of a value that a machine keeps besides its variables."""
 
 
 class Progress(NamedTuple):

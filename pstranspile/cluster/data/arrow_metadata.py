@@ -24,8 +24,11 @@ _NODE = struct.Struct("<qq")
 _BUFFER = struct.Struct("<qq")
 """A buffer of a column: its offset in the body, and its length there."""
 
-_DICTIONARIES, _BATCHES = 2, 3
-"""The fields of a Footer that list the batches of dictionaries and of records."""
+_DICTIONARIES = 2
+"""The field of a Footer that lists the batches of dictionaries."""
+
+_BATCHES = 3
+"""The field of a Footer that lists the batches of records."""
 
 _HEADER = 2
 """The field of a Message that holds a RecordBatch or DictionaryBatch."""
@@ -33,9 +36,19 @@ _HEADER = 2
 _DATA = 1
 """The field of a DictionaryBatch that holds a RecordBatch."""
 
-_ROWS, _NODES, _BUFFERS, _COMPRESSION = 0, 1, 2, 3
-"""The fields of a RecordBatch: the number of rows, the columns with those inside of them, their buffers, and how these
-are compressed. A compressed buffer begins with its length once it is expanded, or -1 if it is as it is.
+_ROWS = 0
+"""The field of a RecordBatch with the number of rows."""
+
+_NODES = 1
+"""The field of a RecordBatch with the columns, each followed by those inside of it."""
+
+_BUFFERS = 2
+"""The field of a RecordBatch with the buffers of its columns."""
+
+_COMPRESSION = 3
+"""The field of a RecordBatch with the way its buffers are compressed.
+
+A compressed buffer begins with its expanded length, or with -1 if it is stored as it is.
 """
 
 
@@ -123,12 +136,12 @@ def _number(form: str, data: bytes, at: int) -> int:
 
 
 def _indirect(data: bytes, at: int) -> int:
-    """Where that lies which an offset names."""
+    """The position that an offset names."""
     return at + _number("<I", data, at)
 
 
 def _field(data: bytes, table: int, number: int) -> int | None:
-    """Where a field of a table lies; None if the table has not got it."""
+    """The position of a field of a table; None if the table lacks it."""
     names = table - _number("<i", data, table)
     if 4 + 2 * number >= _number("<H", data, names):
         return None
@@ -137,7 +150,7 @@ def _field(data: bytes, table: int, number: int) -> int | None:
 
 
 def _vector(data: bytes, table: int, number: int, width: int) -> tuple[int, int]:
-    """Where the elements of a vector begin, and how many there are."""
+    """The position of the first element of a vector, and the number of elements."""
     at = _field(data, table, number)
     if at is None:
         return 0, 0

@@ -12,7 +12,7 @@ from pstranspile.runtime.run.row_source import LeftOut
 from pstranspile.runtime.values import Array, LoDTensor
 
 Taken: TypeAlias = "range | Array"
-"""Which rows are taken: their numbers, or a range of them in steps of 1."""
+"""Numbers of the rows to take: an array, or a range with step 1."""
 
 
 class Input(NamedTuple):

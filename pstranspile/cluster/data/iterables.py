@@ -71,7 +71,7 @@ class Rows:
         return self.__dict__
 
     def warnings(self) -> list[Diagnostic]:
-        """Nothing: rows that can't be fed are refused."""
+        """An empty list: rows that can't be fed are refused instead."""
         return []
 
 

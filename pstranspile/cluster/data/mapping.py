@@ -1,4 +1,4 @@
-"""Which columns of files each input of a program takes: those that the user names, else the one of its own name."""
+"""The file columns for each input of a program: those that the user names, else the one of the input's name."""
 
 from __future__ import annotations
 

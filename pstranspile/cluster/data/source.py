@@ -73,7 +73,7 @@ class Span(NamedTuple):
 
 
 Dealt: TypeAlias = "tuple[tuple[int, int], ...]"
-"""Since which step how many trainers there are: `((0, 2), (500, 4))`."""
+"""History of the number of trainers, as pairs of first step and number: `((0, 2), (500, 4))`."""
 
 
 class Line:
@@ -126,7 +126,7 @@ class Deal:
         return min(self.batch, self.rows - step * self.batch)
 
     def places(self, step: int, trainer: int) -> tuple[int, int]:
-        """Which rows of the whole batch of a step are a trainer's."""
+        """The range (start, stop) of a trainer's rows within the whole batch of a step."""
         return share(self.total(step), trainer, self.trainers)
 
     def spans(self, step: int, trainer: int) -> list[Span]:
@@ -205,7 +205,7 @@ class Made(NamedTuple):
 
 
 class Schedule:
-    """Which rows are fed in which step: `epochs` times all, in steps of `batch`, dealt as `dealt` says."""
+    """The rows fed in each step: all rows, `epochs` times, in steps of `batch` rows, dealt as `dealt` says."""
 
     def __init__(self, order: Order, batch: int, epochs: int, dealt: Dealt):
         self.order = order
@@ -266,7 +266,7 @@ class Cursor:
             self._unit(unit)
 
     def close(self) -> None:
-        """Nothing more will be asked for."""
+        """Shuts down the threads that read files; no more steps can be requested."""
         self._reading.shutdown(wait=False, cancel_futures=True)
 
     def _make(self, step: int) -> Made:
@@ -351,7 +351,7 @@ class Data:
         self.files = files_of([os.fspath(path) for path in given], format)
         self.batch, self.epochs, self.shuffle = batch, epochs, shuffle
         self.dealt: Dealt = ()
-        """Since which step how many trainers there were, where the run goes on from one that was saved."""
+        """The numbers of trainers so far, each with its first step, if the run resumes from a saved one; else empty."""
         self._columns = {
             name: (taken,) if isinstance(taken, str) else tuple(taken) for name, taken in (columns or {}).items()
         }

@@ -127,8 +127,11 @@ _SPACE, _DOT, _MINUS, _PLUS, _ZERO = 32, 46, 45, 43, 48
 _LONGEST = 21
 """Characters of a word that may be a number of 19 digits: these, a sign, a dot."""
 
-_BYTES, _WORDS = 1 << 17, 1 << 15
-"""How much is looked at together, so that intermediate values stay in the processor's cache."""
+_BYTES = 1 << 17
+"""Bytes that are looked at together, so that intermediate values stay in the processor's cache."""
+
+_WORDS = 1 << 15
+"""Words that are looked at together."""
 
 
 class Words(NamedTuple):
@@ -390,7 +393,7 @@ _HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
 """A number of 64 bits as Arrow reads it, too."""
 
 _LARGE = re.compile(rb"\d{19}")
-"""As many digits as an id has that int64 may not hold."""
+"""Nineteen digits in a row: the least length of an id that may be too large for int64."""
 
 
 _NUMBERED = re.compile(r"In CSV column #([0-9]+): ")

@@ -90,7 +90,7 @@ class AsynchronousServer(Server):
             self.forget_copies({message.variable, *self._rates.changes})
 
     def waiting(self) -> Waiting | None:
-        """Nothing: an asynchronous server takes every message at once."""
+        """Always None: an asynchronous server takes every message at once."""
         return None
 
 

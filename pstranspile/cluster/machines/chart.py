@@ -178,12 +178,24 @@ TROUBLE = Look("lost, or come twice", "#cc0000", ())
 
 _OF_KIND = {kind: look for look in LOOKS for kind in look.kinds}
 
-_ROW, _BAND, _LEFT, _CHARACTER, _WIDEST = 22, 30, 120, 6.2, 270
-"""Heights of a row and of a step's band, the margin for steps and ticks, the width of a letter, the widest column."""
+_ROW = 22
+"""The height of a row, in pixels."""
+
+_BAND = 30
+"""The height of the band where a step begins, in pixels."""
+
+_LEFT = 120
+"""The margin on the left for steps and ticks, in pixels."""
+
+_CHARACTER = 6.2
+"""The width of a letter, in pixels."""
+
+_WIDEST = 270
+"""The widest column, in pixels."""
 
 
 class _Page:
-    """Where machines stand and rows lie."""
+    """The layout of a chart: its width, the width of its columns, and the horizontal position of each machine."""
 
     def __init__(self, machines: Sequence[str], rows: Sequence[Row], labels: Sequence[str]):
         longest = max((len(text) for row, text in zip(rows, labels, strict=True) if isinstance(row, Arrow)), default=0)
@@ -258,7 +270,7 @@ def _head(rows: Sequence[Row], looks: Sequence[Look], page: _Page) -> tuple[floa
 
 
 def _band(y: float, name: str, page: _Page) -> Iterator[str]:
-    """Where a step begins: its name, and the names of the machines above their lines."""
+    """The SVG elements of a step's heading: its name, and the names of the machines above their lines."""
     yield f'<rect x="0" y="{y + 5:g}" width="{page.width:g}" height="{_BAND - 8}" fill="#eef1f5"/>'
     yield f'<path d="M0,{y + 5:g} H{page.width:g}" stroke="#8a94a6"/>'
     base = y + 20

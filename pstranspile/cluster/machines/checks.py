@@ -101,7 +101,7 @@ SETTING_UP = ("gen_nccl_id", "c_gen_nccl_id", "c_comm_init", "c_comm_init_all")
 that lacks one leaves the others waiting.)"""
 
 Operations: TypeAlias = dict[str, list[tuple[str, Op]]]
-"""By ring, the operations of a trainer in order; and those that set up rings."""
+"""A trainer's collective operations by ring, in order, as (kind, op); set-up ops have a key of their own."""
 
 
 def _collectives(trainer: Trainer, part: str) -> Operations:
@@ -289,7 +289,7 @@ def require_order(trainers: Sequence[Trainer], servers: Sequence[Server]) -> Non
 
 
 def _places(program: Program) -> dict[str, list[Op]]:
-    """By endpoint, the ops of a program that exchange messages with a server in the order of a step."""
+    """The ops of a program that exchange messages with a server in the order of a step, by endpoint."""
     result: dict[str, list[Op]] = {}
     for op in program.main_block.ops:
         endpoints: Sequence[str] = ()

@@ -231,7 +231,7 @@ class AsyncCommunicator(Companion):
         self._requests: list[Request] = []
         """What to ask for in a round."""
         self._stores: list[tuple[int, Callable[[list[Value]], object]]] = []
-        """Of how many answers in a row to make which variables of the trainer."""
+        """Groups of consecutive answers: the number in each, and the function that sets variables from them."""
         self.step = 0
         """The last step that the round under way sends something of."""
 

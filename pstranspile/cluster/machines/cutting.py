@@ -39,7 +39,7 @@ def cut(value: Value, sections: Sequence[int]) -> list[Value]:
 
 @lru_cache(256)
 def _spans(sections: tuple[int, ...]) -> tuple[Array, tuple[slice, ...]]:
-    """Where sections of so many rows end, after a 0, and their rows."""
+    """The boundaries of sections with these numbers of rows, beginning with 0, and the sections as slices."""
     ends = np.cumsum((0, *sections))
     return ends, tuple(slice(start, end) for start, end in pairwise(ends.tolist()))
 

@@ -181,7 +181,7 @@ def _of_arrays(arrays: Mapping[str, Any], mains: Sequence[Program]) -> tuple[lis
 
 
 def _own_part(feeds: Sequence[Feeds], name: str, trainer: int, step: int) -> Part | None:
-    """Which rows of the whole batch are those that a trainer is given for itself: the trainers' come in order."""
+    """The rows of the whole batch that are a trainer's own feed, trainers in order; None if a trainer has none."""
     rows: list[int] = []
     for feed in feeds:
         value = feed.step(step).get(name) if feed.steps is None or step < feed.steps else None

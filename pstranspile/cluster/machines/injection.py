@@ -47,7 +47,7 @@ class ServerFaults:
         self._crashes = [e for e in scenario.events if isinstance(e, Crash) and e.machine == server.name]
         self._restarts = any(event.restart is not None for event in self._crashes)
         self._messages: dict[str, deque[Message]] = {}
-        """By source: messages that the snapshot does not contain."""
+        """Messages that the snapshot does not contain, by source machine."""
         self._taken: dict[str, int] = {}
         self._snapshot: Snapshot | None = None
         """The last one, if it is kept in memory."""
@@ -404,9 +404,9 @@ class Injector:
         self._cut: dict[tuple[str, str], int] = {}
         """Pairs of machines that can't reach each other for good, and when it was found out."""
         self._chances: set[str] = set()
-        """Which of `delay`, `drop` and `duplicate` have come to a message."""
+        """Those of the random faults `delay`, `drop` and `duplicate` that have happened to a message so far."""
         self._parting: set[int] = set()
-        """Which partitions have come between machines that had something to say to each other."""
+        """Indices of the partitions that have held up at least one message."""
         self._require()
         self._partitions = [event for event in scenario.events if isinstance(event, Partition)]
         self.trainers = {trainer.name: TrainerFaults(self, trainer) for trainer in cluster.trainers}

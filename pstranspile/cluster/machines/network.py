@@ -205,7 +205,7 @@ class Machine(ABC):
         return
 
     def crash(self) -> None:
-        """Nothing comes in or goes out any more."""
+        """Takes the machine down: its inbox is emptied, and it neither receives nor sends any more."""
         self.down = True
         self.inbox.clear()
 

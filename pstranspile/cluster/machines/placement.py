@@ -1,4 +1,4 @@
-"""Which parts of whole variables lie on which server: setting them from whole values, and putting these together."""
+"""The placement of variables on servers: setting their parts from whole values, and joining parts to wholes."""
 
 from __future__ import annotations
 

@@ -16,8 +16,17 @@ from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 # A recorder of every message of a cluster.
 
-POST, DELIVER, LOST, DUPLICATE = "post", "deliver", "lost", "duplicate"
-"""What happens to a message."""
+POST = "post"
+"""The event of a message that was sent."""
+
+DELIVER = "deliver"
+"""The event of a message that was handed to its target."""
+
+LOST = "lost"
+"""The event of a message that was lost on its way."""
+
+DUPLICATE = "duplicate"
+"""The event of a message that came a second time."""
 
 DATA = (kinds.SEND, kinds.REPLY, kinds.COLLECTIVE, kinds.PIECE, kinds.TOTAL, kinds.STATEMENT)
 """Kinds of messages that carry values of variables."""
@@ -238,7 +247,7 @@ def trace_text(events: Iterable[Mapping[str, Any]]) -> str:
 
 
 def about(thread: int, start: int, process: int = PROCESS) -> dict[str, Any]:
-    """Where an event stands, and when, in microseconds."""
+    """The fields of a trace event for its process, its thread, and its start time in microseconds."""
     return {"pid": process, "tid": thread, "ts": start}
 
 

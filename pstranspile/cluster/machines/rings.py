@@ -35,7 +35,7 @@ LEAST_SEGMENT = 1 << 14
 """The least bytes of a segment. A value of fewer bytes for each trainer is not cut: one trainer sums the whole."""
 
 Key: TypeAlias = "tuple[int, int]"
-"""Which operation of a ring it is: a step, and how many operations of the ring came before in this step."""
+"""Identifies an operation of a ring: a step, and the number of the ring's operations before it in that step."""
 
 NEVER: Key = (-(1 << 62), 0)
 """Before all operations."""
@@ -241,7 +241,7 @@ class Segment:
         self.taking = taking
         """Whether statements are waited for."""
         self.wanted: set[int] | None = None
-        """Whose statements are waited for; None: this trainer does not know yet that it is the one to sum."""
+        """Trainers whose statements are awaited; None: this trainer does not know yet that it sums the segment."""
         self.statements: dict[int, Statement] = {}
         self._done = NEVER
         """The last operation that was summed, here or by the trainer before."""
@@ -365,7 +365,7 @@ class Ring(Machine):
         self._lives = dict.fromkeys(members, 0)
         """How often each has come back."""
         self._sums = {segment: segment for segment in members}
-        """Who sums a segment."""
+        """The number of the trainer that sums each segment, by segment."""
         self._segments = {self.index: Segment(self.index, members, taking=False)}
         self._last = NEVER
         """The trainer's last operation."""
@@ -607,7 +607,7 @@ class Ring(Machine):
         return tuple(self._trainers[index].name for index in sorted(awaited))
 
     def waiting(self) -> Waiting | None:
-        """Which trainers have not come to a sum that is made here, if some have."""
+        """The wait for trainers whose parts are missing in a sum begun here; None if no part is missing."""
         for segment in self._segments.values():
             come = next((queue[0] for queue in segment.queues.values() if queue), None)
             missing = segment.missing(self.live, self._from)

@@ -93,7 +93,7 @@ class _Lookups:
         self.ops = ops
         self.trainer = trainer
         self.inputs = [*accumulate((len(op.inputs.get("Ids", ())) for op in ops), initial=0)]
-        """Where the inputs of each op begin and end among all."""
+        """Boundaries of each op's inputs within the inputs of all ops, beginning with 0."""
         endpoints = text_list(ops[0], "endpoints")
         links = [link_to(trainer, servers, endpoint, ops[0]) for endpoint in endpoints]
         self.posts = [link.post for link in links]
@@ -214,7 +214,7 @@ def counts_steps(op: Op) -> bool:
 
 
 def send_targets(trainer: Trainer, op: Op, servers: Servers) -> list[tuple[Link, str, int]]:
-    """Where a `send` sends: link, name on the server, and the number of the input, or of the section of the only one.
+    """The targets of a `send`: link, name on the server, and index of the input (or of a single input's section).
 
     A step counter goes to every endpoint.
     """

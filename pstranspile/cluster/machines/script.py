@@ -282,7 +282,7 @@ class Blocked(Wait):
         """A machine that was released has received nothing."""
 
     def silent(self) -> tuple[str, ...]:
-        """Who is to release the machine."""
+        """Names of the machines that are to release this one."""
         return self._silent
 
     def __str__(self) -> str:
@@ -291,7 +291,7 @@ class Blocked(Wait):
 
 
 Stop: TypeAlias = "tuple[int, Sequence[Value] | Wait]"
-"""Where a program stopped: the number of an exchange, and the result of its action."""
+"""The point at which a program stopped: the number of an exchange, and the result of its action."""
 
 Coroutine: TypeAlias = "Generator[Stop, Sequence[Value] | None, Sequence[Value]]"
 """A program under way: yields where it stops, is sent the values received, returns the fetched values."""

@@ -129,9 +129,9 @@ class UpdateBlocks:
         self._scope, self._seed = server.scope, server.seed
         counters = shared_counters(source, server.scope) if int(rates) >= 0 else ()
         self._counters = {counter.place: frozenset(counter.own) for counter in counters}
-        """By place among the ops: what a sum of step counters adds up."""
+        """The step counters that each sum of counters adds up, by the index of the op that sums them."""
         self._spans = list(pairwise(accumulate((len(server.main.blocks[n].ops) for n in numbers), initial=0)))
-        """Where each block of the update begins and ends among the ops."""
+        """The range of ops of each block of the update, as pairs (first, end)."""
         program = count_rounds(source, int(rates), server.scope)
         declared = server.main.main_block.vars
         listed = set(server.op.inputs.get("X", ()))

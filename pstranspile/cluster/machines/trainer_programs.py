@@ -23,7 +23,7 @@ class TrainerRole:
         self.startup = startup
         self.programs: dict[str, Program] = {MAIN: main, **others}
         self.turns: Turns | None = None
-        """Which program each step runs; None: always the main one."""
+        """The choice of the program that each step runs; None: always the main one."""
         self.fetches: dict[str, tuple[str, ...]] = {}
         """What is fetched of each program."""
         self.changed = frozenset[str]().union(*map(changed_in_place, self.all))
@@ -88,7 +88,9 @@ class Forms:
     def __init__(self, *, waited_for: bool = True):
         self._waited_for = waited_for
         self._made: dict[tuple[int, bool], tuple[Program, Program, dict[str, Value]]] = {}
-        """By a program's id and whether the feed is empty: the program (so that its id stays its own), and its form."""
+        """Cache of forms by program id and whether the feed is empty: the program itself (so that its id stays in use),
+        the program to run in its place, and that program's extra inputs.
+        """
 
     def of(self, program: Program, feed: Mapping[str, Any]) -> Form | None:
         """What to run of a program with what is fed; None for a step that is left out. Raises DiagnosticError."""

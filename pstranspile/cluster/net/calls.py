@@ -23,7 +23,7 @@ class CallRefused(Exception):
 
 
 class Caller(Protocol):
-    """Who has made a call, and waits for its answer."""
+    """The client that has made a call and waits for its answer."""
 
     known: bool
     """Whether it is one of the job's machines."""
@@ -47,8 +47,11 @@ class Caller(Protocol):
         ...
 
 
-SMALL_CALL, LARGE_CALL = 1 << 18, (1 << 31) - 1
-"""Bytes of a message that any call may bring, and those that no call may exceed (gRPC's own limit)."""
+SMALL_CALL = 1 << 18
+"""The most bytes that a message of any call may have before its method is known."""
+
+LARGE_CALL = (1 << 31) - 1
+"""The most bytes that a message of a call may have at all: gRPC's own limit."""
 
 
 class CallService(NamedTuple):

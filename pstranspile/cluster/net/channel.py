@@ -18,8 +18,11 @@ from pstranspile.cluster.net.values import Bytes, WireError
 MOST_AT_ONCE = 512
 """Pieces that are written by one call of the system."""
 
-TURN, STRANGER_TURN = 1 << 22, 1 << 16
-"""Bytes that are read in a turn, after which others have theirs: from one who is known, and from others."""
+TURN = 1 << 22
+"""The most bytes read in a turn from a process that was let in; others have their turn then."""
+
+STRANGER_TURN = 1 << 16
+"""The most bytes read in a turn from a connection on which nobody was let in."""
 
 MOST_WRITTEN = 1 << 24
 """Bytes that are written in a turn."""
@@ -30,10 +33,14 @@ STRANGER_BYTES = 1 << 20
 STRANGER_SECONDS = 0.5
 """Seconds of processor time that one who has not been let in may cost."""
 
-ALIVE_AFTER, ALIVE_EVERY, ALIVE_TRIES = 60, 20, 3
-"""Seconds of silence after which the system asks whether the other side is still there, seconds between two such
-questions, and how many have no answer before the connection is over.
-"""
+ALIVE_AFTER = 60
+"""Seconds of silence after which the system asks whether the other side is still there (TCP keep-alive)."""
+
+ALIVE_EVERY = 20
+"""Seconds between two such questions."""
+
+ALIVE_TRIES = 3
+"""The number of questions without an answer after which the connection is over."""
 
 LINGER = 2.0
 """Seconds in which the other side has to notice that the connection has ended."""
@@ -51,7 +58,7 @@ class Reading(ABC):
 
     @abstractmethod
     def room(self) -> memoryview:
-        """Where the next bytes go."""
+        """The buffer that the next received bytes are written to."""
 
     @abstractmethod
     def came(self, size: int) -> bool:

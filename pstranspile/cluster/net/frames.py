@@ -22,8 +22,29 @@ from pstranspile.cluster.net.values import Bytes, Reader, WireError, Writer
 PROTOCOL = 4
 """The version of this protocol; machines of different versions don't talk."""
 
-HELLO, WELCOME, REFUSED, MESSAGES, ALIVE, ASK, ANSWER, BYE = range(1, 9)
-"""Kinds of frames: greetings, messages, a sign of life, a question and its answer (JSON), the end of a connection."""
+HELLO = 1
+"""The kind of a frame with the greeting of a process that connects (JSON)."""
+
+WELCOME = 2
+"""The kind of a frame with the answer to a greeting that was accepted (JSON)."""
+
+REFUSED = 3
+"""The kind of a frame with the answer to a greeting that was refused (JSON)."""
+
+MESSAGES = 4
+"""The kind of a frame with messages of machines."""
+
+ALIVE = 5
+"""The kind of a frame that is a sign of life."""
+
+ASK = 6
+"""The kind of a frame with a question (JSON)."""
+
+ANSWER = 7
+"""The kind of a frame with the answer to a question (JSON)."""
+
+BYE = 8
+"""The kind of the last frame of a connection."""
 
 MAGIC = b"PSTW"
 """The first bytes of a frame."""

@@ -44,8 +44,11 @@ _LENGTHS = (
 )
 """The bits of the Huffman code of each byte and of the end of a text: A is 5. Codes are given in order of length."""
 
-MOST_TABLE, ENTRY = 4096, 32
-"""The most bytes of the table of a connection, and the bytes of an entry without its name and value."""
+MOST_TABLE = 4096
+"""The most bytes that the table of a connection may have (RFC 7541, 4.2)."""
+
+ENTRY = 32
+"""The bytes that an entry of the table counts besides its name and value (RFC 7541, 4.1)."""
 
 MOST_HEADERS = 1 << 14
 """The most bytes of a block of headers, as it comes and as it is counted when it is read: `ENTRY` for each header and
@@ -240,14 +243,68 @@ def _text(data: bytes) -> bytes:
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """The bytes every HTTP/2 client sends first (RFC 9113, 3.4)."""
 
-_DATA, _HEADERS, _PRIORITY, _RESET, _SETTINGS, _PUSH, _PING, _GO_AWAY, _WINDOW, _CONTINUATION = range(10)
-"""Kinds of frames."""
-_END_STREAM, _ACKNOWLEDGED, _END_HEADERS, _PADDED, _WITH_PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
-"""Flags."""
-_STREAMS, _INITIAL_WINDOW, _MOST_FRAME, _MOST_LIST = 3, 4, 5, 6
-"""Settings."""
-_NO_ERROR, _REFUSED_STREAM, _PROTOCOL_ERROR = 0, 7, 1
-"""Codes of errors."""
+_DATA = 0
+"""The frame type DATA (RFC 9113, 6.1)."""
+
+_HEADERS = 1
+"""The frame type HEADERS (RFC 9113, 6.2)."""
+
+_PRIORITY = 2
+"""The frame type PRIORITY (RFC 9113, 6.3)."""
+
+_RESET = 3
+"""The frame type RST_STREAM (RFC 9113, 6.4)."""
+
+_SETTINGS = 4
+"""The frame type SETTINGS (RFC 9113, 6.5)."""
+
+_PUSH = 5
+"""The frame type PUSH_PROMISE (RFC 9113, 6.6)."""
+
+_PING = 6
+"""The frame type PING (RFC 9113, 6.7)."""
+
+_GO_AWAY = 7
+"""The frame type GOAWAY (RFC 9113, 6.8)."""
+
+_WINDOW = 8
+"""The frame type WINDOW_UPDATE (RFC 9113, 6.9)."""
+
+_CONTINUATION = 9
+"""The frame type CONTINUATION (RFC 9113, 6.10)."""
+_END_STREAM = 0x1
+"""The flag END_STREAM of DATA and HEADERS: the client's last frame on the stream."""
+
+_ACKNOWLEDGED = 0x1
+"""The flag ACK of SETTINGS and PING."""
+
+_END_HEADERS = 0x4
+"""The flag END_HEADERS: no CONTINUATION follows."""
+
+_PADDED = 0x8
+"""The flag PADDED of DATA and HEADERS."""
+
+_WITH_PRIORITY = 0x20
+"""The flag PRIORITY of HEADERS."""
+_STREAMS = 3
+"""The setting SETTINGS_MAX_CONCURRENT_STREAMS (RFC 9113, 6.5.2)."""
+
+_INITIAL_WINDOW = 4
+"""The setting SETTINGS_INITIAL_WINDOW_SIZE (RFC 9113, 6.5.2)."""
+
+_MOST_FRAME = 5
+"""The setting SETTINGS_MAX_FRAME_SIZE (RFC 9113, 6.5.2)."""
+
+_MOST_LIST = 6
+"""The setting SETTINGS_MAX_HEADER_LIST_SIZE (RFC 9113, 6.5.2)."""
+_NO_ERROR = 0
+"""The error code NO_ERROR (RFC 9113, 7)."""
+
+_REFUSED_STREAM = 7
+"""The error code REFUSED_STREAM (RFC 9113, 7)."""
+
+_PROTOCOL_ERROR = 1
+"""The error code PROTOCOL_ERROR (RFC 9113, 7)."""
 
 _WIDEST, _FIRST_WINDOW, _FIRST_FRAME = (1 << 31) - 1, 65_535, 16_384
 
@@ -262,10 +319,11 @@ _PREFIX = 5
 
 MOST_UNREAD = 100
 """Acknowledgements and refusals that a client may leave unread."""
-_CRUMB, MOST_CRUMBS = 1 << 10, 1_000
-"""Bytes below which a piece of an answer is small, as the client's windows have it, and how many of these it may leave
-unread: each costs some hundred bytes besides its own.
-"""
+_CRUMB = 1 << 10
+"""The bytes below which a piece of an answer, as the client's windows cut it, is small."""
+
+MOST_CRUMBS = 1_000
+"""The most small pieces that a client may leave unread: each costs some hundred bytes besides its own."""
 MOST_BODIES = 1 << 32
 """Bytes of unfinished calls on a connection."""
 MOST_CONTINUED = 64
@@ -275,8 +333,11 @@ MOST_SETTINGS = 64
 MOST_SHOWN = 100
 """Characters of a path that a refusal repeats, and a quarter of those of its reason."""
 
-STRANGER_FRAMES, STRANGER_CALLS = 1_000, 16
-"""Frames and calls of a client that has not been let in. A large call may bring a frame for every `_DENSE` bytes."""
+STRANGER_FRAMES = 1_000
+"""The most frames of a client that was not let in. A large call may bring one more for every `_DENSE` bytes."""
+
+STRANGER_CALLS = 16
+"""The most calls of a client that was not let in."""
 _DENSE = 1 << 12
 
 MOST_LENT = 1 << 26
@@ -284,10 +345,15 @@ MOST_LENT = 1 << 26
 _BEGIN = 1 << 12
 """The first bytes of a large call, by which the service decides how much it may bring."""
 
-TURN_WORK, STRANGER_TURN_WORK = 1 << 16, 1 << 13
-"""The work of a turn, after which others have theirs: of a client that is known, and of others. A byte of headers
-counts 1, a stream whose windows are changed 1, a frame and a call as follows; data is counted by the channel.
+TURN_WORK = 1 << 16
+"""The work of a turn of a client that was let in, after which others have theirs.
+
+A byte of headers counts 1, a stream whose window changes 1, a frame and a call as follows; data is counted by the
+channel.
 """
+
+STRANGER_TURN_WORK = 1 << 13
+"""The work of a turn of a client that was not let in."""
 FRAME_WORK, CALL_WORK = 16, 256
 
 _RESPONSE = b"\x88" + write_header("content-type", "application/grpc")
@@ -349,8 +415,14 @@ class Http2(Reading):
         """Stream, flags and bytes of headers that are to be continued."""
         self._continued = 0
         """Frames in which they were continued."""
-        self._window, self._initial, self._most = _FIRST_WINDOW, _FIRST_WINDOW, _FIRST_FRAME
-        """How many bytes the client will take: in all, of a new stream, in a frame."""
+        self._window = _FIRST_WINDOW
+        """The bytes that the client will still take in all."""
+
+        self._initial = _FIRST_WINDOW
+        """The bytes that the client will take of a new stream."""
+
+        self._most = _FIRST_FRAME
+        """The bytes that the client will take in a frame."""
         self._owed = 0
         """Bytes that have come since the last update of the client's window."""
         self._work = 0
@@ -419,7 +491,7 @@ class Http2(Reading):
     # what comes
 
     def room(self) -> memoryview:
-        """Where the next bytes go."""
+        """The buffer that the next received bytes are written to."""
         return self._chunk
 
     def came(self, size: int) -> bool:

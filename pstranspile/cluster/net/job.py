@@ -22,8 +22,11 @@ from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Role
 from pstranspile.ir.reading import read_regular
 from pstranspile.runtime.files.outputs import PLAN_FILE, is_role
 
-GEO, PUSH_EVERY = 3, 100
-"""The `distributed_mode` of servers in mode geo, and the default number of steps between exchanges."""
+GEO = 3
+"""The `distributed_mode` of servers in mode geo."""
+
+PUSH_EVERY = 100
+"""The default number of steps between two exchanges in mode geo."""
 
 
 class JobFolder(NamedTuple):

@@ -48,7 +48,7 @@ class Journal:
         self.folder = Path(folder)
         self.server = server
         self.number = -1
-        """Of the file that calls are written to."""
+        """Number of the journal file that calls are written to; -1 before the first."""
         self.held = 0
         """Bytes of calls since the last file was begun."""
         self.problem = ""
@@ -125,7 +125,7 @@ class Journal:
         self.forget(self.number + 1)
 
     def close(self) -> None:
-        """Nothing more is written to the file."""
+        """Closes the file; no more calls are written to it."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1

@@ -18,19 +18,30 @@ from typing import Any, NamedTuple, Protocol
 from pstranspile.cluster.net.peer import Connection
 from pstranspile.cluster.net.values import Bytes
 
-FRAME, CLOSED, FOREIGN, WRITTEN, CALL = "frame", "closed", "foreign", "written", "call"
-"""The kinds of events: a frame has come; a connection is over; the called process speaks another protocol; a state has
-been written; a function is to be called.
-"""
+FRAME = "frame"
+"""The event of a frame that has come."""
+
+CLOSED = "closed"
+"""The event of a connection that is over."""
+
+FOREIGN = "foreign"
+"""The event of a called process that speaks another protocol."""
+
+WRITTEN = "written"
+"""The event of a state that was written to disk, or could not be."""
+
+CALL = "call"
+"""The event of a function that is to be called."""
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 LOOK = 0.5
 """Seconds between looks at the clock."""
 
-STRANGERS_SHARE, STRANGERS_SAVED = 0.25, 0.5
-"""The share of the time that all together may cost who have not been let in, and how many seconds of it they save up
-while they cost nothing. When it is used up they wait.
-"""
+STRANGERS_SHARE = 0.25
+"""The share of the time that connections without a process let in may cost together; then they wait."""
+
+STRANGERS_SAVED = 0.5
+"""Seconds of that share that they save up at most while they cost nothing."""
 
 
 class Event(NamedTuple):
@@ -95,7 +106,7 @@ class Loop:
         self._thread = threading.get_ident()
         self._looked = 0.0
         self._again: dict[Handled, None] = {}
-        """Who has more to do than the selector knows."""
+        """Handlers that get another turn although the selector may report nothing new on their sockets."""
         self._saved = STRANGERS_SAVED
         """Seconds of processor time that strangers may cost; below 0: they have to wait."""
         self._saved_at = clock()
@@ -223,7 +234,7 @@ class Loop:
                 self._selector.unregister(sock)
 
     def rest(self, sock: Any) -> None:
-        """Nothing is waited for on a socket until the next look at the clock."""
+        """Stops watching a socket until the loop next looks at the clock."""
         key = self._selector.unregister(sock)
         self._rested[key.fd] = sock, key.events
 

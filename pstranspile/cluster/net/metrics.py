@@ -44,7 +44,7 @@ class _Request(Reading):
         self._room = bytearray(1 << 12)
 
     def room(self) -> memoryview:
-        """Where the next bytes go."""
+        """The buffer that the next received bytes are written to."""
         return memoryview(self._room)
 
     def came(self, size: int) -> bool:

@@ -192,10 +192,14 @@ def take_trainer(trainer: Trainer, part: Part) -> None:
 # earlier messages have come before. When all trainers have reported, a server copies its part and answers. When all
 # servers have answered, a trainer copies its own part, and goes on.
 
-AT, MET, SAVED = "at", "met", "saved"
-"""Fields of the messages. A trainer sends the step before which it waits. A server sends the step before which all have
-met last, and whether it has saved its part then, with this trainer among them.
-"""
+AT = "at"
+"""The field of a trainer's message with the step before which it waits."""
+
+MET = "met"
+"""The field of a server's message with the step before which all trainers have met last."""
+
+SAVED = "saved"
+"""The field of a server's message that says whether it has saved its part then, with this trainer among them."""
 
 
 def are_needed(cluster: Cluster) -> bool:

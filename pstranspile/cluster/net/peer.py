@@ -15,7 +15,7 @@ class Connection(Protocol):
 
     @property
     def address(self) -> str:
-        """Where the other process is, for messages to a person."""
+        """Address of the other process, for messages to the user."""
         ...
 
     known: bool
@@ -62,7 +62,7 @@ class Peer:
         self.machines = machines
         self.index = index
         self.incarnation = ""
-        """Which of the processes that played the role one after the other it is; empty: none has come."""
+        """Random identifier of the process that plays the role now; empty if none has come yet."""
         self.life = 0
         """How many processes played the role before."""
         self.sent = 0
@@ -132,7 +132,7 @@ class Peer:
             self.held -= len(self.unconfirmed.popleft().body)
 
     def forget_sent(self) -> None:
-        """Nothing is sent again of what was not confirmed."""
+        """Discards the frames that were not confirmed, so that they are not sent again."""
         self.unconfirmed.clear()
         self.held = 0
 

@@ -73,7 +73,7 @@ class Recording:
         self._file.write(line_of(Turn(machine.name, None)))
 
     def close(self) -> None:
-        """Nothing more is written."""
+        """Closes the file; no more turns are recorded."""
         self._file.close()
 
 

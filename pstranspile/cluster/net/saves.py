@@ -1,8 +1,8 @@
-"""Where a server writes what others tell it to save: below one folder, which whoever started it has given.
+"""The folder below which a server saves what other machines ask it to, chosen by whoever started the server.
 
-A message names a path. It is taken as the server's own working folder has it, and must lie below the folder. Every
-folder on the way is opened without following links, and the file is written in the one that is open, so that a link
-made meanwhile leads nowhere.
+A message names a path, which is resolved against the server's own working folder and must lie below the save folder.
+Every folder on the way is opened without following links, and the file is written in the folder that is open, so that a
+link made meanwhile leads nowhere.
 """
 
 from __future__ import annotations

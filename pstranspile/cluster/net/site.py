@@ -208,16 +208,21 @@ LOOK = 0.1
 """Seconds between looks at the clock, at least."""
 
 
-SLOW, MOST_TURNED_AWAY = 1.0, 64
-"""Seconds that a process waits for the answer that it is not let in, so that nobody tries many tokens soon; and how
-many may wait for it: more are answered at once.
-"""
+SLOW = 1.0
+"""Seconds that a process waits for the answer that it is not let in, so that nobody tries many tokens soon."""
+
+MOST_TURNED_AWAY = 64
+"""The most processes that may wait for that answer; more are answered at once."""
 
 
-MOST_BEGUN, BEGUN_IN = 20, 60.0
-"""How many processes may take a role from another one, and in how many seconds. (One that ends at once when it begins
-is started again a few times.)
+MOST_BEGUN = 20
+"""The most processes that may take over a role within `BEGUN_IN` seconds.
+
+A process that ends as it begins is started again a few times, which is below this.
 """
+
+BEGUN_IN = 60.0
+"""Seconds in which the processes that take over a role are counted."""
 
 
 HERE = 3.0
@@ -275,9 +280,11 @@ class Greeting:
         self._most = most_sent(cluster)
         """Bytes of the largest frame that a trainer sends."""
         self._claims: dict[str, dict[str, float]] = {}
-        """Which trainers say of each that it takes no part any more, and since when; this one among them."""
+        """For each trainer, those (this one included) that say it takes no part any more, and the time since which they
+        do.
+        """
         self._why: dict[str, str] = {}
-        """With which reason each trainer has refused this one."""
+        """The reason for which each trainer has refused this one."""
         self._doubted: set[str] = set()
         """The trainers of whose claims a line was printed."""
         self._by_connection: dict[Connection, Peer] = {}
@@ -453,7 +460,7 @@ class Greeting:
             self.on_welcome(peer, fields)
 
     def _met_foreign(self, connection: Connection) -> None:
-        """Who was greeted does not speak this protocol."""
+        """Handles a greeted process that speaks another protocol: passes it to `on_foreign`, or raises Refused."""
         role = self._greeted_on(connection)
         if role is None:
             return
@@ -690,8 +697,11 @@ def _without(role: str) -> str:
     return f"the others go on without {role}, which can't take part again in a job without servers"
 
 
-TICK, IDLE = 0.5, 2.0
-"""Seconds between looks at the clock, and seconds after which an idle process reports what it waits for."""
+TICK = 0.5
+"""Seconds between two looks at the clock."""
+
+IDLE = 2.0
+"""Seconds after which an idle process reports what it waits for."""
 
 
 class Site(Greeting):

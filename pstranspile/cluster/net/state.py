@@ -34,9 +34,21 @@ from pstranspile.cluster.net.values import WireError
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 
-_PEERS, _IN, _OUT, _ANNOUNCED, _CALLS = "@peers", "@in", "@out", "@announced", "@calls"
-"""The parts of a saved state besides the server's own: peers, links to and from the server, trainers that are to come
-back; and for trainers of another system their calls, with the number of the file that holds the later ones.
+_PEERS = "@peers"
+"""The part of a saved state with the processes that the server talks to."""
+
+_IN = "@in"
+"""The part of a saved state with the links to the server."""
+
+_OUT = "@out"
+"""The part of a saved state with the links from the server."""
+
+_ANNOUNCED = "@announced"
+"""The part of a saved state with the trainers that are to come back."""
+
+_CALLS = "@calls"
+"""The part of a saved state with the calls of trainers of another system, and the number of the file with later
+ones.
 """
 
 _OF_PEERS = ("incarnation", "former", "life", "left", "given_up", "refusal", "announced", "received", "last_step")
@@ -66,7 +78,7 @@ class StateKeeper:
         self._failed: float | None = None
         """When the state could not be written; None: the last time it could."""
         self._number = 0
-        """Of the file with the calls that come after the state that is being written."""
+        """Number of the journal file that follows the state being written."""
         self.went_back = False
         """Whether the server has gone on from a kept state."""
         self.on_failure: Callable[[str], object] = lambda _: None

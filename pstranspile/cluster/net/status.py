@@ -83,13 +83,26 @@ def numbers_first(values: Mapping[str, Shown]) -> dict[str, Shown]:
     return dict(sorted(values.items(), key=lambda item: item[1].form != ""))
 
 
-STATUS, PARENT, WATCHED = "PSTRANSPILE_STATUS", "PSTRANSPILE_PARENT", "PSTRANSPILE_WATCHED"
-"""Environment variables: the number of the pipe to write to; whether stdin ends when the parent does; whether the
-parent wants to see this process at work.
-"""
+STATUS = "PSTRANSPILE_STATUS"
+"""The environment variable with the number of the pipe to write reports to."""
 
-WAITING, TRAINING, SERVING, DONE = "waiting", "training", "serving", "done"
-"""What a process may be doing."""
+PARENT = "PSTRANSPILE_PARENT"
+"""The environment variable that says whether stdin ends when the parent does."""
+
+WATCHED = "PSTRANSPILE_WATCHED"
+"""The environment variable that says whether the parent wants to see the process at work."""
+
+WAITING = "waiting"
+"""The state of a process that waits for others."""
+
+TRAINING = "training"
+"""The state of a trainer in its steps."""
+
+SERVING = "serving"
+"""The state of a server that takes messages."""
+
+DONE = "done"
+"""The state of a process whose part is done."""
 
 
 class StatusPipe:

@@ -14,8 +14,11 @@ from pstranspile.ir.diagnostics import visible
 MOST = 4000
 """Characters of a line."""
 
-AT_ONCE, SECONDS = 20, 10.0
-"""So many lines may come at once; afterwards one every so many seconds, which says how many were left out."""
+AT_ONCE = 20
+"""The most lines that may come at once."""
+
+SECONDS = 10.0
+"""Seconds between two lines after that; a line says how many were left out before it."""
 
 
 def tell(role: str, text: str) -> None:

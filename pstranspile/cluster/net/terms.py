@@ -13,9 +13,12 @@ from pstranspile.ir.diagnostics import DiagnosticError, error, visible
 MOST_STEPS = 1 << 40
 """More steps than any trainer takes."""
 
-MOST_HELD, MORE_HELD = 1 << 30, 8
-"""Bytes of answers that a trainer may leave unconfirmed, and how often those of the server's variables besides: more
-than it asks for before it waits for them.
+MOST_HELD = 1 << 30
+"""The bytes of answers that a trainer may always leave unconfirmed."""
+
+MORE_HELD = 8
+"""The multiple of the bytes of the server's variables that a trainer may leave unconfirmed besides: more than it asks
+for before it waits.
 """
 
 MOST_NAME = 64

@@ -1,4 +1,4 @@
-"""Who may talk to whom over a network: certificates that both sides show, or none on one host."""
+"""Authentication between processes: TLS certificates that both sides show, or none within one host."""
 
 from __future__ import annotations
 
@@ -13,8 +13,14 @@ from pstranspile.cluster.net.values import Bytes, WireError
 from pstranspile.ir.diagnostics import DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Location
 
-AUTHORITY, CERTIFICATE, KEY = "ca.crt", "tls.crt", "tls.key"
-"""Files of a folder: the authority that has signed all certificates of the job, this machine's own, and its key."""
+AUTHORITY = "ca.crt"
+"""The file of the authority that has signed all certificates of the job."""
+
+CERTIFICATE = "tls.crt"
+"""The file of a machine's own certificate."""
+
+KEY = "tls.key"
+"""The file of the key of a machine's certificate."""
 
 
 class Credentials(NamedTuple):

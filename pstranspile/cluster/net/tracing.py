@@ -30,8 +30,14 @@ from pstranspile.runtime.run.source import Source
 PAUSE = 0.004
 """Seconds between looks."""
 
-WAITING, WIRE, MACHINE = "(waiting)", "(sending and receiving)", "(the machine itself)"
-"""What is done outside of ops."""
+WAITING = "(waiting)"
+"""The name in a profile of time spent waiting."""
+
+WIRE = "(sending and receiving)"
+"""The name in a profile of time spent sending and receiving."""
+
+MACHINE = "(the machine itself)"
+"""The name in a profile of time that a machine spends between ops."""
 
 _WIRE = tuple(f"/net/{name}.py" for name in ("channel", "transport", "frames", "values", "peer", "http2", "loop"))
 
@@ -91,8 +97,14 @@ def table(by_role: Mapping[str, Mapping[str, float]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-TURN, STEP, SENT = "turn", "step", "sent"
-"""What a process does in a span of time: a turn of a machine, a step of a trainer, sending what was posted."""
+TURN = "turn"
+"""The kind of a span in which a machine has a turn."""
+
+STEP = "step"
+"""The kind of a span in which a trainer makes a step."""
+
+SENT = "sent"
+"""The kind of a span in which what was posted is sent."""
 
 
 def _now() -> int:
@@ -175,7 +187,7 @@ class Tracing:
         return stepped
 
     def close(self) -> None:
-        """Nothing more is written."""
+        """Closes the file; nothing more is recorded."""
         self._file.close()
 
 

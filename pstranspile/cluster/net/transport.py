@@ -33,11 +33,17 @@ from pstranspile.cluster.net.http2 import MOST_BODIES, PREFACE, Http2
 from pstranspile.cluster.net.loop import CALL, CLOSED, FOREIGN, FRAME, READ, Event, Loop
 from pstranspile.cluster.net.values import Bytes, WireError
 
-MOST_STRANGERS, PATIENCE = 32, 10.0
-"""Connections on which nobody has been let in yet, and how many seconds each may last."""
+MOST_STRANGERS = 32
+"""The most connections on which nobody was let in yet."""
 
-BACKLOG, MOST_ACCEPTED = 128, 16
-"""Connections that wait to be accepted, and those that are accepted in a turn."""
+PATIENCE = 10.0
+"""Seconds that such a connection may last."""
+
+BACKLOG = 128
+"""The most connections that wait to be accepted."""
+
+MOST_ACCEPTED = 16
+"""The most connections that are accepted in a turn."""
 
 MOST_CALLERS = 16
 """Connections of known clients of gRPC for each trainer of the job."""
@@ -116,7 +122,7 @@ class Frames(Reading):
             self.channel.close()
 
     def room(self) -> memoryview:
-        """Where the next bytes go."""
+        """The buffer that the next received bytes are written to."""
         return memoryview(bytearray(1 << 16)) if self._broken else self._view[self._at :]
 
     def came(self, size: int) -> bool:
@@ -204,7 +210,7 @@ class _Newcomer(Reading):
         return 1 + (self.stranger is not self or self.channel.heard) + shown + lent
 
     def room(self) -> memoryview:
-        """Where the first bytes go."""
+        """The buffer that the rest of the connection's first bytes is written to."""
         return memoryview(self._first)[self._at :]
 
     def came(self, size: int) -> bool:
@@ -311,11 +317,11 @@ class Listener:
         self._keep_few(0)
 
     def _keep_few(self, most: int = MOST_STRANGERS) -> None:
-        """Of too many connections on which nobody has been let in, one has to go.
+        """Closes one connection if `most` or more are open on which nobody has been let in.
 
-        It is one of those from the host with the most, so that no host keeps others out; of these one that has come
-        least far: to come farther than others costs a stranger its part of the time that all strangers share, and takes
-        a newcomer of the job a moment. Of equals, the oldest goes.
+        It is one from the host with the most of them, so that no host can keep others out; among these, the one that
+        has come least far: to come farther costs a stranger part of the processor time that all strangers share, but
+        takes a machine of the job only a moment. Among equals, the oldest is closed.
         """
         self._know_callers()
         self._keep_few_callers()
@@ -329,7 +335,7 @@ class Listener:
         gone.channel.abandon()
 
     def _know_callers(self) -> None:
-        """Of those who have come, the clients of gRPC that are known now are no newcomers any more."""
+        """Moves gRPC clients that are known now to the callers; only open, unknown connections stay newcomers."""
         came, self._newcomers = self._newcomers, []
         for one in came:
             if one.stranger.known and isinstance(one.stranger, Http2):
@@ -338,9 +344,10 @@ class Listener:
                 self._newcomers.append(one)
 
     def _keep_few_callers(self) -> None:
-        """Of too many clients of gRPC that are known, the oldest ones go on which no call is open: they come again when
-        they have something to say. (Whoever knows the job's variables may say that it is one of its trainers.) Then
-        those on which nothing comes or goes, then the newest; those stay that wait for the service, which takes few.
+        """Closes connections of known gRPC clients if there are too many: first the oldest without an open call, whose
+        clients come again when they have something to send, then those on which nothing moves, then the newest. (Any
+        client that knows the job's variables can claim to be one of its trainers.) Connections that wait for the
+        service stay; the service takes few calls.
         """
         self._callers = [one for one in self._callers if not one.closed]
         more = len(self._callers) - MOST_CALLERS * self.service.callers
@@ -395,7 +402,7 @@ class _Called(Reading):
         self._at = 0
 
     def room(self) -> memoryview:
-        """Where the first bytes go."""
+        """The buffer that the rest of the connection's first bytes is written to."""
         return memoryview(self._first)[self._at :]
 
     def came(self, size: int) -> bool:

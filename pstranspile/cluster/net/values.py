@@ -20,7 +20,7 @@ Bytes: TypeAlias = "bytes | bytearray | memoryview"
 """What has come."""
 
 ALIGNMENT = 16
-"""Where the numbers of an array may begin, in bytes from the start of a frame."""
+"""Alignment of the elements of an array, in bytes from the start of a frame."""
 
 _NOTHING, _FALSE, _TRUE, _INTEGER, _REAL, _TEXT, _ARRAY, _LOD, _ROWS, _TUPLE = range(10)
 _PART, _PIECE, _TOTAL, _STATEMENT = range(10, 14)
@@ -189,7 +189,7 @@ class Reader:
         self.at = at
 
     def take(self, size: int) -> int:
-        """Where the next so many bytes begin. Raises WireError if there are fewer."""
+        """Takes the next `size` bytes and gives the offset of the first. Raises WireError if fewer are left."""
         start, self.at = self.at, self.at + size
         if size < 0 or self.at > len(self.data):
             raise WireError(f"{size} bytes are announced at byte {start}, {len(self.data) - start} are left")

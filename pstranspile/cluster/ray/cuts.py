@@ -36,7 +36,7 @@ class Cuts:
     ):
         self._origin, self._settings = origin, settings
         self.source = None if origin is None else str(origin.place)
-        """Where the job goes on from: a checkpoint, or a folder of some, of which it is the newest."""
+        """Path from which the job goes on: a checkpoint, or a folder of them (the newest counts); None: no path."""
         self.target, self.every, self.work, self.at_end = target, every, work, at_end
         self.history: dict[str, dict[int, Any]] = {}
         """What each trainer has fetched, by step: of steps that no cut goes back before."""

@@ -103,7 +103,7 @@ class Host:
         """What the machine has left that ended here last."""
 
     def address(self) -> str:
-        """Where the next machine of this host will listen: the node's address, and a port that is free."""
+        """The address at which the next machine of this host will listen: the node's IP address and a free port."""
         self._forget_port()
         self._ports = Ports(1, self._node())
         return self._ports.addresses[0]

@@ -17,10 +17,14 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from pstranspile.cluster.ray.host import Host
 from pstranspile.ir.diagnostics import DiagnosticError, Note, cluster_of, counted, error
 
-HEAD, LOOK, RETRY = 5.0, 1.0, 0.1
-"""Seconds in which Ray's head must take a connection, between two looks at it while actors have not answered, and until
-an actor that starts again is asked again.
-"""
+HEAD = 5.0
+"""Seconds in which Ray's head must take a connection."""
+
+LOOK = 1.0
+"""Seconds between two looks at Ray's head while actors have not answered."""
+
+RETRY = 0.1
+"""Seconds until an actor that starts again is asked again."""
 
 
 SILENT = 5.0

@@ -90,8 +90,11 @@ class Session:
         self._token = secrets.token_hex(16)
         self._at: dict[str, int] = {}
         """How many steps each machine has reported."""
-        self._first, self._begun = 0, 0.0
-        """The first step that was reported since the job started last, and when."""
+        self._first = 0
+        """The first step that was reported since the job started last."""
+
+        self._begun = 0.0
+        """The time of that report, in seconds of the monotonic clock."""
         self._wanted: tuple[int, int] | None = None
         self._look, self._ahead = 0.0, AHEAD
         self._unreached = False

@@ -267,7 +267,7 @@ class _Window(NamedTuple):
 
 
 class _Places:
-    """Where merged lookups may stand: readers and writers of the ids and results of a set of lookups."""
+    """Valid positions for merged lookups, from the readers and writers of the ids and results of given lookups."""
 
     def __init__(self, program: Program, lookups: Collection[int]):
         self.ops = program.main_block.ops

@@ -10,10 +10,10 @@ from pstranspile.ir.model import Block, Op, Program, Slots
 
 
 class Uses(NamedTuple):
-    """Who writes and reads each variable that is followed, as far as sends, drops and checks need to know.
+    """The readers and writers of each variable that is followed, as far as sends, drops and checks need them.
 
-    `kept_writer` and `kept_reader`: the last op and the first op that do among those which stay on the trainer.
-    `moved_writer`: the last of the other ops that writes it after one that stays.
+    `kept_writer` and `kept_reader` give the last writer and the first reader among the ops that stay on the trainer.
+    `moved_writer` gives the last of the other ops that writes the variable after an op that stays has written it.
     """
 
     kept_writer: Mapping[str, int]

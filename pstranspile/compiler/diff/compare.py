@@ -45,7 +45,7 @@ def generated_names(programs: Iterable[Program]) -> frozenset[str]:
 
 
 class Renaming:
-    """Which generated name of the first input stands for which of the second: one to one, decided at first use."""
+    """A one-to-one mapping of generated names of the first input to those of the second, decided at first use."""
 
     def __init__(self, generated: frozenset[str]) -> None:
         self.generated = generated

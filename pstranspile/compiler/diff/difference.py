@@ -33,7 +33,7 @@ class Difference(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where it is, in words: `trainer_0 @main`."""
+        """The location of the difference in words: `trainer_0 @main`."""
         return " ".join(part for part in (self.role, f"@{self.program}" if self.program else "") if part)
 
     @property

@@ -110,7 +110,7 @@ class ServerTemplate:
                 self.owned[s.endpoint].append((plan.parameters[index], s))
         counts = {endpoint: Counter(p.name for p, _ in rows) for endpoint, rows in self.owned.items()}
         self.several = {endpoint: {n for n, count in names.items() if count > 1} for endpoint, names in counts.items()}
-        """By server, the parameters of which it holds more than one slice."""
+        """Names of the parameters of which a server holds more than one slice, by the server's endpoint."""
         ops = facts.program.main_block.ops
         # Copied ops keep the role variables that trainer 0 has, as Fluid's do.
         names = own_gradient_names(plan, 0)

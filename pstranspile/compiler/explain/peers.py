@@ -116,7 +116,7 @@ class Peers:
             yield from self._received(key)
 
     def _received(self, key: Key) -> Iterator[Peer]:
-        """Where a server takes a variable in, and the block that it is meant for."""
+        """The server's op that receives a variable, the block that uses it, and the updates in that block."""
         endpoint, name = key
         serving = self.messages.serving.get(endpoint)
         if serving is None:
@@ -276,7 +276,7 @@ class Peers:
         yield from self._same(place, op, rule)
 
     def _changed(self, origin: Origin) -> Iterator[Peer]:
-        """Who changes on the trainers what a server adds, and which op lets it be sent."""
+        """The trainers' ops that make the change which a server adds, and the ops after which it is sent."""
         made, reports = self._on_trainers
         changed = made.get(origin[:3], ()) if origin.op >= 0 else ()
         found = [(number, "adds what is changed by", place) for number, place in changed]

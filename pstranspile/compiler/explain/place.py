@@ -1,4 +1,4 @@
-"""Where ops stand in a compiled job."""
+"""Positions of ops in a compiled job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pstranspile.ir.model import Op, Program
 
 
 class Place(NamedTuple):
-    """Where an op stands: machine, program, block, and its number in the block."""
+    """The position of an op: machine, program, block, and index within the block."""
 
     machine: str
     program: str

@@ -149,7 +149,7 @@ class Record(NamedTuple):
         return block.texts.get(str(origin.op)) if block else None
 
     def place(self, program: str, block: int, number: int) -> Location | None:
-        """Where a source op stands, or (-1) its block."""
+        """The source location of an op, or of its block (`number` -1); None if it is not recorded."""
         known = self.source.get((program, block))
         line = known.line_of(number) if known else None
         return Location(known.file, line) if known and line is not None else None

@@ -153,7 +153,7 @@ def _about_rows(job: ExplainedJob, name: str, rows: list[dict[str, Any]]) -> Ite
 
 
 def _about_place(job: ExplainedJob, name: str) -> Iterator[str]:
-    """Where a variable is that is neither placed by the plan nor a gradient."""
+    """A sentence on where a variable is that is neither placed by the plan nor a gradient."""
     servers = set(job.servers.values())
     here = {m for m in job.machines if job.uses[m].read(name) or job.uses[m].written(name)}
     schedule = any(job.op(Place(m, *u)).role in (OpRole.LR_SCHED,) for m in here for u in job.uses[m].written(name))

@@ -76,9 +76,10 @@ def _check_trainer(
 
 
 def _check_tick(trainer: Trainer, op: Op, held: Mapping[str, Var | None], pushed: set[str]) -> Iterator[Diagnostic]:
-    """As many tables as ids; the servers hold every table between them, and the ids are those of its lookups.
+    """Checks that a send of ids names as many tables as ids, tables that the servers hold whole, and ids that are
+    looked up in them.
 
-    A parameter that is not sparse is exchanged whole, whatever the communicator gets for it.
+    A parameter that is not sparse is exchanged whole, whatever ids the communicator gets for it.
     """
     role, ids, tables = trainer.role, op.inputs.get("X", ()), strings_attr(op, "send_varnames")
     if not tables and any(name in trainer.main.vars for name in _slices_listed(trainer) or held):
@@ -685,7 +686,7 @@ def _backward(trainer: Trainer) -> dict[str, str]:
 
 
 def _check_pairs(trainer: Trainer, op: Op, backward: Mapping[str, str]) -> Iterator[Diagnostic]:
-    """As many results as ids, all declared, and the gradient of each result is computed with the same ids."""
+    """Checks a lookup: as many results as ids, all declared, each result's gradient computed with the same ids."""
     code = "link-prefetch" if op.type == "merge_ids" else "link-lookup"
     results = op.outputs.get("Outputs") or op.outputs.get("Out", ())
     ids = op.inputs.get("Ids", ())

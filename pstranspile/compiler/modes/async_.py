@@ -57,7 +57,7 @@ class Async(WithCommunicator, ServerMode):
         return [slice_.gradient]
 
     def merge(self, plan: Plan, slice_: Slice, origin: Origin | None) -> Sequence[Op]:
-        """Nothing: the gradient is applied as it is."""
+        """An empty list: the gradient is applied as it is."""
         del plan, slice_, origin
         return []
 

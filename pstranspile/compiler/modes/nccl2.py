@@ -69,7 +69,7 @@ class Nccl2Job:
         raise KeyError(endpoint)
 
     def distributed_vars(self) -> tuple[DistributedVar, ...]:
-        """Nothing: there are no servers."""
+        """An empty tuple: there are no servers."""
         return ()
 
 

@@ -1,4 +1,4 @@
-"""Which server a slice goes to."""
+"""The choice of the server that each slice goes to."""
 
 from __future__ import annotations
 

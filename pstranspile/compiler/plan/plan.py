@@ -183,7 +183,7 @@ class Plan:
 
     @cached_property
     def _sent_names(self) -> dict[int, dict[str, str]]:
-        """By trainer, the names made so far: one string each, however many programs it stands in."""
+        """The names made so far, by trainer and gradient: one string each, however many programs it is used in."""
         return {}
 
     def slices_on(self, endpoint: str) -> list[tuple[PlannedParameter, Slice]]:

@@ -120,7 +120,7 @@ def attributes_fit(attrs: Attrs, schema: OpSchema) -> bool:
 
 
 def generic_attributes_fit(attrs: Attrs) -> bool:
-    """As `attributes_fit`, for ops without a schema."""
+    """Whether attributes that ops of every type may carry have the right kinds, for an op without a schema."""
     return all(ANY_OP.get(name) in (None, KINDS.get(type(value))) for name, value in attrs.items())
 
 

@@ -1,4 +1,4 @@
-"""Where findings are, and what was probably meant: used only once something is wrong."""
+"""Locations of findings, and suggestions of what was probably meant; used only once something is wrong."""
 
 from __future__ import annotations
 
@@ -99,6 +99,6 @@ class Findings:
         return f"{written}:" if text and f"{written}:" in text and f"{written}=" not in text else f"{written}="
 
     def suggest(self, given: str, known: Iterable[str], sigil: str = "") -> str:
-        """As `suggestion`, for the first names of a program; looking at all names for every one takes long."""
+        """The `suggestion` for one of the first MAX_SUGGESTIONS names of a program, else "" (each takes long)."""
         self._suggestions += 1
         return suggestion(given, known, sigil) if self._suggestions <= MAX_SUGGESTIONS else ""

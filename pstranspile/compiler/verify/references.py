@@ -1,4 +1,4 @@
-"""Which blocks ops run, and whether blocks stand in a sound order."""
+"""The blocks that ops run, and checks that blocks are in a sound order."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def number_of(x: Array) -> Callable[[float], Any]:
 
 
 def matmul(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False, factor: float = 1.0) -> Array:
-    """As in `numpy`; each product is rounded before it is added."""
+    """Products of matrices, transposed first if asked, times a factor; f32 terms are rounded before being added."""
     if b.dtype != np.float32:
         return plain.matmul(a, b, transpose_a, transpose_b, factor)
     a, b = a.swapaxes(-1, -2) if transpose_a else a, b.swapaxes(-1, -2) if transpose_b else b
@@ -58,7 +58,7 @@ dot = matmul
 
 
 def sum_of_products(a: Array, b: Array) -> Array:
-    """As in `numpy`; each matrix product is added to the running sum, block by block."""
+    """The sum over i of a[i] times b[i], the latter transposed; f32 products are added block by block."""
     if b.dtype != np.float32:
         return plain.sum_of_products(a, b)
     return product_order.sum_of_products_in_order(a, b.swapaxes(-1, -2))

@@ -37,7 +37,7 @@ _FALLS = (
     "7776777677676767676676676667666666666666665666566656566565655656556556555565555555555555555645555545"
     "5545545545455454545454454544544544454445444444544444444",
 )
-"""By how many units (base 36) the number falls from each of the 256 upper parts of a mantissa to the next."""
+"""Steps by which the estimate falls between successive upper 8 bits of a mantissa: units, in base-36 digits."""
 _FINE_FALLS = (
     "7f7f 77f7 6f7d 6ddd 376d 5b5b 356d 2b56 5555 2aaa 2a55 52a9 252a 2949 2529 1292",
     "5b6d 35b6 356a 3555 2aaa 4aa9 2952 294a 1494 2492 2492 4922 1224 1224 2222 2222",
@@ -95,7 +95,7 @@ _LOG = (
     (-1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1),
     (2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1),
 )
-"""Of a polynomial of degree 8 three parts of degree 2, to be joined by the third power."""
+"""Coefficients of a polynomial of degree 8: three parts of degree 2, to be joined by the third power."""
 _ROOT_HALF = 0.707106781186547524
 
 _LONG_ROW = 128
@@ -121,7 +121,7 @@ _TANH_BELOW = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03,
 
 
 def _polynomial(x: Array, coefficients: Sequence[float]) -> Array:
-    """By Horner's rule, the highest power first."""
+    """The value of a polynomial by Horner's rule; coefficients begin with that of the highest power."""
     result = x * np.float32(coefficients[0])
     result += np.float32(coefficients[1])
     for coefficient in coefficients[2:]:

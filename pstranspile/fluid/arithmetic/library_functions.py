@@ -19,9 +19,12 @@ _LOG2_E = _hex("0x1.71547652b82fep+0")
 _LN_2 = _hex("0x1.62e42fefa39efp-1")
 _EXP_PARTS = 32
 _EXP = (_hex("0x1.c6af84b912394p-5"), _hex("0x1.ebfce50fac4f3p-3"), _hex("0x1.62e42ff0c52d6p-1"))
-"""Of the power of 2, the highest degree first."""
-_LEAST_EXPONENT, _MOST_EXPONENT = -110.0, 90.0
-"""Beyond, the exponential is 0 or infinite in f32."""
+"""Coefficients of a polynomial for 2 to the power of x, the highest degree first; the constant term is 1."""
+_LEAST_EXPONENT = -110.0
+"""The exponent below which the exponential is 0 in f32."""
+
+_MOST_EXPONENT = 90.0
+"""The exponent above which the exponential is infinite in f32."""
 
 _LOG = (_hex("-0x1.00ea348b88334p-2"), _hex("0x1.5575b0be00b6ap-2"), _hex("-0x1.ffffef20a4123p-2"))
 _LOG_FROM = 0x3F330000
@@ -44,7 +47,7 @@ _LOG_TABLE = (
     ("0x1.886e6037841edp-1", "0x1.1058bc8a07ee1p-2"),
     ("0x1.767dcf5534862p-1", "0x1.4043057b6ee09p-2"),
 )
-"""Of each part the reciprocal of a number in it, and that number's logarithm."""
+"""For each of the 16 parts, the reciprocal of a number in it, and the natural logarithm of that number."""
 
 _HALF_PI = _hex("0x1.921fb54442d18p0")
 _SIN = (_hex("-0x1.555545995a603p-3"), _hex("0x1.1107605230bc4p-7"), _hex("-0x1.994eb3774cf24p-13"))

@@ -118,8 +118,11 @@ def _numbers(rows: int, columns: int, salt: int) -> Array:
 BLOCK = 112
 """Terms that the core takes at a time."""
 
-_ROWS, _COLUMNS = 4, 8
-"""Of how many rows and columns the core is a multiple."""
+_ROWS = 4
+"""The number that the rows of a core are a multiple of."""
+
+_COLUMNS = 8
+"""The number that the columns of a core are a multiple of."""
 
 _LEAST = 8
 """The fewest rows, columns and terms with which there is a core."""
@@ -295,7 +298,7 @@ def _by_lanes(first: int, stop: int, product: Callable[[int, int, int], Array]) 
 
 
 Ends: TypeAlias = list[tuple[int, int]]
-"""Where blocks of terms start and stop, in the order in which they are taken."""
+"""The start and the end of each block of terms, in the order in which blocks are taken."""
 
 
 def _block_ends(terms: int) -> Ends:

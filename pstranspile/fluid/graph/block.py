@@ -142,7 +142,7 @@ class Block:
         return None
 
     def _var_recursive(self, name: str) -> Variable:
-        """As `_find_var_recursive`, but raises ValueError if there is none."""
+        """The variable that a name means in this block or those around it. Raises ValueError if there is none."""
         result = self._find_var_recursive(name)
         if result is None:
             raise ValueError(f"there is no variable {name} in block {self.idx} or those around it")

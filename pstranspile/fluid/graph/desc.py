@@ -170,7 +170,7 @@ class OpDesc:
         self._op.become(other.frozen)
 
     def infer_var_type(self, _block: Any) -> None:
-        """Nothing: what an op writes gets its kind when the op is made."""
+        """Does nothing: an op's outputs get their kinds when the op is made."""
 
     def check_attrs(self) -> None:
         """Gives the op the defaults of attributes that it does not carry."""

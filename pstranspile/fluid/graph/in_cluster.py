@@ -18,7 +18,7 @@ class PartInCluster:
         self.machine: Any = None
         """The machine of a cluster that runs the program, None for one machine alone."""
         self.part = ""
-        """Which of that machine's programs it is: `main`, `startup`, or `test` for the main one's copies for tests."""
+        """The program's part on that machine: `main`, `startup`, or `test` for test copies of the main program."""
         self._overview: Any = None
         self._fleet_opt: Any = None
         self._pipeline_opt: Any = None
@@ -49,7 +49,7 @@ class PartInCluster:
 
     @property
     def _endpoints(self) -> list[str]:
-        """Where the servers are."""
+        """Endpoints of the parameter servers."""
         return list(self._known().endpoints)
 
     @_endpoints.setter
@@ -58,7 +58,7 @@ class PartInCluster:
 
     @property
     def _ps_endpoint(self) -> str | None:
-        """Where this server is, or the first one."""
+        """Endpoint of the parameter server that runs the program, or that it loads from; None if there is none."""
         return self._known().ps_endpoint
 
     @_ps_endpoint.setter
@@ -67,7 +67,7 @@ class PartInCluster:
 
     @property
     def _trainers_endpoints(self) -> list[str]:
-        """Where the trainers are, in a cluster without servers."""
+        """Endpoints of the trainers, in a cluster without servers."""
         return list(self._known().trainers_endpoints)
 
     @_trainers_endpoints.setter

@@ -208,7 +208,7 @@ class IrGraph:
         return [IrNode(node) for node in nodes.topology_sort(self.graph)]
 
     def build_adjacency_list(self) -> dict[IrNode, set[IrNode]]:
-        """By op the ops that make what it reads."""
+        """For each op, the ops that make its inputs."""
         found = nodes.build_adjacency_list(self.graph)
         return {IrNode(op): {IrNode(other) for other in others} for op, others in found.items()}
 

@@ -69,7 +69,7 @@ class LiveDraft(Draft):
 
     @property
     def origin(self) -> Origin:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Where the script is now, so that findings about the ops that are made name its line."""
+        """The origin of ops made now: the script's current line, which findings about these ops name."""
         return Origin(MAIN, self.program.current_block_idx, -1, script_line())
 
     @property
@@ -117,7 +117,7 @@ class LiveDraft(Draft):
             raise DoesNotFit(op, problem) from None
 
     def inferred(self, op: Op) -> Types:
-        """As in any draft; where Fluid makes an op of what does not fit, and refuses only to run it, what it declares.
+        """The types of an op's outputs; if inputs don't fit, but Fluid refuses only to run the op, those it declares.
 
         Some of Fluid's ops declare dims of 0 where they know none, so these fit any. Raises ShapeError where Fluid does
         not make the op.
@@ -133,7 +133,7 @@ class LiveDraft(Draft):
             return infer_types(op, self._type_without_zeros)
 
     def seen(self, name: str) -> TensorType | None:
-        """As in any draft; where no dims are declared, Fluid's shape rules see one of length 0."""
+        """A variable's type as the shape rules see it; as in Fluid, it has one dim of length 0 if none is declared."""
         held = self.type_of(name)
         return held if held is None or held.shape else held._replace(shape=(0,))
 

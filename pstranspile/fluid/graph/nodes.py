@@ -241,7 +241,7 @@ def _link(source: Node, target: Node) -> None:
 
 
 def build_adjacency_list(graph: Graph) -> dict[Node, set[Node]]:
-    """By op, in the order of their numbers, the ops that make what it reads."""
+    """For each op, in the order of their numbers, the ops that make its inputs."""
     ops = sorted((node for node in graph.nodes() if node.is_op()), key=Node.id)
     return {op: {maker for var in op.inputs for maker in var.inputs} for op in ops}
 

@@ -26,7 +26,7 @@ def _kernels() -> tuple[str, ...]:
 
 
 def kernels_of_ops() -> dict[str, list[str]]:
-    """By op type that can be run, where it is computed."""
+    """The places where each op type that can be run is computed, which is always the CPU."""
     return {op_type: ["place[CPUPlace]"] for op_type in _kernels()}
 
 
@@ -70,7 +70,7 @@ _UNREAD = {
     "Transition": "linear_chain_crf_grad",
     "Logits": "warpctc_grad",
 }
-"""By input slot, the ops of Fluid that ask only for the dims and the kind of what stands in it."""
+"""The ops of Fluid that read only the dims and the kind of an input, not its elements, by input slot."""
 
 
 def infer_no_need_buffer_slots(op_type: str, inputs: Any, outputs: Any, attrs: Any) -> set[str]:

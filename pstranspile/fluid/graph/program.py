@@ -174,7 +174,7 @@ class Program(PartInCluster):
         return ProgramDesc(self)
 
     def _sync_with_cpp(self) -> None:
-        """Nothing: the program is what it is described as."""
+        """Does nothing: the program and its description are one and the same."""
 
     @property
     def op_role(self) -> OpRole:
@@ -364,7 +364,7 @@ class ProgramDesc:
         return self._program.freeze().version or 0
 
     def flush(self) -> None:
-        """Nothing: the program is what it is described as."""
+        """Does nothing: the program and its description are one and the same."""
 
 
 ALONE["variable"] = lambda name: Program().global_block().create_var(name=name)

@@ -133,7 +133,7 @@ class Recomputing:
         return DType.BOOL if type_ is None else type_.dtype
 
     def _first_gradient(self, backward: Sequence[Op], end: int) -> int:
-        """Where the gradients of the ops before op `end` of the path begin."""
+        """The index in `backward` at which the gradients of the ops before op `end` of the path begin."""
         for at, op in enumerate(backward):
             read = [differentiated(name) for name in op.input_names if SUFFIX in name]
             written = [max(self.writers[name]) for name in read if name in self.writers]

@@ -114,7 +114,7 @@ class ZeroCopyTensor:
         return np.array(self.held)
 
     def reshape(self, shape: Sequence[int]) -> None:
-        """Nothing: what is copied has its dims with it."""
+        """Does nothing: arrays that are copied in have their own dims."""
 
     def shape(self) -> list[int]:
         """The dims."""
@@ -129,5 +129,5 @@ class ZeroCopyTensor:
         self.held.set_lod(lod)
 
     def lod(self) -> list[list[int]]:
-        """Where sequences begin; nothing for plain tensors."""
+        """The offsets at which sequences begin, for each LoD level; an empty list for plain tensors."""
         return self.held.lod()

@@ -30,7 +30,7 @@ class RNNCell:
         raise NotImplementedError(f"{type(self).__name__} must define call(inputs, states)")
 
     def __call__(self, inputs: Any, states: Any, **kwargs: Any) -> Any:
-        """As `call`."""
+        """Computes one step; the same as `call`."""
         return self.call(inputs, states, **kwargs)
 
     @property

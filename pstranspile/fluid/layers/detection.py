@@ -96,7 +96,7 @@ def retinanet_target_assign(
     positive_overlap: float = 0.5,
     negative_overlap: float = 0.4,
 ) -> Any:
-    """As rpn_target_assign, of all anchors and with classes; also one more than how many have objects."""
+    """Results of rpn_target_assign for all anchors, with classes; also how many have an object, plus 1."""
     attrs = {"positive_overlap": positive_overlap, "negative_overlap": negative_overlap}
     inputs = {"Anchor": anchor_box, "GtBoxes": gt_boxes, "GtLabels": gt_labels, "IsCrowd": is_crowd, "ImInfo": im_info}
     slots = "LocationIndex:int32 ScoreIndex:int32 TargetLabel:int32 TargetBBox BBoxInsideWeight ForegroundNumber:int32"
@@ -274,7 +274,7 @@ class _Matched(NamedTuple):
 def _mined(
     confidence: Any, dims: Any, label: Any, matched: tuple[Any, Any], background: int, attrs: dict[str, Any]
 ) -> _Matched:
-    """Of the boxes without object those with the largest losses."""
+    """The matched boxes, and those boxes without an object that have the largest losses."""
     indices, alike = matched
     labels = _stopped(nn.reshape(label, [0] * (len(label.shape) - 1) + [-1, 1]))
     wanted, _ = target_assign(labels, indices, mismatch_value=background)

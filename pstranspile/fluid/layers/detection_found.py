@@ -70,7 +70,7 @@ def multiclass_nms2(
     return_index: bool = False,
     name: str | None = None,
 ) -> Any:
-    """As multiclass_nms; with `return_index` also the number of each box."""
+    """Non-maximum suppression as by `multiclass_nms`; with `return_index` also the index of each box."""
     attrs = _settings(score_threshold, nms_top_k, keep_top_k, nms_threshold, normalized, nms_eta, background_label)
     inputs = {"BBoxes": bboxes, "Scores": scores}
     out, index = made_by("multiclass_nms2", inputs, "Out Index:int64", attrs, name=name, stopped="*")
@@ -90,8 +90,8 @@ def locality_aware_nms(
     background_label: int = -1,
     name: str | None = None,
 ) -> Any:
-    """As multiclass_nms, after neighbours that overlap have been merged. Raises ValueError for scores of several
-    classes.
+    """Non-maximum suppression as by `multiclass_nms`, after overlapping neighbours have been merged. Raises ValueError
+    for scores of several classes.
     """
     if len(scores.shape) != 3 or scores.shape[1] != 1:
         raise ValueError(f"locality_aware_nms takes scores [images, 1, boxes], not {list(scores.shape)}")

@@ -15,7 +15,7 @@ from pstranspile.frontends.layers import basic
 from pstranspile.ir.types import DType
 
 VARIANCES = (0.1, 0.1, 0.2, 0.2)
-"""By how much the codes of boxes are scaled."""
+"""Default variances of boxes: the scales of the encoded x, y, width and height."""
 
 
 def made_by(
@@ -210,7 +210,7 @@ def density_prior_box(
     flatten_to_2d: bool = False,
     name: str | None = None,
 ) -> Any:
-    """As prior_box, with a grid of `densities` times as many boxes of each size around each place.
+    """Boxes as by `prior_box`, with a grid of density x density boxes of each size around each place.
 
     Raises TypeError for densities, sizes or ratios that are no list, ValueError for lists that don't fit.
     """

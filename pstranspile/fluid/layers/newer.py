@@ -95,7 +95,7 @@ def affine_channel(
 
 
 def affine_grid(theta: Any, out_shape: Any, name: Any = None) -> Any:
-    """Where the pixels of images of `out_shape`, moved by `theta`, were before."""
+    """The former positions of the pixels of images of `out_shape` that `theta` moves."""
     if not several(out_shape) and not isinstance(out_shape, Variable):
         raise ValueError(f"affine_grid: out_shape is a list or a variable, not a {type(out_shape).__name__}")
     inputs, given = {"Theta": to_core(theta)}, isinstance(out_shape, Variable)
@@ -233,7 +233,7 @@ def t(input: Any, name: Any = None) -> Any:
 
 
 def nonzero(input: Any, as_tuple: bool = False) -> Any:
-    """Where elements are not 0: a row of places for each, or with `as_tuple` a column for each dim."""
+    """The positions of elements other than 0: a row of places for each, or with `as_tuple` a column for each dim."""
     made, dims = nn.where(input), len(input.shape)
     if not as_tuple:
         return made

@@ -11,7 +11,7 @@ from pstranspile.fluid.graph.variable import Parameter
 from pstranspile.fluid.layer_helper import LayerHelper
 
 _WORDS = re.compile(r"(?<=.)(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z])")
-"""Where a word of a class's name begins, by Fluid's rule."""
+"""The beginning of a word in a class's name, by Fluid's rule."""
 
 
 class Layer:

@@ -34,7 +34,7 @@ class DecodeHelper:
         """The ids that follow from the outputs."""
 
     def next_inputs(self, time: Any, outputs: Any, states: Any, sample_ids: Any) -> Any:
-        """Which rows are finished, the next inputs, and the states to go on with."""
+        """The rows that are finished, the next inputs, and the states to go on with."""
 
 
 class TrainingHelper(DecodeHelper):

@@ -77,7 +77,8 @@ def crop(x: Any, shape: Any = None, offsets: Any = None, name: str | None = None
 
 
 def crop_tensor(x: Any, shape: Any = None, offsets: Any = None, name: str | None = None) -> Any:
-    """As `crop`; dims and offsets may be variables, all together or one by one. A dim of -1 goes to the end.
+    """A part of a tensor like `crop`'s; dims and offsets may be variables, all together or one by one. A dim of -1 goes
+    to the end.
 
     Raises TypeError for what are no whole numbers, ValueError for dims of 0 and below -1 and negative offsets.
     """
@@ -98,7 +99,9 @@ _BOUNDS = (("starts", "StartsTensor"), ("ends", "EndsTensor"), ("strides", "Stri
 
 
 def strided_slice(input: Any, axes: Any, starts: Any, ends: Any, strides: Any) -> Any:
-    """As `slice`, with a step along each of the axes; bounds and steps may be variables, all together or one by one."""
+    """A slice like `slice`'s with a step along each of the axes; bounds and steps may be variables, all together or one
+    by one.
+    """
     helper = LayerHelper("strided_slice")
     inputs: dict[str, Any] = {"Input": input}
     attrs: dict[str, Any] = {"axes": list(axes)}

@@ -20,14 +20,26 @@ from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 SERVICE = "sendrecv.SendRecvService"
 BATCH_BARRIER_NAME, FETCH_BARRIER_NAME, COMPLETE_NAME = "BATCH_BARRIER@RECV", "FETCH_BARRIER@RECV", "COMPLETE@RECV"
-NO_BARRIER, SAVE_NAME, PIECE = "@WITHOUT_BARRIER@RECV", "SAVE@CHECKPOINTNOTIFY", "@PIECE@"
-"""Names by which Fluid distinguishes calls, and suffixes of names of variables."""
+NO_BARRIER = "@WITHOUT_BARRIER@RECV"
+"""The name of a call by which a trainer fetches without a barrier."""
+
+SAVE_NAME = "SAVE@CHECKPOINTNOTIFY"
+"""The name of a call by which a trainer has a server save."""
+
+PIECE = "@PIECE@"
+"""The mark in the name of a variable that is a piece of another one."""
 
 MOST_FIELDS = 1 << 16
 """Bytes of a message besides its numbers: names, dims, offsets."""
 
-INVALID, UNKNOWN, LATER = "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION"
-"""Statuses of gRPC with which a call is refused."""
+INVALID = "INVALID_ARGUMENT"
+"""The gRPC status of a call whose content is wrong."""
+
+UNKNOWN = "NOT_FOUND"
+"""The gRPC status of a call that asks for what there is not."""
+
+LATER = "FAILED_PRECONDITION"
+"""The gRPC status of a call that comes at the wrong time."""
 
 
 def require_gradient(server: Server, message: VariableMessage) -> None:

@@ -17,8 +17,11 @@ import numpy as np
 from pstranspile.cluster.net.values import MOST_DIMS, Bytes, WireError
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 
-LOD_TENSOR, SELECTED_ROWS = 0, 1
-"""Values of the field `type`."""
+LOD_TENSOR = 0
+"""The value of the field `type` for a tensor."""
+
+SELECTED_ROWS = 1
+"""The value of the field `type` for sparse rows."""
 
 (
     _VARNAME, _TYPE, _DATA_TYPE, _DIMS, _LOD_LEVEL, _LOD, _HEIGHT, _SERIALIZED, _ROWS, _OUT_VARNAME, _PROFILE,
@@ -38,8 +41,11 @@ DTYPES: dict[int, Any] = {
 """The element types that a Fluid machine can receive, by number."""
 _DTYPE_NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
 
-MOST_NUMBERS, MOST_DIM = (1 << 31) - 1, (1 << 31) - 1
-"""Bytes of a tensor, and rows of one dim, that Fluid can carry."""
+MOST_NUMBERS = (1 << 31) - 1
+"""The most bytes of a tensor that Fluid can carry."""
+
+MOST_DIM = (1 << 31) - 1
+"""The most rows of a dim that Fluid can carry."""
 
 
 class VariableMessage(NamedTuple):

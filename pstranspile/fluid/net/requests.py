@@ -38,8 +38,11 @@ from pstranspile.fluid.net.message import DTYPES, VariableMessage, read_variable
 from pstranspile.ir.model import Var
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 
-DEADLINE, DEADLINE_FLAG = 180_000.0, "FLAGS_rpc_deadline"
-"""Milliseconds that a call may take, and the environment variable that gives others: as Fluid's trainers have it."""
+DEADLINE = 180_000.0
+"""Milliseconds that a call may take, as Fluid's trainers have it by default."""
+
+DEADLINE_FLAG = "FLAGS_rpc_deadline"
+"""The environment variable that sets another number of milliseconds, as for Fluid's trainers."""
 
 
 _OPTIONS = [

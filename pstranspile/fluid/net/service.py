@@ -190,10 +190,11 @@ def require_part(peer: Peer, name: str) -> None:
         raise CallRefused("ALREADY_EXISTS", f"{peer.role} is here already, as a process of its own")
 
 
-GRACE, GRACE_AT_BEGIN = 3.0, 8.0
-"""Seconds in which a trainer whose connection has ended calls again, or else its process is gone; and where this
-process has just taken the place of another one.
-"""
+GRACE = 3.0
+"""Seconds in which a trainer whose connection has ended must call again; then its process is gone."""
+
+GRACE_AT_BEGIN = 8.0
+"""Seconds in which it must call again where this process has just taken the place of another one."""
 
 _REPEATED = ("SendVariable", "DistributeNotify")
 """The methods whose calls must not be taken twice."""
@@ -204,17 +205,17 @@ MOST_OF_STRANGERS = 1 << 26
 
 
 class _Nobody:
-    """Who waits for the answers to calls that another process, which is gone, has taken."""
+    """The caller of calls that another process, now gone, has taken: nobody waits for their answers."""
 
     address = ""
     known = True
     closed = True
 
     def answer(self, call: int, pieces: list[Bytes]) -> None:
-        """Nothing: whoever made the call makes it again."""
+        """Does nothing: the caller makes the call again."""
 
     def refuse(self, call: int, problem: CallRefused) -> None:
-        """Nothing, likewise."""
+        """Does nothing: the caller makes the call again."""
 
 
 class _TakenBefore(Exception):
@@ -266,7 +267,7 @@ class FluidService:
         self._steps = dict.fromkeys(self.trainers, -1)
         self._waiting: dict[int, _Call] = {}
         self._missed: dict[int, float] = {}
-        """Since when trainers are missed whose connection has ended while they waited for an answer."""
+        """The time since which trainers are missed whose connection ended while they waited for an answer."""
         variables = sum(len(block.vars) for block in server.main.blocks)
         self._most = len(self.trainers) * (variables + 4)
         """How many calls may wait at once."""

@@ -104,7 +104,7 @@ def get_cudnn_version() -> None:
 
 
 class no_grad:
-    """Nothing, around a block or on a function: programs have gradients where `minimize` appends them."""
+    """A context or decorator without effect: programs have gradients where `minimize` appends them."""
 
     def __call__(self, function: Any = None) -> Any:
         """The function as it is."""
@@ -114,7 +114,7 @@ class no_grad:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 def __getattr__(name: str) -> Any:

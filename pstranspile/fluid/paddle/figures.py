@@ -16,7 +16,7 @@ from pstranspile.frontends.layers.basic import layer_outputs
 
 L: Any = layers
 _END = 2**31 - 1
-"""Where a slice ends that goes to the end."""
+"""The end of a slice that goes to the last element."""
 
 
 def _dims_of(x: Any) -> Any:
@@ -140,17 +140,17 @@ def bitwise_not(x: Any, out: Any = None, name: Any = None) -> Any:
 
 
 def isnan(x: Any, name: Any = None) -> Any:
-    """Where elements are no numbers."""
+    """A mask of the elements that are not a number."""
     return L.not_equal(x, x)
 
 
 def isinf(x: Any, name: Any = None) -> Any:
-    """Where elements are infinite."""
+    """A mask of the elements that are infinite."""
     return L.equal(L.abs(x), L.fill_constant([1], x.dtype, float("inf")))
 
 
 def isfinite(x: Any, name: Any = None) -> Any:
-    """Where elements are numbers that are not infinite."""
+    """A mask of the elements that are finite numbers."""
     return L.less_than(L.abs(x), L.fill_constant([1], x.dtype, float("inf")))
 
 

@@ -66,7 +66,7 @@ def _parsed(equation: str, operands: list[Any]) -> tuple[list[_Term], str]:
 
 
 def _sizes(equation: str, terms: Sequence[_Term]) -> dict[str, Any]:
-    """By letter, the size of its dim: a number, or a variable with it where no operand knows it beforehand."""
+    """The size of the dim of each letter: a number, or a variable with it where no operand knows it beforehand."""
     known: dict[str, int] = {}
     for held, letters in terms:
         for letter, size in zip(letters, held.shape, strict=True):
@@ -109,7 +109,7 @@ def _product(left: _Term, right: _Term, later: str, sizes: dict[str, Any]) -> _T
 
 
 def _flat(term: _Term, groups: Sequence[Sequence[str]], sizes: dict[str, Any]) -> Any:
-    """With a dim for each group of letters."""
+    """The operand with one dim for each group of letters."""
     dims = [_size([sizes[letter] for letter in group]) for group in groups]
     open_ones = [place for place, dim in enumerate(dims) if not isinstance(dim, int)]
     if open_ones:

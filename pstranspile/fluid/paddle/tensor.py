@@ -194,12 +194,12 @@ def where(condition: Any, x: Any = None, y: Any = None, name: Any = None) -> Any
 
 
 def argmax(x: Any, axis: int | None = None, keepdim: bool = False, dtype: Any = "int64", name: Any = None) -> Any:
-    """Where the largest elements along `axis` are; None: in all of them in a row."""
+    """The positions of the largest elements along `axis`; None: of the largest of all, counted in a row."""
     return _place("argmax", x, axis, keepdim, dtype)
 
 
 def argmin(x: Any, axis: int | None = None, keepdim: bool = False, dtype: Any = "int64", name: Any = None) -> Any:
-    """Where the smallest elements along `axis` are; None: in all of them in a row."""
+    """The positions of the smallest elements along `axis`; None: of the smallest of all, counted in a row."""
     return _place("argmin", x, axis, keepdim, dtype)
 
 
@@ -211,7 +211,7 @@ def _place(fluid: str, x: Any, axis: int | None, keepdim: bool, dtype: Any) -> A
 
 
 def argsort(x: Any, axis: int = -1, descending: bool = False, name: Any = None) -> Any:
-    """Where the elements of the sorted tensor are."""
+    """The positions of the elements of the sorted tensor."""
     return L.argsort(x, axis, descending, name)[1]
 
 

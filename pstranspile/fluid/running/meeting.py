@@ -1,4 +1,4 @@
-"""Where the trainers of a job meet beside training: each gives an array, and gets those of all."""
+"""The meeting of the trainers of a job beside training: each gives an array, and gets those of all."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class Meeting:
         return True
 
     def _number_of(self, said: bytes) -> int | None:
-        """Which trainer calls, None for anybody else."""
+        """The number of the trainer that calls, None for anybody else."""
         if len(said) < 2 * _LENGTH.size + len(self._hello):
             return None
         number, size = (_LENGTH.unpack_from(said, place)[0] for place in (0, _LENGTH.size))

@@ -1,4 +1,4 @@
-"""Who is told of variables, every so many seconds, while a program is trained on a data set."""
+"""Handlers that are told of variables, every so many seconds, while a program is trained on a data set."""
 
 from __future__ import annotations
 

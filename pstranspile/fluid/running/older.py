@@ -18,7 +18,7 @@ _CONVERSIONS = {"__int__": 16, "__float__": 18}
 
 _POINTER = ctypes.sizeof(ctypes.c_void_p)
 _ARITHMETIC = object.__basicsize__ + 10 * _POINTER
-"""Where CPython's types keep the address of that table (`PyTypeObject.tp_as_number`), in bytes."""
+"""The offset at which CPython's types keep the address of that table (`PyTypeObject.tp_as_number`), in bytes."""
 
 
 class _Without:

@@ -110,7 +110,7 @@ class Changed(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Where such a module comes from; None for all other modules, and where it is not installed."""
+        """The origin of such a module; None for all other modules, and where it is not installed."""
         if fullname not in _CHANGES:
             return None
         spec = PathFinder.find_spec(fullname, path, target)

@@ -199,7 +199,7 @@ class Distutils(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Where a module of `distutils` comes from; None for all other modules."""
+        """The origin of a module of `distutils`; None for all other modules."""
         found = fullname in _DISTUTILS
         return ModuleSpec(fullname, self, is_package=fullname == "distutils") if found else None
 

@@ -102,7 +102,7 @@ class Turned(NamedTuple):
     besides: Mapping[str, Program]
     """Such programs of the source, by name."""
     text: str
-    """Which program each step of the source runs, as `check` takes it."""
+    """The program that each step of the source runs, as `check` takes it."""
     pace: Pace
     between: Between
 

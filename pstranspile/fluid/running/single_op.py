@@ -22,7 +22,7 @@ from pstranspile.runtime.run import run
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 _FIELDS = ("i", "f", "s", "ints", "floats", "strings", "b", "bools", "block_idx", "l", "blocks_idx", "longs")
-"""By the kind of an attribute, the field of its value."""
+"""The field of an attribute's value, by the attribute's kind."""
 _OF_ALL = ("op_role", "op_role_var", "op_callstack")
 
 

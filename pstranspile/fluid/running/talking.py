@@ -166,7 +166,7 @@ class _Remote(Machine):
             self.requests.make(Message(COMPLETE, "", self.name, 0, 0, 0, "", None, -1))
 
     def waiting(self) -> None:
-        """Nothing: calls are waited for where they are made."""
+        """Does nothing: calls are waited for where they are made."""
 
 
 class _Client:
@@ -209,7 +209,7 @@ class _Client:
         return make_rpc(trainer, exchange, program, self.remotes)
 
     def initialise(self, trainer: Trainer) -> None:
-        """Nothing: the scope is the script's."""
+        """Does nothing: the scope is the script's."""
 
     def run(self, feed: Mapping[str, Any], fetch: Sequence[str], scope: Scope) -> Mapping[str, Value]:
         """Runs the program once. Raises DiagnosticError, Refused."""

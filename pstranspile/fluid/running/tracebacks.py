@@ -46,7 +46,9 @@ _Finding = TypeVar("_Finding", Diagnostic, Note)
 
 
 def _at_line(finding: _Finding) -> _Finding:
-    """Where only the line is known, all of it is marked, unless it has the name that the finding is about."""
+    """The finding with all of its line marked where only the line is known, unless it has the name that the finding is
+    about.
+    """
     place = finding.location
     line = linecache.getline(place.file, place.line) if place is not None and not place.column else ""
     if place is None or not line.strip() or (finding.focus and finding.focus in line):
@@ -55,8 +57,9 @@ def _at_line(finding: _Finding) -> _Finding:
 
 
 def traceback_of(problem: BaseException) -> str:
-    """As Python prints it, without the lines that start a script, and without those of this package where it refuses
-    what the script asks for. An exception that this package does not raise itself keeps all: it may be a fault here.
+    """The traceback as Python prints it, without the lines that start a script, and without those of this package where
+    it refuses what the script asks for. An exception that this package does not raise itself keeps all: it may be a
+    fault here.
     """
     shown = TracebackException.from_exception(problem)
     for each in _chain(shown):

@@ -17,11 +17,11 @@ from pstranspile.fluid.transpiler.ps_dispatcher import RoundRobin as RoundRobin
 
 
 def memory_optimize(input_program: Any, *_: Any, **__: Any) -> None:
-    """Nothing, as in Fluid 1.8: values are forgotten after their last use anyway."""
+    """Does nothing, as in Fluid 1.8: values are forgotten after their last use anyway."""
 
 
 def release_memory(input_program: Any, skip_opt_set: Any = None) -> None:
-    """Nothing, as in Fluid 1.8: values are forgotten after their last use anyway."""
+    """Does nothing, as in Fluid 1.8: values are forgotten after their last use anyway."""
 
 
 __getattr__ = names_of_fluid(__name__, globals())

@@ -87,7 +87,7 @@ class LocalSGD(Collective):
 
 
 class SingleProcessMultiThread(Collective):
-    """As GradAllReduce, for the devices of one process; one communicator."""
+    """The transpiler GradAllReduce for the devices of one process, with one communicator."""
 
     mode = "single_process_multi_thread"
 

@@ -98,7 +98,7 @@ class LarsMomentum(Optimizer):
     lars_coeff: float = 0.001
     lars_weight_decay: float = 0.0005
     exclude: Callable[[str], bool] | None = None
-    """Which parameters, by name, have no weight decay."""
+    """A function that says by name which parameters have no weight decay."""
 
     def update(self, param: str) -> Update:
         """One `lars_momentum` op and a velocity."""

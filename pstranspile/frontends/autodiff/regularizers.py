@@ -22,7 +22,7 @@ class L1(NamedTuple):
     coefficient: float = 0.0
 
     def __str__(self) -> str:
-        """As Fluid writes it, and as a ParameterInfo keeps it."""
+        """The text that Fluid writes, and that a ParameterInfo keeps."""
         return f"L1Decay, regularization_coeff={self.coefficient:f}"
 
 
@@ -32,7 +32,7 @@ class L2(NamedTuple):
     coefficient: float = 0.0
 
     def __str__(self) -> str:
-        """As Fluid writes it, and as a ParameterInfo keeps it."""
+        """The text that Fluid writes, and that a ParameterInfo keeps."""
         return f"L2Decay, regularization_coeff={self.coefficient:f}"
 
 

@@ -337,7 +337,7 @@ def embedding_v2(
     param_attr: Attr = None,
     dtype: Element = "f32",
 ) -> Value:
-    """As `embedding`, for ids of any dims (`lookup_table_v2`; `fluid.embedding`)."""
+    """The layer `embedding` for ids of any dims (`lookup_table_v2`; `fluid.embedding`)."""
     return _lookup("lookup_table_v2", ids, size, is_sparse, is_distributed, padding_idx, param_attr, dtype)
 
 
@@ -410,7 +410,7 @@ def inplace_abn(
     use_global_stats: bool = False,
     act_alpha: float = 1.0,
 ) -> Value:
-    """As batch_norm, with an activation `identity`, `leaky_relu` or `elu`, and in the place of x.
+    """The layer `batch_norm` with an activation `identity`, `leaky_relu` or `elu`, and in the place of x.
 
     Raises ValueError for another layout, AssertionError for another activation or without a bias.
     """

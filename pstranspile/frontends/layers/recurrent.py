@@ -86,7 +86,9 @@ def dynamic_lstmp(
     dtype: Element = "f32",
     name: str | None = None,
 ) -> LSTM:
-    """As `dynamic_lstm`, with a projection of the state to `proj_size` elements. A clip of 0 means no clipping."""
+    """The layer `dynamic_lstm` with a projection of the state to `proj_size` elements. A clip of 0 means no
+    clipping.
+    """
     draft, width = x.draft, size // 4
     minted, kind = name_layer(draft, "lstmp", name), element_type(dtype)
     weight = create_parameter(draft, minted, param_attr, (proj_size, 4 * width), kind)

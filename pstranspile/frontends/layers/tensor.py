@@ -111,7 +111,7 @@ def expand_as(x: Value, target: Value) -> Value:
 
 
 def one_hot_v2(ids: Value, depth: int, *, allow_out_of_range: bool = False) -> Value:
-    """As `one_hot`, for ids of any dims (`fluid.one_hot`)."""
+    """The layer `one_hot` for ids of any dims (`fluid.one_hot`)."""
     attrs = {"depth": depth, "allow_out_of_range": allow_out_of_range}
     return layer("one_hot_v2", {"X": ids}, DType.FP32, attrs).stopped()
 

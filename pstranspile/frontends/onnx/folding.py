@@ -74,7 +74,7 @@ _SLOW = {
 
 
 def _product(_: Any, arrays: Sequence[Array], handled: int) -> int:
-    """Of each element of a matrix product as many multiplications as the rows of the first factor are wide."""
+    """The multiplications of a matrix product: for each element as many as the rows of the first factor are wide."""
     first, second = arrays[0], arrays[1]
     width = first.shape[-1] if first.ndim else 1
     batch = math.prod(_spread(first.shape[:-2], second.shape[:-2]))
@@ -90,7 +90,9 @@ def _gemm(node: Any, arrays: Sequence[Array], handled: int) -> int:
 
 
 def _einsum(node: Any, arrays: Sequence[Array], handled: int) -> int:
-    """As many products as there are combinations of all letters; each dim of an ellipsis counts as a letter."""
+    """The products of an Einsum: as many as there are combinations of all letters; each dim of an ellipsis counts as a
+    letter.
+    """
     terms = attribute(node, "equation").replace(" ", "").partition("->")[0].split(",")
     sizes: dict[str, int] = {}
     for term, array in zip(terms, arrays, strict=False):

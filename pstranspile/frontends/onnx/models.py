@@ -19,8 +19,11 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from pstranspile.runtime.values import Array
 
-OLDEST, NEWEST = 13, 23
-"""The versions of ONNX's operators that are read: from the first in which axes are inputs."""
+OLDEST = 13
+"""The oldest version of ONNX's operators that is read: the first in which axes are inputs."""
+
+NEWEST = 23
+"""The newest version of ONNX's operators that is read."""
 
 _SMALL = 8192
 """Bytes of a constant that ONNX may need to infer dims; it is not given the data of larger ones."""

@@ -25,7 +25,7 @@ _OF_NUMPY = {name: dtype for dtype, name in NUMPY_TYPES.items()}
 
 
 class Reading:
-    """Which variable each value of the graph is in, and which values are known already.
+    """The variables that the values of a graph are in, and the values that are known already.
 
     `symbols` are the dims of values as ONNX infers them: a number, or a name that equal dims share, or None.
     `weights` are the known values that become parameters. `size` is that of the model's file.

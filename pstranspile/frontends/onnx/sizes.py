@@ -10,12 +10,15 @@ import numpy as np
 from pstranspile.frontends.onnx.graph import Refused
 from pstranspile.runtime.values import Array
 
-_CODES, _LAST = -(1 << 40), -(1 << 41)
-"""From the one number down to the other stand numbers that are known at run time only, in what shapes are made of."""
+_CODES = -(1 << 40)
+"""The first of the numbers that stand for numbers known at run time only, in what shapes are made of."""
+
+_LAST = -(1 << 41)
+"""The last of these numbers; they go down."""
 
 
 _MOST_FACTORS = 63
-"""Of how many numbers that are known at run time only a product may be: 2 to the power of 63 is no whole number."""
+"""The most numbers known at run time only that a product may have: 2 to the power of 63 is no whole number."""
 
 
 class Dim(NamedTuple):

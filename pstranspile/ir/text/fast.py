@@ -352,8 +352,20 @@ class DeclarationReader:
 
 # Entries for the skeletons of lines: lines without their names and values.
 
-OP, DECLARATION, CLOSE, BLANK, VERSION = range(5)
-"""What a line is. (Numbers: every line is compared with them.)"""
+OP = 0
+"""The kind of a line that is an op."""
+
+DECLARATION = 1
+"""The kind of a line that is a declaration."""
+
+CLOSE = 2
+"""The kind of a line that closes a block."""
+
+BLANK = 3
+"""The kind of a line without content."""
+
+VERSION = 4
+"""The kind of a line with the version. (Kinds are numbers: every line is compared with them.)"""
 
 
 class Entry(NamedTuple):

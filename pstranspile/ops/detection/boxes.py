@@ -37,8 +37,11 @@ declare(
     doc="DecodeBox = for each class a box from distances to PriorBox; OutputAssignBox = that of the likeliest class",
 )
 
-ENCODE, DECODE = "encode_center_size", "decode_center_size"
-"""What `code_type` of box_coder may be."""
+ENCODE = "encode_center_size"
+"""The `code_type` of box_coder that encodes boxes."""
+
+DECODE = "decode_center_size"
+"""The `code_type` of box_coder that decodes boxes."""
 
 
 def require_boxes(x: TensorType, slot: str) -> None:

@@ -110,7 +110,7 @@ gradient("batch_norm")(
 
 @gradient("inplace_abn")
 def _inplace_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
-    """As declared, with the statistics that the op has written where they are those used."""
+    """The declared gradient, with the statistics that the op has written where they are those used."""
     made = from_declaration("inplace_abn_grad")(op, wanted)[0]
     if _global_statistics(op):
         used = {"Mean": op.outputs["MeanOut"], "Variance": op.outputs["VarianceOut"]}
@@ -216,6 +216,6 @@ def _affine_channel(op: Op, types: Types) -> Types:
 
 
 def channel_axis(op: Op, rank: int) -> int:
-    """Where the channels are: in dim 1, but last for NHWC. (`affine_channel` takes no layout for NHWC.)"""
+    """The dim of the channels: dim 1, but the last for NHWC. (`affine_channel` takes no layout for NHWC.)"""
     last = text(op, "data_layout") in ("NHWC", "AnyLayout") or text(op, "data_format") == "NHWC"
     return rank - 1 if last else 1

@@ -38,8 +38,11 @@ _SOME_ROWS = 48
 """From `_FEW_ROWS` to this many rows of single precision, the product with a large transposed matrix is faster as that
 of the matrix as it lies in memory with the transposed rows, which is then transposed.
 """
-_WIDE, _MORE_ROWS = 384, 112
-"""If both dims of the matrix are at least `_WIDE`, so it is up to `_MORE_ROWS`."""
+_WIDE = 384
+"""The size from which both dims of a matrix allow `_MORE_ROWS` rows."""
+
+_MORE_ROWS = 112
+"""The most rows of a small product where both dims of the matrix are at least `_WIDE`."""
 
 
 _FEW_FACTORS = 10**6
@@ -58,8 +61,14 @@ def is_small(rows: int, b: Array) -> bool:
 
 _FEW_TERMS = 40
 """Up to this many terms, products of `_FEW_FACTORS` multiplications each are faster than a large one."""
-_FEWEST_ROWS, _FEWEST_COLUMNS, _MOST_COLUMNS = 12, 64, 4096
-"""The smallest such products, and the width from which on products of some columns write too scattered memory."""
+_FEWEST_ROWS = 12
+"""The fewest rows of a product that is made in parts."""
+
+_FEWEST_COLUMNS = 64
+"""The fewest columns of a product that is made in parts."""
+
+_MOST_COLUMNS = 4096
+"""The width from which on products of some columns write too scattered memory."""
 
 
 def _in_parts(a: Array, b: Array) -> Array | None:

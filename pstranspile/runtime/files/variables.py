@@ -32,8 +32,14 @@ from pstranspile.runtime.values.writing import encode, require_encodable
 Layout: TypeAlias = Literal["files", "combined", "safetensors"]
 """A folder with a file for each variable; one file in the order of the names; one safetensors file."""
 
-ROWS, HEIGHT, LOD = "@ROWS", "@HEIGHT", "@LOD"
-"""What is added to a variable's name in safetensors for the rest of sparse rows, and for the offsets of a LoD level."""
+ROWS = "@ROWS"
+"""The suffix of the name of the ids of sparse rows in safetensors."""
+
+HEIGHT = "@HEIGHT"
+"""The suffix of the name of the height of sparse rows in safetensors."""
+
+LOD = "@LOD"
+"""The suffix of the name of the offsets of a LoD level in safetensors."""
 
 
 def persistable_names(program: Program) -> tuple[str, ...]:

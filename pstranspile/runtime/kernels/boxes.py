@@ -76,7 +76,9 @@ def overlaps(x: Array, y: Array, edge: int) -> Array:
 
 
 def pixel_overlaps(x: Array, y: Array) -> Array:
-    """As `overlaps`, for boxes in pixels; 0 for boxes that share no pixel, whatever their areas are."""
+    """The overlaps of boxes in pixels, as `overlaps` gives them of others; 0 for boxes that share no pixel, whatever
+    their areas are.
+    """
     common = common_areas(x, y, 1)
     sizes = [(boxes[:, 2] - boxes[:, 0] + 1) * (boxes[:, 3] - boxes[:, 1] + 1) for boxes in (x, y)]
     covered = sizes[0][:, None] + sizes[1][None, :] - common
@@ -235,7 +237,7 @@ def samples(down: Array, along: Array, height: int, width: int) -> Samples:
 
 
 def edge_samples(down: Array, along: Array, height: int, width: int) -> Samples:
-    """As `samples`, but points up to one pixel outside of the image are moved onto its edge.
+    """The samples that `samples` gives, but points up to one pixel outside of the image are moved onto its edge.
 
     Points further outside are 0.
     """

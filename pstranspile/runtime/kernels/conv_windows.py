@@ -159,8 +159,11 @@ def _padded(windows: Windows, x: Array) -> Array:
 # The rows of small images are too short for numpy to copy and add them fast. With the batch last, rows of the same
 # place in all images lie together, and one product takes all images.
 
-_LONGEST, _FEWEST = 12, 8
-"""Windows in a row at most, and images at least, for which this way is faster."""
+_LONGEST = 12
+"""The most windows in a row for which this way is faster."""
+
+_FEWEST = 8
+"""The fewest images for which this way is faster."""
 
 
 def is_faster(windows: Windows) -> bool:

@@ -77,7 +77,7 @@ Factory: TypeAlias = Callable[[Op], Run]
 """Binds an op's attributes and gives its Run."""
 
 OVER = "@over"
-"""With this attribute an op may make its result in the memory of X: nothing reads the values of X afterwards."""
+"""The attribute with which an op may make its result in the memory of X: nothing reads the values of X afterwards."""
 
 Inline: TypeAlias = "str | Callable[[Op], str | None] | None"
 """The expression of a kernel with one output, for generated code."""
@@ -131,7 +131,9 @@ def kernel(
 def plain_kernel(
     op_types: str, outputs: str = "Out", *, lod: str = "share", inline: Inline = None, new: bool = False
 ) -> Callable[[RunT], RunT]:
-    """As `kernel`, for a function that runs in every step; its keyword-only parameters are bound once per op."""
+    """Registers a kernel as `kernel` does, for a function that runs in every step; its keyword-only parameters are
+    bound once per op.
+    """
 
     def register(run: RunT) -> RunT:
         kernel(op_types, outputs, lod=lod, inline=inline, new=new)(_factory(cast("FunctionType", run)))

@@ -81,7 +81,7 @@ def is_large(array: Array) -> bool:
 
 
 def pieces(gradient: Array | SelectedRows, *arrays: Array) -> Iterable[tuple[Array, ...]]:
-    """As `whole`, for elementwise updates: large arrays come in pieces."""
+    """The arrays that `whole` gives, for elementwise updates: large arrays come in pieces."""
     size = arrays[0].size
     if not is_large(arrays[0]) or not all(_in_one_row(array, size) for array in arrays):
         return whole(gradient, *arrays)
@@ -93,7 +93,7 @@ def pieces(gradient: Array | SelectedRows, *arrays: Array) -> Iterable[tuple[Arr
 
 
 def update_all(gradient: SelectedRows, step: Callable[..., None], *tables: Array) -> None:
-    """As `update_rows`, and calls `step(None, *pieces of the tables)` for all other rows.
+    """Updates the rows as `update_rows` does, and calls `step(None, *pieces of the tables)` for all other rows.
 
     For elementwise updates, whose result does not depend on the position of an element.
     """

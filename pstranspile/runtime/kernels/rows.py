@@ -224,7 +224,7 @@ def find_rows(part: SelectedRows, rows: Array) -> tuple[Array, Array]:
 
 
 def positions(part: SelectedRows, rows: Array, slot: str) -> Array:
-    """As `find_rows`. Raises ValueError naming the slot if a row is missing."""
+    """The places that `find_rows` gives. Raises ValueError naming the slot if a row is missing."""
     places, result = find_rows(part, rows)
     if not result.all():
         raise ValueError(f"{slot} has no row {int(rows[~result][0])}")

@@ -1,4 +1,4 @@
-"""Where large tables have the numbers of their rows: in memory, or in files.
+"""The storage of the numbers of large tables: in memory, or in files.
 
 with rows_on_disk("/fast/disk"):
     ps.simulate(result, feeds)       # tables that are made here have files there

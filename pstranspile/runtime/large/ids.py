@@ -28,6 +28,6 @@ def beside(ids: Array, width: int) -> Array:
 
 
 def lie_within(ids: Array, width: int, start: int, rows: int) -> Array:
-    """Which of these ids lie beside one of so many rows from `start` on (bool)."""
+    """A mask of the ids that lie beside one of so many rows from `start` on (bool)."""
     row = beside(ids, width)
     return (row >= start) & (row < start + rows)

@@ -1,4 +1,4 @@
-"""Which place an id has in arrays: a hash table of numbers in two arrays, for many ids at a time."""
+"""The places of ids in arrays: a hash table of numbers in two arrays, for many ids at a time."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class IdIndex:
         self._shift = np.uint64(64 - size.bit_length() + 1)
 
     def _homes(self, ids: Array) -> Array:
-        """Where in the hash table ids are looked for first."""
+        """The places in the hash table at which ids are looked for first."""
         return ((ids.view(np.uint64) * _SPREAD) >> self._shift).astype(np.int64)
 
     def find(self, ids: Array) -> Array:
@@ -100,7 +100,7 @@ class IdIndex:
         self.ids[ones], self.ids[others] = self.ids[others], self.ids[ones]
 
     def _entries(self, places: Array) -> Array:
-        """Where in the hash table these places are."""
+        """The entries of the hash table that hold these places."""
         at, last = self._homes(self.ids[places]), len(self._places) - 1
         wrong = (self._places.take(at) != places).nonzero()[0]
         while len(wrong):

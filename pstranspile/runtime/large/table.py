@@ -249,7 +249,7 @@ class LargeTable:
             self.shrink()
 
     def _may_enter(self, ids: Array) -> Array:
-        """Which of these ids that are not in the table enter it now."""
+        """A mask of the ids outside of the table that enter it now."""
         rules, chosen = self.rules, np.ones(len(ids), bool)
         if rules.enter_chance < 1:
             assert self.chances is not None

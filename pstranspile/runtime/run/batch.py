@@ -12,7 +12,7 @@ from pstranspile.runtime.values import Array, LoDTensor
 
 
 class Part(NamedTuple):
-    """Which rows of an input of the whole batch a machine is fed; of a ragged input, which sequences.
+    """The rows of an input of the whole batch that a machine is fed; of a ragged input, the sequences.
 
     `places` are their numbers, `total` is how many there are. `starts` are the rows that sequences begin with in the
     whole batch, `sizes` how many rows they have.

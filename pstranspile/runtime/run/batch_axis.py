@@ -86,7 +86,7 @@ class BatchAxes:
         self._block(0)
 
     def of(self, name: str, block: int = 0) -> Axis | None:
-        """Where the rows of a variable lie that an op of a block means, None if it has none of the batch."""
+        """The axis of the rows of a variable that an op of a block means, None if it has none of the batch."""
         home = self._home(name, block)
         if (home, name) in self._found:
             return self._found[home, name]
@@ -183,7 +183,7 @@ class BatchAxes:
         return axis._replace(before=tuple(shape[other] for other in order[: order.index(place)]))
 
     def _like(self, shape: tuple[int, ...], block: int, given: Iterable[tuple[str, Axis]]) -> Axis | None:
-        """Where rows lie in what most ops make: where they lie in an input of the same dims, else in the open dim."""
+        """The axis of the rows in what most ops make: that of an input of the same dims, else the open dim."""
         candidates = list(given)
         if -1 not in shape:
             return None
@@ -238,7 +238,7 @@ def find_rows(
 
 
 def _part(name: str, feed: Mapping[str, Any]) -> Part | None:
-    """Which rows of the batch were fed to an input (to any, if it has no name: all then have the same)."""
+    """The rows of the batch that were fed to an input (to any, if it has no name: all then have the same)."""
     if name:
         return part_of(feed, name) if name in feed else None
     parts_of: Mapping[str, Part | None] = feed.parts if isinstance(feed, Batch) else {}

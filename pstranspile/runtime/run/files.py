@@ -43,8 +43,11 @@ TokenError for the header of an array whose brackets never end.
 """
 
 
-_ALWAYS, _TIMES = 1 << 30, 64
-"""What a compressed archive may expand to: so many bytes, or so many times its size if that is more."""
+_ALWAYS = 1 << 30
+"""The bytes that a compressed archive may always expand to."""
+
+_TIMES = 64
+"""The multiple of its size that a compressed archive may expand to, if that is more."""
 
 
 class ArrayFile(dict[str, Any]):
@@ -200,7 +203,9 @@ ROWS = "@ROWS"
 """The suffix of the name under which results hold the ids of a parameter's rows."""
 
 _FETCHED = re.compile(r"([^/]+/)*step/.+", re.DOTALL)
-"""Of results, names of what was fetched: `step/loss`, `trainer_0/step/3|loss`, `generator/step/loss`."""
+"""The names of what was fetched, among those of results: `step/loss`, `trainer_0/step/3|loss`,
+`generator/step/loss`.
+"""
 
 
 def _initial_names(names: Sequence[str], program: Program) -> list[str]:

@@ -114,7 +114,7 @@ class Execution:
 
     @cached_property
     def axes(self) -> BatchAxes:
-        """Where the rows of the batch lie in the program's variables."""
+        """The axes of the batch's rows in the program's variables."""
         return BatchAxes(self.program)
 
     def draw_number(self, name: str) -> int:
@@ -212,12 +212,12 @@ class Frame:
         return RowStream(stream_key(*parts), rows), 0
 
     def rows(self, name: str, dims: Sequence[int], lod: list[list[int]] | None = None) -> Rows | None:
-        """Which rows of the whole batch a value holds (see ExecutionContext)."""
+        """The rows of the whole batch that a value holds (see ExecutionContext)."""
         axis = self.execution.axes.of(name, self.index)
         return find_rows(axis, tuple(dims), lod, self.execution.feed, self.find)
 
     def path(self, file_path: str) -> Path:
-        """Where a file lies; relative paths start at the run's folder."""
+        """The path of a file; relative paths start at the run's folder."""
         return self.execution.folder / file_path
 
     def own(self, name: str) -> Value | None:

@@ -1,4 +1,4 @@
-"""Where variables live between runs."""
+"""Scopes, in which variables live between runs."""
 
 from __future__ import annotations
 

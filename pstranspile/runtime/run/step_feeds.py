@@ -168,7 +168,7 @@ class Feeds:
         self._arrays: dict[str, Any] = {}
         self._ragged: dict[str, tuple[Any, list[tuple[int, int, list[int]]]]] = {}
         self._values: dict[str, list[Value]] = {}
-        """Of inputs whose steps have arrays of their own, what is fed in each."""
+        """The values fed in each step, for inputs whose steps have arrays of their own."""
         self._batches = batches_of(given, "Feeds")
         self.steps = len(self._batches) if self._batches is not None else None
         if isinstance(given, Mapping):

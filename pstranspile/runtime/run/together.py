@@ -52,7 +52,7 @@ class Slots(NamedTuple):
 
 
 class Writable(Protocol):
-    """Where variables are set by name."""
+    """A mapping in which variables are set by name."""
 
     def __setitem__(self, name: str, value: Value, /) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Which program of a module is run in which step: `main*5,generator,evaluation/10`.
+"""The schedule of the programs of a module: `main*5,generator,evaluation/10`.
 
 A step is one run of one program. The items of a cycle take turns, over and over: `NAME`, or `NAME*COUNT` for several
 steps in a row. An item `NAME/EVERY` is not in the cycle: its program is run in an extra step after every so many steps

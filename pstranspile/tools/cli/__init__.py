@@ -20,8 +20,23 @@ from pstranspile.ir.diagnostics import DiagnosticError, did_you_mean
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-OK, FINDINGS, USAGE, INTERNAL, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130, 141
-"""Exit codes. The last two are what shells report for a program that a signal ended."""
+OK = 0
+"""The exit code where all is well."""
+
+FINDINGS = 1
+"""The exit code where something was found, or differs."""
+
+USAGE = 2
+"""The exit code of wrong usage."""
+
+INTERNAL = 3
+"""The exit code of a fault of this program."""
+
+INTERRUPTED = 130
+"""The exit code after an interrupt, as shells report it (128 + SIGINT)."""
+
+BROKEN_PIPE = 141
+"""The exit code after a closed pipe, as shells report it (128 + SIGPIPE)."""
 
 
 class Verb(NamedTuple):

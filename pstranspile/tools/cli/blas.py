@@ -27,8 +27,11 @@ def use_threads(count: int | None = None) -> None:
         threadpool_limits(limits=count, user_api="blas")
 
 
-_KERNELS, _NEEDED = "Sandybridge", "avx"
-"""OpenBLAS's fastest kernels that round a product before they add it, and what the CPU must have for them."""
+_KERNELS = "Sandybridge"
+"""OpenBLAS's fastest kernels that round a product before they add it."""
+
+_NEEDED = "avx"
+"""The feature that the CPU must have for them."""
 
 _OLDER = frozenset(
     {"athlon", "atom", "barcelona", "bobcat", "core2", "dunnington", "nano", "nehalem", "opteron", "penryn", "prescott"}

@@ -472,7 +472,7 @@ _AnyJob = TypeVar("_AnyJob", "Job", "Job | None")
 
 
 def load_for(options: argparse.Namespace, read: Callable[[argparse.Namespace], _AnyJob]) -> tuple[Module, _AnyJob]:
-    """As `load_with_job`, with the job that `read` makes of the options.
+    """The module and the job, as `load_with_job` gives them, with the job that `read` makes of the options.
 
     Raises DiagnosticError or Reported, also where the program is a folder.
     """

@@ -38,7 +38,7 @@ class View:
         """The last step that was shown; a job that goes back does steps again, which are not shown again."""
         self._paces: dict[str, Pace] = {}
         self._waits: dict[str, Sequence[str]] = {}
-        """Who has not come, by the machine that waits for them."""
+        """The machines that have not come, by the machine that waits for them."""
 
     def begin(self, members: Mapping[str, Watched], steps: int) -> None:
         """The job begins, or begins again, with these machines, and does so many steps in all."""

@@ -19,8 +19,14 @@ if TYPE_CHECKING:
 OFTEN = 0.1
 """Seconds between two pictures."""
 
-WIDTH, NARROW, OTHERS = 24, 6, 62
-"""Characters of a curve where there is room, and where there is not; and what else a line needs."""
+WIDTH = 24
+"""Characters of a curve where there is room."""
+
+NARROW = 6
+"""Characters of a curve where there is little room."""
+
+OTHERS = 62
+"""Characters that the rest of a line needs."""
 
 
 MOST = 4000

@@ -102,7 +102,7 @@ class LiveView:
         self._board.update(member.role, fields)
 
     def clear(self) -> None:
-        """Nothing: what is printed goes above the board."""
+        """Does nothing: what is printed goes above the board."""
 
     def look(self) -> None:
         """Draws the board."""

@@ -83,7 +83,7 @@ class Lines:
         return (f"\x1b[{self._drawn - 1}A" if self._drawn > 1 else "") + "\r"
 
     def clear(self) -> None:
-        """Nothing is left of the lines."""
+        """Removes the lines from the terminal."""
         if self._drawn:
             print(f"{self._start()}\x1b[J", end="", file=self._stream, flush=True)
         self._drawn = 0
@@ -153,7 +153,7 @@ class Status:
         self._next = perf_counter() + OFTEN
 
     def clear(self) -> None:
-        """Nothing is left of the line."""
+        """Removes the line from the terminal."""
         if self._lines is not None:
             self._lines.clear()
 

@@ -78,7 +78,7 @@ class Session:
             report(self.begun.told(self.count, ALONE))
         self.fetches: dict[str, tuple[str, ...]] = requested_fetches(options, module, self.turns)
         self.kept: Target | None = None
-        """Where checkpoints are saved."""
+        """The folder in which checkpoints are saved."""
         if options.checkpoint:
             standing = None if self.begun is None else self.begun.standing
             self.kept = Target(options.checkpoint, layout_of(module), standing)

@@ -1,4 +1,4 @@
-"""Which programs of a module the steps of a command run, and what is fetched of each."""
+"""The programs of a module that the steps of a command run, and what is fetched of each."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pstranspile.tools.lsp.outline import Outline
 
 MOST_CHANGED = 40
-"""With more statements changed, the whole text is read anew."""
+"""The most statements that may have changed; with more, the whole text is read anew."""
 
 _ALIKE = 3
 """So many statements that are alike in both texts end a change."""
@@ -27,7 +27,7 @@ class Change(NamedTuple):
 
     @property
     def moves(self) -> int:
-        """By how many lines what follows it stands further down."""
+        """The number of lines by which what follows it stands further down."""
         return self.last - self.old_last
 
 
@@ -85,7 +85,9 @@ def _line(statements: list[tuple[int, str]], at: int, end: int) -> int:
 def _next_alike(
     texts: list[tuple[int, str]], old_texts: list[tuple[int, str]], at: int, old_at: int
 ) -> tuple[int, int]:
-    """Where both go on alike, with as few statements left out as possible; their ends, where that is too far away."""
+    """The places from which both go on alike, with as few statements left out as possible; their ends if that is too
+    far.
+    """
     ends = (len(texts), len(old_texts))
     for left_out in range(1, 2 * MOST_CHANGED + 1):
         for count in range(left_out + 1):

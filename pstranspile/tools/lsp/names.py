@@ -1,4 +1,4 @@
-"""Where variables and blocks are declared and used, and what renaming one changes."""
+"""Declarations and uses of variables and blocks, and what renaming one changes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def named_at(outline: Outline, spot: Spot) -> Named | None:
 
 
 def definitions(outline: Outline, named: Named) -> list[Span]:
-    """Where a name is declared: a variable in the block that the place sees it from, a block at its head."""
+    """The declarations of a name: a variable in the block that the place sees it from, a block at its head."""
     line = named.span.line
     if named.kind == "variable":
         declared = outline.declaration(named.name, line)
@@ -93,7 +93,7 @@ def _scope(outline: Outline, named: Named) -> Iterator[tuple[int, int]]:
 
 
 def _meaning(outline: Outline, named: Named, first: int, last: int) -> Iterator[Span]:
-    """Where a name stands in a program and means the variable, and not another one of an inner block."""
+    """The places in a program at which a name means the variable, not another one of an inner block."""
     declared = outline.declaration(named.name, named.span.line)
     kept = declared is not None and declared.storage in ("param", "state")
     for span in spans_of(outline.lines, first, last, "variable", named.name):
@@ -132,7 +132,7 @@ def rename(outline: Outline, named: Named, new: str) -> list[tuple[Span, str]]:
 
 
 def _gradient_declarations(outline: Outline, name: str, named: Named) -> list[Span]:
-    """Where a gradient of a variable is declared, in the programs in which that is this variable."""
+    """The declarations of the gradients of a variable, in the programs in which that is this variable."""
     scope = list(_scope(outline, named))
     places = [declared.span for declared in outline.declarations[name]]
     return [span for span in places if any(first <= span.line <= last for first, last in scope)]

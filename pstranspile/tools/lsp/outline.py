@@ -33,7 +33,7 @@ class Section(NamedTuple):
 
 
 class Declaration(NamedTuple):
-    """Where a variable is declared: the name's place, and the statement without what stands around it."""
+    """The declaration of a variable: the name's place, and the statement without what stands around it."""
 
     name: str
     section: Section

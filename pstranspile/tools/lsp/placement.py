@@ -92,7 +92,9 @@ def where(declared: Declaration, placement: Placement) -> tuple[str, str]:
 
 
 def hints(outline: Outline, placement: Placement, first: int, last: int) -> list[Hint]:
-    """Where parameters and kept variables will live, behind their declarations in @main, in lines `first` to `last`."""
+    """Hints of the machines on which parameters and kept variables will live, behind their declarations in @main, in
+    lines `first` to `last`.
+    """
     result: list[Hint] = []
     for declarations in outline.declarations.values():
         for declared in declarations:

@@ -389,11 +389,11 @@ class Server:
         return self.types.CompletionList(is_incomplete=False, items=items)
 
     def definition(self, params: Any) -> Any:
-        """Where a name is declared."""
+        """The declarations of a name."""
         return self._named(params, definitions)
 
     def references(self, params: Any) -> Any:
-        """Where a name stands."""
+        """The places of a name."""
         return self._named(params, references)
 
     def _named(self, params: Any, find: Callable[..., list[Span]]) -> Any:
@@ -497,7 +497,7 @@ class Server:
         ]
 
     def inlay_hints(self, params: Any) -> Any:
-        """Where variables will live."""
+        """Hints of the machines on which variables will live."""
         uri = params.text_document.uri
         outline = self._outline(uri)
         if outline is None:

@@ -33,11 +33,11 @@ class Piece(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """Where it ends."""
+        """The column after its last character."""
         return self.start + len(self.text)
 
     def span(self, line: int) -> Span:
-        """Where it stands, on this line."""
+        """The place of the piece, on this line."""
         return Span(line, self.start, self.stop)
 
     @property
@@ -62,7 +62,7 @@ def piece_at(line: str, column: int) -> Piece | None:
 
 
 def spans_of(lines: list[str], first: int, last: int, kind: str, name: str) -> Iterator[Span]:
-    """Where a name stands in lines `first` to `last`, as pieces of this kind."""
+    """The places of a name in lines `first` to `last`, as pieces of this kind."""
     for number in range(first, min(last + 1, len(lines))):
         line = lines[number]
         if name in line or "\\" in line:

@@ -179,7 +179,9 @@ def _source(origin: Origin | None, sources: _Numbered) -> int:
 def _peers(
     job: ExplainedJob, texts: Texts, numbered: Mapping[str, _Numbered], machine: str
 ) -> Iterator[tuple[str, list[int]]]:
-    """Of each op that has peers: the relation, the machine (0 is the source) and the op of each; -1 last: more."""
+    """The peers of each op that has any: the relation, the machine (0 is the source) and the op of each; -1 last:
+    more.
+    """
     peers = peers_of(job)
     places = {name: number for number, name in enumerate(numbered, 1)}
     for number, (place, _) in enumerate(numbered[machine].ops):

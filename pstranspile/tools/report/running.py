@@ -123,7 +123,7 @@ def exchanged(events: Iterable[Event]) -> list[list[Any]]:
 
 
 def waits_of(events: Iterable[Event]) -> list[list[Any]]:
-    """Who waited for whom: machine, the one that answered, requests, ticks in all, and the longest.
+    """The waits of machines: machine, the one that answered, requests, ticks in all, and the longest.
 
     A request waits from when it is posted to when its answer is taken.
     """

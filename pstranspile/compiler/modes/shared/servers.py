@@ -109,7 +109,7 @@ class WithCommunicator:
         return parameter.send_control
 
     def after_recvs(self, plan: Plan, trainer: int, received: Sequence[str], origin: Origin | None) -> Sequence[Op]:
-        """Nothing: the communicator waits."""
+        """An empty list: the communicator waits in place of the trainer's program."""
         del plan, trainer, received, origin
         return []
 

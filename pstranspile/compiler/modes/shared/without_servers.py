@@ -114,5 +114,5 @@ class CollectiveJob:
         raise KeyError(endpoint)
 
     def distributed_vars(self) -> tuple[DistributedVar, ...]:
-        """Nothing: there are no servers."""
+        """An empty tuple: there are no servers."""
         return ()

@@ -216,7 +216,7 @@ class StateCell:
 
 
 class _Stage:
-    """Where a decoder is: before its block, within or after it."""
+    """The stage of a decoder: before, within or after its block."""
 
     def __init__(self, kind: str):
         self.kind = kind

@@ -53,11 +53,13 @@ def tdm_sampler(
     tree_dtype: Any = "int32",
     dtype: Any = "int32",
 ) -> Any:
-    """Of each level of a tree the node above the leaves x and so many others: nodes, labels, a mask of what counts.
+    """Samples nodes of each level of a tree: the one above each leaf in `x`, and random others of the level; gives the
+    nodes, their labels (1: above the leaf) and a mask of the nodes that count.
 
-    `tree_travel_attr` is of a parameter [leaf_node_num, levels] with the way to each leaf, `tree_layer_attr` of one
-    with the nodes level by level. With `output_list` there is a tensor [-1, nodes, 1] for each level. Raises ValueError
-    where levels are not as many, or have fewer nodes than are asked for.
+    `tree_travel_attr` belongs to a parameter [leaf_node_num, levels] with the path to each leaf, `tree_layer_attr` to
+    one with the nodes level by level. `neg_samples_num_list` and `layer_node_num_list` give the numbers of random nodes
+    and of all nodes for each level. With `output_list` there is a tensor [-1, nodes, 1] for each level. Raises
+    ValueError if these lists differ in length, or a level has too few nodes.
     """
     if len(neg_samples_num_list) != len(layer_node_num_list):
         raise ValueError(f"{len(neg_samples_num_list)} counts of samples are for {len(layer_node_num_list)} levels")
@@ -131,9 +133,9 @@ def fused_embedding_seq_pool(
 
 
 def sequence_topk_avg_pooling(input: Any, row: Any, col: Any, topks: Sequence[int], channel_num: int) -> Any:
-    """Of each row of pictures [channels * rows * columns] of any size the means of the largest elements.
+    """The means of the largest elements in each row of matrices [channels * rows * columns] of any size.
 
-    `row` and `col` have as many rows and columns as the pictures; `topks` says of how many elements. Gives
+    `row` and `col` have as many rows and columns as the matrices; `topks` lists how many elements to average. Gives
     [rows, channels * number of topks].
     """
     helper = LayerHelper("sequence_topk_avg_pooling")

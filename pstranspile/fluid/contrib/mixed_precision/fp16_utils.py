@@ -39,7 +39,7 @@ def find_op_index(block_desc: Any, cur_op_desc: Any) -> int:
 
 
 def _lists(ops: Sequence[Any], amp_lists: AutoMixedPrecisionLists) -> dict[int, bool]:
-    """By the place of an op whether it computes in float16; those of gray ops that follow none are left out."""
+    """Whether each op computes in float16, by index; gray-list ops that read from none of these are left out."""
     half: dict[int, bool] = {}
     writers: dict[str, int] = {}
     for index, op in enumerate(ops):

@@ -18,8 +18,14 @@ from pstranspile.fluid.paddle.reader import map_readers, xmap_readers
 
 _AT = "http://paddlemodels.bj.bcebos.com/flowers/"
 DATA_URL, LABEL_URL, SETID_URL = (f"{_AT}{name}" for name in ("102flowers.tgz", "imagelabels.mat", "setid.mat"))
-TRAIN_FLAG, TEST_FLAG, VALID_FLAG = "tstid", "trnid", "valid"
-"""The larger part trains: the data set calls it the one to test on."""
+TRAIN_FLAG = "tstid"
+"""The name of the part that trains: the larger one, which the data set calls the one to test on."""
+
+TEST_FLAG = "trnid"
+"""The name of the part to test on."""
+
+VALID_FLAG = "valid"
+"""The name of the part to validate on."""
 
 Mapper = Callable[[tuple[bytes, int]], Any]
 

@@ -12,8 +12,11 @@ from typing import Any
 
 from pstranspile.fluid.paddle.dataset import common
 
-TOTAL_EN_WORDS, TOTAL_DE_WORDS = 11250, 19220
-"""As many words as the dictionaries of both languages can have."""
+TOTAL_EN_WORDS = 11250
+"""The most words that the English dictionary can have."""
+
+TOTAL_DE_WORDS = 19220
+"""The most words that the German dictionary can have."""
 START_MARK, END_MARK, UNK_MARK = "<s>", "<e>", "<unk>"
 _AT = "http://paddlemodels.bj.bcebos.com/wmt/wmt16.tar.gz"
 _COLUMNS = {"en": 0, "de": 1}

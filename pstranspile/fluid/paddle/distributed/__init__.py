@@ -35,12 +35,12 @@ class ParallelEnv:
 
     @property
     def current_endpoint(self) -> str:
-        """Where this trainer is."""
+        """The address of this trainer."""
         return os.environ.get("PADDLE_CURRENT_ENDPOINT", "")
 
     @property
     def trainer_endpoints(self) -> list[str]:
-        """Where the trainers are."""
+        """The addresses of the trainers."""
         return [text for text in os.environ.get("PADDLE_TRAINER_ENDPOINTS", "").split(",") if text]
 
 

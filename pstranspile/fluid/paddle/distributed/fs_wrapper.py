@@ -11,7 +11,7 @@ from pstranspile.fluid.missing import refused
 
 
 class FS(ABC):
-    """Where checkpoints are kept."""
+    """A file system in which checkpoints are kept."""
 
     @abstractmethod
     def list_dirs(self, fs_path: str) -> list[str]:

@@ -336,7 +336,7 @@ class _Launch:
         self._kill()
 
     def _kill(self) -> None:
-        """Nothing is left of what still runs."""
+        """Kills the processes that still run."""
         for process in self._running():
             process.send(signal.SIGKILL)
         while self._running():
@@ -466,6 +466,6 @@ def _counted(wanted: Sequence[Wanted]) -> str:
 
 
 def meeting() -> dict[str, str]:
-    """Where trainers of this host meet beside training, as a variable of the environment."""
+    """The address at which trainers of this host meet beside training, as a variable of the environment."""
     with socket.create_server(("127.0.0.1", 0)) as tried:
         return {MEETING: f"127.0.0.1:{tried.getsockname()[1]}"}

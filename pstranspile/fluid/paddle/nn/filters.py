@@ -184,11 +184,11 @@ class InstanceNorm2D(Layer):
 
 
 class InstanceNorm1D(InstanceNorm2D):
-    """As `InstanceNorm2D`, for rows."""
+    """The layer `InstanceNorm2D` for rows."""
 
 
 class InstanceNorm3D(InstanceNorm2D):
-    """As `InstanceNorm2D`, for volumes."""
+    """The layer `InstanceNorm2D` for volumes."""
 
 
 class PReLU(Layer):

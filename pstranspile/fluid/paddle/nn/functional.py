@@ -164,7 +164,7 @@ def dropout3d(x: Any, p: float = 0.5, training: bool = True, data_format: str = 
 
 
 def affine_grid(theta: Any, out_shape: Any, align_corners: bool = True, name: Any = None) -> Any:
-    """Where the pixels of images of `out_shape`, moved by `theta`, were before."""
+    """The former positions of the pixels of images of `out_shape` that `theta` moves."""
     if not align_corners:
         raise ValueError("affine_grid takes corners as pixels: leave out align_corners")
     return L.affine_grid(theta, out_shape)

@@ -1,4 +1,4 @@
-"""Of `paddle.nn.functional`: convolutions, pools, norms and sizes of sequences, images and volumes."""
+"""Parts of `paddle.nn.functional`: convolutions, pools, norms and sizes of sequences, images and volumes."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ class BatchNorm1D(Layer):
 
 
 class BatchNorm(BatchNorm1D):
-    """As `BatchNorm1D`, with the arguments of Fluid and an activation after it."""
+    """The layer `BatchNorm1D` with the arguments of Fluid and an activation after it."""
 
     def __init__(
         self,
@@ -301,12 +301,12 @@ class ParameterList(Layer):
 
 
 class BatchNorm2D(BatchNorm1D):
-    """As `BatchNorm1D`, for images."""
+    """The layer `BatchNorm1D` for images."""
 
 
 class BatchNorm3D(BatchNorm1D):
-    """As `BatchNorm1D`, for volumes."""
+    """The layer `BatchNorm1D` for volumes."""
 
 
 class SyncBatchNorm(BatchNorm1D):
-    """As `BatchNorm1D`: every trainer has its own batch."""
+    """The layer `BatchNorm1D`: every trainer has its own batch."""

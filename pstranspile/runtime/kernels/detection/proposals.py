@@ -412,7 +412,9 @@ def _matched(likeness: Array) -> tuple[Array, Array]:
 
 @kernel("bipartite_match", "ColToRowMatchIndices ColToRowMatchDist", lod="new")
 def _bipartite_match_values(op: Op) -> Run:
-    """With `per_prediction`, an unmatched column takes its most similar row if the similarity reaches the threshold."""
+    """Kernel of bipartite_match. With `per_prediction`, an unmatched column takes its most similar row if the
+    similarity reaches the threshold.
+    """
     per_prediction = one_of(op, "match_type", MATCH_TYPES, "DistMat") == MATCH_TYPES[1]
     threshold = real(op, "dist_threshold")
 

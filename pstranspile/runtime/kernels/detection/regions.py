@@ -35,7 +35,7 @@ Part = tuple[int, int, int, slice, slice]
 
 
 def _edges(start: Array, side: Array, count: int, limit: int) -> tuple[Array, Array]:
-    """Where each of `count` parts of a side begins and ends, in whole pixels within the limit."""
+    """The beginning and the end of each of `count` parts of a side, in whole pixels within the limit."""
     at = np.arange(count, dtype=start.dtype) * side
     low = np.floor(at + start).clip(0, limit)
     high = np.ceil((np.arange(1, count + 1, dtype=start.dtype)) * side + start).clip(0, limit)
@@ -362,14 +362,14 @@ def _weight(x: Array) -> Array:
 
 
 def _bounds(start: Array, stop: Array, count: int) -> tuple[Array, Array]:
-    """Where the parts of a side begin and end."""
+    """The beginnings and the ends of the parts of a side."""
     step = max(stop - start, start.dtype.type(0)) / count
     low = start + np.arange(count, dtype=start.dtype) * step
     return low, low + step
 
 
 class _Region(NamedTuple):
-    """Where the parts of a region begin and end, down a column and along a row."""
+    """The beginnings and the ends of the parts of a region, down a column and along a row."""
 
     top: Array
     bottom: Array
@@ -489,7 +489,9 @@ def _matrices(x: Array, y: Array, size: PooledSize) -> Array:
 
 
 def _inside(along: Array, down: Array, x: Array, y: Array) -> Array:
-    """Which places [regions, height, width] lie in their quadrilateral with corners x and y [4, regions], or on it."""
+    """A mask of the places [regions, height, width] that lie in their quadrilateral with corners x and y [4, regions],
+    or on it.
+    """
     on, crossed = np.zeros(along.shape, bool), np.zeros(along.shape, np.int64)
     for start in range(4):
         xs, ys, xe, ye = (of[at % 4][:, None, None] for at in (start, start + 1) for of in (x, y))

@@ -199,7 +199,7 @@ def _similarity_focus_values(op: Op) -> Run:
 # Resizing. Every spatial dim is resized separately; an element is the weighted sum of its taps.
 
 _Taps: TypeAlias = "list[tuple[Array, Array]]"
-"""Which elements each element of the result takes along a dim, and by which weights."""
+"""The elements that each element of the result takes along a dim, and their weights."""
 
 
 def _ratio(op: Op, dim: int, size: int, aligned: bool) -> Array:

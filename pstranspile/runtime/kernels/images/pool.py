@@ -60,7 +60,7 @@ class Windows(NamedTuple):
 
 
 def _adaptive_bounds(dim: int, count: int) -> tuple[Array, Array]:
-    """Where each window of adaptive pooling starts and ends."""
+    """The start and the end of each window of adaptive pooling."""
     at = np.arange(count)
     return at * dim // count, -(-(at + 1) * dim // count)
 

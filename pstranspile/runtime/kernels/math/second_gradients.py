@@ -126,8 +126,9 @@ def _instance_norm_grad_grad(
     DDScale: Array | None,
     DDBias: Array | None,
 ) -> Triple:
-    """With n = (X - mean) * inverse, the gradient op gives DX = Scale * inverse * (DY - mean DY - n * mean(DY * n)),
-    the sums of DY * n and of DY. What it gives for DDX in the place of DY is the first gradient of DDY, too.
+    """Kernel of instance_norm_grad_grad. For n = (X - mean) * inverse, the gradient op gives DX = Scale * inverse * (DY
+    - mean DY - n * mean(DY * n)), the sums of DY * n and of DY. What it gives for DDX in the place of DY is the first
+    gradient of DDY, too.
     """
     inverse = SavedVariance.reshape(*X.shape[:2], 1)
     x, dy = (value.reshape(*X.shape[:2], -1) for value in (X, DY))

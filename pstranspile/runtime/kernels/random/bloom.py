@@ -52,7 +52,9 @@ def murmur_hashes(rows: Array, seed: int) -> tuple[Array, Array]:
 
 
 def filtered(table: Array, rows: Array) -> Array:
-    """Which rows, uint32 [n, words], are in the set of a filter, as [n]. Raises ValueError for another parameter."""
+    """A mask [n] of the rows, uint32 [n, words], that are in the set of a filter. Raises ValueError for another
+    parameter.
+    """
     held = np.ascontiguousarray(table).view(np.uint8).reshape(-1)
     header = held[:32].view("<u8")
     if len(held) < 32 or header[0] != MARK:

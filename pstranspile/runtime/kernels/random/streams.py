@@ -124,7 +124,7 @@ _BELOW_MINUS_TWO = 0.022750131948179209
 def truncated_normal(
     key: Source, offset: int, count: int, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32"
 ) -> Array:
-    """As `normal`, conditioned on lying within two standard deviations of the mean."""
+    """Numbers as of `normal`, conditioned on lying within two standard deviations of the mean."""
 
     def draw(u: Floats) -> Floats:
         inside = _BELOW_MINUS_TWO + u * (1.0 - 2.0 * _BELOW_MINUS_TWO)

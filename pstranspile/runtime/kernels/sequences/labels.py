@@ -145,7 +145,7 @@ def _edit_distance(
 
 
 def _kept(labels: Array, firsts: Array, blank: int, merge: bool) -> Array:
-    """Which labels stay: no blanks and, if repeats are merged, no repeats of the label before."""
+    """A mask of the labels that stay: no blanks and, if repeats are merged, no repeats of the label before."""
     kept = labels != blank
     if merge:
         kept &= firsts | np.r_[True, labels[1:] != labels[:-1]][: len(labels)]

@@ -541,7 +541,9 @@ def _match_matrix_tensor_grad(X: Any, Y: Any, W: Any, Tmp: Any, Out_GRAD: Any) -
 
 
 class _GridWindows(NamedTuple):
-    """Where a convolution takes its numbers: channels, and for rows and columns the size and step of its windows."""
+    """The windows from which a convolution takes its numbers: channels, and for rows and columns the size and step of
+    its windows.
+    """
 
     channels: int
     size: tuple[int, int]
@@ -563,7 +565,7 @@ class _GridWindows(NamedTuple):
         return rows + self.size[0] + self.step[0], columns + self.size[1] + self.step[1]
 
     def inside(self, rows: int, columns: int) -> tuple[slice, slice]:
-        """Where the image lies in the padded one."""
+        """The slices of the padded image that are the image."""
         top, left = self.size[0] // 2, self.size[1] // 2
         return slice(top, top + rows), slice(left, left + columns)
 
@@ -577,7 +579,7 @@ def _grid_windows(op: Op) -> _GridWindows:
 
 
 def _images(x: Any, row: Any, column: Any) -> list[tuple[int, int, int]]:
-    """Where the image of each sequence begins in X, its rows and its columns. Raises ValueError for other counts."""
+    """The beginning of each sequence's image in X, its rows and its columns. Raises ValueError for other counts."""
     starts, rows, columns = (sequences(of, slot)[1][0] for of, slot in ((x, "X"), (row, "ROW"), (column, "COLUMN")))
     if not len(starts) == len(rows) == len(columns):
         raise ValueError(f"X has {len(starts) - 1} sequences, ROW {len(rows) - 1} and COLUMN {len(columns) - 1}")

@@ -280,7 +280,7 @@ def _rand_r(seed: int, count: int) -> Array:
 
 
 def _places(bits: list[Array], of: _Pyramid) -> Array:
-    """Where in W the numbers of each group are: [groups, num_emb]."""
+    """The places in W of the numbers of each group: [groups, num_emb]."""
     parts = np.arange(0, of.width, of.part)
     hashes = [np.stack([row_hashes_32(group, int(j)) for j in parts], axis=1) % np.uint32(of.space) for group in bits]
     starts = np.concatenate(hashes).astype(np.int64)

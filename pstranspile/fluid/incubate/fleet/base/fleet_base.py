@@ -74,12 +74,12 @@ class Fleet(ABC):
         return self.role.server_num()
 
     def worker_endpoints(self, to_string: bool = False) -> Any:
-        """Where the trainers are, as a list or as text."""
+        """Endpoints of the trainers, as a list or as comma-separated text."""
         listed = self.role.get_trainer_endpoints()
         return ",".join(listed) if to_string else listed
 
     def server_endpoints(self, to_string: bool = False) -> Any:
-        """Where the parameter servers are, as a list or as text."""
+        """Endpoints of the parameter servers, as a list or as comma-separated text."""
         listed = self.role.get_pserver_endpoints()
         return ",".join(listed) if to_string else listed
 
@@ -123,11 +123,11 @@ class DistributedOptimizer:
         self._optimizer, self._strategy = optimizer, strategy
 
     def backward(self, *args: Any, **options: Any) -> Any:
-        """As that of the optimizer."""
+        """Calls the wrapped optimizer's method of the same name."""
         return self._optimizer.backward(*args, **options)
 
     def apply_gradients(self, params_grads: Any) -> Any:
-        """As that of the optimizer."""
+        """Calls the wrapped optimizer's method of the same name."""
         return self._optimizer.apply_gradients(params_grads)
 
 

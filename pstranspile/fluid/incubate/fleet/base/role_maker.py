@@ -66,11 +66,11 @@ class RoleMakerBase:
         return self._ask()._current_id
 
     def get_trainer_endpoints(self) -> list[str]:
-        """Where the trainers are, if that is known."""
+        """Endpoints of the trainers, if they are known."""
         return self._ask()._worker_endpoints
 
     def get_pserver_endpoints(self) -> list[str]:
-        """Where the parameter servers are."""
+        """Endpoints of the parameter servers."""
         return self._ask()._server_endpoints
 
     def to_string(self) -> str:

@@ -58,7 +58,7 @@ class Collective(Checkpoints, Fleet):
         super().__init__(Mode.COLLECTIVE)
 
     def init_worker(self) -> None:
-        """Nothing is left to do."""
+        """Does nothing: a trainer in collective mode is ready as it is."""
 
     def init_server(self, model_dir: str | None = None) -> None:
         """Refused: there are no servers."""

@@ -131,7 +131,7 @@ class Fleet:
         return self.inner.worker_num()
 
     def worker_endpoints(self, to_string: bool = False) -> Any:
-        """Where the trainers are, as a list or as text."""
+        """The addresses of the trainers, as a list or as text."""
         return self.inner.worker_endpoints(to_string)
 
     def server_index(self) -> int:
@@ -143,7 +143,7 @@ class Fleet:
         return self.inner.server_num()
 
     def server_endpoints(self, to_string: bool = False) -> Any:
-        """Where the parameter servers are, as a list or as text."""
+        """The addresses of the parameter servers, as a list or as text."""
         return self.inner.server_endpoints(to_string)
 
     def barrier_worker(self) -> None:

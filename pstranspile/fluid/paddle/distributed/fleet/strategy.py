@@ -127,7 +127,7 @@ class MergeForServers(_Merging, Optimizer):
         return self.inner.apply_gradients(merged)
 
     def apply_optimize(self, loss: Any, startup_program: Any, params_grads: Any) -> list[Any]:
-        """As `apply_gradients`, with initial values in `startup_program`."""
+        """Appends what `apply_gradients` does, with initial values in `startup_program`."""
         with program_guard(loss.block.program, startup_program or default_startup_program()):
             return self.apply_gradients(params_grads)
 

@@ -22,7 +22,7 @@ class DistributedInfer:
     def init_distributed_infer_env(
         self, exe: Any, loss: Any, role_maker: Any = None, dirname: str | None = None
     ) -> None:
-        """Nothing where Fleet has made programs; without any, NotHere is raised: first minimise, then load."""
+        """Does nothing where Fleet has made programs; without any, NotHere is raised: first minimise, then load."""
         if not getattr(_trained(), "machine", None):
             raise refused("init_distributed_infer_env", "call fleet.minimize and fleet.load_persistables before")
 
