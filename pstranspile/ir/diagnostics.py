@@ -352,6 +352,17 @@ def wrong_codes(codes: Iterable[str], key: str) -> list[Diagnostic]:
     return findings
 
 
+_NOT_OF_PROGRAMS = ("data-", "run-", "cluster-", "checkpoint-", "job-", "values-", "output-")
+"""The beginnings of codes of findings that are not about programs, so that `verify` has none of them."""
+
+
+def _how_to_see_all(code: str) -> str:
+    """The command that shows all findings of a code, or what can be done about them."""
+    if code == "data-row":
+        return " (`--bad-rows skip` leaves such rows out)"
+    return "" if code.startswith(_NOT_OF_PROGRAMS) else " (`pstranspile verify --all` shows them)"
+
+
 def folded(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
     """The findings with groups of more than MOST_ALIKE similar ones folded into one, with a note of their number."""
     groups: dict[tuple[str, ...], list[Diagnostic]] = {}
@@ -363,6 +374,6 @@ def folded(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
         if len(alike) <= MOST_ALIKE:
             shown += alike
             continue
-        more = f"and {len(alike) - 1} more findings {severity}[{code}] (`pstranspile verify --all` shows them)"
+        more = f"and {len(alike) - 1} more findings {severity}[{code}]{_how_to_see_all(code)}"
         shown.append(alike[0]._replace(notes=(*alike[0].notes, Note(more))))
     return shown

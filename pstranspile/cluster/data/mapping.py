@@ -66,7 +66,8 @@ def map_columns(
     times = Counter(there)
     for name in given:
         if name not in names:
-            findings.append(error("data-column", f"columns are given for {name}, which is no input{near(name, names)}"))
+            hint = near(name, names) or f"; inputs are {', '.join(names)}"
+            findings.append(error("data-column", f"columns are given for {name}, which is no input{hint}"))
     result: list[Mapped] = []
     for one in wanted:
         columns: list[str] = []
@@ -80,7 +81,11 @@ def map_columns(
             ]
             if not matching:
                 shown = ", ".join(there[:12]) + (", ..." if len(there) > 12 else "")
-                message = f"{one.name} takes the column {name}, which is not among {shown}{near(name, there)}"
+                other = next((input for input in names if name.startswith(f"{input}=")), None)
+                hint = (
+                    near(name, there) if other is None else f"; each input has an option of its own: --columns {name}"
+                )
+                message = f"{one.name} takes the column {name}, which is not among {shown}{hint}"
                 findings.append(error("data-column", message, place, notes=_hint(one.name, given)))
         result.append(Mapped(one, tuple(columns)))
     if findings:

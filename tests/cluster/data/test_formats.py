@@ -131,6 +131,12 @@ def test_ids_without_lists_are_sequences_of_one(tmp_path: Path):
             {"columns": {"dens": "a"}},
             "columns are given for dens, which is no input; did you mean dense?",
         ),
+        ({"a": [1.0]}, {"columns": {"price": "a"}}, "columns are given for price, which is no input; inputs are "),
+        (
+            {"a": [1.0]},
+            {"columns": {"dense": ["a", "ids=a"]}},
+            "each input has an option of its own: --columns ids=a",
+        ),
         ({"ids": [[[1]]]}, {}, "ids is int64, the column ids is list"),
         ({"a": [1.0]}, {"names": ["click", "ids"]}, "its columns have names; others (--names) are for csv, tsv"),
     ],

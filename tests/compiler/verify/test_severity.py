@@ -76,6 +76,21 @@ def test_many_that_are_alike_are_one():
     assert one.severity is Severity.ERROR
 
 
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        ("type-mismatch", " (`pstranspile verify --all` shows them)"),
+        ("data-row", " (`--bad-rows skip` leaves such rows out)"),
+        ("data-column", ""),
+        ("cluster-barrier", ""),
+    ],
+)
+def test_how_all_that_are_alike_are_seen(code: str, hint: str):
+    """Only findings of programs are those of `verify`."""
+    (one,) = folded([error(code, "the same")] * 4)
+    assert one.notes[-1].message == f"and 3 more findings error[{code}]{hint}"
+
+
 ONE_NUMBER = """ir 1
 program @main {
   block ^0 {
