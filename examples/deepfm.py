@@ -5,10 +5,10 @@ The second-order term of all pairs of fields is half the difference of the squar
 
 import numpy as np
 import training
-from pstranspile.autodiff import Adagrad, minimize
 
 import pstranspile as ps
 from pstranspile import layers as L
+from pstranspile.autodiff import Adagrad, minimize
 
 STEPS = 80
 FIELDS, IDS, WIDTH = 6, 500, 8

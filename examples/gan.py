@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from pstranspile.autodiff import SGD, minimize
 
 import pstranspile as ps
 from pstranspile import layers as L
+from pstranspile.autodiff import SGD, minimize
 from pstranspile.ir.frozen import FrozenMap
 
 ROUNDS = 200

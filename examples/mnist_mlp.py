@@ -2,10 +2,10 @@
 
 import numpy as np
 import training
-from pstranspile.autodiff import Adam, minimize
 
 import pstranspile as ps
 from pstranspile import layers as L
+from pstranspile.autodiff import Adam, minimize
 
 STEPS = 60
 CLASSES = np.random.default_rng(7).normal(size=(10, 784)).astype("float32")

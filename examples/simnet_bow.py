@@ -2,10 +2,10 @@
 
 import numpy as np
 import training
-from pstranspile.autodiff import SGD, minimize
 
 import pstranspile as ps
 from pstranspile import layers as L
+from pstranspile.autodiff import SGD, minimize
 
 STEPS = 150
 WORDS = 600

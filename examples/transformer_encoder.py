@@ -2,10 +2,10 @@
 
 import numpy as np
 import training
-from pstranspile.autodiff import Adam, Noam, minimize
 
 import pstranspile as ps
 from pstranspile import layers as L
+from pstranspile.autodiff import Adam, Noam, minimize
 
 STEPS = 150
 LENGTH, WIDTH, HEADS = 8, 32, 4
