@@ -32,6 +32,10 @@ def main(arguments: list[str], command: str = "python -m pstranspile.fluid") -> 
 
         text, status = report(options.script, as_json=options.json)
         return show(text) or status
+    late = next((word for word in options.rest if word in ("--check", "--explain", "--compat")), None)
+    if late is not None:
+        told = f"{late} comes after the script, so it is the script's own; options of this command stand before it"
+        print(f"{command}: {told}", file=sys.stderr)
     listen()
     install_for_children()
     session = Session(options, command)

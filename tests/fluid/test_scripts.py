@@ -168,6 +168,8 @@ def test_mistakes_of_a_script_are_told_with_the_names_in_it() -> None:
             fluid.default_main_program().global_block().var("mean_0.tmp_1")
         with pytest.raises(TypeError, match="missing a required argument: 'size'"):
             layers.fc(x)
+        with pytest.raises(TypeError, match="unexpected keyword argument 'siz'; did you mean size"):
+            layers.fc(input=x, siz=3)
         exe.close()
         with pytest.raises(RuntimeError, match="the executor was closed"):
             exe.run(fetch_list=[loss])
@@ -253,6 +255,16 @@ def test_options_that_would_do_nothing_are_refused(arguments: list[str], told: s
     done = runner(*arguments, folder=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith(f"python -m pstranspile.fluid: {told}")
+
+
+def test_an_option_behind_the_script_is_the_scripts_and_told(tmp_path: Path) -> None:
+    (tmp_path / "s.py").write_text("import sys\nprint(sys.argv[1:])\n")
+    done = runner("s.py", "--check", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "['--check']\n")
+    assert done.stderr == (
+        "python -m pstranspile.fluid: --check comes after the script, so it is the script's own; "
+        "options of this command stand before it\n"
+    )
 
 
 def test_a_cluster_that_is_not_that_of_the_script_is_refused(tmp_path: Path) -> None:

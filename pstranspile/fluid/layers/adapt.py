@@ -17,6 +17,7 @@ from pstranspile.fluid.missing import NotHere
 from pstranspile.fluid.param_attr import core_attr
 from pstranspile.frontends.layers.basic import layer_outputs
 from pstranspile.frontends.layers.draft import Names, Value
+from pstranspile.ir.diagnostics import did_you_mean
 from pstranspile.ir.types import DType
 from pstranspile.ops import schema_of
 
@@ -106,7 +107,11 @@ def bound(name: str, signature: inspect.Signature, args: Any, options: Any) -> d
     try:
         result = signature.bind(*args, **options)
     except TypeError as problem:
-        raise TypeError(f"{name}({', '.join(map(str, signature.parameters.values()))}): {problem}") from None
+        wrong: object = problem
+        unknown = next((option for option in options if option not in signature.parameters), None)
+        if unknown is not None:  # which explains what is missing
+            wrong = f"got an unexpected keyword argument {unknown!r}{did_you_mean(unknown, list(signature.parameters))}"
+        raise TypeError(f"{name}({', '.join(map(str, signature.parameters.values()))}): {wrong}") from None
     result.apply_defaults()
     return dict(result.arguments)
 

@@ -176,13 +176,17 @@ _STATUSES = [128 + int(number) for name in ("SIGTERM", "SIGHUP") if (number := g
 
 @contextmanager
 def telling_what_is_kept(options: argparse.Namespace) -> Generator[None]:
-    """Prints on stderr which checkpoint a run with `--checkpoint` can go on from when it is interrupted."""
+    """Prints on stderr what is left of a run that is interrupted: which checkpoint it can go on from, and that results
+    were not written. A run that keeps nothing ends without a word.
+    """
     try:
         yield
     except (KeyboardInterrupt, SystemExit) as stop:
         told = isinstance(stop, KeyboardInterrupt) or stop.code in _STATUSES
-        if told and options.checkpoint:
-            print(f"interrupted: {_kept(options.checkpoint)}", file=sys.stderr)
+        left = [_kept(options.checkpoint)] if options.checkpoint else []
+        left += [f"{options.save} was not written"] if options.save else []
+        if told and left:
+            print(f"interrupted: {'; '.join(left)}", file=sys.stderr)
         raise
 
 

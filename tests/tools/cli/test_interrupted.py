@@ -55,5 +55,11 @@ def test_that_there_is_none_is_told(number: int, files: Path):
     assert told.startswith("interrupted: no checkpoint was saved in kept; one is saved at the end, and during the run")
 
 
+@pytest.mark.parametrize("verb", [["run"], ["launch", *CLUSTER]], ids=" ".join)
+def test_results_that_are_lost_are_named(verb: list[str], files: Path):
+    assert interrupted(files, verb, signal.SIGINT, "--save", "k.npz") == (130, "interrupted: k.npz was not written")
+    assert not (files / "k.npz").exists()
+
+
 def test_a_run_that_keeps_nothing_ends_without_a_word(files: Path):
     assert interrupted(files, ["run"], signal.SIGINT) == (130, "")
