@@ -307,7 +307,7 @@ STOPPED = """
 import subprocess
 import numpy as np
 if number == 1:
-    subprocess.Popen(["sh", "-c", f"sleep 4; kill -CONT {os.getpid()}"])
+    subprocess.Popen(["sh", "-c", f"sleep 8; kill -CONT {os.getpid()}"])
 exe.run(fluid.default_startup_program())
 for step in range(300):
     if (number, step) == (1, 3):

@@ -14,7 +14,7 @@ import heapq
 import random
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, cast
 
 from pstranspile.cluster.machines.message import COMPLETE, Message
@@ -336,3 +336,8 @@ class SeededScheduler(Scheduler):
                 choices[at] = choices[-1]
                 choices.pop()
             machine.turn()
+
+
+def messages_sent(machines: Iterable[Machine]) -> int:
+    """The number of messages that machines have sent, to all others."""
+    return sum(link.sequence for machine in machines for link in machine.links.values())

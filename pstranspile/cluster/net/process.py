@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TextIO
 
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import Companion
-from pstranspile.cluster.machines.network import Machine
+from pstranspile.cluster.machines.network import Machine, Waiting, messages_sent
 from pstranspile.cluster.machines.record import Turn, line_of, taken_of
 from pstranspile.cluster.machines.report import sentence
 from pstranspile.cluster.machines.server import Server
@@ -34,7 +34,7 @@ from pstranspile.cluster.net.saves import SaveFolder
 from pstranspile.cluster.net.server_checkpoints import CheckpointPlan, ServerCheckpoints
 from pstranspile.cluster.net.site import Site
 from pstranspile.cluster.net.state import StateKeeper
-from pstranspile.cluster.net.status import DONE, SERVING, TRAINING, WAITING, StatusPipe, Watching
+from pstranspile.cluster.net.status import DONE, SERVING, TRAINING, WAITING, StatusPipe
 from pstranspile.cluster.net.telling import Told
 from pstranspile.cluster.net.terms import MOST_STEPS, Refused, Terms, step_of
 from pstranspile.cluster.net.tls import Credentials
@@ -173,6 +173,48 @@ def _ask(site: Site, role: str, question: Mapping[str, Any], timeout: float) -> 
     if not site.run(answered, timeout):
         raise Refused(f"{role} does not answer")
     return site.answers.pop(role)
+
+
+# Reports of a process to a parent that watches it: messages sent, and the machines that it has waited for.
+
+EVERY = 0.25
+"""Seconds between two reports at least."""
+
+
+class Watching:
+    """Reports a few times a second how many messages were sent, what was waited for last, and the share of the time
+    since the last report in which each machine was waited for.
+    """
+
+    def __init__(self, site: Site, report: StatusPipe):
+        self._site = site
+        self._report = report
+        self._last_sent = self._paused = site.now()
+        self._waiting: Waiting | None = None
+        self._last: Waiting | None = None
+        self._waited: dict[str, float] = {}
+        site.on_pause, site.on_look = self._pause, self._look
+
+    def _pause(self) -> None:
+        """The machines have gone as far as they can."""
+        self._paused = self._site.now()
+        self._waiting = next(iter(self._site.waiting()), None)
+
+    def _look(self) -> None:
+        """Something has come, or nothing has for a while."""
+        now = self._site.now()
+        if self._waiting is not None:
+            self._last = self._waiting
+            for name in self._waiting.missing:
+                self._waited[name] = self._waited.get(name, 0.0) + now - self._paused
+        if now - self._last_sent < EVERY:
+            return
+        past = now - self._last_sent
+        shares = {name: round(seconds / past, 2) for name, seconds in self._waited.items() if seconds > past / 20}
+        waits = {"what": self._last.what, "missing": shares} if self._last is not None and shares else {}
+        machines = [self._site.cluster.machines[name] for name in sorted(self._site.own)]
+        self._report(messages=messages_sent(machines), waits=waits)
+        self._last_sent, self._last, self._waited = now, None, {}
 
 
 class Place(NamedTuple):

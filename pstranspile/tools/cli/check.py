@@ -50,10 +50,10 @@ def run(arguments: Sequence[str]) -> int:
     """Checks and prints the report."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    use_threads()
     check_live(parser, options)
     check_feed(parser, options, made=True)
     check_unreached(parser, options)
-    use_threads()
     refuse_empty(parser, options, "feed", "init", "faults")
     module, job = load_with_job(options)
     if options.no_dropout:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.cluster.net.status import Shown, messages_sent, shown
+from pstranspile.cluster.machines.network import messages_sent
+from pstranspile.cluster.net.status import Shown, shown
 from pstranspile.tools.cli.launch_view import Watched
 from pstranspile.tools.cli.live_board import Board, values_of
 from pstranspile.tools.cli.live_screen import Screen

@@ -46,6 +46,7 @@ def run(arguments: Sequence[str]) -> int:
     """Writes the page."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    use_threads()
     if options.schedules and not options.check:
         parser.error("--schedules is about --check; --schedule SEED is the order of events of the run")
     check_unreached(parser, options)
@@ -141,7 +142,6 @@ def _run(
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """What a run and a check have seen. Raises DiagnosticError."""
 
-    use_threads()
     from pstranspile.cluster.machines.record import read_record
     from pstranspile.proof.check import STEPS, check
     from pstranspile.runtime.run.row_source import batches_of_rows, refuse_turns

@@ -145,10 +145,10 @@ def run(arguments: Sequence[str]) -> int:
     """Plays the machine until its part is done."""
     parser = make_options()
     options = parser.parse_args(arguments)
+    use_threads(options.threads)
     refuse_empty(parser, options, *_NAMING)
     check_feed(parser, options)
     check_server_checkpoints(parser, options)
-    use_threads(options.threads)
     chosen_arithmetic = arithmetic_of(options)
     if options.tls and (options.fluid or options.insecure):
         parser.error(f"--tls can't be combined with {'--fluid' if options.fluid else '--insecure'}")

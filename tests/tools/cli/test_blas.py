@@ -85,7 +85,7 @@ def test_products_are_rounded_with_these_kernels():
     code = (
         "from pstranspile.tools.cli.blas import use_rounded_products; use_rounded_products()\n"
         "import os; from threadpoolctl import threadpool_info\n"
-        "from pstranspile.fluid.arithmetic import sums_in_sequence as sums\n"
+        "from pstranspile.fluid.arithmetic import product_order as sums\n"
         "rounds, apis = sums._blas_is_in_sequence(), {p['internal_api'] for p in threadpool_info()}\n"
         "print(rounds or os.environ.get('OPENBLAS_CORETYPE') != 'Sandybridge' or 'openblas' not in apis)"
     )

@@ -12,7 +12,8 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.cluster.machines.network import Waiting
-from pstranspile.cluster.net.status import StatusPipe, Watching
+from pstranspile.cluster.net.process import Watching
+from pstranspile.cluster.net.status import StatusPipe
 from pstranspile.proof import make_feeds
 from pstranspile.tools.cli import live_screen, main
 from pstranspile.tools.cli.live_board import BARS, Board, sparkline
