@@ -19,8 +19,8 @@ from pstranspile.runtime.run.row_source import Dealing, RowSource
 class Checkpoints:
     """The checkpoints that a run of `job` saves in `target`, and the one in `source` that it begins from.
 
-    `work` is a folder for the parts, `settings` are those that decide the run's numbers (None:
-    what is known of the cluster). Raises DiagnosticError.
+    `work` is a folder for the parts, `settings` are those that decide the run's numbers (None: what is known of the
+    cluster). Raises DiagnosticError.
     """
 
     def __init__(

@@ -477,10 +477,10 @@ class Greeting:
             return
         self.part.take_out(peer)
         peer.left = peer.given_up = True
-        self._claims.setdefault(peer.role, {})[self.role] = self._clock()
         peer.forget_sent()
         self._tell(f"goes on without {peer.role}: {why}", peer, gone=True)
-        if self.among_trainers:
+        if self.among_trainers:  # where nobody takes part again
+            self._claims.setdefault(peer.role, {})[self.role] = self._clock()
             self._spread(peer)
         else:
             self._tell_trainers({"without": peer.role, "why": why}, peer)
@@ -586,7 +586,6 @@ class Greeting:
                 raise Refused(
                     f"{' and '.join(tellers)} {'have' if tellers[1:] else 'has'} given up this {about}: {why}"
                 )
-
             elif peer is not None:
                 self._doubt(about, now)
 

@@ -596,3 +596,17 @@ def test_another_token_leaves_a_line_and_is_answered_later(capsys: pytest.Captur
     assert len(told) == AT_ONCE
     assert told[0] == "pstranspile start: pserver_0: 192.0.2.1:5 is not let in: the token is another"
     site.events.close(0.0)
+
+
+def test_a_trainer_that_takes_part_again_is_no_claim_that_it_is_gone() -> None:
+    """Only trainers without servers have to agree on who is gone; a server's own word is no claim to doubt later."""
+    now = 0.0
+    site = Site(job().cluster(seed=1), "pserver_0", TERMS, clock=lambda: now)
+    peer = site.peers["trainer_1"]
+    site.give_up(peer, "it was not heard")
+    peer.begin_anew("another process")
+    for _ in range(4):
+        now += TERMS.lease
+        peer.heard = now
+        site.judge_claims(now)
+    assert not peer.left
