@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from pstranspile.cluster.data.columns import Chunk, Input
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
-from pstranspile.ir.reading import open_regular
+from pstranspile.ir.reading import is_address, open_regular
 
 # Whether the library that reads columnar files is there.
 
@@ -50,11 +50,6 @@ def refused(file: str, message: str) -> DiagnosticError:
     return DiagnosticError([error("data-source", message, Location(file))])
 
 
-def is_remote(path: str) -> bool:
-    """Whether a path is of another file system: `s3://bucket/clicks`."""
-    return "://" in path
-
-
 def files_of(paths: Sequence[str], format: str = "") -> list[str]:
     """The files that paths, folders and patterns name, in the order of their names. Raises DiagnosticError.
 
@@ -62,7 +57,7 @@ def files_of(paths: Sequence[str], format: str = "") -> list[str]:
     """
     result: list[str] = []
     for path in paths:
-        files = _remote(path) if is_remote(path) else _local(path)
+        files = _remote(path) if is_address(path) else _local(path)
         inside = files != [path]
         kept = [file for file in files if not inside or format or has_format(file)]
         if not kept:
@@ -114,7 +109,7 @@ def open_file(path: str) -> Any:
     Raises DiagnosticError, also for a pipe or a device, which can't be read at any place, and may never end.
     """
     try:
-        if is_remote(path):
+        if is_address(path):
             from pyarrow import fs
 
             system, inner = fs.FileSystem.from_uri(path)

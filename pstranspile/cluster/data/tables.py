@@ -13,10 +13,11 @@ import numpy as np
 
 from pstranspile.cluster.data.arrow_metadata import Batch, batches, columns_of, dictionaries
 from pstranspile.cluster.data.columns import Chunk, Column, Input
-from pstranspile.cluster.data.files import Unit, Wanted, is_remote, open_file, refused, require_pyarrow
+from pstranspile.cluster.data.files import Unit, Wanted, open_file, refused, require_pyarrow
 from pstranspile.cluster.data.mapping import Mapped, map_columns
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
+from pstranspile.ir.reading import is_address
 from pstranspile.runtime.run.row_source import LeftOut
 from pstranspile.runtime.values import Array
 
@@ -246,7 +247,7 @@ def _source(file: str) -> Any:
     pipe or a device, which would keep the library waiting.
     """
     stream = open_file(file)
-    if is_remote(file):
+    if is_address(file):
         return stream
     stream.close()
     return None

@@ -114,12 +114,13 @@ def is_rows(options: argparse.Namespace) -> bool:
     """Whether `--feed` names rows: a folder, a pattern, a URI, a file with such an ending, or any with `--batch`."""
     from glob import has_magic
 
-    from pstranspile.cluster.data.files import has_format, is_remote
+    from pstranspile.cluster.data.files import has_format
+    from pstranspile.ir.reading import is_address
 
     path = options.feed
     if path.lower().endswith(".npz"):
         return False
-    return bool(options.batch) or is_remote(path) or has_format(path) or has_magic(path) or os.path.isdir(path)
+    return bool(options.batch) or is_address(path) or has_format(path) or has_magic(path) or os.path.isdir(path)
 
 
 @contextmanager
@@ -152,9 +153,9 @@ def forwarded(options: argparse.Namespace) -> list[str]:
     """The same options for the command line of another process."""
     if not options.feed:
         return []
-    from pstranspile.cluster.data.files import is_remote
+    from pstranspile.ir.reading import is_address
 
-    result = ["--feed", options.feed if is_remote(options.feed) else os.path.abspath(options.feed)]
+    result = ["--feed", options.feed if is_address(options.feed) else os.path.abspath(options.feed)]
     for name in ("batch", "epochs", "shuffle", "names", "format", "bad_rows"):
         if getattr(options, name) is not None:
             result += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
