@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.compiler.analysis.causes import already_distributed, declared_alike, trained_in_blocks
-from pstranspile.compiler.analysis.tables import with_large_tables
+from pstranspile.compiler.analysis.tables import require_rows, with_large_tables
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.link import link
 from pstranspile.compiler.modes import mode_of
@@ -70,6 +70,7 @@ def distribute(module: Module, job: Job, given: Plan | PlanFile | None, steps: S
     # facts
     mode = mode_of(job.mode)
     module = with_large_tables(module, job.large_tables if "large_tables" in mode.settings.options else ())
+    require_rows(module)
     facts = mode.analyze(module, job, steps)
 
     # plan; the roles are made of it when they are asked for

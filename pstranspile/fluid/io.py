@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -45,6 +45,9 @@ from pstranspile.fluid.running.distributed_io import (
     saves_with_servers,
     values_with_servers,
     warn_of_filename,
+    whole_heights,
+    whole_tables,
+    with_heights,
     with_own_lookups,
 )
 from pstranspile.fluid.running.large import load_tables
@@ -101,8 +104,14 @@ def save_vars(
     return None
 
 
-def _write(program: FrozenProgram, names: Iterable[str], dirname: str | None, filename: str | None) -> None:
-    scope, held = global_scope().core, list(dict.fromkeys(names))
+def _write(
+    program: FrozenProgram,
+    names: Iterable[str],
+    dirname: str | None,
+    filename: str | None,
+    values: Mapping[str, Any] | None = None,
+) -> None:
+    scope, held = global_scope().core if values is None else values, list(dict.fromkeys(names))
     if filename is None:
         save_variables(program, scope, dirname or ".", names=held)
     else:
@@ -265,9 +274,13 @@ def _write_model(
         )
     kept = [var.name for var in Program.of(model).list_vars() if is_persistable(var)]
     with_servers = saves_with_servers(holder) and not program_only
-    values = values_with_servers(holder, kept, global_scope().core) if with_servers and together else None
+    scope = global_scope().core
+    values = values_with_servers(holder, kept, scope) if with_servers and together else None
     if values is not None:
         model = with_own_lookups(model)
+    heights = whole_heights(holder, kept, one_file=filenames[1] is not None)
+    model = with_heights(model, heights)
+    tables = {} if program_only else whole_tables(holder, heights, scope)
     os.makedirs(dirname, exist_ok=True)
     Path(dirname, filenames[0]).write_bytes(program_to_bytes(model))
     if program_only:
@@ -277,13 +290,13 @@ def _write_model(
         warnings.warn(message, stacklevel=3)
         return
     if values is not None and filenames[1] is not None:
-        save_variables(model, values, Path(dirname, filenames[1]), layout="combined", names=kept)
+        save_variables(model, {**values, **tables}, Path(dirname, filenames[1]), layout="combined", names=kept)
         return
     if with_servers:
         warn_of_filename(filenames[1])
-        kept = sorted(save_with_servers(holder, dirname, kept))
+        kept = [*tables, *sorted(save_with_servers(holder, dirname, [name for name in kept if name not in tables]))]
     if kept:
-        _write(model, kept, dirname, filenames[1])
+        _write(model, kept, dirname, filenames[1], {**scope, **tables} if tables else scope)
 
 
 def load_inference_model(

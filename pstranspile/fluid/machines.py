@@ -412,6 +412,12 @@ class TrainerMachine(Machine):
         self._steps.put(program)
         self._wait()
 
+    def run_for(self, program: Program, name: str) -> Any:
+        """Runs a program between two steps; gives a variable that it keeps, and drops it. Raises DiagnosticError."""
+        self.run_besides(program)
+        assert self._trainer is not None
+        return self._trainer.scope.values_here.pop(name)
+
     def _stepped(self, trainer: Trainer, step: int) -> None:
         self._done.put(trainer.results.pop().values)
 

@@ -15,7 +15,7 @@ from pstranspile.fluid.missing import NotHere, names_of_fluid, refused
 from pstranspile.fluid.regularizer import append_regularization_ops as append_regularization_ops
 from pstranspile.fluid.running.averages import ExponentialMovingAverage as ExponentialMovingAverage
 from pstranspile.fluid.running.averages import ModelAverage as ModelAverage
-from pstranspile.fluid.running.large import make_states_large
+from pstranspile.fluid.running.large import make_states_large, require_rows_alone
 from pstranspile.fluid.running.rates import LRScheduler
 from pstranspile.frontends import autodiff
 from pstranspile.frontends.autodiff.minimize import apply_gradients
@@ -147,6 +147,7 @@ class Optimizer:
             for name, variable in states.items():
                 self._accumulators[self._state_name(name)][param] = block.var(variable)
             make_states_large(live.startup_program, param, states.values())
+        require_rows_alone(program, live.startup_program)
         views = {id(op.frozen): op for made_in in program.blocks for op in made_in.ops}
         return [views[id(op)] for op in made.ops]
 

@@ -16,12 +16,17 @@ from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.compiler.job import Job
 from pstranspile.fluid.framework import default_main_program, default_startup_program
 from pstranspile.fluid.running import watching as hooks
+from pstranspile.fluid.running.large import open_tables, with_dims
 from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, did_you_mean, error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module
+from pstranspile.ir.table_rules import most_rows
 
 MOST_COMPARED = 1 << 32
 """Elements of a parameter that can be compared whole."""
+
+MOST_ROWS = 1 << 14
+"""Rows of a table with a row for every id that are compared."""
 
 _USAGE = """\
 usage: COMMAND [--ir DIR] SCRIPT [ARGS]
@@ -128,13 +133,29 @@ def parsed(arguments: list[str]) -> Options | str:
     return options._replace(script=waiting[0], rest=waiting[1:])
 
 
-def _require_comparable(module: Module) -> None:
-    """Raises DiagnosticError for a table that can't be held whole, as comparing it takes."""
-    for var in module.main.parameters():
+def _comparable(compiled: Compiled) -> Compiled:
+    """The job whose tables with a row for every id have as many rows as the script has declared, at most `MOST_ROWS`.
+
+    Data are made up within these rows, so training is the same. That this was done is said on stderr. Raises
+    DiagnosticError for a table that can't be held whole.
+    """
+    tables = open_tables(compiled.source[STARTUP])
+    heights: dict[int, int] = {}
+    for rows, width in tables.values():
+        heights[width] = max(heights.get(width, 0), min(rows or MOST_ROWS, MOST_ROWS))
+    if tables:
+        for name, (_, width) in tables.items():
+            print(f"%{name} has a row for every id: {heights[width]} rows of it are compared", file=sys.stderr)
+        assert compiled.job is not None
+        compiled = compile(
+            with_dims(compiled.source, {(most_rows(w), w): (rows, w) for w, rows in heights.items()}), compiled.job
+        )
+    for var in compiled.source.main.parameters():
         shape: tuple[int, ...] = var.tensor.shape if var.tensor is not None else ()
         if shape and prod(shape) > MOST_COMPARED:
             message = f"%{var.name} has {shape[0]} rows: it can't be held whole, as --check compares it"
             raise DiagnosticError([error("table-large", message, focus=f"%{var.name}")])
+    return compiled
 
 
 def assumed_cluster(pservers: str, trainers: int) -> dict[str, str]:
@@ -217,8 +238,8 @@ class Session:
             from pstranspile.proof.check import check
             from pstranspile.proof.report import report_text
 
+            compiled = _comparable(compiled)
             assert compiled.job is not None
-            _require_comparable(compiled.source)
             made = check(compiled.source, compiled.job, result=compiled, programs=turns)
             self._status = show(report_text(made, every=self.options.all)) or (0 if made.holds else 1)
             raise Stopped

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pstranspile.runtime.files.tensor_files import read_tensor
+from pstranspile.runtime.files.tensor_files import read_tensor, to_bytes
 from tests.fluid.running import SCRIPTS, printed
 
 FLUID = os.environ.get("PSTRANSPILE_FLUID", "")
@@ -163,7 +163,7 @@ def test_fleet_without_servers_trains_as_one_machine(tmp_path: Path, monkeypatch
     np.testing.assert_allclose(together, numbers(printed(SCRIPTS / "fleet_collective.py")), rtol=1e-4)
 
 
-def static_cluster(folder: Path, kind: str) -> list[str]:
+def static_cluster(folder: Path, *arguments: str) -> list[str]:
     """What two servers and two trainers of a script of Paddle 2.x print."""
     ports = free_ports(4)
     servers, trainers = ports[:2], ports[2:]
@@ -178,11 +178,11 @@ def static_cluster(folder: Path, kind: str) -> list[str]:
         {"TRAINING_ROLE": "TRAINER", "PADDLE_PORT": str(port), "PADDLE_TRAINER_ID": str(number)}
         for number, port in enumerate(trainers)
     ]
-    command = [str(SCRIPTS / "static_ps.py"), str(folder), kind]
+    command = [str(SCRIPTS / "static_ps.py"), str(folder), *arguments]
     return play([command] * 4, [{**common, **role} for role in roles])
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("kind", ["dense", "sparse", "rows", "functional", "layer"])
 def test_a_trainer_saves_the_files_of_a_model_as_a_machine_alone(kind: str, tmp_path: Path) -> None:
     """`PREFIX.pdmodel` and `PREFIX.pdiparams` of Paddle 2.x, with what servers hold; it asks no server for rows."""
     out = static_cluster(tmp_path, kind)
@@ -197,7 +197,35 @@ def test_a_trainer_saves_the_files_of_a_model_as_a_machine_alone(kind: str, tmp_
         assert float(line.split()[1]) < 1e-6  # from what the cluster predicts in its next step
 
 
-def test_tables_whose_rows_servers_hold_do_not_go_into_one_file(tmp_path: Path) -> None:
-    for text in static_cluster(tmp_path, "rows")[2:]:
-        assert "refused servers hold the rows of emb, which do not go into one file with other parameters" in text
+@pytest.mark.parametrize("kind", ["sparse", "functional", "layer"])
+def test_sparse_lookups_of_a_cluster_have_a_row_for_every_id(kind: str, tmp_path: Path) -> None:
+    for text in static_cluster(tmp_path, kind, "beyond")[2:]:
+        (line,) = (line for line in text.splitlines() if line.startswith("losses"))
+        assert float(line.split()[2]) < float(line.split()[1])
+        assert "moved 8 rows" in text
+        assert "differs" in text
+
+
+@pytest.mark.parametrize("how", ["decay", "lamb", "geo"])
+def test_tables_are_as_high_as_declared_where_an_update_reads_all_rows(how: str, tmp_path: Path) -> None:
+    """Weight decay and norms read all rows; with geo-SGD trainers hold the whole table."""
+    for text in static_cluster(tmp_path, "sparse", how)[2:]:
+        (line,) = (line for line in text.splitlines() if line.startswith("differs"))
+        assert how == "geo" or float(line.split()[1]) < 1e-6  # with geo-SGD trainers are ahead of the servers
+        assert "refused" not in text
+
+
+def test_servers_begin_with_the_whole_table_that_a_machine_alone_has_written(tmp_path: Path) -> None:
+    (tmp_path / "begun").mkdir()
+    table = np.arange(200, dtype="float32").reshape(50, 4)
+    (tmp_path / "begun" / "emb").write_bytes(to_bytes(table))
+    for text in static_cluster(tmp_path, "sparse", "begun")[2:]:
+        (line,) = (line for line in text.splitlines() if line.startswith("first"))
+        assert line == f"first {table[:8].ravel().tolist()}"
+
+
+def test_a_table_without_an_end_does_not_go_into_one_file(tmp_path: Path) -> None:
+    for text in static_cluster(tmp_path, "many")[2:]:
+        assert "refused emb has a row for every id, and one file of parameters the rows that the script" in text
+        assert "1099511627776, of which from 1 to 536870912 can be written" in text
     assert not list(tmp_path.iterdir())

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pstranspile.compiler.analysis.opgraph import op_graph
 from pstranspile.compiler.analysis.updates import Update
 from pstranspile.compiler.analysis.uses import effects_of, sub_blocks
 from pstranspile.ir.attributes import Longs, float32
-from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, error, raise_errors
+from pstranspile.ir.diagnostics import Diagnostic, Note, Severity, at_op, error, raise_errors
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import STARTUP, Block, Module, Op, Program
 from pstranspile.ir.roles import OpRole
@@ -347,6 +347,26 @@ def with_large_tables(module: Module, tables: Sequence[str]) -> Module:
         programs[STARTUP] = startup
     raise_errors(findings)
     return Module(FrozenMap({key: programs[key] for key in module.programs}), module.source)
+
+
+def whole_readers(ops: Iterable[Op], tables: Container[str]) -> list[Diagnostic]:
+    """An error for each op that reads all rows of one of these large tables, of which most don't exist."""
+    findings: list[Diagnostic] = []
+    for op in ops:
+        for name in op.input_names:
+            if name in tables and not _is_lookup(op) and not (op.input("Param") == name and "ParamOut" in op.outputs):
+                message = f"it reads all rows of %{name}, a large table, of which only those exist that were trained"
+                decay = [Note("weight decay of a parameter reads all its rows", None)] if op.type == "scale" else []
+                findings.append(at_op("table-large", message, op, focus=f"%{name}", notes=decay))
+    return findings
+
+
+def require_rows(module: Module) -> None:
+    """Raises DiagnosticError for ops that read all rows of a large table."""
+    made = {name for op in module[STARTUP].main_block.ops if op.type == TABLE for name in op.output_names}
+    if made:
+        programs = (program for key, program in module.programs.items() if key != STARTUP)
+        raise_errors(f for program in programs for block in program.blocks for f in whole_readers(block.ops, made))
 
 
 def _find_states(program: Program, states: Mapping[str, dict[str, Op]]) -> list[Diagnostic]:

@@ -10,23 +10,28 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.cluster.checkpoint.programs import load_program, save_program
 from pstranspile.fluid.graph.in_cluster import TEST
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.machines import TrainerMachine
 from pstranspile.fluid.running.communicating import warn_unused
-from pstranspile.fluid.running.large import load_tables
-from pstranspile.ir.attributes import Longs, Strings
+from pstranspile.fluid.running.large import load_tables, open_tables
+from pstranspile.ir.attributes import Ints, Longs, Strings
 from pstranspile.ir.diagnostics import did_you_mean
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Op, Program
+from pstranspile.ir.model import Block, Op, Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.build import make_op
 from pstranspile.runtime.files.tensor_files import read_tensor
+from pstranspile.runtime.large.table import LargeTable
 from pstranspile.runtime.run import run
 from pstranspile.runtime.run.scope import Scope
+from pstranspile.runtime.values import Array
 
 
 def saves_with_servers(program: Any) -> bool:
@@ -66,26 +71,132 @@ def save_with_servers(program: Any, folder: str, names: Collection[str] | None =
 def values_with_servers(program: Any, names: Collection[str], scope: Mapping[str, Any]) -> dict[str, Any]:
     """The whole values of variables that a trainer holds, or that its servers do.
 
-    Raises ValueError for a table of which servers hold rows, and for a variable without a value.
+    Of a table with a row for every id, these are the rows of the height that the script has declared. Raises ValueError
+    for a distributed table, of which each server writes its rows itself, and for a variable without a value.
     """
     machine = program.machine
     layout = layout_of(machine.compiled).variables
-    startup = machine.compiled.source.startup
-    large = {name for op in startup.main_block.ops if op.type == "large_table" for name in op.output_names}
-    rows = sorted(name for name in names if name in large or (name in layout and layout[name].table))
+    tables = _open_tables(program, names)
+    rows = sorted(name for name in names if name not in tables and name in layout and layout[name].table)
     if rows:
         raise ValueError(
             f"servers hold the rows of {', '.join(rows)}, which do not go into one file with other parameters; "
             "fleet.save_persistables writes them"
         )
+    others = [name for name in names if name not in tables]
     with TemporaryDirectory() as folder:
-        machine.run_besides(save_program(machine.compiled, folder, machine.index, names, served=True))
-        files = {name: Path(folder, name) for name in names}
+        machine.run_besides(save_program(machine.compiled, folder, machine.index, others, served=True))
+        files = {name: Path(folder, name) for name in others}
         values = {name: read_tensor(file) if file.exists() else scope.get(name) for name, file in files.items()}
     missing = sorted(name for name, value in values.items() if value is None)
     if missing:
         raise ValueError(f"{', '.join(missing)} has no value yet")
     return values
+
+
+_MOST_WHOLE = 1 << 31
+"""Numbers of a table with a row for every id that are written as a whole one."""
+
+_LOOKED_UP = 1 << 16
+"""Rows that a trainer looks up at once to write a table."""
+
+
+def whole_heights(program: Any, names: Collection[str], *, one_file: bool) -> dict[str, tuple[int, int]]:
+    """The dims that tables with a row for every id have in a model: the height that the script has declared, and the
+    width.
+
+    A table that can't be written whole is left out, as its rows that exist have a file of their own; in `one_file` with
+    other parameters there is no such file. Raises ValueError then.
+    """
+    machine = machine_of(program)
+    away = machine is not None and not (isinstance(machine, TrainerMachine) and machine.trains)
+    result: dict[str, tuple[int, int]] = {}
+    for name, (rows, width) in _open_tables(program, names).items():
+        if 0 < rows * width <= _MOST_WHOLE and not away:
+            result[name] = rows, width
+        elif one_file and away:
+            raise ValueError(f"servers hold the rows of {name}: a trainer writes them before stop_worker")
+        elif one_file:
+            raise ValueError(
+                f"{name} has a row for every id, and one file of parameters the rows that the script has declared: "
+                f"{rows}, of which from 1 to {_MOST_WHOLE // width} can be written; save_persistables writes the rows "
+                "that exist"
+            )
+    return result
+
+
+def whole_tables(program: Any, heights: Mapping[str, tuple[int, int]], scope: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of tables with a row for every id, as high as `whole_heights` says.
+
+    Rows that do not exist are what a lookup gives of them. That ids beyond have no row there is said on stderr.
+    """
+    values: dict[str, Any] = {}
+    for name, (rows, width) in heights.items():
+        held, beyond = scope.get(name), "rows"
+        if isinstance(held, LargeTable):
+            values[name] = held.look_up(np.arange(rows))
+            count = int(np.count_nonzero((held.index.held < 0) | (held.index.held >= rows)))
+            beyond = f"the {count} rows" if count else ""
+        else:
+            values[name] = _looked_up(program.machine, name, rows, width)
+        if beyond:
+            print(
+                f"{name}: {beyond} of ids from {rows} on, the height of its declaration, are not in the model",
+                file=sys.stderr,
+            )
+    return values
+
+
+def _open_tables(program: Any, names: Collection[str]) -> dict[str, tuple[int, int]]:
+    """Those of the variables that have a row for every id, as `open_tables` has them."""
+    machine = machine_of(program)
+    startup = machine.compiled.source.startup if machine is not None else program.live().startup_program.freeze()
+    return {name: dims for name, dims in open_tables(startup).items() if name in names}
+
+
+def with_heights(model: Program, tables: Mapping[str, tuple[int, int]]) -> Program:
+    """A program whose tables have these dims."""
+    blocks: list[Block] = []
+    for block in model.blocks:
+        vars = {
+            name: var._replace(tensor=var.tensor._replace(shape=tables[name]))
+            if name in tables and var.tensor is not None
+            else var
+            for name, var in block.vars.items()
+        }
+        blocks.append(block._replace(vars=FrozenMap(vars)))
+    return model._replace(blocks=tuple(blocks))
+
+
+def _looked_up(machine: TrainerMachine, table: str, rows: int, width: int) -> Array:
+    """What a trainer's servers give of the first rows of a table."""
+    lookups = (op for block in machine.role.main.blocks for op in block.ops)
+    lookup = next(op for op in lookups if op.type == "distributed_lookup_table" and op.inputs["W"] == (table,))
+    whole = machine.role.main.main_block.vars[table]
+    assert whole.tensor is not None
+    ids, out = f"{table}@IDS", f"{table}@WHOLE"
+    made: list[Array] = []
+    for start in range(0, rows, _LOOKED_UP):
+        count = min(_LOOKED_UP, rows - start)
+        numbers = {
+            "shape": Ints((count, 1)),
+            "dtype": DType.INT64.value,
+            "int64_values": Longs(range(start, start + count)),
+        }
+        variables = {
+            table: whole,
+            ids: Var(ids, tensor=TensorType(DType.INT64, (count, 1))),
+            out: Var(out, tensor=TensorType(whole.tensor.dtype, (count, width)), persistable=True),
+        }
+        attrs = {**lookup.attrs, "padding_idx": -1, "lookup_table_version": "lookup_table"}
+        ops = (
+            make_op("assign_value", {}, {"Out": (ids,)}, numbers),
+            lookup._replace(
+                inputs=FrozenMap({"Ids": (ids,), "W": (table,)}), outputs=FrozenMap({"Outputs": (out,)}), attrs=attrs
+            ),
+        )
+        made.append(machine.run_for(Program((Block(FrozenMap(variables), ops),)), out))
+    return np.concatenate(made)
 
 
 def with_own_lookups(program: Program) -> Program:

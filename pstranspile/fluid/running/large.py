@@ -6,21 +6,28 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pstranspile.cluster.checkpoint.layout import layout_of
-from pstranspile.compiler.analysis.tables import large_table, table_state
+from pstranspile.compiler.analysis.tables import STATE, TABLE, large_table, table_state, whole_readers
 from pstranspile.fluid.running.communicating import warn_unused
-from pstranspile.ir.attributes import AttrValue, Longs, Strings
-from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.attributes import AttrValue, Long, Longs, Strings
+from pstranspile.ir.diagnostics import DiagnosticError, error, raise_errors
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Op, Program
-from pstranspile.ir.table_rules import Rules, most_rows
+from pstranspile.ir.model import Block, Module, Op, Program, Var
+from pstranspile.ir.table_rules import Rules, most_rows, takes_any_id
+from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.build import make_op
 from pstranspile.ops.tables.embedding import INITIALISERS
+from pstranspile.runtime.files.tensor_files import read_tensor
 from pstranspile.runtime.large.forms import filled
 from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.run.scope import Scope
-from pstranspile.runtime.values import SelectedRows
+from pstranspile.runtime.values import LoDTensor, SelectedRows
 from pstranspile.runtime.values.reading import decode_selected_rows, opened
+
+LOOKUPS = ("lookup_table", "lookup_table_v2")
+"""Op types that read the rows of a table by id."""
 
 
 class EntryAttr:
@@ -85,19 +92,22 @@ class ShowClickEntry(EntryAttr):
 def make_large(table: Any, rules: Rules) -> None:
     """Makes a parameter, whose initialiser the start-up program in use has, a table with a row for every id.
 
-    Raises DiagnosticError for an initialiser that is not the same for all rows.
+    The height that the script has declared stays known as `declared_rows`. Raises DiagnosticError for an initialiser
+    that is not the same for all rows.
     """
     startup: Any = table.block.program.live().startup_program
     first, dims = startup.drafts[0], (most_rows(table.shape[1]), table.shape[1])
 
     def made(op: Any) -> Any:
-        if table.name not in op.output_names or op.type == "large_table":
+        if table.name not in op.output_names or op.type == TABLE:
             return op
         if op.type not in INITIALISERS:
             message = f"%{table.name}: {op.type} does not begin all rows alike; take one of {', '.join(INITIALISERS)}"
             raise DiagnosticError([error("table-large", message)])
         high = large_table(op, rules)
-        return high._replace(attrs=FrozenMap({**high.attrs, "shape": Longs(dims)}))
+        return high._replace(
+            attrs=FrozenMap({**high.attrs, "shape": Longs(dims), "declared_rows": Long(table.shape[0])})
+        )
 
     for ops in (first.front, first.ops):
         ops[:] = map(made, ops)
@@ -106,17 +116,90 @@ def make_large(table: Any, rules: Rules) -> None:
         draft.vars[table.name] = var._replace(tensor=var.tensor._replace(shape=dims))
 
 
+def make_looked_up_large(program: Any) -> None:
+    """Makes parameters that sparse lookups alone read tables with a row for every id, looked up on servers.
+
+    Those of Paddle 2.x are so in a job with servers. A parameter that other ops read too, or whose initialiser differs
+    by row, stays as high as it was declared.
+    """
+    ops = [op for draft in program.drafts for op in draft.all_ops()]
+    readers: dict[str, list[Op]] = {}
+    for op in ops:
+        for name in op.input_names:
+            readers.setdefault(name, []).append(op)
+    startup = program.live().startup_program.drafts[0]
+    makers = {name: op.type for op in startup.all_ops() for name in op.output_names}
+    for table in program.all_parameters():
+        read = readers.get(table.name, [])
+        kinds = {op.type in LOOKUPS and op.attrs.get("remote_prefetch") is True for op in read}
+        if (
+            kinds == {True}
+            and len(table.shape) == 2
+            and table.regularizer is None
+            and makers.get(table.name) in INITIALISERS
+        ):
+            make_large(table, Rules())
+
+
+def open_tables(startup: Program) -> dict[str, tuple[int, int]]:
+    """The tables with a row for every id that a start-up program makes, in the order of their names: the height that
+    the script has declared (0: none), and the numbers of a row.
+    """
+    made = {op.outputs["Out"][0]: op for op in startup.main_block.ops if op.type == TABLE}
+    shapes = {name: ints_attr(op, "shape") for name, op in sorted(made.items())}
+    return {
+        name: (int_attr(made[name], "declared_rows"), shape[1]) for name, shape in shapes.items() if takes_any_id(shape)
+    }
+
+
+def with_dims(module: Module, dims: Mapping[tuple[int, ...], tuple[int, ...]]) -> Module:
+    """A module whose tables, with all that has their dims, have the others that `dims` has for these."""
+
+    def changed(op: Op) -> Op:
+        if op.type not in (TABLE, STATE):
+            return op
+        shape = ints_attr(op, "shape")
+        return op._replace(attrs=FrozenMap({**op.attrs, "shape": Longs(dims.get(shape, shape))}))
+
+    def with_shape(var: Var) -> Var:
+        if var.tensor is None or var.tensor.shape not in dims:
+            return var
+        return var._replace(tensor=var.tensor._replace(shape=dims[var.tensor.shape]))
+
+    programs: dict[str, Program] = {}
+    for name, program in module.programs.items():
+        blocks = (
+            block._replace(
+                vars=FrozenMap({key: with_shape(var) for key, var in block.vars.items()}),
+                ops=tuple(map(changed, block.ops)),
+            )
+            for block in program.blocks
+        )
+        programs[name] = program._replace(blocks=tuple(blocks))
+    return module.with_programs(programs)
+
+
 def make_states_large(startup: Any, table: str, states: Iterable[str]) -> None:
     """Makes what an optimizer keeps for each row of a table with a row for every id begin without rows."""
     first = startup.drafts[0]
-    made = {name for op in first.all_ops() if op.type == "large_table" for name in op.output_names}
-    if table not in made:
+    if table not in _made_large(first):
         return
     high = {name for name in states if first.vars[name].shape == first.vars[table].shape}
     kept = [op for op in first.all_ops() if high.intersection(op.output_names)]
     for ops in (first.front, first.ops):
         ops[:] = [op for op in ops if op not in kept]
     first.ops += [table_state(op, table) for op in kept]  # after the table
+
+
+def _made_large(first: Any) -> set[str]:
+    return {name for op in first.all_ops() if op.type == TABLE for name in op.output_names}
+
+
+def require_rows_alone(program: Any, startup: Any) -> None:
+    """Raises DiagnosticError for ops of a program that read all rows of a table with a row for every id."""
+    made = _made_large(startup.drafts[0])
+    if made:
+        raise_errors(found for draft in program.drafts for found in whole_readers(draft.all_ops(), made))
 
 
 def shrink_program(machine: Any, unseen: int) -> Program:
@@ -129,7 +212,7 @@ def shrink_program(machine: Any, unseen: int) -> Program:
     for placed in layout_of(machine.compiled).variables.values():
         for part in placed.parts:
             starting = roles[part.machine].startup.main_block.ops
-            if any(op.type == "large_table" and part.name in op.output_names for op in starting):
+            if any(op.type == TABLE and part.name in op.output_names for op in starting):
                 endpoint = endpoints[int(part.machine.rpartition("_")[2])]
                 attrs: dict[str, AttrValue] = {"epmap": Strings([endpoint]), "table": part.name, "unseen": unseen}
                 made.append(make_op("shrink_table", {}, {}, attrs))
@@ -164,5 +247,15 @@ def load_tables(scope: Scope, files: Mapping[str, tuple[Path, int]]) -> set[str]
 
 
 def _rows_of(path: Path) -> SelectedRows:
-    with opened(path) as reader:
-        return decode_selected_rows(reader)
+    """The rows in a file, or those of a whole table, as a machine has written it that trained alone."""
+    try:
+        with opened(path) as reader:
+            return decode_selected_rows(reader)
+    except DiagnosticError as problem:
+        try:
+            whole = read_tensor(path)
+        except DiagnosticError:
+            raise problem from None
+        if isinstance(whole, LoDTensor) or whole.ndim != 2:
+            raise
+        return SelectedRows(np.arange(len(whole)), whole, len(whole))

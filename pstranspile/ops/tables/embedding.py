@@ -125,9 +125,10 @@ declare(
         "drop_below": 0.0,
         "score_decay": 0.98,
         "any_id": False,
+        "declared_rows": long(0),
     },
     doc="Out = a table of `shape` without rows; one begins, once it is trained, as `initializer` would have made it; "
-    "with `any_id`, for any id of 64 bits",
+    "with `any_id`, for any id of 64 bits, of which a script has declared `declared_rows`",
 )
 declare(
     "large_table_state",

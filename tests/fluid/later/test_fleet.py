@@ -304,6 +304,44 @@ def test_one_process_has_a_row_for_every_id_too(kind: str) -> None:
     assert made[-1] < made[0]
 
 
+def test_one_process_writes_a_table_into_a_model_as_high_as_declared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for size, told in (
+        (10, "emb: the 1 rows of ids from 10 on, the height of its declaration, are not in the"),
+        (0, ""),
+    ):
+        with fresh():
+            ids = paddle.static.data("ids", [None, 1], "int64")
+            height = size or 1 << 40
+            row = paddle.static.nn.sparse_embedding(ids, [height, 4], param_attr=paddle.ParamAttr(name="emb"))
+            out = paddle.static.nn.fc(row, 1)
+            paddle.optimizer.Adam(0.1).minimize(paddle.mean(paddle.square(out - 1.0)))
+            exe = paddle.static.Executor(paddle.CPUPlace())
+            exe.run(paddle.static.default_startup_program())
+            exe.run(feed={"ids": np.array([[3], [1 << 60]])})
+            prefix = str(tmp_path / str(size) / "model")
+            if not size:
+                with pytest.raises(ValueError, match="1099511627776, of which from 1 to 536870912 can be written"):
+                    paddle.static.save_inference_model(prefix, [ids], [out], exe)
+                assert not (tmp_path / "0").exists()
+                continue
+            paddle.static.save_inference_model(prefix, [ids], [out], exe)
+            assert told in capsys.readouterr().err
+            asked = {"ids": np.array([[3], [9]])}
+            (wanted,) = exe.run(paddle.static.default_main_program().clone(for_test=True), feed=asked, fetch_list=[out])
+            with paddle.static.scope_guard(paddle.static.Scope()):
+                program, _, fetches = paddle.static.load_inference_model(prefix, exe)
+                assert program.global_block().var("emb").shape == (10, 4)
+                assert exe.run(program, feed=asked, fetch_list=fetches)[0].tolist() == wanted.tolist()
+
+
+def test_what_reads_all_rows_of_a_table_is_refused_where_it_is_written() -> None:
+    decay = paddle.optimizer.SGD(0.1, weight_decay=paddle.regularizer.L2Decay(0.01))
+    with pytest.raises(DiagnosticError, match=r"scale: it reads all rows of %.*, a large table"):
+        rows_of(decay)
+
+
 def test_rows_enter_by_the_rule_of_an_entry() -> None:
     entry = paddle.distributed.CountFilterEntry(3)
     assert rows_of(paddle.optimizer.SGD(0.1), entry)[0] == 1.0  # rows that have not entered are 0

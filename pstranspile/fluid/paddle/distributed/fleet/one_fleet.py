@@ -17,7 +17,7 @@ from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler imp
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.paddle.distributed.fleet.base.role_maker import PaddleCloudRoleMaker
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy
-from pstranspile.fluid.running.large import shrink_program, shrink_tables
+from pstranspile.fluid.running.large import make_looked_up_large, shrink_program, shrink_tables
 from pstranspile.fluid.running.meeting import MEETING, Meeting
 
 
@@ -85,6 +85,8 @@ class Fleet:
         self._role: Any = None
         self._strategy = DistributedStrategy()
         self._optimizer: Any = None
+        self._opens_tables = False
+        """Whether servers hold a row for every id in tables that sparse lookups alone read."""
         self.util = UtilBase(self)
 
     def init(self, role_maker: Any = None, is_collective: bool = False, strategy: Any = None) -> None:
@@ -186,6 +188,7 @@ class Fleet:
         collectively = self.inner is collective
         given = optimizer
         optimizer = self._strategy.optimizer(given, not (collectively or self._is_alone))
+        self._opens_tables = not collectively and not self._is_alone and self._strategy.opens_tables(given)
         made = self._strategy.without_servers(given) if collectively else self._strategy.with_servers()
         self._optimizer = optimizer if self._is_alone else self.inner.distributed_optimizer(optimizer, made)
         return self
@@ -205,6 +208,8 @@ class Fleet:
         """Minimises the loss, and makes the programs of this machine. Raises RuntimeError without an optimizer."""
         if self._optimizer is None:
             raise RuntimeError("fleet.minimize comes after fleet.distributed_optimizer")
+        if self._opens_tables:
+            make_looked_up_large(loss.block.program)
         made = self._optimizer.minimize(
             loss, startup_program=startup_program, parameter_list=parameter_list, no_grad_set=no_grad_set
         )

@@ -21,6 +21,7 @@ from pstranspile.fluid.running.communicating import warn_not_followed, warn_unus
 from pstranspile.fluid.running.pacing import Pace, Turned, without_steps
 from pstranspile.ir.model import MAIN, Op, Program
 from pstranspile.ir.roles import OpRole
+from pstranspile.ops import schema_of
 
 # Gradients of several steps as one update.
 
@@ -495,6 +496,20 @@ class DistributedStrategy:
             lamb.settings["later"] = settings.get("later", False)
             return lamb
         return given
+
+    def opens_tables(self, given: Any) -> bool:
+        """Whether tables of sparse lookups can have a row for every id, with what updates in place of `given`.
+
+        Not with geo-SGD, where trainers hold tables of a height, nor where an update takes the norm of the whole table,
+        or weight decay all its rows.
+        """
+        if (self.a_sync and self.a_sync_configs["k_steps"] > 0) or given.regularization is not None:
+            return False
+        made = self._exchanged(given)
+        while hasattr(made, "inner"):
+            made = made.inner
+        schema = schema_of(made.kind().update("").op_type) if hasattr(made, "kind") else None
+        return schema is not None and bool(schema.slicing) and not schema.whole_norm
 
     def with_servers(self) -> servers.DistributedStrategy:
         """The strategy of Fluid 1.8 for parameter servers."""
