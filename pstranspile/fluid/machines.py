@@ -19,7 +19,6 @@ from pstranspile.cluster.machines.communicator import AsyncCommunicator
 from pstranspile.cluster.machines.script import find_exchanges
 from pstranspile.cluster.machines.server import Server, listening_op
 from pstranspile.cluster.machines.trainer import Trainer
-from pstranspile.cluster.net.missing import require_grpc
 from pstranspile.cluster.net.process import Place, play_server, play_trainer
 from pstranspile.cluster.net.saves import VARIABLE
 from pstranspile.cluster.net.status import SERVING, StatusPipe
@@ -134,7 +133,6 @@ class Machine:
 
     def terms(self, **edited: Program) -> tuple[Terms, Place]:
         """What the processes agree on, and where they are. Raises DiagnosticError."""
-        require_grpc()
         roles = {**self.compiled.roles(), self.role.name: self.role._replace(**edited)}
         serving = {name: listening_op(role.main) for name, role in roles.items()}
         addresses = {name: str(op.attrs["endpoint"]) for name, op in serving.items() if op is not None}

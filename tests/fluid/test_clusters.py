@@ -36,7 +36,8 @@ def play(
     started: list[subprocess.Popen[str]] = []
     for index, command in enumerate(commands):
         own = [FLUID] if fluid and command[1] == fluid else [sys.executable, "-m", "pstranspile.fluid"]
-        environment = {**os.environ, "PYTHONPATH": root, **(environments[index] if environments else {})}
+        path = os.pathsep.join((root, *filter(None, [os.environ.get("PYTHONPATH")])))
+        environment = {**os.environ, "PYTHONPATH": path, **(environments[index] if environments else {})}
         started.append(
             subprocess.Popen(
                 [*own, *command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -213,6 +214,12 @@ def test_tables_are_as_high_as_declared_where_an_update_reads_all_rows(how: str,
         (line,) = (line for line in text.splitlines() if line.startswith("differs"))
         assert how == "geo" or float(line.split()[1]) < 1e-6  # with geo-SGD trainers are ahead of the servers
         assert "refused" not in text
+
+
+def test_processes_of_this_package_need_no_grpc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "grpc.py").write_text("raise ModuleNotFoundError('grpc')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert len(numbers(static_cluster(tmp_path, "sparse", "beyond")[2])) == 1
 
 
 def test_servers_begin_with_the_whole_table_that_a_machine_alone_has_written(tmp_path: Path) -> None:

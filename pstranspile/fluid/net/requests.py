@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import grpc  # pyright: ignore[reportMissingTypeStubs]
 import numpy as np
 
 from pstranspile.cluster.machines.message import (
@@ -23,6 +22,7 @@ from pstranspile.cluster.machines.message import (
     Message,
 )
 from pstranspile.cluster.net.calls import CallRefused
+from pstranspile.cluster.net.missing import grpc_library
 from pstranspile.cluster.net.terms import Refused
 from pstranspile.cluster.net.values import WireError
 from pstranspile.fluid.net.calls import (
@@ -54,9 +54,8 @@ _OPTIONS = [
 
 
 def channel_to(address: str) -> Any:
-    """A channel to a server, on which nothing has been called yet."""
-    library: Any = grpc
-    return library.insecure_channel(address, options=_OPTIONS)
+    """A channel to a server, on which nothing has been called yet. Raises DiagnosticError if grpcio is not installed."""
+    return grpc_library().insecure_channel(address, options=_OPTIONS)
 
 
 class Requests:
@@ -64,7 +63,7 @@ class Requests:
 
     `variables` are those that the server has, as far as they are known. `rows` says under which name the answer to
     `prefetch` comes, by the name of the ids. `channel` is one that is there already. Raises Refused if the environment
-    gives a deadline that is no number.
+    gives a deadline that is no number, DiagnosticError if grpcio is not installed.
     """
 
     def __init__(
@@ -85,6 +84,7 @@ class Requests:
         self._variables, self._rows_of = variables, rows
         self._deadline = float(given or DEADLINE) / 1000
         self._channel: Any = channel_to(address) if channel is None else channel
+        self._errors = grpc_library().RpcError, ValueError  # ValueError: the channel is closed
         self._methods: dict[str, Any] = {}
         self._makers: dict[str, Callable[[Message], Any]] = {
             SEND: self._send,
@@ -105,7 +105,7 @@ class Requests:
             return self._makers[message.kind](message)
         except (CallRefused, WireError) as problem:
             raise self.refused(f"{message.kind} {message.variable}: {problem}") from None
-        except (grpc.RpcError, ValueError) as problem:  # ValueError: the channel is closed
+        except self._errors as problem:
             raise self.refused(f"{message.kind} {message.variable}: {_reason_of(problem)}") from None
 
     def refused(self, reason: str) -> Refused:

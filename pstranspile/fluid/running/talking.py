@@ -186,11 +186,9 @@ class _Client:
         self.remotes = {endpoint: self._remote(endpoint, ops) for op in ops for endpoint in endpoints_of(op)}
 
     def _remote(self, endpoint: str, ops: Sequence[Op]) -> _Remote:
-        from pstranspile.cluster.net.missing import require_grpc
         from pstranspile.fluid.machines import require_callable
         from pstranspile.fluid.net.requests import Requests
 
-        require_grpc()
         require_callable({"the server": endpoint})
         declared = self._program.main_block.vars
         variables, rows = dict(declared), dict[str, str]()

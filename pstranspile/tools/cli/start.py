@@ -153,7 +153,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.tls and (options.fluid or options.insecure):
         parser.error(f"--tls can't be combined with {'--fluid' if options.fluid else '--insecure'}")
     from pstranspile.cluster.net.job import load_job_folder
-    from pstranspile.cluster.net.missing import require_grpc
+    from pstranspile.cluster.net.missing import grpc_library
     from pstranspile.cluster.net.status import StatusPipe, end_with_parent
     from pstranspile.cluster.net.terms import require_apart, role_of_environment
     from pstranspile.cluster.net.tls import read_credentials, require_guarded
@@ -169,7 +169,7 @@ def run(arguments: Sequence[str]) -> int:
     if role not in folder.roles:
         raise _unknown(role, folder)
     if options.fluid and role.startswith("trainer"):
-        require_grpc()
+        grpc_library()  # said before the trainer waits for its servers
     if (options.checkpoint or options.resume) and not role.startswith("pserver"):
         parser.error(f"--checkpoint and --resume are for servers, not for {role}")
     if options.save and not role.startswith("trainer"):
