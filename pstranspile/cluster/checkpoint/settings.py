@@ -1,8 +1,9 @@
 """The settings of a run that decide its numbers beside the program, the seed and the data: recorded in checkpoints.
 
 A run that goes on has the same ones. They are named and written as the options of the command line are: `arithmetic`,
-`shares`, `program` (which of several programs each step runs), `no-dropout`, and for rows of files `columns` and
-`names`. The value of an option that was not given is its default, or empty where it has none.
+`shares`, `program` (which of several programs each step runs), `no-dropout`, `schedule` (the seed of the order of
+events in a simulated cluster), and for rows of files `columns` and `names`. The value of an option that was not given
+is its default, or empty where it has none.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from pstranspile.compiler.diff.folders import load_role, roles_in
 from pstranspile.compiler.explain.job import ExplainedJob
 from pstranspile.compiler.explain.record import Record, count_of, read_record, with_origins
 from pstranspile.frontends.loading import LARGEST, Report
-from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.diagnostics import DiagnosticError, error, warning
 from pstranspile.ir.model import Location, Program
 from pstranspile.ir.reading import read_regular
 from pstranspile.runtime.files.outputs import PLAN_FILE
@@ -40,12 +40,28 @@ def read_folder(folder: str | os.PathLike[str], report: Report | None = None) ->
     if record is None:
         message = f"it does not say where ops come from; {_ADVICE}"
         raise DiagnosticError([error("explain-record", message, Location(plan_file))])
+    _require_machines(plan, [name for name in files if _NUMBERED.fullmatch(name)], plan_file, report)
     machines: dict[str, dict[str, Program]] = {}
     for name in sorted(files, key=_order):
         if _NUMBERED.fullmatch(name):
             programs = dict(load_role(files[name], report).programs)
             machines[name] = _with_origins(record, name, programs, str(files[name][0]))
     return ExplainedJob(machines, plan, record.settings, record.line_of)
+
+
+def _require_machines(plan: dict[str, Any], names: list[str], plan_file: str, report: Report | None) -> None:
+    """Raises DiagnosticError for programs of a machine that the plan does not have; warns of machines without any."""
+    counts = {"trainer": plan["trainers"], "pserver": len(plan["pservers"])}
+    found = {kind: {int(name.rpartition("_")[2]) for name in names if name.startswith(kind)} for kind in counts}
+    for kind, count in counts.items():
+        more = sorted(number for number in found[kind] if number >= count)
+        if more:
+            message = f"it has {count} {kind}s, but there are programs of {kind}_{more[0]}; {_ADVICE}"
+            raise DiagnosticError([error("explain-programs", message, Location(plan_file))])
+    missing = [kind for kind, count in counts.items() if len(found[kind]) < count]
+    if missing and report is not None:
+        parts = " and ".join(f"{len(found[kind])} of {counts[kind]} {kind}s" for kind in missing)
+        report([warning("explain-programs", f"there are programs of {parts} only", Location(plan_file))])
 
 
 def read_plan_json(folder: str | os.PathLike[str]) -> dict[str, Any]:

@@ -54,7 +54,7 @@ _OPTIONS = [
 
 
 def channel_to(address: str) -> Any:
-    """A channel to a server, on which nothing has been called yet. Raises DiagnosticError if grpcio is not installed."""
+    """A channel to a server, on which nothing was called yet. Raises DiagnosticError if grpcio is not installed."""
     return grpc_library().insecure_channel(address, options=_OPTIONS)
 
 

@@ -195,6 +195,8 @@ def deciding(options: argparse.Namespace, *, cluster: bool) -> dict[str, str]:
     result["no-dropout"] = GIVEN if getattr(options, "no_dropout", False) else ""
     if cluster:
         result["shares"] = str(getattr(options, "shares", "equal"))
+        if hasattr(options, "schedule"):
+            result["schedule"] = "" if options.schedule is None else str(options.schedule)
     if options.batch:  # rows are fed
         result["columns"] = " ".join(sorted(options.columns))
         result["names"] = options.names or ""

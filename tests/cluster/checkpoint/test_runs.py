@@ -383,6 +383,21 @@ def test_shares_stay(kept: dict[str, bytes], capsys: pytest.CaptureFixture[str])
     assert run("alone", "--resume", "other") == 0
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        ([], ["--schedule", "3"], "leave out --schedule"),
+        (["--schedule", "3"], [], "give --schedule 3"),
+        (["--schedule", "3"], ["--schedule", "4"], "give --schedule 3"),
+    ],
+    ids=["none", "one", "another"],
+)
+def test_the_order_of_events_stays(before: list[str], now: list[str], told: str, capsys: pytest.CaptureFixture[str]):
+    assert run("cluster", "--steps", "1", "--checkpoint", "kept", *before) == 0
+    assert told in refused(capsys, "cluster", "--resume", "kept", *now)
+    assert run("cluster", "--resume", "kept", "--steps", "2", *before) == 0
+
+
 @pytest.mark.parametrize("way", ["cluster", "processes"])
 def test_arithmetic_of_processes_stays(way: str, kept: dict[str, bytes], capsys: pytest.CaptureFixture[str]):
     assert "give --arithmetic numpy" in refused(capsys, "processes", "--resume", "kept", "--arithmetic", "fluid")

@@ -174,6 +174,26 @@ def test_programs_that_were_changed(tmp_path: Path):
     assert "@main^0 of trainer_1 has" in found.value.diagnostics[0].message
 
 
+@pytest.mark.parametrize(("key", "kind"), [("trainers", "trainer"), ("pservers", "pserver")])
+def test_machines_that_the_plan_does_not_have(tmp_path: Path, key: str, kind: str):
+    assert main(["compile", PROGRAM, *JOB, "-o", str(tmp_path)]) == 0
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    count = 1 if key == "trainers" else plan[key][:1]
+    rows = [row for row in plan["distributed_vars"] if row["endpoint"] in plan["pservers"][:1]]
+    (tmp_path / "plan.json").write_text(json.dumps({**plan, key: count, "distributed_vars": rows}))
+    with pytest.raises(DiagnosticError, match=f"it has 1 {kind}s, but there are programs of {kind}_1; compile again"):
+        read_folder(tmp_path)
+
+
+def test_machines_without_programs_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["compile", PROGRAM, *JOB, "-o", str(tmp_path)]) == 0
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    (tmp_path / "plan.json").write_text(json.dumps({**plan, "trainers": 10**9}))
+    capsys.readouterr()
+    assert main(["explain", str(tmp_path)]) == 0
+    assert "there are programs of 2 of 1000000000 trainers only" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", [None, "{", "[]", "\udcff"])
 def test_no_plan(tmp_path: Path, text: str | None):
     assert main(["compile", PROGRAM, *JOB, "-o", str(tmp_path)]) == 0
