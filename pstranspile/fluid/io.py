@@ -309,7 +309,7 @@ def load_inference_model(
     """What `save_inference_model` wrote: the program, the names of what is fed, and the variables to fetch.
 
     Without a folder the bytes of both files are given. With `pserver_endpoints` rows of tables that lie on servers are
-    looked up there. Raises ValueError where a folder or bytes are missing.
+    looked up there. Raises ValueError where a folder or bytes are missing, and for a `feed` or `fetch` of nothing.
     """
     if dirname is None:
         if not isinstance(model_filename, bytes) or not isinstance(params_filename, bytes):
@@ -330,6 +330,9 @@ def load_inference_model(
     for op in block.ops if pserver_endpoints else ():
         if op.has_attr("epmap"):
             op.set_attr("epmap", list(pserver_endpoints))
+    for op in block.ops:
+        if op.type in ("feed", "fetch") and not (op.output("Out") if op.type == "feed" else op.input("X")):
+            raise ValueError(f"{dirname}: {op.type} of the model names no variable")
     feeds = sorted((op.attr("col"), op.output("Out")[0]) for op in block.ops if op.type == "feed")
     fetches = sorted((op.attr("col"), op.input("X")[0]) for op in block.ops if op.type == "fetch")
     return [program, [name for _, name in feeds], [block.var(name) for _, name in fetches]]

@@ -336,6 +336,23 @@ def test_one_process_writes_a_table_into_a_model_as_high_as_declared(
                 assert exe.run(program, feed=asked, fetch_list=fetches)[0].tolist() == wanted.tolist()
 
 
+def test_a_model_that_fetches_nothing_is_refused(tmp_path: Path) -> None:
+    with fresh():
+        x = paddle.static.data("x", [None, 4])
+        out = paddle.static.nn.fc(x, 1)
+        exe = paddle.static.Executor(paddle.CPUPlace())
+        exe.run(paddle.static.default_startup_program())
+        paddle.static.save_inference_model(str(tmp_path / "model"), [x], [out], exe)
+        program, _, _ = paddle.static.load_inference_model(str(tmp_path / "model"), exe)
+        block = program.global_block()
+        fetch = next(op for op in block.ops if op.type == "fetch")
+        block._remove_op(block.ops.index(fetch))
+        block.append_op(type="fetch", inputs={}, outputs={"Out": fetch.output("Out")}, attrs={"col": 0})
+        (tmp_path / "model.pdmodel").write_bytes(program.desc.serialize_to_string())
+        with pytest.raises(ValueError, match="fetch of the model names no variable"):
+            paddle.static.load_inference_model(str(tmp_path / "model"), exe)
+
+
 def test_what_reads_all_rows_of_a_table_is_refused_where_it_is_written() -> None:
     decay = paddle.optimizer.SGD(0.1, weight_decay=paddle.regularizer.L2Decay(0.01))
     with pytest.raises(DiagnosticError, match=r"scale: it reads all rows of %.*, a large table"):
