@@ -442,7 +442,13 @@ _AT_FIRST: dict[str, Any] = {
 
 _STRICT = ("a_sync", "adam_d2sum")
 """Flags that raise an error for what is neither True nor False, as in Paddle."""
-_KINDS: dict[Any, str] = {bool: "True or False", int: "a whole number", float: "a number", str: "a text", list: "a list"}
+_KINDS: dict[Any, str] = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    list: "a list",
+}
 
 
 def _settings(name: str, given: object) -> dict[Any, Any]:
