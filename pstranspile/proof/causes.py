@@ -424,6 +424,8 @@ class Suspicion:
     def _only_enlarges(self, index: int, names: Sequence[str], runs: Sequence[Evaluation]) -> bool:
         """Whether what an op makes fits once its inputs on the shares, which are alike, are the same as on the whole:
         then it has just made more of a difference that was taken for rounding. Not known of an op that changes inputs.
+
+        Integers stay those of a share: places in the whole batch are none in the share.
         """
         op = self.half.program.main_block.ops[index]
         inputs = [name for name in dict.fromkeys(op.input_names) if name]
@@ -431,7 +433,12 @@ class Suspicion:
             return False
         made: list[list[Value]] = []
         for name in inputs:
-            parts = forced_parts(runs[0][name], [run[name] for run in runs[1:]], gradient="@GRAD" in name)
+            own = [run[name] for run in runs[1:]]
+            whole = plain(runs[0][name])
+            if whole is not None and whole.dtype.kind != "f":
+                made.append(own)
+                continue
+            parts = forced_parts(runs[0][name], own, gradient="@GRAD" in name)
             if parts is None:
                 return False
             made.append(parts)

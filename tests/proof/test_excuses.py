@@ -395,3 +395,15 @@ def test_an_op_is_no_cause_that_makes_more_of_a_small_difference():
     report = check(draft.module(), job())
     assert not report.holds
     assert "elementwise_sub" not in [cause.op_type for cause in report.causes]
+
+
+def test_places_in_the_whole_batch_are_not_those_of_a_share():
+    """Values that hide a difference are left out by a mask; the ids of what is left are no reason for it."""
+    draft = L.Draft(seed=3)
+    hidden = L.batch_norm(L.fc(L.data(draft, "x", [-1, 4]), 4))
+    wide = L.concat([hidden, L.fill_constant_batch_size_like(hidden, [-1, 1], "f32", -1e30)], axis=1)
+    small = L.fill_constant_batch_size_like(wide, [-1, 5], "f32", -1e29)
+    chosen = L.reshape(L.gather_nd(wide, L.where(L.less_than(small, wide))), [-1, 4])
+    minimize(L.mean(L.square(L.fc(chosen, 1))), SGD(0.1))
+    report = check(draft.module(), job(), steps=2, batch=6)
+    assert [cause.op_type for cause in report.causes] == ["batch_norm"]
