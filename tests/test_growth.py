@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
+import pstranspile.fluid.paddle as later
 from pstranspile.compiler.explain import answer_text
 from pstranspile.compiler.explain.job import of_compiled
 from pstranspile.compiler.explain.op import explain_op
@@ -33,6 +34,7 @@ from pstranspile.tools.lsp.symbols import symbols
 from pstranspile.tools.lsp.values import Spot
 from pstranspile.tools.report.data import _LAYER
 from tests.conftest import ROOT
+from tests.fluid.running import fresh
 
 SOURCE = (ROOT / "examples" / "linear_regression.ir").read_text().splitlines()
 AT = next(number for number, line in enumerate(SOURCE) if line.startswith("    mul(X=%x"))
@@ -270,3 +272,20 @@ def test_searches_do_not_begin_again_at_each_character():
         "%a",
         "%y",
     ]
+
+
+def test_minimize_with_callbacks_and_many_parameters():
+    paddle: Any = later
+
+    def prepare(size: int) -> Callable[[], Any]:
+        def work() -> None:
+            with fresh():
+                x = paddle.static.data("x", [None, 2])
+                total = x
+                for _ in range(size):
+                    total = total + paddle.matmul(x, paddle.static.create_parameter([2, 2], "float32"))
+                paddle.optimizer.Adam(0.1).minimize(paddle.mean(total))
+
+        return work
+
+    grows_linearly(prepare, 25)

@@ -119,7 +119,7 @@ class ErrorClipByValue(BaseErrorClipAttr):
     def _append_clip_op(self, block: Any, grad_name: str) -> None:
         held, limits = (grad_name,), {"min": self.min, "max": self.max}
         made = bare_op("clip", {"X": held}, {"Out": held}, limits)  # without a role, as in Fluid
-        block.insert_blank_op(len(block.ops)).become(made._replace(role=None, role_vars=None))
+        block.insert_blank_op(block.op_size()).become(made._replace(role=None, role_vars=None))
 
 
 def error_clip_callback(block: Any, context: dict[str, str]) -> None:
@@ -127,7 +127,7 @@ def error_clip_callback(block: Any, context: dict[str, str]) -> None:
 
     `context` says of gradients whose they are. Raises TypeError where a variable's `error_clip` is no such clip.
     """
-    for gradient in [name for name in block.ops[-1].output_arg_names if name in context]:
+    for gradient in [name for name in block.op(-1).output_arg_names if name in context]:
         variable = block._find_var_recursive(context[gradient])
         wanted = getattr(variable, "error_clip", None)
         if wanted is None:

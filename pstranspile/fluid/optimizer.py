@@ -146,7 +146,7 @@ class Optimizer:
         for param, states in made.states.items():
             for name, variable in states.items():
                 self._accumulators[self._state_name(name)][param] = block.var(variable)
-            make_states_large(live.startup_program, param, states.values())
+        make_states_large(live.startup_program, {param: states.values() for param, states in made.states.items()})
         require_rows_alone(program, live.startup_program)
         views = {id(op.frozen): op for made_in in program.blocks for op in made_in.ops}
         return [views[id(op)] for op in made.ops]

@@ -372,7 +372,16 @@ class Suspicion:
     def misfits(self, left: Collection[int]) -> tuple[set[str], list[int]]:
         """The ends that do not fit when the differences of all suspects but those in `left` are taken away; and which
         ops were suspected.
+
+        Integers of a suspect are taken along with its other outputs, because its gradient reads both. Those that are
+        places in the whole batch are none in a share, so that an op fails by them: then they stay the share's own.
         """
+        try:
+            return self._misfits(left, with_integers=True)
+        except DiagnosticError:
+            return self._misfits(left, with_integers=False)
+
+    def _misfits(self, left: Collection[int], with_integers: bool) -> tuple[set[str], list[int]]:
         runs = [
             Evaluation(self.half.program, self.held, feed, seed=self.seed, stream=max(place - 1, 0))
             for place, feed in enumerate(self.feeds)
@@ -387,7 +396,11 @@ class Suspicion:
             made, unfit = self._unfit(ops[index], names, runs)
             if unfit and all(name in kept for name in ops[index].input_names if name and name not in names):
                 gradients = _is_backward(ops[index])
-                forced = {name: forced_parts(*made[name], gradient=gradients) for name in names}
+                forced = {
+                    name: forced_parts(*made[name], gradient=gradients)
+                    for name in names
+                    if with_integers or name in unfit or not _integers(made[name][0])
+                }
                 if not any(same_rows(*made[name], gradient=gradients) for name in unfit) and all(
                     forced[name] for name in unfit
                 ):
@@ -424,6 +437,8 @@ class Suspicion:
     def _only_enlarges(self, index: int, names: Sequence[str], runs: Sequence[Evaluation]) -> bool:
         """Whether what an op makes fits once its inputs on the shares, which are alike, are the same as on the whole:
         then it has just made more of a difference that was taken for rounding. Not known of an op that changes inputs.
+
+        Integers stay those of a share: places in the whole batch are none in the share.
         """
         op = self.half.program.main_block.ops[index]
         inputs = [name for name in dict.fromkeys(op.input_names) if name]
@@ -431,7 +446,11 @@ class Suspicion:
             return False
         made: list[list[Value]] = []
         for name in inputs:
-            parts = forced_parts(runs[0][name], [run[name] for run in runs[1:]], gradient="@GRAD" in name)
+            own = [run[name] for run in runs[1:]]
+            if _integers(runs[0][name]):
+                made.append(own)
+                continue
+            parts = forced_parts(runs[0][name], own, gradient="@GRAD" in name)
             if parts is None:
                 return False
             made.append(parts)
@@ -467,6 +486,11 @@ class Suspicion:
         """What is reported to differ: an output of the op, else a value that depends on one."""
         own = [name for name in op.output_names if name]
         return next((name for name in own if name in differing), own[0] if own else min(differing))
+
+
+def _integers(value: Value) -> bool:
+    data = plain(value)
+    return data is not None and data.dtype.kind in "iu"
 
 
 def _is_loss(op: Op) -> bool:

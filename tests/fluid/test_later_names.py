@@ -260,7 +260,8 @@ def test_figures_over_all_trainers() -> None:
 def test_a_cluster_trains_and_tests_as_the_script_alone(tmp_path: Path) -> None:
     script = SCRIPTS / "later_layers.py"
     servers = ",".join(f"127.0.0.1:{port}" for port in free_ports(2))
-    (log,) = launched("launch", "--servers", servers, "--worker_num", "1", str(script), folder=tmp_path)
+    options = ("--run_mode", "ps", "--nnodes", "1", "--servers", servers, "--trainer_num", "1")
+    (log,) = launched("launch", *options, str(script), folder=tmp_path)
     values = [[float(line.split()[1]) for line in text.splitlines()] for text in (log, printed(script))]
     np.testing.assert_allclose(*values, rtol=1e-4)
     assert len(values[0]) == 8

@@ -367,6 +367,10 @@ def test_a_number_beyond_those_of_trainers_is_that_of_a_server() -> None:
         (["--server_num", "1", "--worker_num", "0"], "there is at least one trainer"),
         (["--worker_num", "2"], "--worker_num and --workers are for trainers beside servers"),
         (["--workers", "127.0.0.1:1,127.0.0.1:2"], "--worker_num and --workers are for trainers beside servers"),
+        (["--trainer_num", "2"], "--worker_num and --workers are for trainers beside servers"),
+        (["--nnodes", "2"], "--nnodes 2: name the hosts with --ips"),
+        (["--run_mode", "ps"], "--run_mode ps goes with servers"),
+        (["--run_mode", "collective", "--server_num", "1"], "--run_mode collective goes with no servers"),
     ],
 )
 def test_numbers_of_trainers_that_mean_nothing(options: list[str], told: str, tmp_path: Path) -> None:

@@ -23,10 +23,12 @@ from pstranspile.frontends.autodiff import (
     RMSProp,
     minimize,
 )
+from pstranspile.frontends.layers.basic import layer_outputs
 from pstranspile.frontends.layers.parameters import create_parameter
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module
+from pstranspile.ir.types import DType
 from pstranspile.proof import check, compare, given
 from pstranspile.proof.compare import moved, same_in_doubles
 from pstranspile.proof.report import ADDS_UP, DIFFERENT, ROUNDING, report_text
@@ -395,3 +397,26 @@ def test_an_op_is_no_cause_that_makes_more_of_a_small_difference():
     report = check(draft.module(), job())
     assert not report.holds
     assert "elementwise_sub" not in [cause.op_type for cause in report.causes]
+
+
+def test_places_in_the_whole_batch_are_not_those_of_a_share():
+    """Values that hide a difference are left out by a mask; the ids of what is left are no reason for it."""
+    draft = L.Draft(seed=3)
+    hidden = L.batch_norm(L.fc(L.data(draft, "x", [-1, 4]), 4))
+    wide = L.concat([hidden, L.fill_constant_batch_size_like(hidden, [-1, 1], "f32", -1e30)], axis=1)
+    small = L.fill_constant_batch_size_like(wide, [-1, 5], "f32", -1e29)
+    chosen = L.reshape(L.gather_nd(wide, L.where(L.less_than(small, wide))), [-1, 4])
+    minimize(L.mean(L.square(L.fc(chosen, 1))), SGD(0.1))
+    report = check(draft.module(), job(), steps=2, batch=6)
+    assert [cause.op_type for cause in report.causes] == ["batch_norm"]
+
+
+def test_the_largest_of_a_batch_are_others_than_those_of_its_shares():
+    """`top_k` along the batch: its gradient reads places in the batch, which a share does not have."""
+    draft = L.Draft(seed=3)
+    hidden = L.fc(L.data(draft, "x", [-1, 4]), 4)
+    along = {"X": L.transpose(hidden, [1, 0])}
+    best, _ = layer_outputs("top_k", along, {"Out": DType.FP32, "Indices": DType.INT64}, {"k": 2})
+    minimize(L.mean(L.square(best)), SGD(0.1))
+    report = check(draft.module(), job(), steps=2, batch=6)
+    assert [cause.op_type for cause in report.causes] == ["top_k"]

@@ -274,8 +274,15 @@ class Block:
         return [views[id(op)] for op in held]
 
     def op(self, index: int) -> Operator:
-        """The op at a place."""
-        return self.ops[index]
+        """The op at a place; places below 0 are counted from the end. Raises IndexError for a place that is none."""
+        draft, size = self.draft, self.op_size()
+        place = index + size if index < 0 else index
+        if not 0 <= place < size:
+            raise IndexError(f"block {self.idx} has {size} ops, none at {index}")
+        front = len(draft.front)
+        held = draft.front[front - 1 - place] if place < front else draft.ops[place - front]
+        view = self._ops[id(held)] = self._ops.get(id(held)) or Operator(self, held)
+        return view
 
     def op_size(self) -> int:
         """How many ops the block has."""

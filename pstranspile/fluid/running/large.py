@@ -179,16 +179,27 @@ def with_dims(module: Module, dims: Mapping[tuple[int, ...], tuple[int, ...]]) -
     return module.with_programs(programs)
 
 
-def make_states_large(startup: Any, table: str, states: Iterable[str]) -> None:
-    """Makes what an optimizer keeps for each row of a table with a row for every id begin without rows."""
+def make_states_large(startup: Any, states: Mapping[str, Iterable[str]]) -> None:
+    """Makes what an optimizer keeps for each row of tables with a row for every id begin without rows.
+
+    `states` are the names of what is kept for each parameter.
+    """
     first = startup.drafts[0]
-    if table not in _made_large(first):
+    made = _made_large(first)
+    high = {
+        name: table
+        for table in states
+        if table in made
+        for name in states[table]
+        if first.vars[name].shape == first.vars[table].shape
+    }
+    if not high:
         return
-    high = {name for name in states if first.vars[name].shape == first.vars[table].shape}
-    kept = [op for op in first.all_ops() if high.intersection(op.output_names)]
+    kept = [(op, high[name]) for op in first.all_ops() for name in op.output_names if name in high]
+    gone = {id(op) for op, _ in kept}
     for ops in (first.front, first.ops):
-        ops[:] = [op for op in ops if op not in kept]
-    first.ops += [table_state(op, table) for op in kept]  # after the table
+        ops[:] = [op for op in ops if id(op) not in gone]
+    first.ops += [table_state(op, table) for op, table in kept]  # after the tables
 
 
 def _made_large(first: Any) -> set[str]:

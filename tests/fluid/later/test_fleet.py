@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -13,6 +14,11 @@ import numpy as np
 import pytest
 
 import pstranspile.fluid.paddle as paddle
+from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy import (
+    AsyncStrategy,
+    GeoStrategy,
+    SyncStrategy,
+)
 from pstranspile.fluid.missing import NotHere
 from pstranspile.fluid.paddle.distributed.fleet.one_fleet import Fleet
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy, MergeForServers
@@ -393,6 +399,59 @@ def test_settings_without_effect_are_named_or_refused(capsys: pytest.CaptureFixt
     assert "a_sync_configs['launch_barrier'] = False changes nothing" in said
     assert "recompute_configs['enable_offload'] = True changes nothing" in said
     assert "k_steps" not in said
+
+
+def test_settings_are_read_back_with_their_defaults_and_in_their_kinds(capsys: pytest.CaptureFixture[str]) -> None:
+    strategy: Any = DistributedStrategy()
+    assert (strategy.a_sync, strategy.a_sync_configs["k_steps"]) == (True, -1)
+    assert strategy.amp_configs["init_loss_scaling"] == 32768.0
+    assert strategy.sharding_configs["sharding_degree"] == 8
+    assert strategy.pipeline_configs["schedule_mode"] == "1F1B"
+    strategy.dgc_configs = {"rampup_step": 3}
+    strategy.hybrid_configs = {"dp_degree": 2}
+    assert strategy.dgc_configs == {"rampup_begin_step": 0, "rampup_step": 3, "sparsity": []}
+    assert (strategy.hybrid_configs["dp_degree"], strategy.hybrid_configs["pp_degree"]) == (2, 1)
+    strategy.a_sync_configs = {"launch_barrier": 0, "send_queue_size": np.int64(3), "k_steps": True}
+    held = [strategy.a_sync_configs[name] for name in ("launch_barrier", "send_queue_size", "k_steps")]
+    assert [(value, type(value)) for value in held] == [(False, bool), (3, int), (1, int)]
+    strategy.lars_configs = {"lars_coeff": 1, "exclude_from_weight_decay": ("bn",)}
+    assert (strategy.lars_configs["lars_coeff"], strategy.lars_configs["exclude_from_weight_decay"]) == (1.0, ["bn"])
+    for configs, wrong, kind in (
+        ("a_sync", {"k_steps": "5"}, "a whole number, not '5'"),
+        ("a_sync", {"k_steps": 1.5}, "a whole number, not 1.5"),
+        ("a_sync", {"launch_barrier": "no"}, "True or False, not 'no'"),
+        ("a_sync", {"heter_worker_device_guard": 1}, "a text, not 1"),
+        ("lars", {"lars_coeff": "2"}, "a number, not '2'"),
+        ("amp", {"custom_white_list": "relu"}, "a list, not 'relu'"),
+    ):
+        (name,) = wrong
+        with pytest.raises(TypeError, match=re.escape(f"{configs}_configs[{name!r}] is {kind}")):
+            setattr(strategy, f"{configs}_configs", wrong)
+    for configs in ("a_sync_configs", "amp_configs", "fs_client_param", "sparse_table_configs"):
+        with pytest.raises(TypeError, match=f"{configs} is a dict"):
+            setattr(strategy, configs, 3)
+    assert strategy.a_sync_configs["k_steps"] == 1
+    capsys.readouterr()
+    strategy.amp, strategy.lamb, strategy.nccl_comm_num, strategy.fuse_grad_size_in_MB = 1, "yes", 1.5, "64"
+    assert (strategy.amp, strategy.lamb, strategy.nccl_comm_num, strategy.fuse_grad_size_in_MB) == (False, False, 1, 32)
+    said = capsys.readouterr().err
+    assert "DistributedStrategy.lamb = 'yes' changes nothing: it is True or False, and as in Paddle others" in said
+    for name in ("a_sync", "adam_d2sum"):
+        with pytest.raises(ValueError, match=f"{name} is True or False, not 1"):
+            setattr(strategy, name, 1)
+
+
+def test_steps_of_geo_are_enough_and_trainers_work_in_step_without_them() -> None:
+    strategy: Any = DistributedStrategy()
+    assert isinstance(strategy.with_servers(), SyncStrategy)
+    strategy.a_sync_configs = {"k_steps": 5}
+    assert isinstance(strategy.with_servers(), GeoStrategy)
+    strategy.a_sync = True
+    assert isinstance(strategy.with_servers(), AsyncStrategy)
+    with pytest.raises(ValueError, match="once a_sync has been set; not -1"):
+        strategy.a_sync_configs = {"k_steps": -1}
+    strategy.a_sync = False
+    assert isinstance(strategy.with_servers(), SyncStrategy)
 
 
 def test_strategies_take_what_they_know() -> None:

@@ -58,12 +58,48 @@ def test_element_types_are_names_of_paddle() -> None:
         ("i...->...", [(2, 3, 4)]),
         ("bij,bj,bk->ik", [(2, 3, 4), (2, 4), (2, 5)]),
         ("ab,cd->abcd", [(2, 3), (4, 5)]),
+        ("ij...,jk...->ik...", [(2, 3, 6), (3, 4, 1)]),
+        ("ii->i", [(3, 3)]),
+        ("ii", [(3, 3)]),
+        ("iiii->i", [(2, 2, 2, 2)]),
+        ("ijij->ji", [(2, 3, 2, 3)]),
+        ("iji,j->i", [(3, 2, 3), (2,)]),
+        ("...ii->...i", [(4, 3, 3)]),
+        ("ij,jj->i", [(2, 3), (3, 3)]),
     ],
 )
 def test_einsum_sums_as_numpy_does(equation: str, shapes: Any) -> None:
     arrays = [RNG.randn(*shape).astype("float32") for shape in shapes]
     (got,), _ = computed(lambda *given: P.einsum(equation, *given), *arrays)
     np.testing.assert_allclose(got, np.reshape(np.einsum(equation, *arrays), got.shape), atol=1e-5)
+
+
+def test_einsum_fills_diagonals() -> None:
+    x = RNG.randn(2, 3).astype("float32")
+    made, _ = computed(lambda a: [P.einsum("ij->jij", a), P.einsum("ij->jjij", a), P.einsum("ij,ij->jj", a, a)], x)
+    eye = np.eye(3, dtype="float32")
+    np.testing.assert_array_equal(made[0], np.einsum("ij,jk->jik", x, eye))
+    np.testing.assert_array_equal(made[1], np.einsum("ij,jk,jl->jkil", x, eye, eye))
+    np.testing.assert_allclose(made[2], np.diag((x * x).sum(0)), rtol=1e-5)
+
+
+def test_einsum_takes_diagonals_of_batches_and_their_gradients() -> None:
+    x, w = RNG.randn(5, 3, 3).astype("float32"), RNG.randn(1, 3, 2).astype("float32")
+    with fresh():
+        held = paddle.static.data("x", [-1, 3, 3])
+        right = paddle.static.data("w", [1, 3, 2])
+        held.stop_gradient = False
+        made = [P.einsum("bii->bi", held), P.einsum("...ij,...jk->...ik", held, right), P.einsum("bij->bijj", held)]
+        grads = paddle.static.gradients([P.sum(made[0] * made[0])], [held])
+        run = fluid.Executor(fluid.CPUPlace()).run
+        found = run(feed={"x": x, "w": w}, fetch_list=[*made, *grads])
+        with pytest.raises(ValueError, match="the size of b in 'bb', where it stands twice, must be known"):
+            P.einsum("bb", paddle.static.data("square", [-1, -1]))
+    diagonal = np.einsum("bii->bi", x)
+    np.testing.assert_array_equal(found[0], diagonal)
+    np.testing.assert_allclose(found[1], x @ w, rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(found[2], np.einsum("bij,jk->bijk", x, np.eye(3, dtype="float32")))
+    np.testing.assert_allclose(found[3], 2 * np.einsum("bi,ij->bij", diagonal, np.eye(3, dtype="float32")), rtol=1e-6)
 
 
 def test_einsum_has_gradients() -> None:
@@ -84,8 +120,8 @@ def test_einsum_has_gradients() -> None:
     [
         ("ij,jk->ik", "describes 2 operands, not 1"),
         ("ijk->i", "does not describe x0, which has 2 dims"),
-        ("ii->i", "names a dim of x0 twice"),
         ("ij->ik", "the result of 'ij->ik'"),
+        ("i...->i", "does not have the dims without letters"),
     ],
 )
 def test_einsum_names_what_is_wrong(equation: str, message: str) -> None:

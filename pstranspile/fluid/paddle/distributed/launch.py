@@ -24,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--log_dir", default=None, help="where logs go")
     made.add_argument("--log_level", default="20", help="accepted, as in Fluid")
     made.add_argument("--use_paddlecloud", action="store_true", help="accepted, as in Fluid")
-    made.add_argument("--gpus", default="", help="as --selected_gpus")
+    made.add_argument("--gpus", "--devices", default="", help="as --selected_gpus")
     made.add_argument("--ips", default="", help="as --cluster_node_ips")
     made.add_argument("--http_port", type=int, default=0, help="accepted, as in 2.x")
     made.add_argument("--heter_workers", default="", help="refused: all trainers are alike")
@@ -32,10 +32,21 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--server_num", type=number_of_processes, default=0, help="how many servers there are beside the trainers"
     )
-    made.add_argument("--worker_num", type=number_of_processes, default=None, help="how many trainers, beside servers")
+    made.add_argument(
+        "--worker_num",
+        "--trainer_num",
+        type=number_of_processes,
+        default=None,
+        help="how many trainers, beside servers",
+    )
     made.add_argument("--servers", default="", help="where the servers are, if not on ports in a row")
-    made.add_argument("--workers", default="", help="as many trainers as are listed here, beside servers")
+    made.add_argument("--workers", "--trainers", default="", help="as many trainers as are listed here, beside servers")
     made.add_argument("--print_config", default="True", help="accepted, as in Fluid")
+    made.add_argument("--job_id", default="default", help="accepted, as in 2.x")
+    made.add_argument(
+        "--run_mode", choices=("collective", "ps"), default=None, help="with servers (ps) or without: they say so too"
+    )
+    made.add_argument("--nnodes", default="1", help="1: each host has a launcher of its own, see --ips")
     made.add_argument("training_script", help="the script")
     made.add_argument("training_script_args", nargs=argparse.REMAINDER, help="its own arguments")
     return made
@@ -49,6 +60,10 @@ def launch(arguments: Sequence[str] | None = None) -> int:
         parser().error("all trainers are alike: leave out --heter_workers and --heter_worker_num")
     if 0 in (options.nproc_per_node, options.worker_num):
         parser().error("there is at least one trainer: raise --nproc_per_node, or --worker_num beside servers")
+    if options.nnodes != "1":
+        parser().error(f"--nnodes {options.nnodes}: name the hosts with --ips, and this one with --node_ip")
+    if options.run_mode and (options.run_mode == "ps") != bool(options.server_num or options.servers):
+        parser().error(f"--run_mode {options.run_mode} goes with {'' if options.run_mode == 'ps' else 'no '}servers")
     if options.server_num or options.servers:
         return _with_servers(options, script)
     if options.worker_num or options.workers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from numbers import Integral, Real
 from typing import Any
 
 from pstranspile.cluster.machines.blocks import part_of
@@ -261,6 +262,7 @@ _A_SYNC = {
     "use_ps_gpu": 0,
     "use_gpu_graph": 0,
 }
+"""`k_steps` below 0: neither `a_sync` nor `k_steps` has been set."""
 _IN_FULL = {
     "amp": "all is computed in the element types of the program, float32 where Paddle takes float16 or bfloat16",
     "fp16_allreduce": "gradients are exchanged in their own element type",
@@ -283,13 +285,76 @@ _REFUSED = {
 }
 _CONFIGS: dict[str, dict[str, Any]] = {
     "a_sync": _A_SYNC,
-    "recompute": {"checkpoints": [], "enable_offload": False, "checkpoint_shape": []},
+    "recompute": {
+        "checkpoints": [],
+        "enable_offload": False,
+        "checkpoint_shape": [],
+        "enable_tuning": False,
+        "refined_ops_patterns": [],
+    },
     "localsgd": {"k_steps": 1, "begin_step": 1},
     "gradient_merge": {"k_steps": 1, "avg": True},
     "lars": {"lars_coeff": 0.001, "lars_weight_decay": 0.0005, "epsilon": 0.0, "exclude_from_weight_decay": []},
     "lamb": {"lamb_weight_decay": 0.01, "exclude_from_weight_decay": []},
 }
-"""The keys of configurations with their defaults; those of what is refused are kept."""
+"""The keys of configurations that are followed, with their defaults."""
+_KEPT: dict[str, dict[str, Any]] = {
+    "amp": {
+        "init_loss_scaling": 32768.0,
+        "incr_every_n_steps": 1000,
+        "decr_every_n_nan_or_inf": 2,
+        "incr_ratio": 2.0,
+        "decr_ratio": 0.8,
+        "use_dynamic_loss_scaling": True,
+        "custom_white_list": [],
+        "custom_black_list": [],
+        "custom_black_varnames": [],
+        "use_pure_fp16": False,
+        "use_fp16_guard": True,
+        "use_optimizer_fp16": False,
+        "use_pure_bf16": False,
+    },
+    "fp16_allreduce": {},
+    "dgc": {"rampup_begin_step": 0, "rampup_step": 1, "sparsity": []},
+    "pipeline": {
+        "micro_batch_size": 1,
+        "accumulate_steps": 1,
+        "schedule_mode": "1F1B",
+        "p2p_cache_shape": True,
+        "enable_partial_send_recv": True,
+    },
+    "adaptive_localsgd": {"init_k_steps": 1, "begin_step": 1},
+    "sharding": {
+        "sharding_segment_strategy": "segment_broadcast_MB",
+        "segment_broadcast_MB": 32.0,
+        "segment_anchors": [],
+        "sharding_degree": 8,
+        "mp_degree": 1,
+        "dp_degree": 1,
+        "hybrid_dp": False,
+        "gradient_merge_acc_step": 1,
+        "optimize_offload": False,
+        "pp_allreduce_in_optimize": False,
+        "pp_degree": 1,
+        "optimize_cast": False,
+        "_dp_as_optimizer_sharding": False,
+        "stage": 1,
+        "enable_tuning": False,
+        "use_calc_stream": False,
+    },
+    "tensor_parallel": {"tensor_parallel_degree": 1, "tensor_init_seed": -1},
+    "qat": {
+        "channel_wise_abs_max": True,
+        "weight_bits": 8,
+        "activation_bits": 8,
+        "not_quant_pattern": [],
+        "algo": "",
+    },
+    "hybrid": {"dp_degree": -1, "mp_degree": 1, "pp_degree": 1, "sharding_degree": 1, "sep_degree": 1},
+    "gradient_scale": {"scale_strategy": "avg", "scale_gradient": False},
+}
+"""The keys of configurations that change nothing as long as what they belong to is refused or not followed, with their
+defaults. Versions have had other keys too; these are kept as they are given."""
 _OF_TRAINERS: dict[str, Any] = {
     "dump_fields_path": "",
     "dump_fields": [],
@@ -317,6 +382,8 @@ _WITHOUT_EFFECT = {
     "trainer_desc.remote_sparse": "what is sparse is on the servers",
     "recompute.enable_offload": "all is computed on the CPU",
     "recompute.checkpoint_shape": "all is computed on the CPU",
+    "recompute.enable_tuning": "values between checkpoints are computed again",
+    "recompute.refined_ops_patterns": "values between checkpoints are computed again",
 }
 _COUNTS = {
     "localsgd.k_steps": 1,
@@ -357,23 +424,56 @@ _NOT_FOLLOWED = {
 """Settings that change numbers in 2.x, and what is done in their place."""
 _AUTO_STEPS = 800
 """After how many steps trainers exchange what SGD has changed, where `auto` leaves it to Fleet; as in 2.x."""
-_AT_FIRST = {
+_AT_FIRST: dict[str, Any] = {
+    "a_sync": True,
     "sync_nccl_allreduce": True,
     "fuse_all_reduce_ops": True,
     "fuse_grad_size_in_MB": 32,
-    "fuse_grad_size_in_TFLOPS": 50,
-    "last_comm_group_size_MB": 1,
+    "fuse_grad_size_in_TFLOPS": 50.0,
+    "_fuse_grad_size_in_TFLOPS": 50.0,
+    "last_comm_group_size_MB": 1.0,
     "hierarchical_allreduce_inter_nranks": 1,
-    "cudnn_exhaustive_search": True,
-    "conv_workspace_size_limit": 4000,
-    "cudnn_batchnorm_spatial_persistent": True,
+    "conv_workspace_size_limit": 512,
     "fuse_grad_size_in_num": 8,
     "split_data": True,
-    "gradient_scale_configs": {"scale_strategy": "avg", "scale_gradient": False},
-    "hybrid_configs": {},
     "fs_client_param": {},
 }
 """What is accepted, and not False to begin with."""
+
+
+_STRICT = ("a_sync", "adam_d2sum")
+"""Flags that raise an error for what is neither True nor False, as in Paddle."""
+_KINDS: dict[Any, str] = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    list: "a list",
+}
+
+
+def _settings(name: str, given: object) -> dict[Any, Any]:
+    """A dict as it is given. Raises TypeError for what is none."""
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{name} is a dict, not {given!r}")
+    return {**given}  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _like(default: object, value: Any, name: str) -> Any:
+    """A value in the element type of the default. Raises TypeError for one of another kind."""
+    match default:
+        case bool() if isinstance(value, Integral):
+            return bool(value)
+        case int() if isinstance(value, Integral):
+            return int(value)
+        case float() if isinstance(value, Real):
+            return float(value)
+        case str() if isinstance(value, str):
+            return value
+        case list() if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+            return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        case _:
+            raise TypeError(f"{name} is {_KINDS[type(default)]}, not {value!r}")
 
 
 class DistributedStrategy:
@@ -384,8 +484,10 @@ class DistributedStrategy:
     parameters: in each step up to `localsgd_configs["begin_step"]`, and then in every `k_steps`-th one. `recompute` has
     values between `recompute_configs["checkpoints"]` computed again for the gradients, `gradient_merge` adds those of
     several steps up. `lars` takes LarsMomentum for Momentum, `lamb` Lamb for Adam.
-    Raises AttributeError for unknown names, ValueError for unknown keys of configurations, NotHere for what is refused
-    when it is set.
+    Without `a_sync` and `k_steps`, trainers and servers work in step.
+    Raises AttributeError for unknown names, ValueError for unknown keys of configurations, TypeError for values in them
+    that are of another kind than the default, NotHere for what is refused when it is set. Flags and numbers outside
+    configurations that are of another kind are named on stderr and not taken, as in Paddle.
     """
 
     def __init__(self) -> None:
@@ -396,8 +498,8 @@ class DistributedStrategy:
         }
         known |= dict.fromkeys([*_REFUSED, *_IN_FULL, *_ACCEPTED, *_NOT_FOLLOWED, *_CONFIGS, "auto"], False)
         known |= _AT_FIRST
-        known |= {f"{name}_configs": {**_CONFIGS.get(name, {})} for name in (*_REFUSED, *_IN_FULL, *_CONFIGS)}
-        known |= {"trainer_desc_configs": {**_OF_TRAINERS}, "sparse_table_configs": {}}
+        known |= {f"{name}_configs": {**keys} for name, keys in (_KEYS | _KEPT).items()}
+        known |= {"sparse_table_configs": {}}
         vars(self).update(known)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -405,6 +507,18 @@ class DistributedStrategy:
             near = get_close_matches(name, vars(self), 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise AttributeError(f"DistributedStrategy has no {name!r}{hint}", name=name, obj=self)
+        before = vars(self)[name]
+        if isinstance(before, bool | int | float):
+            full = f"DistributedStrategy.{name}"
+            expected: Any = bool if isinstance(before, bool) else Integral if isinstance(before, int) else Real
+            if not isinstance(value, expected):
+                if name in _STRICT:
+                    raise ValueError(f"{full} is {_KINDS[type(before)]}, not {value!r}")
+                warn_unused(full, repr(value), f"it is {_KINDS[type(before)]}, and as in Paddle others are not taken")
+                return
+            value = _like(before, value, full)
+        if name == "fs_client_param":
+            value = _settings(name, value)
         if name in _REFUSED and value:
             raise refused(f"DistributedStrategy.{name}", _REFUSED[name])
         if name in _IN_FULL and value:
@@ -414,13 +528,11 @@ class DistributedStrategy:
         if name in _NOT_FOLLOWED and value:
             warn_not_followed(f"DistributedStrategy.{name}", value, _NOT_FOLLOWED[name])
         if name == "a_sync":
-            if not isinstance(value, bool):
-                raise ValueError(f"a_sync is True or False, not {value!r}")
             vars(self)["a_sync_configs"] = {**self.a_sync_configs, "k_steps": 0}
         if name == "sparse_table_configs":
             value = checked_tables(value)
         of = name.removesuffix("_configs")
-        if of != name and of in _KEYS:
+        if of != name and of in _KEYS | _KEPT:
             value = self._changed(of, value)
         vars(self)[name] = value
 
@@ -428,18 +540,23 @@ class DistributedStrategy:
         raise AttributeError(f"DistributedStrategy has no {name!r}", name=name, obj=self)
 
     def _changed(self, name: str, given: Any) -> dict[str, Any]:
+        given = _settings(f"{name}_configs", given)
         for key in given:
-            if key not in _KEYS[name]:
+            if name in _KEYS and key not in _KEYS[name]:
                 near = get_close_matches(str(key), _KEYS[name], 1)
                 raise ValueError(f"{name}_configs has no {key!r}{f'; did you mean {near[0]}?' if near else ''}")
-        held = vars(self)[f"{name}_configs"]
+        held, made = vars(self)[f"{name}_configs"], dict[str, Any]()
+        if name == "a_sync" and given.get("k_steps") == -1 < held["k_steps"]:
+            raise ValueError("a_sync_configs['k_steps'] is 0, or for geo-SGD more, once a_sync has been set; not -1")
+        defaults = (_KEYS | _KEPT)[name]
         for key, value in given.items():
-            full = f"{name}.{key}"
+            full, said = f"{name}.{key}", f"{name}_configs[{key!r}]"
             if full in _COUNTS and (type(value) is not int or value < _COUNTS[full]):
-                raise ValueError(f"{name}_configs[{key!r}] is a whole number from {_COUNTS[full]} on, not {value!r}")
-            if value != held[key] and full in _WITHOUT_EFFECT:
-                warn_unused(f"{name}_configs[{key!r}]", value, _WITHOUT_EFFECT[full])
-        return {**held, **given}
+                raise ValueError(f"{said} is a whole number from {_COUNTS[full]} on, not {value!r}")
+            made[key] = _like(defaults[key], value, said) if key in defaults else value
+            if full in _WITHOUT_EFFECT and made[key] != held[key]:
+                warn_unused(said, made[key], _WITHOUT_EFFECT[full])
+        return {**held, **made}
 
     def __repr__(self) -> str:
         lines = [f"{name} = {value!r}" for name, value in sorted(vars(self).items()) if not name.startswith("_")]
@@ -514,7 +631,7 @@ class DistributedStrategy:
     def with_servers(self) -> servers.DistributedStrategy:
         """The strategy of Fluid 1.8 for parameter servers."""
         configs = self.a_sync_configs
-        if not self.a_sync:
+        if not self.a_sync or configs["k_steps"] < 0:
             return servers.SyncStrategy()
         if configs["k_steps"] > 0:
             return servers.GeoStrategy(configs["k_steps"])
