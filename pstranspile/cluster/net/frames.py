@@ -65,6 +65,9 @@ MOST_GREETING = 1 << 20
 MOST_BODY = 1 << 36
 """Bytes of any frame's body."""
 
+MOST_MESSAGES = 1 << 16
+"""Messages of a frame."""
+
 
 class Header(NamedTuple):
     """What stands before the body of a frame.
@@ -170,6 +173,8 @@ def read_messages(data: Bytes, machines: Sequence[str]) -> list[Message]:
     """The messages of a frame. Raises WireError, before anything was taken, if one of them is not well-formed."""
     reader = Reader(data, HEADER_SIZE)
     (count,) = reader.unpack(struct.Struct("<I"))
+    if count > MOST_MESSAGES:
+        raise WireError(f"{count} messages are announced in a frame, which has {MOST_MESSAGES} at most")
     if count * _MESSAGE.size > len(data):
         raise WireError(f"{count} messages are announced in a frame of {len(data)} bytes")
     messages: list[Message] = []

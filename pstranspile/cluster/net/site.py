@@ -36,6 +36,7 @@ from pstranspile.cluster.net.frames import (
     BYE,
     HELLO,
     MESSAGES,
+    MOST_MESSAGES,
     REFUSED,
     WELCOME,
     Header,
@@ -306,7 +307,12 @@ class Greeting:
                     self.defer(lambda: self.refuse(peer, peer.refusal))
                 return
             for joined in _joined(messages):
-                peer.post(messages_body(joined, self.part.numbers), self._clock())
+                try:
+                    body = messages_body(joined, self.part.numbers)
+                except WireError as problem:
+                    names = ", ".join(sorted({visible(message.variable) for message in joined})[:3])
+                    raise Refused(f"{names} can't go to {peer.role}: {problem}") from None
+                peer.post(body, self._clock())
 
     def _holds_much(self, peer: Peer, size: int) -> bool:
         """Whether a trainer would leave more answers unconfirmed, with others of so many bytes, than it may."""
@@ -684,7 +690,7 @@ def _joined(messages: Sequence[Message]) -> Iterator[list[Message]]:
     size = 0
     for message in messages:
         more = bytes_of(message.payload) + len(message.variable) + MESSAGE
-        if together and size + more > JOINED:
+        if together and (size + more > JOINED or len(together) >= MOST_MESSAGES):
             yield together
             together, size = [], 0
         together.append(message)

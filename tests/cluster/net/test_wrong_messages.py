@@ -141,7 +141,7 @@ WRONG: dict[str, tuple[Callable[[Said], None], str]] = {
     "ragged": (message(SEND, W, LoDTensor(ONES, [[0, 1000]])), "it brings ragged float32[1000, 20]"),
     "a text": (message(SEND, W, "gradient"), "it brings a text"),
     "nothing": (message(SEND, W), "it brings nothing"),
-    "a tuple": (message(SEND, W, (ONES,)), "it brings a tuple"),
+    "a part": (message(SEND, W, Part("average", 0, True, "", ONES)), "it brings a Part"),
     "a text that a terminal obeys": (message(SEND, "\x1b[2J\nerror", ONES), "\\u001b[2J\\nerror"),
     # requests
     "asks now for no variable": (message(kinds.GET_NOW, "v", slot=0), "has no variable v"),
@@ -200,6 +200,7 @@ WRONG: dict[str, tuple[Callable[[Said], None], str]] = {
     "no such kind": (garbled(put(4, "<B", 200)), "of no known kind"),
     "no such machine": (garbled(put(8, "<I", 77)), "of machines that the job does not have"),
     "a name without end": (garbled(put(40, "<I", 1 << 31)), "bytes are announced"),
+    "a tuple": (garbled(lambda content: content.__setitem__(slice(-1, None), b"\x09" + bytes(9))), "no value begins"),
     "a value of no kind": (garbled(lambda content: content.__setitem__(-1, 99)), "no value begins"),
     "bytes behind": (garbled(lambda content: content.extend(b"more")), "are left behind"),
     "too few bytes": (garbled(lambda content: content.__delitem__(slice(-1, None))), "bytes are announced"),
