@@ -669,6 +669,8 @@ class Greeting:
     def _rest(self, peer: Peer) -> float:
         """Seconds until the next connection to a process. (One that was given up may run, and needs the refusal.)"""
         refused = peer.role in self._claims.get(self.role, ())
+        if peer.given_up and peer.refusal and not refused:
+            return min(self.terms.lease / 4, 1.0)  # if both have refused each other, one has to know it soon
         return self.terms.lease / 4 if peer.given_up or refused else 0.2
 
 
