@@ -276,6 +276,9 @@ class Greeting:
         """
         self.part = Part(cluster, role, self._post)
         self.own, self.peers = self.part.own, self.part.peers
+        trainers = [trainer.name for trainer in cluster.trainers]
+        self._comers = frozenset(trainers[trainers.index(role) + 1 :] if role in trainers else trainers)
+        """The roles whose processes begin connections with this one: see `process.py`. No server calls anybody."""
         for peer in self.peers.values():
             peer.heard = clock()  # a process that has not come yet is not silent for longer than this one is there
         self._most = most_sent(cluster)
@@ -348,6 +351,8 @@ class Greeting:
     def _greeted(self, connection: Connection, fields: Mapping[str, Any]) -> None:
         """Another process has connected: lets it in, or refuses it with a reason."""
         self.terms.require(fields, self.role, self.peers)
+        if fields["role"] not in self._comers:
+            raise Objection(f"{fields['role']} does not connect to {self.role}, but the other way round, if at all")
         peer, knows = self.peers[fields["role"]], fields.get("knows") == self.incarnation
         received = number_of(fields, "received") if knows else 0
         if peer.takes is not None:

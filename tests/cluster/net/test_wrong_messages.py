@@ -611,3 +611,36 @@ def test_a_trainer_that_takes_part_again_is_no_claim_that_it_is_gone() -> None:
         peer.heard = now
         site.judge_claims(now)
     assert not peer.left
+
+
+# whoever has the token and says that it is a machine that calls nobody
+
+
+@pytest.mark.parametrize(("role", "at"), [("pserver_1", "pserver_0"), ("pserver_0", "pserver_1")])
+def test_no_server_comes_to_a_server(role: str, at: str) -> None:
+    """It could say the messages of all trainers, and that something is wrong, at which a server would end."""
+    two = ps.compile(ps.load(PROGRAM), ps.Job(pservers=2, trainers=1))
+    beside = Beside(JobFolder(dict(two.roles()), "job", 2), fed(), STEPS, "trainer_0")
+    said = connected(beside, beside.addresses[at], role)
+    assert json.loads(said.answer[1][frames.HEADER_SIZE :]) == {
+        "again": False,
+        "reason": f"{role} does not connect to {at}, but the other way round, if at all",
+    }
+    said.end()
+    for server in ("pserver_0", "pserver_1"):
+        trainer = connected(beside, beside.addresses[server], "trainer_0")
+        trainer.say(trainer.message(kinds.COMPLETE, target=server))
+        trainer.end()
+    beside.end()
+
+
+def test_no_trainer_comes_to_one_after_it() -> None:
+    three = ps.compile(ps.load(PROGRAM), ps.Job(trainers=ENDPOINTS, mode="grad-allreduce"))
+    beside = Beside(JobFolder(dict(three.roles()), "job", 2), fed(), STEPS, "trainer_2")
+    refused = connected(beside, beside.addresses["trainer_1"], "trainer_0")
+    assert b"trainer_0 does not connect to trainer_1" in refused.answer[1]
+    refused.end()
+    said = [connected(beside, beside.addresses[role], "trainer_2") for role in ("trainer_0", "trainer_1")]
+    for one in said:
+        one.end()
+    assert len(beside.end()["trainer_0"]) == STEPS
