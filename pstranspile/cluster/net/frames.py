@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -93,9 +93,13 @@ def check_sum(data: Bytes) -> int:
     return zlib.crc32(memoryview(data)[whole:], zlib.crc32(sums))
 
 
-def frame(header: Header, body: bytes, guarded: bool = False) -> tuple[bytes, bytes]:
-    """The bytes of a frame: those of the header, and the body's. `guarded`: it travels under TLS."""
-    own = 0 if guarded else check_sum(body)
+def frame(
+    header: Header, body: bytes, guarded: bool = False, known: Callable[[], int] | None = None
+) -> tuple[bytes, bytes]:
+    """The bytes of a frame: those of the header, and the body's. `guarded`: it travels under TLS. `known` gives the
+    check sum of the body, if somebody keeps it.
+    """
+    own = 0 if guarded else check_sum(body) if known is None else known()
     fields = _HEADER.pack(
         MAGIC, PROTOCOL, header.kind, 0, header.number, header.received, header.durable, len(body), own, 0,
     )[:-4]  # fmt: skip

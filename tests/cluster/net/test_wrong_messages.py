@@ -23,7 +23,7 @@ import pstranspile as ps
 from pstranspile.cluster.machines import message as kinds
 from pstranspile.cluster.machines.message import Message
 from pstranspile.cluster.machines.rings import NEVER, Part, Piece, Total
-from pstranspile.cluster.net import checks, frames, sizes
+from pstranspile.cluster.net import checks, frames, peer, sizes
 from pstranspile.cluster.net import site as greeting
 from pstranspile.cluster.net.job import JobFolder
 from pstranspile.cluster.net.loop import FRAME, Event
@@ -573,7 +573,7 @@ class _Line:
     def __init__(self) -> None:
         self.answered: list[int] = []
 
-    def send(self, header: frames.Header, body: bytes) -> None:
+    def send(self, header: frames.Header, body: bytes, own: object = None) -> None:
         self.answered.append(header.kind)
 
     def close(self) -> None:
@@ -644,3 +644,30 @@ def test_no_trainer_comes_to_one_after_it() -> None:
     for one in said:
         one.end()
     assert len(beside.end()["trainer_0"]) == STEPS
+
+
+def test_what_is_sent_again_is_added_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trainer that confirms nothing has all answers sent again at every greeting, which costs it a few bytes."""
+    summed = 0
+
+    def counted(data: bytes) -> int:
+        nonlocal summed
+        summed += len(data) > ONES.nbytes
+        return check_sum(data)
+
+    check_sum = frames.check_sum
+    monkeypatch.setattr(peer, "check_sum", counted)
+    beside = Beside(job("async"), fed(), STEPS, "trainer_1")
+    said = connected(beside)
+    said.say(said.message(kinds.GET_NOW, "w", slot=0))
+    assert len(said.answers(1)) == 1
+    for _ in range(20):
+        again = connected(beside)
+        assert again.answers(1)[0].payload.shape == ONES.shape
+        said.end()
+        said, said.number, said.sequences = again, said.number, said.sequences
+    trainers = 1 + STEPS  # what the other trainer asks for and sends in its steps
+    assert summed <= 4 * trainers
+    said.say(said.message(kinds.COMPLETE))
+    said.end()
+    beside.end()
