@@ -65,8 +65,8 @@ MOST_GREETING = 1 << 20
 MOST_BODY = 1 << 36
 """Bytes of any frame's body."""
 
-MOST_MESSAGES = 1 << 16
-"""Messages of a frame."""
+MOST_MESSAGES = 1 << 10
+"""Messages of a frame. More of one turn travel in several, so that others have their turn between them."""
 
 
 class Header(NamedTuple):

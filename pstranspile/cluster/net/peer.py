@@ -91,6 +91,10 @@ class Peer:
         """Bytes of the frames that the other side has not confirmed."""
         self.brought = 0
         """Bytes of messages that it has brought, since it was looked at how many of them wait."""
+        self.talk = 0.0
+        """Bytes of JSON that it has sent, less those that it may have sent in the time since."""
+        self.talked_at = 0.0
+        """When it sent the last of them."""
         self.connection: Connection | None = None
         self.heard = 0.0
         """When something came from it last, by the process's clock."""

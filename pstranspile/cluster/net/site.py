@@ -230,6 +230,15 @@ HERE = 3.0
 """Seconds since a process was heard in which another one in its role is none that has taken its place."""
 
 
+MOST_TALK = 1 << 20
+"""Bytes of questions, answers and other JSON that a trainer may send at once: far more than a job needs. It takes a
+server much longer to read than messages of as many bytes.
+"""
+
+MOST_TALK_A_SECOND = 1 << 18
+"""Bytes of them that it may send in a second, in the long run."""
+
+
 class Greeting:
     """The connections of a process, as `role`: its peers, and which processes may take part."""
 
@@ -906,6 +915,8 @@ class Site(Greeting):
             self.idle = 0.0
         if header.kind == MESSAGES:
             self._take_messages(peer, header, data)
+        elif header.kind != ALIVE and self._talks_much(peer, len(data)):
+            raise WireError(f"it asks and answers with more than {MOST_TALK_A_SECOND} bytes a second")
         elif header.kind == ASK:
             question = read_json(data)
             last_sent = {**self.answer(peer, question), "number": number_of(question, "number")}
@@ -928,6 +939,13 @@ class Site(Greeting):
                 self.hear_refusal(peer, connection, str(fields.get("reason")))
         elif header.kind != ALIVE:
             raise WireError("there was a greeting already")
+
+    def _talks_much(self, peer: Peer, size: int) -> bool:
+        """Whether a trainer sends more JSON than it may, with so many bytes more."""
+        now = self._clock()
+        past = now - peer.talked_at
+        peer.talk, peer.talked_at = max(peer.talk - past * MOST_TALK_A_SECOND, 0.0) + size, now
+        return peer.index >= 0 and peer.talk > MOST_TALK
 
     # messages
 

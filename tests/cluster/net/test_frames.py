@@ -263,7 +263,7 @@ def test_what_grows_as_it_is_read_is_refused_before_it_grows(bomb: str, monkeypa
         read_messages(data, MACHINES)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert taken < 40_000
+    assert taken < 10 * values.MOST_SUMS
     assert peak < 4 * len(data) + (1 << 20)
 
 

@@ -182,6 +182,10 @@ WRONG: dict[str, tuple[Callable[[Said], None], str]] = {
     "a step beyond all": (message(GET, "w", step=1 << 62), "was further than step"),
     "a step below all": (message(GET, "w", step=-(1 << 62)), "was further than step"),
     # frames
+    "talks without end": (
+        lambda said: [said.frame(frames.BYE, frames.json_body({"x": "y" * 500_000})) for _ in range(4)] and None,
+        "asks and answers with more than",
+    ),
     "a frame too far": (lambda said: said.say(said.message(GET, "w"), number=9), "frame 9 has come where"),
     "greets twice": (
         raw(frames.HELLO, frames.json_body({**GREETING, "role": "trainer_1"})),
@@ -333,10 +337,13 @@ def test_a_frame_is_no_larger_than_the_job_has_it() -> None:
 
 def test_messages_that_are_large_together_travel_in_several_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(greeting, "JOINED", 1000)
+    monkeypatch.setattr(greeting, "MOST_MESSAGES", 2)
     one = Message(SEND, "trainer_0", "pserver_0", 0, 0, 1, "b", np.zeros(100, "float32"), -1)
     large = one._replace(payload=ONES)
     joined = list(greeting._joined([one, large, one, one]))
     assert [[message.payload.size for message in frame] for frame in joined] == [[100], [20_000], [100], [100]]
+    few = list(greeting._joined([one._replace(payload=None)] * 5))
+    assert [len(frame) for frame in few] == [2, 2, 1]
     assert play("sync", None)[0] == undisturbed("sync")
 
 
