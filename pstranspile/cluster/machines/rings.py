@@ -101,10 +101,15 @@ def cut(part: Part, key: Key, trainers: Sequence[int]) -> Iterator[tuple[int, Pa
 
 
 class Known(NamedTuple):
-    """What the programs say about the operations of a ring on one variable: its declaration, and kinds with roots."""
+    """What the programs say about the operations of a ring on one variable: its declaration, and kinds with roots.
+
+    `fixed`: whether it always has the dims that are declared, as parameters and their gradients have. Others have those
+    of what is fed, whatever was declared for one size of batch.
+    """
 
     declared: Var | None
     kinds: frozenset[tuple[str, int]]
+    fixed: bool
 
     def allows(self, segment: int, trainers: Sequence[int], value: Value, part: Part | None = None) -> bool:
         """Whether a segment of a value, or of a sum, may be one of this variable; where its dims are not known, any."""
@@ -120,7 +125,7 @@ class Known(NamedTuple):
             return False
         if isinstance(value, SelectedRows) or declared.kind is not VarKind.LOD_TENSOR:
             return isinstance(value, SelectedRows) and len(array) == len(value.rows)
-        if any(kind in _WHOLE for kind, _ in self.kinds) or min(declared.shape, default=0) < 0:
+        if not self.fixed or any(kind in _WHOLE for kind, _ in self.kinds) or min(declared.shape, default=0) < 0:
             return True
         if part is not None and part.form != describe(np.broadcast_to(array.dtype.type(0), declared.shape)):
             return False
@@ -134,6 +139,46 @@ class Known(NamedTuple):
 def without_value(part: Part, trainer: int) -> Part:
     """What a trainer sends of its part: in a broadcast only the root has to give its value."""
     return part if part.kind != "c_broadcast" or part.root == trainer else part._replace(value=None)
+
+
+def fits(part: Part, own: Part) -> bool:
+    """Whether another trainer's part of an operation can be combined with this one's: see `combine`."""
+    if (part.kind, part.root, part.averages) != (own.kind, own.root, own.averages):
+        return False
+    if part.form != own.form and part.kind != "c_allgather" and not isinstance(own.value, SelectedRows):
+        return False
+    return (part.kind == "c_broadcast" and part.value is None) or _alike(part.value, own)
+
+
+def contradicts(part: Part, own: Part) -> bool:
+    """Whether another trainer's part can be none of this operation, whatever the trainers are fed."""
+    if (part.kind, part.root, part.averages) != (own.kind, own.root, own.averages):
+        return True
+    rows = isinstance(part.value, SelectedRows) or isinstance(own.value, SelectedRows)
+    return (rows or part.form == own.form) and not fits(part, own)
+
+
+def _alike(value: Value, own: Part) -> bool:
+    """Whether a value is of the kind, element type and dims of a part; how many rows there are is left open where the
+    trainers may have different numbers of them.
+    """
+    mine = own.value
+    if isinstance(value, SelectedRows) or isinstance(mine, SelectedRows):
+        if not (isinstance(value, SelectedRows) and isinstance(mine, SelectedRows)) or value.height != mine.height:
+            return False
+        return _row(value.value) == _row(mine.value)
+    if not (isinstance(value, np.ndarray) and isinstance(mine, np.ndarray)):
+        return False
+    if own.kind == "c_allgather":
+        return value.ndim > 0 and _row(value) == _row(mine)
+    return bool(value.dtype == mine.dtype and value.shape == mine.shape)
+
+
+def is_result(total: Total, own: Part, trainer: int) -> bool:
+    """Whether a sum can be one that a trainer gets that has given this part."""
+    if not _alike(total.value, own):
+        return False
+    return own.kind != "c_reducescatter" or (trainer in total.of and len(total.value) % len(total.of) == 0)
 
 
 def joined(part: Part, totals: Mapping[int, Total], trainer: int) -> Value:
@@ -157,7 +202,7 @@ def combine(ring: str, parts: Mapping[int, Part], count: int, op: Op) -> Value:
     if len(kinds) > 1 or (
         len(forms) > 1 and (first.kind != "c_allgather" and not isinstance(first.value, SelectedRows))
     ):
-        lines = [f"trainer {index}: {part.kind} of {part.form}" for index, part in parts.items()]
+        lines = [f"trainer {index}: {part.kind} of {visible(part.form)}" for index, part in parts.items()]
         message = f"the trainers of {ring} do not do the same"
         raise DiagnosticError([at_op("cluster-collective", message, op, notes=[Note(line) for line in lines])])
     values = [part.value for part in parts.values()]
@@ -168,7 +213,7 @@ def combine(ring: str, parts: Mapping[int, Part], count: int, op: Op) -> Value:
         return _shared(parts[first.root].value)
     rows = {_row(value) for value in values} if first.kind in ("c_allgather", "c_reducescatter") else {""}
     if len(rows) > 1 or None in rows:
-        lines = [f"trainer {index}: {part.form}" for index, part in parts.items()]
+        lines = [f"trainer {index}: {visible(part.form)}" for index, part in parts.items()]
         message = f"the values of {ring} have no rows that are alike"
         raise DiagnosticError([at_op("cluster-collective", message, op, notes=[Note(line) for line in lines])])
     total = np.concatenate(values) if first.kind == "c_allgather" else _REDUCE[first.kind](values)
@@ -326,9 +371,10 @@ _OF_OTHERS = {PIECE: Piece, TOTAL: Total, STATEMENT: Statement}
 class _Operation:
     """An operation whose sums have not all come."""
 
-    def __init__(self, message: Message, segments: int):
+    def __init__(self, message: Message, parts: Mapping[int, Part]):
         self.message = message
-        self.segments = segments
+        self.parts = parts
+        """What this trainer gives, by segment."""
         self.totals: dict[int, Total] = {}
 
 
@@ -386,10 +432,31 @@ class Ring(Machine):
             return message.kind == COMPLETE and message.trainer in self.others
         if payload.__class__ is not form or payload.segment not in self._pending:
             return False
-        if isinstance(payload, Total) and payload.key > self._last:  # of which this trainer has given no part
+        if isinstance(payload, Total) and not self._awaits(payload, message.trainer):
+            return False
+        if isinstance(payload, Statement) and not self._may_state(payload):
             return False
         totals = payload.kept if isinstance(payload, Statement) else (payload,)
         return all(self._may_be(each) for each in totals)
+
+    def _awaits(self, total: Total, trainer: int) -> bool:
+        """Whether a sum is one that this trainer waits for, or an old one, and of the trainer that makes it."""
+        if self._sums.get(total.segment) != trainer:
+            return False
+        return total.key <= self._had[total.segment] or (total.key in self._open and self._is_own(total))
+
+    def _may_state(self, statement: Statement) -> bool:
+        """Whether a trainer can have these sums: of each, this one has given its part."""
+        return statement.had <= self._last and all(
+            total.segment == statement.segment and total.key <= statement.had and self._is_own(total)
+            for total in statement.kept
+        )
+
+    def _is_own(self, total: Total) -> bool:
+        """Whether a sum fits the part that this trainer has given, as far as it still knows it."""
+        operation = self._open.get(total.key)
+        own = None if operation is None else operation.parts.get(total.segment)
+        return operation is None or (own is not None and is_result(total, own, self.index))
 
     def _may_be(self, each: Piece | Total) -> bool:
         """Whether a part or a sum is one of this ring's operations, as far as the programs say."""
@@ -405,18 +472,27 @@ class Ring(Machine):
         return known is None or known.allows(each.segment, self._members, value, part)
 
     def _in_step(self, pieces: dict[int, Piece]) -> dict[int, Piece]:
-        """The parts that are of the operation of this trainer's own; the others are refused, where somebody does."""
+        """The parts that are of the operation of this trainer's own; the others are refused, where somebody does.
+
+        Where the parts of most trainers are of other dims than its own, or as many, nobody knows who is wrong.
+        """
         own, refuse = pieces.get(self.index), self.on_wrong
         if own is None or refuse is None:
             return pieces
+        operation = self._open.get(own.key)
+        mine = own.part if operation is None else operation.parts.get(own.segment, own.part)
         kept = {
             n: p
             for n, p in pieces.items()
-            if (p.key, p.variable, p.part.kind) == (own.key, own.variable, own.part.kind)
+            if (p.key, p.variable) == (own.key, own.variable) and not contradicts(p.part, mine)
         }
+        alike = {n: p for n, p in kept.items() if fits(p.part, mine)}
+        if 2 * len(alike) > len(kept):
+            kept = alike
         for trainer, piece in pieces.items():
             if trainer not in kept:
-                refuse(trainer, f"it gives a part of {visible(piece.variable)} where {own.variable} is summed")
+                given = f"{visible(piece.part.form)} of {visible(piece.variable)}"
+                refuse(trainer, f"it gives a part of {given} where {mine.form} of {own.variable} is summed")
         return kept
 
     def receive(self, message: Message) -> None:
@@ -451,9 +527,9 @@ class Ring(Machine):
     def _begin_operation(self, message: Message) -> None:
         step = message.step
         key = self._last = (step, self._last[1] + 1 if self._last[0] == step else 0)
-        segments = list(cut(message.payload, key, self._members))
-        self._open[key] = _Operation(message, len(segments))
-        for segment, part in segments:
+        parts = dict(cut(message.payload, key, self._members))
+        self._open[key] = _Operation(message, parts)
+        for segment, part in parts.items():
             piece = Piece(segment, key, message.variable, self._had[segment], without_value(part, self.index))
             self._pending[segment].append(piece)
             self._give(piece)
@@ -481,7 +557,7 @@ class Ring(Machine):
         if operation is None:
             return
         operation.totals[segment] = total
-        if len(operation.totals) == operation.segments:
+        if len(operation.totals) == len(operation.parts):
             del self._open[key]
             message = operation.message
             result = joined(message.payload, operation.totals, self.index)
@@ -671,17 +747,25 @@ def known_operations(programs: Iterable[Program]) -> dict[str, dict[str, Known]]
     """What programs say about the variables of each ring, by the ring's name."""
     kinds: dict[str, dict[str, set[tuple[str, int]]]] = {}
     declared: dict[str, Var] = {}
+    fixed: set[str] = set()
     for program in programs:
+        variables = program.main_block.vars
         for op in program.main_block.ops:
+            for parameter, gradient in op.role_pairs:
+                of, by = variables.get(parameter), variables.get(gradient)
+                if of is not None and by is not None and of.persistable and of.shape == by.shape:
+                    fixed.add(gradient)
             if op.type not in COLLECTIVES:
                 continue
             root: Any = op.attrs.get("root", 0)
             for name in op.inputs.get("X", ()):
                 kinds.setdefault(ring_of(op), {}).setdefault(name, set()).add((kind_of(op), int(root)))
-                if (var := program.main_block.vars.get(name)) is not None:
+                if (var := variables.get(name)) is not None:
                     declared.setdefault(name, var)
+                    if var.persistable:
+                        fixed.add(name)
     return {
-        ring: {name: Known(declared.get(name), frozenset(found)) for name, found in by_name.items()}
+        ring: {name: Known(declared.get(name), frozenset(found), name in fixed) for name, found in by_name.items()}
         for ring, by_name in kinds.items()
     }
 

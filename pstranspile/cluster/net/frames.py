@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -65,6 +65,9 @@ MOST_GREETING = 1 << 20
 MOST_BODY = 1 << 36
 """Bytes of any frame's body."""
 
+MOST_MESSAGES = 1 << 10
+"""Messages of a frame. More of one turn travel in several, so that others have their turn between them."""
+
 
 class Header(NamedTuple):
     """What stands before the body of a frame.
@@ -90,9 +93,13 @@ def check_sum(data: Bytes) -> int:
     return zlib.crc32(memoryview(data)[whole:], zlib.crc32(sums))
 
 
-def frame(header: Header, body: bytes, guarded: bool = False) -> tuple[bytes, bytes]:
-    """The bytes of a frame: those of the header, and the body's. `guarded`: it travels under TLS."""
-    own = 0 if guarded else check_sum(body)
+def frame(
+    header: Header, body: bytes, guarded: bool = False, known: Callable[[], int] | None = None
+) -> tuple[bytes, bytes]:
+    """The bytes of a frame: those of the header, and the body's. `guarded`: it travels under TLS. `known` gives the
+    check sum of the body, if somebody keeps it.
+    """
+    own = 0 if guarded else check_sum(body) if known is None else known()
     fields = _HEADER.pack(
         MAGIC, PROTOCOL, header.kind, 0, header.number, header.received, header.durable, len(body), own, 0,
     )[:-4]  # fmt: skip
@@ -170,6 +177,8 @@ def read_messages(data: Bytes, machines: Sequence[str]) -> list[Message]:
     """The messages of a frame. Raises WireError, before anything was taken, if one of them is not well-formed."""
     reader = Reader(data, HEADER_SIZE)
     (count,) = reader.unpack(struct.Struct("<I"))
+    if count > MOST_MESSAGES:
+        raise WireError(f"{count} messages are announced in a frame, which has {MOST_MESSAGES} at most")
     if count * _MESSAGE.size > len(data):
         raise WireError(f"{count} messages are announced in a frame of {len(data)} bytes")
     messages: list[Message] = []

@@ -22,6 +22,9 @@ _METHODS: tuple[bytes, ...] = (b"GET ", b"HEAD")
 MOST_REQUEST = 1 << 14
 """Bytes of a request."""
 
+FRESH = 0.5
+"""Seconds for which an answer is given again: whoever asks without end keeps nobody else waiting."""
+
 
 class Known(NamedTuple):
     """The process in a role: whether it runs, how often it was started, and the fields of its last reports."""
@@ -81,6 +84,8 @@ class Metrics:
         self._registry.register(self)
         self._loop = Loop()
         self._ends = False
+        self._told, self._told_at = b"", 0.0
+        """The last answer, and when it was made."""
         requests = dict.fromkeys(_METHODS, self._request)
         try:
             self.port = Listener(address, self._loop, others=requests, shared=False).port
@@ -97,7 +102,10 @@ class Metrics:
     def _answer(self) -> tuple[str, bytes]:
         """The type of the answer, and the answer."""
         library: Any = import_module("prometheus_client")
-        return library.CONTENT_TYPE_LATEST, library.generate_latest(self._registry)
+        now = self._loop.now()
+        if not self._told or now - self._told_at > FRESH:
+            self._told, self._told_at = library.generate_latest(self._registry), now
+        return library.CONTENT_TYPE_LATEST, self._told
 
     def _serve(self) -> None:
         while not self._ends:

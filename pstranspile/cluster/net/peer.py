@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from pstranspile.cluster.machines.message import Message
-from pstranspile.cluster.net.frames import ALIVE, ANSWER, ASK, MESSAGES, Header, json_body
+from pstranspile.cluster.net.frames import ALIVE, ANSWER, ASK, MESSAGES, Header, check_sum, json_body
 
 
 class Connection(Protocol):
@@ -30,8 +30,10 @@ class Connection(Protocol):
         """Whether TLS authenticates what comes and goes."""
         ...
 
-    def send(self, header: Header, body: bytes) -> None:
-        """Hands over a frame, which is sent when it can be; nothing happens if it is closed."""
+    def send(self, header: Header, body: bytes, own: Callable[[], int] | None = None) -> None:
+        """Hands over a frame, which is sent when it can be; nothing happens if it is closed. `own` gives the check sum
+        of a body that may be sent more than once.
+        """
         ...
 
     def close(self) -> None:
@@ -43,11 +45,24 @@ MESSAGE = 256
 """Bytes that a message takes besides its numbers."""
 
 
-class Unconfirmed(NamedTuple):
-    """A frame of messages that the other side has not made durable yet."""
+class Unconfirmed:
+    """A frame of messages that the other side has not made durable yet.
 
-    number: int
-    body: bytes
+    Whoever connects again has all of them sent again, however often, so their check sums are computed once.
+    """
+
+    __slots__ = ("_own", "body", "number")
+
+    def __init__(self, number: int, body: bytes):
+        self.number = number
+        self.body = body
+        self._own: int | None = None
+
+    def own(self) -> int:
+        """The check sum of the body."""
+        if self._own is None:
+            self._own = check_sum(self.body)
+        return self._own
 
 
 class Peer:
@@ -76,6 +91,10 @@ class Peer:
         """Bytes of the frames that the other side has not confirmed."""
         self.brought = 0
         """Bytes of messages that it has brought, since it was looked at how many of them wait."""
+        self.talk = 0.0
+        """Bytes of JSON that it has sent, less those that it may have sent in the time since."""
+        self.talked_at = 0.0
+        """When it sent the last of them."""
         self.connection: Connection | None = None
         self.heard = 0.0
         """When something came from it last, by the process's clock."""
@@ -99,9 +118,10 @@ class Peer:
     def post(self, body: bytes, now: float) -> None:
         """Sends messages; they are kept until they are durable on the other side."""
         self.sent += 1
-        self.unconfirmed.append(Unconfirmed(self.sent, body))
+        item = Unconfirmed(self.sent, body)
+        self.unconfirmed.append(item)
         self.held += len(body)
-        self._send(MESSAGES, self.sent, body, now)
+        self._send_messages(item, now)
 
     def sign_of_life(self, now: float) -> None:
         """Sends a sign of life and what this side has received. Any thread may do it."""
@@ -120,6 +140,12 @@ class Peer:
         if connection is not None:
             self.last_sent = now
             connection.send(Header(kind, number, self.received, self.durable), body)
+
+    def _send_messages(self, item: Unconfirmed, now: float) -> None:
+        if self.connection is not None:
+            self.last_sent = now
+            header = Header(MESSAGES, item.number, self.received, self.durable)
+            self.connection.send(header, item.body, item.own)
 
     @property
     def confirmed_up_to(self) -> int:
@@ -140,9 +166,9 @@ class Peer:
         """A connection is open. What the other side has not received is sent again."""
         self.connection = connection
         self.heard = now
-        for number, body in self.unconfirmed:
-            if number > received:
-                self._send(MESSAGES, number, body, now)
+        for item in self.unconfirmed:
+            if item.number > received:
+                self._send_messages(item, now)
 
     def begin_anew(self, incarnation: str) -> None:
         """Another process has taken the role, which knows nothing of earlier frames."""

@@ -36,6 +36,7 @@ from pstranspile.cluster.net.frames import (
     BYE,
     HELLO,
     MESSAGES,
+    MOST_MESSAGES,
     REFUSED,
     WELCOME,
     Header,
@@ -229,6 +230,15 @@ HERE = 3.0
 """Seconds since a process was heard in which another one in its role is none that has taken its place."""
 
 
+MOST_TALK = 1 << 20
+"""Bytes of questions, answers and other JSON that a trainer may send at once: far more than a job needs. It takes a
+server much longer to read than messages of as many bytes.
+"""
+
+MOST_TALK_A_SECOND = 1 << 18
+"""Bytes of them that it may send in a second, in the long run."""
+
+
 class Greeting:
     """The connections of a process, as `role`: its peers, and which processes may take part."""
 
@@ -275,6 +285,9 @@ class Greeting:
         """
         self.part = Part(cluster, role, self._post)
         self.own, self.peers = self.part.own, self.part.peers
+        trainers = [trainer.name for trainer in cluster.trainers]
+        self._comers = frozenset(trainers[trainers.index(role) + 1 :] if role in trainers else trainers)
+        """The roles whose processes begin connections with this one: see `process.py`. No server calls anybody."""
         for peer in self.peers.values():
             peer.heard = clock()  # a process that has not come yet is not silent for longer than this one is there
         self._most = most_sent(cluster)
@@ -306,7 +319,12 @@ class Greeting:
                     self.defer(lambda: self.refuse(peer, peer.refusal))
                 return
             for joined in _joined(messages):
-                peer.post(messages_body(joined, self.part.numbers), self._clock())
+                try:
+                    body = messages_body(joined, self.part.numbers)
+                except WireError as problem:
+                    names = ", ".join(sorted({visible(message.variable) for message in joined})[:3])
+                    raise Refused(f"{names} can't go to {peer.role}: {problem}") from None
+                peer.post(body, self._clock())
 
     def _holds_much(self, peer: Peer, size: int) -> bool:
         """Whether a trainer would leave more answers unconfirmed, with others of so many bytes, than it may."""
@@ -342,6 +360,8 @@ class Greeting:
     def _greeted(self, connection: Connection, fields: Mapping[str, Any]) -> None:
         """Another process has connected: lets it in, or refuses it with a reason."""
         self.terms.require(fields, self.role, self.peers)
+        if fields["role"] not in self._comers:
+            raise Objection(f"{fields['role']} does not connect to {self.role}, but the other way round, if at all")
         peer, knows = self.peers[fields["role"]], fields.get("knows") == self.incarnation
         received = number_of(fields, "received") if knows else 0
         if peer.takes is not None:
@@ -663,6 +683,8 @@ class Greeting:
     def _rest(self, peer: Peer) -> float:
         """Seconds until the next connection to a process. (One that was given up may run, and needs the refusal.)"""
         refused = peer.role in self._claims.get(self.role, ())
+        if peer.given_up and peer.refusal and not refused:
+            return min(self.terms.lease / 4, 1.0)  # if both have refused each other, one has to know it soon
         return self.terms.lease / 4 if peer.given_up or refused else 0.2
 
 
@@ -684,7 +706,7 @@ def _joined(messages: Sequence[Message]) -> Iterator[list[Message]]:
     size = 0
     for message in messages:
         more = bytes_of(message.payload) + len(message.variable) + MESSAGE
-        if together and size + more > JOINED:
+        if together and (size + more > JOINED or len(together) >= MOST_MESSAGES):
             yield together
             together, size = [], 0
         together.append(message)
@@ -893,6 +915,8 @@ class Site(Greeting):
             self.idle = 0.0
         if header.kind == MESSAGES:
             self._take_messages(peer, header, data)
+        elif header.kind != ALIVE and self._talks_much(peer, len(data)):
+            raise WireError(f"it asks and answers with more than {MOST_TALK_A_SECOND} bytes a second")
         elif header.kind == ASK:
             question = read_json(data)
             last_sent = {**self.answer(peer, question), "number": number_of(question, "number")}
@@ -915,6 +939,13 @@ class Site(Greeting):
                 self.hear_refusal(peer, connection, str(fields.get("reason")))
         elif header.kind != ALIVE:
             raise WireError("there was a greeting already")
+
+    def _talks_much(self, peer: Peer, size: int) -> bool:
+        """Whether a trainer sends more JSON than it may, with so many bytes more."""
+        now = self._clock()
+        past = now - peer.talked_at
+        peer.talk, peer.talked_at = max(peer.talk - past * MOST_TALK_A_SECOND, 0.0) + size, now
+        return peer.index >= 0 and peer.talk > MOST_TALK
 
     # messages
 

@@ -46,7 +46,7 @@ def _sent(cluster: Cluster) -> Iterator[tuple[str, Var | None]]:
             yield from _exchanged(program)
     for ring in cluster.rings.values():
         for name, known in ring.known.items():
-            yield name, known.declared
+            yield name, known.declared if known.fixed else None
     for server in cluster.servers:
         yield from server.main.main_block.vars.items()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any, TypeAlias, cast
 
@@ -22,7 +22,7 @@ Bytes: TypeAlias = "bytes | bytearray | memoryview"
 ALIGNMENT = 16
 """Alignment of the elements of an array, in bytes from the start of a frame."""
 
-_NOTHING, _FALSE, _TRUE, _INTEGER, _REAL, _TEXT, _ARRAY, _LOD, _ROWS, _TUPLE = range(10)
+_NOTHING, _FALSE, _TRUE, _INTEGER, _REAL, _TEXT, _ARRAY, _LOD, _ROWS = range(9)
 _PART, _PIECE, _TOTAL, _STATEMENT = range(10, 14)
 
 _DTYPES: tuple[Any, ...] = tuple(
@@ -36,7 +36,22 @@ _SEGMENT = struct.Struct("<Iqqqq")
 _ARRAY_HEAD = struct.Struct("<BBBxI")
 """Element type, number of dims, bytes of padding, -, bytes of text that follow (0)."""
 
-MOST_DIMS, MOST_DEPTH = 16, 4
+MOST_DIMS = 16
+"""Dims of an array."""
+
+MOST_TEXT = 1 << 16
+"""Bytes of a text: a name, a path or the form of a value."""
+
+MOST_OFFSETS = 1 << 20
+"""Offsets of all ragged tensors of a frame, or of a call of Fluid: each takes several times the bytes that it has
+there.
+"""
+
+MOST_SUMS = 1 << 16
+"""Sums that the statements of a frame may have."""
+
+MOST_TRAINERS = 1 << 20
+"""Numbers of trainers that the sums of a frame may name, where those that name the same count once."""
 
 
 class WireError(Exception):
@@ -88,7 +103,7 @@ class Writer:
 def can_be_sent(value: Any) -> bool:
     """Whether a variable's value can be sent."""
     if isinstance(value, LoDTensor):
-        return can_be_sent(value.data)
+        return can_be_sent(value.data) and _offsets(value) <= MOST_OFFSETS
     if isinstance(value, SelectedRows):
         return can_be_sent(value.value)
     return isinstance(value, np.ndarray) and value.dtype in _DTYPE_NUMBERS and value.ndim <= MOST_DIMS
@@ -109,7 +124,18 @@ def bytes_of(value: Any) -> int:
     return int(value.nbytes) if isinstance(value, (np.ndarray, np.generic)) else 0
 
 
+def _offsets(value: LoDTensor) -> int:
+    return sum(map(len, value.lod))
+
+
+def require_few_offsets(count: int) -> None:
+    """Raises WireError for more offsets of ragged tensors than travel together."""
+    if count > MOST_OFFSETS:
+        raise WireError(f"ragged tensors have more than {MOST_OFFSETS} offsets")
+
+
 def _write_lod(writer: Writer, value: LoDTensor) -> None:
+    require_few_offsets(_offsets(value))
     writer.add(bytes([_LOD, len(value.lod)]))
     for level in value.lod:
         writer.array(np.asarray(level, "int64"))
@@ -120,12 +146,6 @@ def _write_rows(writer: Writer, value: SelectedRows) -> None:
     writer.add(bytes([_ROWS]) + _I64.pack(value.height))
     writer.array(value.rows)
     writer.array(value.value)
-
-
-def _write_tuple(writer: Writer, value: tuple[Any, ...]) -> None:
-    writer.add(bytes([_TUPLE]) + _U32.pack(len(value)))
-    for item in value:
-        writer.value(item)
 
 
 def _write_part(writer: Writer, part: Part) -> None:
@@ -173,7 +193,6 @@ _WRITERS: dict[type, Callable[[Writer, Any], None]] = {
     np.ndarray: _write_array,
     LoDTensor: _write_lod,
     SelectedRows: _write_rows,
-    tuple: _write_tuple,
     Part: _write_part,
     Piece: _write_piece,
     Total: _write_total,
@@ -182,11 +201,42 @@ _WRITERS: dict[type, Callable[[Writer, Any], None]] = {
 
 
 class Reader:
-    """Reads a frame's pieces one after the other; every length is checked before anything is made of it."""
+    """Reads a frame's pieces one after the other; every length is checked before anything is made of it.
+
+    Values don't nest, and what takes more memory than its bytes in the frame is counted: a frame takes a few times as
+    much memory as it has bytes, whatever stands in it.
+    """
 
     def __init__(self, data: Bytes, at: int = 0):
         self.data = memoryview(data).toreadonly()
         self.at = at
+        self._offsets = self._sums = self._trainers = 0
+        self._of: dict[bytes, tuple[int, ...]] = {}
+        """Trainers that sums are of, by their bytes: most sums are of the same."""
+
+    def count_offsets(self, count: int) -> None:
+        """So many offsets of a ragged tensor come. Raises WireError for too many."""
+        self._offsets += count
+        require_few_offsets(self._offsets)
+
+    def count_sums(self, count: int) -> None:
+        """So many sums of a statement come. Raises WireError for too many."""
+        self._sums += count
+        if count < 0 or self._sums > MOST_SUMS:
+            raise WireError(f"statements have more than {MOST_SUMS} sums")
+
+    def trainers(self) -> tuple[int, ...]:
+        """The trainers that a sum is of. Raises WireError for too many."""
+        (count,) = self.unpack(_U32)
+        start = self.take(4 * count)
+        data = bytes(self.data[start : self.at])
+        known = self._of.get(data)
+        if known is None:
+            self._trainers += count
+            if self._trainers > MOST_TRAINERS:
+                raise WireError(f"sums name trainers more than {MOST_TRAINERS} times")
+            known = self._of[data] = struct.unpack(f"<{count}I", data)
+        return known
 
     def take(self, size: int) -> int:
         """Takes the next `size` bytes and gives the offset of the first. Raises WireError if fewer are left."""
@@ -203,6 +253,8 @@ class Reader:
         """A text with its length."""
         (size,) = self.unpack(_U32)
         start = self.take(size)
+        if size > MOST_TEXT:
+            raise WireError(f"a text of {size} bytes is too long")
         try:
             return str(self.data[start : self.at], "utf-8")
         except UnicodeDecodeError:
@@ -231,17 +283,25 @@ class Reader:
         flat: Any = np.frombuffer(self.data, dtype, count, start)
         return flat.reshape(dims)
 
-    def value(self, depth: int = 0) -> Any:
+    def value(self) -> Any:
         """What a message carries. Raises WireError."""
-        read = _READERS.get(self.byte())
-        if read is None or depth > MOST_DEPTH:
+        return self._read(_READERS)
+
+    def numbers(self) -> Any:
+        """What trainers give to a sum, or get of it. Raises WireError."""
+        return self._read(_OF_SUMS)
+
+    def _read(self, readers: Mapping[int, Callable[[Reader], Any]]) -> Any:
+        read = readers.get(self.byte())
+        if read is None:
             raise WireError(f"no value begins at byte {self.at - 1}")
-        return read(self, depth)
+        return read(self)
 
 
-def _read_lod(reader: Reader, _depth: int) -> LoDTensor:
+def _read_lod(reader: Reader) -> LoDTensor:
     levels = [reader.array() for _ in range(reader.byte())]
     data = reader.array()
+    reader.count_offsets(sum(level.size for level in levels))
     size = len(data) if data.ndim else -1
     for level in reversed(levels):
         rising = level.ndim == 1 and len(level) and not level[0] and bool((level[1:] >= level[:-1]).all())
@@ -251,7 +311,7 @@ def _read_lod(reader: Reader, _depth: int) -> LoDTensor:
     return LoDTensor(data, [level.tolist() for level in levels])
 
 
-def _read_rows(reader: Reader, _depth: int) -> SelectedRows:
+def _read_rows(reader: Reader) -> SelectedRows:
     (height,) = reader.unpack(_I64)
     rows, value = reader.array(), reader.array()
     if rows.ndim != 1 or rows.dtype != np.int64 or not value.ndim or len(value) < len(rows) or height < 0:
@@ -263,17 +323,10 @@ def _read_rows(reader: Reader, _depth: int) -> SelectedRows:
     return SelectedRows(rows, value, height)
 
 
-def _read_tuple(reader: Reader, depth: int) -> tuple[Any, ...]:
-    (count,) = reader.unpack(_U32)
-    if count > len(reader.data) - reader.at:
-        raise WireError(f"{count} values are announced at byte {reader.at}")
-    return tuple(reader.value(depth + 1) for _ in range(count))
-
-
-def _read_part(reader: Reader, depth: int) -> Part:
+def _read_part(reader: Reader) -> Part:
     averages = reader.byte()
     (root,) = reader.unpack(_I64)
-    return Part(reader.text(), root, bool(averages), reader.text(), reader.value(depth + 1))
+    return Part(reader.text(), root, bool(averages), reader.text(), reader.numbers())
 
 
 def _read_segment(reader: Reader) -> tuple[int, Key, Key]:
@@ -281,44 +334,45 @@ def _read_segment(reader: Reader) -> tuple[int, Key, Key]:
     return segment, (step, place), (other_step, other_place)
 
 
-def _read_piece(reader: Reader, depth: int) -> Piece:
+def _read_piece(reader: Reader) -> Piece:
     segment, key, had = _read_segment(reader)
     variable = reader.text()
     if reader.byte() != _PART:
         raise WireError(f"no part begins at byte {reader.at - 1}")
-    return Piece(segment, key, variable, had, _read_part(reader, depth))
+    return Piece(segment, key, variable, had, _read_part(reader))
 
 
-def _read_total(reader: Reader, depth: int) -> Total:
+def _read_total(reader: Reader) -> Total:
     segment, key, floor = _read_segment(reader)
     variable = reader.text()
-    (count,) = reader.unpack(_U32)
-    start = reader.take(4 * count)
-    of = struct.unpack_from(f"<{count}I", reader.data, start)
-    return Total(segment, key, variable, floor, of, reader.value(depth + 1))
+    return Total(segment, key, variable, floor, reader.trainers(), reader.numbers())
 
 
-def _read_statement(reader: Reader, depth: int) -> Statement:
+def _read_statement(reader: Reader) -> Statement:
     segment, had, (_, count) = _read_segment(reader)
+    reader.count_sums(count)
     kept: list[Total] = []
     for _ in range(count):
         if reader.byte() != _TOTAL:
             raise WireError(f"no sum begins at byte {reader.at - 1}")
-        kept.append(_read_total(reader, depth + 1))
+        kept.append(_read_total(reader))
     return Statement(segment, had, tuple(kept))
 
 
-_READERS: dict[int, Callable[[Reader, int], Any]] = {
-    _NOTHING: lambda reader, depth: None,
-    _FALSE: lambda reader, depth: False,
-    _TRUE: lambda reader, depth: True,
-    _INTEGER: lambda reader, depth: cast("int", reader.unpack(_I64)[0]),
-    _REAL: lambda reader, depth: cast("float", reader.unpack(_F64)[0]),
-    _TEXT: lambda reader, depth: reader.text(),
-    _ARRAY: lambda reader, depth: reader.array(),
-    _LOD: _read_lod,
+_OF_SUMS: dict[int, Callable[[Reader], Any]] = {
+    _NOTHING: lambda reader: None,
+    _ARRAY: lambda reader: reader.array(),
     _ROWS: _read_rows,
-    _TUPLE: _read_tuple,
+}
+
+_READERS: dict[int, Callable[[Reader], Any]] = {
+    **_OF_SUMS,
+    _FALSE: lambda reader: False,
+    _TRUE: lambda reader: True,
+    _INTEGER: lambda reader: cast("int", reader.unpack(_I64)[0]),
+    _REAL: lambda reader: cast("float", reader.unpack(_F64)[0]),
+    _TEXT: lambda reader: reader.text(),
+    _LOD: _read_lod,
     _PART: _read_part,
     _PIECE: _read_piece,
     _TOTAL: _read_total,

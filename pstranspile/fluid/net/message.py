@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.cluster.net.values import MOST_DIMS, Bytes, WireError
+from pstranspile.cluster.net.values import MOST_DIMS, MOST_OFFSETS, MOST_TEXT, Bytes, WireError, require_few_offsets
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 LOD_TENSOR = 0
@@ -46,6 +46,9 @@ MOST_NUMBERS = (1 << 31) - 1
 
 MOST_DIM = (1 << 31) - 1
 """The most rows of a dim that Fluid can carry."""
+
+MOST_OF_MESSAGE = 256
+"""Fields of a message: its few, and dims and levels of LoD that come one by one."""
 
 
 class VariableMessage(NamedTuple):
@@ -104,18 +107,23 @@ class _Reader:
 
     def text(self) -> str:
         """A text. Raises WireError."""
+        piece = self.piece()
+        if len(piece) > MOST_TEXT:
+            raise WireError(f"a name in a Fluid message has {len(piece)} bytes")
         try:
-            return str(self.piece(), "utf-8")
+            return str(piece, "utf-8")
         except UnicodeDecodeError:
             raise WireError("a name in a Fluid message is no UTF-8") from None
 
-    def numbers(self, wire: int) -> list[int]:
-        """A repeated number: one, or several packed."""
+    def numbers(self, wire: int, most: int) -> list[int]:
+        """A repeated number: one, or several packed. Raises WireError for more than `most`."""
         if wire == _VARINT:
             return [self.varint()]
         packed = _Reader(self.piece())
         found: list[int] = []
         while packed.at < len(packed.data):
+            if len(found) >= most:
+                raise WireError(f"more than {most} numbers are repeated in a Fluid message")
             found.append(packed.varint())
         return found
 
@@ -141,12 +149,17 @@ def read_variable(data: Bytes) -> VariableMessage:
     fields: dict[str, Any] = {}
     dims: list[int] = []
     lod: list[tuple[int, ...]] = []
+    offsets = came = 0
     while reader.at < len(data):
+        came += 1
+        if came > MOST_OF_MESSAGE:
+            raise WireError(f"a Fluid message has more than {MOST_OF_MESSAGE} fields")
         number, wire = divmod(reader.varint(), 8)
         if number == _DIMS and wire in (_VARINT, _LENGTH):
-            dims += reader.numbers(wire)
+            dims += reader.numbers(wire, MOST_DIMS)
         elif number == _LOD and wire == _LENGTH:
-            lod.append(_read_level(reader.piece()))
+            lod.append(_read_level(reader.piece(), MOST_OFFSETS - offsets))
+            offsets += len(lod[-1])
         else:
             name, expected, read = _FIELDS.get(number, ("", -1, _Reader.varint))
             if wire != expected:
@@ -166,14 +179,18 @@ def read_name(begin: Bytes) -> str:
         return ""
 
 
-def _read_level(data: memoryview) -> tuple[int, ...]:
+def _read_level(data: memoryview, most: int) -> tuple[int, ...]:
     reader = _Reader(data)
     found: list[int] = []
+    came = 0
     while reader.at < len(data):
+        came += 1
+        if came > most or len(found) > most:
+            raise WireError(f"the levels of LoD in a Fluid message have more than {MOST_OFFSETS} offsets")
         number, wire = divmod(reader.varint(), 8)
         if number != _LOD_DATA or wire not in (_VARINT, _LENGTH):
             raise WireError(f"a level of LoD in a Fluid message has no field {number} of wire type {wire}")
-        found += reader.numbers(wire)
+        found += reader.numbers(wire, most - len(found))
     return tuple(found)
 
 
@@ -232,6 +249,7 @@ def with_value(message: VariableMessage, value: Any) -> VariableMessage:
         value = value.value[: len(rows)]
     elif isinstance(value, LoDTensor):
         lod, value = tuple(tuple(level) for level in value.lod), value.data
+        require_few_offsets(sum(map(len, lod)))
     array: Any = np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)
     number = _DTYPE_NUMBERS.get(array.dtype)
     if number is None:

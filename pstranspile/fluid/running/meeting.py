@@ -9,7 +9,9 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
+from math import prod
 from selectors import EVENT_READ, DefaultSelector
+from tokenize import TokenError
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -17,6 +19,7 @@ import numpy as np
 from pstranspile.fluid.environment import seconds
 from pstranspile.fluid.machines import require_open
 from pstranspile.fluid.missing import refused
+from pstranspile.ir.diagnostics import visible
 
 MEETING = "PADDLE_GLOO_HTTP_ENDPOINT"
 """The variable of the environment by which launchers say where trainers meet, as those of 2.x do."""
@@ -29,6 +32,12 @@ _PATIENCE = 10.0
 
 _MOST = 1 << 32
 """Bytes of one array."""
+
+_MOST_HEAD = 1 << 14
+"""Bytes of what stands before the numbers of an array."""
+
+_MOST_TOLD = 200
+"""Characters of what is wrong with an array."""
 
 
 def _whole(link: socket.socket, size: int) -> bytes:
@@ -53,14 +62,45 @@ def _take(link: socket.socket, most: int = _MOST) -> bytes:
 
 
 def _packed(arrays: Sequence[Any]) -> bytes:
-    buffer = io.BytesIO()
-    np.savez(buffer, *arrays, allow_pickle=False)
-    return buffer.getvalue()
+    """Arrays as `.npy` files one after the other, each with its length before it: nothing is compressed."""
+    parts: list[bytes] = []
+    for array in arrays:
+        buffer = io.BytesIO()
+        np.save(buffer, array, allow_pickle=False)
+        parts += (_LENGTH.pack(buffer.tell()), buffer.getvalue())
+    return b"".join(parts)
 
 
-def _unpacked(held: bytes) -> list[Any]:
-    with np.load(io.BytesIO(held), allow_pickle=False) as arrays:
-        return [arrays[f"arr_{number}"] for number in range(len(arrays.files))]
+def _unpacked(held: bytes, count: int) -> list[Any]:
+    """The arrays. Raises ConnectionError if `held` is anything but so many of them."""
+    arrays: list[Any] = []
+    at = 0
+    while at < len(held) and len(arrays) < count:
+        end = at + _LENGTH.size
+        size = _LENGTH.unpack(held[at:end])[0] if end <= len(held) else len(held)
+        if size > len(held) - end:
+            raise ConnectionError("a trainer gives what is no array: it ends too soon")
+        arrays.append(_array(memoryview(held)[end : end + size]))
+        at = end + size
+    if at != len(held) or len(arrays) != count:
+        raise ConnectionError(f"a trainer gives {len(arrays)} arrays in {len(held)} bytes, where {count} are expected")
+    return arrays
+
+
+def _array(data: memoryview) -> Any:
+    """The array in a `.npy` file whose header says neither less nor more than there is. Raises ConnectionError."""
+    head = io.BytesIO(data[:_MOST_HEAD])
+    try:
+        version = np.lib.format.read_magic(head)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, by_columns, dtype = read(head)
+        if dtype.hasobject or any(dim < 0 for dim in shape):
+            raise ValueError("it holds objects, or has dims below 0")
+        if len(data) - head.tell() != prod(shape) * dtype.itemsize:
+            raise ValueError(f"dims {list(shape)} of {dtype} don't take {len(data) - head.tell()} bytes")
+        return np.ndarray(shape, dtype, data[head.tell() :], order="F" if by_columns else "C").copy(order="K")
+    except (ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError, TokenError) as problem:
+        raise ConnectionError(f"a trainer gives what is no array: {visible(str(problem), _MOST_TOLD)}") from None
 
 
 class _Newcomer(NamedTuple):
@@ -102,8 +142,8 @@ class Meeting:
         if self._index:
             (link,) = self._links.values()
             _give(link, _packed([own]))
-            return _unpacked(_take(link))
-        held = [own, *(_unpacked(_take(self._links[number]))[0] for number in range(1, self._count))]
+            return _unpacked(_take(link), self._count)
+        held = [own, *(_unpacked(_take(self._links[number]), 1)[0] for number in range(1, self._count))]
         for link in self._links.values():
             _give(link, _packed(held))
         return held

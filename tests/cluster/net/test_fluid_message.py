@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
 
 from pstranspile.cluster.net.values import WireError
+from pstranspile.fluid.net import message
 from pstranspile.fluid.net.message import VariableMessage, read_variable, value_of, write_value, write_variable
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 from tests.cluster.machines.fuzz import NIGHTLY
@@ -159,3 +161,46 @@ def test_damaged_messages_are_refused_or_read() -> None:
             data[random.randint(len(data))] = random.randint(256)
         with contextlib.suppress(WireError):
             value_of(read_variable(bytes(data[: random.randint(len(data)) + 1])))
+
+
+def piece(number: int, data: bytes) -> bytes:
+    size, length = len(data), b""
+    while size > 0x7F:
+        size, length = size >> 7, length + bytes([size & 0x7F | 0x80])
+    return bytes([number << 3 | 2]) + length + bytes([size]) + data
+
+
+MANY, MOST = 1 << 20, 1 << 16
+BOMBS = {
+    "dims": (piece(4, bytes(MANY)), "more than 16 numbers"),
+    "dims one by one": (b"\x20\x01" * MANY, "more than 256 fields"),
+    "fields": (b"\x28\x01" * MANY, "more than 256 fields"),
+    "offsets": (piece(6, piece(1, bytes(MANY))), "more than 65536 numbers"),
+    "offsets one by one": (piece(6, b"\x08\x01" * MANY), "more than 65536 offsets"),
+    "offsets of many levels": (piece(6, piece(1, bytes(1 << 12))) * 64, "more than 65536 offsets"),
+    "empty pieces of a level": (piece(6, b"\x0a\x00" * MANY), "more than 65536 offsets"),
+    "levels": (b"\x32\x00" * MANY, "more than 256 fields"),
+    "a name": (piece(1, "\U0001f600".encode() + b"x" * MANY), "a name in a Fluid message has"),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_what_grows_as_it_is_read_is_refused_before_it_grows(bomb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, expected = BOMBS[bomb]
+    reader: Any = message._Reader
+    read, varint = 0, reader.varint
+
+    def counted(self: Any) -> int:
+        nonlocal read
+        read += 1
+        return varint(self)
+
+    monkeypatch.setattr(reader, "varint", counted)
+    monkeypatch.setattr(message, "MOST_OFFSETS", MOST)
+    tracemalloc.start()
+    with pytest.raises(WireError, match=expected):
+        read_variable(data)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert read < 3 * MOST
+    assert peak < 40 * MOST

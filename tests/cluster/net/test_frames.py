@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import struct
+import tracemalloc
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from hypothesis.extra import numpy as arrays
 
 from pstranspile.cluster.machines.message import KINDS, Message
 from pstranspile.cluster.machines.rings import Part, Piece, Statement, Total
+from pstranspile.cluster.net import values
 from pstranspile.cluster.net.frames import (
     HEADER_SIZE,
     MESSAGES,
@@ -61,7 +65,6 @@ PAYLOADS = st.one_of(
     TENSORS,
     ragged(),
     rows(),
-    st.tuples(TENSORS, st.text()),
     PARTS,
     st.builds(Piece, SEGMENTS, KEYS, st.text(), KEYS, PARTS),
     TOTALS,
@@ -185,3 +188,89 @@ def test_what_has_no_form_is_not_sent() -> None:
     message = Message("send", "trainer_0", "pserver_0", 0, 2, 1, "w@GRAD", object(), -1)
     with pytest.raises(WireError, match="object can't be sent"):
         messages_body([message], NUMBERS)
+
+
+def sent(payload: object, variable: str = "w") -> bytes:
+    """The frame of a message, whose sender has no bounds."""
+    message = Message("send", "trainer_0", "pserver_0", 0, 2, 1, variable, payload, -1)
+    return whole(Header(MESSAGES, 1, 0, 0), messages_body([message], NUMBERS))
+
+
+def body_of(kind: int, content: bytes) -> bytes:
+    """A frame with a message that carries a value of a kind that is written by hand."""
+    begun = sent(None)[HEADER_SIZE:-1]
+    return whole(Header(MESSAGES, 1, 0, 0), begun + bytes([kind]) + content)
+
+
+EMPTY_SUM = Total(0, (0, 0), "w", (-1, 0), (), None)
+
+
+def without_bounds(monkeypatch: pytest.MonkeyPatch, make: Callable[[], bytes]) -> bytes:
+    """What a sender makes that is not of this package."""
+    with monkeypatch.context() as patch:
+        patch.setattr(values, "MOST_OFFSETS", 1 << 62)
+        return make()
+
+
+BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
+    "values in a tuple": (lambda: body_of(9, struct.pack("<I", 1 << 22) + bytes(1 << 22)), "no value begins"),
+    "tuples in tuples": (lambda: body_of(9, (b"\1\0\0\0\x09" * (1 << 20))[:-1] + b"\0"), "no value begins"),
+    "messages": (
+        lambda: whole(
+            Header(MESSAGES, 1, 0, 0), struct.pack("<I", 80_000) + sent(None)[HEADER_SIZE + 4 :] * 80_000
+        ),
+        "80000 messages are announced",
+    ),
+    "sums of a statement": (lambda: sent(Statement(0, (0, 0), (EMPTY_SUM,) * 80_000)), "more than 65536 sums"),
+    "a negative number of sums": (
+        lambda: body_of(13, struct.pack("<Iqqqq", 0, 0, 0, 0, -1)), "more than 65536 sums",
+    ),
+    "trainers of a sum": (
+        lambda: sent(EMPTY_SUM._replace(of=tuple(range(2 << 20)))), "name trainers more than 1048576 times",
+    ),
+    "trainers of many sums": (
+        lambda: sent(Statement(0, (0, 0), tuple(EMPTY_SUM._replace(of=(*range(n, n + 999),)) for n in range(5000)))),
+        "name trainers more than 1048576 times",
+    ),
+    "offsets": (lambda: sent(LoDTensor(np.ones((1, 1), "float32"), [[0] * (2 << 20) + [1]])), "1048576 offsets"),
+    "offsets of many levels": (
+        lambda: sent(LoDTensor(np.ones((9000, 1), "float32"), [list(range(9001))] * 200)), "1048576 offsets",
+    ),
+    "a long text": (lambda: sent("\U0001f600" + "x" * (4 << 20)), "a text of 4194308 bytes"),
+    "a long name": (lambda: sent(None, "\U0001f600" + "x" * (4 << 20)), "a text of 4194308 bytes"),
+    "a sum in a sum": (
+        lambda: body_of(12, struct.pack("<Iqqqq", *[0] * 5) + struct.pack("<II", 0, 0) + b"\x0d"), "no value begins",
+    ),
+}  # fmt: skip
+"""Frames whose values would take many times the frame's bytes, or as many calls as it has bytes."""
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_what_grows_as_it_is_read_is_refused_before_it_grows(bomb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, expected = BOMBS[bomb]
+    data = without_bounds(monkeypatch, make)
+    taken = 0
+    take = values.Reader.take
+
+    def counted(reader: values.Reader, size: int) -> int:
+        nonlocal taken
+        taken += 1
+        return take(reader, size)
+
+    monkeypatch.setattr(values.Reader, "take", counted)
+    tracemalloc.start()
+    with pytest.raises(WireError, match=expected):
+        read_messages(data, MACHINES)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken < 10 * values.MOST_SUMS
+    assert peak < 4 * len(data) + (1 << 20)
+
+
+def test_a_sender_does_not_make_what_is_refused() -> None:
+    message = Message("send", "trainer_0", "pserver_0", 0, 2, 1, "w", LoDTensor(np.ones((1, 1)), [[0] * (2 << 20)]), -1)
+    assert not values.can_be_sent(message.payload)
+    with pytest.raises(WireError, match="more than 1048576 offsets"):
+        messages_body([message], NUMBERS)
+    with pytest.raises(WireError, match="tuple can't be sent"):
+        messages_body([message._replace(payload=(1, 2))], NUMBERS)

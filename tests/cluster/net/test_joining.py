@@ -30,7 +30,7 @@ class End:
         self.other: End | None = self
         self.known = self.guarded = False
 
-    def send(self, header: Header, body: bytes) -> None:
+    def send(self, header: Header, body: bytes, own: object = None) -> None:
         if self.other is not None:
             self.other.site.events.put(Event(FRAME, self.other, b"".join(frame(header, body))))
 

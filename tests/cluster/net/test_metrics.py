@@ -133,3 +133,17 @@ def test_one_machine_is_asked(tmp_path: Path) -> None:
         process.wait()
     assert 'pstranspile_running{role="pserver_0"} 1.0' in lines
     assert 'pstranspile_starts_total{role="pserver_0"} 1.0' in lines
+
+
+@pytest.mark.parametrize(("fresh", "made"), [(1e9, 1), (-1.0, 30)])
+def test_who_asks_often_is_told_the_same_for_a_moment(fresh: float, made: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To put an answer together takes long in a large job, in which one who asks without end kept others waiting."""
+    pytest.importorskip("prometheus_client", reason="the extra `metrics` is optional")
+    monkeypatch.setattr("pstranspile.cluster.net.metrics.FRESH", fresh)
+    looks: list[int] = []
+    metrics = Metrics("127.0.0.1:0", lambda: [looks.append(1) or member.known() for member in members().values()])
+    looks.clear()
+    answers = {say(f"127.0.0.1:{metrics.port}", b"GET / HTTP/1.1\r\n\r\n") for _ in range(30)}
+    metrics.close()
+    assert len(looks) == made * len(members())
+    assert len(answers) == 1

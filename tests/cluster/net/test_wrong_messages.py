@@ -23,7 +23,7 @@ import pstranspile as ps
 from pstranspile.cluster.machines import message as kinds
 from pstranspile.cluster.machines.message import Message
 from pstranspile.cluster.machines.rings import NEVER, Part, Piece, Total
-from pstranspile.cluster.net import checks, frames, sizes
+from pstranspile.cluster.net import checks, frames, peer, sizes
 from pstranspile.cluster.net import site as greeting
 from pstranspile.cluster.net.job import JobFolder
 from pstranspile.cluster.net.loop import FRAME, Event
@@ -141,7 +141,7 @@ WRONG: dict[str, tuple[Callable[[Said], None], str]] = {
     "ragged": (message(SEND, W, LoDTensor(ONES, [[0, 1000]])), "it brings ragged float32[1000, 20]"),
     "a text": (message(SEND, W, "gradient"), "it brings a text"),
     "nothing": (message(SEND, W), "it brings nothing"),
-    "a tuple": (message(SEND, W, (ONES,)), "it brings a tuple"),
+    "a part": (message(SEND, W, Part("average", 0, True, "", ONES)), "it brings a Part"),
     "a text that a terminal obeys": (message(SEND, "\x1b[2J\nerror", ONES), "\\u001b[2J\\nerror"),
     # requests
     "asks now for no variable": (message(kinds.GET_NOW, "v", slot=0), "has no variable v"),
@@ -182,6 +182,10 @@ WRONG: dict[str, tuple[Callable[[Said], None], str]] = {
     "a step beyond all": (message(GET, "w", step=1 << 62), "was further than step"),
     "a step below all": (message(GET, "w", step=-(1 << 62)), "was further than step"),
     # frames
+    "talks without end": (
+        lambda said: [said.frame(frames.BYE, frames.json_body({"x": "y" * 500_000})) for _ in range(4)] and None,
+        "asks and answers with more than",
+    ),
     "a frame too far": (lambda said: said.say(said.message(GET, "w"), number=9), "frame 9 has come where"),
     "greets twice": (
         raw(frames.HELLO, frames.json_body({**GREETING, "role": "trainer_1"})),
@@ -200,6 +204,7 @@ WRONG: dict[str, tuple[Callable[[Said], None], str]] = {
     "no such kind": (garbled(put(4, "<B", 200)), "of no known kind"),
     "no such machine": (garbled(put(8, "<I", 77)), "of machines that the job does not have"),
     "a name without end": (garbled(put(40, "<I", 1 << 31)), "bytes are announced"),
+    "a tuple": (garbled(lambda content: content.__setitem__(slice(-1, None), b"\x09" + bytes(9))), "no value begins"),
     "a value of no kind": (garbled(lambda content: content.__setitem__(-1, 99)), "no value begins"),
     "bytes behind": (garbled(lambda content: content.extend(b"more")), "are left behind"),
     "too few bytes": (garbled(lambda content: content.__delitem__(slice(-1, None))), "bytes are announced"),
@@ -332,10 +337,13 @@ def test_a_frame_is_no_larger_than_the_job_has_it() -> None:
 
 def test_messages_that_are_large_together_travel_in_several_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(greeting, "JOINED", 1000)
+    monkeypatch.setattr(greeting, "MOST_MESSAGES", 2)
     one = Message(SEND, "trainer_0", "pserver_0", 0, 0, 1, "b", np.zeros(100, "float32"), -1)
     large = one._replace(payload=ONES)
     joined = list(greeting._joined([one, large, one, one]))
     assert [[message.payload.size for message in frame] for frame in joined] == [[100], [20_000], [100], [100]]
+    few = list(greeting._joined([one._replace(payload=None)] * 5))
+    assert [len(frame) for frame in few] == [2, 2, 1]
     assert play("sync", None)[0] == undisturbed("sync")
 
 
@@ -572,7 +580,7 @@ class _Line:
     def __init__(self) -> None:
         self.answered: list[int] = []
 
-    def send(self, header: frames.Header, body: bytes) -> None:
+    def send(self, header: frames.Header, body: bytes, own: object = None) -> None:
         self.answered.append(header.kind)
 
     def close(self) -> None:
@@ -610,3 +618,63 @@ def test_a_trainer_that_takes_part_again_is_no_claim_that_it_is_gone() -> None:
         peer.heard = now
         site.judge_claims(now)
     assert not peer.left
+
+
+# whoever has the token and says that it is a machine that calls nobody
+
+
+@pytest.mark.parametrize(("role", "at"), [("pserver_1", "pserver_0"), ("pserver_0", "pserver_1")])
+def test_no_server_comes_to_a_server(role: str, at: str) -> None:
+    """It could say the messages of all trainers, and that something is wrong, at which a server would end."""
+    two = ps.compile(ps.load(PROGRAM), ps.Job(pservers=2, trainers=1))
+    beside = Beside(JobFolder(dict(two.roles()), "job", 2), fed(), STEPS, "trainer_0")
+    said = connected(beside, beside.addresses[at], role)
+    assert json.loads(said.answer[1][frames.HEADER_SIZE :]) == {
+        "again": False,
+        "reason": f"{role} does not connect to {at}, but the other way round, if at all",
+    }
+    said.end()
+    for server in ("pserver_0", "pserver_1"):
+        trainer = connected(beside, beside.addresses[server], "trainer_0")
+        trainer.say(trainer.message(kinds.COMPLETE, target=server))
+        trainer.end()
+    beside.end()
+
+
+def test_no_trainer_comes_to_one_after_it() -> None:
+    three = ps.compile(ps.load(PROGRAM), ps.Job(trainers=ENDPOINTS, mode="grad-allreduce"))
+    beside = Beside(JobFolder(dict(three.roles()), "job", 2), fed(), STEPS, "trainer_2")
+    refused = connected(beside, beside.addresses["trainer_1"], "trainer_0")
+    assert b"trainer_0 does not connect to trainer_1" in refused.answer[1]
+    refused.end()
+    said = [connected(beside, beside.addresses[role], "trainer_2") for role in ("trainer_0", "trainer_1")]
+    for one in said:
+        one.end()
+    assert len(beside.end()["trainer_0"]) == STEPS
+
+
+def test_what_is_sent_again_is_added_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trainer that confirms nothing has all answers sent again at every greeting, which costs it a few bytes."""
+    summed = 0
+
+    def counted(data: bytes) -> int:
+        nonlocal summed
+        summed += len(data) > ONES.nbytes
+        return check_sum(data)
+
+    check_sum = frames.check_sum
+    monkeypatch.setattr(peer, "check_sum", counted)
+    beside = Beside(job("async"), fed(), STEPS, "trainer_1")
+    said = connected(beside)
+    said.say(said.message(kinds.GET_NOW, "w", slot=0))
+    assert len(said.answers(1)) == 1
+    for _ in range(20):
+        again = connected(beside)
+        assert again.answers(1)[0].payload.shape == ONES.shape
+        said.end()
+        said, said.number, said.sequences = again, said.number, said.sequences
+    trainers = 1 + STEPS  # what the other trainer asks for and sends in its steps
+    assert summed <= 4 * trainers
+    said.say(said.message(kinds.COMPLETE))
+    said.end()
+    beside.end()

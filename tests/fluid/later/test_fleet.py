@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import re
 import socket
+import struct
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +25,7 @@ from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.dis
 from pstranspile.fluid.missing import NotHere
 from pstranspile.fluid.paddle.distributed.fleet.one_fleet import Fleet
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy, MergeForServers
-from pstranspile.fluid.running.meeting import Meeting
+from pstranspile.fluid.running.meeting import Meeting, _packed, _unpacked
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler
 from pstranspile.ir.diagnostics import DiagnosticError
@@ -488,3 +491,51 @@ def test_strategies_take_what_they_know() -> None:
         True,
         False,
     )
+
+
+def _compressed() -> bytes:
+    """A megabyte of an archive that holds a gigabyte."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, np.zeros(1 << 24, "uint8"))
+    return buffer.getvalue()
+
+
+def _headed(header: str, numbers: bytes = b"") -> bytes:
+    text = header.encode()
+    data = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + numbers
+    return struct.pack("<Q", len(data)) + data
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        b"",
+        b"\x01",
+        _compressed(),
+        struct.pack("<Q", 1 << 60) + b"x",
+        _headed("{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776,), }\n"),
+        _headed("{'descr': '<f4', 'fortran_order': False, 'shape': (-1,), }\n"),
+        _headed("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n", bytes(9)),
+        _headed("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }\n", bytes(8)),
+        _headed("[" * 9000 + "\n"),
+        _headed("\x1b[2J\n"),
+        _packed([np.ones(2)] * 3),
+        _packed([np.ones(2)]),
+    ],
+)
+def test_what_a_trainer_gives_takes_no_more_memory_than_it_has_bytes(held: bytes) -> None:
+    tracemalloc.start()
+    with pytest.raises(ConnectionError, match="a trainer gives"):
+        _unpacked(held, 2)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < len(held) + (4 << 20)
+
+
+@pytest.mark.parametrize(
+    "array", [np.asarray(3), np.asfortranarray(np.eye(2, 3)), np.array(["a", "bcd"]), np.zeros((0, 4)), np.array([1j])]
+)
+def test_arrays_of_a_meeting_come_as_they_were_given(array: Any) -> None:
+    (found,) = _unpacked(_packed([array]), 1)
+    assert (found.dtype, found.shape, found.flags.writeable) == (array.dtype, array.shape, True)
+    np.testing.assert_array_equal(found, array)
