@@ -28,6 +28,7 @@ from pstranspile.tools.cli.live_screen import add_live, check_live
 from pstranspile.tools.cli.progress import status
 from pstranspile.tools.cli.report import quoting, report
 from pstranspile.tools.cli.turns import TURNS_HELP, requested_turns
+from pstranspile.tools.cli.written import telling_what_is_missing
 
 if TYPE_CHECKING:
     from pstranspile.proof.workload import OnProgress, Watch
@@ -55,6 +56,14 @@ def run(arguments: Sequence[str]) -> int:
     check_feed(parser, options, made=True)
     check_unreached(parser, options)
     refuse_empty(parser, options, "feed", "init", "faults")
+    with telling_what_is_missing("the check has come to no verdict"):
+        return _check(options)
+
+
+def _check(options: argparse.Namespace) -> int:
+    """Checks, and prints the report; the exit status is 1 if what is promised does not hold. Raises DiagnosticError or
+    Reported.
+    """
     module, job = load_with_job(options)
     if options.no_dropout:
         from pstranspile.runtime.run.seeds import without_dropout

@@ -22,6 +22,7 @@ from pstranspile.tools.cli.common import (
 from pstranspile.tools.cli.feed import read_feed, require_fed_inputs
 from pstranspile.tools.cli.launch_view import View
 from pstranspile.tools.cli.report import report
+from pstranspile.tools.cli.written import SAVED, telling
 
 if TYPE_CHECKING:
     from pstranspile.cluster.data.source import Data
@@ -139,7 +140,8 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) 
     if options.save:
         from pstranspile.runtime.run.files import write_arrays
 
-        write_arrays(options.save, done.arrays())
+        with telling(options.save, SAVED):
+            write_arrays(options.save, done.arrays())
     return 0
 
 
