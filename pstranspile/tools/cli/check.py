@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from pstranspile.ir.expect import MOST_CHECKED
@@ -133,7 +134,9 @@ def _shown(options: argparse.Namespace) -> Generator[tuple[OnProgress, Watch | N
 
 
 def _plain(value: object) -> object:
-    """Named tuples as objects, for JSON."""
+    """Named tuples as objects, for JSON; null for what JSON has no number for, infinity and NaN."""
+    if isinstance(value, float) and not isfinite(value):
+        return None
     if hasattr(value, "_asdict"):
         return {key: _plain(item) for key, item in value._asdict().items()}  # pyright: ignore
     return [_plain(item) for item in value] if isinstance(value, tuple) else value  # pyright: ignore

@@ -42,6 +42,8 @@
         { title: "Verdict", value: (v) => v[2] }, { title: "Largest difference", value: (v) => v[3], numeric: true },
         { title: "After step", value: (v) => v[4], numeric: true },
         { title: "First different", value: (v) => v[5], show: (v) => v[5] < 0 ? "never" : `step ${v[5]}`, numeric: true },
+        { title: "Settled by", value: (v) => v[6] }, { title: "Deviation there", value: (v) => v[7], numeric: true },
+        { title: "Tolerance there", value: (v) => v[8], numeric: true },
       ], check.verdicts));
     if (check.causes.length) {
       R.put(panel, R.table("Ops that see the batch as a whole", [

@@ -182,8 +182,9 @@ def check_data(report: Report) -> dict[str, Any]:
 def _row(verdict: Verdict) -> list[Any]:
     """A verdict as a row of a table; its difference has the digits that the report as text shows."""
     worst = _finite(float(f"{verdict.worst:.1e}"))
-    step, first, tolerance = verdict.worst_step, verdict.first, verdict.tolerance
-    return [verdict.name, verdict.kind, verdict.equality, worst, step, first, tolerance]
+    deviation = _finite(float(f"{verdict.deviation:.1e}"))
+    decided = [verdict.settled_by, deviation, verdict.tolerance]
+    return [verdict.name, verdict.kind, verdict.equality, worst, verdict.worst_step, verdict.first, *decided]
 
 
 def _finite(value: float) -> float | str:
