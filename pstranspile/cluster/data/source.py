@@ -471,7 +471,7 @@ def _which(row: LeftOut) -> str:
 
 
 def _place(row: LeftOut) -> Location:
-    return Location(row.file, row.line, int(row.line > 0))
+    return Location(row.file, row.line, max(row.column, int(row.line > 0)))
 
 
 class _Rows:
