@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -104,7 +105,9 @@ def recorded(recorder: Recorder, cluster: Cluster) -> dict[str, Any]:
         "machines": list(recorder.machines),
         "rows": listed,
         "left_out": max(len(rows) - MOST_ROWS, 0),
-        "traffic": [list(row) for row in traffic_of(recorder, servers)],
+        "traffic": sorted(
+            (list(row) for row in traffic_of(recorder, servers)), key=lambda row: (in_order(row[0]), _variable(row[1]))
+        ),
         "pairs": exchanged(recorder.events),
         "waits": waits_of(recorder.events),
         "faults": [f"tick {tick}: {text}" for tick, text in cluster.injector.log] if cluster.injector else [],
@@ -119,7 +122,7 @@ def exchanged(events: Iterable[Event]) -> list[list[Any]]:
         if event.what == POST and 0 <= event.step != END:
             total = totals.setdefault((event.source, event.target), [0, 0])
             total[:] = total[0] + 1, total[1] + event.bytes
-    return [[*pair, *totals[pair]] for pair in sorted(totals)]
+    return [[*pair, *totals[pair]] for pair in sorted(totals, key=lambda pair: [*map(in_order, pair)])]
 
 
 def waits_of(events: Iterable[Event]) -> list[list[Any]]:
@@ -138,7 +141,21 @@ def waits_of(events: Iterable[Event]) -> list[list[Any]]:
                 ticks = event.tick - posted.pop(0)
                 total = totals.setdefault((event.target, event.source), [0, 0, 0])
                 total[:] = total[0] + 1, total[1] + ticks, max(total[2], ticks)
-    return [[*pair, *totals[pair]] for pair in sorted(totals)]
+    return [[*pair, *totals[pair]] for pair in sorted(totals, key=lambda pair: [*map(in_order, pair)])]
+
+
+_NUMBERS = re.compile("([0-9]+)")
+
+
+def in_order(name: str) -> tuple[bool, list[tuple[int, str]]]:
+    """The order of names in every table of the page: trainers before servers, and numbers in names by their size."""
+    parts = _NUMBERS.split(name)
+    return name.startswith("pserver"), [(int(part), "") if part.isdecimal() else (0, part) for part in parts]
+
+
+def _variable(name: str) -> tuple[bool, object]:
+    """The order of variables of a server: by name, then what belongs to none, such as barriers."""
+    return not name, in_order(name)
 
 
 def _losses(done: Simulated) -> Iterable[dict[str, Any]]:
