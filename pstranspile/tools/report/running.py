@@ -13,7 +13,7 @@ from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.feeding import Planned, feeds_of, require_fed
 from pstranspile.cluster.machines.message import END, REPLY
 from pstranspile.cluster.machines.record import Record, RecordedScheduler, replay
-from pstranspile.cluster.machines.recorder import ASKING, DELIVER, POST, Event, Recorder, traffic_of
+from pstranspile.cluster.machines.recorder import ASKING, DELIVER, POST, Event, Recorder, Traffic, traffic_of
 from pstranspile.cluster.machines.scenario import Scenario
 from pstranspile.cluster.machines.simulate import Simulated, simulate
 from pstranspile.compiler.compile import Compiled
@@ -105,9 +105,7 @@ def recorded(recorder: Recorder, cluster: Cluster) -> dict[str, Any]:
         "machines": list(recorder.machines),
         "rows": listed,
         "left_out": max(len(rows) - MOST_ROWS, 0),
-        "traffic": sorted(
-            (list(row) for row in traffic_of(recorder, servers)), key=lambda row: (in_order(row[0]), _variable(row[1]))
-        ),
+        "traffic": [list(row) for row in sorted(traffic_of(recorder, servers), key=_of_traffic)],
         "pairs": exchanged(recorder.events),
         "waits": waits_of(recorder.events),
         "faults": [f"tick {tick}: {text}" for tick, text in cluster.injector.log] if cluster.injector else [],
@@ -153,9 +151,9 @@ def in_order(name: str) -> tuple[bool, list[tuple[int, str]]]:
     return name.startswith("pserver"), [(int(part), "") if part.isdecimal() else (0, part) for part in parts]
 
 
-def _variable(name: str) -> tuple[bool, object]:
-    """The order of variables of a server: by name, then what belongs to none, such as barriers."""
-    return not name, in_order(name)
+def _of_traffic(row: Traffic) -> tuple[object, ...]:
+    """The order of traffic: by server, then by variable; what belongs to none, such as barriers, stands behind."""
+    return in_order(row.server), not row.variable, in_order(row.variable)
 
 
 def _losses(done: Simulated) -> Iterable[dict[str, Any]]:
