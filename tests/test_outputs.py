@@ -258,7 +258,8 @@ def test_told_to_end(tmp_path):
     write_outputs(tmp_path / "out", {**PLAN, "trainer_0.ir": b"old"})
     job = ["compile", str(ROOT / "examples" / "regression.ir"), "--pservers", "2", "-o", str(tmp_path / "out")]
     ended = subprocess.run([sys.executable, "-c", script, *job], capture_output=True, text=True)
-    assert (ended.returncode, ended.stderr) == (143, "")
+    told = f"interrupted: {tmp_path / 'out'} was not written\n"
+    assert (ended.returncode, ended.stderr) == (143, told)
     assert os.listdir(tmp_path) == ["out"]
     assert content(tmp_path / "out") == {**PLAN, "trainer_0.ir": b"old"}
 

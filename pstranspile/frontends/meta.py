@@ -16,6 +16,7 @@ from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, nearest, raise_errors, warning
 from pstranspile.ir.distribution import DistributedVar, Distribution
 from pstranspile.ir.frozen import EMPTY, FrozenMap
+from pstranspile.ir.json_faults import json_fault
 from pstranspile.ir.model import MAIN, STARTUP, Block, Location, Module, ParameterInfo, Program, Var
 
 # Distributions of programs in a `--meta` file: the key `distribution`, an object by program name.
@@ -201,12 +202,10 @@ def parse_meta(text: str, file: str) -> Meta:
 
     try:
         value = json.loads(text)
-    except json.JSONDecodeError as problem:
-        place = Location(file, problem.lineno, problem.colno)
-        raise DiagnosticError([error("meta-json", f"not JSON: {problem.msg}", place)]) from None
-    except (RecursionError, ValueError) as problem:  # nesting without end; an integer of thousands of digits
-        reason = "nested too deeply" if isinstance(problem, RecursionError) else str(problem)
-        raise DiagnosticError([error("meta-json", f"not JSON: {reason}", Location(file))]) from None
+    except (RecursionError, ValueError) as problem:
+        fault = json_fault(problem)
+        place = Location(file, fault.line, fault.column)
+        raise DiagnosticError([error("meta-json", f"not JSON: {fault.reason}", place)]) from None
     if not isinstance(value, dict):
         message = f"the file must hold an object ({{...}}), it holds {_kind(value)}"
         raise DiagnosticError([error("meta-json", message, Location(file))])

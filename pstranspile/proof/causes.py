@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.model import Op, Program
+from pstranspile.ir.model import FrozenMap, Op, Program
 from pstranspile.ir.roles import OpRole
 from pstranspile.ops import schema_of
-from pstranspile.proof.compare import OF_CHANGE, OF_STATES, Snapshot, chunks, plain, together
+from pstranspile.proof.compare import OF_CHANGE, OF_STATES, Snapshot, chunks, plain, scaled, together
 from pstranspile.proof.doubles import in_doubles, values_in_doubles
 from pstranspile.proof.given import Given
 from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_of
-from pstranspile.proof.report import BITWISE, DIFFERENT, OWN_NORM, ROUNDING, Cause, Verdict
+from pstranspile.proof.report import BITWISE, DIFFERENT, GRADIENTS, OWN_NORM, ROUNDING, Cause, Verdict
 from pstranspile.proof.training import ClusterValues, start_cluster
 from pstranspile.proof.workload import metrics_of
 from pstranspile.runtime.kernels.context import Value
@@ -173,6 +173,8 @@ class Differing(NamedTuple):
 
     first: Mapping[str, int]
     refused: str = ""
+    deviations: Mapping[str, float] = FrozenMap()
+    """How far the shares were from the whole, at most, of everything that was compared."""
 
     def settle(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
         """Verdicts of single precision, with the differences that are rounding taken for that."""
@@ -183,12 +185,21 @@ class Differing(NamedTuple):
             if verdict.kind == "metric" or verdict.equality == BITWISE:
                 result.append(verdict)
             elif own is not None:
-                result.append(verdict._replace(equality=DIFFERENT, first=own))
+                result.append(
+                    self._settled(verdict, self.deviations[verdict.name])._replace(equality=DIFFERENT, first=own)
+                )
             elif verdict.equality == DIFFERENT and begin:
                 result.append(verdict._replace(first=max(verdict.first, begin)))
+            elif verdict.equality == DIFFERENT:
+                most = max(self.deviations.values(), default=0.0)
+                found = self._settled(verdict, self.deviations.get(verdict.name, most))
+                result.append(found._replace(equality=ROUNDING, first=-1))
             else:
-                result.append(verdict._replace(equality=ROUNDING, first=-1))
+                result.append(verdict)
         return result
+
+    def _settled(self, verdict: Verdict, deviation: float) -> Verdict:
+        return verdict._replace(deviation=deviation, tolerance=OF_CHANGE, settled_by=GRADIENTS)
 
 
 def differing_gradients(given: Given, start: Snapshot) -> Differing:
@@ -198,7 +209,7 @@ def differing_gradients(given: Given, start: Snapshot) -> Differing:
         name: half._replace(program=in_doubles(half.program, trainers))
         for name, half in halves_of(given.made, workload).items()
     }
-    cluster, first = start_cluster(given, watch=False), dict[str, int]()
+    cluster, first, deviations = start_cluster(given, watch=False), dict[str, int](), dict[str, float]()
     held, feeds = ClusterValues(given.made, cluster, start), workload.feeds(given.feeds)
     cluster.start()
     try:
@@ -206,13 +217,15 @@ def differing_gradients(given: Given, start: Snapshot) -> Differing:
             owner = workload.turns.program(step)
             fed = [trainer.feed(step) for trainer in cluster.trainers]
             one = _Step(given, halves[owner], owner, step, held)
-            for name in one.differing(feeds.step(step), fed):
-                first.setdefault(name, step + 1)
+            for name, deviation in one.deviations(feeds.step(step), fed).items():
+                deviations[name] = max(deviations.get(name, 0.0), deviation)
+                if deviation > OF_CHANGE:
+                    first.setdefault(name, step + 1)
             cluster.run_to(step + 1)
     except DiagnosticError as problem:
-        return Differing(first, problem.diagnostics[0].message)
+        return Differing(first, problem.diagnostics[0].message, deviations)
     cluster.finish()
-    return Differing(first)
+    return Differing(first, "", deviations)
 
 
 class _Step:
@@ -229,8 +242,8 @@ class _Step:
         self.losses = {} if loss is None or loss in metrics else {loss: given.workload.label(owner, loss)}
         self.gradients = dict.fromkeys(half.sent.values())
 
-    def differing(self, feed: Mapping[str, Any], shares: Sequence[Mapping[str, Any] | None]) -> list[str]:
-        """What the shares do not come to, by the names of parameters, states and losses."""
+    def deviations(self, feed: Mapping[str, Any], shares: Sequence[Mapping[str, Any] | None]) -> dict[str, float]:
+        """How far the shares are from the whole, by the names of parameters, states and losses."""
         whole, _ = self._computed(feed, 0)
         sums, counted, parts = _Sums(), list[float](), dict[str, list[Any]]()
         for trainer, share in enumerate(shares):
@@ -245,16 +258,15 @@ class _Step:
                     parts.setdefault(name, []).append(value)
         means = {name: sums.mean(name, len(shares)) for name in self.gradients}
         floor = OF_STATES * max((_size(_data(whole.get(name))) for name in self.gradients), default=0.0)
-        unlike = {name for name in self.gradients if not _alike_rows(whole.get(name), means[name], floor)}
-        result = [parameter for parameter, gradient in self.half.sent.items() if gradient in unlike]
+        unlike = {name: _deviation_of_rows(whole.get(name), means[name], floor) for name in self.gradients}
+        result = {parameter: unlike[gradient] for parameter, gradient in self.half.sent.items()}
         for name, label in self.losses.items():
             mean, wanted = together(parts.get(name, []), counted, whole.get(name))
-            if not _alike(plain(wanted), mean, OF_STATES * _size(mean)):
-                result.append(label)
+            result[label] = _deviation(plain(wanted), mean, OF_STATES * _size(mean))
         for name in self.states:
             wanted = plain(whole.get(name))
-            if not all(_alike(wanted, plain(part), OF_STATES * _size(wanted)) for part in parts.get(name, ())):
-                result.append(name)
+            floor = OF_STATES * _size(wanted)
+            result[name] = max((_deviation(wanted, plain(part), floor) for part in parts.get(name, ())), default=0.0)
         return result
 
     def _computed(self, feed: Mapping[str, Any], stream: int) -> tuple[dict[str, Value], Evaluation]:
@@ -301,12 +313,12 @@ def _data(value: Value) -> Any:
     return value.value[: len(value.rows)] if isinstance(value, SelectedRows) else plain(value)
 
 
-def _alike_rows(whole: Value, mean: Value, floor: float) -> bool:
-    """Whether two gradients are equal; of sparse rows only those that either has are looked at."""
+def _deviation_of_rows(whole: Value, mean: Value, floor: float) -> float:
+    """How far two gradients are apart; of sparse rows only those that either has are looked at."""
     if not isinstance(whole, SelectedRows) or not isinstance(mean, SelectedRows):
-        return _alike(plain(whole), plain(mean), floor)
+        return _deviation(plain(whole), plain(mean), floor)
     rows = np.unique(np.concatenate([whole.rows, mean.rows]))
-    return _alike(_of_rows(whole, rows), _of_rows(mean, rows), floor)
+    return _deviation(_of_rows(whole, rows), _of_rows(mean, rows), floor)
 
 
 def _of_rows(value: SelectedRows, rows: Any) -> Any:
@@ -315,14 +327,14 @@ def _of_rows(value: SelectedRows, rows: Any) -> Any:
     return result
 
 
-def _alike(whole: Any, other: Any, floor: float) -> bool:
-    """Whether two arrays in double precision are equal up to rounding, and to `floor`."""
+def _deviation(whole: Any, other: Any, floor: float) -> float:
+    """How far two arrays in double precision are apart: up to `OF_CHANGE` is rounding, `floor` allows for more."""
     if whole is None or other is None or whole.shape != other.shape:
-        return whole is None and other is None
+        return 0.0 if whole is None and other is None else float("inf")
     if whole.dtype.kind != "f":
-        return bool(np.array_equal(whole, other))
-    allowed = OF_CHANGE * _size(whole) + floor
-    return all(bool((np.abs(a - b) <= allowed).all()) for a, b in chunks(whole, other))
+        return 0.0 if np.array_equal(whole, other) else float("inf")
+    most = max(float(np.abs(a - b).max(initial=0.0)) for a, b in chunks(whole, other))
+    return scaled(most, OF_CHANGE * _size(whole) + floor) if np.isfinite(most) else float("inf")
 
 
 def _size(value: Any) -> float:

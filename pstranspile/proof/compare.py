@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.proof.report import ADDS_UP, BITWISE, DIFFERENT, ROUGH, ROUNDING, Learnt, Verdict
+from pstranspile.proof.report import ADDS_UP, BITWISE, DIFFERENT, DOUBLE, ROUGH, ROUNDING, SINGLE, Learnt, Verdict
 from pstranspile.proof.workload import Workload
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 
@@ -158,21 +158,37 @@ def same_in_doubles(cluster: Any, single: Any, change: float, floor: float = 0.0
 
     `change` is the largest change of the variable so far, `floor` an absolute tolerance.
     """
+    return deviation_in_doubles(cluster, single, change, floor) <= OF_CHANGE
+
+
+def deviation_in_doubles(cluster: Any, single: Any, change: float, floor: float = 0.0) -> float:
+    """The largest difference of two arrays in double precision, on the scale on which `OF_CHANGE` is allowed.
+
+    That is relative to the `change` of the variable, and to its value and `floor`, which allow for more. It is infinite
+    where there is no number.
+    """
     if cluster is None or single is None or cluster.shape != single.shape or cluster.dtype != single.dtype:
-        return cluster is None and single is None
+        return 0.0 if cluster is None and single is None else float("inf")
     if same_bits(cluster, single):
-        return True
-    allowed = OF_CHANGE * change + OF_VALUE * _largest(single) + floor
-    return all(bool((np.abs(a.astype("float64") - b) <= allowed).all()) for a, b in chunks(cluster, single)) or bool(
-        np.array_equal(cluster, single, equal_nan=cluster.dtype.kind == "f")
-    )
+        return 0.0
+    most = max(float(np.abs(a.astype("float64") - b).max(initial=0.0)) for a, b in chunks(cluster, single))
+    if not np.isfinite(most):
+        return 0.0 if np.array_equal(cluster, single, equal_nan=cluster.dtype.kind == "f") else float("inf")
+    return scaled(most, OF_CHANGE * change + OF_VALUE * _largest(single) + floor)
+
+
+def scaled(difference: float, allowed: float) -> float:
+    """A difference on the scale on which `OF_CHANGE` is allowed."""
+    if not difference:
+        return 0.0
+    return difference / allowed * OF_CHANGE if allowed else float("inf")
 
 
 class _Line:
     """The verdict on one variable, step by step, with the tolerance `ROUGH`."""
 
     def __init__(self, name: str, kind: str):
-        self.verdict = Verdict(name, kind, BITWISE, 0.0, 0, -1, ROUGH)
+        self.verdict = Verdict(name, kind, BITWISE, 0.0, 0, -1, 0.0)
 
     def add(self, step: int, cluster: Any, single: Any) -> None:
         result = self.verdict
@@ -182,7 +198,8 @@ class _Line:
         if result.first < 0 and difference > ROUGH:
             result = result._replace(first=step)
         if not same:
-            result = result._replace(equality=ROUNDING if result.first < 0 else DIFFERENT)
+            equality = ROUNDING if result.first < 0 else DIFFERENT
+            result = result._replace(equality=equality, tolerance=ROUGH, deviation=result.worst, settled_by=SINGLE)
         self.verdict = result
 
 
@@ -283,6 +300,8 @@ class PreciseComparison:
         """The largest change of each variable."""
         self.bad: dict[Verdict, int] = {}
         """The first step after which a variable was different."""
+        self.deviations: dict[Verdict, float] = {}
+        """The largest deviation of each variable."""
 
     def look(self, seen: Seen) -> None:
         """Compares what both sides have after a step."""
@@ -293,17 +312,18 @@ class PreciseComparison:
                 largest[mine] = max(largest[mine], change)
                 self.change[name] = max(self.change.get(name, 0.0), change)
         for item in self.verdicts:
-            if item.kind in OF_SHARES or item.equality == BITWISE or item in self.bad:
+            if item.kind in OF_SHARES or item.equality == BITWISE:
                 continue
             if item.kind in FETCHED:
                 cluster, single = seen.fetched.get(item.name, (None, None))
-                alike = same_in_doubles(cluster, single, moved(single, None), OF_STATES)
+                found = deviation_in_doubles(cluster, single, moved(single, None), OF_STATES)
             else:
                 mine = item.kind == "parameter"
                 floor = (OF_LARGEST if mine else OF_STATES) * largest[mine]
                 change = self.change.get(item.name, 0.0)
-                alike = same_in_doubles(seen.cluster(item.name), seen.single.get(item.name), change, floor)
-            if not alike:
+                found = deviation_in_doubles(seen.cluster(item.name), seen.single.get(item.name), change, floor)
+            self.deviations[item] = max(self.deviations.get(item, 0.0), found)
+            if found > OF_CHANGE:
                 self.bad.setdefault(item, seen.step)
 
     def settled(self) -> list[Verdict]:
@@ -315,6 +335,8 @@ class PreciseComparison:
                 equality=DIFFERENT if item in self.bad else ROUNDING,
                 first=self.bad.get(item, -1),
                 tolerance=OF_CHANGE,
+                deviation=self.deviations.get(item, 0.0),
+                settled_by=DOUBLE,
             )
             for item in self.verdicts
         ]

@@ -14,6 +14,18 @@ ADDS_UP = "adds up over the trainers"
 """What trainers keep for a metric: each counts its share, and all together what a single machine counts."""
 
 
+BITS = "bits"
+"""A variable was settled by its bits: they are the same."""
+
+SINGLE = "single precision"
+"""A variable was settled by the run itself."""
+
+DOUBLE = "double precision"
+"""A variable was settled by a second run, in double precision."""
+
+GRADIENTS = "gradients in double precision"
+"""A variable was settled by what each step makes of whole batches and of shares, in double precision."""
+
 ROUGH = 1e-4
 """The relative difference that is taken for rounding where double precision can't be had."""
 
@@ -29,9 +41,12 @@ class Verdict(NamedTuple):
 
     `kind` is one of "loss", "result" (of a program that trains nothing), "parameter", "state", "sum" (of gradients of
     several steps, which each trainer has of its shares), and "metric": what is kept or made for a metric only. No
-    equality is promised for a metric, as no training depends on it. `worst` is the largest relative difference and
-    `worst_step` the step after which it was seen; `first` is the first step after which the two were not equal within
-    rounding, -1 for none. Steps count from 1.
+    equality is promised for a metric, as no training depends on it. `worst` is the largest relative difference in the
+    run itself and `worst_step` the step after which it was seen; `first` is the first step after which the two were not
+    equal within rounding, -1 for none. Steps count from 1.
+
+    `worst` decides nothing where there is double precision. What decides is `deviation`, of the comparison that
+    `settled_by` names: more than `tolerance` is different, up to that is rounding.
     """
 
     name: str
@@ -41,6 +56,8 @@ class Verdict(NamedTuple):
     worst_step: int
     first: int
     tolerance: float
+    deviation: float = 0.0
+    settled_by: str = BITS
 
 
 class Cause(NamedTuple):
@@ -255,7 +272,8 @@ def _line(verdict: Verdict, width: int) -> str:
     if verdict.equality != BITWISE:
         line += f"  {verdict.worst:.1e} after step {verdict.worst_step}"
     if verdict.equality == DIFFERENT:
-        line += f", first after step {verdict.first} (allowed {verdict.tolerance:.0e})"
+        inside = "" if verdict.settled_by == SINGLE else f"{verdict.settled_by}: {verdict.deviation:.1e}, "
+        line += f", first after step {verdict.first} ({inside}allowed {verdict.tolerance:.0e})"
     return line
 
 

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, NoReturn, TypeGuard, cast
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
+from pstranspile.ir.json_faults import told
 from pstranspile.ir.model import Location
 from pstranspile.runtime.run.row_source import Dealing
 
@@ -324,7 +325,7 @@ def _json(data: bytes, place: str) -> dict[str, Any]:
         held: Any = json.loads(data.decode("utf-8"), object_pairs_hook=distinct)
     except (ValueError, RecursionError) as problem:
         raise DiagnosticError(
-            [error("checkpoint-manifest", f"it is not the JSON it should be: {problem}", where)]
+            [error("checkpoint-manifest", f"it is not the JSON it should be: {told(problem)}", where)]
         ) from None
     if not isinstance(held, dict):
         raise DiagnosticError([error("checkpoint-manifest", "it is not a JSON object", where)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ from pstranspile.cluster.machines.feeding import share
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted, error, warning
 from pstranspile.ir.expect import expect_number
 from pstranspile.ir.model import Location, Program
+from pstranspile.ir.reading import is_address
 from pstranspile.runtime.run.batch import Batch, Part
 from pstranspile.runtime.run.row_source import Dealing, FeedOf, LeftOut
 from pstranspile.runtime.values import Array
@@ -375,6 +377,10 @@ class Data:
         cursors = [Cursor(schedule, trainer, rows.read, self._note) for trainer in range(len(programs))]
         return list(cursors), schedule.steps
 
+    def require(self, program: Program) -> None:
+        """Raises DiagnosticError if a file is missing, can't be read, or has not what a program is fed."""
+        self.readers(Wanted(inputs(program), self._columns, self._names))
+
     def _opened(self, wanted: Sequence[Input]) -> _Rows:
         """The units of all files, found once."""
         if self._rows is None or self._rows[0] != wanted:
@@ -382,7 +388,10 @@ class Data:
         return self._rows[1]
 
     def readers(self, wanted: Wanted) -> dict[str, Reader]:
-        """What reads each file. Raises DiagnosticError."""
+        """What reads each file. Raises DiagnosticError, for a file that is missing before a library that is."""
+        for file in self.files:
+            if not is_address(file) and not os.path.exists(file):
+                raise refused(file, f"the file can't be read: {os.strerror(errno.ENOENT)}")
         return {file: open_rows(file, wanted, self._format) for file in self.files}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -471,7 +480,7 @@ def _which(row: LeftOut) -> str:
 
 
 def _place(row: LeftOut) -> Location:
-    return Location(row.file, row.line, int(row.line > 0))
+    return Location(row.file, row.line, max(row.column, int(row.line > 0)))
 
 
 class _Rows:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -15,6 +16,7 @@ from pstranspile.cluster.data.files import Unit, Wanted, open_file, refused, req
 from pstranspile.cluster.data.mapping import Mapped, map_columns
 from pstranspile.cluster.data.tables import chunk_of, reading, type_of
 from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.json_faults import json_fault
 from pstranspile.ir.model import Location
 from pstranspile.runtime.run.row_source import LeftOut
 from pstranspile.runtime.values import Array
@@ -400,6 +402,119 @@ _NUMBERED = re.compile(r"In CSV column #([0-9]+): ")
 """How Arrow names a column of which it can't convert a value, by its number from 0 on."""
 
 
+class Why(NamedTuple):
+    """Why a row can't be fed, and the column of the text where that is, counted from 1; 0 for the whole row."""
+
+    reason: str
+    column: int = 0
+
+
+_OF_CELLS = re.compile(r"Expected ([0-9]+) columns, got ([0-9]+)")
+"""What Arrow says of a row of CSV with too many or too few cells."""
+
+_OF_A_CELL = re.compile(
+    r"(?P<name>.*?): (?:CSV conversion error to (?P<kind>\S+): invalid value '(?P<value>.*)'"
+    r"|Failed to parse string: '(?P<word>.*)' as a scalar of type (?P<type>\S+))",
+    re.DOTALL,
+)
+"""What Arrow says of a cell of CSV, or of a word in one."""
+
+
+def _wanted(kind: str) -> str:
+    """What a number must be for a type of Arrow: `int64`, `float`."""
+    if kind.startswith("bool"):
+        return "truth value (true or false)"
+    bits = re.search("int([0-9]+)", kind)
+    return f"whole number of {bits[1]} bits" if bits else "number"
+
+
+def _why_of_cells(text: bytes, said: str) -> Why:
+    """Why a row of CSV can't be fed, of which Arrow has said this."""
+    shape = _OF_CELLS.match(said)
+    if shape:
+        cells = f"{shape[2]} cell{'' if shape[2] == '1' else 's'}"
+        quote = "; a quote in it is not closed" if text.count(b'"') % 2 else ""
+        return Why(f"it has {cells}, and the file has {shape[1]} columns{quote}")
+    cell = _OF_A_CELL.match(said)
+    if cell is None:
+        return Why(said)
+    value = cell["value"] if cell["word"] is None else cell["word"]
+    return Why(f"{cell['name']}: {_short(value)} is no {_wanted(cell['kind'] or cell['type'])}", _column(text, value))
+
+
+def _column(text: bytes, value: str) -> int:
+    """Where a value begins in the text of a row, in characters counted from 1; 0 where it isn't found."""
+    return text.decode("utf-8", errors="replace").find(value) + 1 if value else 0
+
+
+def _short(value: object) -> str:
+    shown = repr(value) if isinstance(value, str) else json_of(value)
+    return shown if len(shown) <= LONGEST_SHOWN else f"{shown[:LONGEST_SHOWN]}..."
+
+
+LONGEST_SHOWN = 40
+"""Characters of a value that a reason quotes."""
+
+
+def json_of(value: object) -> str:
+    """A value as JSON writes it."""
+    import json
+
+    return json.dumps(value)
+
+
+def _why_of_objects(text: bytes, said: str, wanted: Mapping[str, bool]) -> Why:
+    """Why a line of JSON can't be fed, of which Arrow has said this. `wanted` are the names of columns, and whether
+    they are of whole numbers.
+    """
+    import json
+
+    twice: list[str] = []
+
+    def pairs(given: list[tuple[str, Any]]) -> dict[str, Any]:
+        result = dict(given)
+        twice.extend(name for name in result if [key for key, _ in given].count(name) > 1)
+        return result
+
+    try:
+        held: Any = json.loads(text.decode("utf-8"), object_pairs_hook=pairs)
+    except (ValueError, RecursionError) as problem:
+        fault = json_fault(problem)
+        return Why(f"it is no JSON: {fault.reason}", fault.column)
+    if not isinstance(held, dict):
+        return Why(f"a JSON object is expected, {_short(held)} is there")
+    row = cast("dict[str, Any]", held)
+    for name in twice:
+        return Why(f"{name} stands twice", text.decode("utf-8").rfind(json_of(name)) + 1)
+    for name, whole in wanted.items():
+        for value in _numbers_in(row.get(name)):
+            fits = isinstance(value, int | float) and not isinstance(value, bool)
+            if not fits or (whole and not isinstance(value, int)):
+                kind = "whole number" if whole else "number"
+                shown = json_of(value)
+                return Why(
+                    f"{name}: {_short(value)} is no {kind}", _column(text, shown) or _column(text, json_of(name))
+                )
+            if whole and not -(1 << 63) <= value < 1 << 64:
+                return Why(f"{name}: {value} is no id of 64 bits", _column(text, str(value)))
+    for name in wanted:
+        if "changed from" in said and f"(/{name}" in said:
+            lists = "in lists as deep as in the first line"
+            return Why(
+                f"{name}: numbers are expected {lists}, {_short(row.get(name))} is there", _column(text, json_of(name))
+            )
+    return Why(said)
+
+
+def _numbers_in(value: Any) -> Generator[Any]:
+    """The values in lists of lists; None is no value."""
+    if isinstance(value, list):
+        for one in cast("list[Any]", value):
+            yield from _numbers_in(one)
+    elif value is not None:
+        yield value
+
+
 class LineReader:
     """A file of lines that `parse` makes a table of; it raises what Arrow does for lines that it can't take. `objects`
     says that they are JSON.
@@ -413,12 +528,15 @@ class LineReader:
         parse: Callable[[bytes], Any],
         *,
         objects: bool = False,
+        why: Callable[[bytes, str], Why],
     ):
         self.file = file
         self._objects = objects
         self._mapped = mapped
         self._header = header
         self._parse = parse
+        self._why = why
+        """Says of the text of a row, and of what Arrow has said of it, why it can't be fed."""
 
     def units(self) -> list[Unit]:
         """A unit for each block of lines."""
@@ -442,20 +560,26 @@ class LineReader:
             table = self._parse(left)
         return self._chunk(table, unit, data, reasons)
 
-    def _chunk(self, table: Any, unit: Unit, data: bytes, reasons: dict[int, str]) -> Chunk:
+    def _chunk(self, table: Any, unit: Unit, data: bytes, reasons: dict[int, Why]) -> Chunk:
         kept = np.array([row for row in range(unit.rows) if row not in reasons]) if reasons else np.arange(unit.rows)
         made = chunk_of(table, self._mapped, unit)
         if not reasons and not made.bad:
             return made
-        reasons = {**reasons, **{int(kept[row]): bad.reason for row, bad in made.bad.items()}}
+        reasons = {**reasons, **{int(kept[row]): Why(bad.reason) for row, bad in made.bad.items()}}
         lines = lines_of(data)
         bad = {
-            row: LeftOut(self.file, unit.first + row + 1, reasons[row], unit.line + int(lines.numbers[row]) + 1)
+            row: LeftOut(
+                self.file,
+                unit.first + row + 1,
+                reasons[row].reason,
+                unit.line + int(lines.numbers[row]) + 1,
+                reasons[row].column,
+            )
             for row in sorted(reasons)
         }
         return Chunk(unit.rows, made.columns, bad)
 
-    def _search(self, lines: Lines, rows: Sequence[int], reasons: dict[int, str]) -> None:
+    def _search(self, lines: Lines, rows: Sequence[int], reasons: dict[int, Why]) -> None:
         """Notes those of the rows that can't be parsed, and why."""
         import pyarrow
 
@@ -469,7 +593,7 @@ class LineReader:
         except pyarrow.ArrowException as problem:
             reason = str(problem).strip().splitlines()[0]
         if len(rows) == 1:
-            reasons[rows[0]] = _plain(reason)
+            reasons[rows[0]] = self._why(lines.text(rows[0]), _plain(reason))
             return
         middle = len(rows) // 2
         self._search(lines, rows[:middle], reasons)
@@ -483,7 +607,7 @@ _NULL = re.compile(rb"(?:^|[}\n\xbf])[ \t\r]*null")
 """A null that may stand alone: on a line, or after an object."""
 
 
-def _unfit(data: bytes, first: bool, objects: bool) -> dict[int, str]:
+def _unfit(data: bytes, first: bool, objects: bool) -> dict[int, Why]:
     """The rows of a block that Arrow should not see, and why; `first` says that the block begins the file,
     `objects` that its lines are JSON.
 
@@ -493,14 +617,14 @@ def _unfit(data: bytes, first: bool, objects: bool) -> dict[int, str]:
     null = objects and b"null" in data and _NULL.search(data) is not None
     if not (marked or null):
         return {}
-    result: dict[int, str] = {}
+    result: dict[int, Why] = {}
     lines = lines_of(data)
     for row in range(len(lines)):
         text = lines.text(row)
         if text.startswith(_MARK) and not (first and not row):
-            result[row] = "it begins with a byte order mark"
+            result[row] = Why("it begins with a byte order mark")
         elif null and _NULL.search(text) is not None and not _is_object(text):
-            result[row] = "it is no JSON object"
+            result[row] = Why("it is no JSON object")
     return result
 
 
@@ -574,7 +698,7 @@ def csv_reader(file: str, wanted: Wanted, delimiter: str = ",") -> LineReader:
             table = table.set_column(table.column_names.index(name), name, column)
         return table
 
-    return LineReader(file, mapped, header, _with_large_ids(mapped, parse))
+    return LineReader(file, mapped, header, _with_large_ids(mapped, parse), why=_why_of_cells)
 
 
 def _words(cells: Any) -> Any:
@@ -617,7 +741,9 @@ def json_reader(file: str, wanted: Wanted) -> LineReader:
             columns = {**{name: table.column(name) for name in fields}, **columns}
         return pyarrow.table(columns)
 
-    return LineReader(file, mapped, 0, _with_large_ids(mapped, parse), objects=True)
+    whole = {name: "int" in one.dtype for one, names in mapped for name in names}
+    why = partial(_why_of_objects, wanted=whole)
+    return LineReader(file, mapped, 0, _with_large_ids(mapped, parse), objects=True, why=why)
 
 
 def _ids_of(data: bytes, name: str) -> list[Any]:
@@ -695,12 +821,23 @@ def _first_object(file: str) -> dict[str, Any] | None:
     if not first:
         return None
     try:
-        result = json.loads(first)
-    except (ValueError, RecursionError):
-        result = None
+        result = json.loads(first.removeprefix(_MARK))
+    except (ValueError, RecursionError) as problem:
+        fault = json_fault(problem)
+        where = Location(file, _first_row(file), max(fault.column, 1))
+        raise DiagnosticError([error("data-source", f"its first line is no JSON: {fault.reason}", where)]) from None
     if not isinstance(result, dict):
-        raise refused(file, "its first line is no JSON object")
+        raise refused(file, f"its first line is no JSON object, but {_short(result)}")
     return cast("dict[str, Any]", result)
+
+
+def _first_row(file: str) -> int:
+    """The number of the first line that is not blank. Raises DiagnosticError."""
+    number = 1
+    with open_file(file) as stream:
+        while (line := stream.readline(LONGEST + 1)) and not line.strip():
+            number += 1
+    return number
 
 
 def _json_type(kind: Any, example: Any) -> Any:

@@ -18,6 +18,7 @@ from pstranspile.compiler.link import LinkError, link
 from pstranspile.frontends.loading import LARGEST
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.json_faults import told
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Role
 from pstranspile.ir.reading import read_regular
 from pstranspile.runtime.files.outputs import PLAN_FILE, is_role
@@ -117,7 +118,7 @@ def _read_plan(folder: str | os.PathLike[str], names: list[str]) -> Mapping[str,
     except OSError as problem:
         raise _refused(f"can't be read: {problem.strerror or problem}", path) from None
     except (ValueError, RecursionError) as problem:  # no UTF-8, no JSON, or nested without end
-        raise _refused(f"not JSON: {problem}", path) from None
+        raise _refused(f"not JSON: {told(problem)}", path) from None
     held = cast("dict[str, Any]", plan) if isinstance(plan, dict) else {}
     geo: Any = held.get("geo")
     pushes: Any = cast("dict[str, Any]", geo).get("need_push_nums") if isinstance(geo, dict) else 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
@@ -158,7 +159,8 @@ class Host:
             self._parts = folder
             terms = Terms(job.hash, part.token, part.lease)
             result = str(folder / "result")
-            print(f"{part.role} is at {part.addresses[part.role]}, process {os.getpid()}", flush=True)
+            where = f"{part.role} is at {part.addresses[part.role]}, process {os.getpid()}"
+            print(where, file=sys.stderr, flush=True)  # Ray prints it in the process that launches
             play(cluster, part.role, terms, place, part.steps, self._report, result, self._stepped)
         self._forget_port()
         self._left = Path(result)

@@ -13,6 +13,7 @@ from pstranspile.compiler.explain.job import ExplainedJob
 from pstranspile.compiler.explain.record import Record, count_of, read_record, with_origins
 from pstranspile.frontends.loading import LARGEST, Report
 from pstranspile.ir.diagnostics import DiagnosticError, error, warning
+from pstranspile.ir.json_faults import told
 from pstranspile.ir.model import Location, Program
 from pstranspile.ir.reading import read_regular
 from pstranspile.runtime.files.outputs import PLAN_FILE
@@ -132,7 +133,7 @@ def _read_plan(path: str) -> dict[str, Any]:
         message = f"can't be read: {problem.strerror or problem}; it is written by pstranspile compile -o"
         raise DiagnosticError([error("explain-record", message, Location(path))]) from None
     except (ValueError, RecursionError) as problem:  # no UTF-8, no JSON, or nested without end
-        raise DiagnosticError([error("explain-record", f"not JSON: {problem}", Location(path))]) from None
+        raise DiagnosticError([error("explain-record", f"not JSON: {told(problem)}", Location(path))]) from None
     if not isinstance(plan, dict):
         raise DiagnosticError([error("explain-record", "not a plan: it holds no JSON object", Location(path))])
     return cast("dict[str, Any]", plan)

@@ -15,6 +15,7 @@ from pstranspile.compiler.job.job import BOOLEANS, INTEGERS, KEYS, Job, JobError
 from pstranspile.compiler.job.modes import SWITCHES, mode_names, settings_of
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, did_you_mean, error, first_findings
 from pstranspile.ir.expect import path_of
+from pstranspile.ir.json_faults import json_fault
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_regular
 
@@ -135,11 +136,12 @@ def _parse_json(file: str, text: str) -> object:
 
     try:
         return json.loads(text, object_pairs_hook=unique)
-    except json.JSONDecodeError as problem:
-        where = Location(file, problem.lineno, problem.colno)
-        raise JobError([error("job-file", f"not valid JSON: {problem.msg}", where)]) from None
-    except ValueError:
-        raise JobError([error("job-file", f"not valid JSON: {_DIGITS}", Location(file))]) from None
+    except JobError:
+        raise
+    except ValueError as problem:
+        fault = json_fault(problem)
+        where = Location(file, fault.line, fault.column)
+        raise JobError([error("job-file", f"not valid JSON: {fault.reason}", where)]) from None
 
 
 _DEEP = re.compile(r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){128}""")
@@ -157,6 +159,7 @@ def _parse_toml(file: str, text: str) -> object:
     except library.TOMLDecodeError as problem:
         place = re.search(r"\(at line (\d+), column (\d+)\)", str(problem))
         message = re.sub(r"\s*\(at .*\)$", "", str(problem))
+        message = _OF_TOML.get(message, message)
         if "Cannot overwrite" in message:
             message = "this key stands twice"
         where = Location(file, int(place[1]), 1 if "twice" in message else int(place[2])) if place else Location(file)
@@ -166,6 +169,16 @@ def _parse_toml(file: str, text: str) -> object:
     except ValueError:
         raise JobError([error("job-file", f"not valid TOML: {_DIGITS}", Location(file))]) from None
 
+
+_OF_TOML = {
+    "Invalid statement": "`key = value` is expected",
+    "Invalid value": "a value is expected: a number, true, false, a text in quotes or a list",
+    "Expected '=' after a key in a key/value pair": "`=` is expected after a key",
+    "Expected newline or end of document after a statement": "the line is expected to end after a value",
+    "Unclosed array": "a list begins that does not end",
+    "Unterminated string": "a text begins that does not end",
+}
+"""What is wrong with TOML, by the message of Python's reader."""
 
 _DIGITS = "a number has thousands of digits"
 """The reason for Python's refusal of such a number, a ValueError with a text for programmers."""

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from pstranspile.ir.json_faults import told
 from pstranspile.runtime.values import Array
 from pstranspile.runtime.values.reading import Reader, opened, refuse
 from pstranspile.runtime.values.writing import write_file
@@ -142,7 +143,7 @@ def _json(reader: Reader) -> dict[str, Any]:
     try:
         header: Any = json.loads(reader.take(size, "header").decode("utf-8"), object_pairs_hook=_distinct)
     except (ValueError, RecursionError) as problem:
-        reader.damaged("header", f"it is not the JSON it should be: {problem}", at)
+        reader.damaged("header", f"it is not the JSON it should be: {told(problem)}", at)
     if not isinstance(header, dict):
         reader.damaged("header", "it is not a JSON object", at)
     return cast("dict[str, Any]", header)

@@ -32,12 +32,16 @@ class Dealing(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """A row that can't be fed: its number in the file, counted from 1, and why. `line` is 0 if it has no lines."""
+    """A row that can't be fed: its number in the file, counted from 1, and why.
+
+    `line` and `column` are 0 if it has none.
+    """
 
     file: str
     number: int
     reason: str
     line: int = 0
+    column: int = 0
 
 
 @runtime_checkable

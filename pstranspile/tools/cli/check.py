@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from pstranspile.ir.expect import MOST_CHECKED
@@ -28,6 +29,7 @@ from pstranspile.tools.cli.live_screen import add_live, check_live
 from pstranspile.tools.cli.progress import status
 from pstranspile.tools.cli.report import quoting, report
 from pstranspile.tools.cli.turns import TURNS_HELP, requested_turns
+from pstranspile.tools.cli.written import telling_what_is_missing
 
 if TYPE_CHECKING:
     from pstranspile.proof.workload import OnProgress, Watch
@@ -55,6 +57,14 @@ def run(arguments: Sequence[str]) -> int:
     check_feed(parser, options, made=True)
     check_unreached(parser, options)
     refuse_empty(parser, options, "feed", "init", "faults")
+    with telling_what_is_missing("the check has come to no verdict"):
+        return _check(options)
+
+
+def _check(options: argparse.Namespace) -> int:
+    """Checks, and prints the report; the exit status is 1 if what is promised does not hold. Raises DiagnosticError or
+    Reported.
+    """
     module, job = load_with_job(options)
     if options.no_dropout:
         from pstranspile.runtime.run.seeds import without_dropout
@@ -124,7 +134,9 @@ def _shown(options: argparse.Namespace) -> Generator[tuple[OnProgress, Watch | N
 
 
 def _plain(value: object) -> object:
-    """Named tuples as objects, for JSON."""
+    """Named tuples as objects, for JSON; null for what JSON has no number for, infinity and NaN."""
+    if isinstance(value, float) and not isfinite(value):
+        return None
     if hasattr(value, "_asdict"):
         return {key: _plain(item) for key, item in value._asdict().items()}  # pyright: ignore
     return [_plain(item) for item in value] if isinstance(value, tuple) else value  # pyright: ignore

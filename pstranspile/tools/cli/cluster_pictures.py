@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.tools.cli.written import telling
 
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.cluster import Cluster
@@ -89,12 +90,14 @@ def show_pictures(
     from pstranspile.runtime.files.outputs import write_output
 
     if options.trace:
-        write_output(options.trace, (make_trace or trace_json)(recorder).encode())
+        with telling(options.trace, "every message, for Perfetto"):
+            write_output(options.trace, (make_trace or trace_json)(recorder).encode())
     if options.chart:
         steps = _steps(options.chart_steps)
         assert steps is not None
         draw = chart_svg if chart_kind(options.chart) == "svg" else chart_text
-        write_output(options.chart, draw(recorder, *steps).encode())
+        with telling(options.chart, "a chart of the messages"):
+            write_output(options.chart, draw(recorder, *steps).encode())
     if options.traffic:
         servers = tuple(server.name for server in cluster.servers)
         print(traffic_table(traffic_of(recorder, servers)), end="", file=sys.stderr)

@@ -16,6 +16,7 @@ from pstranspile.ir.model import Location, SourceText
 from pstranspile.ir.reading import is_address
 from pstranspile.tools.cli.blas import use_rounded_products
 from pstranspile.tools.cli.report import quoting, report
+from pstranspile.tools.cli.written import telling
 
 if TYPE_CHECKING:
     from pstranspile.compiler.compile import Compiled
@@ -363,13 +364,6 @@ def allowed(options: argparse.Namespace) -> tuple[str, ...]:
     return tuple(options.allow)
 
 
-def folder_name(name: str) -> str:
-    """The type of options that take a folder to write to: `-` and the empty name are refused, they mean none."""
-    if name in ("", "-"):
-        raise argparse.ArgumentTypeError(f"{name!r} is no folder" + ("; ./- is one" if name else ""))
-    return name
-
-
 def add_job(parser: argparse.ArgumentParser) -> None:
     """The options that describe the cluster."""
     group = parser.add_argument_group("the job", "Options override the job file.")
@@ -547,19 +541,23 @@ def require_page(path: str, inputs: Iterable[str | None]) -> None:
         require_writable(path, inputs, "html")
 
 
-def write_page(path: str, data: bytes) -> None:
-    """Writes a page to a file, or to stdout (`-`). Raises DiagnosticError."""
+def write_page(path: str, data: bytes, what: str, *then: str) -> None:
+    """Writes a page to a file, and tells what it is and what to do next; or writes it to stdout (`-`).
+
+    Raises DiagnosticError.
+    """
     from pstranspile.runtime.files.outputs import write_output
 
     if path == "-":
         sys.stdout.buffer.write(data)
     else:
-        write_output(path, data)
+        with telling(path, what, *then):
+            write_output(path, data)
 
 
-def write_text(path: str | None, text: str, inputs: Iterable[str | None] = ()) -> None:
-    """Writes the text of a program to a file, or to stdout (`-`, None). Raises DiagnosticError, also for a file that is
-    one of those that were read, or holds something else.
+def write_text(path: str | None, text: str, inputs: Iterable[str | None], what: str, *then: str) -> None:
+    """Writes the text of a program to a file, and tells what it is and what to do next; or writes it to stdout (`-`,
+    None). Raises DiagnosticError, also for a file that is one of those that were read, or holds something else.
     """
     if path is None or path == "-":
         sys.stdout.write(text)
@@ -567,4 +565,5 @@ def write_text(path: str | None, text: str, inputs: Iterable[str | None] = ()) -
     from pstranspile.runtime.files.outputs import require_writable, write_output
 
     require_writable(path, inputs, "ir")
-    write_output(path, text.encode("utf-8"))
+    with telling(path, what, *then):
+        write_output(path, text.encode("utf-8"))

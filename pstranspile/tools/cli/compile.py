@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING
 
 from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, did_you_mean, error
 from pstranspile.ir.model import Location, Program
-from pstranspile.tools.cli.common import add_input, add_job, files_read, folder_name, load_with_job, make_parser
+from pstranspile.tools.cli.common import add_input, add_job, files_read, load_with_job, make_parser
 from pstranspile.tools.cli.progress import status
 from pstranspile.tools.cli.report import quoting, report
+from pstranspile.tools.cli.written import (
+    folder_name,
+    not_written,
+    output_folder,
+    telling_of_folder,
+    telling_what_is_missing,
+)
 
 if TYPE_CHECKING:
     from pstranspile.compiler.compile import Compiled
@@ -98,6 +105,12 @@ def run(arguments: Sequence[str]) -> int:
     if options.emit == "pb" and options.output is None and options.check is None:
         parser.error("--emit pb writes files; name their folder with -o DIR")
     after = _pass_names(parser, options.print_after)
+    with telling_what_is_missing(not_written(options.output) if options.check is None else "nothing was compared"):
+        return _compile(options, after)
+
+
+def _compile(options: argparse.Namespace, after: frozenset[str]) -> int:
+    """Compiles, and writes, prints or compares. Raises DiagnosticError or Reported."""
     module, job = load_with_job(options)
     from pstranspile.compiler.compile import compile
 
@@ -124,28 +137,28 @@ def run(arguments: Sequence[str]) -> int:
         else:
             require_own(options.output, files, files_read(options))
             stale = stale_files(Path(options.output), files)
-            write_outputs(options.output, files)
-            if stale:
-                told = f"removed, of the earlier compile: {', '.join(stale)}"
-                print(f"pstranspile compile: {options.output}: {told}", file=sys.stderr)
-            print(_summary(result, options), file=sys.stderr)
+            with telling_of_folder(options.output, files, *_summary(result, options)):
+                write_outputs(options.output, files)
+                if stale:
+                    told = f"removed, of the earlier compile: {', '.join(stale)}"
+                    print(f"pstranspile compile: {options.output}: {told}", file=sys.stderr)
     if options.timing:
         print(watch.table(), file=sys.stderr)
     return code
 
 
-def _summary(result: Compiled, options: argparse.Namespace) -> str:
-    """What has been written where, what each server holds, and the command that proves the job."""
+def _summary(result: Compiled, options: argparse.Namespace) -> list[str]:
+    """What is in the folder, then what each server holds, and the command that proves the job."""
     plan = result.plan
     machines = cluster_of(plan.trainers, len(plan.pservers))
-    lines = [f"{options.output}: the programs of {machines} ({plan.mode}), and plan.json"]
+    lines = [f"the programs of {machines} ({plan.mode}), and plan.json"]
     for endpoint in plan.pservers[:_SHOWN]:
         lines.append(f"  {endpoint} holds {plan.load_of(endpoint)}")
     if len(plan.pservers) > _SHOWN:
         lines.append(f"  and {len(plan.pservers) - _SHOWN} more; `pstranspile plan` shows them all")
     if options.input != "-" and not options.plan and not options.passes:
         lines.append(f"does it train as one machine does?  {_check_command(options)}")
-    return "\n".join(lines)
+    return lines
 
 
 _SHOWN = 8
@@ -203,7 +216,7 @@ def _parser() -> argparse.ArgumentParser:
         "-o",
         "--output",
         metavar="DIR",
-        type=folder_name,
+        type=output_folder,
         help="the folder to write to: trainer_<i>.ir, pserver_<j>.ir and plan.json; "
         "without it, every role's text goes to stdout",
     )

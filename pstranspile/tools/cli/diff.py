@@ -113,7 +113,7 @@ def _write_page(options: Namespace, differences: Sequence[Difference]) -> None:
         "differences": [{**result.as_dict(), "heading": result.heading} for result in differences],
         "made_by": f"pstranspile {pstranspile.__version__}",
     }
-    write_page(options.html, page(f"{names[0]} and {names[1]}", data, DIFFERENCES))
+    write_page(options.html, page(f"{names[0]} and {names[1]}", data, DIFFERENCES), "a page of the differences")
 
 
 def _with_companions(parser: ArgumentParser, options: Namespace) -> tuple[Module, Module]:

@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pstranspile.ir.diagnostics import counted
 from pstranspile.ir.model import MAIN, Location
 from pstranspile.ir.required import require_programs
 from pstranspile.tools.cli.common import (
     add_companions,
     begun_with,
     files_read,
-    folder_name,
     load_input,
     make_parser,
     refuse_empty,
 )
 from pstranspile.tools.cli.report import quoting, report
+from pstranspile.tools.cli.written import (
+    is_file_name,
+    listed,
+    not_written,
+    output_folder,
+    telling,
+    telling_of_folder,
+    telling_what_is_missing,
+)
 
 if TYPE_CHECKING:
     from pstranspile.ir.model import Module, Program
 
 DESCRIPTION = """\
-Turns a module into files of another format, one per program (main.pb and startup.pb for the usual two).
+Turns a module into files of another format, one per program (main.pb and startup.pb for the usual two). A single
+file (onnx, mlir, a drawing of a module of one program) is written into the folder too, or, where the name of -o ends
+like it (net.onnx), as this file.
 
 pb: what these can't carry is written beside them, to meta.json, for --meta. dot and mermaid: graphs for looking at, ops
 as boxes, variables as edges. mlir: one file, module.mlir, in MLIR's generic form. onnx and inference: the model that
@@ -55,7 +68,14 @@ def run(arguments: Sequence[str]) -> int:
         help="the format; pb: ProgramDesc, as Fluid reads it; onnx: ONNX; inference: an inference model of Fluid; "
         "mlir: MLIR's generic form; dot: a graph for Graphviz; mermaid: one for Mermaid",
     )
-    parser.add_argument("-o", "--output", metavar="DIR", type=folder_name, required=True, help="the folder to write to")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="DIR|FILE",
+        type=_output,
+        required=True,
+        help="the folder to write to; or, of a single file, its name: net.onnx, net.mlir, net.dot, net.mmd",
+    )
     group = parser.add_argument_group("onnx and inference")
     group.add_argument(
         "--fetch",
@@ -85,45 +105,147 @@ def run(arguments: Sequence[str]) -> int:
         parser.error(f"--fetch, --from and --init are about models with values, not --to {options.to}")
     if options.init and options.trained:
         parser.error("--from and --init both say which values the model has; give one")
+    _require_form(parser, options)
+    with telling_what_is_missing(not_written(options.output)):
+        return _export(parser, options)
+
+
+def _export(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    """Writes what was asked for. Raises DiagnosticError or Reported."""
     module = load_input(options.input, options.startup, options.meta)
     if options.to == "pb":
-        import warnings
-
-        from pstranspile.frontends.exporting import export
-        from pstranspile.frontends.newer import newer_ops
-        from pstranspile.runtime.files.outputs import require_kinds, require_own
-
-        report(newer_ops(module.programs.values()), [module.source])
-        written = {**{f"{name}.pb": "pb" for name in module.programs}, "meta.json": "json"}
-        require_own(options.output, written, files_read(options))
-        require_kinds(options.output, written)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # reported above, with the lines
-            export(module, options.output)
+        _write_descs(module, options)
         return 0
     from pstranspile.compiler.verify import require_blocks
-    from pstranspile.runtime.files.outputs import require_kinds, write_outputs
 
     with quoting(module.source):
         require_blocks(module)
-    if options.to == "onnx":
-        require_kinds(options.output, {"main.onnx": "onnx"})
-        write_outputs(options.output, {"main.onnx": _onnx(module, options)})
-    elif options.to == "inference":
+    if options.to == "inference":
         _write_inference(module, options)
-    elif options.to == "mlir":
+        return 0
+    if options.to == "onnx":
+        what, then = "an ONNX model", _about_values(options)
+        _write_files(parser, options, {"main.onnx": lambda: _onnx(module, options)}, what, then)
+        return 0
+    if options.to == "mlir":
         from pstranspile.frontends.mlir import mlir_text
 
         require_programs(module, module.programs)
-        require_kinds(options.output, {"module.mlir": "mlir"})
-        write_outputs(options.output, {"module.mlir": mlir_text(module).encode("ascii")})
-    else:
-        from pstranspile.frontends.drawing import drawings
+        _write_files(parser, options, {"module.mlir": lambda: mlir_text(module).encode("ascii")}, "MLIR", _MLIR)
+        return 0
+    from pstranspile.frontends.drawing import drawings
 
-        files = drawings(module, options.to)
-        require_kinds(options.output, {name: name.rpartition(".")[2] for name in files})
-        write_outputs(options.output, files)
+    made = {name: partial(bytes, data) for name, data in drawings(module, options.to).items()}
+    _write_files(parser, options, made, _DRAWN[options.to], _SHOWN_BY[options.to])
     return 0
+
+
+_FORMS: Mapping[str, tuple[str, ...]] = {
+    "pb": (),
+    "onnx": (".onnx",),
+    "inference": (),
+    "mlir": (".mlir",),
+    "dot": (".dot", ".gv"),
+    "mermaid": (".mmd",),
+}
+"""How the name of a single file ends, by format; none where there are always several files."""
+
+_DRAWN = {"dot": "a graph for Graphviz", "mermaid": "a graph for Mermaid"}
+"""What a drawing is."""
+
+_SHOWN_BY = {
+    "dot": "to see it:  dot -Tsvg {} -o graph.svg",
+    "mermaid": "to see it: a block ```mermaid of a Markdown page, or Mermaid's own command:  mmdc -i {} -o graph.svg",
+}
+"""How a drawing is looked at."""
+
+_MLIR = "to read it:  mlir-opt --allow-unregistered-dialect {}"
+
+
+def _output(name: str) -> str:
+    """The type of `-o`: a folder, or a file."""
+    return name if is_file_name(name) else output_folder(name)
+
+
+def _require_form(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Ends the command where `-o` names a file that is not made in this format."""
+    path, endings = options.output, _FORMS[options.to]
+    if not is_file_name(path) or path.lower().endswith(endings):
+        return
+    if not endings:
+        parser.error(
+            f"-o {path} is the name of a file, and --to {options.to} writes several; name a folder ({path}/ is one)"
+        )
+    parser.error(
+        f"-o {path}: the file of --to {options.to} ends in {' or '.join(endings)}; any other name is that of a folder"
+        f" ({path}/ too)"
+    )
+
+
+def _write_files(
+    parser: argparse.ArgumentParser,
+    options: argparse.Namespace,
+    files: Mapping[str, Callable[[], bytes]],
+    what: str,
+    then: str,
+) -> None:
+    """Writes files into the folder of `-o`, or the only one as the file of this name, and tells of them.
+
+    `then` is the next step, with `{}` for the file. Ends the command where a file is named and there are several.
+    Raises DiagnosticError.
+    """
+    from pstranspile.runtime.files.outputs import require_kinds, require_writable, write_output, write_outputs
+
+    path, names = options.output, [*files]
+    kinds = {name: name.rpartition(".")[2] for name in names}
+    if is_file_name(path):
+        if len(files) != 1:
+            there = f"there are {len(files)} to write: {listed(names)}" if files else "the module has no program"
+            parser.error(f"-o {path} is the name of a file, and {there}; name a folder ({path}/ is one)")
+        require_writable(path, files_read(options), kinds[names[0]])
+        data = files[names[0]]()
+        with telling(path, what, *_next(then, path)):
+            write_output(path, data)
+        return
+    require_kinds(path, kinds)
+    made = {name: make() for name, make in files.items()}
+    what = f"{what}: {listed(names)}" if names else "nothing, since the module has no program"
+    with telling_of_folder(path, names, what, *_next(then if names else "", str(Path(path, *names[:1])))):
+        write_outputs(path, made)
+
+
+def _next(then: str, path: str) -> list[str]:
+    return [then.format(shlex.quote(path))] if then else []
+
+
+def _about_values(options: argparse.Namespace) -> str:
+    """What to say of the values of a model that were taken from nothing trained."""
+    if options.trained or options.init:
+        return ""
+    return "its parameters are those that the startup program makes; --from takes those that training has left"
+
+
+def _write_descs(module: Module, options: argparse.Namespace) -> None:
+    """Writes the ProgramDescs of a module, and what these do not carry. Raises DiagnosticError."""
+    import warnings
+
+    from pstranspile.frontends.exporting import export
+    from pstranspile.frontends.newer import newer_ops
+    from pstranspile.runtime.files.outputs import require_kinds, require_own
+
+    report(newer_ops(module.programs.values()), [module.source])
+    written = {**{f"{name}.pb": "pb" for name in module.programs}, "meta.json": "json"}
+    require_own(options.output, written, files_read(options))
+    require_kinds(options.output, written)
+    startup = f" --startup {shlex.quote(str(Path(options.output, 'startup.pb')))}" if module.startup else ""
+    main, meta = (shlex.quote(str(Path(options.output, name))) for name in ("main.pb", "meta.json"))
+    then = [f"back to text:  pstranspile import {main}{startup} --meta {meta}"] if "main.pb" in written else []
+    with (
+        warnings.catch_warnings(),
+        telling_of_folder(options.output, written, f"ProgramDescs: {listed(written)}", *then),
+    ):
+        warnings.simplefilter("ignore")  # reported above, with the lines
+        export(module, options.output)
 
 
 def _onnx(module: Module, options: argparse.Namespace) -> bytes:
@@ -154,7 +276,10 @@ def _write_inference(module: Module, options: argparse.Namespace) -> None:
             message = "it is a checkpoint, which nothing is written into; name another folder"
             raise_errors([error("output-foreign", message, Location(options.output))])
         require_kinds(options.output, {**dict.fromkeys(names, "values"), MODEL: "pb"})
-        write_model(options.output, model, {name: values[name] for name in names})
+        values = {name: values[name] for name in names}
+        what = f"an inference model: {MODEL}, and a file for each of {counted(len(names), 'parameter')}"
+        with telling_of_folder(options.output, [MODEL, *names], what, *_next(_about_values(options), "")):
+            write_model(options.output, model, values)
 
 
 def _values(module: Module, model: Program, options: argparse.Namespace) -> Mapping[str, Any]:

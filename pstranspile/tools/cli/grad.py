@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pstranspile.ir.diagnostics import counted
 from pstranspile.tools.cli.common import add_input, files_read, load_verified, make_parser, write_text
 from pstranspile.tools.cli.report import quoting, report
+from pstranspile.tools.cli.written import not_written, telling_what_is_missing
 
 if TYPE_CHECKING:
     from pstranspile.frontends.autodiff.optimizers import Optimizer
@@ -33,6 +36,12 @@ def run(arguments: Sequence[str]) -> int:
         optimizer = _optimizer(options)
     except ValueError as problem:
         parser.error(str(problem))
+    with telling_what_is_missing(not_written(options.output)):
+        return _write(options, optimizer)
+
+
+def _write(options: Namespace, optimizer: Optimizer) -> int:
+    """Makes the training program and writes it. Raises DiagnosticError or Reported."""
     from pstranspile.frontends.autodiff.minimize import train, trained_already
     from pstranspile.ops.textual import print_module
 
@@ -41,7 +50,11 @@ def run(arguments: Sequence[str]) -> int:
         parameters = _names(options.parameters)
         made = train(module, options.loss.removeprefix("%"), optimizer, parameters, _names(options.no_grad) or ())
         report(trained_already(module, parameters), [module.source])
-    write_text(options.output, print_module(made), files_read(options))
+    trained = len(parameters or made.main.parameters())
+    what = f"a training program, which trains {counted(trained, 'parameter')} with {options.optimizer}"
+    check = shlex.join(["pstranspile", "check", str(options.output), "--pservers", "2", "--trainers", "2"])
+    then = f"does it train on a cluster as on one machine?  {check}"
+    write_text(options.output, print_module(made), files_read(options), what, then)
     return 0
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pstranspile.ir.diagnostics import counted
+from pstranspile.ir.model import MAIN
 from pstranspile.tools.cli.common import add_companions, files_read, load_input, make_parser, write_text
+from pstranspile.tools.cli.written import not_written, telling, telling_what_is_missing
 
 if TYPE_CHECKING:
     from pstranspile.ir.model import Module
@@ -39,7 +43,6 @@ def run(arguments: Sequence[str]) -> int:
         "--params", metavar="FILE.npz", help="the file to write the parameters of an ONNX model to, by name"
     )
     options = parser.parse_args(arguments)
-    from pstranspile.ops.textual import print_module
     from pstranspile.runtime.files.outputs import require_writable
 
     if options.output not in (None, "-"):
@@ -47,12 +50,23 @@ def run(arguments: Sequence[str]) -> int:
     if options.params:
         require_writable(options.params, files_read(options), "npz")
 
+    with telling_what_is_missing(not_written(options.output, options.params)):
+        return _import(parser, options)
+
+
+def _import(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    """Writes the text, and the parameters of an ONNX model. Raises DiagnosticError or Reported."""
+    from pstranspile.ops.textual import print_module
+
     module = _from_onnx(parser, options)
     if module is None:
         if options.params:
             parser.error("--params is about ONNX models, which hold their parameters; a ProgramDesc holds none")
         module = load_input(options.input, options.startup, options.meta, call_stacks=options.call_stacks)
-    write_text(options.output, print_module(module), files_read(options))
+    names = sorted(module.programs, key=lambda name: (name != MAIN, name))
+    what = f"the text of {' and '.join(f'@{name}' for name in names)}"
+    command = shlex.join(["pstranspile", "verify", str(options.output)])
+    write_text(options.output, print_module(module), files_read(options), what, f"is it well formed?  {command}")
     return 0
 
 
@@ -75,5 +89,7 @@ def _from_onnx(parser: argparse.ArgumentParser, options: argparse.Namespace) -> 
     if options.params:
         from pstranspile.runtime.run.files import write_arrays
 
-        write_arrays(options.params, imported.values)
+        what = f"the model's {counted(len(imported.values), 'parameter')}, for --init of run and check"
+        with telling(options.params, what):
+            write_arrays(options.params, imported.values)
     return imported.module

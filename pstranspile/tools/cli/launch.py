@@ -44,6 +44,7 @@ from pstranspile.tools.cli.live_screen import add_live, check_live
 from pstranspile.tools.cli.progress import status, telling_what_is_kept
 from pstranspile.tools.cli.report import report
 from pstranspile.tools.cli.start import add_patience, add_run, add_saves, fetches_of
+from pstranspile.tools.cli.written import SAVED, telling
 
 if TYPE_CHECKING:
     from pstranspile.cluster.net.checkpoints import Checkpoints
@@ -396,7 +397,8 @@ def _save(options: argparse.Namespace, job: JobFolder, results: Mapping[str, str
     from pstranspile.cluster.net.outcome import gather
     from pstranspile.runtime.run.files import write_arrays
 
-    write_arrays(options.save, gather(job.cluster(fetch=options.fetch, seed=options.seed), results).arrays())
+    with telling(options.save, SAVED):
+        write_arrays(options.save, gather(job.cluster(fetch=options.fetch, seed=options.seed), results).arrays())
 
 
 def _show(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cluster.net.status import WATCHED
@@ -21,7 +22,8 @@ from pstranspile.tools.cli.common import (
 )
 from pstranspile.tools.cli.feed import read_feed, require_fed_inputs
 from pstranspile.tools.cli.launch_view import View
-from pstranspile.tools.cli.report import report
+from pstranspile.tools.cli.report import report, use_colour
+from pstranspile.tools.cli.written import SAVED, telling
 
 if TYPE_CHECKING:
     from pstranspile.cluster.data.source import Data
@@ -89,20 +91,27 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) 
 
     address = _address(parser, options.on)
     trainers, servers = _checked(parser, options)
-    require_ray()
     if options.save:
         require_writable(options.save, files_read(options), "npz")
     chosen_arithmetic = arithmetic_of(options)
     compiled = load_compiled(options)
     feeds = read_feed(options)
-    view, machines, at_end = _view(options), dict[str, _Machine](), ExitStack()
     from pstranspile.cluster.data.source import Data
+
+    _require_steps(options, compiled, feeds)
+    if isinstance(feeds, Data):
+        feeds.require(compiled.trainer(0).main)
+    else:
+        require_fed_inputs(options, compiled, [compiled.trainer(0)], feeds)
+    init = begun_on_machines(options.init, compiled.trainer(0), compiled.source)
+    require_ray()
+    _have_ray_print_plainly()
+    view, machines, at_end = _view(options), dict[str, _Machine](), ExitStack()
     from pstranspile.cluster.ray import launch
 
     try:
-        _require_steps(options, compiled, feeds)
-        if not isinstance(feeds, Data):
-            require_fed_inputs(options, compiled, [compiled.trainer(0)], feeds)
+        if not options.live:
+            at_end.enter_context(redirect_stdout(sys.stderr))  # Ray's lines; the view keeps its stream
         if options.metrics:
             from pstranspile.cluster.net.metrics import Known, Metrics
 
@@ -115,7 +124,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) 
             feeds,
             steps=options.steps,
             fetch=_fetches(options, compiled),
-            init=begun_on_machines(options.init, compiled.trainer(0), compiled.source),
+            init=init,
             seed=options.seed,
             address=address,
             cpus=options.cpus,
@@ -139,8 +148,18 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) 
     if options.save:
         from pstranspile.runtime.run.files import write_arrays
 
-        write_arrays(options.save, done.arrays())
+        with telling(options.save, SAVED):
+            write_arrays(options.save, done.arrays())
     return 0
+
+
+def _have_ray_print_plainly() -> None:
+    """Has Ray print every line of its processes, as it is, and in colours only on a terminal. It reads these names when
+    it is imported, and when it prints.
+    """
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+    if not use_colour():
+        os.environ.setdefault("RAY_COLOR_PREFIX", "0")
 
 
 def _checked(

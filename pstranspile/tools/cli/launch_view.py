@@ -33,7 +33,9 @@ class View:
         self.trainers = trainers
         self._lines = Lines(sys.stdout) if is_terminal(sys.stdout) else None
         self._steps: dict[int, dict[str, dict[str, Shown]]] = {}
-        self._progress = Progress(steps, live=False)
+        self._stream = sys.stdout
+        """Where lines of steps go, also while other output of this process is sent elsewhere."""
+        self._progress = Progress(steps, self._stream, live=False)
         self._last = 0
         """The last step that was shown; a job that goes back does steps again, which are not shown again."""
         self._paces: dict[str, Pace] = {}
@@ -44,7 +46,7 @@ class View:
         """The job begins, or begins again, with these machines, and does so many steps in all."""
         self.members = members
         self.trainers = [role for role in members if role.startswith("trainer")]
-        self._progress = Progress(steps, live=False)
+        self._progress = Progress(steps, self._stream, live=False)
         self._steps = {}
 
     def update(self, member: Watched, fields: Mapping[str, Any]) -> None:

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Sequence
 
 from pstranspile.frontends.json_text import json_text
-from pstranspile.tools.cli.common import add_input, add_job, folder_name, load_with_job, make_parser
+from pstranspile.tools.cli.common import add_input, add_job, load_with_job, make_parser
 from pstranspile.tools.cli.report import quoting, report
+from pstranspile.tools.cli.written import folder_name
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 import unicodedata
 from collections.abc import Generator, Mapping, Sequence
@@ -13,6 +12,7 @@ from time import perf_counter
 from typing import TextIO
 
 from pstranspile.cluster.net.status import Shown, numbers_first, together, values_text
+from pstranspile.tools.cli.written import is_told_to_end
 
 OFTEN = 0.05
 """Seconds between two pictures on a terminal."""
@@ -170,9 +170,6 @@ def status(command: str) -> Generator[Status]:
 
 # What is kept of a run that is interrupted.
 
-_STATUSES = [128 + int(number) for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None]
-"""Exit statuses of a process that a signal has told to end."""
-
 
 @contextmanager
 def telling_what_is_kept(options: argparse.Namespace) -> Generator[None]:
@@ -182,10 +179,9 @@ def telling_what_is_kept(options: argparse.Namespace) -> Generator[None]:
     try:
         yield
     except (KeyboardInterrupt, SystemExit) as stop:
-        told = isinstance(stop, KeyboardInterrupt) or stop.code in _STATUSES
         left = [_kept(options.checkpoint)] if options.checkpoint else []
         left += [f"{options.save} was not written"] if options.save else []
-        if told and left:
+        if is_told_to_end(stop) and left:
             print(f"interrupted: {'; '.join(left)}", file=sys.stderr)
         raise
 

@@ -26,6 +26,7 @@ from pstranspile.tools.cli.feed import add_feed, check_feed, read_feed
 from pstranspile.tools.cli.report import quoting
 from pstranspile.tools.cli.report import report as tell
 from pstranspile.tools.cli.turns import TURNS_HELP
+from pstranspile.tools.cli.written import not_written, telling_what_is_missing
 
 if TYPE_CHECKING:
     from pstranspile.compiler.compile import Compiled
@@ -56,10 +57,18 @@ def run(arguments: Sequence[str]) -> int:
         parser.error(f"--{given[0]} has no place beside --replay, which does what was recorded")
     given = (options.input, options.startup, options.meta, options.config, options.feed, options.faults, options.replay)
     require_page(options.output, given)
+    with telling_what_is_missing(not_written(options.output)):
+        return _write(parser, options)
+
+
+def _write(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    """Writes the page; the exit status is 1 if faults of a file did not happen. Raises DiagnosticError or Reported."""
     data = _of_folder(parser, options) if os.path.isdir(options.input) else _of_program(options)
     from pstranspile.tools.report.page import REPORT, page
 
-    write_page(options.output, page(f"{data['title']}: {data['mode']}", data, REPORT))
+    what = f"a page of the job {data['title']} ({data['mode']}), to be opened in a browser"
+    then = () if data["run"] or os.path.isdir(options.input) else ("--run and --check add a run and its verdict",)
+    write_page(options.output, page(f"{data['title']}: {data['mode']}", data, REPORT), what, *then)
     unreached: Sequence[str] = data["run"]["unreached"] if data["run"] else ()
     for line in unreached:
         print(f"not reached: {line}", file=sys.stderr)

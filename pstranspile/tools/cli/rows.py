@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pstranspile.tools.cli.common import folder_name, make_parser
+from pstranspile.tools.cli.common import make_parser
+from pstranspile.tools.cli.written import output_folder
 
 DESCRIPTION = """\
 Writes the rows of a large table in a checkpoint to a new folder: ids.npy, numbers.npy (each row's values and optimizer
@@ -21,7 +22,9 @@ def run(arguments: Sequence[str]) -> int:
         "checkpoint", metavar="CHECKPOINT", help="a checkpoint, or a folder of them: the newest is taken"
     )
     parser.add_argument("table", metavar="TABLE", help="the name of the table")
-    parser.add_argument("-o", "--output", metavar="DIR", type=folder_name, required=True, help="the folder to write to")
+    parser.add_argument(
+        "-o", "--output", metavar="DIR", type=output_folder, required=True, help="the folder to write to"
+    )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--serving", action="store_true", help="the values alone, without optimizer states")
     which.add_argument("--since", metavar="CHECKPOINT", help="only rows that have changed since this checkpoint")

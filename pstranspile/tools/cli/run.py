@@ -37,6 +37,7 @@ from pstranspile.tools.cli.live_screen import add_live, check_live
 from pstranspile.tools.cli.progress import telling_what_is_kept
 from pstranspile.tools.cli.report import quoting
 from pstranspile.tools.cli.turns import TURNS_HELP, requested_fetches, requested_turns
+from pstranspile.tools.cli.written import SAVED, telling
 
 if TYPE_CHECKING:
     from pstranspile.compiler.job import Job
@@ -315,12 +316,14 @@ def _save(
     if options.save:
         from pstranspile.runtime.run.files import write_arrays
 
-        write_arrays(options.save, arrays())
+        with telling(options.save, SAVED):
+            write_arrays(options.save, arrays())
     if options.plot:
         from pstranspile.runtime.files.outputs import write_output
         from pstranspile.runtime.run.plot import plot_bytes
 
-        write_output(options.plot, plot_bytes(curves, kind, title))
+        with telling(options.plot, "the fetched numbers as curves"):
+            write_output(options.plot, plot_bytes(curves, kind, title))
 
 
 def _name(options: argparse.Namespace) -> str:

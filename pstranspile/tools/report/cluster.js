@@ -20,7 +20,7 @@
       ["Largest server over the mean", servers.length ? `${R.number(even)} ×` : "no servers"],
     ];
     R.put(panel, 
-      R.el("dl", { class: "facts" }, facts.map(([name, value]) => R.el("div", null, R.el("dt", null, name), R.el("dd", null, String(value))))),
+      R.el("dl", { class: "facts" }, facts.map(([name, value]) => R.el("div", null, R.el("dt", null, name), R.el("dd", null, R.number(value))))),
       R.table("Machines and what they keep from step to step", [
         { title: "Machine", value: (m) => m.name },
         { title: "Address", value: (m) => m.endpoint, show: (m) => m.endpoint || "" },

@@ -35,23 +35,24 @@
   };
 
   R.bytes = function (count) {
-    if (count < 10000) return `${count} B`;
+    if (count < 10000) return `${R.number(count)} B`;
     const units = ["kB", "MB", "GB", "TB"];
     let value = count / 1000, unit = 0;
     while (value >= 1000 && unit < units.length - 1) { value /= 1000; unit += 1; }
     return `${value.toFixed(1)} ${units[unit]}`;
   };
 
-  // A number as commands print it: whole, or with 6 digits, and an exponent of two digits at least (`1.9e-07`).
+  // A number as commands print it: whole with commas between thousands (`12,000`), or with 6 digits, and an exponent of
+  // two digits at least (`1.9e-07`).
   R.number = (value) => typeof value !== "number" ? String(value)
-    : Number.isInteger(value) && Math.abs(value) < 1e15 ? String(value)
+    : Number.isInteger(value) && Math.abs(value) < 1e15 ? String(value).replace(/\B(?=(\d{3})+$)/g, ",")
     : Math.abs(value) < 1e-4 || Math.abs(value) >= 1e6 ? short(value.toExponential(5)) : short(value.toPrecision(6));
 
   const short = (text) => text.replace(/(\.\d*?)0+($|e)/, "$1$2").replace(/\.($|e)/, "$1").replace(/e([+-])(\d)$/, "e$10$2");
 
   R.percent = (part, whole) => whole ? `${(100 * part / whole).toFixed(1)} %` : "";
 
-  R.plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
+  R.plural = (count, noun) => `${R.number(count)} ${noun}${count === 1 ? "" : "s"}`;
 
   R.ROWS = 60;  // rows of a table that are shown at first
   R.PRINTED = 500;  // and on paper
@@ -82,7 +83,7 @@
       });
       const row = (item) => R.el("tr", null, columns.map((column, index) => cell(column, item, index)));
       R.clear(body, listed.slice(0, shown).map(row));
-      R.clear(more, listed.length > shown ? [`${listed.length - shown} more rows. `, R.el("button", {
+      R.clear(more, listed.length > shown ? [`${R.plural(listed.length - shown, "more row")}. `, R.el("button", {
         type: "button", onclick: () => { shown *= 4; draw(); } }, "Show more")] : [`${R.plural(listed.length, "row")}.`]);
     }
 

@@ -32,7 +32,7 @@
       R.clear(list, chosen.slice(0, state.most).map((parameter) => item(parameter, data)));
       if (chosen.length > state.most) {
         list.append(R.el("li", { class: "more" }, R.el("button", { type: "button", onclick: () => { state.most *= 4; draw(); } },
-          `Show more of ${chosen.length - state.most}`)));
+          `Show more of ${R.number(chosen.length - state.most)}`)));
       }
     }
 
@@ -51,7 +51,7 @@
     const total = Math.max(parameter.slices.reduce((sum, slice) => sum + slice[3], 0), 1);
     const bars = parameter.slices.map(([server, start, stop, bytes]) => R.el("span", {
       class: `slice kind${server % 8}`, style: { flexGrow: String(Math.max(bytes, total / 1000)) },
-      title: `${data.servers[server]}: rows ${start} to ${stop}, ${R.bytes(bytes)}`,
+      title: `${data.servers[server]}: rows ${R.number(start)} to ${R.number(stop)}, ${R.bytes(bytes)}`,
     }, String(server)));
     const head = `%${parameter.name} ${parameter.dtype}[${parameter.shape.join(", ")}], ${R.bytes(parameter.bytes)}`;
     const summary = R.el("summary", null, R.el("span", { class: "code" }, head),
@@ -67,7 +67,7 @@
         R.table(`Slices of %${parameter.name}`, [
           { title: "Slice", value: (s) => s[4], show: (s) => R.el("span", { class: "code" }, `%${s[4]}`) },
           { title: "Server", value: (s) => s[0], show: (s) => `${s[0]}: ${data.servers[s[0]]}` },
-          { title: "Rows", value: (s) => s[1], show: (s) => `${s[1]} to ${s[2]}` },
+          { title: "Rows", value: (s) => s[1], show: (s) => `${R.number(s[1])} to ${R.number(s[2])}` },
           { title: "Bytes", value: (s) => s[3], show: (s) => R.bytes(s[3]), numeric: true },
           { title: "Why there", value: (s) => s[5] },
         ], parameter.slices));

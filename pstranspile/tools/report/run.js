@@ -13,7 +13,7 @@
     if (run.unreached.length) R.put(panel, R.el("h3", null, "Not reached"), R.el("p", null, "Nothing came of these lines of the faults, so nothing is shown of them:"), R.el("ul", null, run.unreached.map((text) => R.el("li", { class: "code" }, text))));
     if (run.losses.length) R.put(panel, R.el("h3", null, "Losses"), curves(run.losses), values(run));
     R.put(panel, R.el("h3", null, "Messages"), R.chart(run));
-    if (run.left_out) R.put(panel, R.el("p", { class: "note" }, `${run.left_out} later rows are left out.`));
+    if (run.left_out) R.put(panel, R.el("p", { class: "note" }, `${R.plural(run.left_out, "later row")} ${run.left_out === 1 ? "is" : "are"} left out.`));
     R.put(panel, R.table("Traffic and staleness by server and variable", [
       { title: "Server", value: (t) => t[0] },
       { title: "Variable", value: (t) => t[1], show: (t) => t[1] ? R.el("span", { class: "code" }, `%${t[1]}`) : "barriers and the like" },
@@ -27,8 +27,8 @@
     if (run.waits.length) {
       R.put(panel, R.table("Who waits for whom", [
         { title: "Machine", value: (w) => w[0] }, { title: "Waits for", value: (w) => w[1] }, { title: "Requests", value: (w) => w[2], numeric: true },
-        { title: "Ticks", value: (w) => w[3], show: (w) => R.bar(w[3], most, String(w[3]), 3) }, { title: "Longest", value: (w) => w[4], numeric: true },
-      ], run.waits, { by: 3, down: true }));
+        { title: "Ticks", value: (w) => w[3], show: (w) => R.bar(w[3], most, R.number(w[3]), 3) }, { title: "Longest", value: (w) => w[4], numeric: true },
+      ], run.waits));
     }
     if (check) verdicts(panel, check);
   };
@@ -42,6 +42,8 @@
         { title: "Verdict", value: (v) => v[2] }, { title: "Largest difference", value: (v) => v[3], numeric: true },
         { title: "After step", value: (v) => v[4], numeric: true },
         { title: "First different", value: (v) => v[5], show: (v) => v[5] < 0 ? "never" : `step ${v[5]}`, numeric: true },
+        { title: "Settled by", value: (v) => v[6] }, { title: "Deviation there", value: (v) => v[7], numeric: true },
+        { title: "Tolerance there", value: (v) => v[8], numeric: true },
       ], check.verdicts));
     if (check.causes.length) {
       R.put(panel, R.table("Ops that see the batch as a whole", [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.feeding import Planned, feeds_of, require_fed
 from pstranspile.cluster.machines.message import END, REPLY
 from pstranspile.cluster.machines.record import Record, RecordedScheduler, replay
-from pstranspile.cluster.machines.recorder import ASKING, DELIVER, POST, Event, Recorder, traffic_of
+from pstranspile.cluster.machines.recorder import ASKING, DELIVER, POST, Event, Recorder, Traffic, traffic_of
 from pstranspile.cluster.machines.scenario import Scenario
 from pstranspile.cluster.machines.simulate import Simulated, simulate
 from pstranspile.compiler.compile import Compiled
@@ -104,7 +105,7 @@ def recorded(recorder: Recorder, cluster: Cluster) -> dict[str, Any]:
         "machines": list(recorder.machines),
         "rows": listed,
         "left_out": max(len(rows) - MOST_ROWS, 0),
-        "traffic": [list(row) for row in traffic_of(recorder, servers)],
+        "traffic": [list(row) for row in sorted(traffic_of(recorder, servers), key=_of_traffic)],
         "pairs": exchanged(recorder.events),
         "waits": waits_of(recorder.events),
         "faults": [f"tick {tick}: {text}" for tick, text in cluster.injector.log] if cluster.injector else [],
@@ -119,7 +120,7 @@ def exchanged(events: Iterable[Event]) -> list[list[Any]]:
         if event.what == POST and 0 <= event.step != END:
             total = totals.setdefault((event.source, event.target), [0, 0])
             total[:] = total[0] + 1, total[1] + event.bytes
-    return [[*pair, *totals[pair]] for pair in sorted(totals)]
+    return [[*pair, *totals[pair]] for pair in sorted(totals, key=lambda pair: [*map(in_order, pair)])]
 
 
 def waits_of(events: Iterable[Event]) -> list[list[Any]]:
@@ -138,7 +139,21 @@ def waits_of(events: Iterable[Event]) -> list[list[Any]]:
                 ticks = event.tick - posted.pop(0)
                 total = totals.setdefault((event.target, event.source), [0, 0, 0])
                 total[:] = total[0] + 1, total[1] + ticks, max(total[2], ticks)
-    return [[*pair, *totals[pair]] for pair in sorted(totals)]
+    return [[*pair, *totals[pair]] for pair in sorted(totals, key=lambda pair: [*map(in_order, pair)])]
+
+
+_NUMBERS = re.compile("([0-9]+)")
+
+
+def in_order(name: str) -> tuple[bool, list[tuple[int, str]]]:
+    """The order of names in every table of the page: trainers before servers, and numbers in names by their size."""
+    parts = _NUMBERS.split(name)
+    return name.startswith("pserver"), [(int(part), "") if part.isdecimal() else (0, part) for part in parts]
+
+
+def _of_traffic(row: Traffic) -> tuple[object, ...]:
+    """The order of traffic: by server, then by variable; what belongs to none, such as barriers, stands behind."""
+    return in_order(row.server), not row.variable, in_order(row.variable)
 
 
 def _losses(done: Simulated) -> Iterable[dict[str, Any]]:
@@ -182,8 +197,9 @@ def check_data(report: Report) -> dict[str, Any]:
 def _row(verdict: Verdict) -> list[Any]:
     """A verdict as a row of a table; its difference has the digits that the report as text shows."""
     worst = _finite(float(f"{verdict.worst:.1e}"))
-    step, first, tolerance = verdict.worst_step, verdict.first, verdict.tolerance
-    return [verdict.name, verdict.kind, verdict.equality, worst, step, first, tolerance]
+    deviation = _finite(float(f"{verdict.deviation:.1e}"))
+    decided = [verdict.settled_by, deviation, verdict.tolerance]
+    return [verdict.name, verdict.kind, verdict.equality, worst, verdict.worst_step, verdict.first, *decided]
 
 
 def _finite(value: float) -> float | str:

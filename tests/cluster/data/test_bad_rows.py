@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,7 @@ def test_they_are_left_out_of_their_batch(kind: str, tmp_path: Path, monkeypatch
     assert sorted(row for step in fed for share in step for row in share) == list(map(float, range(30)))
     assert [row.line for row in source.bad] == numbers
     told = source.warnings()
-    assert [str(warning.location) for warning in told] == [f"{path}:{number}:1" for number in numbers]
+    assert [str(warning.location).rpartition(":")[0] for warning in told] == [f"{path}:{line}" for line in numbers]
     assert told[0].message.startswith("the row is left out: ")
 
 
@@ -52,7 +53,7 @@ def test_they_end_the_run_when_they_are_reached(kind: str, tmp_path: Path):
     clicks(source, steps=range(2))
     with pytest.raises(ps.DiagnosticError) as caught:
         clicks(source, steps=range(3))
-    assert f"{path}:6:1: error[data-row]: the row can't be fed: " in str(caught.value)
+    assert re.match(rf"{re.escape(path)}:6:[0-9]+: error\[data-row\]: the row can't be fed: ", str(caught.value))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,8 @@ def test_a_unit_of_bad_rows_alone_names_the_column_at_fault(
     path.write_text(f"click,ids,a,b\n{line}\n1.0,1 2,0,0\n")
     with pytest.raises(ps.DiagnosticError) as caught:
         clicks(data(str(path)))
-    assert f"{path}:2:1: error[data-row]: the row can't be fed: {culprit}: " in str(caught.value)
+    column = line.index("x" if "x" in line else "2.5" if "2.5" in line else "999") + 1
+    assert f"{path}:2:{column}: error[data-row]: the row can't be fed: {culprit}: " in str(caught.value)
     source = data(str(path), bad_rows="skip")
     assert clicks(source) == [[[1.0]]]
     assert [row.line for row in source.bad] == [2]

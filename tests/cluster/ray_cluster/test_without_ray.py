@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 import pstranspile as ps
@@ -48,12 +51,80 @@ def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert "need the program and the job's options in place of a folder" in capsys.readouterr().err
 
 
-def test_ray_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+REGRESSION = ["launch", "examples/linear_regression.ir", "--on", "ray", "--pservers", "1", "--trainers", "2"]
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, *libraries: str) -> None:
+    """Has libraries be missing."""
+    there = importlib.util.find_spec
+    for name in ("ray.missing", "data.files"):
+        place = f"pstranspile.cluster.{name}.find_spec"
+        monkeypatch.setattr(place, lambda name: None if name in libraries else there(name))
+
+
+@pytest.mark.parametrize("missing", [(), ("ray",), ("ray", "pyarrow")])
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--feed", "no.npz"], "no.npz: error[run-file-unusable]: the file can't be read: No such file or directory"),
+        (["--feed", "no.csv", "--batch", "2"], "no.csv: error[data-source]: the file can't be read: No such file or"),
+        (["--feed", "no/*.csv", "--batch", "2"], "no/*.csv: error[data-source]: no files of rows are there"),
+        (["--feed", "ok.npz", "--init", "no.npz"], "no.npz: error["),
+        (["--feed", "ok.npz", "--steps", "9"], "ok.npz: error[run-file-unusable]: 2 steps are fed, 9 are asked for"),
+        ([], "error[run-feed-missing]"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_data_are_looked_at_before_ray_is(
+    options: list[str],
+    told: str,
+    missing: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    hide(monkeypatch, *missing)
+    monkeypatch.setattr("pstranspile.tools.cli.launch_ray._have_ray_print_plainly", Mock(side_effect=AssertionError))
+    program = Path(REGRESSION[1]).absolute()
+    monkeypatch.chdir(tmp_path)
+    np.savez("ok.npz", x=np.ones((2, 4, 13), "float32"), y=np.ones((2, 4, 1), "float32"))
+    assert main(["launch", str(program), *REGRESSION[2:], *options]) == 1
+    assert told in capsys.readouterr().err
+
+
+def test_what_ray_prints_is_no_output_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    pytest.importorskip("ray", reason="Ray is not installed")
+    np.savez(tmp_path / "ok.npz", x=np.ones((2, 4, 13), "float32"), y=np.ones((2, 4, 1), "float32"))
+    for name in ("RAY_COLOR_PREFIX", "RAY_DEDUP_LOGS"):
+        monkeypatch.setenv(name, "")  # so that it is as it was after the test
+        monkeypatch.delenv(name)
+
+    def printing(*_: Any, prepare: Any, **__: Any) -> None:
+        from ray._private.worker import print_worker_logs
+
+        print_worker_logs({"pid": 1, "ip": "a", "localhost": "a", "lines": ["words"], "is_err": False}, sys.stdout)
+        session = Mock(steps=2)
+        prepare(session)
+        session.on_start(["trainer_0"])
+        session.on_report("trainer_0", {"step": 1, "values": {"loss": ("", [0.5])}})
+
+    monkeypatch.setattr("pstranspile.cluster.ray.launch", printing)
+    assert main([*REGRESSION, "--feed", str(tmp_path / "ok.npz")]) == 0
+    said = capsys.readouterr()
+    assert said.out == "step 1/2  trainer_0 loss 0.5\n"
+    assert said.err == "(pid=1) words\n"
+    assert (os.environ["RAY_COLOR_PREFIX"], os.environ["RAY_DEDUP_LOGS"]) == ("0", "0")
+
+
+def test_ray_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     there = importlib.util.find_spec
     monkeypatch.setattr(
         "pstranspile.cluster.ray.missing.find_spec", lambda name: None if name == "ray" else there(name)
     )
-    assert main(["launch", "golden/mlp_adam.ir", "--on", "ray"]) == 1
+    np.savez(tmp_path / "ok.npz", x=np.ones((2, 4, 13), "float32"), y=np.ones((2, 4, 1), "float32"))
+    assert main([*REGRESSION, "--feed", str(tmp_path / "ok.npz")]) == 1
     assert "error[ray-library]: Ray is not installed; get it with: pip install" in capsys.readouterr().err
 
 

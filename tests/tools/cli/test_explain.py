@@ -76,6 +76,7 @@ def test_inputs_that_can_not_be_read(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_serialized_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["export", PROGRAM, "--to", "pb", "-o", str(tmp_path)]) == 0
+    capsys.readouterr()
     named = [
         str(tmp_path / "main.pb"),
         "--startup",

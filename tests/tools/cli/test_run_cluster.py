@@ -37,7 +37,7 @@ def test_trains_as_one_machine_does(net: str, capsys: pytest.CaptureFixture[str]
     status, out, err = result(
         capsys, net, "--feed", "feed.npz", "--pservers", "2", "--trainers", "3", "--save", "out.npz"
     )
-    assert (status, err) == (0, "")
+    assert (status, err) == (0, "out.npz: the fetched values and the final parameters\n")
     one, ours = saved("one.npz"), saved("out.npz")
     assert sorted(ours) == ["param/w", *(f"trainer_{i}/step/loss" for i in range(3))]
     np.testing.assert_allclose(ours["param/w"], one["param/w"], rtol=1e-6)

@@ -16,6 +16,8 @@ const tests = {
     assert.deepEqual([3, 0.1 + 0.2, 1e-9, "inf"].map(R.number), ["3", "0.3", "1e-09", "inf"]);
     assert.equal(R.percent(1, 3), "33.3 %");
     assert.equal(R.plural(1, "row") + R.plural(2, "row"), "1 row2 rows");
+    assert.deepEqual([999, 1000, 12345678, -4000].map(R.number), ["999", "1,000", "12,345,678", "-4,000"]);
+    assert.equal(R.plural(12000, "row") + R.bytes(9999), "12,000 rows9,999 B");
   },
   "names sort as people sort them"() {
     assert.deepEqual(["b10", "b9", "a"].sort(R.compare), ["a", "b9", "b10"]);

@@ -181,6 +181,23 @@ def test_the_check_of_a_page_tries_other_orders_and_what_goes_wrong(tmp_path: Pa
     assert "2 schedules end bitwise equal" in check["text"]
 
 
+def test_every_table_of_a_run_has_the_same_order(folder: Path):
+    page = folder / "many.html"
+    job = ["--pservers", "11", "--trainers", "12", "--steps", "1", "--set", "min_block_size=1", "--batch", "12"]
+    assert main(["report", "examples/ctr_dnn.ir", *job, "-o", str(page)]) == 0
+    data = data_of(page.read_text())
+    place = {machine["name"]: number for number, machine in enumerate(data["cluster"])}
+    assert list(place)[9:13] == ["trainer_9", "trainer_10", "trainer_11", "pserver_0"]
+    for rows in (data["pairs"], data["run"]["pairs"], data["run"]["waits"]):
+        assert len(rows) > 100
+        assert [row[:2] for row in rows] == sorted((row[:2] for row in rows), key=lambda row: [place[n] for n in row])
+    traffic = [row[:2] for row in data["run"]["traffic"]]
+    assert [place[server] for server, _ in traffic] == sorted(place[server] for server, _ in traffic)
+    gradients = [name for server, name in traffic if server == "pserver_0" and name.startswith("deep_embedding@GRAD")]
+    assert [int(name.rpartition("_")[2]) for name in gradients] == list(range(12))
+    assert not [name for server, name in traffic if server == "pserver_0"][-1]  # barriers stand behind variables
+
+
 def test_a_run_tells_losses_messages_and_verdicts(folder: Path):
     data = data_of(page_of("regression", folder).read_text())
     run, check = data["run"], data["check"]
