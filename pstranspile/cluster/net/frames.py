@@ -19,7 +19,7 @@ import numpy as np
 from pstranspile.cluster.machines.message import KINDS, Message
 from pstranspile.cluster.net.values import Bytes, Reader, WireError, Writer
 
-PROTOCOL = 4
+PROTOCOL = 5
 """The version of this protocol; machines of different versions don't talk."""
 
 HELLO = 1
