@@ -20,6 +20,7 @@ from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import numpy_name
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import names_of_fluid, refused
+from pstranspile.runtime.values.text import fetched_text
 
 _ONE_BY_ONE = "samples are trained one by one, not merged into page views"
 
@@ -69,6 +70,10 @@ class DatasetBase:
         self._hdfs = "", ""
         self.hdfs_command = ["hadoop", "fs"]
         self.parse_ins_id = self.parse_content = self.fea_eval = False
+
+    def fetched_texts(self, batch: int, infos: Sequence[str], names: Sequence[str], values: Sequence[Any]) -> list[str]:
+        """What is printed of the variables that are fetched after a batch, by their texts and names."""
+        return [fetched_text(*one) for one in zip(infos, names, values, strict=True)]
 
     def set_pipe_command(self, pipe_command: str) -> None:
         """Sets the command that makes lines of a file (default: `cat`)."""

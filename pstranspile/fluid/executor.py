@@ -56,7 +56,6 @@ from pstranspile.fluid.scope import Scope
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.runtime.kernels.programs.io import PRINTING, PrintCounts, Printing
 from pstranspile.runtime.run import run
-from pstranspile.runtime.values.text import fetched_text
 
 _SCOPES = [Scope()]
 _MOST_PROGRAMS = 16
@@ -302,8 +301,9 @@ class Executor:
     ) -> None:
         """Runs a program once for every batch of a dataset; prints what is fetched every `print_period` steps.
 
-        Of each variable are printed the text of `fetch_info` (default: its name), its name, and the tensor. A
-        `fetch_handler` is told its variables every `period_secs` seconds, in a thread of its own: those after a batch.
+        Of each variable are printed the text of `fetch_info` (default: its name), its name, and the tensor; with a
+        dataset of Paddle 2.x a line of the time, the batch, and each text with the elements. A `fetch_handler` is told
+        its variables every `period_secs` seconds, in a thread of its own: those after a batch.
 
         One thread does it, whatever `thread` says. With `debug` the times of ops are printed at the end. Raises
         RuntimeError without a dataset, whose message scripts compare with.
@@ -334,9 +334,9 @@ class Executor:
                 shown = names if names and (number + 1) % print_period == 0 else []
                 fetched = [*shown, *told_of]
                 made = self.run(program, fed, fetched, scope=scope, return_numpy=False)
-                for info, name, value in zip(told, shown, made, strict=False):
-                    core = value.core() if isinstance(value, LoDTensor) else value
-                    print(fetched_text(str(info), name, core), flush=True)
+                values = [value.core() if isinstance(value, LoDTensor) else value for value in made[: len(shown)]]
+                for text in dataset.fetched_texts(number + 1, list(map(str, told)), shown, values) if shown else ():
+                    print(text, flush=True)
                 if monitor is not None:
                     last.update(zip(told_of, made[len(shown) :], strict=True))
                     monitor.between()

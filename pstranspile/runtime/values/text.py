@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -61,6 +62,18 @@ def tensor_text(value: Any) -> str:
 def fetched_text(info: str, name: str, value: Any) -> str:
     """What Fluid prints of a variable that a data set's training fetches."""
     return f"{info}\t{name}\t{tensor_text(value)}\t"
+
+
+def fetched_line(seconds: float, batch: int, fetched: Iterable[tuple[str, Any]]) -> str:
+    """What Paddle 2.x prints of the variables that a data set's training fetches: the time, the number of the batch,
+    and of each variable its text, how many elements it has, and these.
+    """
+    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+    parts = [f"time: [{moment}]", f"batch: [{batch}]"]
+    for info, value in fetched:
+        data = data_of(value)
+        parts.append(f"{info}[{data.size}]:[{' '.join(numbers(data))}]")
+    return ", ".join(parts)
 
 
 def printed_text(head: str, value: Any, shown: Iterable[str], limit: int) -> str:

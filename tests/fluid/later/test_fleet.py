@@ -345,6 +345,12 @@ def test_one_process_writes_a_table_into_a_model_as_high_as_declared(
                 assert exe.run(program, feed=asked, fetch_list=fetches)[0].tolist() == wanted.tolist()
 
 
+def test_files_are_read_before_servers_serve() -> None:
+    for name in ("load_model", "load_inference_model"):
+        with pytest.raises(NotHere, match=rf"fleet.{name}.*fleet.init_server\('kept'\)"):
+            getattr(Fleet(), name)("kept", mode=0)
+
+
 def test_a_model_that_fetches_nothing_is_refused(tmp_path: Path) -> None:
     with fresh():
         x = paddle.static.data("x", [None, 4])

@@ -350,6 +350,30 @@ def test_programs_say_what_trainers_of_fleet_are_told(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize("kind", ["QueueDataset", "InMemoryDataset"])
+def test_training_on_a_data_set_prints_a_line(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "part").write_text("".join(f"2 {number}.5 1.0\n" for number in range(8)))
+    with fresh():
+        x = P.static.data("x", [None, 2])
+        y = P.static.nn.fc(x, 1, weight_attr=P.ParamAttr(initializer=P.nn.initializer.Constant(0.5)))
+        exe = P.static.Executor(P.CPUPlace())
+        exe.run(P.static.default_startup_program())
+        dataset = getattr(P.distributed, kind)()
+        dataset.init(batch_size=2, use_var=[x])
+        dataset.set_filelist([str(tmp_path / "part")])
+        if kind == "InMemoryDataset":
+            dataset.load_into_memory()
+        capsys.readouterr()
+        exe.infer_from_dataset(
+            P.static.default_main_program(), dataset, fetch_list=[y], fetch_info=["y"], print_period=2
+        )
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split("], ", 1)[1] for line in said] == [
+        "batch: [2], y[2]:[1.75 2.25]",
+        "batch: [4], y[2]:[3.75 4.25]",
+    ]
+
+
 def test_what_a_program_would_have_dumped_is_named_when_it_trains(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

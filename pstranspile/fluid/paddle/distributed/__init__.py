@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pstranspile.fluid.dataset import InMemoryDataset as _InMemory
@@ -14,6 +15,7 @@ from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.fluid.running.large import CountFilterEntry as CountFilterEntry
 from pstranspile.fluid.running.large import ProbabilityEntry as ProbabilityEntry
 from pstranspile.fluid.running.large import ShowClickEntry as ShowClickEntry
+from pstranspile.runtime.values.text import fetched_line
 
 
 def get_rank() -> int:
@@ -84,6 +86,10 @@ class _WithInit:
         if fs_name or fs_ugi:
             made.set_hdfs_config(fs_name, fs_ugi)
         self._refuse("init", {"input_type": input_type, **others})
+
+    def fetched_texts(self, batch: int, infos: Sequence[str], names: Sequence[str], values: Sequence[Any]) -> list[str]:
+        """The one line that 2.x prints of the variables that are fetched after a batch."""
+        return [fetched_line(time.time(), batch, zip(infos, values, strict=True))]
 
     def update_settings(self, **settings: Any) -> None:
         """Sets some of what `init` sets, and leaves the rest. Raises NotHere for other settings."""

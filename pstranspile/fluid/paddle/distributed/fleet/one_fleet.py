@@ -252,6 +252,15 @@ class Fleet:
         own = main_program is None or main_program is inner.main_program
         inner.save_inference_model(executor, dirname, feeded_var_names, target_vars, None if own else main_program)
 
+    def load_model(self, path: str, mode: int = 0) -> None:
+        """Refused: servers that run take no values from files. Raises NotHere, which names the way."""
+        raise refused("fleet.load_model", f"servers read files before they serve: fleet.init_server({path!r})")
+
+    def load_inference_model(self, path: str, mode: int = 0) -> None:
+        """Refused, as `load_model` is."""
+        why = f"servers read files before they serve: fleet.init_server({path!r})"
+        raise refused("fleet.load_inference_model", f"{why}; static.load_inference_model reads a model alone")
+
     def shrink(self, threshold: int) -> None:
         """Has rows leave the tables of `sparse_embedding` that had no gradient since the call of this before the last
         `threshold` - 1: with 1 all rows, with 2 those without a gradient since the call before. All trainers call it.
