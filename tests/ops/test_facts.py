@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,6 +45,13 @@ def declared() -> Iterator[None]:
 
 def test_a_declaration_can_state_every_fact_and_no_other():
     assert tuple(Stated.__annotations__) == Facts._fields
+
+
+def test_the_guide_lists_every_fact_with_its_default():
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "write_a_pass.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| `(.*?)` \|", guide, re.MULTILINE)
+    listed = {name: ast.literal_eval(default) for names, default in rows for name in re.findall(r"\w+", names)}
+    assert listed == PLAIN._asdict()
 
 
 def test_an_op_whose_declaration_states_none_and_an_unknown_op_have_the_ordinary_facts():
