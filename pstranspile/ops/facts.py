@@ -10,12 +10,15 @@ its outputs from the same row of its inputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypedDict, get_args
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 
 if TYPE_CHECKING:
+    from typing import TypedDict
+
     from typing_extensions import Unpack
 
 Communication: TypeAlias = Literal["", "request", "command", "server", "collective", "set-up", "stream"]
@@ -119,29 +122,31 @@ PLAIN = Facts()
 """The facts of an op type whose declaration states none."""
 
 
-class Stated(TypedDict, total=False):
-    """The facts that a declaration may state, by name: those of `Facts`."""
+if TYPE_CHECKING:
 
-    communicates: Communication
-    sends: str
-    receives: str
-    all_reduce: AllReduce
-    cuts: bool
-    looks_up: str
-    rows: RowCount
-    row_order: RowOrder
-    numbers: Numbers
-    domains: Mapping[str, Domain]
-    mean_of_rows: bool
-    draws: bool
-    part_by_shape: bool
-    reader: bool
-    lists_may_be_empty: bool
-    typed_by: str
-    constant: bool
-    linear: bool
-    sparse_gradient: str
-    result_lod: LodOfResult
+    class Stated(TypedDict, total=False):
+        """The facts that a declaration may state, by name: those of `Facts`."""
+
+        communicates: Communication
+        sends: str
+        receives: str
+        all_reduce: AllReduce
+        cuts: bool
+        looks_up: str
+        rows: RowCount
+        row_order: RowOrder
+        numbers: Numbers
+        domains: Mapping[str, Domain]
+        mean_of_rows: bool
+        draws: bool
+        part_by_shape: bool
+        reader: bool
+        lists_may_be_empty: bool
+        typed_by: str
+        constant: bool
+        linear: bool
+        sparse_gradient: str
+        result_lod: LodOfResult
 
 
 _CHOICES: Mapping[str, tuple[Any, ...]] = {
@@ -154,11 +159,9 @@ _CHOICES: Mapping[str, tuple[Any, ...]] = {
 }
 """The values that a fact may have, of facts with named values."""
 
-_INPUTS = ("sends", "looks_up")
-"""Facts that name an input slot."""
 
-_OUTPUTS = ("receives", "sparse_gradient")
-"""Facts that name an output slot."""
+_SLOTS = {"sends": "input", "looks_up": "input", "receives": "output", "sparse_gradient": "output"}
+"""Facts that name a slot, and whether it is an input or an output."""
 
 
 def make_facts(
@@ -170,41 +173,41 @@ def make_facts(
     """
     if not stated:
         return PLAIN
-    wrong = next(_wrong(inputs, outputs, attrs, stated), None)
-    if wrong is not None:
-        raise ValueError(wrong)
-    facts = Facts(**stated)
-    return facts._replace(domains=FrozenMap(facts.domains)) if facts.domains else facts
-
-
-def _wrong(
-    inputs: Mapping[str, object], outputs: Mapping[str, object], attrs: Mapping[str, object], stated: Mapping[str, Any]
-) -> Iterator[str]:
-    """What is wrong with stated facts."""
+    domains = stated.pop("domains", EMPTY)
+    facts = _facts_with(tuple(stated.items()))
     for name, value in stated.items():
+        kind = _SLOTS.get(name)
+        if kind and value and value not in (inputs if kind == "input" else outputs):
+            raise ValueError(f"{name} is {value!r}, which is no {kind} slot of the op")
+    if facts.typed_by and facts.typed_by not in inputs and facts.typed_by not in attrs:
+        raise ValueError(f"typed_by is {facts.typed_by!r}, which is neither an input slot nor an attribute of the op")
+    if domains:
+        _require_domains(inputs, attrs, domains)
+        facts = facts._replace(domains=FrozenMap(domains))
+    return facts
+
+
+@cache
+def _facts_with(stated: tuple[tuple[str, Any], ...]) -> Facts:
+    """The facts by name and value, which many op types share. Raises ValueError for names and values of no fact."""
+    for name, value in stated:
         if name not in Facts._fields:
-            yield f"there is no fact {name!r}; there are {', '.join(Facts._fields)}"
-        elif value == getattr(PLAIN, name):
-            continue
-        elif name in _CHOICES and value not in _CHOICES[name]:
-            yield f"{name} is {value!r}, not one of {', '.join(repr(choice) for choice in _CHOICES[name])}"
-        elif (name in _INPUTS and value not in inputs) or (name in _OUTPUTS and value not in outputs):
-            yield f"{name} is {value!r}, which is no {'input' if name in _INPUTS else 'output'} slot of the op"
-        elif name == "typed_by" and value not in inputs and value not in attrs:
-            yield f"{name} is {value!r}, which is neither an input slot nor an attribute of the op"
-        elif name == "domains":
-            yield from _wrong_domains(inputs, attrs, value)
+            raise ValueError(f"there is no fact {name!r}; there are {', '.join(Facts._fields)}")
+        if name in _CHOICES and value not in _CHOICES[name]:
+            choices = ", ".join(repr(choice) for choice in _CHOICES[name])
+            raise ValueError(f"{name} is {value!r}, not one of {choices}")
+        if type(value) is not type(getattr(PLAIN, name)):
+            raise ValueError(f"{name} is {value!r}, not a {type(getattr(PLAIN, name)).__name__}")
+    return Facts(**dict(stated))
 
 
-def _wrong_domains(
-    inputs: Mapping[str, object], attrs: Mapping[str, object], domains: Mapping[str, Domain]
-) -> Iterator[str]:
+def _require_domains(inputs: Mapping[str, object], attrs: Mapping[str, object], domains: Mapping[str, Domain]) -> None:
     for slot, domain in domains.items():
         if slot not in inputs:
-            yield f"domains has {slot!r}, which is no input slot of the op"
-        elif not isinstance(domain, Below):
+            raise ValueError(f"domains has {slot!r}, which is no input slot of the op")
+        if not isinstance(domain, Below):
             if domain not in ("binary", "positive"):
-                yield f"the domain of {slot} is {domain!r}, not 'binary', 'positive' or Below(...)"
+                raise ValueError(f"the domain of {slot} is {domain!r}, not 'binary', 'positive' or Below(...)")
         elif domain.of not in (attrs if domain.axis is None else inputs):
             kind = "attribute" if domain.axis is None else "input slot"
-            yield f"the domain of {slot} is below {domain.of!r}, which is no {kind} of the op"
+            raise ValueError(f"the domain of {slot} is below {domain.of!r}, which is no {kind} of the op")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import int_attr
-from pstranspile.ops.facts import AllReduce, Stated
 from pstranspile.ops.gradient import Wanted, gradient, like_forward, output_gradients
 from pstranspile.ops.schema import INT, STRING, declare, ints, strings
 from pstranspile.ops.shapes import ShapeError, Types, describe, one, outputs_like, shape_rule
+
+if TYPE_CHECKING:
+    from pstranspile.ops.facts import AllReduce, Stated
 
 _RING = {"ring_id": 0, "use_calc_stream": False}
 
