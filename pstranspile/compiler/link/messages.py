@@ -625,7 +625,7 @@ def check_lookups(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
     backward = _backward(trainer) if pairs else {}
     for op in pairs:
         yield from _check_pairs(trainer, op, backward)
-    yield from check_dims(trainer, {op.input("W") or op.input("Weight") or "": op for op in lookups})
+    yield from check_dims(trainer, {_table_of(op): op for op in lookups})
     faked = {name for _, op in trainer.startup.of("fake_init") for name in op.output_names}
     results = {name: op for op in lookups for name in op.output_names}
     results |= {name: op for _, op in trainer.main.of("merge_ids") for name in op.output_names}
@@ -633,8 +633,13 @@ def check_lookups(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
         yield from _check_uses(trainer, faked, results)
 
 
+def _table_of(op: Op) -> str:
+    """The table in which an op looks rows up."""
+    return op.input(facts_of(op.type).looks_up) or ""
+
+
 def _check_lookup(trainer: Trainer, op: Op, cluster: Cluster) -> Iterator[Diagnostic]:
-    role, table = trainer.role, op.input("W") or op.input("Weight") or ""
+    role, table = trainer.role, _table_of(op)
     names, heights = strings_attr(op, "table_names"), ints_attr(op, "height_sections")
     endpoints = strings_attr(op, "endpoints") or strings_attr(op, "epmap")
     if not len(names) == len(heights) == len(endpoints):
