@@ -58,6 +58,7 @@ declare(
     "fused_embedding_seq_pool",
     "W Ids -> Out",
     {"combiner": "sum", "grad_inplace": False, "is_sparse": False, "padding_idx": long(-1)},
+    domains={"Ids": Below("W", 0)},
     doc="Out = for each sequence, the sum of the rows of W at Ids; the columns of Ids are looked up side by side",
 )
 declare_gradient("fused_embedding_seq_pool", "W Ids Out@GRAD -> W@GRAD", sparse_gradient="W@GRAD")
