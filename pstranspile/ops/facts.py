@@ -70,7 +70,7 @@ Domain: TypeAlias = "Literal['binary', 'positive'] | Below"
 """The numbers that an input takes: 0 and 1, numbers above 0, or whole numbers below a limit."""
 
 
-class Facts(NamedTuple):
+class OpFacts(NamedTuple):
     """What the declaration of an op type states beside its slots and attributes."""
 
     communicates: Communication = ""
@@ -118,14 +118,14 @@ class Facts(NamedTuple):
     """The LoD level with which Fluid declares what a gradient op gives."""
 
 
-PLAIN = Facts()
+PLAIN = OpFacts()
 """The facts of an op type whose declaration states none."""
 
 
 if TYPE_CHECKING:
 
     class Stated(TypedDict, total=False):
-        """The facts that a declaration may state, by name: those of `Facts`."""
+        """The facts that a declaration may state, by name: those of `OpFacts`."""
 
         communicates: Communication
         sends: str
@@ -161,12 +161,12 @@ _CHOICES: Mapping[str, tuple[Any, ...]] = {
 
 
 _SLOTS = {"sends": "input", "looks_up": "input", "receives": "output", "sparse_gradient": "output"}
-"""Facts that name a slot, and whether it is an input or an output."""
+"""OpFacts that name a slot, and whether it is an input or an output."""
 
 
 def make_facts(
     inputs: Mapping[str, object], outputs: Mapping[str, object], attrs: Mapping[str, object], **stated: Unpack[Stated]
-) -> Facts:
+) -> OpFacts:
     """The facts that are stated of an op with these slots and attributes.
 
     Raises ValueError for a fact that there is none of, or that names a value, slot or attribute that there is none of.
@@ -188,17 +188,17 @@ def make_facts(
 
 
 @cache
-def _facts_with(stated: tuple[tuple[str, Any], ...]) -> Facts:
+def _facts_with(stated: tuple[tuple[str, Any], ...]) -> OpFacts:
     """The facts by name and value, which many op types share. Raises ValueError for names and values of no fact."""
     for name, value in stated:
-        if name not in Facts._fields:
-            raise ValueError(f"there is no fact {name!r}; there are {', '.join(Facts._fields)}")
+        if name not in OpFacts._fields:
+            raise ValueError(f"there is no fact {name!r}; there are {', '.join(OpFacts._fields)}")
         if name in _CHOICES and value not in _CHOICES[name]:
             choices = ", ".join(repr(choice) for choice in _CHOICES[name])
             raise ValueError(f"{name} is {value!r}, not one of {choices}")
         if type(value) is not type(getattr(PLAIN, name)):
             raise ValueError(f"{name} is {value!r}, not a {type(getattr(PLAIN, name)).__name__}")
-    return Facts(**dict(stated))
+    return OpFacts(**dict(stated))
 
 
 def _require_domains(inputs: Mapping[str, object], attrs: Mapping[str, object], domains: Mapping[str, Domain]) -> None:

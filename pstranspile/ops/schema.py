@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind, AttrValue, float32, kind_of
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Attrs, Slots
-from pstranspile.ops.facts import PLAIN, Facts, make_facts
+from pstranspile.ops.facts import PLAIN, OpFacts, make_facts
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -112,7 +112,7 @@ class OpSchema(NamedTuple):
     table_lookup: bool = False
     may_lack: frozenset[str] = frozenset()
     module: str = ""
-    facts: Facts = PLAIN
+    facts: OpFacts = PLAIN
 
     @property
     def is_optimizer(self) -> bool:
@@ -237,7 +237,7 @@ def declare(
 
     `follows` names the slots of an optimizer that are cut like the parameter; its other slots stay whole. `may_lack`
     names input slots that may be empty, and whose variables need not have a value. `facts` are those of
-    `pstranspile.ops.facts.Facts`. Raises ValueError if the type is already declared, and for facts that it can't have.
+    `pstranspile.ops.facts.OpFacts`. Raises ValueError if the type is already declared, and for facts that it can't have.
     """
     if op_type in _REGISTRY:
         raise ValueError(f"op type {op_type} is declared twice")

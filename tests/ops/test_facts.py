@@ -14,7 +14,7 @@ from pstranspile.cluster.machines import rpc
 from pstranspile.ops import all_schemas, facts_of, schema_of
 from pstranspile.ops import facts as facts_module
 from pstranspile.ops.dtypes import typed_slots
-from pstranspile.ops.facts import PLAIN, Below, Facts
+from pstranspile.ops.facts import PLAIN, Below, OpFacts
 from pstranspile.ops.schema import OpSchema, declare, declare_gradient, registered
 from pstranspile.runtime.kernels.kernel import kernel_of
 
@@ -48,7 +48,7 @@ def test_a_declaration_can_state_every_fact_and_no_other():
     tree = ast.parse(Path(facts_module.__file__).read_text(encoding="utf-8"))
     (stated,) = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == "Stated"]
     fields = [node for node in stated.body if isinstance(node, ast.AnnAssign)]
-    assert tuple(ast.unparse(field.target) for field in fields) == Facts._fields
+    assert tuple(ast.unparse(field.target) for field in fields) == OpFacts._fields
 
 
 def test_the_guide_lists_every_fact_with_its_default():
