@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Communication: TypeAlias = Literal["", "request", "command", "server", "collective", "set-up", "stream"]
-"""With whom an op communicates.
+"""The machines that an op communicates with.
 
 "request": with parameter servers, as a part of a training step. "command": with parameter servers, apart from training.
 "server": the op is a parameter server. "collective": with all trainers of a ring. "set-up": with all trainers, to set
@@ -39,7 +39,7 @@ RowCount: TypeAlias = Literal["kept", "own"]
 """
 
 RowOrder: TypeAlias = Literal["kept", "handed_on", "ranked", "by_values"]
-"""Where the rows of the batch lie in the outputs of an op.
+"""The places of the batch's rows in the outputs of an op.
 
 "kept": where its inputs have them. "handed_on": likewise, although the declared dims of arrays don't show it. "ranked":
 in the order of a rank table, the longest sequence first. "by_values": where the values of its inputs say.
@@ -74,7 +74,7 @@ class OpFacts(NamedTuple):
     """What the declaration of an op type states beside its slots and attributes."""
 
     communicates: Communication = ""
-    """With whom the op communicates."""
+    """The machines that the op communicates with."""
     sends: str = ""
     """The input slot whose values the op sends to other machines. The others of an op that communicates only order it.
     """
@@ -89,7 +89,7 @@ class OpFacts(NamedTuple):
     rows: RowCount = "kept"
     """Whether the outputs have a row for each row of the inputs."""
     row_order: RowOrder = "kept"
-    """Where the rows of the batch lie in the outputs."""
+    """The places of the batch's rows in the outputs."""
     numbers: Numbers = "computed"
     """How the numbers in the outputs follow from those in the inputs."""
     domains: Mapping[str, Domain] = EMPTY

@@ -237,7 +237,7 @@ def declare(
 
     `follows` names the slots of an optimizer that are cut like the parameter; its other slots stay whole. `may_lack`
     names input slots that may be empty, and whose variables need not have a value. `facts` are those of
-    `pstranspile.ops.facts.OpFacts`. Raises ValueError if the type is already declared, and for facts that it can't have.
+    `pstranspile.ops.facts.OpFacts`. Raises ValueError if the type is already declared, or for facts it can't have.
     """
     if op_type in _REGISTRY:
         raise ValueError(f"op type {op_type} is declared twice")

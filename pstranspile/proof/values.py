@@ -18,10 +18,10 @@ HUGE = 1000.0
 """A `scale` by so much makes a mask: what it reads is 0 or 1."""
 
 _SAME: Collection[Numbers] = ("moved", "in_order")
-"""Of ops whose outputs hold the numbers of their inputs, so that what reads the outputs limits the inputs."""
+"""What is stated of ops whose outputs hold the numbers of their inputs: what reads the outputs limits the inputs."""
 
 _GROWING: Collection[Numbers] = (*_SAME, "combined")
-"""Of ops that make large and positive numbers of numbers that are."""
+"""What is stated of ops that make large and positive numbers of numbers that are."""
 
 
 class Limits:
