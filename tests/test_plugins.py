@@ -14,12 +14,14 @@ import numpy as np
 from pstranspile.ir.codes import declare as declare_code
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.runtime.kernels.kernel import kernel
+from pstranspile.ops.facts import Below
 from pstranspile.ops.schema import declare, declare_gradient
 from pstranspile.ops.shapes import one, shape_rule
 
 REFUSED = declare_code("swish-refused")
 declare("my_swish", "X -> Out", {"beta": 1.0}, doc="Out = X * sigmoid(beta * X)")
 declare_gradient("my_swish", "X Out@GRAD -> X@GRAD")
+declare("my_unpack", "X Index -> Out", rows="own", domains={"Index": Below("X", 0)})
 
 
 @shape_rule("my_swish")
@@ -127,6 +129,26 @@ print(round(float(y[0, 0]), 4))
         check=True,
     )
     assert done.stdout == "0.7311\n"
+
+
+def test_facts_that_another_package_states_are_known(installed):
+    script = """
+from pstranspile.ops import facts_of
+facts = facts_of("my_unpack")
+print(facts.rows, facts.domains["Index"], facts_of("my_swish").rows)
+"""
+    paths = os.pathsep.join([str(ROOT), str(installed)])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "own Below(of='X', axis=0) kept\n"
+
+
+def test_a_fact_that_there_is_none_of_is_reported(installed):
+    (installed / "swish_ops.py").write_text(SWISH.replace('rows="own"', 'row="own"'))
+    (installed / "own.ir").write_text(PROGRAM.replace("relu(", "my_swish("))
+    done = run(installed, "verify", "own.ir")
+    assert done.returncode == 1
+    assert "op family 'swish' (swish_ops) can't be loaded: ValueError: my_unpack: there is no fact 'row'" in done.stderr
 
 
 def test_passes_of_another_package_are_listed(installed):

@@ -15,6 +15,7 @@ from pstranspile.ir.attributes import AttrKind, AttrValue, float32
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op
+from pstranspile.ops.facts import PLAIN, OpFacts
 from pstranspile.ops.schema import OpSchema, registered
 
 GROUP = "pstranspile.ops"
@@ -59,6 +60,12 @@ def schema_of(op_type: str) -> OpSchema | None:
         _load_others()
         result = registered().get(op_type)
     return result
+
+
+def facts_of(op_type: str) -> OpFacts:
+    """The facts that the declaration of an op type states, also one of another package; `PLAIN` if it states none."""
+    schema = schema_of(op_type)
+    return PLAIN if schema is None else schema.facts
 
 
 def is_optimizer(op: Op) -> bool:

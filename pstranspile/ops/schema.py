@@ -21,11 +21,17 @@ import sys
 from collections.abc import Mapping
 from enum import Enum
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind, AttrValue, float32, kind_of
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Attrs, Slots
+from pstranspile.ops.facts import PLAIN, OpFacts, make_facts
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from pstranspile.ops.facts import Stated
 
 
 class Slot(NamedTuple):
@@ -88,7 +94,7 @@ class OpSchema(NamedTuple):
     `table_lookup`: the op looks up rows of the table W at Ids, and may do so on a server that has the table.
 
     `may_lack` are input slots that may be empty, and whose variables need not have a value. `module` is the module that
-    declares the op type.
+    declares the op type. `facts` are the further facts that the declaration states.
     """
 
     type: str
@@ -106,6 +112,7 @@ class OpSchema(NamedTuple):
     table_lookup: bool = False
     may_lack: frozenset[str] = frozenset()
     module: str = ""
+    facts: OpFacts = PLAIN
 
     @property
     def is_optimizer(self) -> bool:
@@ -224,11 +231,13 @@ def declare(
     table_lookup: bool = False,
     may_lack: str = "",
     doc: str = "",
+    **facts: Unpack[Stated],
 ) -> OpSchema:
-    """Declares an op type and returns its schema. Raises ValueError if the type is already declared.
+    """Declares an op type and returns its schema.
 
     `follows` names the slots of an optimizer that are cut like the parameter; its other slots stay whole. `may_lack`
-    names input slots that may be empty, and whose variables need not have a value.
+    names input slots that may be empty, and whose variables need not have a value. `facts` are those of
+    `pstranspile.ops.facts.OpFacts`. Raises ValueError if the type is already declared, or for facts it can't have.
     """
     if op_type in _REGISTRY:
         raise ValueError(f"op type {op_type} is declared twice")
@@ -237,6 +246,10 @@ def declare(
     given = {name: spec.default for name, spec in {**GENERIC_ATTRS, **specs}.items() if spec.default is not None}
     input_slots = _slots(inputs)
     output_slots = _slots(outputs)
+    try:
+        stated = make_facts(input_slots, output_slots, specs, **facts)
+    except ValueError as reason:
+        raise ValueError(f"{op_type}: {reason}") from None
     schema = OpSchema(
         type=op_type,
         inputs=input_slots,
@@ -253,6 +266,7 @@ def declare(
         table_lookup=table_lookup,
         may_lack=frozenset(may_lack.split()),
         module=_declaring_module(),
+        facts=stated,
     )
     _REGISTRY[op_type] = schema
     return schema
@@ -281,13 +295,15 @@ def declare_gradient(
     op_type: str = "",
     row_wise: bool = False,
     may_lack: str = "",
+    **facts: Unpack[Stated],
 ) -> OpSchema:
-    """Declares the gradient op of `forward`, named `<forward>_grad` unless `op_type` is given.
+    """Declares the gradient op of `forward`, named `<forward>_grad` unless `op_type` is given, with facts of its own.
 
     It has the attributes of the forward op, as Fluid's gradient makers copy them, unless `attrs` is given.
     """
     own = _REGISTRY[forward].attrs if attrs is None else attrs
-    return declare(op_type or f"{forward}_grad", slots, own, row_wise=row_wise, forward=forward, may_lack=may_lack)
+    name = op_type or f"{forward}_grad"
+    return declare(name, slots, own, row_wise=row_wise, forward=forward, may_lack=may_lack, **facts)
 
 
 def registered() -> Mapping[str, OpSchema]:

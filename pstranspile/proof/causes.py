@@ -17,7 +17,7 @@ import numpy as np
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import FrozenMap, Op, Program
 from pstranspile.ir.roles import OpRole
-from pstranspile.ops import schema_of
+from pstranspile.ops import facts_of, schema_of
 from pstranspile.proof.compare import OF_CHANGE, OF_STATES, Snapshot, chunks, plain, scaled, together
 from pstranspile.proof.doubles import in_doubles, values_in_doubles
 from pstranspile.proof.given import Given
@@ -527,15 +527,11 @@ def _why(op: Op, main: Program) -> str:
     scope = op.attrs.get("op_namescope", "")
     if isinstance(scope, str) and ("@CLIP" in scope or "gradient_clip" in scope):
         return "each trainer clips the gradient of its own share of the batch"
-    if any(seed in op.attrs for seed in ("seed", "fix_seed")) and op.type in (
-        "dropout",
-        "nce",
-        "nce_grad",
-        "sampling_id",
-    ):
-        return "each trainer draws numbers of its own"
     kind = op.type.removesuffix("_grad")
-    if kind in ("mean", "reduce_mean", "sequence_pool"):
+    facts = facts_of(kind)
+    if facts.draws and any(seed in op.attrs for seed in ("seed", "fix_seed")):
+        return "each trainer draws numbers of its own"
+    if facts.mean_of_rows:
         return "it is a mean over rows that are not the same number on every trainer"
     if kind == "reduce_sum":
         made = {name.partition("@GRAD")[0] for name in (*op.output_names, *op.input_names)}

@@ -11,6 +11,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import expect_program
 from pstranspile.ir.model import Program, Var
 from pstranspile.ir.types import VarKind
+from pstranspile.ops import facts_of
 from pstranspile.proof.dims import Lod, Term, divisors, evaluated
 from pstranspile.proof.uses import RULES, Uses
 from pstranspile.proof.values import Limits
@@ -27,9 +28,6 @@ LONGEST = 5
 
 LONGEST_NESTED = 3
 """Parts of the longest sequence that is made of sequences, and rows of those."""
-
-_OF_READERS = frozenset({"create_py_reader", "create_double_buffer_reader", "read"})
-"""Op types that make readers, or give what a reader holds."""
 
 
 def make_feeds(main: Program, steps: int, batch: int, seed: int = 0, shares: int = 1) -> dict[str, Any]:
@@ -62,7 +60,7 @@ def inputs_of(main: Program) -> list[Var]:
     made = set[str]()
     result: dict[str, Var] = {}
     for op in main.main_block.ops:
-        if op.type in _OF_READERS:
+        if facts_of(op.type).reader:
             given = [variables[name] for name in op.output_names if name in variables]
             result.update((var.name, var) for var in given if var.kind is not VarKind.READER)
             made.update(op.output_names)

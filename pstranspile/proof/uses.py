@@ -12,32 +12,11 @@ from pstranspile.ir.attributes import BlockRef, Strings
 from pstranspile.ir.model import Op, Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import VarKind
+from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import ints_attr
 from pstranspile.ops.shapes import ShapeError, infer_types
 from pstranspile.proof.dims import Dims, Equations, Known, Lod, Term, constant
-from pstranspile.proof.values import SAME_NUMBERS
 from pstranspile.runtime.kernels.programs.io import FEEDING
-
-_OWN_ROWS = frozenset(
-    {
-        *("where_index", "masked_select", "split_lod_tensor", "merge_lod_tensor", "unique", "unique_with_counts"),
-        *("beam_search", "beam_search_decode", "filter_by_instag", "sequence_erase", "ctc_align", "sequence_slice"),
-        *("select_output", "edit_distance", "chunk_eval", "precision_recall", "assign_value"),
-        *("lod_tensor_to_array", "lod_array_length", "read_from_array", "write_to_array", "lod_rank_table", "while"),
-        *("max_sequence_len", "conditional_block", "pad_constant_like", "roi_align", "roi_pool", "psroi_pool"),
-        *("generate_proposals", "prior_box", "density_prior_box", "anchor_generator", "multiclass_nms", "box_coder"),
-        *("bipartite_match", "target_assign", "mine_hard_examples", "iou_similarity", "polygon_box_transform"),
-        *("multiclass_nms2", "locality_aware_nms", "matrix_nms", "retinanet_detection_output", "yolov3_loss"),
-        *("prroi_pool", "deformable_psroi_pooling", "detection_map", "generate_mask_labels"),
-        *("rpn_target_assign", "retinanet_target_assign", "generate_proposal_labels", "box_decoder_and_assign"),
-        *("yolo_box", "box_clip", "collect_fpn_proposals", "distribute_fpn_proposals", "range", "linspace", "eye"),
-        *("uniform_random", "gaussian_random", "scatter", "scatter_nd", "scatter_nd_add", "tdm_child"),
-        *("shrink_rnn_memory", "match_matrix_tensor", "var_conv_2d", "sequence_topk_avg_pooling", "sequence_scatter"),
-        *("roi_perspective_transform", "pyramid_hash", "fake_quantize_range_abs_max"),
-    }
-)
-"""Op types whose outputs have other rows than their inputs, or whose inputs need not agree."""
-
 
 Made: TypeAlias = "Mapping[str, Known] | None"
 """Facts about the outputs of an op; for other outputs, shape rules and declarations suffice."""
@@ -125,13 +104,14 @@ class Uses:
         for op in self.program.blocks[index].ops:
             if (op.role is not None and op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE)) or op.type in FEEDING:
                 continue
+            own_rows = facts_of(op.type).rows == "own"
             if op.type in self.rules_of:
                 result = self._ruled(op)
             else:
                 result = {}
-                if op.type not in _OWN_ROWS:
+                if not own_rows:
                     self.rows(op)
-            if op.type not in _OWN_ROWS:
+            if not own_rows:
                 result = {**self._inferred(op, index), **result}
             for name in dict.fromkeys(op.output_names):
                 made = result.get(name) or self._declared(name, index)
@@ -196,14 +176,15 @@ class Uses:
         except ShapeError:
             return {}
         result: dict[str, Known] = {}
+        same_numbers = facts_of(op.type).numbers in ("moved", "in_order")
         for slot, names in op.outputs.items():
             for name, made in zip(names, types.get(slot, ()), strict=False):
                 if made is None or not made.shape:
                     continue
                 dims = tuple(self._named(number, primes) for number in made.shape)
                 lod = like.lod if like is not None and dims[0] == self.equations.resolved(like.dims[0]) else None
-                result[name] = Known(dims, lod, like.numbers if like is not None and op.type in SAME_NUMBERS else ())
-                if op.type in SAME_NUMBERS and len(names) == 1 and name != op.input("X"):
+                result[name] = Known(dims, lod, like.numbers if like is not None and same_numbers else ())
+                if same_numbers and len(names) == 1 and name != op.input("X"):
                     self.roots[name] = op.input("X") or name
         return result
 
@@ -706,4 +687,4 @@ RULES: Mapping[str, Rule] = {
     "cross_entropy": _labelled,
     "cross_entropy2": _labelled,
 }
-"""Op type -> its rule. Ops without one work row by row, or are among those with rows of their own."""
+"""Op type -> its rule. Ops without one work row by row, unless they have rows of their own."""

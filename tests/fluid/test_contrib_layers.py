@@ -80,6 +80,22 @@ def test_rows_of_a_table_are_summed_for_each_sequence():
     np.testing.assert_array_equal(value, np.float32([TREE[0, :2] + TREE[3, :2], TREE[4, :2]]))
 
 
+@pytest.mark.parametrize("is_sparse", [True, False])
+def test_the_gradient_of_a_table_summed_for_each_sequence_is_sparse_if_asked_for(is_sparse):
+    ids = fluid.data("ids", [None, 1], "int64", lod_level=1)
+    rows = TREE[:6, :2] * 1.0
+    loss = fluid.layers.mean(contrib.fused_embedding_seq_pool(ids, [6, 2], is_sparse, param_attr=table("w", rows)))
+    fluid.optimizer.SGD(2.0).minimize(loss)
+    kinds = fluid.core.VarDesc.VarType
+    gradient = fluid.default_main_program().global_block().var("w@GRAD")
+    assert gradient.type == (kinds.SELECTED_ROWS if is_sparse else kinds.LOD_TENSOR)
+    feed = fluid.create_lod_tensor(np.int64([[0], [3]]), [[1, 1]], fluid.CPUPlace())
+    fetched({"ids": feed}, loss)
+    after = np.array(fluid.global_scope().find_var("w").get_tensor())
+    np.testing.assert_allclose(after[[0, 3]], np.float32(rows)[[0, 3]] - 0.5, rtol=1e-6)
+    np.testing.assert_array_equal(after[[1, 2, 4, 5]], np.float32(rows)[[1, 2, 4, 5]])
+
+
 def test_metrics_of_clicks_are_summed_over_steps():
     x, clicks = fluid.data("x", [None, 1]), fluid.data("clicks", [None, 1])
     sums = fluid.contrib.ctr_metric_bundle(x, clicks)

@@ -10,11 +10,12 @@ from typing import TypeAlias
 from pstranspile.cluster.machines.addresses import number_list, text_list
 from pstranspile.cluster.machines.report import listed
 from pstranspile.cluster.machines.rings import kind_of, ring_of
-from pstranspile.cluster.machines.script import COLLECTIVES, COMMUNICATING
+from pstranspile.cluster.machines.script import exchanges_messages, is_collective
 from pstranspile.cluster.machines.server import Server, listening_op
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error, raise_errors
 from pstranspile.ir.model import MAIN, Op, Program, Role
+from pstranspile.ops import facts_of
 
 # Checks before the run for barriers that can never be met.
 
@@ -68,12 +69,12 @@ def require_servers(trainers: Sequence[Trainer], servers: Mapping[str, Server]) 
     With geo-SGD a `send` goes to the trainer's own communicator, whatever endpoint it names.
     """
     geo = any(server.mode == 3 for server in servers.values())
-    talking = COMMUNICATING - {"send"} if geo else COMMUNICATING
     missing: dict[str, Op] = {}
     for trainer in trainers:
         for program in trainer.role.all:
             for op in program.main_block.ops:
-                named = [*text_list(op, "epmap"), *text_list(op, "endpoints")] if op.type in talking else ()
+                talking = exchanges_messages(op.type) and not (geo and op.type == "send")
+                named = [*text_list(op, "epmap"), *text_list(op, "endpoints")] if talking else ()
                 for endpoint in named:
                     if endpoint not in servers:
                         missing.setdefault(endpoint, op)
@@ -96,10 +97,6 @@ def require_collectives(trainers: Sequence[Trainer]) -> None:
     )
 
 
-SETTING_UP = ("gen_nccl_id", "c_gen_nccl_id", "c_comm_init", "c_comm_init_all")
-"""Ops that set up a ring, in which all its trainers must take part. (Here they do nothing; on a real cluster, a trainer
-that lacks one leaves the others waiting.)"""
-
 Operations: TypeAlias = dict[str, list[tuple[str, Op]]]
 """A trainer's collective operations by ring, in order, as (kind, op); set-up ops have a key of their own."""
 
@@ -108,9 +105,9 @@ def _collectives(trainer: Trainer, part: str) -> Operations:
     program = trainer.role.startup if part == "start-up" else trainer.role.programs[part]
     result: Operations = {}
     for op in program.main_block.ops:
-        if op.type in COLLECTIVES:
+        if is_collective(op.type):
             result.setdefault(ring_of(op), []).append((kind_of(op), op))
-        elif op.type in SETTING_UP:
+        elif facts_of(op.type).communicates == "set-up":  # a real cluster waits for a trainer that lacks one
             ring = f" for {ring_of(op)}" if "ring_id" in op.attrs else ""
             result.setdefault("the set-up", []).append((op.type + ring, op))
     return result
@@ -137,7 +134,7 @@ def _orders(operations: Mapping[str, Operations]) -> Iterator[Diagnostic]:
 def _operation(names: tuple[str, Op] | None) -> str:
     if names is None:
         return "nothing more"
-    return f"{names[0]} of {', '.join(names[1].input_names)}" if names[1].type in COLLECTIVES else names[0]
+    return f"{names[0]} of {', '.join(names[1].input_names)}" if is_collective(names[1].type) else names[0]
 
 
 def _sent(program: Program) -> dict[str, set[str]]:

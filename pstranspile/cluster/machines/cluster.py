@@ -44,13 +44,13 @@ from pstranspile.cluster.machines.rings import (
     trainer_role,
 )
 from pstranspile.cluster.machines.rpc import make_rpc
-from pstranspile.cluster.machines.script import COLLECTIVES, Action, Exchange, Library
+from pstranspile.cluster.machines.script import Action, Exchange, Library, is_collective
 from pstranspile.cluster.machines.served_tables import fill_tables, find_tables
 from pstranspile.cluster.machines.server import Server, listening_op, mode_of
 from pstranspile.cluster.machines.shares import Shares, Weighing
 from pstranspile.cluster.machines.synchronous import SynchronousServer
 from pstranspile.cluster.machines.trainer import Trainer
-from pstranspile.cluster.machines.trainer_programs import SENDING, Forms
+from pstranspile.cluster.machines.trainer_programs import Forms, sends_values
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.expect import wrong_type
 from pstranspile.ir.model import Op, Program, Role
@@ -160,7 +160,7 @@ class Cluster:
 
     def make_action(self, trainer: Trainer, exchange: Exchange, program: Program) -> Action:
         """The action of a trainer at an exchange with other machines."""
-        if exchange.kind in COLLECTIVES:
+        if is_collective(exchange.kind):
             return make_collective(trainer, exchange, self.rings)
         own = None if trainer.communicator is None else trainer.communicator.action(exchange, program)
         return own or make_rpc(trainer, exchange, program, self.by_endpoint)
@@ -172,7 +172,7 @@ class Cluster:
         for trainer in self.trainers:
             for program in trainer.role.all:
                 for op in program.main_block.ops:
-                    if op.type in COLLECTIVES:
+                    if is_collective(op.type):
                         members.setdefault(ring_of(op), {})[trainer.index] = trainer
                         ops.setdefault(ring_of(op), {}).setdefault(op.inputs["X"][0], op)
         made = [ring for name in sorted(members) for ring in make_rings(name, self.network, members[name], ops[name])]
@@ -197,7 +197,7 @@ class Cluster:
         if self.servers:
             return all(server.mode == 0 for server in self.servers)
         main = self.trainers[0].role.main
-        return sends_of_rows(main, inputs_of(main), SENDING)
+        return sends_of_rows(main, inputs_of(main), sends_values)
 
     def start(self) -> None:
         """Runs the start-up programs: the servers', then the trainers', which fetch the parameters."""
@@ -242,7 +242,7 @@ class Cluster:
             for endpoint, op in names.items()
             if endpoint in self.by_endpoint
         ]
-        rings = dict.fromkeys(ring_of(op) for op in ops if op.type in COLLECTIVES)
+        rings = dict.fromkeys(ring_of(op) for op in ops if is_collective(op.type))
         members = [self.rings[f"{trainer.name}/{name}"] for name in rings]
         trainer.servers += [self.network.link(trainer, member, trainer.index) for member in members]
 

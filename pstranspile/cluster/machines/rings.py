@@ -11,7 +11,7 @@ import numpy as np
 
 from pstranspile.cluster.machines.message import COLLECTIVE, COMPLETE, PIECE, REPLY, STATEMENT, TOTAL, Message
 from pstranspile.cluster.machines.network import Machine, Network, Waiting
-from pstranspile.cluster.machines.script import COLLECTIVES, Action, Exchange, Join, Replies
+from pstranspile.cluster.machines.script import AVERAGE, Action, Exchange, Join, Replies, is_collective
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.cluster.machines.trainer_programs import TrainerRole
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, visible
@@ -19,6 +19,7 @@ from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op, Program, Role, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import VarKind
+from pstranspile.ops.facts import AllReduce
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.kernels.rows import concat_rows
 from pstranspile.runtime.run.describe import describe
@@ -217,7 +218,7 @@ def combine(ring: str, parts: Mapping[int, Part], count: int, op: Op) -> Value:
         message = f"the values of {ring} have no rows that are alike"
         raise DiagnosticError([at_op("cluster-collective", message, op, notes=[Note(line) for line in lines])])
     total = np.concatenate(values) if first.kind == "c_allgather" else _REDUCE[first.kind](values)
-    if first.kind == "average":
+    if first.kind == AVERAGE:
         total = _times(total, 1.0 / len(values))
     elif first.kind in ("c_allreduce_sum", "c_reducescatter") and len(values) < count and first.averages:
         total = _times(total, count / len(values))
@@ -260,7 +261,7 @@ def _times(value: Value, factor: float) -> Value:
 _REDUCE: dict[str, Callable[[Sequence[Value]], Value]] = {
     "c_allreduce_sum": _sum,
     "c_reducescatter": _sum,
-    "average": _sum,
+    AVERAGE: _sum,
     "c_allreduce_max": lambda values: np.maximum.reduce(values),
     "c_allreduce_min": lambda values: np.minimum.reduce(values),
     "c_allreduce_prod": lambda values: np.multiply.reduce(values),
@@ -721,11 +722,11 @@ class RingReplies(Replies):
 # Collective ops of trainers: sums, averages and broadcasts over the trainers of a ring, and the ops that Fluid's
 # executor adds to a program. The machines that carry them out are in `collectives`.
 
-REDUCE_TYPES = ("c_allreduce_sum", "c_allreduce_prod", "c_allreduce_max", "c_allreduce_min")
+REDUCE_TYPES: tuple[AllReduce, ...] = ("sum", "prod", "max", "min")
 """What the numbers of the older op's `reduce_type` mean."""
 
 
-_OF_ROWS = ("c_allreduce_sum", "average", "c_broadcast")
+_OF_ROWS = ("c_allreduce_sum", AVERAGE, "c_broadcast")
 """Operations that take sparse rows."""
 
 
@@ -733,7 +734,7 @@ def kind_of(op: Op) -> str:
     """What a collective op does, under the name of the newer op."""
     if op.type == "allreduce":
         number: Any = op.attrs.get("reduce_type", 0)
-        return REDUCE_TYPES[int(number)]
+        return f"c_allreduce_{REDUCE_TYPES[int(number)]}"
     return "c_broadcast" if op.type == "broadcast" else op.type
 
 
@@ -755,7 +756,7 @@ def known_operations(programs: Iterable[Program]) -> dict[str, dict[str, Known]]
                 of, by = variables.get(parameter), variables.get(gradient)
                 if of is not None and by is not None and of.persistable and of.shape == by.shape:
                     fixed.add(gradient)
-            if op.type not in COLLECTIVES:
+            if not is_collective(op.type):
                 continue
             root: Any = op.attrs.get("root", 0)
             for name in op.inputs.get("X", ()):
@@ -829,7 +830,7 @@ def with_averages(main: Program) -> Program:
         for _, gradient in op.role_pairs:
             if gradient in written:
                 slots = FrozenMap({"X": (gradient,)}), FrozenMap({"Out": (gradient,)})
-                ops.append(Op("average", *slots, role=OpRole.BACKWARD, origin=op.origin))
+                ops.append(Op(AVERAGE, *slots, role=OpRole.BACKWARD, origin=op.origin))
     return main._replace(blocks=(main.main_block._replace(ops=tuple(ops)), *main.blocks[1:]))
 
 

@@ -22,6 +22,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import VarKind
+from pstranspile.ops import facts_of
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.kernels.kernel import Run
 from pstranspile.runtime.run.bound import EMPTY_NAME, Argument, BoundOp
@@ -34,25 +35,24 @@ from pstranspile.runtime.values import SelectedRows
 
 # The ops of a program that exchange messages with other machines, and the values that they exchange.
 
-SILENT = frozenset(
-    {"gen_nccl_id", "c_gen_nccl_id", "c_comm_init", "c_comm_init_all", "c_sync_calc_stream", "c_sync_comm_stream"}
-)
-"""Ops that a cluster in one process does not need: they compute and send nothing."""
+AVERAGE = "average"
+"""The op type of the averages that the runtime inserts where Fluid's executor averages."""
 
-COLLECTIVES = frozenset(
-    {
-        "c_allreduce_sum", "c_allreduce_max", "c_allreduce_min", "c_allreduce_prod", "c_broadcast", "c_allgather",
-        "c_reducescatter", "allreduce", "broadcast", "average",
-    }
-)  # fmt: skip
-"""Op types in which all trainers of a ring take part. (The runtime inserts `average` where Fluid's executor averages.)
-"""
 
-COMMUNICATING = COLLECTIVES | {
-    "send", "recv", "send_barrier", "fetch_barrier", "prefetch", "distributed_lookup_table", "checkpoint_notify",
-    "recv_save", "shrink_table",
-}  # fmt: skip
-"""Op types that exchange messages with other machines."""
+def is_collective(op_type: str) -> bool:
+    """Whether all trainers of a ring take part in ops of a type."""
+    return op_type == AVERAGE or facts_of(op_type).communicates == "collective"
+
+
+def exchanges_messages(op_type: str) -> bool:
+    """Whether ops of a type exchange messages with other machines."""
+    return op_type == AVERAGE or facts_of(op_type).communicates in ("collective", "request", "command")
+
+
+def is_silent(op_type: str) -> bool:
+    """Whether a cluster in one process does not need ops of a type: they compute and send nothing."""
+    return facts_of(op_type).communicates in ("set-up", "stream")
+
 
 TOGETHER = ("recv", "distributed_lookup_table")
 """Op types whose requests go out together with those of ops of the same type right before them."""
@@ -80,16 +80,11 @@ class Exchange(NamedTuple):
 
 def values_of(op: Op) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The variables whose values an op sends and receives, without variables that only order ops."""
-    if op.type == "send":
-        names = op.inputs.get("X", ())
-        return () if names == (PARAM_INIT,) else names, ()
-    if op.type == "recv":
-        return (), op.outputs.get("Out", ())
-    if op.type == "distributed_lookup_table":
-        return op.inputs.get("Ids", ()), op.outputs.get("Outputs", ())
-    if op.type in ("send_barrier", "fetch_barrier", "checkpoint_notify", "recv_save", "shrink_table"):
-        return (), ()
-    return op.inputs.get("X", ()), op.outputs.get("Out", ())
+    if op.type == AVERAGE:
+        return op.inputs.get("X", ()), op.outputs.get("Out", ())
+    facts = facts_of(op.type)
+    sent = op.inputs.get(facts.sends, ())
+    return () if sent == (PARAM_INIT,) else sent, op.outputs.get(facts.receives, ())
 
 
 def find_exchanges(program: Program) -> tuple[Program, tuple[Exchange, ...]]:
@@ -116,23 +111,23 @@ class _Exchanges:
 
     def add(self, op: Op) -> None:
         """The next op."""
-        if op.type in SILENT:
+        if is_silent(op.type):
             if op.input("X") != op.output("Out") and op.output("Out") and op.type.startswith("c_sync"):
                 self.add(Op("assign", op.inputs, op.outputs, role=op.role, origin=op.origin))
             return
         if self._deferred and self._needed_by(op):
             self.end()
-        if op.type in COLLECTIVES:
+        if is_collective(op.type):
             self._deferred.append(op)
             self._touched.update(op.input_names, op.output_names)
-        elif op.type not in COMMUNICATING:
+        elif not exchanges_messages(op.type):
             self.ops.append(op)
         else:
             self._add_exchange(op)
 
     def _needed_by(self, op: Op) -> bool:
         """Whether an op must come after the deferred ones. Its own blocks may name their variables, too."""
-        if op.type in COMMUNICATING and op.type not in COLLECTIVES:
+        if exchanges_messages(op.type) and not is_collective(op.type):
             return True
         if any(isinstance(value, BlockRef | BlockRefs) for value in op.attrs.values()):
             return True
@@ -166,7 +161,7 @@ def changed_in_place(program: Program) -> frozenset[str]:
 
     A part that `split_byref` cuts off shares memory with its whole; so the parts of such variables are among them.
     """
-    ops = [op for block in program.blocks for op in block.ops if op.type not in COMMUNICATING and op.type not in SILENT]
+    ops = [op for b in program.blocks for op in b.ops if not (exchanges_messages(op.type) or is_silent(op.type))]
     changed = {name for op in ops for name in {*op.input_names} & {*op.output_names}}
     for op in program.main_block.ops:
         if op.type == "split_byref" and changed.intersection(op.input_names):

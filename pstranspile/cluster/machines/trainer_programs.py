@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from pstranspile.cluster.machines.script import COLLECTIVES, changed_in_place
+from pstranspile.cluster.machines.script import changed_in_place, is_collective
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import MAIN, Program, Var
 from pstranspile.runtime.kernels.context import Value
@@ -69,8 +69,10 @@ class TrainerRole:
 
 # What a trainer runs of a program in a step: all of it, all with weighted seeds, or the part that needs no rows.
 
-SENDING = COLLECTIVES | {"send"}
-"""Op types that send values for which other machines may wait."""
+
+def sends_values(op_type: str) -> bool:
+    """Whether ops of a type send values for which other machines may wait."""
+    return op_type == "send" or is_collective(op_type)
 
 
 class Form(NamedTuple):
@@ -101,7 +103,7 @@ class Forms:
         key = id(program), feed.rows == 0
         known = self._made.get(key)
         if known is None:
-            form = without_rows(program, feed, SENDING) if feed.rows == 0 else fed_seeds(program)
+            form = without_rows(program, feed, sends_values) if feed.rows == 0 else fed_seeds(program)
             known = self._made[key] = program, *form
         _, form, extra = known
         return (

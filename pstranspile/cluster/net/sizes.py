@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.script import COMMUNICATING, values_of
+from pstranspile.cluster.machines.script import exchanges_messages, values_of
 from pstranspile.cluster.net.frames import MOST_BODY
 from pstranspile.cluster.net.terms import MORE_HELD, MOST_HELD
 from pstranspile.ir.model import Program, Var
@@ -54,7 +54,7 @@ def _sent(cluster: Cluster) -> Iterator[tuple[str, Var | None]]:
 def _exchanged(program: Program) -> Iterator[tuple[str, Var | None]]:
     for block in program.blocks:
         for op in block.ops:
-            if op.type in COMMUNICATING:
+            if exchanges_messages(op.type):
                 for name in (name for names in values_of(op) for name in names):
                     yield name, block.vars.get(name, program.main_block.vars.get(name))
 

@@ -18,7 +18,7 @@ from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType, VarKind
-from pstranspile.ops import is_optimizer, schema_of
+from pstranspile.ops import facts_of, is_optimizer, schema_of
 from pstranspile.ops.gradient import EMPTY_NAME
 
 # One declaration for what programs share: persistable variables of block 0, by name.
@@ -60,16 +60,14 @@ def _with_type(var: Var, dtype: DType | None) -> Var:
 
 # Programs that can't be distributed: they have been before, or train in a block that not every step runs.
 
-_TALKING = frozenset({"send", "recv", "send_barrier", "fetch_barrier", "listen_and_serv", "distributed_lookup_table"})
-"""Types of ops that talk to servers, or are one."""
-
 
 def already_distributed(program: Program, name: str) -> tuple[Diagnostic, ...]:
     """An error at the first op that talks to other machines; a program for one machine has none."""
     ops = program.main_block.ops if program.blocks else ()
-    if _TALKING.isdisjoint([op.type for op in ops]):
+    talking = {kind for kind in {op.type for op in ops} if facts_of(kind).communicates in ("request", "server")}
+    first = next((op for op in ops if op.type in talking), None) if talking else None
+    if first is None:
         return ()
-    first = next(op for op in ops if op.type in _TALKING)
     message = f"@{name} is the program of one machine of a cluster already; compile the program it was made from"
     return (at_op("already-distributed", message, first),)
 

@@ -35,6 +35,7 @@ from pstranspile.ir.attributes import AttrValue, BlockRef, BlockRefs, Strings
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Origin, Program, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
+from pstranspile.ops import facts_of
 from pstranspile.ops.build import make_op
 
 # Delay-compensated ASGD: a gradient corrected for what its parameter has moved since the trainer fetched it.
@@ -354,9 +355,6 @@ def _emit_unit(
 
 # The server's start-up program: the source's initialisers, of what the server holds.
 
-_TYPED = frozenset({"fill_constant", "uniform_random", "gaussian_random"})
-"""Initialisers from which Fluid infers the element type of what they make."""
-
 _DTYPES = {dtype.value: dtype for dtype in DType}
 
 
@@ -434,7 +432,7 @@ def emit_pserver_startup(server: ServerMain, initialisers: Initialisers) -> Prog
 
 def _made_as(op: Op) -> DType | None:
     """The element type that Fluid infers from an initialiser; None: it infers none."""
-    number = op.attrs.get("dtype") if op.type in _TYPED else None
+    number = op.attrs.get("dtype") if facts_of(op.type).typed_by == "dtype" else None
     return _DTYPES.get(number) if isinstance(number, int) else None
 
 

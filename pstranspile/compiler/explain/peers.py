@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 
 from pstranspile.compiler.emit.rules import (
@@ -22,6 +22,7 @@ from pstranspile.compiler.explain.messages import BARRIERS, Key, blocks_named, f
 from pstranspile.compiler.explain.place import Place, rule_of
 from pstranspile.compiler.explain.placement import rows_of
 from pstranspile.ir.model import MAIN, STARTUP, Op, Origin
+from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import strings_attr
 
 Peer = tuple[str, Place]
@@ -30,8 +31,9 @@ Peer = tuple[str, Place]
 _Numbered = tuple[int, Place]
 """The number of an op among those of all trainers, and its place."""
 
-REMOTE_LOOKUPS = ("distributed_lookup_table", "lookup_table", "lookup_table_v2", "nce", "hierarchical_sigmoid")
-SPLITS = ("split_byref", "split_selected_rows", "split_ids")
+
+def _cuts(op_type: str) -> bool:
+    return facts_of(op_type).cuts
 
 
 class Peers:
@@ -44,10 +46,9 @@ class Peers:
         self._finders: dict[str, Callable[[Place, Op], Iterator[Peer]]] = {
             "send": self._send,
             "recv": self._recv,
-            **dict.fromkeys(SPLITS, self._split),
             "concat": self._concat,
             **dict.fromkeys(BARRIERS, self._barrier),
-            **dict.fromkeys(("prefetch", *REMOTE_LOOKUPS), self._lookup),
+            "prefetch": self._lookup,
             "merge_ids": self._merge_ids,
             "fake_init": self._fake,
             "gen_nccl_id": self._collective,
@@ -70,16 +71,27 @@ class Peers:
     def places(self, place: Place) -> Iterator[Peer]:
         """The peers of the op at a place without their texts; one may come twice."""
         op = self.job.op(place)
-        find = self._collective if op.type.startswith("c_") else self._finders.get(op.type)
+        find = self._finder(op.type)
         if find is not None:
             yield from find(place, op)
         yield from self._on_server(place, op) if place.machine in self._servers else self._local(place, op)
 
-    def _users(self, place: Place, names: Iterable[str], types: Iterable[str], *, read: bool) -> list[Place]:
+    def _finder(self, op_type: str) -> Callable[[Place, Op], Iterator[Peer]] | None:
+        if op_type.startswith("c_"):
+            return self._collective
+        facts = facts_of(op_type)
+        return self._split if facts.cuts else self._lookup if facts.looks_up else self._finders.get(op_type)
+
+    def _users(
+        self, place: Place, names: Iterable[str], types: Collection[str] | Callable[[str], bool], *, read: bool
+    ) -> list[Place]:
+        """The ops at a machine that read, or write, one of these names, of types that are listed or hold."""
+        wanted = types if callable(types) else types.__contains__
         places: dict[Place, None] = {}
         for name in names:
             sorts = self._sorted_uses(place.machine, name, read)
-            found = [there for kind in dict.fromkeys(types) for there in sorts.get((place.program, kind), ())]
+            alike = [found for (program, kind), found in sorts.items() if program == place.program and wanted(kind)]
+            found = [there for group in alike for there in group]
             places.update((there, None) for there in sorted(found) if there != place)
         return list(places)
 
@@ -94,10 +106,14 @@ class Peers:
                 sorts.setdefault((used.program, self.job.op(there).type), []).append(there)
         return self._uses[key]
 
-    def _readers(self, place: Place, names: Iterable[str], types: Iterable[str]) -> list[Place]:
+    def _readers(
+        self, place: Place, names: Iterable[str], types: Collection[str] | Callable[[str], bool]
+    ) -> list[Place]:
         return self._users(place, names, types, read=True)
 
-    def _writers(self, place: Place, names: Iterable[str], types: Iterable[str]) -> list[Place]:
+    def _writers(
+        self, place: Place, names: Iterable[str], types: Collection[str] | Callable[[str], bool]
+    ) -> list[Place]:
         return self._users(place, names, types, read=False)
 
     # Trainers.
@@ -110,7 +126,7 @@ class Peers:
             for there in self.job.places(place.machine):
                 if there.program == STARTUP and self.job.op(there).type == "recv":
                     yield "the communicator keeps what is fetched by", there
-        for split in self._writers(place, op.inputs.get("X", ()), SPLITS):
+        for split in self._writers(place, op.inputs.get("X", ()), _cuts):
             yield "sends what is cut by", split
         for key in sent_by(op):
             yield from self._received(key)
@@ -168,7 +184,7 @@ class Peers:
         for fetch in self._writers(place, op.inputs["X"], ("recv",)):
             yield "joins what is fetched by", fetch
         for send in self.messages.about.get((place.machine, op.outputs["Out"][0]), ()):
-            for split in self._writers(send, self.job.op(send).inputs.get("X", ()), SPLITS):
+            for split in self._writers(send, self.job.op(send).inputs.get("X", ()), _cuts):
                 yield "the gradient is cut alike by", split
 
     def _barrier(self, place: Place, op: Op) -> Iterator[Peer]:
@@ -197,7 +213,7 @@ class Peers:
             for send in self.messages.about.get((place.machine, name), ()):
                 yield "the gradient of the rows is sent by", send
         if op.type == "prefetch":
-            for split in self._writers(place, op.inputs["X"], SPLITS):
+            for split in self._writers(place, op.inputs["X"], _cuts):
                 yield "asks for the ids that are dealt out by", split
             for merge in self._readers(place, op.outputs["Out"], ("merge_ids",)):
                 yield "the rows are put in order by", merge
@@ -227,7 +243,7 @@ class Peers:
             for there in self._alike.get((op.origin[:3], ADD_CHANGE, MAIN), ()):
                 yield "what it changes is added on the server by", there
         if op.origin is not None and not op.origin.rule and place.program != STARTUP:
-            for use in self._readers(place, op.output_names, ("send", *SPLITS)):
+            for use in self._readers(place, op.output_names, lambda kind: kind == "send" or _cuts(kind)):
                 names = [f"%{n}" for n in op.output_names if n in set(self.job.op(use).input_names)]
                 if place.number < use.number:
                     yield f"{', '.join(names)} goes to", use

@@ -15,8 +15,13 @@ from pstranspile.compiler.explain.placement import PARAMETERS, rows_held, rows_o
 from pstranspile.ir.model import Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.text.printer import var_parts
+from pstranspile.ops import facts_of
 
-_WHO_ORDERS = ("send", "send_barrier", "fetch_barrier")
+
+def _only_orders(op_type: str) -> bool:
+    """Whether what an op writes has no value, and only orders the ops that read it."""
+    facts = facts_of(op_type)
+    return facts.communicates == "request" and not facts.receives
 
 
 def explain_variable(job: ExplainedJob, name: str, machine: str | None = None) -> VariableAnswer:
@@ -115,7 +120,7 @@ def _about(
     if gradient:
         yield gradient
     by_type, rules = _writers(job, name)
-    orders = bool(by_type) and by_type <= set(_WHO_ORDERS) and not rows
+    orders = bool(by_type) and all(map(_only_orders, by_type)) and not rows
     if orders:
         yield "It carries no value, only an order: what reads it runs after what writes it."
     if FILL_BACKUP in rules:

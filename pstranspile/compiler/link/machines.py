@@ -11,6 +11,7 @@ from pstranspile.ir.attributes import BlockRefs
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op
 from pstranspile.ir.model import Block, Op, Program, Role, Var
+from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import int_attr, strings_attr
 
 # What every part of the link check uses: the programs of a machine, findings, types compared.
@@ -62,7 +63,7 @@ NONE: list[Placed] = []
 
 
 class Calls(NamedTuple):
-    """Block 0 of one program of a trainer: its variables, and the ops of TALK by type."""
+    """Block 0 of one program of a trainer: its variables, and the ops that the checks want to see by type."""
 
     program: Program
     vars: Mapping[str, Var]
@@ -71,6 +72,10 @@ class Calls(NamedTuple):
     def of(self, kind: str) -> list[Placed]:
         """The ops of one type, in order."""
         return self.ops.get(kind, NONE)
+
+    def lookups(self) -> list[Placed]:
+        """The ops that look rows up. They do so on servers if they name slices in `table_names`."""
+        return [placed for kind, found in self.ops.items() if facts_of(kind).looks_up for placed in found]
 
     def joins(self) -> list[Placed]:
         """The concat ops that join fetched slices. Those of the net itself may read parameters, but never slices."""
@@ -184,23 +189,14 @@ class Cluster:
 # Every op is read once. The checks then need only tables by name, so that their cost is that of the messages between
 # the machines.
 
-TALK = frozenset({
-    "send", "recv", "send_barrier", "fetch_barrier", "concat", "split_byref", "split_selected_rows", "split_ids",
-    "merge_ids", "prefetch", "distributed_lookup_table", "lookup_table", "lookup_table_v2", "nce",
-    "hierarchical_sigmoid", "fake_init", "listen_and_serv", "gen_nccl_id", "c_gen_nccl_id", "c_comm_init",
-    "c_comm_init_all", "lookup_table_grad", "lookup_table_v2_grad",
-})  # fmt: skip
-"""Op types that the checks want to see, besides those that begin with `c_`."""
+SEEN = ("concat", "merge_ids", "fake_init", "lookup_table_grad", "lookup_table_v2_grad")
+"""Op types that the checks want to see, besides those that communicate, cut variables up, or look rows up."""
 
 MADE_BEFORE = ("send", "recv", "split_byref", "split_selected_rows")
 """Op types whose inputs must have been made by an op before them."""
 
-REMOTE_LOOKUPS = ("distributed_lookup_table", "lookup_table", "lookup_table_v2", "nce", "hierarchical_sigmoid")
-"""Op types that look rows up on servers when they name slices in `table_names`."""
-
-
-KEEPS = frozenset({"recv", "concat", "fetch_barrier", "data_norm_grad", *REMOTE_LOOKUPS})
-"""Op types that write what servers hold, or have a parameter as an output although they do not change it.
+KEEPS = ("recv", "concat", "fetch_barrier", "data_norm_grad")
+"""Op types, besides lookups, that write what servers hold or have as an output a parameter that they do not change.
 
 `data_norm_grad` changes its statistics only with `sync_stats`; otherwise they are updated from their gradients.
 """
@@ -214,11 +210,16 @@ def calls(program: Program) -> Calls:
     for position, op in enumerate(block.ops):
         kind = op.type
         if kind not in silent:
-            if kind in TALK or kind.startswith("c_"):
+            if _is_seen(kind):
                 result.setdefault(kind, []).append(Placed(position, op))
             else:
                 silent.add(kind)
     return Calls(program, block.vars, result)
+
+
+def _is_seen(kind: str) -> bool:
+    facts = facts_of(kind)
+    return kind in SEEN or bool(facts.communicates or facts.cuts or facts.looks_up)
 
 
 def unmade(calls: Calls) -> list[tuple[Op, str]]:
@@ -265,7 +266,8 @@ def remade(calls: Calls) -> list[tuple[Op, str]]:
     arrivals = [(op, name) for _, op in fetches for name in op.outputs.get("Out", ())]
     if not arrivals:
         return []
-    changing = (op for op in ops if op.type not in KEEPS or op.attrs.get("sync_stats") is True)
+    kept = {kind for kind in {op.type for op in ops} if kind in KEEPS or facts_of(kind).looks_up}
+    changing = (op for op in ops if op.type not in kept or op.attrs.get("sync_stats") is True)
     local = [names for op in changing for names in op.outputs.values()]
     written = {name for _, name in arrivals}.intersection(chain.from_iterable(local))
     return [(op, name) for op, name in arrivals if name in written]
@@ -342,9 +344,8 @@ def _add_fetched(trainer: Trainer, fetched: set[str]) -> None:
     for program in (trainer.main, trainer.startup):
         for _, op in program.of("recv"):
             fetched.update(strings_attr(op, "recv_varnames") or op.outputs.get("Out", ()))
-    for kind in REMOTE_LOOKUPS:
-        for _, op in trainer.main.of(kind):
-            fetched.update(strings_attr(op, "table_names"))
+    for _, op in trainer.main.lookups():
+        fetched.update(strings_attr(op, "table_names"))
 
 
 def _read_blocks(server: Server, fetched: set[str], owners: dict[str, list[str]]) -> None:

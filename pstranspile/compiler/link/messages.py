@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import isclose
 
 from pstranspile.compiler.link.machines import (
-    REMOTE_LOOKUPS,
     Calls,
     Cluster,
     Server,
@@ -23,7 +22,7 @@ from pstranspile.ir.attributes import BlockRefs
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op, Var
 from pstranspile.ir.types import VarKind
-from pstranspile.ops import schema_of
+from pstranspile.ops import facts_of, schema_of
 from pstranspile.ops.attributes import int_attr, ints_attr, strings_attr
 from pstranspile.ops.schema import Slicing
 
@@ -104,11 +103,10 @@ def _check_tick(trainer: Trainer, op: Op, held: Mapping[str, Var | None], pushed
             message = f"the servers hold {rows} rows of %{table}, which is {described(whole)}"
             yield finding("link-geo", role, op, message, table)
     looked_up: dict[str, set[str]] = {}
-    for kind in REMOTE_LOOKUPS:
-        for _, lookup in trainer.main.of(kind):
-            names = {*lookup.input_names, *lookup.outputs.get("SampleLabels", ())}
-            for table in names.intersection(tables):
-                looked_up.setdefault(table, set()).update(names)
+    for _, lookup in trainer.main.lookups():
+        names = {*lookup.input_names, *lookup.outputs.get("SampleLabels", ())}
+        for table in names.intersection(tables):
+            looked_up.setdefault(table, set()).update(names)
     sent = [(name, looked_up.get(table, ()), table) for name, table in zip(ids, tables, strict=False)]
     unknown = [(name, known, table) for name, known, table in sent if table in sparse and name not in known]
     made_of = _without_padding(trainer) if unknown else {}
@@ -617,23 +615,17 @@ def check_table_blocks(server: Server) -> Iterator[Diagnostic]:
 #
 # This is Fluid's remote prefetch: an op with `table_names`, `height_sections` and `endpoints`.
 
-READS_NO_VALUE = frozenset({
-    "distributed_lookup_table", "lookup_table_grad", "lookup_table_v2_grad", "nce_grad", "hierarchical_sigmoid_grad",
-    "fetch_barrier",
-})  # fmt: skip
-"""Op types that may have a table as input whose rows are not here."""
-
 
 def check_lookups(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
     """All lookups of a trainer that go to servers. Fills in the layouts of the tables."""
-    lookups = [op for kind in REMOTE_LOOKUPS for _, op in trainer.main.of(kind) if op.attrs.get("table_names")]
+    lookups = [op for _, op in trainer.main.lookups() if op.attrs.get("table_names")]
     for op in lookups:
         yield from _check_lookup(trainer, op, cluster)
     pairs = [op for kind in ("distributed_lookup_table", "merge_ids") for _, op in trainer.main.of(kind)]
     backward = _backward(trainer) if pairs else {}
     for op in pairs:
         yield from _check_pairs(trainer, op, backward)
-    yield from check_dims(trainer, {op.input("W") or op.input("Weight") or "": op for op in lookups})
+    yield from check_dims(trainer, {_table_of(op): op for op in lookups})
     faked = {name for _, op in trainer.startup.of("fake_init") for name in op.output_names}
     results = {name: op for op in lookups for name in op.output_names}
     results |= {name: op for _, op in trainer.main.of("merge_ids") for name in op.output_names}
@@ -641,8 +633,13 @@ def check_lookups(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
         yield from _check_uses(trainer, faked, results)
 
 
+def _table_of(op: Op) -> str:
+    """The table in which an op looks rows up."""
+    return op.input(facts_of(op.type).looks_up) or ""
+
+
 def _check_lookup(trainer: Trainer, op: Op, cluster: Cluster) -> Iterator[Diagnostic]:
-    role, table = trainer.role, op.input("W") or op.input("Weight") or ""
+    role, table = trainer.role, _table_of(op)
     names, heights = strings_attr(op, "table_names"), ints_attr(op, "height_sections")
     endpoints = strings_attr(op, "endpoints") or strings_attr(op, "epmap")
     if not len(names) == len(heights) == len(endpoints):
@@ -718,6 +715,12 @@ def check_dims(trainer: Trainer, tables: Mapping[str, Op]) -> Iterator[Diagnosti
             yield finding("link-lookup", trainer.role, op, message, name)
 
 
+def _reads_values(op: Op, slot: str) -> bool:
+    """Whether an op needs what its input slot holds, not only its dims or that it is there."""
+    facts = facts_of(op.type)
+    return not facts.sparse_gradient and (facts.communicates != "request" or slot == facts.sends)
+
+
 def _check_uses(trainer: Trainer, faked: set[str], results: dict[str, Op]) -> Iterator[Diagnostic]:
     """Rows are used after they were looked up, ids made before; a table without memory is not read here."""
     role, absent = trainer.role, faked.difference(trainer.startup_layouts)
@@ -725,13 +728,13 @@ def _check_uses(trainer: Trainer, faked: set[str], results: dict[str, Op]) -> It
     made: set[str] = set()
     awaited: dict[str, Op] = {}
     for op in trainer.main.program.blocks[0].ops:
-        for names in op.inputs.values():
+        for slot, names in op.inputs.items():
             for name in names:
                 if name in results and name not in made:
                     message = f"%{name} is used by {op.type} before it is looked up"
                     yield finding("link-order", role, results[name], message, name)
                     made.add(name)
-                elif name in absent and op.type not in READS_NO_VALUE and not op.attrs.get("table_names"):
+                elif name in absent and _reads_values(op, slot) and not op.attrs.get("table_names"):
                     yield finding("link-unfetched", role, op, f"%{name} has no value on this machine", name)
         for names in op.outputs.values():
             made.update(names)

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import isclose
 from typing import NamedTuple
 
-from pstranspile.compiler.link.machines import Calls, Cluster, Trainer, described, finding, names_text
+from pstranspile.compiler.link.machines import Calls, Cluster, Placed, Trainer, described, finding, names_text
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import VarKind
+from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import int_attr, strings_attr
 
 SHARED = ("trainers", "nccl_comm_num", "use_hierarchical_allreduce", "hierarchical_allreduce_inter_nranks")
@@ -142,9 +143,15 @@ def _join(
 
 # Collective operations: the same on every trainer, in the same order; what an optimizer uses is reduced once.
 
-REDUCES = ("c_allreduce_sum", "c_allreduce_max", "c_allreduce_min", "c_allreduce_prod")
-LOCAL = frozenset({"c_gen_nccl_id", "c_comm_init", "c_comm_init_all", "c_sync_calc_stream", "c_sync_comm_stream"})
-"""Ops with the prefix of collective ones for which no other trainer is needed (or only once, to meet)."""
+
+def _is_collective(kind: str) -> bool:
+    """Whether all trainers of a ring take part in ops of a type. The older ops that name no ring are left out."""
+    return kind.startswith("c_") and facts_of(kind).communicates == "collective"
+
+
+def _reductions(calls: Calls) -> list[Placed]:
+    """The ops that combine the values of all trainers for all of them."""
+    return [placed for kind, found in calls.ops.items() if facts_of(kind).all_reduce for placed in found]
 
 
 class Step(NamedTuple):
@@ -174,7 +181,7 @@ def check_collectives(trainers: Sequence[Trainer]) -> Iterator[Diagnostic]:
 
 
 def _steps(calls: Calls) -> list[tuple[Step, Op]]:
-    result = [item for kind in calls.ops if kind.startswith("c_") and kind not in LOCAL for item in calls.ops[kind]]
+    result = [item for kind in calls.ops if _is_collective(kind) for item in calls.ops[kind]]
     result.sort(key=lambda item: item.position)
     variables = calls.vars
     steps: list[tuple[Step, Op]] = []
@@ -214,12 +221,7 @@ def _check_rings_used(trainer: Trainer) -> Iterator[Diagnostic]:
             joined[int_attr(op, "ring_id")] = (position, int_attr(op, "nranks", 1 << 30))
     for calls, later in ((trainer.startup, 0), (trainer.main, 1 << 30)):
         for kind, items in calls.ops.items():
-            if not kind.startswith("c_") or kind in (
-                "c_gen_nccl_id",
-                "c_comm_init",
-                "c_comm_init_all",
-                "c_sync_calc_stream",
-            ):
+            if not _is_collective(kind) and kind != "c_sync_comm_stream":
                 continue
             for position, op in items:
                 ring = int_attr(op, "ring_id")
@@ -250,7 +252,7 @@ def _check_streams(trainer: Trainer) -> Iterator[Diagnostic]:
             elif kind == "c_sync_comm_stream":
                 ring = int_attr(op, "ring_id")
                 pending = {name: item for name, item in pending.items() if item[0] != ring}
-            elif kind.startswith("c_") and kind not in LOCAL:
+            elif _is_collective(kind):
                 if op.attrs.get("use_calc_stream") is True:
                     continue
                 if op.inputs.get("X") != op.outputs.get("Out"):
@@ -258,7 +260,7 @@ def _check_streams(trainer: Trainer) -> Iterator[Diagnostic]:
                     message = f"%{name} is not put back, but into {names_text(op.outputs.get('Out', ()))}"
                     yield finding("link-collective", trainer.role, op, message, name)
                 for name in op.inputs.get("X", ()):
-                    if kind in REDUCES and name in computed:
+                    if facts_of(kind).all_reduce and name in computed:
                         message = f"%{name} is reduced without waiting for its computation (c_sync_calc_stream)"
                         yield finding("link-order", trainer.role, op, message, name)
                     pending[name] = (int_attr(op, "ring_id"), op)
@@ -285,7 +287,7 @@ def _check_reduced(trainer: Trainer, trainers: int) -> Iterator[Diagnostic]:
     """
     role, ops = trainer.role, trainer.main.program.main_block.ops
     reduced: dict[str, int] = {}
-    for _, op in (item for kind in REDUCES for item in trainer.main.of(kind)):
+    for _, op in _reductions(trainer.main):
         for name in op.inputs.get("X", ()):
             reduced[name] = reduced.get(name, 0) + 1
     sent = {name for _, op in trainer.startup.of("c_broadcast") for name in op.inputs.get("X", ())}
@@ -337,7 +339,7 @@ def _check_mean(trainer: Trainer, trainers: int, gradients: bool, reduced: dict[
                 yield finding("link-reduced", trainer.role, op, message, name)
         return
     waiting = dict.fromkeys(reduced)
-    last = max((item.position for kind in REDUCES for item in trainer.main.of(kind)), default=-1)
+    last = max((item.position for item in _reductions(trainer.main)), default=-1)
     for op in ops[last + 1 :]:
         for name in op.input_names:
             if name in waiting and not op.type.startswith("c_"):

@@ -8,13 +8,11 @@ from pstranspile.ir.attributes import Bools, Floats, Ints, Long, Longs
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op
 from pstranspile.ir.table_rules import takes_any_id
+from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import ints_attr
 
 Listed = Floats | Ints | Longs | Bools
 
-_BY_SHAPE = frozenset(
-    {"fill_constant", "uniform_random", "gaussian_random", "truncated_gaussian_random", "large_table"}
-)
 _TABLE = "large_table_state"
 """What an optimizer keeps for each row of a table that is cut itself."""
 _VALUES = ("fp32_values", "int32_values", "int64_values", "bool_values")
@@ -26,7 +24,7 @@ def can_slice(op: Op) -> bool:
         return "seek" in op.attrs
     if op.type == _TABLE:
         return True
-    return (op.type in _BY_SHAPE or op.type == "assign_value") and not any(op.input_names)
+    return (op.type == "assign_value" or facts_of(op.type).part_by_shape) and not any(op.input_names)
 
 
 def sliced(op: Op, shape: tuple[int, ...], offset: int) -> Op:

@@ -14,24 +14,6 @@ from pstranspile.ir.text.literals import ATTR_KIND_TEXT, word
 from pstranspile.ops import all_schemas, schema_of
 from pstranspile.ops.schema import CARRIED_ATTRS, GENERIC_ATTRS, AttrSpec, OpSchema, Slot
 
-MAY_BE_EMPTY = frozenset(
-    {
-        "send",
-        "recv",
-        "send_barrier",
-        "fetch_barrier",
-        "listen_and_serv",
-        "fl_listen_and_serv",
-        "while",
-        "while_grad",
-        "conditional_block",
-        "conditional_block_grad",
-        "recurrent",
-        "recurrent_grad",
-    }
-)
-"""Ops whose list slots only say what is read or written elsewhere (by a block, after another op): may be empty."""
-
 UNDECLARED_SLOTS = frozenset({("create_py_reader", "blocking_queue"), ("rnn_memory_helper_grad", "Out@GRAD")})
 """(op type, slot) whose variables need no declaration: the queue of a reader is made by the process that feeds
 it, and the gradient of a memory that nobody needs after the last step counts as zero."""
@@ -48,7 +30,7 @@ def missing_slots(op: Op, schema: OpSchema) -> list[tuple[Slot, bool]]:
 
     A gradient op may leave out any gradient that nobody needs.
     """
-    may_be_empty = op.type in MAY_BE_EMPTY
+    may_be_empty = schema.facts.lists_may_be_empty
     result: list[tuple[Slot, bool]] = []
     for is_output, slots, held in ((False, schema.inputs, op.inputs), (True, schema.outputs, op.outputs)):
         for name, slot in slots.items():

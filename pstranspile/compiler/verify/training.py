@@ -14,9 +14,8 @@ from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, warning
 from pstranspile.ir.model import MAIN, STARTUP, Block, Module, Op, Program, Var
 from pstranspile.ir.types import DType
-from pstranspile.ops import is_optimizer
+from pstranspile.ops import facts_of, is_optimizer
 
-_OF_CLUSTERS = frozenset({"listen_and_serv", "send", "recv"})
 _FRACTIONS = frozenset({DType.FP16, DType.FP32, DType.FP64})
 _SHOWN = 4
 
@@ -33,7 +32,7 @@ def check_training(module: Module, *, initialised_here: bool = False) -> Iterato
     types = {op.type: op for op in main.main_block.ops}
     optimizers = {name for name, op in types.items() if is_optimizer(op)}
     updates = [op for op in main.main_block.ops if op.type in optimizers]
-    if not updates or not _OF_CLUSTERS.isdisjoint(types):
+    if not updates or any(facts_of(kind).communicates in ("request", "server") for kind in types):
         return
     written = _written(main)
     yield from _gradients(main.main_block, updates, written)

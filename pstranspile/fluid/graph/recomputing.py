@@ -23,7 +23,7 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType
-from pstranspile.ops.dtypes import DTYPE_FOLLOWS
+from pstranspile.ops.dtypes import typed_slots
 from pstranspile.ops.gradient import SUFFIX, differentiated
 
 
@@ -128,7 +128,7 @@ class Recomputing:
 
     def _dtype(self, op: Op, slot: str, inputs: Mapping[str, tuple[str, ...]]) -> DType:
         """The element type that Fluid declares of a copy: BOOL, which is none, unless the op infers it."""
-        source, result = DTYPE_FOLLOWS.get(op.type, ("", ""))
+        source, result = typed_slots(op.type)
         type_ = self.draft.type_of(inputs[source][0]) if slot == result else None
         return DType.BOOL if type_ is None else type_.dtype
 

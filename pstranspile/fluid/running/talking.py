@@ -16,7 +16,7 @@ from pstranspile.cluster.machines.addresses import number_list, text_list
 from pstranspile.cluster.machines.message import COMPLETE, REPLY, Message
 from pstranspile.cluster.machines.network import Machine, Network, Scheduler
 from pstranspile.cluster.machines.rpc import make_rpc
-from pstranspile.cluster.machines.script import COLLECTIVES, COMMUNICATING, Action, Exchange, Library
+from pstranspile.cluster.machines.script import Action, Exchange, Library, exchanges_messages
 from pstranspile.cluster.machines.server import listening_op
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.cluster.machines.trainer_programs import TrainerRole
@@ -30,6 +30,7 @@ from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Op, Program, Role, TensorType, Var
 from pstranspile.ir.types import DType
+from pstranspile.ops import facts_of
 from pstranspile.ops.build import make_op
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.run.scope import Scope
@@ -89,21 +90,22 @@ def _keeping(program: Program) -> Program:
     return program._replace(blocks=(main._replace(vars=FrozenMap(kept)), *program.blocks[1:]))
 
 
-_TALKING = COMMUNICATING - COLLECTIVES | {"listen_and_serv"}
-_TABLES = {"lookup_table": "W", "lookup_table_v2": "W", "nce": "Weight", "hierarchical_sigmoid": "W"}
-"""Op types that may have their table on servers, and its slot."""
 _MOST_PROGRAMS = 16
 """Programs that are kept ready to be run again."""
 
 
 def talks(program: Program) -> bool:
     """Whether ops of block 0 talk to servers, or serve."""
-    return any(op.type in _TALKING or _looks_up(op) for op in program.main_block.ops)
+    return any(_asks_or_serves(op) or _looks_up(op) for op in program.main_block.ops)
+
+
+def _asks_or_serves(op: Op) -> bool:
+    return facts_of(op.type).communicates in ("request", "command", "server")
 
 
 def _looks_up(op: Op) -> bool:
     """Whether an op takes the rows of its table from servers."""
-    return op.type in _TABLES and bool(op.attrs.get("remote_prefetch")) and bool(text_list(op, "epmap"))
+    return bool(facts_of(op.type).looks_up and op.attrs.get("remote_prefetch")) and bool(text_list(op, "epmap"))
 
 
 def with_lookups(program: Program) -> Program:
@@ -117,7 +119,7 @@ def with_lookups(program: Program) -> Program:
         if not _looks_up(op):
             ops.append(op)
             continue
-        (table,) = op.inputs[_TABLES[op.type]]
+        (table,) = op.inputs[facts_of(op.type).looks_up]
         attrs = {name: op.attrs[name] for name in ("table_names", "height_sections", "trainer_id") if name in op.attrs}
         attrs["endpoints"] = op.attrs["epmap"]
         if "Ids" in op.inputs:
@@ -179,7 +181,7 @@ class _Client:
         self.library = Library()
         self._network = Network(Scheduler())
         self._program = with_lookups(program)
-        ops = [op for op in self._program.main_block.ops if op.type in COMMUNICATING]
+        ops = [op for op in self._program.main_block.ops if exchanges_messages(op.type)]
         number: Any = next((op.attrs["trainer_id"] for op in ops if "trainer_id" in op.attrs), 0)
         role = TrainerRole(Program(), self._program)
         self._trainer = Trainer(f"trainer_{number}", int(number), self._network, role, self)

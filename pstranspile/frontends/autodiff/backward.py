@@ -18,7 +18,7 @@ from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op, Origin, Slots
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import VarKind
-from pstranspile.ops import with_defaults
+from pstranspile.ops import facts_of, with_defaults
 from pstranspile.ops.gradient import (
     EMPTY_NAME,
     SUFFIX,
@@ -36,16 +36,6 @@ from pstranspile.ops.gradients.references import can_be_followed
 from pstranspile.ops.gradients.versions import FLOATS
 
 # Second gradients: a search for gradient ops without a gradient.
-
-_LINEAR = frozenset(
-    f"{forward}_grad"
-    for forward in (
-        *("mean", "concat", "stack", "pad", "gather", "dropout", "lookup_table", "lookup_table_v2", "transpose"),
-        *("transpose2", "squeeze", "squeeze2", "unsqueeze", "unsqueeze2", "flatten", "flatten2"),
-    )
-)
-"""Gradient ops that are linear in the gradients they read. They depend on their other inputs only by dims and indices.
-"""
 
 
 class NoSecondGradient(DiagnosticError, NotImplementedError):
@@ -85,7 +75,7 @@ def require_second(
 
 def _counting(op: Op) -> list[str]:
     """The inputs that the results of a gradient op depend on."""
-    return [name for name in op.input_names if SUFFIX in name] if op.type in _LINEAR else list(op.input_names)
+    return [name for name in op.input_names if SUFFIX in name] if facts_of(op.type).linear else list(op.input_names)
 
 
 # Gradients of variables that are used more than once: partial gradients, renamed, and their sums.

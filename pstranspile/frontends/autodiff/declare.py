@@ -9,86 +9,10 @@ from pstranspile.frontends.layers.draft import Draft
 from pstranspile.ir.attributes import BlockRef
 from pstranspile.ir.model import Op, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
+from pstranspile.ops import facts_of
 from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX, differentiated
 from pstranspile.ops.gradients.versions import FLOATS
 from pstranspile.ops.shapes import ShapeError, Types, infer_types
-
-SPARSE_GRADIENTS: Mapping[str, str] = {
-    "lookup_table_grad": "W@GRAD",
-    "lookup_table_v2_grad": "W@GRAD",
-    "nce_grad": "Weight@GRAD",
-    "hierarchical_sigmoid_grad": "W@GRAD",
-}
-"""Gradient ops that give SelectedRows in this slot when the op has `is_sparse`."""
-
-WITHOUT_LOD = frozenset(
-    (
-        "add_position_encoding_grad",
-        "batch_norm_grad",
-        "bilinear_interp_grad",
-        "bilinear_tensor_product_grad",
-        "clip_grad",
-        "conv2d_grad",
-        "conv2d_transpose_grad",
-        "cos_sim_grad",
-        "data_norm_grad",
-        "depthwise_conv2d_grad",
-        "depthwise_conv2d_transpose_grad",
-        "expand_as_grad",
-        "expand_grad",
-        "filter_by_instag_grad",
-        "group_norm_grad",
-        "gru_grad",
-        "gru_unit_grad",
-        "instance_norm_grad",
-        "kldiv_loss_grad",
-        "layer_norm_grad",
-        "lrn_grad",
-        "lstm_grad",
-        "lstm_unit_grad",
-        "lstmp_grad",
-        "margin_rank_loss_grad",
-        "matmul_grad",
-        "maxout_grad",
-        "mul_grad",
-        "nearest_interp_grad",
-        "norm_grad",
-        "pad2d_grad",
-        "pad_grad",
-        "pool2d_grad",
-        "prelu_grad",
-        "prroi_pool_grad",
-        "rank_loss_grad",
-        "row_conv_grad",
-        "sample_logits_grad",
-        "scatter_grad",
-        "scatter_nd_add_grad",
-        "selu_grad",
-        "sequence_concat_grad",
-        "sequence_scatter_grad",
-        "sequence_slice_grad",
-        "sequence_softmax_grad",
-        "sigmoid_cross_entropy_with_logits_grad",
-        "slice_grad",
-        "smooth_l1_loss_grad",
-        "softmax_grad",
-        "softmax_with_cross_entropy_grad",
-        "space_to_depth_grad",
-        "stack_grad",
-        "unstack_grad",
-    )
-)
-"""Gradient ops whose results Fluid declares without a LoD level, whatever the inputs have."""
-
-LOD_OF_RESULT = frozenset(
-    f"{activation}_grad"
-    for activation in (
-        *("abs", "acos", "asin", "atan", "brelu", "cos", "elu", "hard_shrink", "hard_swish", "leaky_relu", "log"),
-        *("log1p", "logsigmoid", "pow", "sin", "softplus", "softshrink", "softsign", "square", "stanh", "swish"),
-        *("tanh_shrink", "thresholded_relu"),
-    )
-)
-"""Gradient ops that read X and whose X@GRAD Fluid declares with the LoD level of Out@GRAD, not of X."""
 
 _ARRAYS = ("write_to_array", "lod_tensor_to_array")
 _SAME_KIND: Mapping[tuple[str, str], str] = {
@@ -207,17 +131,18 @@ def _gradient_var(draft: Draft, op: Op, slot: str, at: int, name: str, inferred:
 
 
 def _lod_level(draft: Draft, op: Op, inferred: TensorType | None) -> int:
-    if op.type in LOD_OF_RESULT:
+    lod = facts_of(op.type).result_lod
+    if lod == "of_gradient":
         inferred = draft.type_of(op.inputs["Out@GRAD"][0])
     elif op.type == "sum":
         inferred = draft.type_of(op.inputs["X"][0])
-    elif op.type in WITHOUT_LOD or (op.type == "linear_chain_crf_grad" and op.inputs.get("Length")):
+    elif lod == "none" or (op.type == "linear_chain_crf_grad" and op.inputs.get("Length")):
         return 0
     return inferred.lod_level if inferred else 0
 
 
 def _kind(draft: Draft, op: Op, slot: str, at: int) -> VarKind:
-    if SPARSE_GRADIENTS.get(op.type) == slot:
+    if facts_of(op.type).sparse_gradient == slot:
         return VarKind.SELECTED_ROWS if op.attrs.get("is_sparse") is True else VarKind.LOD_TENSOR
     if op.type in _ARRAYS:
         return VarKind.LOD_TENSOR_ARRAY

@@ -11,39 +11,9 @@ from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType
+from pstranspile.ops import facts_of
 from pstranspile.ops.gradient import SUFFIX, gradient_rule
 from pstranspile.ops.gradients.versions import FLOATS
-
-CONSTANTS = frozenset(
-    (
-        "fill_constant",
-        "fill_constant_batch_size_like",
-        "fill_zeros_like",
-        "fill_any_like",
-        "range",
-        "diag",
-        "eye",
-        "one_hot",
-        "one_hot_v2",
-        "sequence_mask",
-        "top_k",
-        "arg_max",
-        "arg_min",
-        "argsort",
-        "lod_array_length",
-        "is_empty",
-        "hash",
-        "shard_index",
-        "read",
-        "equal",
-        "not_equal",
-        "less_than",
-        "less_equal",
-        "greater_than",
-        "greater_equal",
-    )
-)
-"""Ops whose results Fluid's layers mark as having no gradient."""
 
 
 def ops_to(
@@ -103,7 +73,7 @@ def stopped_by_default(program: Program) -> set[str]:
     constant: set[str] = set()
     for block in program.blocks:
         for op in block.ops:
-            (constant if op.type in CONSTANTS else written).update(op.output_names)
+            (constant if facts_of(op.type).constant else written).update(op.output_names)
     names: set[str] = set()
     for index, block in enumerate(program.blocks):
         for var in block.vars.values():

@@ -25,7 +25,7 @@ from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops import schema_of
 from pstranspile.ops.build import make_op
-from pstranspile.ops.dtypes import DTYPE_FOLLOWS
+from pstranspile.ops.dtypes import typed_slots
 from pstranspile.ops.schema import AttrSpec
 from pstranspile.ops.shapes import Types, infer_types
 
@@ -403,7 +403,7 @@ class Draft:
 
     def type_outputs(self, op: Op) -> None:
         """Declares the inferred dims of an op's outputs, whatever was declared, and element types that Fluid infers."""
-        followed = DTYPE_FOLLOWS.get(op.type, ("", ""))[1]
+        _, followed = typed_slots(op.type)
         for slot, types in self.inferred(op).items():
             for name, inferred in zip(op.outputs.get(slot, ()), types, strict=False):
                 at = self._home(name)

@@ -16,24 +16,28 @@ declare(
     "iou_similarity",
     "X Y -> Out",
     {"box_normalized": True},
+    rows="own",
     doc="Out = for each box of X and of Y, their common area as a share of what they cover together",
 )
 declare(
     "box_coder",
     "PriorBox PriorBoxVar? TargetBox -> OutputBox",
     {"code_type": "encode_center_size", "box_normalized": True, "axis": 0, "variance": floats()},
+    rows="own",
     doc="OutputBox = TargetBox as distances from PriorBox in shares of its sides, or the other way round",
 )
-declare("box_clip", "Input ImInfo -> Output", doc="Output = Input, cut at the edges of the images")
+declare("box_clip", "Input ImInfo -> Output", rows="own", doc="Output = Input, cut at the edges of the images")
 declare(
     "polygon_box_transform",
     "Input -> Output",
+    rows="own",
     doc="Output = corners of polygons, from their distances to the places of a map a quarter of the image's size",
 )
 declare(
     "box_decoder_and_assign",
     "PriorBox PriorBoxVar? TargetBox BoxScore -> DecodeBox OutputAssignBox",
     {"box_clip": 4.135},
+    rows="own",
     doc="DecodeBox = for each class a box from distances to PriorBox; OutputAssignBox = that of the likeliest class",
 )
 
@@ -138,6 +142,7 @@ declare(
         "use_mkldnn": False,
         "use_quantizer": False,
     },
+    rows="own",
     doc="Boxes = boxes of several sizes and ratios at each place of Input, as shares of Image; Variances = scales",
 )
 declare(
@@ -154,6 +159,7 @@ declare(
         "fixed_ratios": floats(),
         "densities": ints(),
     },
+    rows="own",
     doc="as prior_box, with several boxes of each size around each place",
 )
 declare(
@@ -166,6 +172,7 @@ declare(
         "stride": floats(16.0, 16.0),
         "offset": 0.5,
     },
+    rows="own",
     doc="Anchors = boxes of several sizes and ratios at each place of Input, in pixels; Variances = their scales",
 )
 

@@ -24,6 +24,8 @@ declare(
         "rpn_fg_fraction": 0.25,
         "use_random": True,
     },
+    rows="own",
+    draws=True,
     doc="LocationIndex, ScoreIndex = the anchors that train boxes and scores; TargetBBox, TargetLabel = their targets",
 )
 declare(
@@ -31,12 +33,14 @@ declare(
     "Anchor GtBoxes GtLabels IsCrowd ImInfo -> "
     "LocationIndex ScoreIndex TargetBBox TargetLabel BBoxInsideWeight ForegroundNumber",
     {"positive_overlap": 0.5, "negative_overlap": 0.4},
+    rows="own",
     doc="as rpn_target_assign, of all anchors and with classes; ForegroundNumber = one more than those of objects",
 )
 declare(
     "generate_proposals",
     "Scores BboxDeltas ImInfo Anchors Variances -> RpnRois RpnRoiProbs RpnRoisLod?",
     {"pre_nms_topN": INT, "post_nms_topN": INT, "nms_thresh": FLOAT, "min_size": FLOAT, "eta": FLOAT},
+    rows="own",
     doc="RpnRois = the likeliest boxes, decoded, of those that overlap; RpnRoisLod = where each image ends",
 )
 declare(
@@ -54,18 +58,22 @@ declare(
         "is_cascade_rcnn": False,
         "is_cls_agnostic": False,
     },
+    rows="own",
+    draws=True,
     doc="Rois = the proposals that train the classes, LabelsInt32 = their classes, BboxTargets = their objects",
 )
 declare(
     "distribute_fpn_proposals",
     "FpnRois -> MultiFpnRois* RestoreIndex",
     {"min_level": INT, "max_level": INT, "refer_level": INT, "refer_scale": INT},
+    rows="own",
     doc="MultiFpnRois = the boxes of each level, larger ones higher up; RestoreIndex = where each box of FpnRois went",
 )
 declare(
     "collect_fpn_proposals",
     "MultiLevelRois* MultiLevelScores* -> FpnRois",
     {"post_nms_topN": INT},
+    rows="own",
     doc="FpnRois = the likeliest boxes of all levels, image by image",
 )
 
@@ -170,18 +178,21 @@ declare(
     "bipartite_match",
     "DistMat -> ColToRowMatchIndices ColToRowMatchDist",
     {"match_type": "bipartite", "dist_threshold": 0.5},
+    rows="own",
     doc="ColToRowMatchIndices = the row of DistMat that each column is matched with, the nearest pairs first; or -1",
 )
 declare(
     "target_assign",
     "X MatchIndices NegIndices? -> Out OutWeight",
     {"mismatch_value": 0},
+    rows="own",
     doc="Out = the row of X that each box is matched with, or mismatch_value; OutWeight = whether the box counts",
 )
 declare(
     "mine_hard_examples",
     "ClsLoss LocLoss? MatchIndices MatchDist -> NegIndices UpdatedMatchIndices",
     {"neg_pos_ratio": 1.0, "neg_dist_threshold": 0.5, "sample_size": 0, "mining_type": "max_negative"},
+    rows="own",
     doc="NegIndices = the boxes without object that have the largest losses",
 )
 

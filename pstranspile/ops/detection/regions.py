@@ -20,6 +20,7 @@ declare(
     "roi_pool",
     "X ROIs RoisLod? -> Out Argmax~",
     POOLED,
+    rows="own",
     doc="Out = the largest element of each part of a region (Fast R-CNN, arXiv 1504.08083), Argmax = where it was",
 )
 declare_gradient("roi_pool", "X ROIs RoisLod? Argmax Out@GRAD -> X@GRAD")
@@ -27,6 +28,7 @@ declare(
     "roi_align",
     "X ROIs RoisLod? -> Out",
     {**POOLED, "sampling_ratio": -1},
+    rows="own",
     doc="Out = the mean of samples in each part of a region (Mask R-CNN, arXiv 1703.06870)",
 )
 declare_gradient("roi_align", "X ROIs RoisLod? Out@GRAD -> X@GRAD")
@@ -34,6 +36,7 @@ declare(
     "psroi_pool",
     "X ROIs -> Out",
     {"output_channels": INT, **POOLED},
+    rows="own",
     doc="Out = the mean of each part of a region, of channels of its own (R-FCN, arXiv 1605.06409)",
 )
 declare_gradient("psroi_pool", "X ROIs Out@GRAD -> X@GRAD")
@@ -86,6 +89,7 @@ declare(
         "sample_per_part": INT,
         "trans_std": FLOAT,
     },
+    rows="own",
     doc="Output = the mean of samples in each part of a region, moved by Trans (arXiv 1703.06211); TopCount = how many",
 )
 declare_gradient("deformable_psroi_pooling", "Input ROIs Trans TopCount Output@GRAD -> Input@GRAD Trans@GRAD")
@@ -117,9 +121,10 @@ declare(
     "prroi_pool",
     "X ROIs BatchRoINums? -> Out",
     POOLED,
+    rows="own",
     doc="Out = the integral of X over each part of a region, by its area (IoU-Net, arXiv 1807.11590)",
 )
-declare_gradient("prroi_pool", "X ROIs BatchRoINums? Out Out@GRAD -> X@GRAD ROIs@GRAD")
+declare_gradient("prroi_pool", "X ROIs BatchRoINums? Out Out@GRAD -> X@GRAD ROIs@GRAD", result_lod="none")
 
 
 @shape_rule("prroi_pool")
@@ -137,6 +142,7 @@ declare(
     "roi_perspective_transform",
     "X ROIs -> Out Mask TransformMatrix Out2InIdx~ Out2InWeights~",
     {"spatial_scale": 1.0, "transformed_height": 1, "transformed_width": 1},
+    rows="own",
     doc="Out = quadrilaterals of X seen as rectangles; Mask = 1 inside; TransformMatrix = how places are moved",
 )
 declare_gradient(
@@ -170,6 +176,7 @@ declare(
     "generate_mask_labels",
     "ImInfo GtClasses IsCrowd GtSegms Rois LabelsInt32 -> MaskRois RoiHasMaskInt32 MaskInt32",
     {"num_classes": INT, "resolution": INT},
+    rows="own",
     doc="MaskInt32 = the polygon of each region's object as pixels, in the place of its class; -1 in all others",
 )
 

@@ -31,18 +31,21 @@ declare(
     "multiclass_nms",
     "BBoxes Scores -> Out",
     _NMS,
+    rows="own",
     doc="Out = the boxes of each class that overlap no likelier one too much; a single -1 if there are none",
 )
 declare(
     "multiclass_nms2",
     "BBoxes Scores -> Out Index~",
     _NMS,
+    rows="own",
     doc="as multiclass_nms; no rows if there are none; Index = the row of each box",
 )
 declare(
     "locality_aware_nms",
     "BBoxes Scores -> Out",
     {**_NMS, "background_label": -1},
+    rows="own",
     doc="as multiclass_nms, after neighbours that overlap have been merged, weighted by their scores",
 )
 declare(
@@ -58,12 +61,14 @@ declare(
         "use_gaussian": False,
         "gaussian_sigma": 2.0,
     },
+    rows="own",
     doc="Out = boxes, with scores lowered by how much they overlap likelier ones (SOLOv2, arXiv 2003.10152)",
 )
 declare(
     "retinanet_detection_output",
     "BBoxes* Scores* Anchors* ImInfo -> Out",
     {"score_threshold": FLOAT, "nms_top_k": INT, "nms_threshold": FLOAT, "nms_eta": FLOAT, "keep_top_k": INT},
+    rows="own",
     doc="Out = the boxes of all levels that overlap no likelier one too much, decoded against Anchors",
 )
 
@@ -139,6 +144,7 @@ declare(
         "use_label_smooth": True,
         "scale_x_y": 1.0,
     },
+    rows="own",
     doc="Loss = for each image how far X is from the objects GTBox (middle and sides as shares of the image), GTLabel",
 )
 declare_gradient(
@@ -156,6 +162,7 @@ declare(
         "clip_bbox": True,
         "scale_x_y": 1.0,
     },
+    rows="own",
     doc="Boxes = the box at each place of X for each anchor, in pixels; Scores = how likely each class is there",
 )
 
@@ -241,6 +248,7 @@ declare(
         "ap_type": "integral",
     },
     may_lack="PosCount TruePos FalsePos",
+    rows="own",
     doc="MAP = the mean over classes of the average precision of what is found, DetectRes, against Label",
 )
 

@@ -24,10 +24,10 @@ declare(
     {"mode": "all"},
     doc="Out = X where X > 0, else Alpha * X; one Alpha for all, for each channel or for each element",
 )
-declare_gradient("prelu", "X Alpha Out@GRAD -> X@GRAD Alpha@GRAD")
+declare_gradient("prelu", "X Alpha Out@GRAD -> X@GRAD Alpha@GRAD", result_lod="none")
 
 declare("maxout", "X -> Out", {"groups": INT, "axis": 1}, doc="Out = the largest of each group of channels")
-declare_gradient("maxout", "X Out Out@GRAD -> X@GRAD")
+declare_gradient("maxout", "X Out Out@GRAD -> X@GRAD", result_lod="none")
 
 shape_rule("prelu")(outputs_like(Out="X"))
 
@@ -36,7 +36,7 @@ declare_gradient("pixel_shuffle", "Out@GRAD -> X@GRAD")
 declare("shuffle_channel", "X -> Out", {"group": 1}, doc="Out = X with channels of groups interleaved")
 declare_gradient("shuffle_channel", "Out@GRAD -> X@GRAD")
 declare("space_to_depth", "X -> Out", {"blocksize": long(2)}, doc="Out = X with squares moved into channels")
-declare_gradient("space_to_depth", "X Out@GRAD -> X@GRAD")
+declare_gradient("space_to_depth", "X Out@GRAD -> X@GRAD", result_lod="none")
 declare(
     "temporal_shift",
     "X -> Out",
@@ -157,7 +157,7 @@ _RESIZE = {
 def _declare_resize(op_type: str, how: str) -> None:
     inputs = "X OutSize? SizeTensor*? Scale?"
     declare(op_type, f"{inputs} -> Out", _RESIZE, doc=f"Out = X scaled to another size, {how}")
-    declare_gradient(op_type, f"{inputs} Out@GRAD -> X@GRAD")
+    declare_gradient(op_type, f"{inputs} Out@GRAD -> X@GRAD", result_lod="none")
 
 
 _declare_resize("bilinear_interp", "bilinearly")

@@ -54,16 +54,20 @@ declare(
     "conv2d",
     "Input Filter Bias? ResidualData? -> Output",
     _CONV,
+    typed_by="Input",
     doc="Output = Input convolved with Filter [out, in / groups, height, width]",
 )
-declare_gradient("conv2d", "Input Filter Bias? Output@GRAD -> Input@GRAD Filter@GRAD Bias@GRAD?")
+declare_gradient("conv2d", "Input Filter Bias? Output@GRAD -> Input@GRAD Filter@GRAD Bias@GRAD?", result_lod="none")
 declare(
     "depthwise_conv2d",
     "Input Filter Bias? ResidualData? -> Output",
     _CONV,
+    typed_by="Input",
     doc="as conv2d, each group one channel",
 )
-declare_gradient("depthwise_conv2d", "Input Filter Bias? Output@GRAD -> Input@GRAD Filter@GRAD Bias@GRAD?")
+declare_gradient(
+    "depthwise_conv2d", "Input Filter Bias? Output@GRAD -> Input@GRAD Filter@GRAD Bias@GRAD?", result_lod="none"
+)
 
 declare(
     "conv3d",
@@ -87,6 +91,7 @@ declare(
         "workspace_size_MB": 512,
         "exhaustive_search": False,
     },
+    typed_by="Input",
     doc="as conv2d, over volumes",
 )
 declare_gradient("conv3d", "Input Filter ResidualData? Output@GRAD -> Input@GRAD Filter@GRAD")
@@ -241,14 +246,20 @@ declare(
     _CONV2D_TRANSPOSE,
     doc="Output = the gradient of conv2d, run forward",
 )
-declare_gradient("conv2d_transpose", "Input Filter Bias? Output@GRAD -> Input@GRAD Filter@GRAD Bias@GRAD?")
+declare_gradient(
+    "conv2d_transpose", "Input Filter Bias? Output@GRAD -> Input@GRAD Filter@GRAD Bias@GRAD?", result_lod="none"
+)
 declare(
     "depthwise_conv2d_transpose",
     "Input Filter Bias? -> Output",
     _CONV2D_TRANSPOSE,
     doc="as conv2d_transpose, each group one channel",
 )
-declare_gradient("depthwise_conv2d_transpose", "Input Filter Bias? Output@GRAD -> Input@GRAD Filter@GRAD Bias@GRAD?")
+declare_gradient(
+    "depthwise_conv2d_transpose",
+    "Input Filter Bias? Output@GRAD -> Input@GRAD Filter@GRAD Bias@GRAD?",
+    result_lod="none",
+)
 declare(
     "conv3d_transpose",
     "Input Filter -> Output",

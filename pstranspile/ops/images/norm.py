@@ -37,16 +37,19 @@ declare(
     "batch_norm",
     _BATCH,
     _BATCH_ATTRS,
+    typed_by="X",
     doc="Y = (X - mean) / std * Scale + Bias for each channel; MeanOut and VarianceOut are running statistics",
 )
 declare_gradient(
     "batch_norm",
     "X Scale Bias SavedMean SavedVariance ReserveSpace- Mean- Variance- Y@GRAD -> X@GRAD Scale@GRAD Bias@GRAD",
+    result_lod="none",
 )
 declare(
     "inplace_abn",
     _BATCH,
     {**_BATCH_ATTRS, "activation": "", "alpha": 0.1, "use_sync_bn": False},
+    typed_by="X",
     doc="Y = the activation of what batch_norm gives, in the memory of X (arXiv 1712.02616)",
 )
 declare_gradient(
@@ -59,7 +62,9 @@ declare(
     {"epsilon": 1e-05, "begin_norm_axis": 1},
     doc="Y = (X - mean) / std * Scale + Bias over the dims from begin_norm_axis on",
 )
-declare_gradient("layer_norm", "X Scale? Bias? Mean Variance Y@GRAD -> X@GRAD Scale@GRAD? Bias@GRAD?")
+declare_gradient(
+    "layer_norm", "X Scale? Bias? Mean Variance Y@GRAD -> X@GRAD Scale@GRAD? Bias@GRAD?", result_lod="none"
+)
 
 
 @shape_rule("batch_norm", "inplace_abn")
@@ -143,21 +148,25 @@ declare(
     },
     doc="Out = X divided by the local energy over neighbouring channels",
 )
-declare_gradient("lrn", "X Out MidOut Out@GRAD -> X@GRAD")
+declare_gradient("lrn", "X Out MidOut Out@GRAD -> X@GRAD", result_lod="none")
 declare(
     "group_norm",
     "X Scale? Bias? -> Y Mean~ Variance~",
     {"epsilon": 1e-05, "groups": INT, "data_layout": "NCHW"},
+    typed_by="X",
     doc="Y = X normalised over groups of channels",
 )
-declare_gradient("group_norm", "Scale? Bias? Y Variance Y@GRAD -> X@GRAD Scale@GRAD? Bias@GRAD?")
+declare_gradient("group_norm", "Scale? Bias? Y Variance Y@GRAD -> X@GRAD Scale@GRAD? Bias@GRAD?", result_lod="none")
 declare(
     "instance_norm",
     "X Scale Bias -> Y SavedMean~ SavedVariance~",
     {"epsilon": 1e-05},
+    typed_by="X",
     doc="Y = X normalised over each channel of each image",
 )
-declare_gradient("instance_norm", "X Scale SavedMean SavedVariance Y@GRAD -> X@GRAD Scale@GRAD Bias@GRAD")
+declare_gradient(
+    "instance_norm", "X Scale SavedMean SavedVariance Y@GRAD -> X@GRAD Scale@GRAD Bias@GRAD", result_lod="none"
+)
 declare(
     "spectral_norm",
     "Weight U V -> Out",

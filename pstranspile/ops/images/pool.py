@@ -28,9 +28,10 @@ declare(
         "is_test": False,
         "padding_algorithm": "EXPLICIT",
     },
+    typed_by="X",
     doc="Out = the maximum or average of each window",
 )
-declare_gradient("pool2d", "X Out Out@GRAD -> X@GRAD")
+declare_gradient("pool2d", "X Out Out@GRAD -> X@GRAD", result_lod="none")
 declare(
     "pool3d",
     "X -> Out",
@@ -48,6 +49,7 @@ declare(
         "data_format": "NCDHW",
         "padding_algorithm": "EXPLICIT",
     },
+    typed_by="X",
     doc="as pool2d, over volumes",
 )
 declare_gradient("pool3d", "X Out Out@GRAD -> X@GRAD")

@@ -12,7 +12,11 @@ _ENGINE = {"use_mkldnn": False, "use_cudnn": False}
 
 declare_function("relu", "Out = max(X, 0)", _ENGINE, reads="Out")
 declare_function(
-    "leaky_relu", "Out = X where X >= 0, else alpha * X", {"alpha": 0.02, "use_mkldnn": False}, reads="Out"
+    "leaky_relu",
+    "Out = X where X >= 0, else alpha * X",
+    {"alpha": 0.02, "use_mkldnn": False},
+    reads="Out",
+    gradient_lod="of_gradient",
 )
 declare_function("sigmoid", "Out = 1 / (1 + exp(-X))", _ENGINE, reads="Out")
 declare_function("logsigmoid", "Out = log(sigmoid(X))", _ENGINE)
@@ -21,6 +25,8 @@ declare_function(
     "gelu",
     "Out = X times the normal distribution function of X; `approximate` takes the tanh form",
     {"approximate": False, **_ENGINE},
+    typed_by="",
+    gradient_lod="inferred",
 )
 declare_function("softplus", "Out = log(1 + exp(X))", _ENGINE)
 declare_function("softsign", "Out = X / (1 + abs(X))", _ENGINE)
@@ -28,9 +34,10 @@ declare(
     "softmax",
     "X -> Out",
     {"axis": -1, "data_format": "AnyLayout", "is_test": False, **_ENGINE},
+    typed_by="X",
     doc="Out = exp(X) / sum(exp(X)) along `axis`",
 )
-declare_gradient("softmax", "Out Out@GRAD -> X@GRAD")
+declare_gradient("softmax", "Out Out@GRAD -> X@GRAD", result_lod="none")
 
 
 shape_rule("softmax")(outputs_like(Out="X"))
@@ -39,7 +46,7 @@ shape_rule("softmax_grad")(outputs_like(**{"X@GRAD": "Out"}))
 declare_function("acos", "Out = arccos(X)")
 declare_function("asin", "Out = arcsin(X)")
 declare_function("atan", "Out = arctan(X)")
-declare_function("erf", "Out = the error function of X")
+declare_function("erf", "Out = the error function of X", typed_by="", gradient_lod="inferred")
 declare_function("log1p", "Out = log(1 + X)", _ENGINE)
 declare_function("brelu", "Out = X limited to [t_min, t_max]", {"t_min": 0.0, "t_max": 24.0})
 declare_function("relu6", "Out = X limited to [0, threshold]", {"threshold": 6.0}, reads="Out")
@@ -49,6 +56,7 @@ declare_function(
     "Out = scale * X where X > 0, else scale * alpha * (exp(X) - 1)",
     {"scale": 1.050701, "alpha": 1.6732632},
     reads="Out",
+    gradient_lod="none",
 )
 
 declare_function(
@@ -66,7 +74,7 @@ declare_function(
 )
 declare_function("stanh", "Out = scale_b * tanh(scale_a * X)", {"scale_a": 0.67, "scale_b": 1.7159})
 declare_function("swish", "Out = X * sigmoid(beta * X)", {"beta": 1.0, "use_mkldnn": False})
-declare_function("mish", "Out = X * tanh(softplus(X))", {"threshold": 20.0})
+declare_function("mish", "Out = X * tanh(softplus(X))", {"threshold": 20.0}, typed_by="", gradient_lod="inferred")
 declare_function("tanh_shrink", "Out = X - tanh(X)", _ENGINE)
 declare_function("thresholded_relu", "Out = X where X > threshold, else 0", {"threshold": 1.0})
 
@@ -82,16 +90,23 @@ declare_function("round", "Out = X rounded to the nearest integer, halves away f
 declare_function("cos", "Out = cos(X)", _UNARY_ENGINE)
 declare_function("sin", "Out = sin(X)", _UNARY_ENGINE)
 declare_function("exp", "Out = exp(X)", _UNARY_ENGINE, reads="Out")
-declare_function("log", "Out = the natural logarithm of X", _UNARY_ENGINE)
-declare_function("sqrt", "Out = the square root of X", _UNARY_ENGINE, reads="Out")
-declare_function("rsqrt", "Out = 1 / sqrt(X)", _UNARY_ENGINE, reads="Out")
+declare_function("log", "Out = the natural logarithm of X", _UNARY_ENGINE, positive=True)
+declare_function("sqrt", "Out = the square root of X", _UNARY_ENGINE, reads="Out", positive=True)
+declare_function("rsqrt", "Out = 1 / sqrt(X)", _UNARY_ENGINE, reads="Out", positive=True)
 declare_function("square", "Out = X * X", _UNARY_ENGINE)
 declare_function("reciprocal", "Out = 1 / X", _UNARY_ENGINE, reads="Out")
 declare("sign", "X -> Out", row_wise=True, doc="Out = -1, 0 or 1, the sign of X")
-declare("pow", "X FactorTensor? -> Out", {"factor": 1.0}, row_wise=True, doc="Out = X to the power of `factor`")
-declare_gradient("pow", "X FactorTensor? Out@GRAD -> X@GRAD", row_wise=True)
+declare(
+    "pow",
+    "X FactorTensor? -> Out",
+    {"factor": 1.0},
+    row_wise=True,
+    typed_by="X",
+    doc="Out = X to the power of `factor`",
+)
+declare_gradient("pow", "X FactorTensor? Out@GRAD -> X@GRAD", row_wise=True, result_lod="of_gradient")
 declare("clip", "X Min? Max? -> Out", {"min": FLOAT, "max": FLOAT}, row_wise=True, doc="Out = X limited to [min, max]")
-declare_gradient("clip", "X Min? Max? Out@GRAD -> X@GRAD", row_wise=True)
+declare_gradient("clip", "X Min? Max? Out@GRAD -> X@GRAD", row_wise=True, result_lod="none")
 declare(
     "clip_by_norm",
     "X -> Out",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 from pstranspile.ir.attributes import Strings
-from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients, scaled
@@ -23,12 +26,23 @@ from pstranspile.ops.shapes import (
     shape_rule,
 )
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from pstranspile.ops.facts import Stated
+
 _BINARY = {"axis": -1, "use_mkldnn": False, "x_data_format": "", "y_data_format": ""}
 
 
-def _declare(op_type: str, doc: str, reads: str = "X Y Out@GRAD", **attrs: AttrSpec) -> None:
+def _declare(
+    op_type: str,
+    doc: str,
+    reads: str = "X Y Out@GRAD",
+    attrs: Mapping[str, AttrSpec] = EMPTY,
+    **facts: Unpack[Stated],
+) -> None:
     """Declares a binary op and, unless `reads` is "", its gradient op, which reads these slots."""
-    declare(op_type, "X Y -> Out", {**_BINARY, **attrs}, row_wise=True, doc=doc)
+    declare(op_type, "X Y -> Out", {**_BINARY, **attrs}, row_wise=True, doc=doc, **facts)
     if reads:
         declare_gradient(op_type, f"{reads} -> X@GRAD Y@GRAD")
     shape_rule(op_type)(lambda op, types: {"Out": (broadcast(op, types),)})
@@ -37,24 +51,32 @@ def _declare(op_type: str, doc: str, reads: str = "X Y Out@GRAD", **attrs: AttrS
 _declare(
     "elementwise_add",
     "Out = X + Y; the dims of Y lie on those of X from `axis` on (-1: the last ones), the rest is broadcast",
+    numbers="combined",
+    typed_by="X",
 )
-_declare("elementwise_sub", "Out = X - Y")
-_declare("elementwise_mul", "Out = X * Y")
-_declare("elementwise_div", "Out = X / Y; integers truncate toward zero", "X Y Out Out@GRAD")
-_declare("elementwise_max", "Out = the larger of X and Y")
-_declare("elementwise_min", "Out = the smaller of X and Y")
-_declare("elementwise_pow", "Out = X to the power of Y")
+_declare("elementwise_sub", "Out = X - Y", typed_by="X")
+_declare("elementwise_mul", "Out = X * Y", numbers="combined", typed_by="X")
+_declare(
+    "elementwise_div",
+    "Out = X / Y; integers truncate toward zero",
+    "X Y Out Out@GRAD",
+    domains={"Y": "positive"},
+    typed_by="X",
+)
+_declare("elementwise_max", "Out = the larger of X and Y", typed_by="X")
+_declare("elementwise_min", "Out = the smaller of X and Y", typed_by="X")
+_declare("elementwise_pow", "Out = X to the power of Y", domains={"X": "positive"}, typed_by="X")
 _declare(
     "elementwise_mod",
     "Out = the remainder of X / Y; of integers with the sign of X, of floats or if floored with the sign of Y",
     reads="",
-    floored=later("bool"),
+    attrs={"floored": later("bool")},
 )
 _declare(
     "elementwise_floordiv",
     "Out = X / Y, truncated toward zero, or if floored rounded down",
     reads="",
-    floored=later("bool"),
+    attrs={"floored": later("bool")},
 )
 
 
@@ -103,12 +125,14 @@ shape_rule("minus")(outputs_like(Out="X"))
 
 _COMPARE = {"axis": -1, "force_cpu": False}
 
-declare("equal", "X Y -> Out", _COMPARE, row_wise=True, doc="Out = X == Y, broadcast as elementwise ops are")
-declare("not_equal", "X Y -> Out", _COMPARE, row_wise=True, doc="Out = X != Y")
-declare("less_than", "X Y -> Out", _COMPARE, row_wise=True, doc="Out = X < Y")
-declare("less_equal", "X Y -> Out", _COMPARE, row_wise=True, doc="Out = X <= Y")
-declare("greater_than", "X Y -> Out", _COMPARE, row_wise=True, doc="Out = X > Y")
-declare("greater_equal", "X Y -> Out", _COMPARE, row_wise=True, doc="Out = X >= Y")
+declare(
+    "equal", "X Y -> Out", _COMPARE, row_wise=True, constant=True, doc="Out = X == Y, broadcast as elementwise ops are"
+)
+declare("not_equal", "X Y -> Out", _COMPARE, row_wise=True, constant=True, doc="Out = X != Y")
+declare("less_than", "X Y -> Out", _COMPARE, row_wise=True, constant=True, doc="Out = X < Y")
+declare("less_equal", "X Y -> Out", _COMPARE, row_wise=True, constant=True, doc="Out = X <= Y")
+declare("greater_than", "X Y -> Out", _COMPARE, row_wise=True, constant=True, doc="Out = X > Y")
+declare("greater_equal", "X Y -> Out", _COMPARE, row_wise=True, constant=True, doc="Out = X >= Y")
 declare("logical_and", "X Y -> Out", row_wise=True, doc="Out = X and Y")
 declare("logical_or", "X Y -> Out", row_wise=True, doc="Out = X or Y")
 declare("logical_xor", "X Y -> Out", row_wise=True, doc="Out = X or Y, not both")
@@ -166,6 +190,8 @@ declare(
     {"use_mkldnn": False},
     row_wise=True,
     may_lack="X",
+    numbers="combined",
+    typed_by="X",
     doc="Out = the sum of all X; dense, SelectedRows, or mixed",
 )
 declare(
@@ -173,6 +199,7 @@ declare(
     "X ScaleTensor? -> Out",
     {"scale": 1.0, "bias": 0.0, "bias_after_scale": True},
     row_wise=True,
+    typed_by="X",
     doc="Out = scale * X + bias, or scale * (X + bias)",
 )
 

@@ -31,9 +31,10 @@ declare(
         "scale_out": 1.0,
         "force_fp32_output": False,
     },
+    typed_by="X",
     doc="Out = X @ Y, X made a matrix at x_num_col_dims and Y at y_num_col_dims",
 )
-declare_gradient("mul", "X Y Out@GRAD -> X@GRAD Y@GRAD")
+declare_gradient("mul", "X Y Out@GRAD -> X@GRAD Y@GRAD", result_lod="none")
 declare(
     "matmul",
     "X Y -> Out",
@@ -51,9 +52,10 @@ declare(
         "force_fp32_output": False,
         "head_number": 1,
     },
+    numbers="combined",
     doc="Out = alpha * X @ Y over the last two dims, each transposed first if asked, leading dims broadcast",
 )
-declare_gradient("matmul", "X Y Out@GRAD -> X@GRAD Y@GRAD")
+declare_gradient("matmul", "X Y Out@GRAD -> X@GRAD Y@GRAD", result_lod="none")
 
 
 @shape_rule("mul")
@@ -114,7 +116,9 @@ declare(
     "X Y Weight Bias? -> Out",
     doc="Out = X * Weight * Y for each of Weight's slices, plus Bias",
 )
-declare_gradient("bilinear_tensor_product", "X Y Weight Out@GRAD -> X@GRAD Y@GRAD Weight@GRAD Bias@GRAD?")
+declare_gradient(
+    "bilinear_tensor_product", "X Y Weight Out@GRAD -> X@GRAD Y@GRAD Weight@GRAD Bias@GRAD?", result_lod="none"
+)
 declare("trace", "Input -> Out", {"offset": 0, "dim1": -2, "dim2": -1}, doc="Out = the sum along the diagonal of X")
 declare_gradient("trace", "Input Out@GRAD -> Input@GRAD")
 

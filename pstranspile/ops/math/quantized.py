@@ -18,6 +18,7 @@ declare(
     "fake_quantize_range_abs_max",
     "X InScale Iter? -> Out OutScale OutScales?",
     {"window_size": 10000, "bit_length": 8, "is_test": False},
+    rows="own",
     doc="as fake_quantize_abs_max, with the largest scale of the last window_size steps",
 )
 _MOVING = {"moving_rate": 0.9, "bit_length": 8, "is_test": False}

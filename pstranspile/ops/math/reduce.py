@@ -40,8 +40,10 @@ def _cumsum_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
     return (bare_op("cumsum", {"X": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "X")}, attrs),)
 
 
-declare("mean", "X -> Out", doc="Out = the mean of all elements of X")
-declare_gradient("mean", "X Out@GRAD -> X@GRAD", UNSCOPED)
+declare(
+    "mean", "X -> Out", numbers="combined", mean_of_rows=True, typed_by="X", doc="Out = the mean of all elements of X"
+)
+declare_gradient("mean", "X Out@GRAD -> X@GRAD", UNSCOPED, linear=True)
 
 
 @shape_rule("mean")
@@ -52,9 +54,9 @@ def _mean(_op: Op, types: Types) -> Types:
 
 _REDUCE = {"dim": ints(0), "keep_dim": False, "reduce_all": False, "in_dtype": -1, "out_dtype": -1}
 
-declare("reduce_sum", "X -> Out", _REDUCE, doc="Out = X summed over `dim`, or over all dims")
+declare("reduce_sum", "X -> Out", _REDUCE, numbers="combined", doc="Out = X summed over `dim`, or over all dims")
 declare_gradient("reduce_sum", "X Out@GRAD -> X@GRAD")
-declare("reduce_mean", "X -> Out", _REDUCE, doc="Out = the mean of X over `dim`")
+declare("reduce_mean", "X -> Out", _REDUCE, numbers="combined", mean_of_rows=True, doc="Out = the mean of X over `dim`")
 declare_gradient("reduce_mean", "X Out@GRAD -> X@GRAD")
 declare("reduce_max", "X -> Out", _REDUCE, doc="Out = the largest elements of X over `dim`")
 declare_gradient("reduce_max", "X Out Out@GRAD -> X@GRAD")
@@ -105,7 +107,7 @@ declare(
     {"@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@": True},
     doc="Out = the cosine of each row of X with that row of Y (or the only row of Y)",
 )
-declare_gradient("cos_sim", "X Y Out XNorm YNorm Out@GRAD -> X@GRAD Y@GRAD")
+declare_gradient("cos_sim", "X Y Out XNorm YNorm Out@GRAD -> X@GRAD Y@GRAD", result_lod="none")
 
 
 shape_rule("squared_l2_norm")(number_like("X"))
@@ -138,7 +140,7 @@ def _cos_sim(_op: Op, types: Types) -> Types:
 
 
 declare("norm", "X -> Norm~ Out", {"axis": INT, "epsilon": 1e-10}, doc="Out = X divided by its L2 norm along `axis`")
-declare_gradient("norm", "X Norm Out@GRAD -> X@GRAD")
+declare_gradient("norm", "X Norm Out@GRAD -> X@GRAD", result_lod="none")
 declare(
     "p_norm",
     "X -> Out",

@@ -2,38 +2,77 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.gradient import Wanted, gradient, like_forward, output_gradients
 from pstranspile.ops.schema import INT, STRING, declare, ints, strings
 from pstranspile.ops.shapes import ShapeError, Types, describe, one, outputs_like, shape_rule
 
+if TYPE_CHECKING:
+    from pstranspile.ops.facts import AllReduce, Stated
+
 _RING = {"ring_id": 0, "use_calc_stream": False}
 
-declare("c_allreduce_sum", "X -> Out", _RING, doc="Out = the sum of X over all trainers of the ring")
-declare("c_allreduce_max", "X -> Out", _RING, doc="Out = the largest X over all trainers of the ring")
-declare("c_allreduce_min", "X -> Out", _RING, doc="Out = the smallest X over all trainers of the ring")
-declare("c_allreduce_prod", "X -> Out", _RING, doc="Out = the product of X over all trainers of the ring")
-declare("c_broadcast", "X -> Out", {"root": 0, **_RING}, doc="Out = X of trainer `root`")
+
+def _of_all(all_reduce: AllReduce = "") -> Stated:
+    """The facts of an op in which all trainers of a ring take part."""
+    return {"communicates": "collective", "sends": "X", "receives": "Out", "all_reduce": all_reduce}
+
+
+declare("c_allreduce_sum", "X -> Out", _RING, **_of_all("sum"), doc="Out = the sum of X over all trainers of the ring")
+declare("c_allreduce_max", "X -> Out", _RING, **_of_all("max"), doc="Out = the largest X over all trainers of the ring")
 declare(
-    "c_allgather", "X -> Out", {"nranks": INT, **_RING}, doc="Out = X of all trainers, one after another along dim 0"
+    "c_allreduce_min", "X -> Out", _RING, **_of_all("min"), doc="Out = the smallest X over all trainers of the ring"
+)
+declare(
+    "c_allreduce_prod", "X -> Out", _RING, **_of_all("prod"), doc="Out = the product of X over all trainers of the ring"
+)
+declare("c_broadcast", "X -> Out", {"root": 0, **_RING}, **_of_all(), doc="Out = X of trainer `root`")
+declare(
+    "c_allgather",
+    "X -> Out",
+    {"nranks": INT, **_RING},
+    **_of_all(),
+    doc="Out = X of all trainers, one after another along dim 0",
 )
 declare(
     "c_reducescatter",
     "X -> Out",
     {"nranks": 1, **_RING},
+    **_of_all(),
     doc="Out = this trainer's part of the sum of X over all trainers",
 )
-declare("c_sync_calc_stream", "X -> Out", doc="waits for all computations before it")
-declare("c_sync_comm_stream", "X -> Out", {"ring_id": 0}, doc="waits for all communications of the ring before it")
+declare("c_sync_calc_stream", "X -> Out", communicates="stream", doc="waits for all computations before it")
+declare(
+    "c_sync_comm_stream",
+    "X -> Out",
+    {"ring_id": 0},
+    communicates="stream",
+    doc="waits for all communications of the ring before it",
+)
 declare(
     "c_gen_nccl_id",
     "-> Out",
     {"endpoint": STRING, "other_endpoints": strings(), "rank": 0},
+    communicates="set-up",
     doc="Out = the id of a ring, made by trainer 0 and given to the others",
 )
-declare("c_comm_init", "X ->", {"nranks": INT, "rank": INT, "ring_id": 0}, doc="joins the ring of the id X")
-declare("c_comm_init_all", "->", {"devices": ints(), "ring_id": 0}, doc="makes a ring of all devices of this machine")
+declare(
+    "c_comm_init",
+    "X ->",
+    {"nranks": INT, "rank": INT, "ring_id": 0},
+    communicates="set-up",
+    doc="joins the ring of the id X",
+)
+declare(
+    "c_comm_init_all",
+    "->",
+    {"devices": ints(), "ring_id": 0},
+    communicates="set-up",
+    doc="makes a ring of all devices of this machine",
+)
 declare(
     "gen_nccl_id",
     "-> NCCLID",
@@ -44,10 +83,13 @@ declare(
         "use_hierarchical_allreduce": False,
         "hierarchical_allreduce_inter_nranks": -1,
     },
+    communicates="set-up",
     doc="NCCLID = the id of all trainers, made by trainer 0 and given to the others",
 )
-declare("allreduce", "X -> Out", {"reduce_type": 0, "sync_mode": False}, doc="Out = X reduced over all devices")
-declare("broadcast", "X -> Out", {"sync_mode": False, "root": 0}, doc="Out = X of device `root`")
+declare(
+    "allreduce", "X -> Out", {"reduce_type": 0, "sync_mode": False}, **_of_all(), doc="Out = X reduced over all devices"
+)
+declare("broadcast", "X -> Out", {"sync_mode": False, "root": 0}, **_of_all(), doc="Out = X of device `root`")
 
 
 shape_rule(

@@ -22,23 +22,29 @@ declare(
     "while",
     "X* Condition* -> Out* StepScopes",
     {"sub_block": BLOCK, "is_test": False, "skip_eager_deletion_vars": strings()},
+    rows="own",
+    lists_may_be_empty=True,
     doc="runs sub_block as long as Condition is true",
 )
 declare_gradient(
     "while",
     "X* Out* Out@GRAD* StepScopes -> X@GRAD*",
     {"sub_block": BLOCK, "is_test": False, "skip_eager_deletion_vars": strings(), "original_output_grad": STRINGS},
+    lists_may_be_empty=True,
 )
 declare(
     "conditional_block",
     "Cond* Input* -> Out* Scope",
     {"sub_block": BLOCK, "is_scalar_condition": False, "skip_eager_deletion_vars": strings()},
+    rows="own",
+    lists_may_be_empty=True,
     doc="runs sub_block if Cond is true",
 )
 declare_gradient(
     "conditional_block",
     "Cond* Input* Out* Out@GRAD* Scope -> Cond@GRAD*? Input@GRAD*",
     {"sub_block": BLOCK, "is_scalar_condition": False, "skip_eager_deletion_vars": optional("strings")},
+    lists_may_be_empty=True,
 )
 
 
@@ -98,6 +104,8 @@ declare(
     "split_lod_tensor",
     "X Mask -> OutTrue OutFalse",
     {"level": 0},
+    rows="own",
+    row_order="by_values",
     doc="OutTrue and OutFalse = the rows of X where Mask is true and false",
 )
 declare(
@@ -105,6 +113,8 @@ declare(
     "X Mask InTrue InFalse -> Out",
     {"level": 0},
     may_lack="InTrue InFalse",
+    rows="own",
+    row_order="by_values",
     doc="Out = the rows of InTrue and InFalse, put together as Mask says",
 )
 declare(
@@ -144,7 +154,7 @@ def _merge_lod_tensor_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
 
 
 declare("select_input", "X* Mask -> Out", doc="Out = X of the number Mask")
-declare("select_output", "X Mask -> Out*", doc="Out of the number Mask = X")
+declare("select_output", "X Mask -> Out*", rows="own", row_order="by_values", doc="Out of the number Mask = X")
 
 
 @gradient("select_input")
@@ -173,12 +183,14 @@ declare(
         "is_train": True,
         "skip_eager_deletion_vars": strings(),
     },
+    lists_may_be_empty=True,
     doc="runs sub_block for every step of `inputs`, states carried from step to step",
 )
 declare_gradient(
     "recurrent",
     "inputs* initial_states* parameters* outputs* step_scopes outputs@GRAD* step_scopes@GRAD -> "
     "inputs@GRAD* initial_states@GRAD* parameters@GRAD*",
+    lists_may_be_empty=True,
 )
 
 declare("rnn_memory_helper", "X -> Out", {"dtype": 5}, doc="Out = X")

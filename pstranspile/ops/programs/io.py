@@ -53,18 +53,22 @@ declare(
         "device_index": 0,
         "device_count": 1,
     },
+    reader=True,
     doc="Out = a reader of what Python puts into blocking_queue",
 )
 declare(
     "create_double_buffer_reader",
     "UnderlyingReader -> Out",
     {"place": "AUTO"},
+    reader=True,
     doc="Out = a reader that reads UnderlyingReader ahead",
 )
 declare(
     "read",
     "Reader -> Out*",
     {"throw_eof_exp": True, "infer_out": True, "drop_last": True},
+    reader=True,
+    constant=True,
     doc="Out = the next batch of Reader",
 )
 declare(

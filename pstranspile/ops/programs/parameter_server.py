@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
+from pstranspile.ops.facts import Below
 from pstranspile.ops.schema import LONGS, STRING, blocks, declare, declare_gradient, long, longs, strings
 from pstranspile.ops.shapes import Types, dtype_attr, one, several, shape_rule
 
@@ -18,12 +19,17 @@ declare(
         "merge_add": False,
         "use_send_handler": True,
     },
+    communicates="request",
+    sends="X",
+    lists_may_be_empty=True,
     doc="sends X to the servers epmap",
 )
 declare(
     "send_barrier",
     "X* -> Out*",
     {"trainer_id": 0, "endpoints": strings("127.0.0.1:6164"), "half_async": False},
+    communicates="request",
+    lists_may_be_empty=True,
     doc="tells all servers that this trainer sent everything",
 )
 declare(
@@ -37,12 +43,17 @@ declare(
         "recv_varnames": strings(),
         "do_not_run": 0,
     },
+    communicates="request",
+    receives="Out",
+    lists_may_be_empty=True,
     doc="Out = the variables of the servers epmap",
 )
 declare(
     "fetch_barrier",
     "X*? -> Out*",
     {"trainer_id": 0, "endpoints": strings("127.0.0.1:6164")},
+    communicates="request",
+    lists_may_be_empty=True,
     doc="tells all servers that this trainer received everything",
 )
 declare(
@@ -64,18 +75,25 @@ declare(
         "rpc_send_thread_num": 1,
         "rpc_prefetch_thread_num": 1,
     },
+    communicates="server",
+    lists_may_be_empty=True,
     doc="serves the parameters of this server until all trainers have left",
 )
 declare(
     "fl_listen_and_serv",
     "X* ->",
     {"endpoint": "127.0.0.1:6164", "sync_mode": True, "Fanin": 1, "optimize_blocks": blocks()},
+    communicates="server",
+    lists_may_be_empty=True,
     doc="serves federated learning",
 )
 declare(
     "prefetch",
     "X* -> Out*",
     {"trainer_id": 0, "epmap": strings("127.0.0.1:6164")},
+    communicates="request",
+    sends="X",
+    receives="Out",
     doc="Out = the rows of tables on the servers epmap at the ids X",
 )
 declare(
@@ -90,18 +108,25 @@ declare(
         "padding_idx": long(-1),
         "dtype": 5,
     },
+    communicates="request",
+    sends="Ids",
+    receives="Outputs",
+    looks_up="W",
+    domains={"Ids": Below("W", 0)},
     doc="Outputs = the rows of the table cut over `endpoints` at Ids",
 )
 declare(
     "checkpoint_notify",
     "->",
     {"epmap": strings("127.0.0.1:6164"), "dir": STRING, "lookup_table": STRING, "trainer_id": 0},
+    communicates="command",
     doc="tells the servers to save their part of lookup_table",
 )
 declare(
     "shrink_table",
     "->",
     {"epmap": strings("127.0.0.1:6164"), "table": STRING, "unseen": 1},
+    communicates="command",
     doc="has rows leave the parts of a large table on the servers epmap that had no gradient for `unseen` such ops",
 )
 declare(
@@ -118,6 +143,7 @@ declare(
         "endpoints": strings(),
         "trainer_id": 0,
     },
+    communicates="command",
     doc="writes a variable to a file, its slices fetched from `endpoints` one by one",
 )
 declare(

@@ -9,18 +9,30 @@ from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, ou
 from pstranspile.ops.schema import UNSCOPED, declare, declare_gradient
 from pstranspile.ops.shapes import ShapeError, Types, describe, one, outputs_like, shape_rule
 
-declare("lod_rank_table", "X -> Out", {"level": 0}, doc="Out = the sequences of X by length")
-declare("lod_array_length", "X -> Out", doc="Out = the length of the array X")
-declare("max_sequence_len", "RankTable -> Out", doc="Out = the longest sequence of RankTable")
-declare("reorder_lod_tensor_by_rank", "X RankTable -> Out", doc="Out = the sequences of X in the order of RankTable")
+declare("lod_rank_table", "X -> Out", {"level": 0}, rows="own", doc="Out = the sequences of X by length")
+declare("lod_array_length", "X -> Out", rows="own", constant=True, doc="Out = the length of the array X")
+declare("max_sequence_len", "RankTable -> Out", rows="own", doc="Out = the longest sequence of RankTable")
+declare(
+    "reorder_lod_tensor_by_rank",
+    "X RankTable -> Out",
+    row_order="ranked",
+    doc="Out = the sequences of X in the order of RankTable",
+)
 declare_gradient("reorder_lod_tensor_by_rank", "X RankTable -> Out", UNSCOPED)
-declare("shrink_rnn_memory", "X RankTable I -> Out", doc="Out = the rows of X that still have a step I")
+declare(
+    "shrink_rnn_memory",
+    "X RankTable I -> Out",
+    rows="own",
+    row_order="ranked",
+    doc="Out = the rows of X that still have a step I",
+)
 declare_gradient("shrink_rnn_memory", "X Out@GRAD -> X@GRAD")
 
 declare(
     "tensor_array_to_tensor",
     "X -> Out OutIndex",
     {"axis": 0, "use_stack": False},
+    row_order="handed_on",
     doc="Out = the tensors of X, concatenated or stacked",
 )
 declare_gradient("tensor_array_to_tensor", "X Out@GRAD -> X@GRAD")
@@ -32,10 +44,21 @@ def _reorder_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
     return (bare_op("reorder_lod_tensor_by_rank_grad", inputs, {"Out": wanted.kept(op, "X")}),)
 
 
-declare("lod_tensor_to_array", "X RankTable -> Out", doc="Out = an array of the steps of X, ordered by RankTable")
-declare("array_to_lod_tensor", "X RankTable -> Out", doc="Out = the tensor that lod_tensor_to_array came from")
-declare("write_to_array", "X I -> Out", doc="Out[I] = X")
-declare("read_from_array", "X I X_W? -> Out", may_lack="X X_W", doc="Out = X[I]")
+declare(
+    "lod_tensor_to_array",
+    "X RankTable -> Out",
+    rows="own",
+    row_order="ranked",
+    doc="Out = an array of the steps of X, ordered by RankTable",
+)
+declare(
+    "array_to_lod_tensor",
+    "X RankTable -> Out",
+    row_order="handed_on",
+    doc="Out = the tensor that lod_tensor_to_array came from",
+)
+declare("write_to_array", "X I -> Out", rows="own", row_order="handed_on", typed_by="X", doc="Out[I] = X")
+declare("read_from_array", "X I X_W? -> Out", may_lack="X X_W", rows="own", row_order="handed_on", doc="Out = X[I]")
 
 
 shape_rule("write_to_array", "read_from_array", "shrink_rnn_memory", "reorder_lod_tensor_by_rank")(

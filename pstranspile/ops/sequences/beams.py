@@ -11,12 +11,16 @@ declare(
     "beam_search",
     "pre_ids pre_scores ids? scores -> selected_ids selected_scores parent_idx?",
     {"level": INT, "beam_size": INT, "end_id": INT, "is_accumulated": True},
+    rows="own",
+    row_order="by_values",
     doc="the best continuations of each beam",
 )
 declare(
     "beam_search_decode",
     "Ids Scores -> SentenceIds SentenceScores",
     {"beam_size": INT, "end_id": INT},
+    rows="own",
+    row_order="by_values",
     doc="the sentences of all beams",
 )
 declare("gather_tree", "Ids Parents -> Out", doc="Out = the sentences behind the last step of beams")

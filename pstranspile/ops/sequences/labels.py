@@ -5,6 +5,7 @@ from __future__ import annotations
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import int_attr
+from pstranspile.ops.facts import Below
 from pstranspile.ops.gradient import Wanted, gradient, like_forward, output_gradients
 from pstranspile.ops.schema import INT, INTS, declare, declare_gradient, ints
 from pstranspile.ops.shapes import (
@@ -47,18 +48,22 @@ declare(
     "ctc_align",
     "Input InputLength? -> Output OutputLength?",
     {"blank": 0, "merge_repeated": True, "padding_value": 0},
+    rows="own",
+    row_order="by_values",
     doc="Output = Input without repeats and blanks",
 )
 declare(
     "edit_distance",
     "Hyps Refs HypsLength? RefsLength? -> SequenceNum Out",
     {"normalized": False},
+    rows="own",
     doc="Out = how many changes turn each Hyps into its Refs",
 )
 declare(
     "chunk_eval",
     "Inference Label SeqLength? -> Precision Recall F1-Score NumInferChunks NumLabelChunks NumCorrectChunks",
     {"num_chunk_types": INT, "chunk_scheme": "IOB", "excluded_chunk_types": ints()},
+    rows="own",
     doc="precision, recall and F1 of chunks found in sequences",
 )
 
@@ -68,6 +73,7 @@ declare(
 declare(
     "linear_chain_crf",
     "Emission Transition Label Length? -> Alpha~ EmissionExps~ TransitionExps~ LogLikelihood",
+    domains={"Label": Below("Emission", -1)},
     doc="LogLikelihood = that of the label paths under a linear chain",
 )
 declare_gradient(
@@ -78,6 +84,7 @@ declare_gradient(
 declare(
     "crf_decoding",
     "Emission Transition Label? Length? -> ViterbiPath",
+    domains={"Label": Below("Emission", -1)},
     doc="ViterbiPath = the likeliest path under a linear chain, or whether it is Label",
 )
 
@@ -129,6 +136,7 @@ declare(
     "warpctc",
     "Logits Label LogitsLength? LabelLength? -> WarpCTCGrad~ Loss",
     {"blank": 0, "norm_by_times": False},
+    domains={"Label": Below("Logits", -1)},
     doc="Loss = connectionist temporal classification",
 )
 declare_gradient("warpctc", "Logits LogitsLength? WarpCTCGrad Loss@GRAD -> Logits@GRAD")
@@ -142,32 +150,57 @@ declare(
     {"win_size": INT, "pad_value": 0, "@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@": True},
     doc="Out = the windows of ids around each position",
 )
-declare("sequence_erase", "X -> Out", {"tokens": INTS}, doc="Out = X without the listed tokens")
+declare(
+    "sequence_erase",
+    "X -> Out",
+    {"tokens": INTS},
+    rows="own",
+    row_order="by_values",
+    doc="Out = X without the listed tokens",
+)
 
 declare(
     "sequence_mask",
     "X MaxLenTensor? -> Y",
     {"maxlen": -1, "out_dtype": INT},
+    constant=True,
     doc="Y = ones up to each length of X, zeros after it",
 )
 declare(
     "sequence_pad",
     "X PadValue -> Out Length",
     {"padded_length": -1},
+    numbers="moved",
     doc="Out = the sequences of X, padded to one length, Length = their lengths",
 )
 declare_gradient("sequence_pad", "X Out@GRAD -> X@GRAD")
-declare("sequence_unpad", "X Length -> Out", doc="Out = the rows of X up to Length, joined")
+declare("sequence_unpad", "X Length -> Out", numbers="moved", doc="Out = the rows of X up to Length, joined")
 declare_gradient("sequence_unpad", "X Out@GRAD -> X@GRAD")
 declare(
-    "sequence_reshape", "X -> Out", {"new_dim": INT}, doc="Out = the rows of X at width new_dim, sequence by sequence"
+    "sequence_reshape",
+    "X -> Out",
+    {"new_dim": INT},
+    numbers="moved",
+    doc="Out = the rows of X at width new_dim, sequence by sequence",
 )
 declare_gradient("sequence_reshape", "X Out@GRAD -> X@GRAD")
 declare("sequence_reverse", "X -> Y", doc="Y = each sequence of X in reverse order")
-declare("sequence_scatter", "X Ids Updates -> Out", doc="Out = X with Updates added at Ids, sequence by sequence")
-declare_gradient("sequence_scatter", "Ids Updates Out@GRAD -> X@GRAD Updates@GRAD")
-declare("sequence_slice", "X Offset Length -> Out", doc="Out = a part of each sequence of X")
-declare_gradient("sequence_slice", "X Offset Length Out@GRAD -> X@GRAD")
+declare(
+    "sequence_scatter",
+    "X Ids Updates -> Out",
+    rows="own",
+    doc="Out = X with Updates added at Ids, sequence by sequence",
+)
+declare_gradient("sequence_scatter", "Ids Updates Out@GRAD -> X@GRAD Updates@GRAD", result_lod="none")
+declare(
+    "sequence_slice",
+    "X Offset Length -> Out",
+    rows="own",
+    row_order="by_values",
+    numbers="moved",
+    doc="Out = a part of each sequence of X",
+)
+declare_gradient("sequence_slice", "X Offset Length Out@GRAD -> X@GRAD", result_lod="none")
 
 shape_rule("sequence_erase")(outputs_like(Out="X"))
 shape_rule("sequence_reverse")(outputs_like(Y="X"))

@@ -10,7 +10,7 @@ from pstranspile.ops.shapes import Types, given, one, require_dims, shape_rule, 
 # The gated recurrent unit, over sequences and of a single step; a single step of the long short-term memory.
 
 declare("lstm_unit", "X C_prev -> C H", {"forget_bias": 0.0}, doc="C, H = one step of a long short-term memory")
-declare_gradient("lstm_unit", "X C_prev C C@GRAD H@GRAD -> X@GRAD C_prev@GRAD")
+declare_gradient("lstm_unit", "X C_prev C C@GRAD H@GRAD -> X@GRAD C_prev@GRAD", result_lod="none")
 declare(
     "gru",
     "Input H0? Weight Bias? -> BatchGate~ BatchResetHiddenPrev~ BatchHidden~ Hidden",
@@ -21,6 +21,7 @@ declare_gradient(
     "gru",
     "Input H0? Weight Bias? BatchGate BatchResetHiddenPrev BatchHidden Hidden Hidden@GRAD -> "
     "Input@GRAD H0@GRAD? Weight@GRAD Bias@GRAD?",
+    result_lod="none",
 )
 declare(
     "gru_unit",
@@ -32,6 +33,7 @@ declare_gradient(
     "gru_unit",
     "Input HiddenPrev Weight Bias? Gate ResetHiddenPrev Hidden@GRAD -> "
     "Input@GRAD HiddenPrev@GRAD Weight@GRAD Bias@GRAD?",
+    result_lod="none",
 )
 
 
@@ -99,6 +101,7 @@ declare_gradient(
     "lstm",
     "Input H0? C0? Weight Bias Hidden Cell BatchGate BatchCellPreAct Hidden@GRAD -> "
     "Input@GRAD H0@GRAD? C0@GRAD? Weight@GRAD Bias@GRAD",
+    result_lod="none",
 )
 declare(
     "lstmp",
@@ -120,6 +123,7 @@ declare_gradient(
     "H0? C0? Weight ProjWeight Bias "
     "Projection Cell BatchGate BatchCellPreAct BatchHidden Projection@GRAD -> "
     "Input@GRAD H0@GRAD? C0@GRAD? Weight@GRAD ProjWeight@GRAD Bias@GRAD",
+    result_lod="none",
 )
 
 declare(

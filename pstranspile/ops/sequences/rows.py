@@ -23,7 +23,7 @@ from pstranspile.ops.shapes import (
 )
 
 declare("row_conv", "X Filter -> Out", doc="Out = X convolved with Filter over the rows that follow")
-declare_gradient("row_conv", "X Filter Out@GRAD -> X@GRAD Filter@GRAD")
+declare_gradient("row_conv", "X Filter Out@GRAD -> X@GRAD Filter@GRAD", result_lod="none")
 shape_rule("row_conv")(outputs_like(Out="X"))
 
 declare(
@@ -32,17 +32,18 @@ declare(
     {"alpha": 1.0, "beta": 1.0},
     doc="Out = alpha * X + beta * sines of the position",
 )
-declare_gradient("add_position_encoding", "Out@GRAD -> X@GRAD")
+declare_gradient("add_position_encoding", "Out@GRAD -> X@GRAD", result_lod="none")
 
 declare(
     "sequence_expand",
     "X Y -> Out",
     {"ref_level": -1},
+    numbers="moved",
     doc="Out = each sequence of X repeated as Y's level ref_level says",
 )
 declare_gradient("sequence_expand", "X Y Out@GRAD -> X@GRAD")
-declare("sequence_concat", "X* -> Out", doc="Out = the sequences of all X, joined one by one")
-declare_gradient("sequence_concat", "X* Out@GRAD -> X@GRAD*")
+declare("sequence_concat", "X* -> Out", numbers="moved", doc="Out = the sequences of all X, joined one by one")
+declare_gradient("sequence_concat", "X* Out@GRAD -> X@GRAD*", result_lod="none")
 declare(
     "sequence_conv",
     "X PaddingData? Filter -> Out",
@@ -54,6 +55,8 @@ declare(
     "lod_reset",
     "X Y? -> Out",
     {"target_lod": ints(), "append": False},
+    row_order="by_values",
+    numbers="moved",
     doc="Out = X with another LoD, from Y or target_lod",
 )
 declare_gradient("lod_reset", "X Out@GRAD -> X@GRAD")
@@ -123,6 +126,8 @@ declare(
     "sequence_pool",
     "X -> Out MaxIndex~",
     {"is_test": False, "pooltype": "AVERAGE", "pad_value": 0.0},
+    numbers="combined",
+    mean_of_rows=True,
     doc="Out = one row of each sequence: its sum, average, maximum, first, ...",
 )
 declare_gradient("sequence_pool", "X MaxIndex- Out@GRAD -> X@GRAD")
@@ -132,7 +137,7 @@ declare(
     {"use_cudnn": False, "data_format": "AnyLayout"},
     doc="Out = softmax within each sequence",
 )
-declare_gradient("sequence_softmax", "X Out Out@GRAD -> X@GRAD")
+declare_gradient("sequence_softmax", "X Out Out@GRAD -> X@GRAD", result_lod="none")
 
 
 @shape_rule("sequence_pool")
@@ -165,6 +170,7 @@ declare(
     "sequence_topk_avg_pooling",
     "X ROW COLUMN -> Out pos~",
     {"topks": INTS, "channel_num": INT},
+    rows="own",
     doc="Out = averages of the largest elements",
 )
 declare_gradient("sequence_topk_avg_pooling", "X ROW COLUMN pos Out@GRAD -> X@GRAD")
@@ -176,6 +182,7 @@ declare(
     "match_matrix_tensor",
     "X Y W -> Out Tmp",
     {"dim_t": 1},
+    rows="own",
     doc="Out = X W Y^T of each sequence: a block [dim_t, words of X, words of Y]; Tmp = X W",
 )
 declare_gradient("match_matrix_tensor", "X Y W Tmp Out@GRAD -> X@GRAD Y@GRAD W@GRAD")
@@ -197,6 +204,7 @@ declare(
     "var_conv_2d",
     "X ROW COLUMN W -> Out Col",
     {"InputChannel": 1, "OutputChannel": 1, "StrideH": 1, "StrideW": 1, "KernelH": 1, "KernelW": 1},
+    rows="own",
     doc="Out = images of any size convolved: as many rows and columns as the sequences of ROW and COLUMN have",
 )
 declare_gradient("var_conv_2d", "X W ROW COLUMN Col Out Out@GRAD -> X@GRAD W@GRAD")

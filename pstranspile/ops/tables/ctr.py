@@ -5,6 +5,7 @@ from __future__ import annotations
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import int_attr, ints_attr
+from pstranspile.ops.facts import Below
 from pstranspile.ops.images.norm import require_vectors
 from pstranspile.ops.schema import BOOL, INT, declare, declare_gradient, ints, long
 from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, dtype_attr, fits, given, one, shape_rule
@@ -47,6 +48,7 @@ declare_gradient(
     "data_norm",
     "scale_w? bias? X Means Scales Y@GRAD -> BatchSize BatchSum BatchSquareSum "
     "scale_w@GRAD? bias@GRAD? X@GRAD BatchSize@GRAD BatchSum@GRAD BatchSquareSum@GRAD",
+    result_lod="none",
 )
 
 
@@ -70,6 +72,7 @@ declare(
     "hash",
     "X -> Out",
     {"num_hash": 1, "mod_by": long(100000), "@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@": True},
+    constant=True,
     doc="Out = hashes of the rows of X, modulo mod_by",
 )
 
@@ -86,9 +89,11 @@ declare(
     "filter_by_instag",
     "Ins Ins_tag Filter_tag -> Out LossWeight IndexMap",
     {"is_lod": BOOL, "out_val_if_empty": long(0)},
+    rows="own",
+    row_order="by_values",
     doc="Out = the rows whose tags are in Filter_tag",
 )
-declare_gradient("filter_by_instag", "Ins LossWeight IndexMap Out@GRAD -> Ins@GRAD")
+declare_gradient("filter_by_instag", "Ins LossWeight IndexMap Out@GRAD -> Ins@GRAD", result_lod="none")
 
 
 @shape_rule("filter_by_instag")
@@ -138,6 +143,8 @@ declare(
         "distribute_update_vars": "",
     },
     may_lack="WhiteList BlackList",
+    rows="own",
+    draws=True,
     doc="Out = for each group of up to pyramid_layer words the parts of W that its hashes name",
 )
 declare_gradient("pyramid_hash", "X W DropPos X_Temp_Out Out@GRAD -> X@GRAD")
@@ -167,6 +174,8 @@ declare(
     "tdm_child",
     "X TreeInfo -> Child LeafMask",
     {"child_nums": INT, "dtype": DType.INT32.value},
+    rows="own",
+    domains={"X": Below("TreeInfo", 0)},
     doc="Child = the children of the nodes X of a tree, LeafMask = which of them are leaves",
 )
 declare(
@@ -179,6 +188,8 @@ declare(
         "seed": 0,
         "dtype": DType.INT32.value,
     },
+    domains={"X": Below("Travel", 0)},
+    draws=True,
     doc="Out = of each level of a tree the node above the leaf X, and some others",
 )
 
@@ -211,9 +222,11 @@ declare(
         "num_samples": INT,
         "seed": 0,
     },
+    domains={"Labels": Below("Logits", -1)},
+    draws=True,
     doc="SampledLogits = Logits at the labels and at sampled classes, less the logarithm of how likely those are",
 )
-declare_gradient("sample_logits", "LogitsDim LabelsDim Samples SampledLogits@GRAD -> Logits@GRAD")
+declare_gradient("sample_logits", "LogitsDim LabelsDim Samples SampledLogits@GRAD -> Logits@GRAD", result_lod="none")
 
 
 @shape_rule("sample_logits")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import ints_attr
+from pstranspile.ops.facts import Below
 from pstranspile.ops.gradient import Wanted, gradient, like_forward, output_gradients
 from pstranspile.ops.schema import declare, declare_gradient, ints, long, longs, strings
 from pstranspile.ops.shapes import ShapeError, Types, describe, one, outputs_like, ragged, shape_rule, size
@@ -26,17 +27,21 @@ declare(
     "W Ids -> Out",
     {"grad_inplace": False, **_TABLE},
     table_lookup=True,
+    looks_up="W",
+    domains={"Ids": Below("W", 0)},
     doc="Out = the rows of W at Ids [..., 1]; rows at padding_idx are zero",
 )
-declare_gradient("lookup_table", "W Ids Out@GRAD -> W@GRAD")
+declare_gradient("lookup_table", "W Ids Out@GRAD -> W@GRAD", linear=True, sparse_gradient="W@GRAD")
 declare(
     "lookup_table_v2",
     "W Ids -> Out",
     _TABLE,
     table_lookup=True,
+    looks_up="W",
+    domains={"Ids": Below("W", 0)},
     doc="Out = the rows of W at Ids of any shape",
 )
-declare_gradient("lookup_table_v2", "W Ids Out@GRAD -> W@GRAD")
+declare_gradient("lookup_table_v2", "W Ids Out@GRAD -> W@GRAD", linear=True, sparse_gradient="W@GRAD")
 declare(
     "lookup_table_dequant",
     "W Ids -> Out",
@@ -53,9 +58,10 @@ declare(
     "fused_embedding_seq_pool",
     "W Ids -> Out",
     {"combiner": "sum", "grad_inplace": False, "is_sparse": False, "padding_idx": long(-1)},
+    domains={"Ids": Below("W", 0)},
     doc="Out = for each sequence, the sum of the rows of W at Ids; the columns of Ids are looked up side by side",
 )
-declare_gradient("fused_embedding_seq_pool", "W Ids Out@GRAD -> W@GRAD")
+declare_gradient("fused_embedding_seq_pool", "W Ids Out@GRAD -> W@GRAD", sparse_gradient="W@GRAD")
 
 
 def _table_width(table: TensorType, ids: TensorType) -> int:
@@ -127,6 +133,8 @@ declare(
         "any_id": False,
         "declared_rows": long(0),
     },
+    draws=True,
+    part_by_shape=True,
     doc="Out = a table of `shape` without rows; one begins, once it is trained, as `initializer` would have made it; "
     "with `any_id`, for any id of 64 bits, of which a script has declared `declared_rows`",
 )
@@ -142,17 +150,24 @@ shape_rule("large_table", "large_table_state")(made)
 
 # SelectedRows and ids split among servers and merged again.
 
-declare("merge_selected_rows", "X -> Out", doc="Out = X with rows of one index added up")
-declare("get_tensor_from_selected_rows", "X -> Out", doc="Out = the value of X")
+declare("merge_selected_rows", "X -> Out", typed_by="X", doc="Out = X with rows of one index added up")
+declare("get_tensor_from_selected_rows", "X -> Out", typed_by="X", doc="Out = the value of X")
 declare(
     "split_selected_rows",
     "X -> Out*",
     {"height_sections": longs()},
+    cuts=True,
     doc="Out = the rows of X sorted into sections of the height",
 )
-declare("split_ids", "Ids* -> Out*", doc="Out = Ids (or rows) sorted by id modulo the number of outputs")
+declare("split_ids", "Ids* -> Out*", cuts=True, doc="Out = Ids (or rows) sorted by id modulo the number of outputs")
 declare("merge_ids", "Ids* Rows* X* -> Out*", doc="Out = the rows X at the ids Rows, in the order of Ids")
-declare("split_byref", "X -> Out*", {"sections": ints(), "num": 0}, doc="Out = X cut along dim 0, sharing its memory")
+declare(
+    "split_byref",
+    "X -> Out*",
+    {"sections": ints(), "num": 0},
+    cuts=True,
+    doc="Out = X cut along dim 0, sharing its memory",
+)
 declare("ref_by_trainer_id", "X* TrainerId -> Out", doc="Out = X of the number TrainerId")
 
 

@@ -26,6 +26,9 @@ declare(
     "fill_constant",
     "ValueTensor? ShapeTensor? ShapeTensorList*? -> Out",
     {"shape": longs(), "value": 0.0, "str_value": "", "force_cpu": False, "dtype": 5},
+    part_by_shape=True,
+    typed_by="dtype",
+    constant=True,
     doc="Out = a tensor of dims `shape`, all elements `value`",
 )
 declare(
@@ -40,6 +43,7 @@ declare(
         "force_cpu": False,
         "dtype": 5,
     },
+    constant=True,
     doc="as fill_constant, one dim taken from Input",
 )
 declare(
@@ -47,10 +51,11 @@ declare(
     "X -> Out",
     {"value": 0.0, "dtype": -1},
     row_wise=True,
+    constant=True,
     doc="Out = a tensor as X, all elements `value`",
 )
-declare("fill_zeros_like", "X -> Out", row_wise=True, doc="Out = zeros, as X")
-declare("assign", "X? -> Out", row_wise=True, doc="Out = X")
+declare("fill_zeros_like", "X -> Out", row_wise=True, constant=True, doc="Out = zeros, as X")
+declare("assign", "X? -> Out", row_wise=True, numbers="in_order", typed_by="X", doc="Out = X")
 declare(
     "assign_value",
     "-> Out",
@@ -62,6 +67,7 @@ declare(
         "int64_values": longs(),
         "dtype": INT,
     },
+    rows="own",
     doc="Out = the listed values",
 )
 declare(
@@ -70,7 +76,14 @@ declare(
     {"value": FLOATS, "shape": INTS, "dtype": 5, "force_cpu": False},
     doc="Out = a tensor of dims `shape` with the listed values",
 )
-declare("cast", "X -> Out", {"out_dtype": INT, "in_dtype": INT}, row_wise=True, doc="Out = X converted to out_dtype")
+declare(
+    "cast",
+    "X -> Out",
+    {"out_dtype": INT, "in_dtype": INT},
+    row_wise=True,
+    numbers="in_order",
+    doc="Out = X converted to out_dtype",
+)
 declare(
     "coalesce_tensor",
     "Input* -> Output* FusedOutput",
@@ -144,7 +157,13 @@ def _fill_zeros_like2(op: Op, types: Types) -> Types:
 
 # Tensors laid out by position: diagonals, triangles, grids, evenly spaced numbers.
 
-declare("range", "Start End Step -> Out", doc="Out = Start, Start + Step, ... up to and without End")
+declare(
+    "range",
+    "Start End Step -> Out",
+    rows="own",
+    constant=True,
+    doc="Out = Start, Start + Step, ... up to and without End",
+)
 
 
 @shape_rule("range")
@@ -156,7 +175,7 @@ declare("meshgrid", "X* -> Out*", doc="Out = the coordinates X, spread over the 
 declare_gradient("meshgrid", "X* Out@GRAD* -> X@GRAD*", UNSCOPED)
 declare("tril_triu", "X -> Out", {"diagonal": 0, "lower": BOOL}, doc="Out = the lower or the upper triangle of X")
 declare_gradient("tril_triu", "Out@GRAD -> X@GRAD")
-declare("diag", "Diagonal -> Out", doc="Out = a matrix with Diagonal on its diagonal")
+declare("diag", "Diagonal -> Out", constant=True, doc="Out = a matrix with Diagonal on its diagonal")
 declare(
     "diag_embed",
     "Input -> Out",
@@ -167,10 +186,12 @@ declare(
     "eye",
     "-> Out",
     {"dtype": 5, "num_rows": LONG, "num_columns": long(-1)},
+    rows="own",
+    constant=True,
     doc="Out = a matrix with ones on its diagonal",
 )
 
-declare("linspace", "Start Stop Num -> Out", doc="Out = Num numbers from Start to Stop, evenly spaced")
+declare("linspace", "Start Stop Num -> Out", rows="own", doc="Out = Num numbers from Start to Stop, evenly spaced")
 
 
 @shape_rule("meshgrid")
@@ -250,18 +271,28 @@ declare(
     "uniform_random",
     "ShapeTensor? ShapeTensorList*? -> Out",
     {"shape": longs(), "min": -1.0, "max": 1.0, "seed": 0, "diag_num": 0, "diag_step": 0, "diag_val": 1.0, "dtype": 5},
+    rows="own",
+    draws=True,
+    part_by_shape=True,
+    typed_by="dtype",
     doc="Out = numbers drawn evenly from [min, max)",
 )
 declare(
     "gaussian_random",
     "ShapeTensor? ShapeTensorList*? -> Out",
     {"shape": longs(), "mean": 0.0, "std": 1.0, "seed": 0, "dtype": 5, "use_mkldnn": False},
+    rows="own",
+    draws=True,
+    part_by_shape=True,
+    typed_by="dtype",
     doc="Out = numbers of normal distribution",
 )
 declare(
     "truncated_gaussian_random",
     "-> Out",
     {"shape": INTS, "mean": 0.0, "std": 1.0, "seed": 0, "dtype": 5},
+    draws=True,
+    part_by_shape=True,
     doc="Out = numbers of normal distribution, drawn again beyond two standard deviations",
 )
 declare(
@@ -279,12 +310,14 @@ declare(
         "diag_val": 1.0,
         "dtype": 5,
     },
+    draws=True,
     doc="as uniform_random, one dim taken from Input",
 )
 declare(
     "gaussian_random_batch_size_like",
     "Input -> Out",
     {"shape": INTS, "input_dim_idx": 0, "output_dim_idx": 0, "mean": 0.0, "std": 1.0, "seed": 0, "dtype": 5},
+    draws=True,
     doc="as gaussian_random, one dim taken from Input",
 )
 declare(
@@ -297,20 +330,29 @@ declare(
         "seed": 0,
         "dropout_implementation": "downgrade_in_infer",
     },
+    draws=True,
     doc="Out = X * Mask, Mask 0 with probability dropout_prob; scaled in training or in test, as asked",
 )
-declare_gradient("dropout", "Mask Out@GRAD -> X@GRAD")
+declare_gradient("dropout", "Mask Out@GRAD -> X@GRAD", linear=True)
 declare(
     "randint",
     "ShapeTensor? ShapeTensorList*? -> Out",
     {"shape": longs(), "low": INT, "high": INT, "dtype": 3, "seed": 0},
+    draws=True,
     doc="Out = integers drawn evenly from [low, high)",
 )
-declare("randperm", "-> Out", {"n": INT, "dtype": 3, "seed": 0}, doc="Out = the integers below `n` in random order")
+declare(
+    "randperm",
+    "-> Out",
+    {"n": INT, "dtype": 3, "seed": 0},
+    draws=True,
+    doc="Out = the integers below `n` in random order",
+)
 declare(
     "sampling_id",
     "X -> Out",
     {"min": 0.0, "max": 1.0, "seed": 0},
+    draws=True,
     doc="Out = a class for each row of X, drawn with the probabilities in it",
 )
 
@@ -328,6 +370,8 @@ declare(
     "X Seed -> Out ShuffleIdx SeedOut",
     {"startup_seed": 0},
     may_lack="Seed",
+    row_order="by_values",
+    draws=True,
     doc="Out = the rows of X in random order",
 )
 declare_gradient("shuffle_batch", "ShuffleIdx Out@GRAD -> X@GRAD")
@@ -360,12 +404,19 @@ def _dropout(_op: Op, types: Types) -> Types:
 
 shape_rule("dropout_grad")(outputs_like(**{"X@GRAD": "Out@GRAD"}))
 
-declare("seed", "-> Out", {"seed": 0}, doc="Out = the attribute `seed`, or if that is 0 a number drawn in every step")
+declare(
+    "seed",
+    "-> Out",
+    {"seed": 0},
+    draws=True,
+    doc="Out = the attribute `seed`, or if that is 0 a number drawn in every step",
+)
 declare(
     "random_crop",
     "X Seed -> Out SeedOut~",
     {"shape": INTS, "startup_seed": 0},
     may_lack="Seed",
+    draws=True,
     doc="Out = a random part of X",
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import flag, int_attr
+from pstranspile.ops.facts import Below
 from pstranspile.ops.schema import INT, LONG, UNSCOPED, declare, declare_gradient
 from pstranspile.ops.shapes import (
     ShapeError,
@@ -21,26 +22,38 @@ from pstranspile.ops.shapes import (
 )
 from pstranspile.ops.tensors.shape import axis_of
 
-declare("gather", "X Index -> Out", {"overwrite": True}, doc="Out = the rows of X at Index")
-declare_gradient("gather", "X Index Out@GRAD -> X@GRAD")
+declare(
+    "gather",
+    "X Index -> Out",
+    {"overwrite": True},
+    row_order="by_values",
+    domains={"Index": Below("X", 0)},
+    doc="Out = the rows of X at Index",
+)
+declare_gradient("gather", "X Index Out@GRAD -> X@GRAD", linear=True)
 declare(
     "scatter",
     "X Ids Updates -> Out",
     {"overwrite": True},
+    rows="own",
     doc="Out = X with the rows at Ids replaced by Updates, or Updates added to them",
 )
-declare_gradient("scatter", "Ids Updates Out@GRAD -> X@GRAD Updates@GRAD")
+declare_gradient("scatter", "Ids Updates Out@GRAD -> X@GRAD Updates@GRAD", result_lod="none")
 
 declare(
     "one_hot",
     "X depth_tensor? -> Out",
     {"depth": -1, "dtype": 5, "allow_out_of_range": False},
+    domains={"X": Below("depth")},
+    constant=True,
     doc="Out = a row of `depth` elements for each id of X (whose last dim is 1), 1 at the id and 0 elsewhere",
 )
 declare(
     "one_hot_v2",
     "X depth_tensor? -> Out",
     {"depth": -1, "dtype": 5, "allow_out_of_range": False},
+    domains={"X": Below("depth")},
+    constant=True,
     doc="as one_hot, for X of any shape",
 )
 
@@ -71,14 +84,20 @@ def _one_hot(op: Op, types: Types) -> Types:
     return {"Out": (TensorType(dtype_attr(op), (*leading, depth), x.lod_level),)}
 
 
-declare("gather_nd", "X Index -> Out", doc="Out = the elements of X at the positions in the last dim of Index")
+declare(
+    "gather_nd",
+    "X Index -> Out",
+    row_order="by_values",
+    doc="Out = the elements of X at the positions in the last dim of Index",
+)
 declare_gradient("gather_nd", "X Index Out@GRAD -> X@GRAD")
 declare(
     "scatter_nd_add",
     "X Index Updates -> Out",
+    rows="own",
     doc="Out = X with Updates added at the positions in the last dim of Index",
 )
-declare_gradient("scatter_nd_add", "Index Updates Out@GRAD -> X@GRAD Updates@GRAD")
+declare_gradient("scatter_nd_add", "Index Updates Out@GRAD -> X@GRAD Updates@GRAD", result_lod="none")
 declare("index_select", "X Index -> Out", {"dim": 0}, doc="Out = the slices of X at Index along `dim`")
 declare_gradient("index_select", "X Index Out@GRAD -> X@GRAD")
 declare("index_sample", "X Index -> Out", doc="Out = the elements of each row of X at that row of Index")
@@ -87,11 +106,18 @@ declare("multiplex", "Ids X* -> Out", doc="Out = for each row, that row of the X
 declare_gradient("multiplex", "Ids Out@GRAD -> X@GRAD*")
 declare("where", "Condition X Y -> Out", doc="Out = X where Condition is true, else Y")
 declare_gradient("where", "Condition X Y Out@GRAD -> X@GRAD Y@GRAD", UNSCOPED)
-declare("where_index", "Condition -> Out", doc="Out = the positions at which Condition is true")
+declare(
+    "where_index",
+    "Condition -> Out",
+    rows="own",
+    row_order="by_values",
+    doc="Out = the positions at which Condition is true",
+)
 declare(
     "shard_index",
     "X -> Out",
     {"index_num": INT, "nshards": INT, "shard_id": INT, "ignore_value": -1},
+    constant=True,
     doc="Out = X less the start of its shard, ignore_value outside this shard",
 )
 
@@ -180,13 +206,18 @@ shape_rule("shard_index")(outputs_like(Out="X"))
 # Sorting, top-k and unique elements.
 
 declare(
-    "top_k", "X K? -> Out Indices", {"k": 1}, doc="Out = the k largest elements of each row, Indices = where they were"
+    "top_k",
+    "X K? -> Out Indices",
+    {"k": 1},
+    constant=True,
+    doc="Out = the k largest elements of each row, Indices = where they were",
 )
 declare_gradient("top_k", "X Indices Out@GRAD -> X@GRAD", UNSCOPED)
 declare(
     "arg_max",
     "X -> Out",
     {"axis": LONG, "keepdims": False, "dtype": -1},
+    constant=True,
     doc="Out = the index of the largest element along `axis`",
 )
 
@@ -216,19 +247,33 @@ declare(
     "arg_min",
     "X -> Out",
     {"axis": LONG, "keepdims": False, "dtype": -1},
+    constant=True,
     doc="Out = the index of the smallest element along `axis`",
 )
 declare(
     "argsort",
     "X -> Out Indices",
     {"axis": -1, "descending": False},
+    constant=True,
     doc="Out = X sorted along `axis`, Indices = where its elements were",
 )
 declare_gradient("argsort", "X Indices Out@GRAD -> X@GRAD")
 declare(
-    "unique", "X -> Out Index", {"dtype": INT}, doc="Out = the elements of X without repeats, Index = where each went"
+    "unique",
+    "X -> Out Index",
+    {"dtype": INT},
+    rows="own",
+    row_order="by_values",
+    doc="Out = the elements of X without repeats, Index = where each went",
 )
-declare("unique_with_counts", "X -> Out Index Count", {"dtype": INT}, doc="as unique, Count = how often each occurs")
+declare(
+    "unique_with_counts",
+    "X -> Out Index Count",
+    {"dtype": INT},
+    rows="own",
+    row_order="by_values",
+    doc="as unique, Count = how often each occurs",
+)
 
 
 @shape_rule("arg_min")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
@@ -26,6 +26,9 @@ from pstranspile.ops.shapes import (
     size,
 )
 
+if TYPE_CHECKING:
+    from pstranspile.ops.facts import Numbers
+
 MOST_DIMS = 9
 """The largest rank of a tensor in Fluid."""
 
@@ -33,6 +36,7 @@ declare(
     "reshape",
     "X Shape? ShapeTensor*? -> Out",
     {"shape": ints()},
+    numbers="in_order",
     doc="Out = X with dims `shape` (0: as in X, -1: the rest)",
 )
 declare_gradient("reshape", "X Out Out@GRAD -> X@GRAD")
@@ -40,17 +44,27 @@ declare(
     "reshape2",
     "X Shape? ShapeTensor*? -> Out XShape~",
     {"shape": ints(), "use_quantizer": False},
+    numbers="in_order",
     doc="as reshape, with the old shape in XShape",
 )
 declare_gradient("reshape2", "XShape Out@GRAD -> X@GRAD")
 
 
-def _declare_two(op_type: str, inputs: str, attrs: Mapping[str, object], doc: str, reads: str = "X") -> None:
+def _declare_two(
+    op_type: str,
+    inputs: str,
+    attrs: Mapping[str, object],
+    doc: str,
+    reads: str = "X",
+    *,
+    numbers: Numbers = "in_order",
+) -> None:
     """Declares an op and its second version, each with its gradient; the gradient of the first reads `reads`."""
-    declare(op_type, f"{inputs} -> Out", attrs, doc=doc)
-    declare_gradient(op_type, f"{reads} Out@GRAD -> X@GRAD")
-    declare(f"{op_type}2", f"{inputs} -> Out XShape~", attrs, doc=f"as {op_type}, with the old shape in XShape")
-    declare_gradient(f"{op_type}2", "XShape Out@GRAD -> X@GRAD")
+    declare(op_type, f"{inputs} -> Out", attrs, numbers=numbers, doc=doc)
+    declare_gradient(op_type, f"{reads} Out@GRAD -> X@GRAD", linear=True)
+    again = f"as {op_type}, with the old shape in XShape"
+    declare(f"{op_type}2", f"{inputs} -> Out XShape~", attrs, numbers=numbers, doc=again)
+    declare_gradient(f"{op_type}2", "XShape Out@GRAD -> X@GRAD", linear=True)
 
 
 _declare_two(
@@ -59,6 +73,7 @@ _declare_two(
     {"axis": INTS, "use_mkldnn": False, "data_format": "AnyLayout", "use_quantizer": False},
     "Out = X with its dims in the order `axis`",
     reads="X Out",
+    numbers="moved",
 )
 _declare_two("squeeze", "X", {"axes": ints()}, "Out = X without the dims `axes` of size 1")
 _declare_two(
@@ -169,7 +184,7 @@ def _shape(_op: Op, types: Types) -> Types:
 
 
 declare("size", "Input -> Out", doc="Out = the number of elements of Input")
-declare("is_empty", "X -> Out", doc="Out = whether X has no elements")
+declare("is_empty", "X -> Out", constant=True, doc="Out = whether X has no elements")
 
 
 @shape_rule("size")
@@ -188,21 +203,24 @@ declare(
     "concat",
     "X* AxisTensor? -> Out",
     {"use_mkldnn": False, "axis": 0, "use_quantizer": False, "num": optional("int"), "sections": optional("ints")},
+    numbers="moved",
     doc="Out = all X one after another along `axis`",
 )
 declare_gradient(
     "concat",
     "X* AxisTensor? Out@GRAD -> X@GRAD*",
     {"axis": 0, "use_mkldnn": False, "use_quantizer": False},
+    linear=True,
 )
 declare(
     "split",
     "X AxisTensor? SectionsTensorList*? -> Out*",
     {"sections": ints(), "num": 0, "axis": 0},
+    numbers="moved",
     doc="Out = X cut along `axis` into `num` equal parts or into `sections`",
 )
-declare("stack", "X* -> Y", {"axis": 0}, doc="Y = all X along a new dim `axis`")
-declare_gradient("stack", "Y@GRAD -> X@GRAD*")
+declare("stack", "X* -> Y", {"axis": 0}, numbers="moved", doc="Y = all X along a new dim `axis`")
+declare_gradient("stack", "Y@GRAD -> X@GRAD*", linear=True, result_lod="none")
 
 
 def axis_of(op: Op, tensor: TensorType, rank: int = 0) -> int:
@@ -279,8 +297,14 @@ def _split_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
 
 
 declare("unbind", "X -> Out*", {"axis": 0}, doc="Out = the slices of X along `axis`, without that dim")
-declare("unstack", "X -> Y*", {"axis": 0, "num": INT}, doc="Y = the slices of X along `axis`, without that dim")
-declare_gradient("unstack", "Y@GRAD* -> X@GRAD")
+declare(
+    "unstack",
+    "X -> Y*",
+    {"axis": 0, "num": INT},
+    numbers="moved",
+    doc="Y = the slices of X along `axis`, without that dim",
+)
+declare_gradient("unstack", "Y@GRAD* -> X@GRAD", result_lod="none")
 
 declare("partial_concat", "X* -> Out", {"start_index": 0, "length": -1}, doc="Out = columns of all X, side by side")
 declare_gradient("partial_concat", "X* Out@GRAD -> X@GRAD*", {"start_index": 0, "length": -1, **UNSCOPED})
@@ -430,15 +454,15 @@ def image_padding(op: Op, paddings: Dims) -> Padding:
 
 
 declare("pad", "X -> Out", {"paddings": INTS, "pad_value": 0.0}, doc="Out = X with paddings of pad_value")
-declare_gradient("pad", "Out@GRAD -> X@GRAD")
+declare_gradient("pad", "Out@GRAD -> X@GRAD", linear=True, result_lod="none")
 declare(
     "pad2d",
     "X Paddings? -> Out",
     {"paddings": INTS, "pad_value": 0.0, "mode": "constant", "data_format": "NCHW"},
     doc="Out = images X with their edges padded",
 )
-declare_gradient("pad2d", "X Paddings? Out@GRAD -> X@GRAD")
-declare("pad_constant_like", "X Y -> Out", {"pad_value": 0.0}, doc="Out = Y padded to the dims of X")
+declare_gradient("pad2d", "X Paddings? Out@GRAD -> X@GRAD", result_lod="none")
+declare("pad_constant_like", "X Y -> Out", {"pad_value": 0.0}, rows="own", doc="Out = Y padded to the dims of X")
 declare_gradient("pad_constant_like", "Y Out@GRAD -> Y@GRAD")
 declare(
     "crop",
@@ -462,16 +486,22 @@ declare(
     "slice",
     "Input StartsTensor? EndsTensor? StartsTensorList*? EndsTensorList*? -> Out",
     {"axes": INTS, "starts": ints(), "ends": ints(), "infer_flags": ints(), "decrease_axis": ints()},
+    numbers="moved",
     doc="Out = Input from `starts` to `ends` along `axes`, without the dims decrease_axis",
 )
-declare_gradient("slice", "Input StartsTensor? EndsTensor? StartsTensorList*? EndsTensorList*? Out@GRAD -> Input@GRAD")
+declare_gradient(
+    "slice",
+    "Input StartsTensor? EndsTensor? StartsTensorList*? EndsTensorList*? Out@GRAD -> Input@GRAD",
+    result_lod="none",
+)
 declare(
     "expand",
     "X ExpandTimes? expand_times_tensor*? -> Out",
     {"expand_times": ints()},
+    numbers="moved",
     doc="Out = X repeated expand_times along each dim",
 )
-declare_gradient("expand", "X ExpandTimes? expand_times_tensor*? Out@GRAD -> X@GRAD")
+declare_gradient("expand", "X ExpandTimes? expand_times_tensor*? Out@GRAD -> X@GRAD", result_lod="none")
 
 
 def _cut(dim: int, start: int, end: int) -> int:
@@ -523,12 +553,12 @@ declare_gradient(
     "Input@GRAD",
 )
 declare("reverse", "X -> Out", {"axis": INTS}, doc="Out = X with its elements in reverse order along `axis`")
-declare("flip", "X -> Out", {"dims": INTS}, doc="Out = X with its elements in reverse order along `dims`")
+declare("flip", "X -> Out", {"dims": INTS}, typed_by="X", doc="Out = X with its elements in reverse order along `dims`")
 declare("roll", "X -> Out", {"shifts": longs(), "dims": longs()}, doc="Out = X shifted along `dims`, around the ends")
 declare_gradient("roll", "X Out@GRAD -> X@GRAD")
 
 declare("expand_as", "X target_tensor -> Out", doc="Out = X repeated up to the dims of target_tensor")
-declare_gradient("expand_as", "X target_tensor Out@GRAD -> X@GRAD")
+declare_gradient("expand_as", "X target_tensor Out@GRAD -> X@GRAD", result_lod="none")
 
 
 @gradient("flip")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import int_attr, text
+from pstranspile.ops.facts import Below
 from pstranspile.ops.schema import BOOL, FLOAT, INT, UNSCOPED, declare, declare_gradient, ints, long, longs, strings
 from pstranspile.ops.shapes import (
     Dims,
@@ -24,6 +25,8 @@ declare(
     "cross_entropy",
     "X Label -> Y",
     {"soft_label": False, "ignore_index": -100},
+    domains={"Label": Below("X", -1)},
+    typed_by="X",
     doc="Y = -log(X at the label), or -sum(Label * log(X)) with soft labels",
 )
 declare_gradient("cross_entropy", "X Label Y@GRAD -> X@GRAD")
@@ -31,6 +34,8 @@ declare(
     "cross_entropy2",
     "X Label -> Y XShape MatchX",
     {"ignore_index": -100},
+    domains={"Label": Below("X", -1)},
+    typed_by="X",
     doc="Y = -log(MatchX), MatchX = X at the label",
 )
 declare_gradient("cross_entropy2", "Label XShape MatchX Y@GRAD -> X@GRAD", op_type="cross_entropy_grad2")
@@ -38,20 +43,23 @@ declare(
     "softmax_with_cross_entropy",
     "Logits Label -> Softmax~ Loss",
     {"soft_label": False, "numeric_stable_mode": True, "ignore_index": -100, "axis": -1},
+    domains={"Label": Below("Logits", -1)},
     doc="Loss = the cross entropy of Softmax = softmax(Logits) along `axis`",
 )
-declare_gradient("softmax_with_cross_entropy", "Label Softmax Loss@GRAD -> Logits@GRAD")
+declare_gradient("softmax_with_cross_entropy", "Label Softmax Loss@GRAD -> Logits@GRAD", result_lod="none")
 declare(
     "sigmoid_cross_entropy_with_logits",
     "X Label -> Out",
     {"normalize": False, "ignore_index": -100},
+    domains={"Label": "binary"},
     doc="Out = the cross entropy of sigmoid(X) with Label, element by element",
 )
-declare_gradient("sigmoid_cross_entropy_with_logits", "X Label Out@GRAD -> X@GRAD")
+declare_gradient("sigmoid_cross_entropy_with_logits", "X Label Out@GRAD -> X@GRAD", result_lod="none")
 declare(
     "log_loss",
     "Predicted Labels -> Loss",
     {"epsilon": FLOAT},
+    domains={"Labels": "binary"},
     doc="Loss = -Labels * log(p + epsilon) - (1 - Labels) * log(1 - p + epsilon), p = Predicted",
 )
 declare_gradient("log_loss", "Predicted Labels Loss@GRAD -> Predicted@GRAD")
@@ -134,27 +142,44 @@ shape_rule("huber_loss_grad")(results_like("Residual", "X@GRAD Y@GRAD"))
 declare(
     "bce_loss",
     "X Label -> Out",
+    domains={"Label": "binary"},
     doc="Out = the binary cross entropy of the probabilities X with Label, element by element",
 )
 declare_gradient("bce_loss", "X Label Out@GRAD -> X@GRAD", UNSCOPED)
-declare("hinge_loss", "Logits Labels -> Loss", doc="Loss = max(0, 1 - Logits * (2 * Labels - 1))")
+declare(
+    "hinge_loss",
+    "Logits Labels -> Loss",
+    domains={"Labels": "binary"},
+    doc="Loss = max(0, 1 - Logits * (2 * Labels - 1))",
+)
 declare_gradient("hinge_loss", "Logits Labels Loss@GRAD -> Logits@GRAD")
 declare(
     "modified_huber_loss",
     "X Y -> IntermediateVal~ Out",
+    domains={"Y": "binary"},
     doc="Out = max(0, 1 - v)^2 where v >= -1, else -4 * v; v = X * (2 * Y - 1)",
 )
 declare_gradient("modified_huber_loss", "Y IntermediateVal Out@GRAD -> X@GRAD")
 declare(
-    "margin_rank_loss", "X1 X2 Label -> Activated~ Out", {"margin": 0.0}, doc="Out = max(0, margin - Label * (X1 - X2))"
+    "margin_rank_loss",
+    "X1 X2 Label -> Activated~ Out",
+    {"margin": 0.0},
+    domains={"Label": "binary"},
+    doc="Out = max(0, margin - Label * (X1 - X2))",
 )
-declare_gradient("margin_rank_loss", "Label Activated Out@GRAD -> X1@GRAD X2@GRAD")
-declare("rank_loss", "Label Left Right -> Out", doc="Out = the cross entropy of sigmoid(Left - Right) with Label")
-declare_gradient("rank_loss", "Label Left Right Out@GRAD -> Left@GRAD Right@GRAD")
+declare_gradient("margin_rank_loss", "Label Activated Out@GRAD -> X1@GRAD X2@GRAD", result_lod="none")
+declare(
+    "rank_loss",
+    "Label Left Right -> Out",
+    domains={"Label": "binary"},
+    doc="Out = the cross entropy of sigmoid(Left - Right) with Label",
+)
+declare_gradient("rank_loss", "Label Left Right Out@GRAD -> Left@GRAD Right@GRAD", result_lod="none")
 declare(
     "sigmoid_focal_loss",
     "X Label FgNum -> Out",
     {"gamma": 2.0, "alpha": 0.25},
+    domains={"Label": Below("X", -1)},
     doc="Out = the focal loss of sigmoid(X) with Label",
 )
 declare_gradient("sigmoid_focal_loss", "X Label FgNum Out@GRAD -> X@GRAD")
@@ -242,21 +267,23 @@ declare(
     {"sigma": 1.0},
     doc="Out = the Huber loss of each row, with weights inside and outside",
 )
-declare_gradient("smooth_l1_loss", "InsideWeight? OutsideWeight? Diff Out@GRAD -> X@GRAD Y@GRAD")
+declare_gradient("smooth_l1_loss", "InsideWeight? OutsideWeight? Diff Out@GRAD -> X@GRAD Y@GRAD", result_lod="none")
 declare(
     "bpr_loss",
     "X Label -> Y",
+    domains={"Label": Below("X", -1)},
     doc="Y = Bayesian personalised ranking: the label's score against those of all other classes",
 )
 declare_gradient("bpr_loss", "X Label Y@GRAD -> X@GRAD")
 declare(
     "kldiv_loss", "X Target -> Loss", {"reduction": "mean"}, doc="Loss = Target * (log(Target) - X), reduced as asked"
 )
-declare_gradient("kldiv_loss", "X Target Loss@GRAD -> X@GRAD")
+declare_gradient("kldiv_loss", "X Target Loss@GRAD -> X@GRAD", result_lod="none")
 declare(
     "nll_loss",
     "X Label Weight? -> Out Total_weight",
     {"ignore_index": long(-100), "reduction": "mean"},
+    domains={"Label": Below("X", 1)},
     doc="Out = -Weight * X at the label, reduced as asked",
 )
 declare_gradient("nll_loss", "X Label Weight? Total_weight Out@GRAD -> X@GRAD")
@@ -264,6 +291,7 @@ declare(
     "center_loss",
     "X Label Centers CenterUpdateRate -> CentersOut SampleCenterDiff Loss",
     {"cluster_num": INT, "need_update": BOOL},
+    domains={"Label": Below("cluster_num")},
     doc="Loss = half the squared distance of X to the centre of its class",
 )
 declare_gradient("center_loss", "X SampleCenterDiff Loss@GRAD -> X@GRAD")
@@ -360,21 +388,29 @@ declare(
         "custom_neg_classes": ints(),
         **_TABLES,
     },
+    looks_up="Weight",
+    domains={"Label": Below("num_total_classes")},
+    draws=True,
     doc="Cost = noise contrastive estimation of Label against sampled classes",
 )
 declare_gradient(
     "nce",
     "Input Label Weight Bias? SampleWeight? CustomDistProbs? CustomDistAlias? CustomDistAliasProbs? "
     "SampleLogits SampleLabels Cost@GRAD -> Input@GRAD Weight@GRAD Bias@GRAD?",
+    sparse_gradient="Weight@GRAD",
 )
 declare(
     "hierarchical_sigmoid",
     "X W Label PathTable? PathCode? Bias? -> Out PreOut~ W_Out~",
     {"num_classes": 2, "is_sparse": False, **_TABLES},
+    looks_up="W",
+    domains={"Label": Below("num_classes")},
     doc="Out = the sum of binary losses along the label's path in a tree of classes",
 )
 declare_gradient(
-    "hierarchical_sigmoid", "X W Label PathTable? PathCode? Bias? PreOut Out@GRAD -> X@GRAD W@GRAD Bias@GRAD?"
+    "hierarchical_sigmoid",
+    "X W Label PathTable? PathCode? Bias? PreOut Out@GRAD -> X@GRAD W@GRAD Bias@GRAD?",
+    sparse_gradient="W@GRAD",
 )
 
 

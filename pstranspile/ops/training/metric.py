@@ -5,6 +5,7 @@ from __future__ import annotations
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import int_attr
+from pstranspile.ops.facts import Below
 from pstranspile.ops.schema import INT, declare
 from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, fits, one, require_alike, shape_rule
 
@@ -17,6 +18,7 @@ declare(
     "auc",
     "Predict Label StatPos StatNeg -> AUC StatPosOut StatNegOut",
     {"curve": "ROC", "num_thresholds": 8191, "slide_steps": 1},
+    domains={"Label": "binary"},
     doc="AUC = the area under the curve over all batches, from histograms of predictions",
 )
 
@@ -46,12 +48,15 @@ declare(
     "precision_recall",
     "MaxProbs Indices Labels Weights? StatesInfo? -> BatchMetrics AccumMetrics AccumStatesInfo",
     {"class_number": INT},
+    rows="own",
+    domains={"Indices": Below("class_number"), "Labels": Below("class_number")},
     doc="precision and recall of each class, for this batch and so far",
 )
 declare(
     "mean_iou",
     "Predictions Labels InWrongs*? InCorrects*? InMeanIou*? -> OutMeanIou OutWrong OutCorrect",
     {"num_classes": INT},
+    domains={"Predictions": Below("num_classes"), "Labels": Below("num_classes")},
     doc="OutMeanIou = the mean over classes of intersection over union",
 )
 declare(

@@ -47,6 +47,7 @@ declare(
     {"clip": 10.0, "batch_size": 16.0, "sigma": 1.0, "seed": 0},
     follows="Param Grad ParamOut",
     whole_norm=True,
+    draws=True,
     doc="as sgd, with Grad clipped by its norm and with noise",
 )
 declare(

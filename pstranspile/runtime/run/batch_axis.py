@@ -16,6 +16,7 @@ import numpy as np
 
 from pstranspile.ir.attributes import BlockRef, BlockRefs, Strings
 from pstranspile.ir.model import Op, Program
+from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import ints_attr
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.kernels.random.row_numbers import Rows
@@ -43,34 +44,6 @@ class Axis(NamedTuple):
 
 UNKNOWN = Axis("", (-2,))
 """The place of the rows is unknown: an op has picked them by their content."""
-
-_KEEP_ORDER = frozenset(
-    {
-        *("reshape", "reshape2", "squeeze", "squeeze2", "unsqueeze", "unsqueeze2", "flatten", "flatten2"),
-        *("flatten_contiguous_range", "assign", "cast"),
-    }
-)
-"""Op types that leave elements in their order, whatever the dims become."""
-
-_PASS_ON = frozenset(
-    {
-        *("read_from_array", "write_to_array", "array_to_lod_tensor", "lod_tensor_to_array", "shrink_rnn_memory"),
-        *("reorder_lod_tensor_by_rank", "tensor_array_to_tensor"),
-    }
-)
-"""Op types that hand rows on, whatever is declared of their outputs (of what comes out of an array, little is)."""
-
-_SORT = ("lod_tensor_to_array", "shrink_rnn_memory", "reorder_lod_tensor_by_rank")
-"""Op types that give rows in the order of a rank table."""
-
-_PICK = frozenset(
-    {
-        *("gather", "gather_nd", "where_index", "masked_select", "split_lod_tensor", "merge_lod_tensor", "unique"),
-        *("unique_with_counts", "beam_search", "beam_search_decode", "shuffle_batch", "filter_by_instag"),
-        *("sequence_erase", "ctc_align", "sequence_slice", "lod_reset", "select_output"),
-    }
-)
-"""Op types whose rows are picked or cut by content."""
 
 Places = dict[tuple[int, str], "Axis | None"]
 """(Block that holds a variable, its name) -> where its rows lie, None if it has none of the batch."""
@@ -153,18 +126,20 @@ class BatchAxes:
 
     def _made(self, op: Op, block: int, name: str, given: list[tuple[str, Axis]]) -> Axis | None:
         shape = self._shape(name, block)
-        if op.type in _PICK:
+        facts = facts_of(op.type)
+        if facts.row_order == "by_values":
             return UNKNOWN if given else None
-        if op.type in _PASS_ON:
+        if facts.row_order in ("handed_on", "ranked"):
             first = next((axis for _, axis in given), None)
-            table = op.input("RankTable") or "" if op.type in _SORT else ""
-            sorted_ = first is not None and first is not UNKNOWN and op.type in (*_SORT, "array_to_lod_tensor")
+            ranked = facts.row_order == "ranked"
+            table = op.input("RankTable") or "" if ranked else ""
+            sorted_ = first is not None and first is not UNKNOWN and (ranked or op.type == "array_to_lod_tensor")
             return first._replace(table=table) if first is not None and sorted_ else first
         if not given:
             return Axis() if shape and shape[0] == -1 else None
         if UNKNOWN in [axis for _, axis in given]:
             return UNKNOWN
-        if op.type in _KEEP_ORDER:
+        if facts.numbers == "in_order":
             axis = given[0][1]
             return None if -1 not in shape else UNKNOWN if -1 in axis.before else axis
         if op.type in ("transpose", "transpose2"):

@@ -5,7 +5,7 @@ Every gradient is a multiple of the numbers that backward ops begin with. So a s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -135,29 +135,31 @@ def _with_ops(program: Program, ops: tuple[Op, ...]) -> Program:
     return program._replace(blocks=(program.main_block._replace(ops=ops), *program.blocks[1:]))
 
 
-def without_rows(program: Program, inputs: Iterable[str], sending: Container[str]) -> tuple[Program, dict[str, Value]]:
+def without_rows(
+    program: Program, inputs: Iterable[str], sends: Callable[[str], bool]
+) -> tuple[Program, dict[str, Value]]:
     """What is left of a program for a machine that is fed no rows: the ops that need neither `inputs` nor gradients of
-    them. Zeros stand in for the values of `inputs` that ops of the types `sending` send.
+    them. Zeros stand in for the values of `inputs` that ops send whose type `sends` holds of.
 
     What is kept from step to step keeps its value. Raises DiagnosticError where it isn't known how large a value is.
     """
-    rest, senders = _without(program, inputs, sending)
+    rest, senders = _without(program, inputs, sends)
     return rest, {name: nothing_of(program, op, name) for name, op in senders.items()}
 
 
-def sends_of_rows(program: Program, inputs: Iterable[str], sending: Container[str]) -> bool:
-    """Whether ops of the types `sending` send anything that is made of `inputs`, or of gradients of them."""
-    return bool(_without(program, inputs, sending)[1])
+def sends_of_rows(program: Program, inputs: Iterable[str], sends: Callable[[str], bool]) -> bool:
+    """Whether ops whose type `sends` holds of send anything that is made of `inputs`, or of gradients of them."""
+    return bool(_without(program, inputs, sends)[1])
 
 
-def _without(program: Program, inputs: Iterable[str], sending: Container[str]) -> tuple[Program, dict[str, Op]]:
+def _without(program: Program, inputs: Iterable[str], sends: Callable[[str], bool]) -> tuple[Program, dict[str, Op]]:
     """The program without the ops that need rows, and which ops send what of them, by name."""
     needing = {*inputs, *seeds_of(program).values()}
     senders: dict[str, Op] = {}
     kept: list[Op] = []
     for op in program.main_block.ops:
         needed = [name for name in _read(program, op) if name in needing]
-        if needed and op.type in sending:
+        if needed and sends(op.type):
             senders.update(dict.fromkeys(needed, op))
             needed = []
         if needed:
@@ -170,7 +172,7 @@ def _without(program: Program, inputs: Iterable[str], sending: Container[str]) -
 
 def apart_from(program: Program, inputs: Iterable[str], indices: Collection[int]) -> list[int]:
     """Those of the ops with these indices that need neither `inputs` nor gradients of them."""
-    rest, _ = _without(program, inputs, ())
+    rest, _ = _without(program, inputs, lambda _op_type: False)
     kept = {id(op) for op in rest.main_block.ops}
     ops = program.main_block.ops
     return [index for index in indices if id(ops[index]) in kept]

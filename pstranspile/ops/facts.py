@@ -1,0 +1,213 @@
+"""The facts that the declaration of an op type states beside its slots and attributes.
+
+They are given to `declare(...)` by name, and read with `pstranspile.ops.facts_of(op_type)`:
+
+    declare("where_index", "Condition -> Out", rows="own", row_order="by_values", doc="...")
+
+What is not stated has the default, which is the ordinary case: an op that works on one machine and computes each row of
+its outputs from the same row of its inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
+
+from pstranspile.ir.frozen import EMPTY, FrozenMap
+
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    from typing_extensions import Unpack
+
+Communication: TypeAlias = Literal["", "request", "command", "server", "collective", "set-up", "stream"]
+"""The machines that an op communicates with.
+
+"request": with parameter servers, as a part of a training step. "command": with parameter servers, apart from training.
+"server": the op is a parameter server. "collective": with all trainers of a ring. "set-up": with all trainers, to set
+up a ring. "stream": with nobody; it waits for a stream of its own device.
+"""
+
+AllReduce: TypeAlias = Literal["", "sum", "max", "min", "prod"]
+"""The operation by which an op combines the values of all trainers of a ring for all of them; "": it does not."""
+
+RowCount: TypeAlias = Literal["kept", "own"]
+"""Whether the outputs of an op have a row for each row of its inputs.
+
+"kept": they do, or as many as its shape rule says. "own": they have others, or its inputs need not agree in rows.
+"""
+
+RowOrder: TypeAlias = Literal["kept", "handed_on", "ranked", "by_values"]
+"""The places of the batch's rows in the outputs of an op.
+
+"kept": where its inputs have them. "handed_on": likewise, although the declared dims of arrays don't show it. "ranked":
+in the order of a rank table, the longest sequence first. "by_values": where the values of its inputs say.
+"""
+
+Numbers: TypeAlias = Literal["computed", "moved", "in_order", "combined"]
+"""How the numbers in the outputs of an op follow from those in its inputs.
+
+"moved": they are the same numbers, at other places. "in_order": the same numbers in the same order, whatever the dims.
+"combined": sums, products or means of them, so that they grow with them. "computed": in any other way.
+"""
+
+LodOfResult: TypeAlias = Literal["inferred", "none", "of_gradient"]
+"""The LoD level with which Fluid declares what a gradient op gives.
+
+"inferred": that of its shape rule. "none": 0, whatever the inputs have. "of_gradient": that of Out@GRAD.
+"""
+
+
+class Below(NamedTuple):
+    """Whole numbers from 0 on that stay below a dim of the input slot `of`, or (None) below the attribute `of`."""
+
+    of: str
+    axis: int | None = None
+
+
+Domain: TypeAlias = "Literal['binary', 'positive'] | Below"
+"""The numbers that an input takes: 0 and 1, numbers above 0, or whole numbers below a limit."""
+
+
+class OpFacts(NamedTuple):
+    """What the declaration of an op type states beside its slots and attributes."""
+
+    communicates: Communication = ""
+    """The machines that the op communicates with."""
+    sends: str = ""
+    """The input slot whose values the op sends to other machines. The others of an op that communicates only order it.
+    """
+    receives: str = ""
+    """The output slot whose values the op receives from other machines. The others of such an op only order ops."""
+    all_reduce: AllReduce = ""
+    """The operation by which the op combines the values of all trainers for all of them."""
+    cuts: bool = False
+    """The op cuts a variable into the parts that servers hold, or deals its rows out to them."""
+    looks_up: str = ""
+    """The input slot of a table of which the op reads a few rows. They may be on servers, which `table_names` lists."""
+    rows: RowCount = "kept"
+    """Whether the outputs have a row for each row of the inputs."""
+    row_order: RowOrder = "kept"
+    """The places of the batch's rows in the outputs."""
+    numbers: Numbers = "computed"
+    """How the numbers in the outputs follow from those in the inputs."""
+    domains: Mapping[str, Domain] = EMPTY
+    """The numbers that input slots take, by slot; slots that are not listed take any."""
+    mean_of_rows: bool = False
+    """The op takes the mean over rows, which depends on how many there are."""
+    draws: bool = False
+    """The op draws random numbers, from its attribute `seed` if it has one."""
+    part_by_shape: bool = False
+    """An op at start-up that makes a part of what it makes if it is given the dims of the part as `shape`."""
+    reader: bool = False
+    """The op makes a reader, or gives what a reader holds."""
+    lists_may_be_empty: bool = False
+    """Slots that take a list may be empty, as they only say what is read or written elsewhere."""
+    typed_by: str = ""
+    """The input slot or attribute whose element type Fluid gives to the first output as it appends the op."""
+    constant: bool = False
+    """Fluid's layers mark the results of the op as having no gradient."""
+    linear: bool = False
+    """A gradient op that is linear in the gradients that it reads, and depends on the dims and indices of other inputs.
+    """
+    sparse_gradient: str = ""
+    """The output slot in which a gradient op gives sparse rows if it has `is_sparse`. It reads the table for its dims.
+    """
+    result_lod: LodOfResult = "inferred"
+    """The LoD level with which Fluid declares what a gradient op gives."""
+
+
+PLAIN = OpFacts()
+"""The facts of an op type whose declaration states none."""
+
+
+if TYPE_CHECKING:
+
+    class Stated(TypedDict, total=False):
+        """The facts that a declaration may state, by name: those of `OpFacts`."""
+
+        communicates: Communication
+        sends: str
+        receives: str
+        all_reduce: AllReduce
+        cuts: bool
+        looks_up: str
+        rows: RowCount
+        row_order: RowOrder
+        numbers: Numbers
+        domains: Mapping[str, Domain]
+        mean_of_rows: bool
+        draws: bool
+        part_by_shape: bool
+        reader: bool
+        lists_may_be_empty: bool
+        typed_by: str
+        constant: bool
+        linear: bool
+        sparse_gradient: str
+        result_lod: LodOfResult
+
+
+_CHOICES: Mapping[str, tuple[Any, ...]] = {
+    "communicates": get_args(Communication),
+    "all_reduce": get_args(AllReduce),
+    "rows": get_args(RowCount),
+    "row_order": get_args(RowOrder),
+    "numbers": get_args(Numbers),
+    "result_lod": get_args(LodOfResult),
+}
+"""The values that a fact may have, of facts with named values."""
+
+
+_SLOTS = {"sends": "input", "looks_up": "input", "receives": "output", "sparse_gradient": "output"}
+"""OpFacts that name a slot, and whether it is an input or an output."""
+
+
+def make_facts(
+    inputs: Mapping[str, object], outputs: Mapping[str, object], attrs: Mapping[str, object], **stated: Unpack[Stated]
+) -> OpFacts:
+    """The facts that are stated of an op with these slots and attributes.
+
+    Raises ValueError for a fact that there is none of, or that names a value, slot or attribute that there is none of.
+    """
+    if not stated:
+        return PLAIN
+    domains = stated.pop("domains", EMPTY)
+    facts = _facts_with(tuple(stated.items()))
+    for name, value in stated.items():
+        kind = _SLOTS.get(name)
+        if kind and value and value not in (inputs if kind == "input" else outputs):
+            raise ValueError(f"{name} is {value!r}, which is no {kind} slot of the op")
+    if facts.typed_by and facts.typed_by not in inputs and facts.typed_by not in attrs:
+        raise ValueError(f"typed_by is {facts.typed_by!r}, which is neither an input slot nor an attribute of the op")
+    if domains:
+        _require_domains(inputs, attrs, domains)
+        facts = facts._replace(domains=FrozenMap(domains))
+    return facts
+
+
+@cache
+def _facts_with(stated: tuple[tuple[str, Any], ...]) -> OpFacts:
+    """The facts by name and value, which many op types share. Raises ValueError for names and values of no fact."""
+    for name, value in stated:
+        if name not in OpFacts._fields:
+            raise ValueError(f"there is no fact {name!r}; there are {', '.join(OpFacts._fields)}")
+        if name in _CHOICES and value not in _CHOICES[name]:
+            choices = ", ".join(repr(choice) for choice in _CHOICES[name])
+            raise ValueError(f"{name} is {value!r}, not one of {choices}")
+        if type(value) is not type(getattr(PLAIN, name)):
+            raise ValueError(f"{name} is {value!r}, not a {type(getattr(PLAIN, name)).__name__}")
+    return OpFacts(**dict(stated))
+
+
+def _require_domains(inputs: Mapping[str, object], attrs: Mapping[str, object], domains: Mapping[str, Domain]) -> None:
+    for slot, domain in domains.items():
+        if slot not in inputs:
+            raise ValueError(f"domains has {slot!r}, which is no input slot of the op")
+        if not isinstance(domain, Below):
+            if domain not in ("binary", "positive"):
+                raise ValueError(f"the domain of {slot} is {domain!r}, not 'binary', 'positive' or Below(...)")
+        elif domain.of not in (attrs if domain.axis is None else inputs):
+            kind = "attribute" if domain.axis is None else "input slot"
+            raise ValueError(f"the domain of {slot} is below {domain.of!r}, which is no {kind} of the op")
