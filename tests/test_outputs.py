@@ -13,8 +13,7 @@ import pytest
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.ir.model import Location
 from pstranspile.runtime.files import outputs
-from pstranspile.runtime.files.folders import work_folder
-from pstranspile.runtime.files.outputs import require_writable, write_output, write_outputs
+from pstranspile.runtime.files.outputs import require_writable, work_folder, write_output, write_outputs
 
 ROOT = Path(__file__).parents[1]
 

@@ -14,9 +14,8 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from pstranspile.fluid.missing import Missing, fluid_names, module_here
-from pstranspile.fluid.running.dynamic import begin_script
-from pstranspile.fluid.running.older import give_bytes, give_numbers, give_unequal_rows
-from pstranspile.fluid.running.older_libraries import change_libraries
+from pstranspile.fluid.running.flags import begin_script
+from pstranspile.fluid.running.older import change_libraries, give_bytes, give_numbers, give_unequal_rows
 from pstranspile.fluid.running.older_names import give_names
 
 HERE = __name__.rpartition(".")[0]

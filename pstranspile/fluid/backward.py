@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.fluid.graph.plain import several
-from pstranspile.fluid.graph.recomputing import Recomputing
+from pstranspile.fluid.graph.pruning import Recomputing
 from pstranspile.fluid.graph.variable import Variable
-from pstranspile.fluid.layers.accepted import check_kind
+from pstranspile.fluid.layers.adapt import check_kind
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends import autodiff
 from pstranspile.frontends.autodiff import paths

@@ -46,12 +46,10 @@ from pstranspile.fluid.running.feeding import (
     widened,
 )
 from pstranspile.fluid.running.feeding import check_feed_shape_type as check_feed_shape_type
-from pstranspile.fluid.running.monitoring import Monitor
-from pstranspile.fluid.running.profiling import profiled
 from pstranspile.fluid.running.rates import set_rate
 from pstranspile.fluid.running.talking import Talker
 from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
-from pstranspile.fluid.running.watching import tell_run, trains, watchers
+from pstranspile.fluid.running.watching import Monitor, profiled, tell_run, trains, watchers
 from pstranspile.fluid.scope import Scope
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.runtime.kernels.programs.io import PRINTING, PrintCounts, Printing

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
-from pstranspile.fluid.environment import whole
 from pstranspile.fluid.graph import live
 from pstranspile.fluid.graph.block import Block as Block
 from pstranspile.fluid.graph.operator import Operator as Operator
@@ -22,6 +21,7 @@ from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.places import CPUPlace, CUDAPinnedPlace, CUDAPlace
 from pstranspile.fluid.running.flags import get_flags as get_flags
 from pstranspile.fluid.running.flags import set_flags as set_flags
+from pstranspile.fluid.running.flags import whole
 from pstranspile.ops.gradient import SUFFIX, gradient_name
 
 GRAD_VAR_SUFFIX, TEMP_VAR_NAME, ZERO_VAR_SUFFIX = SUFFIX, "@TEMP@", "@ZERO"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pstranspile.fluid.layers.accepted import checked_all
-from pstranspile.fluid.layers.adapt import adapt
+from pstranspile.fluid.layers.adapt import adapt, checked_all
 from pstranspile.fluid.layers.io import declared
 from pstranspile.fluid.layers.nn import hot_rows
 from pstranspile.fluid.missing import names_of_fluid

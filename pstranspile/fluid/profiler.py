@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.fluid.running.profiling import KEYS, Profiler, active
+from pstranspile.fluid.running.watching import KEYS, Profiler, active
 
 
 def start_profiler(state: str, tracer_option: str = "Default") -> None:

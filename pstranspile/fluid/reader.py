@@ -13,11 +13,10 @@ from pstranspile.fluid.data_feeder import DataFeeder
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.fluid.running.reading import data_loader_unique_name_generator as data_loader_unique_name_generator
-from pstranspile.fluid.running.reading import loader_ops
 from pstranspile.fluid.running.sampling import BatchSampler as BatchSampler
 from pstranspile.fluid.running.sampling import Dataset as Dataset
-from pstranspile.fluid.running.sampling import MapLoader
+from pstranspile.fluid.running.sampling import MapLoader, loader_ops
+from pstranspile.fluid.running.sampling import data_loader_unique_name_generator as data_loader_unique_name_generator
 from pstranspile.fluid.running.sampling import default_collate_fn as default_collate_fn
 from pstranspile.ir.diagnostics import DiagnosticError, error
 

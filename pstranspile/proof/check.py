@@ -38,9 +38,8 @@ from pstranspile.proof.training import (
     unstarted,
 )
 from pstranspile.proof.workload import OnProgress, Watch, Workload
-from pstranspile.runtime.run.row_source import ENDLESS, RowSource, batches_of_rows, refuse_turns
 from pstranspile.runtime.run.seeds import divided
-from pstranspile.runtime.run.step_feeds import GivenFeeds
+from pstranspile.runtime.run.step_feeds import ENDLESS, GivenFeeds, RowSource, batches_of_rows, refuse_turns
 
 # Trainers with wrong first values of what they are to be given at the start, which shows whether they are given it.
 

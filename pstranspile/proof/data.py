@@ -16,8 +16,8 @@ from pstranspile.proof.dims import Lod, Term, divisors, evaluated
 from pstranspile.proof.uses import RULES, Uses
 from pstranspile.proof.values import Limits
 from pstranspile.runtime.run.feeds import declared
+from pstranspile.runtime.run.seeds import without_unmade_terms
 from pstranspile.runtime.run.step_feeds import LENGTHS, arrays_of
-from pstranspile.runtime.run.terms import without_unmade_terms
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor
 
 LARGEST = 1 << 27

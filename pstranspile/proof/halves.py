@@ -22,8 +22,7 @@ from pstranspile.runtime.run.bound import BoundOp
 from pstranspile.runtime.run.feeds import check_feeds
 from pstranspile.runtime.run.frame import Execution, Frame
 from pstranspile.runtime.run.scope import Scope, own_copy
-from pstranspile.runtime.run.seeds import apart_from, scaled, seeds_of
-from pstranspile.runtime.run.terms import without_unmade_terms
+from pstranspile.runtime.run.seeds import apart_from, scaled, seeds_of, without_unmade_terms
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 

@@ -12,9 +12,8 @@ from pstranspile.cluster.machines.shares import Weighing
 from pstranspile.ir.model import MAIN, Block, Module, Program
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import VarKind
-from pstranspile.runtime.run.program_feeds import ProgramFeeds
 from pstranspile.runtime.run.step_feeds import Feeds, GivenFeeds
-from pstranspile.runtime.run.turns import Turns, parse_turns, step_programs, union_of
+from pstranspile.runtime.run.turns import ProgramFeeds, Turns, parse_turns, step_programs, union_of
 
 FLOATS = ("f16", "f32", "f64")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.fluid.running.older_libraries import _CHANGES
+from pstranspile.fluid.running.older import _CHANGES
 from pstranspile.fluid.running.older_names import Distutils, LooseVersion, getargspec, strtobool
 
 SCRIPT = """\

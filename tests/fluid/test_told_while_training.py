@@ -12,7 +12,7 @@ import pytest
 
 import pstranspile.fluid as fluid
 from pstranspile.fluid.executor import FetchHandler
-from pstranspile.fluid.running import monitoring
+from pstranspile.fluid.running import watching as monitoring
 from tests.fluid.running import fresh
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pstranspile.runtime.arithmetic.erf import erf
+from pstranspile.runtime.arithmetic.numpy import erf
 from tests.ops.differences import check_gradients, dims, one_output, quick, seeds, values
 
 FORMULAS = {

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pstranspile.ir.attributes import Long
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.runtime.kernels import optimizer_steps
+from pstranspile.runtime.kernels.training import optimizer as optimizer_steps
 from pstranspile.runtime.values import SelectedRows
 from tests.ops.computing import compute
 

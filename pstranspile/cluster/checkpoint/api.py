@@ -20,8 +20,8 @@ from pstranspile.cluster.checkpoint.store import Format, Progress, read_checkpoi
 from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.expect import path_of, wrong_type
 from pstranspile.ir.model import Module
-from pstranspile.runtime.run.row_source import Dealing
 from pstranspile.runtime.run.scope import Scope
+from pstranspile.runtime.run.step_feeds import Dealing
 
 
 class Resumed(NamedTuple):

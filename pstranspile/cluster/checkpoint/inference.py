@@ -30,7 +30,7 @@ from pstranspile.ops.build import make_op
 from pstranspile.runtime.files.outputs import write_variables
 from pstranspile.runtime.files.variables import load_variables, persistable_names
 from pstranspile.runtime.kernels.context import Value
-from pstranspile.runtime.values.writing import encode, require_encodable
+from pstranspile.runtime.values.encoding import encode, require_encodable
 
 MODEL = "__model__"
 """The file of the program, as Fluid names it."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn, TypeGuard, cast
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
 from pstranspile.ir.json_faults import told
 from pstranspile.ir.model import Location
-from pstranspile.runtime.run.row_source import Dealing
+from pstranspile.runtime.run.step_feeds import Dealing
 
 # Names of the files of a checkpoint: those of variables are the variables' own, as in Fluid's layout.
 

@@ -21,8 +21,7 @@ from pstranspile.ir.model import Location, Module
 from pstranspile.runtime.files.outputs import write_variables
 from pstranspile.runtime.files.tensor_files import read_combined, read_selected_rows
 from pstranspile.runtime.kernels.context import Value
-from pstranspile.runtime.values.reading import decode_tensor, end, most_bytes, opened
-from pstranspile.runtime.values.writing import encode, require_encodable
+from pstranspile.runtime.values.encoding import decode_tensor, encode, end, most_bytes, opened, require_encodable
 
 
 def save_persistables(

@@ -26,7 +26,7 @@ from pstranspile.cluster.checkpoint.settings import Settings, of_cluster
 from pstranspile.cluster.checkpoint.store import Format
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.compiler.compile import Compiled
-from pstranspile.runtime.run.row_source import Dealing
+from pstranspile.runtime.run.step_feeds import Dealing
 
 
 @runtime_checkable

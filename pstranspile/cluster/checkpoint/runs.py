@@ -26,7 +26,7 @@ from pstranspile.cluster.checkpoint.store import read_manifest
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warning
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import require_local
-from pstranspile.runtime.files.folders import FileLock, Reading, locked_if_free, remove_abandoned, work_folder
+from pstranspile.runtime.files.outputs import FileLock, Reading, locked_if_free, remove_abandoned, work_folder
 
 KEPT = 2
 """How many checkpoints of a run stay."""

@@ -15,8 +15,7 @@ from pstranspile.cluster.checkpoint.store import read_checkpoint
 from pstranspile.cluster.checkpoint.table_files import dense, merged
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors, warning
 from pstranspile.ir.model import Location, Program, Var
-from pstranspile.runtime.large.forms import selected
-from pstranspile.runtime.large.streams import together
+from pstranspile.runtime.large.forms import selected, together
 from pstranspile.runtime.run.files import fitting, read_initial
 from pstranspile.runtime.values import SelectedRows
 

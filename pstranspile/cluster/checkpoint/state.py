@@ -15,8 +15,15 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise
 from pstranspile.ir.model import Location
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.runtime.kernels.context import Value
-from pstranspile.runtime.large.forms import is_table, part_of_rows, rows_beside, table_with, whole_in
-from pstranspile.runtime.large.streams import TablePart, together
+from pstranspile.runtime.large.forms import (
+    TablePart,
+    is_table,
+    part_of_rows,
+    rows_beside,
+    table_with,
+    together,
+    whole_in,
+)
 from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.run.scope import Scope, own_copy
 from pstranspile.runtime.values import NUMPY_TYPES, Array, LoDTensor, SelectedRows

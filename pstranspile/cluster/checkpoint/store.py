@@ -33,15 +33,20 @@ from pstranspile.cluster.checkpoint.state import Copy, State
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, first_findings, raise_errors
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import open_regular, read_regular, require_local
-from pstranspile.runtime.files.folders import exchange, work_folder
+from pstranspile.runtime.files.outputs import exchange, work_folder
 from pstranspile.runtime.files.safetensors import safetensors_pieces, tensors_from_bytes
 from pstranspile.runtime.kernels.context import Value
-from pstranspile.runtime.large.forms import rows_from
-from pstranspile.runtime.large.streams import Stream, TablePart, streams_of, written
-from pstranspile.runtime.run.row_source import Dealing
+from pstranspile.runtime.large.forms import Stream, TablePart, rows_from, streams_of, written
+from pstranspile.runtime.run.step_feeds import Dealing
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
-from pstranspile.runtime.values.reading import Reader, decode_selected_rows, decode_tensor, end, most_bytes
-from pstranspile.runtime.values.writing import require_encodable
+from pstranspile.runtime.values.encoding import (
+    Reader,
+    decode_selected_rows,
+    decode_tensor,
+    end,
+    most_bytes,
+    require_encodable,
+)
 
 # A folder that appears whole or not at all.
 

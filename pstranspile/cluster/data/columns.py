@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from pstranspile.runtime.kernels.context import Value
-from pstranspile.runtime.run.row_source import LeftOut
+from pstranspile.runtime.run.step_feeds import LeftOut
 from pstranspile.runtime.values import Array, LoDTensor
 
 Taken: TypeAlias = "range | Array"

@@ -14,7 +14,7 @@ from pstranspile.cluster.machines.feeding import share_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
 from pstranspile.ir.expect import expect_number
 from pstranspile.ir.model import Program
-from pstranspile.runtime.run.row_source import ENDLESS, Dealing, FeedOf
+from pstranspile.runtime.run.step_feeds import ENDLESS, Dealing, FeedOf
 
 GivenRows: TypeAlias = "Iterable[Mapping[str, Any]] | Callable[[], Iterable[Mapping[str, Any]]]"
 

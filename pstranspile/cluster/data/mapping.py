@@ -12,8 +12,8 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
 from pstranspile.ir.model import Location, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.run.feeds import declared, near
-from pstranspile.runtime.run.program_feeds import inputs_of
 from pstranspile.runtime.run.seeds import divided
+from pstranspile.runtime.run.turns import inputs_of
 from pstranspile.runtime.values import NUMPY_TYPES
 
 

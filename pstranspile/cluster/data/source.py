@@ -25,7 +25,7 @@ from pstranspile.ir.expect import expect_number
 from pstranspile.ir.model import Location, Program
 from pstranspile.ir.reading import is_address
 from pstranspile.runtime.run.batch import Batch, Part
-from pstranspile.runtime.run.row_source import Dealing, FeedOf, LeftOut
+from pstranspile.runtime.run.step_feeds import Dealing, FeedOf, LeftOut
 from pstranspile.runtime.values import Array
 
 # Which rows each trainer is fed in each step: the rows of an epoch in one line, cut into a piece for each trainer.

@@ -18,7 +18,7 @@ from pstranspile.cluster.data.mapping import Mapped, map_columns
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import is_address
-from pstranspile.runtime.run.row_source import LeftOut
+from pstranspile.runtime.run.step_feeds import LeftOut
 from pstranspile.runtime.values import Array
 
 # Columns of Arrow as what inputs take. A column of lists is ragged, or has one width; several stand side by side.

@@ -18,7 +18,7 @@ from pstranspile.cluster.data.tables import chunk_of, reading, type_of
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.json_faults import json_fault
 from pstranspile.ir.model import Location
-from pstranspile.runtime.run.row_source import LeftOut
+from pstranspile.runtime.run.step_feeds import LeftOut
 from pstranspile.runtime.values import Array
 
 # Files with a row on each line, in blocks of whole lines. Blank lines are no rows.

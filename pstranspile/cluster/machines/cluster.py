@@ -54,11 +54,10 @@ from pstranspile.cluster.machines.trainer_programs import Forms, sends_values
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.expect import wrong_type
 from pstranspile.ir.model import Op, Program, Role
-from pstranspile.runtime.run.program_feeds import inputs_of
-from pstranspile.runtime.run.row_source import RowSource
 from pstranspile.runtime.run.scope import Scope, own_copy
 from pstranspile.runtime.run.seeds import sends_of_rows
-from pstranspile.runtime.run.turns import GivenTurns, union_of
+from pstranspile.runtime.run.step_feeds import RowSource
+from pstranspile.runtime.run.turns import GivenTurns, inputs_of, union_of
 
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.scenario import Scenario

@@ -11,7 +11,7 @@ import numpy as np
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.kernels.rows import cut_any_ids, in_sections, in_use, merge_rows
-from pstranspile.runtime.large.ids import beside
+from pstranspile.runtime.large.index import beside
 from pstranspile.runtime.values import Array, SelectedRows
 
 

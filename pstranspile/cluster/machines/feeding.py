@@ -12,11 +12,17 @@ from pstranspile.ir.model import MAIN, Program
 from pstranspile.runtime.run.batch import Batch, Part, chosen, rows_of
 from pstranspile.runtime.run.feeds import near
 from pstranspile.runtime.run.files import ArrayFile, place_of
-from pstranspile.runtime.run.program_feeds import ProgramFeeds, arrays_by_program, of_everybody
-from pstranspile.runtime.run.row_source import FeedOf, RowSource, refuse_turns, require_steps
 from pstranspile.runtime.run.seeds import divided
-from pstranspile.runtime.run.step_feeds import Feeds, batches_of, variable_of
-from pstranspile.runtime.run.turns import Turns
+from pstranspile.runtime.run.step_feeds import (
+    FeedOf,
+    Feeds,
+    RowSource,
+    batches_of,
+    refuse_turns,
+    require_steps,
+    variable_of,
+)
+from pstranspile.runtime.run.turns import ProgramFeeds, Turns, arrays_by_program, of_everybody
 from pstranspile.runtime.values import LoDTensor
 
 ClusterFeeds: TypeAlias = (

@@ -19,8 +19,7 @@ from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.large.forms import is_table, joined, selected
 from pstranspile.runtime.large.table import LargeTable, TableState
-from pstranspile.runtime.run.describe import describe
-from pstranspile.runtime.run.feeds import near
+from pstranspile.runtime.run.feeds import describe, near
 from pstranspile.runtime.run.frame import Slices
 from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.values import Array

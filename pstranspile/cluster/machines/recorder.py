@@ -11,7 +11,7 @@ from pstranspile.cluster.machines import message as kinds
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.message import COMPLETE, END, REPLY, SEND, Message, step_label
 from pstranspile.ir.diagnostics import visible
-from pstranspile.runtime.run.describe import size_in_bytes
+from pstranspile.runtime.run.feeds import size_in_bytes
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 # A recorder of every message of a cluster.

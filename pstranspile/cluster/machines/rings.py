@@ -22,7 +22,7 @@ from pstranspile.ir.types import VarKind
 from pstranspile.ops.facts import AllReduce
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.kernels.rows import concat_rows
-from pstranspile.runtime.run.describe import describe
+from pstranspile.runtime.run.feeds import describe
 from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.run.turns import union_of
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows

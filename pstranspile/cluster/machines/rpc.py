@@ -24,8 +24,7 @@ from pstranspile.ir.types import DType
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
-from pstranspile.runtime.values.reading import refuse
-from pstranspile.runtime.values.writing import encode, write_file
+from pstranspile.runtime.values.encoding import encode, refuse, write_file
 
 # Writing a variable to a file as its slices come from the servers (`recv_save`).
 

@@ -26,7 +26,7 @@ from pstranspile.ops import facts_of
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.kernels.kernel import Run
 from pstranspile.runtime.run.bound import EMPTY_NAME, Argument, BoundOp
-from pstranspile.runtime.run.describe import describe
+from pstranspile.runtime.run.feeds import describe
 from pstranspile.runtime.run.frame import Execution, Frame
 from pstranspile.runtime.run.prepared import Prepared, keep_freed_memory
 from pstranspile.runtime.run.scope import Home

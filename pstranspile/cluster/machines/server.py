@@ -20,7 +20,7 @@ from pstranspile.cluster.machines.network import Link, Machine, Network, Waiting
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, visible
 from pstranspile.ir.model import Op, Program
 from pstranspile.runtime.kernels.context import Value
-from pstranspile.runtime.kernels.optimizer_steps import REPLACING
+from pstranspile.runtime.kernels.training.optimizer import REPLACING
 from pstranspile.runtime.large.forms import rows_alone
 from pstranspile.runtime.large.table import LargeTable
 from pstranspile.runtime.run.feeds import near

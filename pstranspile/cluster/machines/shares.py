@@ -15,8 +15,8 @@ from pstranspile.cluster.machines.feeding import Runs
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warning
 from pstranspile.ir.model import MAIN
 from pstranspile.runtime.run.batch import Batch
-from pstranspile.runtime.run.row_source import FeedOf
 from pstranspile.runtime.run.seeds import LossRows
+from pstranspile.runtime.run.step_feeds import FeedOf
 
 Weighing: TypeAlias = Literal["equal", "weighted"]
 """Whether all shares count the same, as the programs say, or by their rows."""

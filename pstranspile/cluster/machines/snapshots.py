@@ -25,8 +25,7 @@ from pstranspile.ir.model import Location
 from pstranspile.ir.reading import open_regular, too_large
 from pstranspile.runtime.files.outputs import write_output
 from pstranspile.runtime.kernels.context import Value
-from pstranspile.runtime.large.forms import rows_from, table_with
-from pstranspile.runtime.large.streams import Stream, TablePart, streams_of
+from pstranspile.runtime.large.forms import Stream, TablePart, rows_from, streams_of, table_with
 from pstranspile.runtime.large.table import LargeTable, TableRows, TableState
 from pstranspile.runtime.run.scope import Scope, own_copy
 from pstranspile.runtime.values import LoDTensor, SelectedRows

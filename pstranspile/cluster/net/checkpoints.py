@@ -13,7 +13,7 @@ from pstranspile.cluster.machines.simulate import cluster_of
 from pstranspile.cluster.net.outcome import gather
 from pstranspile.cluster.net.parts import fill, part_file, part_of, read_part, write_part
 from pstranspile.compiler.compile import Compiled
-from pstranspile.runtime.run.row_source import Dealing, RowSource
+from pstranspile.runtime.run.step_feeds import Dealing, RowSource
 
 
 class Checkpoints:

@@ -37,7 +37,7 @@ from pstranspile.cluster.net.parts import Part, part_of, read_part, write_part
 from pstranspile.cluster.net.site import Site
 from pstranspile.cluster.net.telling import tell
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.runtime.files.folders import locked
+from pstranspile.runtime.files.outputs import locked
 from pstranspile.runtime.run.scope import own_copy
 
 _PART = re.compile(r"([^.]+)\.(end\.)?([0-9]+)\.part")

@@ -48,7 +48,7 @@ def shown(value: Any) -> Shown:
     """What is shown of one fetched value: an array, a LoDTensor, SelectedRows or anything else; None had no rows."""
     if value is None:
         return NOTHING
-    from pstranspile.runtime.run.describe import describe, is_number, numbers_of
+    from pstranspile.runtime.run.feeds import describe, is_number, numbers_of
 
     numbers = numbers_of(value)
     if numbers is None or numbers.dtype.kind not in "biuf" or not numbers.size:

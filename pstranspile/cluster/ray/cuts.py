@@ -14,7 +14,7 @@ from pstranspile.cluster.net.parts import part_file, read_part, write_part
 from pstranspile.cluster.ray.moves import Kept, kept, sent
 from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.diagnostics import Diagnostic
-from pstranspile.runtime.run.row_source import RowSource
+from pstranspile.runtime.run.step_feeds import RowSource
 
 
 class Cuts:

@@ -23,7 +23,7 @@ from pstranspile.cluster.ray.hosts import HeadGone, Hosts, Late, LeftAlone, Lost
 from pstranspile.cluster.ray.programs import programs_of, resized
 from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, cluster_of, error, render, visible
-from pstranspile.runtime.run.row_source import LeftOut
+from pstranspile.runtime.run.step_feeds import LeftOut
 
 POLL = 0.25
 """Seconds that a machine without a report lets a question wait."""

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.fluid.arithmetic import channel_sums, float_functions, library_functions, product_order
+from pstranspile.fluid.arithmetic import float_functions, library_functions, product_order
+from pstranspile.fluid.arithmetic import product_order as channel_sums
 from pstranspile.fluid.arithmetic.float_functions import exp as exp
 from pstranspile.fluid.arithmetic.float_functions import log as log
 from pstranspile.fluid.arithmetic.float_functions import root

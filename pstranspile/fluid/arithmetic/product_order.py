@@ -1,29 +1,4 @@
-"""Matrix products whose terms are summed in the order of Fluid's CPU library.
-
-Fluid 1.8.5's CPU wheel multiplies f32 matrices with MKL, which takes its SSE kernels on every CPU that is not Intel's:
-each product of two elements is rounded before it is added (no fused multiply-add), one term after the other, and on one
-thread the order depends on nothing but the dims. Optimizers that divide by the size of a gradient (Adam, RMSProp) make
-the rounding of gradients near zero visible, so only the same order gives the parameters of a real run.
-
-The rules were read off the library by what sums of known terms lose, cell by cell. With A [m, k] and B [k, n], all
-row-major, "transposed" being what the caller asks of the library:
-
-* Terms are taken in blocks of 112, the last block first. In a cell of the core (rows up to a multiple of 4, columns up
-  to a multiple of 8) each block is summed from zero in order, and the sums are added.
-* In the columns beside the core, if B is not transposed, the sum goes on from block to block. If only B is transposed,
-  those in whole fours are sums of 4 lanes, the others of 8: lane i has every 4th (8th) term; they are folded by halves,
-  and the rest of the terms is added. Lanes begin where a row of A is aligned to 16 bytes; terms before are in lane 0.
-  If both are transposed, they are like the core.
-* With fewer than 8 rows, columns or terms, and in rows below the core, the terms are one block, by the columns' rules.
-* A product with a vector whose terms lie side by side has 4 lanes, or 8 in the odd row of two at the end.
-* A factor is multiplied to the elements of B in the core. In all other cells it goes to the elements of A, but if B is
-  transposed, to the sum of each block.
-* If B is not transposed and a row of outputs begins unaligned, the cells before the first aligned four take every
-  second four of terms as a sum of its own.
-
-Not followed, in the last bit: cells where rows below the core meet columns beside it, if B is transposed; and stacks of
-products with a vector.
-"""
+"""Sums and matrix products whose terms are added in the order of Fluid's CPU library."""
 
 from __future__ import annotations
 
@@ -35,6 +10,60 @@ from typing import TypeAlias
 import numpy as np
 
 from pstranspile.runtime.values import Array
+
+# Sums over the elements of each channel, in the order of Fluid's batch_norm on a CPU.
+#
+# Each image's elements of a channel are summed by Eigen: eight lanes twice, which take turns, are added to each other
+# and folded by halves; then come the elements before the first aligned eight, if the terms lie in memory as they are,
+# and those after the last. The sums of the images are added one after the other.
+
+_LANES = 8
+
+
+def sum_of_channels(x: Array, in_memory: bool) -> Array:
+    """The sums of an f32 array [images, channels, elements] over images and elements: [channels].
+
+    `in_memory`: whether the terms are an array of Fluid's (which begins aligned), not the result of an expression.
+    """
+    images, channels, elements = x.shape
+    if not elements:
+        return np.zeros(channels, np.float32)
+    rows = x.reshape(images * channels, elements)
+    before = -np.arange(len(rows)) * elements % _LANES if in_memory else np.zeros(len(rows), np.int64)
+    sums = np.empty(len(rows), np.float32)
+    for first in sorted(set(before.tolist())):
+        at = np.flatnonzero(before == first)
+        sums[at] = _sums(rows[at], min(first, elements))
+    result = np.zeros(channels, np.float32)
+    for image in sums.reshape(images, channels):
+        result += image
+    return result
+
+
+def _sums(x: Array, first: int) -> Array:
+    """The sum of each row of [rows, n] whose first aligned element is `first`."""
+    eights = (x.shape[1] - first) // _LANES
+    if not eights:
+        return _in_order(x)
+    stop = first + eights * _LANES
+    lanes = np.ascontiguousarray(np.moveaxis(x[:, first:stop].reshape(len(x), eights, _LANES), 1, 0))
+    pairs = eights - eights % 2
+    result = np.add.reduce(lanes[:pairs:2], axis=0) + np.add.reduce(lanes[1:pairs:2], axis=0) if pairs else lanes[0]
+    if pairs and pairs < eights:
+        result = result + lanes[-1]
+    fours = result[:, :4] + result[:, 4:]
+    sums = (fours[:, 0] + fours[:, 2]) + (fours[:, 1] + fours[:, 3])
+    for place in (*range(first), *range(stop, x.shape[1])):
+        sums = sums + x[:, place]
+    return sums
+
+
+def _in_order(x: Array) -> Array:
+    result = x[:, 0].copy()
+    for place in range(1, x.shape[1]):
+        result += x[:, place]
+    return result
+
 
 # Matrix products whose terms are added one after the other, whatever numpy's own do on this machine.
 

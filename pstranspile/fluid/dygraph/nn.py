@@ -7,8 +7,7 @@ from typing import Any
 
 from pstranspile.fluid import layers
 from pstranspile.fluid.dygraph.layers import Layer
-from pstranspile.fluid.layers.accepted import check_variable
-from pstranspile.fluid.layers.adapt import to_core, wrap
+from pstranspile.fluid.layers.adapt import check_variable, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends.layers.basic import layer_outputs
 

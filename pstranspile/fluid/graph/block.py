@@ -10,7 +10,7 @@ from pstranspile.fluid.graph.desc import BlockDesc
 from pstranspile.fluid.graph.operator import GENERIC, Operator, names_in, plain
 from pstranspile.fluid.graph.variable import Parameter, Variable
 from pstranspile.fluid.graph.vartype import dtype_of, kind_of
-from pstranspile.fluid.running.dynamic import require_static
+from pstranspile.fluid.running.flags import require_static
 from pstranspile.frontends.layers.draft import BlockDraft
 from pstranspile.ir.model import Op, ParameterInfo, TensorType, Var
 from pstranspile.ir.roles import OpRole

@@ -14,7 +14,7 @@ from pstranspile.fluid.graph.live import LiveDraft
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.pruning import places_of, pruned, with_used_variables, without_roles
 from pstranspile.fluid.graph.variable import Parameter, Variable
-from pstranspile.fluid.running.dynamic import require_static
+from pstranspile.fluid.running.flags import require_static
 from pstranspile.frontends.autodiff.backward import LOSS_GRADIENT
 from pstranspile.frontends.layers.draft import FLUID_VERSION, BlockDraft, Value
 from pstranspile.ir.frozen import FrozenMap

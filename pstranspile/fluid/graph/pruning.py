@@ -2,13 +2,166 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from pstranspile.fluid.missing import refused
+from pstranspile.frontends.autodiff.backward import flush, unwanted_gradients
+from pstranspile.frontends.autodiff.own_names import renamed
+from pstranspile.frontends.autodiff.paths import ops_to
+from pstranspile.frontends.layers.draft import Draft
 from pstranspile.ir.attributes import BlockRef, BlockRefs, renumbered
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Op, Program
+from pstranspile.ir.model import Block, Op, Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import DType
+from pstranspile.ops.dtypes import typed_slots
+from pstranspile.ops.gradient import SUFFIX, differentiated
+
+# Values of the forward part that are computed again for the backward part, instead of being kept for it.
+#
+# Checkpoints cut the ops that lead to a loss into segments. What is written and read within a segment only is let go
+# after it; before the gradients of the segment its ops run once more and write copies (`x.subprog_0`, the last segment
+# first), which the gradient ops read. Copies of dropout draw what the first ones drew, by a seed that both read.
+#
+# Two blocks that nothing refers to stay in the program, as in Fluid: the first holds the gradient ops outside of
+# segments and the ops of segments as they were, the second the copies.
+
+
+class Segment(NamedTuple):
+    """Ops `start` up to `end` of a path."""
+
+    start: int
+    end: int
+
+
+class Recomputing:
+    """The path to a loss of a program without gradients, cut at checkpoints.
+
+    Making one gives every dropout on the path a seed of its own. Raises NotHere where an op has a sub-block.
+    """
+
+    def __init__(self, draft: Draft, loss: str, checkpoints: Iterable[str], no_grad: Iterable[str]):
+        flush(draft)
+        self.draft = draft
+        unwanted = unwanted_gradients(draft, floats=False)[draft.current]
+        stopped = {differentiated(name) for name in unwanted}.union(no_grad)
+        _give_seeds(draft, ops_to(draft.block.ops, {loss}, stopped))
+        self.path = ops_to(draft.block.ops, {loss}, stopped, differentiable=False)
+        for op in self.path:
+            if isinstance(op.attrs.get("sub_block"), BlockRef):
+                raise refused(f"recomputing {op.type}", "take checkpoints only of nets without loops and branches")
+        self._forward = len(draft.block.ops)
+        self.writers: dict[str, list[int]] = {}
+        self.readers: dict[str, list[int]] = {}
+        for index, op in enumerate(self.path):
+            for name in op.input_names:
+                self.readers.setdefault(name, []).append(index)
+            for name in op.output_names:
+                self.writers.setdefault(name, []).append(index)
+        self.checkpoints = self._in_order(checkpoints)
+        self.segments = self._cut()
+        self.kept = self._kept()
+
+    def _in_order(self, names: Iterable[str]) -> list[str]:
+        """The checkpoints that are on the path, in the order in which they are written."""
+        used = [name for name in dict.fromkeys(names) if name in self.writers or name in self.readers]
+        return sorted(used, key=lambda name: max(self.writers.get(name, [-1])))
+
+    def _cut(self) -> list[Segment]:
+        cut: list[Segment] = []
+        if len(self.checkpoints) == 1:
+            last = max(self.writers.get(self.checkpoints[0], [-1]))
+            cut = [Segment(0, last + 1)] if last > 0 else []
+        for begin, end in zip(self.checkpoints, self.checkpoints[1:], strict=False):
+            first, last = min(self.readers.get(begin, [len(self.path)])), max(self.writers.get(end, [-1]))
+            if first < last:
+                cut.append(Segment(first, last + 1))
+        return [Segment(0, cut[0].start), *cut] if cut and cut[0].start else cut
+
+    def _kept(self) -> set[str]:
+        """What is not computed again: checkpoints, what is persistable or fed, seeds, and what leaves its segment."""
+        kept = {var.name for block in self.draft.blocks for var in block.vars.values() if var.persistable}
+        kept.update(self.checkpoints, (name for name in self.readers if name not in self.writers))
+        for op in self.path:
+            if op.type in ("seed", "read"):
+                kept.update(op.output_names)
+        for start, end in self.segments:
+            for op in self.path[start:end]:
+                kept.update(name for name in op.output_names if max(self.readers.get(name, [-1])) >= end)
+                kept.update(name for name in op.input_names if min(self.writers.get(name, [start])) < start)
+        return kept
+
+    def insert(self) -> None:
+        """Puts the copies between the gradient ops, which stand behind the forward ones."""
+        ops, draft = self.draft.block.ops, self.draft
+        drafted = draft.blocks[draft.new_block()]
+        with draft.inside(len(draft.blocks) - 1):
+            copied = draft.blocks[draft.new_block()]
+        backward, copies = ops[self._forward :], dict[str, str]()
+        done = 1  # the gradient of the loss itself
+        for number, segment in enumerate(reversed(self.segments)):
+            own = self.path[segment.start : segment.end]
+            names = (name for op in own for name in (*op.input_names, *op.output_names) if name not in self.kept)
+            copies |= {name: f"{name}.subprog_{number}" for name in names if name not in copies}
+            again = [self._copy(op, copies) for op in own if not self.kept.issuperset(op.output_names)]
+            at = self._first_gradient(backward, segment.end)
+            drafted.ops += map(_without_pairs, backward[done:at])
+            drafted.ops += [op._replace(role=OpRole.BACKWARD) for op in own]
+            copied.ops += again
+            backward[at:at] = again
+            done = self._first_gradient(backward, segment.start)
+        if not self.segments:
+            drafted.ops += map(_without_pairs, backward[done:])
+        ops[self._forward :] = [
+            op if op.type == "fill_zeros_like" else op._replace(inputs=renamed(op.inputs, copies)) for op in backward
+        ]
+
+    def _copy(self, op: Op, copies: dict[str, str]) -> Op:
+        inputs, outputs = renamed(op.inputs, copies), renamed(op.outputs, copies)
+        for slot, names in op.outputs.items():
+            for name in names:
+                var = self.draft.find(name)
+                if name in copies and var is not None and var.tensor is not None:
+                    made = var.tensor._replace(dtype=self._dtype(op, slot, inputs))
+                    self.draft.declare(var._replace(name=copies[name], tensor=made))
+        return op._replace(inputs=inputs, outputs=outputs, role=OpRole.BACKWARD)
+
+    def _dtype(self, op: Op, slot: str, inputs: Mapping[str, tuple[str, ...]]) -> DType:
+        """The element type that Fluid declares of a copy: BOOL, which is none, unless the op infers it."""
+        source, result = typed_slots(op.type)
+        type_ = self.draft.type_of(inputs[source][0]) if slot == result else None
+        return DType.BOOL if type_ is None else type_.dtype
+
+    def _first_gradient(self, backward: Sequence[Op], end: int) -> int:
+        """The index in `backward` at which the gradients of the ops before op `end` of the path begin."""
+        for at, op in enumerate(backward):
+            read = [differentiated(name) for name in op.input_names if SUFFIX in name]
+            written = [max(self.writers[name]) for name in read if name in self.writers]
+            if written and max(written) < end:
+                while backward[at - 1].type == "fill_zeros_like":
+                    at -= 1
+                return at
+        return len(backward)
+
+
+def _without_pairs(op: Op) -> Op:
+    """A gradient op before it is known of which parameter."""
+    return op._replace(role_vars=() if "op_device" in op.attrs else None)
+
+
+def _give_seeds(draft: Draft, path: Iterable[Op]) -> None:
+    """Puts an op in front of each dropout that draws the seed which the dropout then takes."""
+    ops = draft.block.ops
+    for op in [op for op in path if op.type == "dropout"]:
+        at = next(index for index, other in enumerate(ops) if other is op)
+        name = draft.names.mint(draft.names.mint("seed") + ".tmp")
+        draft.declare(Var(name, tensor=TensorType(DType.INT32, ())))
+        fixed = op.attrs.get("fix_seed")
+        seed = draft.make("seed", {}, {"Out": name}, {"seed": op.attrs.get("seed", 0) if fixed else 0})
+        attrs = FrozenMap({key: value for key, value in op.attrs.items() if key not in ("fix_seed", "seed")})
+        ops[at : at + 1] = [seed, op._replace(inputs=FrozenMap({**op.inputs, "Seed": (name,)}), attrs=attrs)]
+        draft.type_outputs(seed)
 
 
 def blocks_of(op: Op) -> list[int]:

@@ -12,22 +12,24 @@ from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import dtype_of, numpy_name
 from pstranspile.fluid.layers import utils as nest
-from pstranspile.fluid.layers.accepted import check_kind, check_variable, checked_all
-from pstranspile.fluid.layers.adapt import adapt, live, renamed_all, to_core, wrap
-from pstranspile.fluid.layers.compare import equal
-from pstranspile.fluid.layers.compare import greater_equal as greater_equal
-from pstranspile.fluid.layers.compare import greater_than as greater_than
-from pstranspile.fluid.layers.compare import less_equal as less_equal
-from pstranspile.fluid.layers.compare import less_than as less_than
-from pstranspile.fluid.layers.compare import not_equal as not_equal
-from pstranspile.fluid.layers.ranks import array_to_lod_tensor
-from pstranspile.fluid.layers.ranks import lod_rank_table as lod_rank_table
-from pstranspile.fluid.layers.ranks import lod_tensor_to_array as lod_tensor_to_array
-from pstranspile.fluid.layers.ranks import max_sequence_len as max_sequence_len
-from pstranspile.fluid.layers.ranks import merge_lod_tensor as merge_lod_tensor
-from pstranspile.fluid.layers.ranks import reorder_lod_tensor_by_rank as reorder_lod_tensor_by_rank
-from pstranspile.fluid.layers.ranks import shrink_memory as shrink_memory
-from pstranspile.fluid.layers.ranks import split_lod_tensor as split_lod_tensor
+from pstranspile.fluid.layers.adapt import (
+    adapt,
+    check_kind,
+    check_variable,
+    checked_all,
+    live,
+    renamed_all,
+    to_core,
+    wrap,
+)
+from pstranspile.fluid.layers.sized import array_to_lod_tensor
+from pstranspile.fluid.layers.sized import lod_rank_table as lod_rank_table
+from pstranspile.fluid.layers.sized import lod_tensor_to_array as lod_tensor_to_array
+from pstranspile.fluid.layers.sized import max_sequence_len as max_sequence_len
+from pstranspile.fluid.layers.sized import merge_lod_tensor as merge_lod_tensor
+from pstranspile.fluid.layers.sized import reorder_lod_tensor_by_rank as reorder_lod_tensor_by_rank
+from pstranspile.fluid.layers.sized import shrink_memory as shrink_memory
+from pstranspile.fluid.layers.sized import split_lod_tensor as split_lod_tensor
 from pstranspile.fluid.layers.tensor import assign, cast, fill_constant
 from pstranspile.fluid.layers.utils import assert_same_structure, map_structure
 from pstranspile.fluid.missing import names_of_fluid
@@ -36,6 +38,30 @@ from pstranspile.frontends.layers import loops as branches
 from pstranspile.frontends.layers.draft import Value
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, VarKind
+
+# Comparisons of tensors, element by element.
+
+
+def _compared(op_type: str) -> Callable[..., Any]:
+    def compare(x: Any, y: Any, force_cpu: bool | None = None, cond: Any = None) -> Any:
+        """Element by element whether it holds, into `cond` if given."""
+        out = DType.BOOL if cond is None else to_core(cond)
+        attrs = None if force_cpu is None else {"force_cpu": bool(force_cpu)}
+        made = basic.layer_outputs(op_type, {"X": to_core(x), "Y": to_core(y)}, {"Out": out}, attrs)[0]
+        return cond if cond is not None else wrap(made.stopped())
+
+    compare.__name__ = op_type
+    return compare
+
+
+less_than = _compared("less_than")
+less_equal = _compared("less_equal")
+greater_than = _compared("greater_than")
+greater_equal = _compared("greater_equal")
+equal = _compared("equal")
+not_equal = _compared("not_equal")
+checked_all(globals())
+
 
 # Fluid's branches: `cond`, `case`, `switch_case`, and `IfElse` for the rows of a batch.
 

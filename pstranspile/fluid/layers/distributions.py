@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid.graph.variable import Variable
-from pstranspile.fluid.layers import compare, nn, ops, sized, tensor
-from pstranspile.fluid.layers.accepted import check_kind, check_variable
+from pstranspile.fluid.layers import control_flow as compare
+from pstranspile.fluid.layers import nn, ops, sized, tensor
+from pstranspile.fluid.layers.adapt import check_kind, check_variable
 from pstranspile.fluid.missing import names_of_fluid
 
 N: Any = nn

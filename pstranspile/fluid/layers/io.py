@@ -14,9 +14,9 @@ from pstranspile.fluid.layers.adapt import live
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.reader import GeneratorLoader
 from pstranspile.fluid.running.communicating import DistributedMode
-from pstranspile.fluid.running.reading import PyReaderVariable, created
-from pstranspile.fluid.running.reading import double_buffer as double_buffer
-from pstranspile.fluid.running.reading import read_file as read_file
+from pstranspile.fluid.running.sampling import PyReaderVariable, created
+from pstranspile.fluid.running.sampling import double_buffer as double_buffer
+from pstranspile.fluid.running.sampling import read_file as read_file
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.roles import OpRole
 

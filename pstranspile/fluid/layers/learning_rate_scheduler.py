@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pstranspile.fluid.layers import nn, tensor
-from pstranspile.fluid.layers.accepted import check_kind
-from pstranspile.fluid.layers.adapt import live, to_core, wrap
+from pstranspile.fluid.layers.adapt import check_kind, live, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends import autodiff
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.fluid.layers.accepted import checked_all
-from pstranspile.fluid.layers.adapt import adapt, renamed_all, to_core, wrap
+from pstranspile.fluid.layers.adapt import adapt, checked_all, renamed_all, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends.layers import loss
 from pstranspile.frontends.layers import sequence as labelling

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.fluid.graph.vartype import dtype_of
-from pstranspile.fluid.layers.accepted import checked_all
-from pstranspile.fluid.layers.adapt import to_core, wrap
+from pstranspile.fluid.layers.adapt import checked_all, to_core, wrap
 from pstranspile.fluid.layers.nn import topk
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends.layers import basic

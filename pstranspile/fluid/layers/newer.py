@@ -9,9 +9,20 @@ from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import dtype_of, vartype_of
 from pstranspile.fluid.layer_helper import LayerHelper
-from pstranspile.fluid.layers import compare, loss, nn, ops, tensor
-from pstranspile.fluid.layers.accepted import check_element_type, check_kind, check_variable, checked_all
-from pstranspile.fluid.layers.adapt import live, named, one_op, renamed_all, to_core, wrap
+from pstranspile.fluid.layers import control_flow as compare
+from pstranspile.fluid.layers import loss, nn, ops, tensor
+from pstranspile.fluid.layers.adapt import (
+    check_element_type,
+    check_kind,
+    check_variable,
+    checked_all,
+    live,
+    named,
+    one_op,
+    renamed_all,
+    to_core,
+    wrap,
+)
 from pstranspile.frontends.layers import basic
 from pstranspile.ir.types import DType
 

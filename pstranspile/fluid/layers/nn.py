@@ -12,8 +12,7 @@ from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.layers import single
-from pstranspile.fluid.layers.accepted import check_kind, checked_all
-from pstranspile.fluid.layers.adapt import adapt, live, named, renamed_all, to_core, wrap
+from pstranspile.fluid.layers.adapt import adapt, check_kind, checked_all, live, named, renamed_all, to_core, wrap
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.lod_tensor import to_core as value_of
 from pstranspile.fluid.missing import names_of_fluid

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pstranspile.fluid.layers.accepted import checked_all
-from pstranspile.fluid.layers.adapt import adapt, one_op, renamed_all
+from pstranspile.fluid.layers.adapt import adapt, checked_all, one_op, renamed_all
 from pstranspile.fluid.layers.layer_function_generator import generate_activation_fn as generate_activation_fn
 from pstranspile.fluid.layers.layer_function_generator import generate_layer_fn as generate_layer_fn
 from pstranspile.fluid.missing import names_of_fluid

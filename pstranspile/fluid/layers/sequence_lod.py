@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pstranspile.fluid.layers.accepted import checked_all
-from pstranspile.fluid.layers.adapt import adapt, renamed_all, to_core, wrap
+from pstranspile.fluid.layers.adapt import adapt, checked_all, renamed_all, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends.layers import sequence
 

@@ -14,8 +14,149 @@ from pstranspile.fluid.initializer import Constant
 from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.layers import nn as nn_layers
 from pstranspile.fluid.layers import tensor
-from pstranspile.fluid.layers.accepted import check_variable
+from pstranspile.fluid.layers.adapt import check_variable, checked_all, live, one_op, to_core, wrap
 from pstranspile.fluid.layers.tensor import assign, fill_constant
+from pstranspile.fluid.param_attr import core_attr
+from pstranspile.frontends.layers import basic
+from pstranspile.frontends.layers.basic import layer
+from pstranspile.frontends.layers.initializers import Normal
+from pstranspile.frontends.layers.nn import bias, name_layer
+from pstranspile.frontends.layers.parameters import create_parameter
+from pstranspile.ir.model import Var
+from pstranspile.ir.types import DType, VarKind
+
+# Layers of `layers.nn` whose samples are moved.
+
+
+def _both(name: str, value: Any) -> list[int]:
+    """A number for height and width, or one for each. Raises ValueError for another count."""
+    held = list(value) if several(value) else [value, value]
+    if len(held) != 2:
+        raise ValueError(f"deformable_conv: {name} must be a number or two, not {value!r}")
+    return held
+
+
+def deformable_conv(
+    input: Any,
+    offset: Any,
+    mask: Any,
+    num_filters: int,
+    filter_size: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int | None = None,
+    deformable_groups: int | None = None,
+    im2col_step: int | None = None,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    modulated: bool = True,
+    name: str | None = None,
+) -> Any:
+    """Images convolved, with samples moved by `offset`, and if `modulated` multiplied by `mask`.
+
+    Raises ValueError for groups that can't share the channels, and for settings of another length.
+    """
+    draft = live()
+    x = to_core(input)
+    channels = x.shape[1]
+    if channels < 0 or channels % (groups or 1):
+        raise ValueError(f"deformable_conv: %{x.name} has {channels} channels, which {groups} groups can't share")
+    size = _both("filter_size", filter_size)
+    minted = name_layer(draft, "deformable_conv", name)
+    start = Normal(0.0, (2.0 / (size[0] * size[1] * channels)) ** 0.5)
+    shape = (num_filters, channels // (groups or 1), *size)
+    kernel = create_parameter(draft, minted, core_attr(param_attr, draft), shape, x.dtype, default=start)
+    attrs = {
+        "strides": _both("stride", stride),
+        "paddings": _both("padding", padding),
+        "dilations": _both("dilation", dilation),
+        "groups": groups or 1,
+        "deformable_groups": deformable_groups or 1,
+        "im2col_step": im2col_step or 64,
+    }
+    inputs = {"Input": x, "Filter": kernel, "Offset": to_core(offset)}
+    if modulated:
+        inputs["Mask"] = to_core(mask)
+    op_type = "deformable_conv" if modulated else "deformable_conv_v1"
+    out = layer(op_type, inputs, x.dtype, attrs, out="Output", name=minted)
+    return wrap(bias(minted, out, core_attr(bias_attr, draft), 1, 2))
+
+
+checked_all(globals())
+
+
+# Ragged tensors as arrays of steps, longest sequence first, and the rows of a batch apart by a mask.
+
+_reordered = one_op("reorder_lod_tensor_by_rank", "x, rank_table", "X=x RankTable=rank_table")
+
+
+def reorder_lod_tensor_by_rank(x: Any, rank_table: Any) -> Any:
+    """The sequences of x, or its rows, in the order of a rank table. Raises TypeError for what is no rank table."""
+    if to_core(rank_table).var.kind is not VarKind.LOD_RANK_TABLE:
+        raise TypeError(f"reorder_lod_tensor_by_rank: {rank_table.name} is no rank table")
+    return _reordered(x, rank_table)
+
+
+def lod_rank_table(x: Any, level: int = 0) -> Any:
+    """The sequences of x by length."""
+    draft = live()
+    draft.names.mint("lod_rank_table")
+    table = draft.declare(Var(draft.names.mint("lod_rank_table"), VarKind.LOD_RANK_TABLE))
+    draft.op("lod_rank_table", {"X": to_core(x)}, {"Out": table}, {"level": level})
+    return wrap(table)
+
+
+def max_sequence_len(rank_table: Any) -> Any:
+    """The length of the longest sequence of a rank table, int64 [1]."""
+    key = "max_seqence_len"  # Fluid's spelling
+    return wrap(basic.layer("max_sequence_len", {"RankTable": to_core(rank_table)}, DType.INT64, key=key))
+
+
+def lod_tensor_to_array(x: Any, table: Any) -> Any:
+    """The steps of ragged x as an array: in each the rows of all sequences that still have one."""
+    draft, value = live(), to_core(x)
+    draft.names.mint("lod_tensor_to_array")
+    name = draft.names.mint("lod_tensor_to_array")
+    tensor = value.tensor._replace(lod_level=max(value.lod_level - 1, 0))
+    array = draft.declare(Var(name, VarKind.LOD_TENSOR_ARRAY, tensor))
+    draft.op("lod_tensor_to_array", {"X": value, "RankTable": to_core(table)}, {"Out": array})
+    return wrap(array)
+
+
+def array_to_lod_tensor(x: Any, table: Any) -> Any:
+    """The ragged tensor whose steps an array holds."""
+    value = to_core(x)
+    inputs = {"X": value, "RankTable": to_core(table)}
+    made = basic.layer("array_to_lod_tensor", inputs, value.dtype)
+    tensor = made.tensor._replace(shape=value.shape, lod_level=value.lod_level + 1)
+    return wrap(made.draft.declare(made.var._replace(tensor=tensor)))
+
+
+def shrink_memory(x: Any, i: Any, table: Any) -> Any:
+    """The rows of x whose sequences still have a step i."""
+    value = to_core(x)
+    inputs = {"X": value, "I": to_core(i), "RankTable": to_core(table)}
+    return wrap(basic.layer("shrink_rnn_memory", inputs, value.dtype, key="shrink_memory"))
+
+
+def split_lod_tensor(input: Any, mask: Any, level: int = 0) -> Any:
+    """The rows (or sequences of a level) of a batch whose mask (bool [n, 1]) holds, and the others."""
+    value = to_core(input)
+    outputs = {"OutTrue": value.dtype, "OutFalse": value.dtype}
+    made = basic.layer_outputs("split_lod_tensor", {"X": value, "Mask": to_core(mask)}, outputs, {"level": level})
+    return tuple(wrap(made))
+
+
+def merge_lod_tensor(in_true: Any, in_false: Any, x: Any, mask: Any, level: int = 0) -> Any:
+    """What `split_lod_tensor` has split: rows of both in the order of x."""
+    first = to_core(in_true)
+    inputs = {"X": to_core(x), "Mask": to_core(mask), "InTrue": first, "InFalse": to_core(in_false)}
+    return wrap(basic.layer("merge_lod_tensor", inputs, first.dtype, {"level": level}))
+
+
+checked_all(globals())
+
 
 nn: Any = nn_layers
 

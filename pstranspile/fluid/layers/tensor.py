@@ -10,8 +10,7 @@ from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import VarType, dtype_of
 from pstranspile.fluid.initializer import Initializer
-from pstranspile.fluid.layers.accepted import checked_all
-from pstranspile.fluid.layers.adapt import adapt, live, one_op, renamed_all, to_core, wrap
+from pstranspile.fluid.layers.adapt import adapt, checked_all, live, one_op, renamed_all, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.param_attr import ParamAttr, attr_of
 from pstranspile.frontends.layers import basic, parameters, tensor

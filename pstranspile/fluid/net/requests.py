@@ -25,16 +25,21 @@ from pstranspile.cluster.net.calls import CallRefused
 from pstranspile.cluster.net.missing import grpc_library
 from pstranspile.cluster.net.terms import Refused
 from pstranspile.cluster.net.values import WireError
-from pstranspile.fluid.net.calls import (
+from pstranspile.fluid.net.message import (
     BATCH_BARRIER_NAME,
     COMPLETE_NAME,
+    DTYPES,
     FETCH_BARRIER_NAME,
     NO_BARRIER,
     SAVE_NAME,
     SERVICE,
+    VariableMessage,
+    read_variable,
     require_ids,
+    value_of,
+    with_value,
+    write_variable,
 )
-from pstranspile.fluid.net.message import DTYPES, VariableMessage, read_variable, value_of, with_value, write_variable
 from pstranspile.ir.model import Var
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 

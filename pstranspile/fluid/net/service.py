@@ -28,7 +28,7 @@ from pstranspile.cluster.net.saves import Unplaced
 from pstranspile.cluster.net.site import Site
 from pstranspile.cluster.net.telling import Told
 from pstranspile.cluster.net.values import Bytes, WireError
-from pstranspile.fluid.net import calls
+from pstranspile.fluid.net import message as calls
 from pstranspile.fluid.net.message import (
     DTYPES,
     VariableMessage,

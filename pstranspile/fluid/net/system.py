@@ -14,8 +14,7 @@ from pstranspile.cluster.net.loop import CALL, Event
 from pstranspile.cluster.net.peer import Peer
 from pstranspile.cluster.net.site import Site
 from pstranspile.cluster.net.terms import Refused
-from pstranspile.fluid.net.calls import output_of_prefetch, require_gradient, require_saving
-from pstranspile.fluid.net.message import VariableMessage
+from pstranspile.fluid.net.message import VariableMessage, output_of_prefetch, require_gradient, require_saving
 from pstranspile.fluid.net.requests import Requests
 from pstranspile.fluid.net.service import FluidService
 

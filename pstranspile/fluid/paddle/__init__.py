@@ -17,7 +17,7 @@ from pstranspile.fluid.paddle import compat as compat
 from pstranspile.fluid.paddle import dataset as dataset
 from pstranspile.fluid.paddle import reader as reader
 from pstranspile.fluid.paddle.batching import batch as batch
-from pstranspile.fluid.running.dynamic import build_static, is_dynamic
+from pstranspile.fluid.running.flags import build_static, is_dynamic
 
 __version__ = "1.8.5"
 _OF_FLUID = ("CPUPlace", "CUDAPlace", "CUDAPinnedPlace", "ParamAttr", "core", "is_compiled_with_cuda")

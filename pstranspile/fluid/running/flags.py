@@ -3,8 +3,75 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, MutableMapping
 from typing import Any
+
+from pstranspile.ir.diagnostics import DiagnosticError, error
+
+# Whether a script builds static graphs: those of Fluid 1.x always do, those of 2.x once they have said so.
+
+_undecided: list[bool] = []
+"""Not empty while a script is run that has not said what graphs it builds."""
+
+
+def begin_script() -> None:
+    """A script begins, which has said nothing yet."""
+    _undecided[:] = [True]
+
+
+def build_static() -> None:
+    """The script builds static graphs: it has said so, or uses Fluid, whose graphs are static."""
+    _undecided.clear()
+
+
+def is_dynamic() -> bool:
+    """Whether graphs of the script would be dynamic in Paddle: it has imported `paddle`, but not `paddle.fluid`, and
+    has not called `enable_static`.
+    """
+    return bool(_undecided) and "paddle" in sys.modules and "paddle.fluid" not in sys.modules
+
+
+def require_static() -> None:
+    """Raises DiagnosticError where the script would build a dynamic graph in Paddle."""
+    if _undecided and is_dynamic():
+        message = (
+            "dynamic graphs are not run: in Paddle 2.x, graphs are dynamic until paddle.enable_static() is called; "
+            "a script that builds static graphs calls it first"
+        )
+        raise DiagnosticError([error("script-dynamic", message)])
+
+
+# Numbers that the environment gives, as launchers and users set them.
+
+
+def whole(name: str, default: int | None = None) -> int:
+    """The whole number that a variable of the environment holds.
+
+    Raises ValueError, which names the variable and what it holds, for another text, and for a variable that is not set
+    where there is no `default`.
+    """
+    text = os.environ.get(name, "").strip()
+    if not text and default is not None:
+        return default
+    try:
+        return int(text if "_" not in text and text.isascii() else "")
+    except ValueError:
+        held = f"holds {os.environ[name]!r}, which is no whole number" if name in os.environ else "is not set"
+        raise ValueError(f"the variable {name} of the environment {held}") from None
+
+
+def seconds(name: str, default: float) -> float:
+    """The seconds that a variable of the environment holds. Raises ValueError as `whole`, also for a number below 0."""
+    text = os.environ.get(name, "").strip()
+    try:
+        value = float(text) if text else default
+        if value >= 0:
+            return value
+    except ValueError:
+        pass
+    raise ValueError(f"the variable {name} of the environment holds {text!r}, which is no number of seconds")
+
 
 _PUBLIC: dict[str, Any] = {
     "FLAGS_allocator_strategy": "auto_growth",

@@ -24,7 +24,7 @@ from pstranspile.runtime.large.forms import filled
 from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.values import LoDTensor, SelectedRows
-from pstranspile.runtime.values.reading import decode_selected_rows, opened
+from pstranspile.runtime.values.encoding import decode_selected_rows, opened
 
 LOOKUPS = ("lookup_table", "lookup_table_v2")
 """Op types that read the rows of a table by id."""

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from pstranspile.fluid.environment import seconds
 from pstranspile.fluid.machines import require_open
 from pstranspile.fluid.missing import refused
+from pstranspile.fluid.running.flags import seconds
 from pstranspile.ir.diagnostics import visible
 
 MEETING = "PADDLE_GLOO_HTTP_ENDPOINT"

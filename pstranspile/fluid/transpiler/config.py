@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pstranspile.compiler.plan.dispatch import BUILT_IN
-from pstranspile.fluid.environment import whole
 from pstranspile.fluid.running.communicating import warn_unused
+from pstranspile.fluid.running.flags import whole
 
 _EXCLUSIVE = {"sync_mode": "runtime_split_send_recv", "runtime_split_send_recv": "sync_mode"}
 

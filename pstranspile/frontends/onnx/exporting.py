@@ -53,8 +53,7 @@ def _needed(ops: Sequence[Op], feeds: Sequence[str], targets: Sequence[str]) -> 
 
 def writers() -> Mapping[str, Writer]:
     """The writer of each op type that ONNX can express."""
-    for name in ("write_math", "write_tensors", "write_images", "write_losses"):
-        importlib.import_module(f"pstranspile.frontends.onnx.{name}")
+    importlib.import_module("pstranspile.frontends.onnx.writing")
     return WRITERS
 
 

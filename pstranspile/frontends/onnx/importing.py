@@ -233,19 +233,7 @@ def from_onnx(data: bytes, file: str = "<onnx>", folder: str = "") -> Imported:
 
 def readers() -> Mapping[str, Reader]:
     """The reader of each node type that Fluid's ops can express."""
-    for name in (
-        "math",
-        "reductions",
-        "tensors",
-        "parts",
-        "index",
-        "scatter",
-        "einsum",
-        "images",
-        "norms",
-        "recurrent",
-        "learned",
-    ):
+    for name in ("math", "tensors", "images", "recurrent"):
         importlib.import_module(f"pstranspile.frontends.onnx.read_{name}")
     return READERS
 

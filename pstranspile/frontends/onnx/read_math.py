@@ -3,13 +3,358 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from pstranspile.frontends.onnx.graph import Refused
 from pstranspile.frontends.onnx.library import FUNCTIONS, OPERATORS, library
-from pstranspile.frontends.onnx.reading import Reading, attribute, onnx_reader
-from pstranspile.frontends.onnx.reshaping import common, expand, reshape, sizes_of
+from pstranspile.frontends.onnx.read_tensors import common, expand, reshape, sizes_of, transpose, with_x_shape
+from pstranspile.frontends.onnx.reading import Reading, attribute, axes_of, onnx_reader, positive
+from pstranspile.frontends.onnx.sizes import is_code
+from pstranspile.ir.types import DType
+
+# Nodes that make one number of many as Fluid's ops: sums, means, norms, shares.
+
+_REDUCTIONS = {
+    "ReduceSum": "reduce_sum",
+    "ReduceMean": "reduce_mean",
+    "ReduceMax": "reduce_max",
+    "ReduceMin": "reduce_min",
+    "ReduceProd": "reduce_prod",
+    "ReduceL1": "reduce_sum",
+    "ReduceL2": "reduce_sum",
+    "ReduceSumSquare": "reduce_sum",
+    "ReduceLogSum": "reduce_sum",
+    "ReduceLogSumExp": "reduce_sum",
+}
+_BEFORE = {"ReduceL1": "abs", "ReduceL2": "square", "ReduceSumSquare": "square"}
+_AFTER = {"ReduceL2": "sqrt", "ReduceLogSum": "log"}
+
+
+@onnx_reader(*_REDUCTIONS)
+def _reduce(node: Any, reading: Reading) -> None:
+    kind, source, out = node.op_type, node.input[0], node.output[0]
+    rank, axes = len(reading.dims(source)), axes_of(node, reading)
+    chosen = positive(axes, rank) if axes else [*range(rank)]
+    if (not axes and attribute(node, "noop_with_empty_axes", 0)) or not rank:
+        chosen = []
+    keep = bool(attribute(node, "keepdims", 1))
+    if not keep and len(chosen) == rank:
+        reading.scalars.add(out)
+    if kind == "ReduceLogSumExp" and chosen:
+        _log_sum_exp(source, out, chosen, keep, reading)
+        return
+    given = _function(_BEFORE.get(kind), source, reading)
+    last = _AFTER.get(kind)
+    if not chosen:
+        reading.alias(out, _function(last, given, reading))
+        return
+    made = reading.temp(out) if last else out
+    _reduced(_REDUCTIONS[kind], given, made, chosen, keep, reading)
+    if last:
+        reading.op(last, {"X": made}, {"Out": out})
+
+
+def _function(op_type: str | None, value: str, reading: Reading) -> str:
+    if op_type is None:
+        return value
+    return reading.made(op_type, value, X=value)
+
+
+def _reduced(op_type: str, source: str, out: str, axes: list[int], keep: bool, reading: Reading) -> None:
+    whole = len(axes) == len(reading.dims(source))
+    reading.op(op_type, {"X": source}, {"Out": out}, keep_dim=keep, reduce_all=whole, dim=axes)
+
+
+def _log_sum_exp(source: str, out: str, axes: list[int], keep: bool, reading: Reading) -> None:
+    """The logarithm of a sum of powers, of what is left of the largest, so that no power is too large."""
+    largest, rest = _less_largest(source, axes, reading)
+    summed = reading.temp(out)
+    _reduced("reduce_sum", _function("exp", rest, reading), summed, axes, True, reading)
+    wide = out if keep else reading.temp(out)
+    reading.op("elementwise_add", {"X": _function("log", summed, reading), "Y": largest}, {"Out": wide})
+    if not keep:  # the sum of one element is this, with the dims that are left
+        _reduced("reduce_sum", wide, out, axes, False, reading)
+
+
+def _less_largest(source: str, axes: list[int], reading: Reading) -> tuple[str, str]:
+    """The largest elements along axes, and what is left of all of them."""
+    _reduced("reduce_max", source, largest := reading.temp(source), axes, True, reading)
+    return largest, reading.made("elementwise_sub", source, X=source, Y=largest)
+
+
+@onnx_reader("Softmax", "LogSoftmax")
+def _softmax(node: Any, reading: Reading) -> None:
+    source, out, axis = node.input[0], node.output[0], attribute(node, "axis", -1)
+    if node.op_type == "Softmax":
+        reading.op("softmax", {"X": source}, {"Out": out}, axis=axis)
+        return
+    axes = positive([axis], len(reading.dims(source)))
+    rest, summed = _less_largest(source, axes, reading)[1], reading.temp(out)
+    _reduced("reduce_sum", _function("exp", rest, reading), summed, axes, True, reading)
+    reading.op("elementwise_sub", {"X": rest, "Y": _function("log", summed, reading)}, {"Out": out})
+
+
+@onnx_reader("LpNormalization")
+def _lp_normalization(node: Any, reading: Reading) -> None:
+    source, out = node.input[0], node.output[0]
+    axes = positive([attribute(node, "axis", -1)], len(reading.dims(source)))
+    first = attribute(node, "p", 2) == 1
+    powers = _function("abs" if first else "square", source, reading)
+    _reduced("reduce_sum", powers, norm := reading.temp(out), axes, True, reading)
+    norm = norm if first else _function("sqrt", norm, reading)
+    bound = reading.made("clip", out, {"min": _TINY, "max": math.inf}, X=norm)
+    reading.op("elementwise_div", {"X": source, "Y": bound}, {"Out": out})
+
+
+_TINY = 1e-30
+"""What a row of zeros is divided by, which leaves it zeros."""
+
+
+@onnx_reader("Hardmax")
+def _hardmax(node: Any, reading: Reading) -> None:
+    source, out = node.input[0], node.output[0]
+    rank = len(reading.dims(source))
+    axis: int = attribute(node, "axis", -1) % rank
+    width = reading.dims(source)[axis]
+    at = reading.made("arg_max", out, {"axis": axis, "keepdims": False}, X=source)
+    hot = reading.made("one_hot_v2", out, {"depth": width}, X=at)
+    if axis == rank - 1:
+        reading.alias(out, hot)
+    else:
+        transpose(hot, out, [*range(axis), rank - 1, *range(axis, rank - 1)], reading)
+
+
+# Einsum as products of matrices: dims that both have are contracted or belong to the batch, the others are spread.
+
+
+class _Term(NamedTuple):
+    """A value and a letter for each of its dims."""
+
+    value: str
+    letters: str
+
+
+@onnx_reader("Einsum")
+def _einsum(node: Any, reading: Reading) -> None:
+    terms, wanted = _parsed(attribute(node, "equation"), list(node.input), reading)
+    while len(terms) > 1:
+        first, second, *others = terms
+        later = {*wanted, *(letter for term in others for letter in term.letters)}
+        kept = [letter for letter in dict.fromkeys(first.letters + second.letters) if letter in later]
+        terms = [_product(first, second, "".join(kept), reading), *others]
+    (term,) = terms
+    term = _summed(term, [letter for letter in term.letters if letter not in wanted], reading)
+    if not wanted:
+        reading.scalars.add(node.output[0])
+    reading.alias(node.output[0], _ordered(term, wanted, reading).value)
+
+
+def _parsed(equation: str, values: list[str], reading: Reading) -> tuple[list[_Term], str]:
+    """The terms of an equation, and the letters of its result; an ellipsis is written as capital Greek letters."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    spread = 0
+    terms: list[_Term] = []
+    for letters, value in zip(left.split(","), values, strict=True):
+        rank = len(reading.dims(value))
+        more = rank - len(letters.replace("...", ""))
+        spread = max(spread, more if "..." in letters else 0)
+        letters = letters.replace("...", _ELLIPSIS[len(_ELLIPSIS) - more :] if more > 0 else "")
+        if len({*letters}) != len(letters) or len(letters) != rank:
+            raise Refused(f"its equation {equation} takes a diagonal, or does not fit its inputs")
+        terms.append(_Term(value, letters))
+    if arrow:
+        return terms, right.replace("...", _ELLIPSIS[len(_ELLIPSIS) - spread :] if spread else "")
+    every = "".join(term.letters for term in terms)
+    once = sorted(letter for letter in {*every} if every.count(letter) == 1 and letter not in _ELLIPSIS)
+    return terms, (_ELLIPSIS[len(_ELLIPSIS) - spread :] if spread else "") + "".join(once)
+
+
+_ELLIPSIS = "ΑΒΓΔΕΖΗΘ"
+
+
+def _summed(term: _Term, gone: Sequence[str], reading: Reading) -> _Term:
+    if not gone:
+        return term
+    made, dims = reading.temp(term.value), [term.letters.index(letter) for letter in gone]
+    whole = len(gone) == len(term.letters)
+    if whole:
+        reading.scalars.add(made)
+    reading.op("reduce_sum", {"X": term.value}, {"Out": made}, dim=dims, keep_dim=False, reduce_all=whole)
+    return _Term(made, "".join(letter for letter in term.letters if letter not in gone))
+
+
+def _ordered(term: _Term, letters: str, reading: Reading) -> _Term:
+    if term.letters == letters:
+        return term
+    order = [term.letters.index(letter) for letter in letters]
+    transpose(term.value, made := reading.temp(term.value), order, reading)
+    return _Term(made, letters)
+
+
+def _product(first: _Term, second: _Term, wanted: str, reading: Reading) -> _Term:
+    """The product of two terms, summed over the letters that are not wanted."""
+    first, second = (
+        _summed(term, [letter for letter in term.letters if letter not in wanted + other.letters], reading)
+        for term, other in ((first, second), (second, first))
+    )
+    shared = [letter for letter in first.letters if letter in second.letters]
+    sizes = dict(zip(second.letters, sizes_of(second.value, reading), strict=True))
+    own = dict(zip(first.letters, sizes_of(first.value, reading), strict=True))
+    for letter in shared:
+        if own[letter] != sizes[letter] and not is_code(own[letter]) and not is_code(sizes[letter]):
+            raise Refused(f"a dim of it has {own[letter]} elements in one input and {sizes[letter]} in another")
+    summed = [letter for letter in shared if letter not in wanted]
+    if not summed:
+        return _spread(first, second, wanted, reading)
+    batch = "".join(letter for letter in shared if letter in wanted)
+    rows = "".join(letter for letter in first.letters if letter not in shared)
+    columns = "".join(letter for letter in second.letters if letter not in shared)
+    inner = "".join(summed)
+    left = _matrices(_ordered(first, batch + rows + inner, reading), len(batch), len(rows), reading)
+    right = _matrices(_ordered(second, batch + inner + columns, reading), len(batch), len(inner), reading)
+    product = reading.made("matmul", left, X=left, Y=right)
+    sizes |= own
+    made = _Term(reading.temp(product), batch + rows + columns)
+    if len(rows) == len(columns) == 1:
+        made = made._replace(value=product)
+    else:
+        reshape(product, made.value, [sizes[letter] for letter in made.letters], reading)
+        if not made.letters:
+            reading.scalars.add(made.value)
+    return made
+
+
+def _matrices(term: _Term, batch: int, rows: int, reading: Reading) -> str:
+    """A value as matrices: `batch` dims, `rows` dims as one, the rest as one."""
+    sizes = sizes_of(term.value, reading)
+    parts = [sizes[batch : batch + rows], sizes[batch + rows :]]
+    if [len(part) for part in parts] == [1, 1]:
+        return term.value
+    dims = sizes[:batch]
+    for part in parts:
+        size = 1
+        for dim in part:
+            size = reading.sizes.combined("Mul", size, dim) if is_code(size) or is_code(dim) else size * dim
+        dims.append(size)
+    reshape(term.value, made := reading.temp(term.value), dims, reading)
+    return made
+
+
+def _spread(first: _Term, second: _Term, wanted: str, reading: Reading) -> _Term:
+    """The product element by element, each term with a dim of size 1 where only the other has one."""
+    values: list[str] = []
+    for term in (first, second):
+        value = _ordered(term, "".join(letter for letter in wanted if letter in term.letters), reading).value
+        axes = [at for at, letter in enumerate(wanted) if letter not in term.letters]
+        if axes and term.letters:
+            with_x_shape("unsqueeze2", value, made := reading.temp(value), reading, axes=axes)
+            value = made
+        values.append(value)
+    return _Term(reading.made("elementwise_mul", first.value, X=values[0], Y=values[1]), wanted)
+
+
+# Operators of `ai.onnx.ml`, in which models of other kinds of learning are written: linear ones and their scaling.
+
+
+def _held(node: Any, name: str, out: str, reading: Reading, *, dims: tuple[int, ...] | None = None) -> str:
+    """Numbers in an attribute as a parameter."""
+    array = np.array(attribute(node, name, ()), "float32")
+    return reading.weight(f"{out}.{name}", array if dims is None else array.reshape(dims))
+
+
+def _as_floats(value: str, reading: Reading) -> str:
+    return reading.as_type(value, DType.FP32)
+
+
+def _linear(node: Any, targets: int, out: str, reading: Reading) -> None:
+    width = len(attribute(node, "coefficients")) // max(targets, 1)
+    weight = _held(node, "coefficients", node.output[-1], reading, dims=(targets, width))
+    product = reading.made("matmul", out, {"transpose_Y": True}, X=_as_floats(node.input[0], reading), Y=weight)
+    if len(attribute(node, "intercepts", ())) == 0:
+        reading.alias(out, product)
+        return
+    bias = _held(node, "intercepts", node.output[-1], reading)
+    reading.op("elementwise_add", {"X": product, "Y": bias}, {"Out": out})
+
+
+def _transformed(kind: str, source: str, out: str, reading: Reading) -> None:
+    ops = {"SOFTMAX": "softmax", "LOGISTIC": "sigmoid"}
+    if kind == "NONE":
+        reading.alias(out, source)
+    elif kind in ops:
+        reading.op(ops[kind], {"X": source}, {"Out": out})
+    else:
+        raise Refused(f"its post_transform is {kind}")
+
+
+@onnx_reader("ai.onnx.ml.LinearRegressor")
+def _regressor(node: Any, reading: Reading) -> None:
+    out = node.output[0]
+    _linear(node, attribute(node, "targets", 1), made := reading.temp(out), reading)
+    _transformed(attribute(node, "post_transform", "NONE"), made, out, reading)
+
+
+@onnx_reader("ai.onnx.ml.LinearClassifier")
+def _classifier(node: Any, reading: Reading) -> None:
+    label, scores = node.output
+    labels = list(attribute(node, "classlabels_ints", ()))
+    if not labels:
+        raise Refused("its classes are texts; give the classifier numbers for them")
+    rows = len(attribute(node, "intercepts", ())) or len(labels)
+    _linear(node, rows, made := reading.temp(scores), reading)
+    kind = attribute(node, "post_transform", "NONE")
+    _transformed(kind, made, wide := reading.temp(scores), reading)
+    if rows == 1:  # one column decides between two classes
+        one = 1.0 if kind in ("LOGISTIC", "SOFTMAX") else 0.0
+        other = reading.scaled(wide, -1.0, one)
+        reading.op("concat", {"X": [other, wide]}, {"Out": scores}, axis=1)
+    else:
+        reading.alias(scores, wide)
+    at = reading.made("arg_max", label, {"axis": 1, "keepdims": False}, X=scores)
+    if labels == [*range(len(labels))]:
+        reading.alias(label, at)
+    else:
+        reading.known[table := reading.temp(label)] = np.array(labels, "int64")
+        reading.op("gather", {"X": table, "Index": at}, {"Out": label})
+
+
+@onnx_reader("ai.onnx.ml.Scaler")
+def _scaler(node: Any, reading: Reading) -> None:
+    source, out = _as_floats(node.input[0], reading), node.output[0]
+    shift = np.array(attribute(node, "offset", (0,)), "float32")
+    factor = np.array(attribute(node, "scale", (1,)), "float32")
+    reading.known[offset := reading.temp(out)] = shift
+    reading.known[scale := reading.temp(out)] = factor
+    made = reading.made("elementwise_sub", out, X=source, Y=offset)
+    reading.op("elementwise_mul", {"X": made, "Y": scale}, {"Out": out})
+
+
+@onnx_reader("ai.onnx.ml.ArrayFeatureExtractor")
+def _columns(node: Any, reading: Reading) -> None:
+    (source, index), out = node.input, node.output[0]
+    rank = len(reading.dims(source))
+    flat = [int(number) for number in reading.constant(index, "its columns").reshape(-1)]
+    reading.known[chosen := reading.temp(index)] = np.array(flat, "int64")
+    if rank == 1:
+        row = reading.made("gather", out, X=source, Index=chosen)
+        with_x_shape("unsqueeze2", row, out, reading, axes=[0])
+    else:
+        reading.op("index_select", {"X": source, "Index": chosen}, {"Out": out}, dim=rank - 1)
+
+
+@onnx_reader("ai.onnx.ml.FeatureVectorizer")
+def _vectorizer(node: Any, reading: Reading) -> None:
+    parts = [_as_floats(name, reading) for name in node.input]
+    reading.op("concat", {"X": parts}, {"Out": node.output[0]}, axis=1)
+
+
+@onnx_reader("ai.onnx.ml.ZipMap")
+def _named(node: Any, reading: Reading) -> None:
+    raise Refused("it makes a map of classes; export the model with zipmap=False")
+
 
 _SAME = {kind: name for name, kind in FUNCTIONS.items()} | {"HardSwish": "hard_swish", "Mish": "mish"}
 

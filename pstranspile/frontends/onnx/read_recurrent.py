@@ -10,8 +10,8 @@ from pstranspile.frontends.layers.draft import Value
 from pstranspile.frontends.layers.loops import StaticRNN
 from pstranspile.frontends.layers.tensor import matmul, split
 from pstranspile.frontends.onnx.graph import Refused
+from pstranspile.frontends.onnx.read_tensors import FAR, transpose, with_x_shape
 from pstranspile.frontends.onnx.reading import Reading, attribute, onnx_reader
-from pstranspile.frontends.onnx.reshaping import FAR, transpose, with_x_shape
 from pstranspile.ir.types import DType
 
 Function: TypeAlias = "Callable[[Value], Value]"

@@ -19,8 +19,7 @@ import numpy as np
 
 from pstranspile.ir.json_faults import told
 from pstranspile.runtime.values import Array
-from pstranspile.runtime.values.reading import Reader, opened, refuse
-from pstranspile.runtime.values.writing import write_file
+from pstranspile.runtime.values.encoding import Reader, opened, refuse, write_file
 
 METADATA = "__metadata__"
 _MAX_HEADER = 100_000_000

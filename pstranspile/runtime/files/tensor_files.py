@@ -16,16 +16,18 @@ from io import BytesIO
 from pathlib import Path
 
 from pstranspile.runtime.values import Array, LoDTensor, SelectedRows
-from pstranspile.runtime.values.reading import (
+from pstranspile.runtime.values.encoding import (
     Reader,
     decode_selected_rows,
     decode_tensor,
+    encode,
     end,
     end_of_copies,
     opened,
     refuse,
+    require_encodable,
+    write_file,
 )
-from pstranspile.runtime.values.writing import encode, require_encodable, write_file
 
 
 def read_tensor(path: str | os.PathLike[str]) -> Array | LoDTensor:

@@ -27,7 +27,7 @@ from pstranspile.runtime.files.safetensors import read_safetensors, write_safete
 from pstranspile.runtime.files.tensor_files import read_combined, read_selected_rows, read_tensor, write_combined
 from pstranspile.runtime.large.forms import rows_alone
 from pstranspile.runtime.values import NUMPY_TYPES, Array, LoDTensor, SelectedRows
-from pstranspile.runtime.values.writing import encode, require_encodable
+from pstranspile.runtime.values.encoding import encode, require_encodable
 
 Layout: TypeAlias = Literal["files", "combined", "safetensors"]
 """A folder with a file for each variable; one file in the order of the names; one safetensors file."""

@@ -16,8 +16,8 @@ from pstranspile.ops import schema_of, with_defaults
 from pstranspile.ops.schema import Slot
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.kernels.kernel import Run, kernel_of
-from pstranspile.runtime.kernels.optimizer_steps import for_tables, is_update
-from pstranspile.runtime.run.describe import described
+from pstranspile.runtime.kernels.training.optimizer import for_tables, is_update
+from pstranspile.runtime.run.feeds import described
 from pstranspile.runtime.values import LoDTensor
 
 EMPTY_NAME = "@EMPTY@"

@@ -26,7 +26,7 @@ from pstranspile.runtime.run.batch_axis import BatchAxes, find_rows
 from pstranspile.runtime.run.bound import BoundOp, bind, call, gather, present
 from pstranspile.runtime.run.feeds import changed_names, check_feeds, fetched, missing
 from pstranspile.runtime.run.scope import Scope, own_copy
-from pstranspile.runtime.run.terms import without_unmade_terms
+from pstranspile.runtime.run.seeds import without_unmade_terms
 from pstranspile.runtime.run.together import Group
 
 Watcher: TypeAlias = Callable[[BoundOp, "list[tuple[str, Value]]", float], object]

@@ -74,7 +74,7 @@ def _check(options: argparse.Namespace) -> int:
     from pstranspile.proof.check import STEPS, check
     from pstranspile.proof.report import report_text
     from pstranspile.runtime.kernels.blocks import most_turns
-    from pstranspile.runtime.run.row_source import RowSource
+    from pstranspile.runtime.run.step_feeds import RowSource
     from pstranspile.runtime.run.turns import step_programs, union_of
     from pstranspile.tools.cli.run_cluster import drawn, read_faults
 

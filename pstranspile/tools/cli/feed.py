@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pstranspile.compiler.compile import Compiled
     from pstranspile.ir.model import Role
     from pstranspile.runtime.run.files import ArrayFile
-    from pstranspile.runtime.run.row_source import Dealing
+    from pstranspile.runtime.run.step_feeds import Dealing
 
 FORMATS = ("parquet", "arrow", "csv", "tsv", "jsonl", "multislot")
 
@@ -142,7 +142,7 @@ def require_fed_inputs(
     options: argparse.Namespace, compiled: Compiled | None, trainers: Sequence[Role], given: Mapping[str, Any] | None
 ) -> None:
     """Ends the command, before any machine begins, if trainers read inputs that are not fed. Raises DiagnosticError."""
-    from pstranspile.runtime.run.program_feeds import require_inputs
+    from pstranspile.runtime.run.turns import require_inputs
 
     source = None if compiled is None else compiled.source
     with quoting(None if source is None else source.source), suggesting_feed(options):

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pstranspile.cluster.net.job import JobFolder
     from pstranspile.cluster.net.supervisor import Member, Supervisor
     from pstranspile.compiler.compile import Compiled
-    from pstranspile.runtime.run.row_source import RowSource
+    from pstranspile.runtime.run.step_feeds import RowSource
     from pstranspile.tools.cli.live_views import LiveView
 
 DESCRIPTION = """\
@@ -91,8 +91,7 @@ def run(arguments: Sequence[str]) -> int:
         parser.error("--record can't be combined with --restarts: a process that is started again begins anew")
     from pstranspile.cluster.net.job import load_job_folder
     from pstranspile.cluster.net.parts import are_needed
-    from pstranspile.runtime.files.folders import work_folder
-    from pstranspile.runtime.files.outputs import require_writable
+    from pstranspile.runtime.files.outputs import require_writable, work_folder
     from pstranspile.runtime.large.folder import rows_on_disk
 
     read = files_read(options)
@@ -136,7 +135,7 @@ def run(arguments: Sequence[str]) -> int:
             first = job.roles[cluster.trainers[0].name]
             begun_on_machines(options.init, first, None if compiled is None else compiled.source)
         from pstranspile.cluster.machines.feeding import require_fed
-        from pstranspile.runtime.run.row_source import RowSource
+        from pstranspile.runtime.run.step_feeds import RowSource
 
         feeds = read_feed(options)
         if kept is not None and isinstance(feeds, RowSource):
@@ -265,7 +264,7 @@ def _launch(
     from pstranspile.cluster.data.source import Data
     from pstranspile.cluster.net.metrics import Metrics
     from pstranspile.cluster.net.supervisor import Ports
-    from pstranspile.runtime.run.row_source import LeftOut
+    from pstranspile.runtime.run.step_feeds import LeftOut
 
     names = sorted(job.roles, key=lambda name: (not name.startswith("pserver"), len(name), name))
     ports = Ports(len(names))

@@ -153,7 +153,7 @@ def _run(
 
     from pstranspile.cluster.machines.record import read_record
     from pstranspile.proof.check import STEPS, check
-    from pstranspile.runtime.run.row_source import batches_of_rows, refuse_turns
+    from pstranspile.runtime.run.step_feeds import batches_of_rows, refuse_turns
     from pstranspile.tools.cli.run_cluster import drawn, read_faults
     from pstranspile.tools.report.running import RunOptions, check_data, run_data
 

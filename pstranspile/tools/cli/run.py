@@ -42,7 +42,7 @@ from pstranspile.tools.cli.written import SAVED, telling
 if TYPE_CHECKING:
     from pstranspile.compiler.job import Job
     from pstranspile.ir.model import Module
-    from pstranspile.runtime.run.plot import Curve
+    from pstranspile.runtime.run.watchers import Curve
 
 DESCRIPTION = """\
 Runs a program: the startup program once, then the main program step by step. With --pservers, --trainers or a job file
@@ -226,7 +226,7 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
 
 
 def _picture_kind(parser: argparse.ArgumentParser, path: str | None) -> str:
-    from pstranspile.runtime.run.plot import FORMATS
+    from pstranspile.runtime.run.watchers import FORMATS
 
     kind = Path(path).suffix.lower().lstrip(".") if path else FORMATS[0]
     if kind not in FORMATS:
@@ -320,7 +320,7 @@ def _save(
             write_arrays(options.save, arrays())
     if options.plot:
         from pstranspile.runtime.files.outputs import write_output
-        from pstranspile.runtime.run.plot import plot_bytes
+        from pstranspile.runtime.run.watchers import plot_bytes
 
         with telling(options.plot, "the fetched numbers as curves"):
             write_output(options.plot, plot_bytes(curves, kind, title))
@@ -334,6 +334,6 @@ def _name(options: argparse.Namespace) -> str:
 def _require_numbers(options: argparse.Namespace, fetches: Sequence[str]) -> None:
     """Raises DiagnosticError if a plot is asked for that can't be drawn, before anything is run."""
     if options.plot:
-        from pstranspile.runtime.run.plot import require_plot
+        from pstranspile.runtime.run.watchers import require_plot
 
         require_plot(fetches)

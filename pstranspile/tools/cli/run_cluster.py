@@ -18,7 +18,7 @@ from pstranspile.cluster.machines.simulate import Simulated, simulate
 from pstranspile.cluster.net.status import Shown, shown
 from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.ir.model import MAIN
-from pstranspile.runtime.run.row_source import RowSource
+from pstranspile.runtime.run.step_feeds import RowSource
 from pstranspile.runtime.run.turns import Turns, step_programs, union_of
 from pstranspile.tools.cli.cluster_pictures import require_chart_steps, show_pictures, wants_pictures
 from pstranspile.tools.cli.common import begun_with, deciding
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pstranspile.cluster.machines.trainer import Trainer
     from pstranspile.compiler.job import Job
     from pstranspile.ir.model import Module
-    from pstranspile.runtime.run.plot import Curve
+    from pstranspile.runtime.run.watchers import Curve
 
 
 class ClusterProgress:

@@ -16,11 +16,9 @@ from pstranspile.ir.model import MAIN
 from pstranspile.runtime.large.forms import parameter_arrays
 from pstranspile.runtime.run.api import run
 from pstranspile.runtime.run.batch import rows_of
-from pstranspile.runtime.run.program_feeds import ProgramFeeds
-from pstranspile.runtime.run.row_source import RowFeeds, RowSource, refuse_turns
 from pstranspile.runtime.run.scope import Scope
-from pstranspile.runtime.run.step_feeds import Feeds, stacked
-from pstranspile.runtime.run.turns import Turns, step_programs, union_of
+from pstranspile.runtime.run.step_feeds import Feeds, RowFeeds, RowSource, refuse_turns, stacked
+from pstranspile.runtime.run.turns import ProgramFeeds, Turns, step_programs, union_of
 from pstranspile.runtime.run.watchers import Profile, Trace
 from pstranspile.tools.cli.common import begun_with, deciding
 from pstranspile.tools.cli.feed import read_feed
@@ -31,7 +29,7 @@ from pstranspile.tools.cli.turns import requested_fetches, requested_turns
 
 if TYPE_CHECKING:
     from pstranspile.ir.model import Module, Program
-    from pstranspile.runtime.run.plot import Curve
+    from pstranspile.runtime.run.watchers import Curve
 
 
 class Session:

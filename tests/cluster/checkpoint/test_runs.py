@@ -26,7 +26,7 @@ from pstranspile.cluster.checkpoint.store import read_manifest
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import Adam, minimize
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.runtime.files.folders import FileLock
+from pstranspile.runtime.files.outputs import FileLock
 from pstranspile.tools.cli import main
 
 STEPS = 6

@@ -21,7 +21,7 @@ from pstranspile.cluster.net.status import StatusPipe
 from pstranspile.cluster.net.supervisor import Ports
 from pstranspile.cluster.net.terms import Terms
 from pstranspile.cluster.net.tls import Credentials
-from pstranspile.fluid.net.calls import SERVICE
+from pstranspile.fluid.net.message import SERVICE
 from pstranspile.fluid.net.system import FluidSystem
 
 TERMS = Terms("job", "token")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pstranspile.cluster.net.journal import GONE, Entry, Journal
-from pstranspile.fluid.net.calls import BATCH_BARRIER_NAME, FETCH_BARRIER_NAME
+from pstranspile.fluid.net.message import BATCH_BARRIER_NAME, FETCH_BARRIER_NAME
 from pstranspile.ir.diagnostics import DiagnosticError
 from tests.cluster.net.test_fluid_service import GRADIENT, Served, Trainer, named, starts, step, value_of_rate
 

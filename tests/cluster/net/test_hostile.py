@@ -38,8 +38,7 @@ from pstranspile.cluster.net.frames import (
 )
 from pstranspile.cluster.net.http2 import PREFACE
 from pstranspile.cluster.net.transport import MOST_STRANGERS
-from pstranspile.fluid.net.calls import SERVICE
-from pstranspile.fluid.net.message import VariableMessage, write_value, write_variable
+from pstranspile.fluid.net.message import SERVICE, VariableMessage, write_value, write_variable
 from pstranspile.runtime.values import SelectedRows
 from tests.cluster.net.campaign import runs
 from tests.cluster.net.played import compiled, play

@@ -58,8 +58,7 @@ from pstranspile.cluster.net.transport import (
     Listener,
 )
 from pstranspile.cluster.net.values import WireError
-from pstranspile.fluid.net.calls import MOST_FIELDS, most_brought, most_held
-from pstranspile.fluid.net.message import VariableMessage, read_name, write_value
+from pstranspile.fluid.net.message import MOST_FIELDS, VariableMessage, most_brought, most_held, read_name, write_value
 from tests.cluster.net.played import compiled
 from tests.cluster.net.test_http2 import BLOCK, CONTINUATION, DATA, HEADERS, PING, RESET, SETTINGS, WINDOW, message
 from tests.cluster.net.test_http2 import frame as http2_frame

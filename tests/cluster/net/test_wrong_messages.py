@@ -31,7 +31,7 @@ from pstranspile.cluster.net.process import rejoin
 from pstranspile.cluster.net.site import MOST_TURNED_AWAY, SLOW, Site
 from pstranspile.cluster.net.telling import AT_ONCE
 from pstranspile.cluster.net.terms import Refused
-from pstranspile.fluid.net.calls import BATCH_BARRIER_NAME
+from pstranspile.fluid.net.message import BATCH_BARRIER_NAME
 from pstranspile.fluid.net.system import FluidSystem
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 from tests.cluster.net.test_fluid_service import Trainer as Caller

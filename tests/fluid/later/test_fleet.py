@@ -31,7 +31,7 @@ from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspi
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.proof.check import check
 from pstranspile.proof.report import ADDS_UP
-from pstranspile.runtime.values.reading import decode_selected_rows, opened
+from pstranspile.runtime.values.encoding import decode_selected_rows, opened
 from tests.fluid.running import SCRIPTS, fresh, printed
 from tests.fluid.test_checked_fleet import ran
 from tests.fluid.test_clusters import free_ports, launched

@@ -19,8 +19,8 @@ from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, Adagrad, Adam, Momentum, minimize
 from pstranspile.ir.types import DType
 from pstranspile.runtime.arithmetic import loops, slopes
-from pstranspile.runtime.arithmetic.erf import _table, erf
 from pstranspile.runtime.arithmetic.loops import AdamFactors, LstmSlopes
+from pstranspile.runtime.arithmetic.numpy import _table, erf
 from pstranspile.runtime.kernels import rows
 from pstranspile.runtime.kernels.conv_windows import Windows
 

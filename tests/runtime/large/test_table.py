@@ -12,12 +12,26 @@ import pytest
 from pstranspile.cluster.machines.snapshots import Snapshot, read_snapshot, write_snapshot
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.table_rules import Rules, parse_table
-from pstranspile.runtime.kernels.random.scattered import ScatteredRows, chances
-from pstranspile.runtime.kernels.random.streams import normal, stream_key, truncated_normal, uniform
-from pstranspile.runtime.large.forms import arrays_of, joined, part_of_rows, rows_from, table_with
-from pstranspile.runtime.large.streams import TablePart, streams_of, written
+from pstranspile.runtime.kernels.random.streams import (
+    ScatteredRows,
+    chances,
+    normal,
+    stream_key,
+    truncated_normal,
+    uniform,
+)
+from pstranspile.runtime.large.forms import (
+    TablePart,
+    arrays_of,
+    joined,
+    part_of_rows,
+    rows_from,
+    streams_of,
+    table_with,
+    written,
+)
 from pstranspile.runtime.large.table import LargeTable, TableState
-from pstranspile.runtime.values.writing import encode
+from pstranspile.runtime.values.encoding import encode
 
 KEY = stream_key(7, "table")
 
@@ -175,7 +189,7 @@ def test_what_is_kept_makes_the_table_again_whatever_the_parts():
 
 
 def test_tables_are_written_in_pieces_as_in_one(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("pstranspile.runtime.large.streams.AT_ONCE", 7)
+    monkeypatch.setattr("pstranspile.runtime.large.forms.AT_ONCE", 7)
     held = busy()
     whole = arrays_of(joined([held, held.rows()], [0, 1000]))
     streams = streams_of([TablePart(1000, held.rows()), TablePart(0, held)])
@@ -247,7 +261,7 @@ def test_rules_have_defaults_that_change_nothing():
 
 
 def test_a_state_is_kept_and_read_without_the_tables_numbers_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("pstranspile.runtime.large.streams.AT_ONCE", 1 << 10)
+    monkeypatch.setattr("pstranspile.runtime.large.forms.AT_ONCE", 1 << 10)
     held, file = table(height=1 << 20, width=64), tmp_path / "kept"
     update(held, *range(30_000))  # 15 MB of numbers
     tracemalloc.start()

@@ -10,7 +10,7 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module
 from pstranspile.proof import check
-from pstranspile.runtime.run.terms import TERM, without_unmade_terms
+from pstranspile.runtime.run.seeds import TERM, without_unmade_terms
 
 
 def net() -> Module:

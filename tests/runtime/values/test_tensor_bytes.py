@@ -14,8 +14,17 @@ from hypothesis.extra import numpy as hnp
 from pstranspile.ir.attributes import Long, Longs
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.runtime.values import LoDTensor, SelectedRows
-from pstranspile.runtime.values.reading import Reader, decode_part, decode_selected_rows, decode_tensor, end
-from pstranspile.runtime.values.writing import as_float16, encode, to_float16, write_files
+from pstranspile.runtime.values.encoding import (
+    Reader,
+    as_float16,
+    decode_part,
+    decode_selected_rows,
+    decode_tensor,
+    encode,
+    end,
+    to_float16,
+    write_files,
+)
 from tests.ops.computing import compute
 
 RECORDED = Path(__file__).parents[2] / "data" / "tensor_files"

@@ -15,7 +15,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.cluster.net.status import shown
 from pstranspile.proof import make_feeds
-from pstranspile.runtime.run.plot import plot_bytes
+from pstranspile.runtime.run.watchers import plot_bytes
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 from pstranspile.tools.cli import main, progress
 from pstranspile.tools.cli.progress import Status, cut
@@ -164,7 +164,7 @@ def test_a_plot_that_cannot_be_drawn_is_refused_before_the_first_step(
 def test_a_plot_has_a_title_and_the_numbers_of_its_steps(feed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     drawn: list[tuple[dict[str, list[int]], str]] = []
     monkeypatch.setattr(
-        sys.modules["pstranspile.runtime.run.plot"],
+        sys.modules["pstranspile.runtime.run.watchers"],
         "plot_bytes",
         lambda curves, kind, title: drawn.append(({name: list(c[0]) for name, c in curves.items()}, title)) or b"",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.fluid.layer_helper import LayerHelper
-from pstranspile.fluid.layers.accepted import check_variable
+from pstranspile.fluid.layers.adapt import check_variable
 from pstranspile.fluid.param_attr import attr_of
 from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.fluid.running.large import EntryAttr, make_large

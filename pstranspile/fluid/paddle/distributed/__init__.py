@@ -9,9 +9,9 @@ from typing import Any
 
 from pstranspile.fluid.dataset import InMemoryDataset as _InMemory
 from pstranspile.fluid.dataset import QueueDataset as _Queue
-from pstranspile.fluid.environment import whole
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.running.communicating import warn_unused
+from pstranspile.fluid.running.flags import whole
 from pstranspile.fluid.running.large import CountFilterEntry as CountFilterEntry
 from pstranspile.fluid.running.large import ProbabilityEntry as ProbabilityEntry
 from pstranspile.fluid.running.large import ShowClickEntry as ShowClickEntry

@@ -36,7 +36,6 @@ from pstranspile.fluid.layers import create_parameter as create_parameter
 from pstranspile.fluid.layers import py_func as py_func
 from pstranspile.fluid.optimizer import ExponentialMovingAverage as ExponentialMovingAverage
 from pstranspile.fluid.paddle.static import files, nn
-from pstranspile.fluid.paddle.static.bundle import ctr_metric_bundle as ctr_metric_bundle
 from pstranspile.fluid.paddle.static.files import deserialize_persistables as deserialize_persistables
 from pstranspile.fluid.paddle.static.files import deserialize_program as deserialize_program
 from pstranspile.fluid.paddle.static.files import load_from_file as load_from_file
@@ -46,6 +45,7 @@ from pstranspile.fluid.paddle.static.files import save_inference_model as save_i
 from pstranspile.fluid.paddle.static.files import save_to_file as save_to_file
 from pstranspile.fluid.paddle.static.files import serialize_persistables as serialize_persistables
 from pstranspile.fluid.paddle.static.files import serialize_program as serialize_program
+from pstranspile.fluid.paddle.static.nn import ctr_metric_bundle as ctr_metric_bundle
 from pstranspile.fluid.paddle.static.spec import InputSpec as InputSpec
 from pstranspile.fluid.parallel_executor import ParallelExecutor as ParallelExecutor
 from pstranspile.fluid.param_attr import WeightNormParamAttr as WeightNormParamAttr

@@ -11,7 +11,8 @@ import numpy as np
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr, real, reals_attr
 from pstranspile.ops.detection.proposals import MATCH_TYPES, MINING_TYPES, one_of
-from pstranspile.runtime.kernels.boxes import (
+from pstranspile.runtime.kernels.context import Surroundings
+from pstranspile.runtime.kernels.detection.boxes import (
     LARGEST_LOG,
     clipped,
     decoded,
@@ -23,10 +24,8 @@ from pstranspile.runtime.kernels.boxes import (
     pixel_overlaps,
     require_count,
 )
-from pstranspile.runtime.kernels.context import Surroundings
 from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel
-from pstranspile.runtime.kernels.numeric import check_ids
-from pstranspile.runtime.kernels.ragged import plain
+from pstranspile.runtime.kernels.numeric import check_ids, plain
 from pstranspile.runtime.kernels.random.streams import words
 from pstranspile.runtime.values import Array, LoDTensor
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, real
-from pstranspile.runtime.kernels.boxes import (
+from pstranspile.runtime.kernels.detection.boxes import (
     PooledSize,
     Samples,
     edge_samples,
@@ -26,8 +26,7 @@ from pstranspile.runtime.kernels.boxes import (
     scattered,
 )
 from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel
-from pstranspile.runtime.kernels.numeric import check_ids
-from pstranspile.runtime.kernels.ragged import plain
+from pstranspile.runtime.kernels.numeric import check_ids, plain
 from pstranspile.runtime.values import Array, LoDTensor
 
 Part = tuple[int, int, int, slice, slice]

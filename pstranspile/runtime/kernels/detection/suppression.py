@@ -12,7 +12,7 @@ from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr, real
 from pstranspile.ops.detection.proposals import one_of
 from pstranspile.ops.detection.suppression import AP_TYPES, anchors_of, mask_of
-from pstranspile.runtime.kernels.boxes import (
+from pstranspile.runtime.kernels.detection.boxes import (
     best_of,
     decoded,
     joined,
@@ -25,8 +25,7 @@ from pstranspile.runtime.kernels.boxes import (
     rounded,
 )
 from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel
-from pstranspile.runtime.kernels.numeric import check_ids
-from pstranspile.runtime.kernels.ragged import plain
+from pstranspile.runtime.kernels.numeric import check_ids, plain
 from pstranspile.runtime.values import Array, LoDTensor
 
 

@@ -26,8 +26,8 @@ from pstranspile.ops.images.conv import (
 from pstranspile.ops.shapes import Dims, Padding
 from pstranspile.runtime.arithmetic import either, matmul, sum_of_products
 from pstranspile.runtime.kernels import conv_windows as conv_images_last
-from pstranspile.runtime.kernels.boxes import Samples, samples, scattered
 from pstranspile.runtime.kernels.conv_windows import Windows, depthwise_gradients
+from pstranspile.runtime.kernels.detection.boxes import Samples, samples, scattered
 from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel, wanted
 from pstranspile.runtime.values import Array, LoDTensor
 

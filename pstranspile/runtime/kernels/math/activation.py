@@ -16,7 +16,7 @@ from pstranspile.runtime.arithmetic import (
     shares_of_exp,
     sum_of_row,
 )
-from pstranspile.runtime.arithmetic.erf import erf
+from pstranspile.runtime.arithmetic.numpy import erf
 from pstranspile.runtime.kernels.kernel import OVER, Run, in_place, kernel, plain_kernel
 from pstranspile.runtime.kernels.numeric import below_largest, first, formula
 from pstranspile.runtime.kernels.rows import merge_rows

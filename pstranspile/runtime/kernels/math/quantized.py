@@ -6,8 +6,8 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, real
-from pstranspile.runtime.kernels.boxes import rounded
 from pstranspile.runtime.kernels.context import ExecutionContext
+from pstranspile.runtime.kernels.detection.boxes import rounded
 from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.runtime.values import Array
 

@@ -24,7 +24,7 @@ from pstranspile.runtime.kernels.blocks import (
 )
 from pstranspile.runtime.kernels.context import ExecutionContext, Value
 from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel
-from pstranspile.runtime.kernels.ragged import plain
+from pstranspile.runtime.kernels.numeric import plain
 from pstranspile.runtime.values import Array, LoDTensor
 
 

@@ -19,17 +19,20 @@ from pstranspile.ops.attributes import flag, int_attr, ints_attr, text
 from pstranspile.runtime.kernels.context import ExecutionContext, Value
 from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.runtime.values import Array, LoDTensor, SelectedRows
-from pstranspile.runtime.values.reading import (
+from pstranspile.runtime.values.encoding import (
+    as_float16,
     decode_part,
     decode_selected_rows,
     decode_tensor,
+    encode,
     end,
     end_of_copies,
     opened,
     refuse,
+    require_encodable,
+    write_file,
 )
 from pstranspile.runtime.values.text import printed_text
-from pstranspile.runtime.values.writing import as_float16, encode, require_encodable, write_file
 
 
 def _write(op: Op, path: Path, values: Iterable[tuple[str, Array | LoDTensor | SelectedRows]]) -> None:

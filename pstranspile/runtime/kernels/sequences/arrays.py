@@ -11,7 +11,7 @@ from pstranspile.ir.model import Op
 from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX
 from pstranspile.runtime.kernels.context import ExecutionContext, Value
 from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel
-from pstranspile.runtime.kernels.ragged import plain, row_counts, sequences
+from pstranspile.runtime.kernels.numeric import plain, row_counts, sequences
 from pstranspile.runtime.values import Array, LoDTensor
 
 

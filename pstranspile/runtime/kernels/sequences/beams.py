@@ -10,8 +10,7 @@ import numpy as np
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr
 from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel
-from pstranspile.runtime.kernels.numeric import check_ids
-from pstranspile.runtime.kernels.ragged import plain, sequences
+from pstranspile.runtime.kernels.numeric import check_ids, plain, sequences
 from pstranspile.runtime.values import Array, LoDTensor
 
 

@@ -12,9 +12,17 @@ import numpy as np
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import int_attr, ints_attr, text
 from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel
-from pstranspile.runtime.kernels.numeric import as_matrix, check_ids, numpy_dtype
-from pstranspile.runtime.kernels.ragged import plain, row_counts, runs_between, sequences, with_lod
-from pstranspile.runtime.kernels.recurrent_steps import Steps, steps_between
+from pstranspile.runtime.kernels.numeric import (
+    as_matrix,
+    check_ids,
+    numpy_dtype,
+    plain,
+    row_counts,
+    runs_between,
+    sequences,
+    with_lod,
+)
+from pstranspile.runtime.kernels.sequences.recurrent import Steps, steps_between
 from pstranspile.runtime.values import Array, LoDTensor
 
 

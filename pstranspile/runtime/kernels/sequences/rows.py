@@ -13,8 +13,17 @@ from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import int_attr, ints_attr, real
 from pstranspile.runtime.arithmetic import dot, shares_of_runs, sum_runs
 from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel, wanted
-from pstranspile.runtime.kernels.numeric import as_matrix, formula
-from pstranspile.runtime.kernels.ragged import plain, row_counts, runs_between, sequences, side_by_side, upper, with_lod
+from pstranspile.runtime.kernels.numeric import (
+    as_matrix,
+    formula,
+    plain,
+    row_counts,
+    runs_between,
+    sequences,
+    side_by_side,
+    upper,
+    with_lod,
+)
 from pstranspile.runtime.kernels.rows import add_rows
 from pstranspile.runtime.values import Array, LoDTensor
 

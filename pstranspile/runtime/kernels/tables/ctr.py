@@ -12,12 +12,9 @@ from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, real
 from pstranspile.runtime.kernels.context import ExecutionContext, Surroundings
 from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel, wanted
-from pstranspile.runtime.kernels.numeric import check_ids, numpy_dtype
-from pstranspile.runtime.kernels.ragged import plain, row_counts, sequences
-from pstranspile.runtime.kernels.random.bloom import filtered
-from pstranspile.runtime.kernels.random.mersenne import mersenne_words
+from pstranspile.runtime.kernels.numeric import check_ids, numpy_dtype, plain, row_counts, sequences
+from pstranspile.runtime.kernels.random.hashes import filtered, mersenne_words, row_hashes, row_hashes_32
 from pstranspile.runtime.kernels.random.streams import words
-from pstranspile.runtime.kernels.random.xxhash import row_hashes, row_hashes_32
 from pstranspile.runtime.kernels.training.loss import evenly
 from pstranspile.runtime.values import Array, LoDTensor
 

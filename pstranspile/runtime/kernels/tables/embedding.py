@@ -16,9 +16,17 @@ from pstranspile.ops.tables.embedding import INITIALISERS
 from pstranspile.runtime.arithmetic import sum_runs
 from pstranspile.runtime.kernels.context import ExecutionContext, Surroundings
 from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel
-from pstranspile.runtime.kernels.numeric import all_ids, check_ids, first, numpy_dtype
-from pstranspile.runtime.kernels.ragged import plain, runs_between, sequences, upper
-from pstranspile.runtime.kernels.random.scattered import ScatteredRows, chances
+from pstranspile.runtime.kernels.numeric import (
+    all_ids,
+    check_ids,
+    first,
+    numpy_dtype,
+    plain,
+    runs_between,
+    sequences,
+    upper,
+)
+from pstranspile.runtime.kernels.random.streams import ScatteredRows, chances
 from pstranspile.runtime.kernels.rows import (
     AS_ROWS,
     add_rows,

@@ -29,7 +29,7 @@ from pstranspile.runtime.kernels.random.streams import (
 )
 from pstranspile.runtime.kernels.rows import as_declared
 from pstranspile.runtime.values import Array, LoDTensor, SelectedRows
-from pstranspile.runtime.values.writing import to_float16
+from pstranspile.runtime.values.encoding import to_float16
 
 
 def asked_dims(op: Op, tensor: Array | None, parts: Sequence[Array] | None) -> tuple[int, ...]:

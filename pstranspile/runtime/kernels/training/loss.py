@@ -24,7 +24,7 @@ from pstranspile.runtime.arithmetic import (
 from pstranspile.runtime.kernels.context import Surroundings
 from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel, wanted
 from pstranspile.runtime.kernels.numeric import all_ids, as_matrix, below_largest, check_ids, first, formula
-from pstranspile.runtime.kernels.random.mersenne import mersenne_words
+from pstranspile.runtime.kernels.random.hashes import mersenne_words
 from pstranspile.runtime.kernels.random.row_numbers import Rows
 from pstranspile.runtime.kernels.random.streams import words
 from pstranspile.runtime.kernels.rows import add_rows

@@ -8,7 +8,7 @@ from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import int_attr
 from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel, wanted
 from pstranspile.runtime.kernels.numeric import as_matrix, check_ids
-from pstranspile.runtime.kernels.optimizer_steps import owned
+from pstranspile.runtime.kernels.training.optimizer import owned
 from pstranspile.runtime.values import Array
 
 

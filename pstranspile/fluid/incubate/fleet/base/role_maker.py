@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from pstranspile.fluid.environment import whole
 from pstranspile.fluid.missing import names_of_fluid, refused
+from pstranspile.fluid.running.flags import whole
 from pstranspile.fluid.running.watching import assume
 
 

@@ -8,9 +8,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from pstranspile.fluid.compiler import BuildStrategy, ExecutionStrategy
-from pstranspile.fluid.environment import whole
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.running.communicating import DistributedMode, check_names, default_flags
+from pstranspile.fluid.running.flags import whole
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig, ServerRuntimeConfig
 
 THREADS = ("communicator_thread_pool_size", "communicator_send_wait_times")
