@@ -7,8 +7,7 @@ import sys
 from pstranspile.ir.attributes import Longs, float32
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Block, Module, Op, ParameterInfo, Program, TensorType, Var
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import DType, VarKind
+from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops.build import make_op
 
 F32 = DType.FP32

@@ -39,7 +39,7 @@ import by_hand
 import by_hand_recurrent
 
 import pstranspile as ps
-from pstranspile.proof.data import make_feeds
+from pstranspile.proof.values import make_feeds
 from pstranspile.runtime.run.step_feeds import Feeds
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor
 

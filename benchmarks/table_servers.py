@@ -29,8 +29,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.cluster.net.job import load_job_folder
-from pstranspile.cluster.net.play import play
-from pstranspile.cluster.net.process import Place
+from pstranspile.cluster.net.process import Place, play
 from pstranspile.cluster.net.status import StatusPipe
 from pstranspile.cluster.net.supervisor import Ports
 from pstranspile.cluster.net.terms import Terms

@@ -22,9 +22,8 @@ import programs
 from pstranspile.ir.attributes import KINDS, PYTHON_TYPES, AttrKind, BlockRef, BlockRefs, Floats, Ints, Longs, same_attr
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Location, Module, Op, Origin, ParameterInfo, Program, TensorType, Var
-from pstranspile.ir.roles import OpRole
 from pstranspile.ir.text.grammar import parse_module
-from pstranspile.ir.types import DType, VarKind
+from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops import schema_of
 from pstranspile.ops.textual import parse, print_module
 

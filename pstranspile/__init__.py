@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from pstranspile.compiler.diff import diff
     from pstranspile.compiler.job import Job, JobError
     from pstranspile.compiler.job.file import load_job
-    from pstranspile.compiler.plan.dispatch import Dispatcher
-    from pstranspile.compiler.plan.make import make_plan
+    from pstranspile.compiler.plan.make import Dispatcher, make_plan
     from pstranspile.compiler.plan.plan import Plan
     from pstranspile.compiler.verify import verify
     from pstranspile.frontends.exporting import export
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
     from pstranspile.ir.frozen import FrozenMap
     from pstranspile.ir.model import Block, Module, Op, Program, Role, Var
-    from pstranspile.ir.roles import OpRole
+    from pstranspile.ir.types import OpRole
     from pstranspile.ops.build import make_op
     from pstranspile.ops.textual import print_module as dumps
     from pstranspile.proof.check import check

@@ -20,8 +20,7 @@ from pstranspile.ir.attributes import (
 from pstranspile.ir.distribution import DistributedVar, Distribution
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Module, Op, ParameterInfo, Program, TensorType, Var
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import DType, VarKind
+from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import GENERIC_ATTRS
 

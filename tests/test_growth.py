@@ -14,23 +14,20 @@ import pstranspile as ps
 import pstranspile.fluid.paddle as later
 from pstranspile.compiler.explain import answer_text
 from pstranspile.compiler.explain.job import of_compiled
-from pstranspile.compiler.explain.op import explain_op
-from pstranspile.compiler.explain.overview import explain_job, explain_role
 from pstranspile.compiler.explain.peers import Peers
-from pstranspile.compiler.explain.variable import explain_variable
+from pstranspile.compiler.explain.variable import explain_job, explain_op, explain_role, explain_variable
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import Adam, minimize
 from pstranspile.ir.text.diagnose import _name_before
 from pstranspile.tools.cli import main
-from pstranspile.tools.lsp import placement
+from pstranspile.tools.lsp import names as placement
 from pstranspile.tools.lsp.colours import tokens
 from pstranspile.tools.lsp.completion import _GIVEN, complete
 from pstranspile.tools.lsp.hover import hover
 from pstranspile.tools.lsp.names import definitions, named_at, references, rename
-from pstranspile.tools.lsp.outline import Outline
+from pstranspile.tools.lsp.outline import Outline, symbols
 from pstranspile.tools.lsp.reading import Workspace
 from pstranspile.tools.lsp.server import fixes
-from pstranspile.tools.lsp.symbols import symbols
 from pstranspile.tools.lsp.values import Spot
 from pstranspile.tools.report.data import _LAYER
 from tests.conftest import ROOT

@@ -36,7 +36,7 @@ from pstranspile.frontends.meta import apply_meta, infer_parameters, parse_meta
 from pstranspile.frontends.program_desc import program_from_bytes
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program
-from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import OpRole
 
 ARCHIVE = Path(__file__).parent / "data" / "fluid" / "training.tar.xz"
 LOSS_GRADIENT = OpRole.BACKWARD | OpRole.LOSS

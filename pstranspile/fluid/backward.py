@@ -10,7 +10,7 @@ from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.layers.adapt import check_kind
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends import autodiff
-from pstranspile.frontends.autodiff import paths
+from pstranspile.frontends.autodiff import backward as paths
 from pstranspile.frontends.autodiff.backward import trained_block
 from pstranspile.ops.gradient import SUFFIX, differentiated, gradient_name
 

@@ -49,7 +49,7 @@ from pstranspile.fluid.scope import ScopeVariable as Variable
 from pstranspile.fluid.scope import SelectedRows as SelectedRows
 from pstranspile.ir.diagnostics import DiagnosticError as EnforceNotMet
 from pstranspile.ir.diagnostics import error
-from pstranspile.ir.roles import OpRole as _Role
+from pstranspile.ir.types import OpRole as _Role
 from pstranspile.ops import all_schemas
 
 _ = Variable

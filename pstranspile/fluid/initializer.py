@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.frontends.layers import initializers as core
+from pstranspile.frontends.layers import parameters as core
 from pstranspile.frontends.layers.draft import Draft
 from pstranspile.ir.model import Var
 

@@ -20,7 +20,7 @@ from pstranspile.cluster.machines.script import find_exchanges
 from pstranspile.cluster.machines.server import Server, listening_op
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.cluster.net.process import Place, play_server, play_trainer
-from pstranspile.cluster.net.saves import VARIABLE
+from pstranspile.cluster.net.server_checkpoints import VARIABLE
 from pstranspile.cluster.net.status import SERVING, StatusPipe
 from pstranspile.cluster.net.terms import Refused, Terms
 from pstranspile.cluster.net.tls import read_credentials, require_guarded
@@ -28,8 +28,7 @@ from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.plan.plan import plan_json
 from pstranspile.fluid.graph.in_cluster import TEST
 from pstranspile.fluid.net.system import FluidSystem
-from pstranspile.fluid.running.communicating import communicator_settings
-from pstranspile.fluid.running.launched import note_serving, trainers_ended
+from pstranspile.fluid.running.communicating import communicator_settings, note_serving, trainers_ended
 from pstranspile.fluid.running.pacing import Around, Between, Pace, held_in, quiet
 from pstranspile.frontends.json_text import json_text
 from pstranspile.ir.diagnostics import DiagnosticError, error

@@ -6,7 +6,7 @@ from typing import Any
 
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends.autodiff import L1, L2, ParamGrad
-from pstranspile.frontends.autodiff.regularizers import append_regularization
+from pstranspile.frontends.autodiff.optimizers import append_regularization
 
 
 class WeightDecayRegularizer:

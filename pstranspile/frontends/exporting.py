@@ -16,8 +16,7 @@ def export(module: Module, folder: str | os.PathLike[str]) -> None:
     and when a file can't be written. Warns of ops that Fluid computes by another formula.
     """
     from pstranspile.frontends.json_text import json_text
-    from pstranspile.frontends.meta import meta_of
-    from pstranspile.frontends.newer import warn_of_newer_ops
+    from pstranspile.frontends.meta import meta_of, warn_of_newer_ops
     from pstranspile.frontends.program_desc import program_to_bytes
     from pstranspile.runtime.files.outputs import write_outputs
 

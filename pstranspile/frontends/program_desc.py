@@ -25,8 +25,7 @@ from pstranspile.ir.model import (
     TensorType,
     Var,
 )
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import DType, VarKind
+from pstranspile.ir.types import DType, OpRole, VarKind
 
 # From the VarType message of a variable to its kind and description.
 

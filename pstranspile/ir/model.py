@@ -15,8 +15,7 @@ from typing import NamedTuple
 from pstranspile.ir.attributes import AttrValue
 from pstranspile.ir.distribution import Distribution
 from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import DType, VarKind
+from pstranspile.ir.types import DType, OpRole, VarKind
 
 MAIN = "main"
 STARTUP = "startup"

@@ -7,8 +7,8 @@ from pstranspile.ir.expect import expect_module
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module, Program
 from pstranspile.ir.text.distribution import STATEMENTS
+from pstranspile.ir.text.literals import Language, SchemaView
 from pstranspile.ir.text.printer import module_lines
-from pstranspile.ir.text.schemas import Language, SchemaView
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import CARRIED_ATTRS, GENERIC_ATTRS
 

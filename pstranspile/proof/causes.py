@@ -16,15 +16,13 @@ import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import FrozenMap, Op, Program
-from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import OpRole
 from pstranspile.ops import facts_of, schema_of
 from pstranspile.proof.compare import OF_CHANGE, OF_STATES, Snapshot, chunks, plain, scaled, together
-from pstranspile.proof.doubles import in_doubles, values_in_doubles
-from pstranspile.proof.given import Given
 from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_of
 from pstranspile.proof.report import BITWISE, DIFFERENT, GRADIENTS, OWN_NORM, ROUNDING, Cause, Verdict
 from pstranspile.proof.training import ClusterValues, start_cluster
-from pstranspile.proof.workload import metrics_of
+from pstranspile.proof.workload import Given, in_doubles, metrics_of, values_in_doubles
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.run.batch import Batch
 from pstranspile.runtime.run.scope import own_copy

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence, Set
 from math import prod
 from typing import Any, NamedTuple
 
+from pstranspile.cluster.machines.feeding import Weighing
 from pstranspile.cluster.machines.rings import plays_executor
 from pstranspile.cluster.machines.scenario import Scenario
-from pstranspile.cluster.machines.shares import Weighing
 from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.compiler.emit.servers import ServerJob
 from pstranspile.compiler.job import Job
@@ -23,10 +23,8 @@ from pstranspile.ir.required import require_programs
 from pstranspile.proof.causes import Suspicion, differing_gradients, server_causes
 from pstranspile.proof.compare import Comparison, Snapshot, differ, plain
 from pstranspile.proof.faults import Faultless, check_faults
-from pstranspile.proof.given import Given, precisely
 from pstranspile.proof.halves import halves_of
-from pstranspile.proof.ledger import Ledger
-from pstranspile.proof.replays import ReplayResult, held_to_source, replay_of
+from pstranspile.proof.replays import Ledger, ReplayResult, held_to_source, replay_of
 from pstranspile.proof.report import DIFFERENT, Applied, Cause, Report, Verdict
 from pstranspile.proof.training import (
     ClusterValues,
@@ -37,7 +35,7 @@ from pstranspile.proof.training import (
     train_both,
     unstarted,
 )
-from pstranspile.proof.workload import OnProgress, Watch, Workload
+from pstranspile.proof.workload import Given, OnProgress, Watch, Workload, precisely
 from pstranspile.runtime.run.seeds import divided
 from pstranspile.runtime.run.step_feeds import ENDLESS, GivenFeeds, RowSource, batches_of_rows, refuse_turns
 

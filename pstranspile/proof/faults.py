@@ -11,15 +11,14 @@ from typing import Any, NamedTuple, TypeAlias
 
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.ledger import UpdateLedger
-from pstranspile.cluster.machines.message import step_label
+from pstranspile.cluster.machines.network import step_label
 from pstranspile.cluster.machines.scenario import Crash, Leave, Scenario
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.proof.compare import OF_LARGEST, Snapshot, differ, moved, plain, same_in_doubles
-from pstranspile.proof.given import Given, precisely
-from pstranspile.proof.ledger import Ledger
-from pstranspile.proof.replays import held_to_source
+from pstranspile.proof.replays import Ledger, held_to_source
 from pstranspile.proof.report import BITWISE, DIFFERENT, ROUGH, ROUNDING, Away, Faulty
 from pstranspile.proof.training import SingleMachine, start_cluster
+from pstranspile.proof.workload import Given, precisely
 from pstranspile.runtime.run.batch import joined
 from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.run.seeds import divided

@@ -14,7 +14,7 @@ from pstranspile.compiler.emit.servers import ServerJob
 from pstranspile.compiler.plan.plan import Plan
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Program
-from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import OpRole
 from pstranspile.proof.workload import Workload
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.run.batch import Batch

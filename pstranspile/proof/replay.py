@@ -18,14 +18,13 @@ from pstranspile.cluster.checkpoint.api import scopes_of
 from pstranspile.cluster.checkpoint.layout import Layout, Part, Placed, layout_of
 from pstranspile.cluster.checkpoint.state import misfit, part_of, whole_of
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.compiler.plan.names import slice_name
-from pstranspile.compiler.plan.plan import Plan, PlannedParameter, Slice
+from pstranspile.compiler.plan.plan import Plan, PlannedParameter, Slice, slice_name
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ops import schema_of
 from pstranspile.proof.compare import CHUNK, Snapshot, moved, plain, same_arrays, same_bits
-from pstranspile.proof.given import Given
 from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_after_first, kept_of
 from pstranspile.proof.report import ROUGH
+from pstranspile.proof.workload import Given
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.large.forms import whole_in
 from pstranspile.runtime.large.table import LargeTable, TableState

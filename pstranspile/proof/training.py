@@ -20,10 +20,9 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, subjec
 from pstranspile.ir.model import STARTUP, Module, Op, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.proof.compare import Seen, Snapshot, is_zero, plain, together
-from pstranspile.proof.data import inputs_of, make_feeds
-from pstranspile.proof.given import Given
 from pstranspile.proof.replay import Replay
-from pstranspile.proof.workload import Workload
+from pstranspile.proof.values import inputs_of, make_feeds
+from pstranspile.proof.workload import Given, Workload
 from pstranspile.runtime.large.forms import whole_in
 from pstranspile.runtime.run.api import run
 from pstranspile.runtime.run.batch import Batch

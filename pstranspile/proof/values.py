@@ -2,17 +2,212 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from itertools import count
 from typing import Any
 
 import numpy as np
 
-from pstranspile.ir.model import Op, Program
-from pstranspile.ir.roles import OpRole
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.expect import expect_program
+from pstranspile.ir.model import Op, Program, Var
+from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import ints_attr
 from pstranspile.ops.facts import Below, Numbers
+from pstranspile.proof.uses import RULES, Lod, Term, Uses, divisors, evaluated
+from pstranspile.runtime.run.feeds import declared
+from pstranspile.runtime.run.seeds import without_unmade_terms
+from pstranspile.runtime.run.step_feeds import LENGTHS, arrays_of
+from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor
+
+# Data to check a program with, made from what the program declares and does with its inputs.
+
+LARGEST = 1 << 27
+"""Numbers that are made for one input, at most: half a gigabyte of f32."""
+
+LONGEST = 5
+"""Rows of the longest sequence that is made, unless the program asks for others."""
+
+LONGEST_NESTED = 3
+"""Parts of the longest sequence that is made of sequences, and rows of those."""
+
+
+def make_feeds(main: Program, steps: int, batch: int, seed: int = 0, shares: int = 1) -> dict[str, Any]:
+    """Arrays for every input of a program, in the form of a feed file (`run.step_arrays`), by name.
+
+    Inputs have the rows, dims and sequences by which they fit together, and the numbers that the ops which read them
+    take. `shares` is among how many machines a batch will be divided: what indexes rows of the batch stays within a
+    share, and each has its longest sequences. The same arguments give the same data. Raises DiagnosticError
+    (`check-no-data`) for inputs of other kinds.
+    """
+    expect_program(main, "make_feeds")
+    random = np.random.Generator(np.random.Philox(key=seed % (1 << 128)))
+    inputs = inputs_of(main)
+    maker = _Maker(without_unmade_terms(main), inputs, steps, batch, shares)
+    feeds: dict[str, Any] = {}
+    for var in inputs:
+        feeds.update(maker.input(var, random))
+    return feeds
+
+
+def inputs_of(main: Program) -> list[Var]:
+    """The variables that a program reads before it makes them, in the order in which it reads them first.
+
+    What a `read` op gives is among them: a run is fed what readers would give. Raises DiagnosticError for other ops
+    that read a reader.
+    """
+    main = without_unmade_terms(main)
+    inner = {name for block in main.blocks[1:] for op in block.ops for name in op.output_names}
+    variables = main.main_block.vars
+    made = set[str]()
+    result: dict[str, Var] = {}
+    for op in main.main_block.ops:
+        if facts_of(op.type).reader:
+            given = [variables[name] for name in op.output_names if name in variables]
+            result.update((var.name, var) for var in given if var.kind is not VarKind.READER)
+            made.update(op.output_names)
+            continue
+        for name in op.input_names:
+            var = variables.get(name)
+            if var is None or var.persistable or name in made or name in inner:
+                if var is not None and var.kind is VarKind.READER:
+                    message = f"{op.type} reads %{name}, which is a reader; a check needs inputs that are fed"
+                    raise DiagnosticError([error("check-no-data", message, var.location, focus=f"%{name}")])
+                continue
+            result.setdefault(name, var)
+        made.update(op.output_names)
+    return list(result.values())
+
+
+class _Maker:
+    """Makes inputs of a program that fit together."""
+
+    def __init__(self, main: Program, inputs: list[Var], steps: int, batch: int, shares: int):
+        self.limits = Limits(main)
+        self.uses = Uses(main, inputs, RULES)
+        self.steps = steps
+        self.shares = shares
+        self.batch = batch
+        equations = self.uses.equations
+        self.multiples = divisors(equations, (dim for known in self.uses.known.values() for dim in known.dims))
+        self.values: dict[int, int] = {}
+        """The number of each symbol that counts rows of the batch, or another dim of an input."""
+        given = self.uses.inputs.values()
+        flat = [
+            known
+            for var in inputs
+            if (known := self.uses.inputs.get(var.name)) and not (var.tensor is not None and var.tensor.lod_level > 1)
+        ]
+        self._set((known.lod.sequences if known.lod else known.dims[0] for known in flat if known.dims), batch)
+        self.rows = frozenset(self.values)
+        for (whole, cut), short in self.uses.shorter.items():
+            if any(equations.resolved(dim) == equations.resolved(short) for known in given for dim in known.dims[1:]):
+                self._set((whole,), LONGEST)
+                self._set((short,), (self.number(whole) or cut) - cut)
+        self._set((dim for known in given for dim in known.dims[1:]), LONGEST)
+        for dim, least in self.uses.least:  # in every share
+            term = equations.resolved(dim)
+            symbols = [symbol for symbol, _ in term.powers if symbol in self.values]
+            if len(symbols) == 1 and (self.number(dim) or least) < least * shares:
+                self.values[symbols[0]] *= math.ceil(least * shares / (self.number(dim) or least))
+        padded = {equations.resolved(lod.rows): self.number(dim) for lod, dim in self.uses.padded.values()}
+        self.longest = {rows: number for rows, number in padded.items() if number}
+        """Rows of sequences -> the least length that the longest sequence needs."""
+
+    def _set(self, terms: Any, value: int) -> None:
+        """Gives the symbols of terms a number, unless they have one: a multiple of what they must be divided by."""
+        for term in terms:
+            for symbol, _ in self.uses.equations.resolved(term).powers:
+                multiple = self.multiples.get(symbol, 1)
+                fits = value % (multiple * (self.shares if value % self.shares == 0 else 1)) == 0
+                self.values.setdefault(symbol, value if fits else value * multiple)
+
+    def number(self, term: Term) -> int | None:
+        """The number of a dim, None where rows of sequences are free."""
+        return evaluated(self.uses.equations, term, self.values)
+
+    def input(self, var: Var, random: Any) -> dict[str, Any]:
+        """The arrays of an input. Raises DiagnosticError."""
+        tensor, known = var.tensor, self.uses.inputs.get(var.name)
+        if known is None or tensor is None:
+            raise self._refused(var, f"no data can be made for %{var.name}, declared {declared(var)}")
+        numbers = [self.number(dim) for dim in known.dims]
+        inner = tuple(number for number in numbers[1:] if number is not None)
+        kind = np.dtype(NUMPY_TYPES[tensor.dtype])
+        if tensor.lod_level > 1 and len(inner) == len(numbers) - 1:
+            shapes = [self._nested(var, step, inner) for step in range(self.steps)]
+            self._bounded(var, sum(math.prod(shape) for shape, _ in shapes))
+            drawn = [LoDTensor(self._drawn(var.name, kind, shape, random), lod) for shape, lod in shapes]
+            return arrays_of(var.name, drawn)
+        if len(inner) < len(numbers) - 1 or (known.lod is None and None in numbers[:1]):
+            raise self._refused(var, f"it can't be told how many rows %{var.name}, declared {declared(var)}, has")
+        if known.lod is None:
+            shape = (self.steps, *(number or 0 for number in numbers[:1]), *inner)
+            self._bounded(var, math.prod(shape))
+            return {var.name: self._drawn(var.name, kind, shape, random)}
+        lengths = self._lengths(var, known.lod)
+        self._bounded(var, int(lengths.sum()) * math.prod(inner))
+        rows = self._drawn(var.name, kind, (int(lengths.sum()), *inner), random)
+        rows = self.limits.kept(var.name, rows, np.cumsum(lengths) - lengths.ravel())
+        return {var.name: rows, var.name + LENGTHS: lengths.astype("int64")}
+
+    def _nested(self, var: Var, step: int, inner: tuple[int, ...]) -> tuple[tuple[int, ...], list[list[int]]]:
+        """The dims of sequences of sequences for one step, and their LoD."""
+        assert var.tensor is not None
+        lod: list[list[int]] = []
+        count = self.batch
+        for level in range(var.tensor.lod_level):
+            lod.append([0, *np.cumsum(1 + (np.arange(count) + step + level) % LONGEST_NESTED).tolist()])
+            count = lod[-1][-1]
+        return (count, *inner), lod
+
+    def _lengths(self, var: Var, lod: Lod) -> Any:
+        """The lengths of the sequences of an input: [steps, batch]."""
+        sequences, rows = self.number(lod.sequences), self.number(lod.rows)
+        if not sequences or (rows is not None and rows < sequences):
+            raise self._refused(var, f"it can't be told how many sequences %{var.name}, declared {declared(var)}, has")
+        if rows is not None:
+            even = np.full(sequences, rows // sequences)
+            even[: rows % sequences] += 1
+            return np.tile(even, (self.steps, 1))
+        term = self.uses.equations.resolved(lod.rows)
+        factor = math.prod([1, *(self.multiples.get(symbol, 1) for symbol, _ in term.powers)]) * term.factor
+        longest = self.longest.get(term)
+        turns = np.arange(self.steps * sequences).reshape(self.steps, sequences) + np.arange(self.steps)[:, None]
+        lengths = (1 + turns % (longest or LONGEST)) * math.ceil(factor)
+        if longest:  # every share has a sequence that is so long
+            lengths[:, :: max(sequences // self.shares, 1)] = longest
+        return lengths
+
+    def _drawn(self, name: str, kind: Any, shape: tuple[int, ...], random: Any) -> Any:
+        """Numbers for an input: lengths of sequences, rows of the batch, or what else its readers take."""
+        lengths = [(self.number(dim), reached) for dim, reached in self.uses.lengths.get(name, ())]
+        most = min((number for number, _ in lengths if number), default=0)
+        if most:
+            result = random.integers(1, most + 1, shape).astype(kind)
+            if any(reached for _, reached in lengths):
+                result[:, :: max(shape[1] // self.shares, 1)] = most
+            return result
+        below: int | None = None
+        for _, dim in self.uses.below.get(name, ()):
+            limit = self.number(dim)
+            if limit:
+                of_batch = any(symbol in self.rows for symbol, _ in self.uses.equations.resolved(dim).powers)
+                limit = max(limit // self.shares, 1) if of_batch else limit
+                below = limit if below is None else min(below, limit)
+        return self.limits.draw(name, kind, shape, random, below)
+
+    def _bounded(self, var: Var, count: int) -> None:
+        if count > LARGEST:
+            raise self._refused(var, f"%{var.name}, declared {declared(var)}, takes more data than is made")
+
+    def _refused(self, var: Var, why: str) -> DiagnosticError:
+        return DiagnosticError(
+            [error("check-no-data", f"{why}; give it with --feed", var.location, focus=f"%{var.name}")]
+        )
+
 
 HUGE = 1000.0
 """A `scale` by so much makes a mask: what it reads is 0 or 1."""

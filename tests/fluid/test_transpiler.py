@@ -11,7 +11,7 @@ import pytest
 import pstranspile.fluid as fluid
 from pstranspile.compiler.compile import compile
 from pstranspile.compiler.job import Job
-from pstranspile.compiler.plan.dispatch import Placeable
+from pstranspile.compiler.plan.make import Placeable
 from pstranspile.fluid import DistributeTranspiler, DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.ps_dispatcher import HashName, PSDispatcher, RoundRobin
 from pstranspile.ir.diagnostics import DiagnosticError

@@ -14,8 +14,7 @@ from pstranspile.ir.attributes import (
 )
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program, TensorType, Var
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import DType, VarKind
+from pstranspile.ir.types import DType, OpRole, VarKind
 
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)

@@ -9,8 +9,7 @@ from pstranspile.ir.attributes import BlockRef, Ints, Long
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Location, Op, Origin, Program, TensorType, Var
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import DType, VarKind
+from pstranspile.ir.types import DType, OpRole, VarKind
 from tests.frontends.programs import programs
 from tests.frontends.recorded import FOLDER, every_file, wire_view
 

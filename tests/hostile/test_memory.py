@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from pstranspile.ir.text.schemas import SchemaView
+from pstranspile.ir.text.literals import SchemaView
 from pstranspile.ops import schema_of
 from pstranspile.ops.gradient import gradient_rule
 from pstranspile.ops.shapes import rule_of
@@ -18,7 +18,7 @@ import pstranspile as ps
 from pstranspile.frontends.program_desc import program_to_bytes
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.frontends.loading import load_bytes
-from pstranspile.proof.data import make_feeds
+from pstranspile.proof.values import make_feeds
 from pstranspile.cluster.machines.simulate import cluster_of
 
 kind, count = sys.argv[1], int(sys.argv[2])

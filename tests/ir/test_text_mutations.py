@@ -9,8 +9,8 @@ import pytest
 
 from pstranspile.ir.diagnostics import DiagnosticError, render
 from pstranspile.ir.layout import BLANKS
+from pstranspile.ir.text.diagnose import parse_plainly
 from pstranspile.ir.text.fast import parse_quickly
-from pstranspile.ir.text.parser import parse_plainly
 from pstranspile.ops.textual import LANGUAGE, format_text, parse
 from tests.hostile.counts import cases
 from tests.strategies import exactly

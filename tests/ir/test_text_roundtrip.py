@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from pstranspile.ir.attributes import Floats, Long
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Module, Op, ParameterInfo, Program, TensorType, Var
+from pstranspile.ir.text.diagnose import parse_plainly
 from pstranspile.ir.text.fast import parse_quickly
-from pstranspile.ir.text.parser import parse_plainly
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops.textual import LANGUAGE, format_text, parse, print_module, print_program
 from tests.hostile.counts import cases

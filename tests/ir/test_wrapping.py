@@ -14,8 +14,8 @@ from pstranspile.ir import layout
 from pstranspile.ir.diagnostics import DiagnosticError, render
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Module, Op, Program
+from pstranspile.ir.text.diagnose import parse_plainly
 from pstranspile.ir.text.fast import parse_quickly
-from pstranspile.ir.text.parser import parse_plainly
 from pstranspile.ops.textual import LANGUAGE, format_text, parse, print_module
 from pstranspile.tools.cli import main
 from tests.hostile.counts import cases

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pstranspile.ir.attributes import Strings
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import OpRole
 from pstranspile.ops.build import OpMaker, make_op
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pstranspile.ir.attributes import AttrKind, BlockRef, Floats, Ints, Long, Longs, Strings, float32
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import DTYPES, VarKind, element_type
-from pstranspile.ops.builder import ProgramBuilder, as_attribute, build_module
+from pstranspile.ir.types import DTYPES, OpRole, VarKind, element_type
+from pstranspile.ops.build import ProgramBuilder, as_attribute, build_module
 from pstranspile.ops.textual import parse
 from tests.strategies import exactly
 

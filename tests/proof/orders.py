@@ -14,14 +14,13 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from pstranspile.cluster.machines.message import GET, GET_NOW, GET_ROWS, LOOKUP, NOTIFY, SEND, Message
+from pstranspile.cluster.machines.network import GET, GET_NOW, GET_ROWS, LOOKUP, NOTIFY, SEND, Message
 from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.model import Module
-from pstranspile.proof.data import make_feeds
-from pstranspile.proof.given import Given
 from pstranspile.proof.replays import replay_of
 from pstranspile.proof.training import start_cluster
-from pstranspile.proof.workload import Workload
+from pstranspile.proof.values import make_feeds
+from pstranspile.proof.workload import Given, Workload
 
 ASKING = (GET, GET_NOW, GET_ROWS)
 CONCERNING = (SEND, *ASKING, LOOKUP, NOTIFY)

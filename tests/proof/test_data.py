@@ -12,7 +12,7 @@ from pstranspile.frontends import layers as L
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.types import DType
 from pstranspile.proof import check, make_feeds
-from pstranspile.proof.data import inputs_of
+from pstranspile.proof.values import inputs_of
 from tests.training import recorded
 
 CLASSES = {

@@ -11,12 +11,12 @@ import pytest
 
 from pstranspile.cluster.machines import synchronous as update_blocks
 from pstranspile.cluster.machines.asynchronous import AsynchronousServer
-from pstranspile.cluster.machines.message import SEND, Message
+from pstranspile.cluster.machines.network import SEND, Message
 from pstranspile.cluster.machines.scenario import parse_scenario, random_scenario
 from pstranspile.cluster.machines.synchronous import SynchronousServer
 from pstranspile.ir.model import Program
 from pstranspile.proof.check import check
-from pstranspile.proof.ledger import Ledger
+from pstranspile.proof.replays import Ledger
 from pstranspile.proof.report import BITWISE, DIFFERENT, ROUNDING, Away, Faulty, report_text
 from pstranspile.tools.cli import main
 from tests.cluster.machines.fuzz import cases, compiled, model

@@ -8,10 +8,9 @@ import pytest
 import pstranspile as ps
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, minimize
-from pstranspile.proof.given import Given
 from pstranspile.proof.replays import replay_of
 from pstranspile.proof.training import start_cluster
-from pstranspile.proof.workload import Workload
+from pstranspile.proof.workload import Given, Workload
 
 STEPS = 3
 

@@ -10,11 +10,10 @@ import pytest
 import pstranspile as ps
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, minimize
-from pstranspile.proof.given import Given
 from pstranspile.proof.replay import ChangedRows, changed_rows
 from pstranspile.proof.replays import replay_of
 from pstranspile.proof.training import SingleMachine, start_cluster
-from pstranspile.proof.workload import Workload
+from pstranspile.proof.workload import Given, Workload
 
 ROWS = 1 << 16
 

@@ -24,12 +24,11 @@ from pstranspile.ir.model import Module
 from pstranspile.proof import check
 from pstranspile.proof.check import with_wrong_starts
 from pstranspile.proof.compare import plain
-from pstranspile.proof.data import make_feeds
-from pstranspile.proof.given import Given
 from pstranspile.proof.replay import Replay
 from pstranspile.proof.replays import replay_of
 from pstranspile.proof.training import start_cluster
-from pstranspile.proof.workload import Workload
+from pstranspile.proof.values import make_feeds
+from pstranspile.proof.workload import Given, Workload
 from pstranspile.runtime.run.scope import own_copy
 from tests.compiler.emit.several import adversarial, two_tasks, with_evaluation
 from tests.proof.mutants import CHANGES, Mutant, Place, as_compiled, mutants, places_of, programs_of, refused, with_ops

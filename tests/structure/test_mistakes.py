@@ -12,12 +12,10 @@ import pstranspile as ps
 from pstranspile.ir.diagnostics import DiagnosticError, Severity
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import DType
-from pstranspile.ops.gradients.references import can_be_followed
-from pstranspile.ops.gradients.versions import expected_of
+from pstranspile.ir.types import DType, OpRole
+from pstranspile.ops.gradients.versions import can_be_followed, expected_of
 from pstranspile.proof.check import check
-from pstranspile.proof.data import make_feeds
+from pstranspile.proof.values import make_feeds
 from tests import recorded_fluid
 from tests.structure.sources import SOURCES
 from tests.structure.trial import JOBS, is_unexplained, limited

@@ -15,7 +15,7 @@ from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError, Severity
 from pstranspile.ir.model import STARTUP, Module
 from pstranspile.proof.check import check
-from pstranspile.proof.data import make_feeds
+from pstranspile.proof.values import make_feeds
 from pstranspile.runtime.kernels.blocks import most_turns
 
 SECONDS = 5.0

@@ -9,8 +9,7 @@ from math import prod
 from typing import NamedTuple, TypeAlias
 
 from pstranspile.compiler.compile import Compiled
-from pstranspile.compiler.plan.names import slice_name, trainer_suffix
-from pstranspile.compiler.plan.plan import PlannedParameter, Slice, fingerprint
+from pstranspile.compiler.plan.plan import PlannedParameter, Slice, fingerprint, slice_name, trainer_suffix
 from pstranspile.ir.attributes import Strings
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import MAIN, STARTUP, Module, Program, Role, TensorType, Var

@@ -16,12 +16,14 @@ from pstranspile.cluster.checkpoint.layout import Layout
 from pstranspile.cluster.checkpoint.manifest import (
     MANIFEST,
     Manifest,
+    Settings,
     limits_of,
     machine_file,
+    quoted,
     require_names,
+    require_settings,
     table_file,
 )
-from pstranspile.cluster.checkpoint.settings import Settings, quoted, require_settings
 from pstranspile.cluster.checkpoint.store import read_manifest
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warning
 from pstranspile.ir.model import Location

@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from pstranspile.cluster.data.columns import Column, Input
-from pstranspile.cluster.data.mapping import inputs
+from pstranspile.cluster.data.columns import Column, Input, inputs
 from pstranspile.cluster.machines.feeding import share_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
 from pstranspile.ir.expect import expect_number

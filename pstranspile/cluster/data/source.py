@@ -14,9 +14,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pstranspile.cluster.data.columns import Chunk, Input, Taken, joined
+from pstranspile.cluster.data.columns import Chunk, Input, Taken, inputs, joined
 from pstranspile.cluster.data.files import FORMATS, Reader, Unit, Wanted, files_of, format_of, refused
-from pstranspile.cluster.data.mapping import inputs
 from pstranspile.cluster.data.tables import ArrowReader, ParquetReader
 from pstranspile.cluster.data.text_files import MultiSlotReader, csv_reader, json_reader
 from pstranspile.cluster.machines.feeding import share

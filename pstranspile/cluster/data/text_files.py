@@ -11,9 +11,8 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from pstranspile.cluster.data.columns import Chunk, Column, Input
+from pstranspile.cluster.data.columns import Chunk, Column, Input, Mapped, map_columns
 from pstranspile.cluster.data.files import Unit, Wanted, open_file, refused, require_pyarrow
-from pstranspile.cluster.data.mapping import Mapped, map_columns
 from pstranspile.cluster.data.tables import chunk_of, reading, type_of
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.json_faults import json_fault

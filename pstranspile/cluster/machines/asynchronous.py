@@ -11,11 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.cluster.machines.blocks import Block, block_alone, block_program, read_first, with_temporaries
 from pstranspile.cluster.machines.counters import count_notices
-from pstranspile.cluster.machines.message import GET, GET_ROWS, Message
-from pstranspile.cluster.machines.network import Waiting
-from pstranspile.cluster.machines.server import Server, pairs
+from pstranspile.cluster.machines.network import GET, GET_ROWS, Message, Waiting
+from pstranspile.cluster.machines.server import (
+    Block,
+    Server,
+    block_alone,
+    block_program,
+    pairs,
+    read_first,
+    with_temporaries,
+)
 from pstranspile.ir.model import Op, Program
 from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.values import SelectedRows

@@ -29,7 +29,7 @@ from pstranspile.cluster.machines.checks import (
     require_servers,
 )
 from pstranspile.cluster.machines.communicator import Settings, make_communicator
-from pstranspile.cluster.machines.feeding import ClusterFeeds, feeds_of
+from pstranspile.cluster.machines.feeding import ClusterFeeds, Shares, Weighing, feeds_of
 from pstranspile.cluster.machines.injection import Injector
 from pstranspile.cluster.machines.network import Machine, Network, Schedule, scheduler_of
 from pstranspile.cluster.machines.placement import InitialValues, Placement, infer_placement
@@ -47,7 +47,6 @@ from pstranspile.cluster.machines.rpc import make_rpc
 from pstranspile.cluster.machines.script import Action, Exchange, Library, is_collective
 from pstranspile.cluster.machines.served_tables import fill_tables, find_tables
 from pstranspile.cluster.machines.server import Server, listening_op, mode_of
-from pstranspile.cluster.machines.shares import Shares, Weighing
 from pstranspile.cluster.machines.synchronous import SynchronousServer
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.cluster.machines.trainer_programs import Forms, sends_values

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pstranspile.cluster.machines.blocks import part_of
+from pstranspile.cluster.machines.server import part_of
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program
 from pstranspile.runtime.kernels.context import Value

@@ -9,10 +9,9 @@ import numpy as np
 
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import Settings
-from pstranspile.cluster.machines.feeding import ClusterFeeds
+from pstranspile.cluster.machines.feeding import ClusterFeeds, Weighing
 from pstranspile.cluster.machines.network import Schedule
 from pstranspile.cluster.machines.scenario import Scenario
-from pstranspile.cluster.machines.shares import Weighing
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.ir.diagnostics import Diagnostic, counted
 from pstranspile.ir.expect import MOST_STEPS, expect, expect_number, names_of, wrong_type

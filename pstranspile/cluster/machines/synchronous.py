@@ -19,12 +19,18 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, TypeAlias
 
-from pstranspile.cluster.machines.blocks import Block, block_program, part_of, read_first, with_temporaries
 from pstranspile.cluster.machines.counters import count_rounds, shared_counters
-from pstranspile.cluster.machines.cutting import merged
-from pstranspile.cluster.machines.message import GET, Message, step_label
-from pstranspile.cluster.machines.network import Waiting
-from pstranspile.cluster.machines.server import Server, pairs
+from pstranspile.cluster.machines.network import GET, Message, Waiting, step_label
+from pstranspile.cluster.machines.placement import merged
+from pstranspile.cluster.machines.server import (
+    Block,
+    Server,
+    block_program,
+    pairs,
+    part_of,
+    read_first,
+    with_temporaries,
+)
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Op, Program

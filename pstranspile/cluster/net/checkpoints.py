@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from pstranspile.cluster.checkpoint.running import resume, save_cluster
+from pstranspile.cluster.checkpoint.api import resume, save_cluster
+from pstranspile.cluster.checkpoint.manifest import Settings
 from pstranspile.cluster.checkpoint.runs import Source, Target
-from pstranspile.cluster.checkpoint.settings import Settings
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.simulate import cluster_of
 from pstranspile.cluster.net.outcome import gather

@@ -20,6 +20,7 @@ from pstranspile.cluster.net.calls import CallService
 from pstranspile.cluster.net.checks import Checks
 from pstranspile.cluster.net.foreign import ForeignServer, ForeignSystem, ForeignTrainers
 from pstranspile.cluster.net.journal import Journal
+from pstranspile.cluster.net.outcome import write_server, write_trainer
 from pstranspile.cluster.net.parts import (
     Parts,
     ServerMeetings,
@@ -30,11 +31,10 @@ from pstranspile.cluster.net.parts import (
     take_trainer,
 )
 from pstranspile.cluster.net.peer import MESSAGE, Peer
-from pstranspile.cluster.net.saves import SaveFolder
-from pstranspile.cluster.net.server_checkpoints import CheckpointPlan, ServerCheckpoints
+from pstranspile.cluster.net.server_checkpoints import CheckpointPlan, SaveFolder, ServerCheckpoints
 from pstranspile.cluster.net.site import Site
 from pstranspile.cluster.net.state import StateKeeper
-from pstranspile.cluster.net.status import DONE, SERVING, TRAINING, WAITING, StatusPipe
+from pstranspile.cluster.net.status import DONE, SERVING, TRAINING, WAITING, StatusPipe, shown
 from pstranspile.cluster.net.telling import Told
 from pstranspile.cluster.net.terms import MOST_STEPS, Refused, Terms, step_of
 from pstranspile.cluster.net.tls import Credentials
@@ -44,6 +44,54 @@ from pstranspile.cluster.net.values import bytes_of
 from pstranspile.runtime.large.forms import is_table
 from pstranspile.runtime.large.memory import return_freed_arrays
 from pstranspile.runtime.large.table import LargeTable
+
+# Running a machine of a job in this process, for `start` and for actors of Ray.
+
+
+def is_server(cluster: Cluster, role: str) -> bool:
+    """Whether a role is that of a server."""
+    return any(server.name == role for server in cluster.servers)
+
+
+def play(
+    cluster: Cluster,
+    role: str,
+    terms: Terms,
+    place: Place,
+    steps: int,
+    report: StatusPipe,
+    result: str | None = None,
+    on_step: Callable[[Trainer], object] | None = None,
+) -> None:
+    """Runs a server until all trainers have left, or a trainer for so many steps.
+
+    The outcome of the machine is written to the file `result`. `on_step` is called first after a trainer's steps, and
+    may lower the trainer's `limit`. Raises DiagnosticError, Refused.
+    """
+
+    def save(write: Callable[[str, Any], None], machine: Any) -> None:
+        if result:
+            write(result, machine)
+
+    if is_server(cluster, role):
+        play_server(cluster, role, terms, place, report, lambda server: save(write_server, server))
+        return
+    parts = None if are_needed(cluster) else place.parts_of(report)
+    for trainer in cluster.trainers:
+        trainer.on_step = lambda trainer, step: _step_done(report, parts, on_step, trainer, step)
+    play_trainer(cluster, role, terms, place, steps, report, lambda trainer: save(write_trainer, trainer))
+
+
+def _step_done(
+    report: StatusPipe, parts: Parts | None, on_step: Callable[[Trainer], object] | None, trainer: Trainer, step: int
+) -> None:
+    """A trainer has done a step."""
+    if on_step is not None:
+        on_step(trainer)
+    report(step=step + 1, values={name: shown(value) for name, value in trainer.results[-1].values.items()})
+    if parts is not None:
+        parts.done(trainer, step + 1)
+
 
 # Writing down what the machines of a process do, so that a simulation can do the same.
 

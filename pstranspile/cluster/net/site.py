@@ -24,11 +24,11 @@ import numpy as np
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import Companion
 from pstranspile.cluster.machines.injection import process_of
-from pstranspile.cluster.machines.message import COMPLETE, REPLY, Message
-from pstranspile.cluster.machines.network import Machine, Waiting
+from pstranspile.cluster.machines.network import COMPLETE, REPLY, Machine, Message, Waiting
 from pstranspile.cluster.machines.rings import GONE
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.trainer import Trainer
+from pstranspile.cluster.net.checks import JOINED, most_sent
 from pstranspile.cluster.net.frames import (
     ALIVE,
     ANSWER,
@@ -48,7 +48,6 @@ from pstranspile.cluster.net.frames import (
 )
 from pstranspile.cluster.net.loop import CALL, CLOSED, FOREIGN, FRAME, Event, Loop
 from pstranspile.cluster.net.peer import MESSAGE, Connection, Peer
-from pstranspile.cluster.net.sizes import JOINED, most_sent
 from pstranspile.cluster.net.telling import Told
 from pstranspile.cluster.net.terms import (
     MORE_HELD,

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from pstranspile.cluster.checkpoint.layout import Layout, layout_of
+from pstranspile.cluster.checkpoint.manifest import Settings
 from pstranspile.cluster.checkpoint.runs import Source, Target
-from pstranspile.cluster.checkpoint.settings import Settings
 from pstranspile.cluster.net.checkpoints import Checkpoints
 from pstranspile.cluster.net.parts import part_file, read_part, write_part
 from pstranspile.cluster.ray.moves import Kept, kept, sent

@@ -7,9 +7,8 @@ from typing import Any
 
 import ray
 
-from pstranspile.cluster.data.columns import Chunk
+from pstranspile.cluster.data.columns import Chunk, map_columns
 from pstranspile.cluster.data.files import Reader, Unit, Wanted
-from pstranspile.cluster.data.mapping import map_columns
 from pstranspile.cluster.data.source import BadRows, Data
 from pstranspile.cluster.data.tables import chunk_of
 

@@ -18,8 +18,7 @@ from pstranspile.cluster.machines.simulate import Simulated, results_of
 from pstranspile.cluster.net.job import JobFolder, load_job_folder
 from pstranspile.cluster.net.outcome import gather
 from pstranspile.cluster.ray.cuts import Cuts
-from pstranspile.cluster.ray.host import Left, Part
-from pstranspile.cluster.ray.hosts import HeadGone, Hosts, Late, LeftAlone, Lost, NotPlaced, first_line, got
+from pstranspile.cluster.ray.hosts import HeadGone, Hosts, Late, Left, LeftAlone, Lost, NotPlaced, Part, first_line, got
 from pstranspile.cluster.ray.programs import programs_of, resized
 from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, cluster_of, error, render, visible

@@ -16,8 +16,7 @@ from pstranspile.ir.describe import type_text, var_text
 from pstranspile.ir.diagnostics import Diagnostic, Note, at_op, first_findings
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Var
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import DType, VarKind
+from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops import facts_of, is_optimizer, schema_of
 from pstranspile.ops.gradient import EMPTY_NAME
 

@@ -9,7 +9,7 @@ from pstranspile.compiler.analysis.tables import is_sparse
 from pstranspile.compiler.analysis.uses import deep_blocks, effects_of, sub_blocks
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, error, warning
 from pstranspile.ir.model import Op, Program
-from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import OpRole
 from pstranspile.ops import is_optimizer
 
 

@@ -12,9 +12,8 @@ from pstranspile.ir.attributes import Longs, float32
 from pstranspile.ir.diagnostics import Diagnostic, Note, Severity, at_op, error, raise_errors
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import STARTUP, Block, Module, Op, Program
-from pstranspile.ir.roles import OpRole
 from pstranspile.ir.table_rules import Rules, parse_table
-from pstranspile.ir.types import VarKind
+from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops import schema_of
 from pstranspile.ops.attributes import ints_attr
 from pstranspile.ops.build import make_op

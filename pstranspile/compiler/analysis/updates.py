@@ -9,7 +9,7 @@ from pstranspile.compiler.analysis.opgraph import OpGraph, op_graph
 from pstranspile.compiler.analysis.uses import Uses, effects_of
 from pstranspile.ir.diagnostics import Diagnostic, at_op, warning
 from pstranspile.ir.model import STARTUP, Block, Module, Op, Program
-from pstranspile.ir.roles import LR_ROLES, OpRole
+from pstranspile.ir.types import LR_ROLES, OpRole
 from pstranspile.ops import is_optimizer, schema_of
 from pstranspile.ops.schema import OpSchema, Slicing
 

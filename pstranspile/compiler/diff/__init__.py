@@ -11,8 +11,7 @@ from __future__ import annotations
 import os
 from typing import TypeAlias
 
-from pstranspile.compiler.diff.compare import Comparison
-from pstranspile.compiler.diff.difference import Difference, Line, render, summary
+from pstranspile.compiler.diff.compare import Comparison, Difference, Line, render, summary
 from pstranspile.frontends.loading import Report, load
 from pstranspile.ir.expect import wrong_type
 from pstranspile.ir.model import MAIN, Module, Program

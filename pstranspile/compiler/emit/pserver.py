@@ -19,18 +19,16 @@ from pstranspile.compiler.emit.rules import (
     SERVE,
     SHARE_COUNTER,
     UPDATE,
+    Timing,
     made,
     made_of_program,
     rename_vars,
 )
 from pstranspile.compiler.emit.server_block import ServerMain, ServerProgram, SliceView
 from pstranspile.compiler.emit.table import merged_gradient, serve_table
-from pstranspile.compiler.emit.timing import Timing
 from pstranspile.compiler.emit.trainer import own_gradient_names
-from pstranspile.compiler.plan.initialisers import sliced
-from pstranspile.compiler.plan.names import NameMint
-from pstranspile.compiler.plan.plan import Plan, PlannedParameter, Slice
-from pstranspile.compiler.plan.reserved import TRAINER_ID, backup_name
+from pstranspile.compiler.plan.make import TRAINER_ID, backup_name, sliced
+from pstranspile.compiler.plan.plan import NameMint, Plan, PlannedParameter, Slice
 from pstranspile.ir.attributes import AttrValue, BlockRef, BlockRefs, Strings
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Origin, Program, TensorType, Var

@@ -6,12 +6,11 @@ from collections.abc import Callable, Collection, Iterator
 
 from pstranspile.compiler.analysis.reductions import Reduction
 from pstranspile.compiler.emit.rules import BROADCAST, JOIN_DEVICES, JOIN_RING, WAIT_BROADCASTS, made, made_of_program
-from pstranspile.compiler.plan.names import NameMint
+from pstranspile.compiler.plan.plan import NameMint
 from pstranspile.ir.attributes import Strings, float32
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import STARTUP, Op, Origin, Program, Var
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import VarKind
+from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops.build import make_op
 
 

@@ -10,11 +10,10 @@ from typing import NamedTuple
 from pstranspile.compiler.analysis.facts import Facts
 from pstranspile.compiler.analysis.tables import RemoteTable
 from pstranspile.compiler.analysis.uses import names_in
-from pstranspile.compiler.emit.lookup import Insertion, insert_lookups, lookup_vars
 from pstranspile.compiler.emit.pserver import Initialisers, ServerTemplate, emit_pserver, emit_pserver_startup
-from pstranspile.compiler.emit.timing import Timing
-from pstranspile.compiler.emit.trainer import TrainerTemplate, emit_trainer
-from pstranspile.compiler.emit.trainer_startup import StartupTemplate, emit_trainer_startup
+from pstranspile.compiler.emit.rules import Timing
+from pstranspile.compiler.emit.table import Insertion, insert_lookups, lookup_vars
+from pstranspile.compiler.emit.trainer import StartupTemplate, TrainerTemplate, emit_trainer, emit_trainer_startup
 from pstranspile.compiler.plan.make import overview
 from pstranspile.compiler.plan.plan import DistributedVar, Plan
 from pstranspile.ir.frozen import EMPTY, FrozenMap

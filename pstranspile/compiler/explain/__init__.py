@@ -13,10 +13,8 @@ from __future__ import annotations
 from pstranspile.compiler.explain.answers import Answer, Link, OpAnswer, Overview, VariableAnswer
 from pstranspile.compiler.explain.folder import read_folder
 from pstranspile.compiler.explain.job import ExplainedJob, Unknown, of_compiled
-from pstranspile.compiler.explain.op import explain_op
-from pstranspile.compiler.explain.overview import explain_job, explain_role
 from pstranspile.compiler.explain.text import answer_json, answer_text
-from pstranspile.compiler.explain.variable import explain_variable
+from pstranspile.compiler.explain.variable import explain_job, explain_op, explain_role, explain_variable
 
 __all__ = [
     "Answer",

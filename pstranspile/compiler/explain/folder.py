@@ -5,18 +5,297 @@ from __future__ import annotations
 import json
 import os
 import re
-from pathlib import Path
-from typing import Any, cast
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.diff.folders import load_role, roles_in
-from pstranspile.compiler.explain.job import ExplainedJob
-from pstranspile.compiler.explain.record import Record, count_of, read_record, with_origins
+from pstranspile.compiler.emit.rules import WHOLE
+from pstranspile.compiler.explain.job import ExplainedJob, Settings, settings_of, source_line_of
+from pstranspile.compiler.plan.plan import plan_json
+from pstranspile.frontends.json_text import json_text
 from pstranspile.frontends.loading import LARGEST, Report
 from pstranspile.ir.diagnostics import DiagnosticError, error, warning
+from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.json_faults import told
-from pstranspile.ir.model import Location, Program
+from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Op, Origin, Program
 from pstranspile.ir.reading import read_regular
+from pstranspile.ops.textual import print_module
 from pstranspile.runtime.files.outputs import PLAN_FILE
+
+if TYPE_CHECKING:
+    from pstranspile.compiler.compile import Compiled
+
+
+# A compiled job as files: what `compile -o` writes.
+
+
+def files_of(
+    result: Compiled, emit: str = "ir", tell: Callable[[str, int, int], object] = lambda _what, _done, _of: None
+) -> Iterator[tuple[str, bytes]]:
+    """Name and contents of every file: text (`ir`) or ProgramDescs (`pb`), and the plan. `tell` gets the progress."""
+    from pstranspile.frontends.meta import meta_of
+    from pstranspile.frontends.program_desc import program_to_bytes
+
+    roles = result.roles()
+    for number, (name, role) in enumerate(roles.items(), start=1):
+        tell("texts of machines", number, len(roles))
+        if emit == "pb":
+            yield f"{name}.main.pb", program_to_bytes(role.main)
+            yield f"{name}.startup.pb", program_to_bytes(role.startup)
+            written = Module(FrozenMap({MAIN: role.main, STARTUP: role.startup}))
+            yield f"{name}.meta.json", json_text(meta_of(written)).encode("utf-8")
+        else:
+            yield f"{name}.ir", print_module(role.module).encode("utf-8")
+    plan = plan_json(result.plan, result.fingerprint, result.distributed_vars)
+    yield "plan.json", json_text({**plan, **record(result)}).encode("utf-8")
+
+
+# What `compile -o` keeps in plan.json so that `explain DIR` can say where every op comes from.
+#
+# The programs that are written carry no origins. Beside the plan there are
+#
+# * `settings`: how the job cuts and places,
+# * `source_ops`: for each block of the source, its file, the line of its header, and the lines of its ops as runs
+#   `[first line, how many]`; and in `texts` the source ops for which others were made, by number,
+# * `origins`: for each block of the emitted programs, the machines that have it, and its ops as runs
+#   `[rule, first source op, how many]`, followed by program and block of the source where these are not the program
+#   of the same name and, for ops of the source itself, the block of the same number, for others block 0.
+#
+# Source op -1 is a program as a whole. Files are named without their folder: the record is the same on every machine.
+
+Run = list[Any]
+"""`[rule, first source op]`, then how many if not 1, then program and block if they do not go without saying."""
+
+
+def record(compiled: Compiled) -> dict[str, Any]:
+    """The entries of plan.json that say where the ops of a compile come from."""
+    blocks: dict[str, dict[str, Any]] = {}
+    wanted: set[tuple[str, int, int]] = set()
+    for role in compiled.roles().values():
+        for name, program in role.module.programs.items():
+            for index, block in enumerate(program.blocks):
+                if block.ops:
+                    runs = _runs(block.ops, name, index)
+                    origins = [op.origin for op in block.ops if op.origin is not None and op.origin.rule]
+                    wanted.update((o.program, o.block, o.op) for o in origins if o.op >= 0)
+                    key = json.dumps([name, index, runs])
+                    row = {"machines": [], "program": name, "block": index, "ops": runs}
+                    blocks.setdefault(key, row)["machines"].append(role.name)
+    return {
+        "settings": settings_of(compiled)._asdict(),
+        "source_ops": _source_ops(compiled.source, wanted),
+        "origins": list(blocks.values()),
+    }
+
+
+def _runs(ops: Sequence[Op], program: str, block: int) -> list[Run]:
+    """Origins of ops in order; following ones of one rule that go up by one are a run."""
+    runs: list[Run] = []
+    before: Origin | None = None
+    for op in ops:
+        origin = op.origin or Origin(program, block, WHOLE)
+        if (
+            before is not None
+            and origin.op == before.op + 1
+            and before.op >= 0
+            and (origin.rule, origin.program, origin.block) == (before.rule, before.program, before.block)
+        ):
+            runs[-1][2] += 1
+        else:
+            runs.append([origin.rule, origin.op, 1, origin.program, origin.block])
+        before = origin
+    return [_short(run, program, block) for run in runs]
+
+
+def _short(run: Run, program: str, block: int) -> Run:
+    """A run without what goes without saying."""
+    if run[3:] == [program, block if run[0] == "" else 0]:
+        return run[:2] if run[2] == 1 else run[:3]
+    return run
+
+
+def _source_ops(module: Module, wanted: Iterable[tuple[str, int, int]]) -> list[dict[str, Any]]:
+    texts: dict[tuple[str, int], list[int]] = {}
+    for program, block, number in sorted(wanted):
+        texts.setdefault((program, block), []).append(number)
+    line = source_line_of(module)
+    rows: list[dict[str, Any]] = []
+    for name, program in module.programs.items():
+        for index, block in enumerate(program.blocks):
+            if not block.ops:
+                continue
+            first = block.ops[0].origin
+            file = first.location.file if first and first.location else ""
+            origins_of = {n: block.ops[n].origin for n in texts.get((name, index), ()) if n < len(block.ops)}
+            rows.append(
+                {
+                    "program": name,
+                    "block": index,
+                    "file": PurePath(file.replace("\\", "/")).name,
+                    "line": block.location.line if block.location else 0,
+                    "lines": _line_runs(block.ops),
+                    "texts": {str(n): line(origin) for n, origin in origins_of.items() if origin is not None},
+                }
+            )
+    return rows
+
+
+def _line_runs(ops: Iterable[Op]) -> list[list[int]]:
+    """The lines of ops as runs `[first line, how many]`; line 0 stands for ops without one, and does not go up."""
+    runs: list[list[int]] = []
+    for op in ops:
+        line = op.origin.location.line if op.origin and op.origin.location else 0
+        if runs and line == (runs[-1][0] + runs[-1][1] if runs[-1][0] else 0):
+            runs[-1][1] += 1
+        else:
+            runs.append([line, 1])
+    return runs
+
+
+class SourceBlock(NamedTuple):
+    """What a record knows of one block of the source. `lines` are runs: (first op, its line, how many ops), by op."""
+
+    file: str
+    line: int
+    lines: tuple[tuple[int, int, int], ...]
+    texts: Mapping[str, str]
+
+    def line_of(self, number: int) -> int | None:
+        """The line of an op, 0 if it has none; None if there is no such op. Of op -1: the line of the block."""
+        if number < 0:
+            return self.line
+        at = bisect_right(self.lines, number, key=lambda run: run[0]) - 1
+        first, line, count = self.lines[at] if at >= 0 else (0, 0, 0)
+        if number >= first + count:
+            return None
+        return line + number - first if line else 0
+
+
+class Record(NamedTuple):
+    """A record as read: the blocks of the source, and the runs of each emitted block."""
+
+    settings: Settings
+    source: Mapping[tuple[str, int], SourceBlock]
+    runs: Mapping[tuple[str, str, int], list[Run]]
+
+    def line_of(self, origin: Origin) -> str | None:
+        """The text of a source op, if it is kept."""
+        block = self.source.get((origin.program, origin.block))
+        return block.texts.get(str(origin.op)) if block else None
+
+    def place(self, program: str, block: int, number: int) -> Location | None:
+        """The source location of an op, or of its block (`number` -1); None if it is not recorded."""
+        known = self.source.get((program, block))
+        line = known.line_of(number) if known else None
+        return Location(known.file, line) if known and line is not None else None
+
+
+def read_record(plan: Mapping[str, Any]) -> Record | None:
+    """The record in a plan.json, None if it has none.
+
+    Raises ValueError, TypeError, KeyError, IndexError or AttributeError if it is damaged.
+    """
+    if not all(key in plan for key in ("settings", "source_ops", "origins")):
+        return None
+    source: dict[tuple[str, int], SourceBlock] = {}
+    for row in plan["source_ops"]:
+        texts = {_text(number): _text(text) for number, text in row["texts"].items()}
+        block = SourceBlock(_text(row["file"]), count_of(row["line"]), tuple(_lines(row["lines"])), texts)
+        source[_text(row["program"]), count_of(row["block"])] = block
+    runs: dict[tuple[str, str, int], list[Run]] = {}
+    for row in plan["origins"]:
+        made = [_checked(run) for run in row["ops"]]
+        for machine in row["machines"]:
+            runs[_text(machine), _text(row["program"]), count_of(row["block"])] = made
+    return Record(_settings(plan["settings"]), source, runs)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("what should be a text is none")
+    return value
+
+
+def count_of(value: object) -> int:
+    """A number as it is. Raises ValueError when it is no number from 0 on that anything has so many of."""
+    if type(value) is not int or not 0 <= value <= _MOST:
+        raise ValueError("what should be a number from 0 on is none")
+    return value
+
+
+_MOST = 2**53
+"""The largest number that a record is believed to give."""
+
+
+def _settings(given: Mapping[str, Any]) -> Settings:
+    """How the job cuts and places. Raises ValueError when a value is of another kind than the default."""
+    defaults = Settings()._asdict()
+    if any(type(value) is not type(defaults[key]) for key, value in given.items()):
+        raise ValueError("a setting of another kind")
+    settings = Settings(**given)
+    if not count_of(settings.min_block_size) or count_of(settings.random_seed) >> 32:
+        raise ValueError("a setting that no job has")
+    return settings
+
+
+def _checked(run: list[object]) -> Run:
+    """A run as it is. Raises ValueError when it is not `rule, first[, count[, program, block]]`."""
+    kinds = [type(part) for part in run]
+    if kinds not in ([str, int], [str, int, int], [str, int, int, str, int]):
+        raise ValueError("a run that says nothing of ops")
+    if any(isinstance(part, int) and not WHOLE <= part <= _MOST for part in run):
+        raise ValueError("a run of ops that no program has")
+    return run
+
+
+def _lines(runs: Iterable[Sequence[int]]) -> Iterator[tuple[int, int, int]]:
+    total = 0
+    for first, count in runs:
+        yield total, count_of(first), count_of(count)
+        total += count
+
+
+def with_origins(record: Record, machine: str, programs: Mapping[str, Program]) -> dict[str, Program]:
+    """The programs of a machine with the origins that the record has for their ops.
+
+    Raises ValueError when the record is about other programs.
+    """
+    return {name: _program(record, machine, name, program) for name, program in programs.items()}
+
+
+def _program(record: Record, machine: str, name: str, program: Program) -> Program:
+    blocks = list(program.blocks)
+    for index, block in enumerate(blocks):
+        recorded = _origins(record, record.runs.get((machine, name, index), []), name, index)
+        origins = list(islice(recorded, len(block.ops) + 1))  # a damaged record may claim any number
+        if len(origins) != len(block.ops):
+            given = f"not {len(origins)}" if len(origins) < len(block.ops) else "not more"
+            raise ValueError(f"@{name}^{index} of {machine} has {len(block.ops)} ops, {given}")
+        ops = [op._replace(origin=_in_script(origin, op)) for op, origin in zip(block.ops, origins, strict=True)]
+        blocks[index] = block._replace(ops=tuple(ops))
+    return program._replace(blocks=tuple(blocks))
+
+
+def _in_script(origin: Origin, op: Op) -> Origin:
+    """The origin of an op with the place in a script that its own text has: a record keeps none."""
+    script = op.origin.location.script if op.origin and op.origin.location else None
+    if script is None:
+        return origin
+    return origin._replace(location=(origin.location or Location(""))._replace(script=script))
+
+
+def _origins(record: Record, runs: Iterable[Run], program: str, block: int) -> Iterator[Origin]:
+    for run in runs:
+        rule, first, *rest = run
+        count = rest[0] if rest else 1
+        source, index = rest[1:] if len(rest) == 3 else (program, 0 if rule else block)
+        for number in range(first, first + count):
+            yield Origin(source, index, number, record.place(source, index, number), rule)
+
 
 _NUMBERED = re.compile(r"(trainer|pserver)_(\d+)")
 _ADVICE = "compile again, or explain the source: pstranspile explain INPUT ...job options..."

@@ -16,10 +16,17 @@ from pstranspile.compiler.emit.rules import (
     SCHEDULE,
     UPDATE,
 )
-from pstranspile.compiler.explain.answers import Link
-from pstranspile.compiler.explain.job import ExplainedJob, line_of
-from pstranspile.compiler.explain.messages import BARRIERS, Key, blocks_named, fetched_by, looked_up_by, sent_by
-from pstranspile.compiler.explain.place import Place, rule_of
+from pstranspile.compiler.explain.answers import Link, Place, rule_of
+from pstranspile.compiler.explain.job import (
+    BARRIERS,
+    ExplainedJob,
+    Key,
+    blocks_named,
+    fetched_by,
+    line_of,
+    looked_up_by,
+    sent_by,
+)
 from pstranspile.compiler.explain.placement import rows_of
 from pstranspile.ir.model import MAIN, STARTUP, Op, Origin
 from pstranspile.ops import facts_of

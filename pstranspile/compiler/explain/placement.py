@@ -10,10 +10,8 @@ from typing import Any
 from pstranspile.compiler.analysis.updates import why_whole
 from pstranspile.compiler.emit.rules import UPDATE
 from pstranspile.compiler.explain.job import ExplainedJob
-from pstranspile.compiler.plan.dispatch import hash_bytes
-from pstranspile.compiler.plan.initialisers import can_slice
-from pstranspile.compiler.plan.make import send_order
-from pstranspile.compiler.plan.slices import cut_rows
+from pstranspile.compiler.plan.make import can_slice, hash_bytes, send_order
+from pstranspile.compiler.plan.plan import cut_rows
 from pstranspile.ir.model import MAIN, STARTUP, Block, Op, Program
 
 PARAMETERS = ("Param", "RemotePrefetch")

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from pstranspile.compiler.explain.answers import Answer, HeldPart, Link, OpAnswer, Overview, Source, VariableAnswer
-from pstranspile.compiler.explain.place import Place
+from pstranspile.compiler.explain.answers import (
+    Answer,
+    HeldPart,
+    Link,
+    OpAnswer,
+    Overview,
+    Place,
+    Source,
+    VariableAnswer,
+)
 from pstranspile.ir.diagnostics import cluster_of
 
 SHOWN = 8

@@ -6,16 +6,101 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
-from pstranspile.compiler.emit.rules import FILL_BACKUP, FIRST_SNAPSHOT, SEND_COUNTER
-from pstranspile.compiler.explain.answers import HeldPart, Link, VariableAnswer
-from pstranspile.compiler.explain.job import ExplainedJob, Unknown, line_of, near_variables
-from pstranspile.compiler.explain.messages import Messages, blocks_named
-from pstranspile.compiler.explain.place import Place, rule_of
+from pstranspile.compiler.emit.rules import FILL_BACKUP, FIRST_SNAPSHOT, RULES, SEND_COUNTER
+from pstranspile.compiler.explain.answers import (
+    HeldPart,
+    Link,
+    Listed,
+    OpAnswer,
+    Overview,
+    Place,
+    Source,
+    VariableAnswer,
+    notes_of,
+    rule_of,
+)
+from pstranspile.compiler.explain.job import ExplainedJob, Messages, Unknown, blocks_named, line_of, near_variables
+from pstranspile.compiler.explain.peers import peers_of
 from pstranspile.compiler.explain.placement import PARAMETERS, rows_held, rows_of, why_cut, why_there
-from pstranspile.ir.model import Var
-from pstranspile.ir.roles import OpRole
+from pstranspile.ir.model import STARTUP, Origin, Var
 from pstranspile.ir.text.printer import var_parts
+from pstranspile.ir.types import OpRole
 from pstranspile.ops import facts_of
+
+# The explanation of an op.
+
+
+def explain_op(job: ExplainedJob, machine: str, op: str) -> OpAnswer:
+    """Explains an op of a machine: `17`, `^2#0` or `@startup^0#3` (block 0 of @main if not given).
+
+    Raises Unknown when there is no such machine or op.
+    """
+    place = job.place(job.machine(machine), op)
+    compiled = job.op(place)
+    origin = compiled.origin
+    rule = RULES.get(origin.rule) if origin else None
+    return OpAnswer(
+        place,
+        line_of(compiled),
+        rule.name if rule else "",
+        rule.reason if rule else why_kept(job, place.machine, place.program),
+        source_of(job, origin),
+        tuple(peers_of(job).of(place)),
+        notes_of(compiled),
+    )
+
+
+def source_of(job: ExplainedJob, origin: Origin | None) -> Source | None:
+    """The source op that an origin names, with its line."""
+    if origin is None:
+        return None
+    place = origin.location
+    script = str(place.script) if place and place.script else ""
+    text = job.source_line(origin) if origin.rule and origin.op >= 0 else None
+    return Source(str(origin), place.file if place else "", place.line if place else 0, text, script)
+
+
+def why_kept(job: ExplainedJob, machine: str, program: str) -> str:
+    """Why an op of the source is on a machine as it is."""
+    if machine in job.servers.values():
+        return "An initialiser of the source, of a variable that this server holds whole."
+    if not job.servers:
+        return "An op of the source; every trainer runs it, on its own part of the data."
+    if program == STARTUP:
+        return "An initialiser of the source, of a variable that the trainer has; the servers' value may follow."
+    if job.plan["mode"] == "geo":
+        return "An op of the source; in this mode trainers run all of them."
+    return "An op of the source that needs nothing which moved to the servers, so it stays on the trainer."
+
+
+# The ops of a job by machine and rule.
+
+
+def explain_job(job: ExplainedJob) -> Overview:
+    """How many ops of each machine come from the source, and how many each rule made."""
+    machines: list[tuple[str, str, tuple[tuple[str, str, int], ...]]] = []
+    endpoints = {machine: endpoint for endpoint, machine in job.servers.items()}
+    for machine in job.machines:
+        counts: dict[tuple[str, str], int] = {}
+        for place in job.places(machine):
+            key = (place.program, rule_of(job.op(place)))
+            counts[key] = counts.get(key, 0) + 1
+        what = f"server at {endpoints[machine]}" if machine in endpoints else "trainer"
+        machines.append((machine, what, tuple((*key, count) for key, count in counts.items())))
+    plan = job.plan
+    return Overview(plan["mode"], plan["trainers"], tuple(plan["pservers"]), tuple(machines))
+
+
+def explain_role(job: ExplainedJob, machine: str) -> Overview:
+    """The counts of one machine, and its ops that rules made, one by one. Raises Unknown."""
+    name = job.machine(machine)
+    listed = [
+        Listed(place, rule_of(op), source_of(job, op.origin), line_of(op))
+        for place in job.places(name)
+        if rule_of(op := job.op(place))
+    ]
+    overview = explain_job(job)
+    return overview._replace(machines=tuple(m for m in overview.machines if m[0] == name), listed=tuple(listed))
 
 
 def _only_orders(op_type: str) -> bool:

@@ -9,8 +9,7 @@ from typing import NamedTuple
 from pstranspile.compiler.link.machines import Calls, Cluster, Placed, Trainer, described, finding, names_text
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import VarKind
+from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import int_attr, strings_attr
 

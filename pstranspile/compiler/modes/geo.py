@@ -27,8 +27,16 @@ from pstranspile.compiler.modes.shared.geo import (
     find_sent_rows,
 )
 from pstranspile.compiler.plan.make import assemble, overview, place
-from pstranspile.compiler.plan.names import CONTROL, NameMint
-from pstranspile.compiler.plan.plan import DistributedVar, GeoPlan, Plan, PlannedParameter, Slice, fingerprint
+from pstranspile.compiler.plan.plan import (
+    CONTROL,
+    DistributedVar,
+    GeoPlan,
+    NameMint,
+    Plan,
+    PlannedParameter,
+    Slice,
+    fingerprint,
+)
 from pstranspile.ir.diagnostics import Diagnostic, error, raise_errors, warning
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Origin, Program, Role

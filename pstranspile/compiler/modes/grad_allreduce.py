@@ -18,7 +18,7 @@ from pstranspile.compiler.job.modes import COLLECTIVE, ModeSettings
 from pstranspile.compiler.modes.shared.without_servers import CollectiveMode
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Module, Op, Origin, Program
-from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import OpRole
 
 
 class GradAllreduce(CollectiveMode):

@@ -19,8 +19,7 @@ from pstranspile.compiler.modes.shared.without_servers import CollectiveMode
 from pstranspile.ir.diagnostics import Diagnostic, error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import STARTUP, Module, Op, Origin, Program, TensorType, Var
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import DType
+from pstranspile.ir.types import DType, OpRole
 from pstranspile.ops.build import make_op
 
 SNAPSHOT = "@SNAPSHOT"

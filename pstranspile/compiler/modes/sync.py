@@ -12,7 +12,7 @@ from pstranspile.compiler.modes.shared.servers import ServerMode
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, SharedCounter, Slice
 from pstranspile.ir.attributes import AttrValue, Strings, float32
 from pstranspile.ir.model import Module, Op, Origin
-from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import OpRole
 from pstranspile.ops.build import OpMaker, make_op
 
 

@@ -2,35 +2,229 @@
 
 from __future__ import annotations
 
+import importlib
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import prod
 from typing import NamedTuple
 
 from pstranspile.compiler.analysis.facts import Facts
 from pstranspile.compiler.analysis.tables import LookupTable, is_sparse
 from pstranspile.compiler.analysis.updates import Update, follows_parameter
 from pstranspile.compiler.job import Job
-from pstranspile.compiler.plan.dispatch import Placeable, dispatch, make_dispatcher
-from pstranspile.compiler.plan.initialisers import can_slice
-from pstranspile.compiler.plan.names import CONTROL, NameMint, slice_name, trainer_suffix
 from pstranspile.compiler.plan.plan import (
+    CONTROL,
+    Cut,
     DistributedVar,
+    NameMint,
     Plan,
     PlannedParameter,
     PlannedTable,
     SharedCounter,
     Slice,
+    cut_rows,
     row_width,
+    slice_name,
     slice_shape,
+    trainer_suffix,
 )
-from pstranspile.compiler.plan.reserved import TABLE_PATH
-from pstranspile.compiler.plan.slices import Cut, cut_rows
+from pstranspile.ir.attributes import Bools, Floats, Ints, Long, Longs
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op, error, raise_errors
 from pstranspile.ir.expect import expect
+from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program, TensorType, Var
 from pstranspile.ir.passes import Steps
-from pstranspile.ops import schema_of
+from pstranspile.ir.table_rules import takes_any_id
+from pstranspile.ops import facts_of, schema_of
+from pstranspile.ops.attributes import ints_attr
 from pstranspile.ops.schema import Slicing
+
+# The choice of the server that each slice goes to.
+
+
+class Placeable(NamedTuple):
+    """A slice as a dispatcher sees it: its name and shape."""
+
+    name: str
+    shape: tuple[int, ...]
+
+
+class Dispatcher:
+    """What every dispatcher is a subclass of, as of Fluid's PSDispatcher. Made with the servers' endpoints."""
+
+    def __init__(self, pserver_endpoints: Sequence[str]):
+        self.endpoints = tuple(pserver_endpoints)
+        """The servers of the job, in order."""
+        self._eps, self._step = list(pserver_endpoints), 0  # what subclasses of Fluid's scripts count with
+
+    @property
+    def eps(self) -> list[str]:
+        """Fluid's name for `endpoints`."""
+        return self._eps
+
+    def reset(self) -> None:
+        """Begins again with the first server."""
+        self._step = 0
+
+    def dispatch(self, varlist: Sequence[Placeable]) -> Sequence[str]:
+        """One endpoint for each slice, in order. Called once for each parameter; to be overridden."""
+        raise NotImplementedError(f"{type(self).__name__} has no method dispatch")
+
+
+class RoundRobin(Dispatcher):
+    """Deals slices out in turn; the turn goes on from call to call."""
+
+    def dispatch(self, varlist: Sequence[Placeable]) -> Sequence[str]:
+        """The next endpoints in turn, one for each slice."""
+        first = self._step
+        self._step += len(varlist)
+        return [self.endpoints[i % len(self.endpoints)] for i in range(first, self._step)]
+
+
+def hash_bytes(name: str) -> bytes:
+    """The bytes of a name that HashName hashes; names of ProgramDescs may hold what is no UTF-8."""
+    return name.encode("utf-8", "surrogatepass")
+
+
+class HashName(Dispatcher):
+    """Server index = crc32 of the slice's name modulo the number of servers.
+
+    Fluid's own HashName does not run; this hash is the same on every machine and in every process.
+    """
+
+    def dispatch(self, varlist: Sequence[Placeable]) -> Sequence[str]:
+        """The endpoint that each slice's name hashes to."""
+        return [self.endpoints[zlib.crc32(hash_bytes(v.name)) % len(self.endpoints)] for v in varlist]
+
+
+BUILT_IN: dict[str, type[Dispatcher]] = {"RoundRobin": RoundRobin, "HashName": HashName}
+
+
+def make_dispatcher(split_method: str, endpoints: Sequence[str]) -> Dispatcher:
+    """The dispatcher called `RoundRobin`, `HashName`, or `module:Class` for one of the user's own.
+
+    Raises DiagnosticError when the user's class can't be imported or made, or is no subclass of Dispatcher.
+    """
+    if split_method in BUILT_IN:
+        return BUILT_IN[split_method](endpoints)
+    module, _, name = split_method.partition(":")
+    try:
+        result: object = getattr(importlib.import_module(module), name)
+        if not (isinstance(result, type) and issubclass(result, Dispatcher)):
+            raise TypeError("it is no subclass of pstranspile.Dispatcher")
+        return result(list(endpoints))
+    except (Exception, SystemExit) as reason:  # anything the user's own module does at import or construction
+        message = f"split_method {split_method!r}: {type(reason).__name__}: {reason}"
+        raise DiagnosticError([error("dispatcher", message)]) from reason
+
+
+def dispatch(dispatcher: Dispatcher, slices: Sequence[Placeable], endpoints: Sequence[str]) -> tuple[str, ...]:
+    """Asks the dispatcher and checks its answer. Raises DiagnosticError if it is not one known endpoint per slice."""
+    try:
+        answer = tuple(dispatcher.dispatch(slices))
+    except (Exception, SystemExit) as reason:  # the user's own code
+        message = f"the dispatcher failed on %{slices[0].name}: {type(reason).__name__}: {reason}"
+        raise DiagnosticError([error("dispatcher", message)]) from reason
+    if len(answer) != len(slices):
+        message = f"the dispatcher gave {len(answer)} endpoints for {len(slices)} slices of %{slices[0].name}"
+        raise DiagnosticError([error("dispatcher", message)])
+    for name, endpoint in zip((s.name for s in slices), answer, strict=True):
+        if endpoint not in endpoints:
+            message = f"the dispatcher gave {endpoint!r} for %{name}, which is not a server of the job"
+            raise DiagnosticError([error("dispatcher", message)])
+    return answer
+
+
+# Start-up ops that can make a slice of what they make.
+
+Listed = Floats | Ints | Longs | Bools
+
+_TABLE = "large_table_state"
+"""What an optimizer keeps for each row of a table that is cut itself."""
+_VALUES = ("fp32_values", "int32_values", "int64_values", "bool_values")
+
+
+def can_slice(op: Op) -> bool:
+    """Whether `sliced` knows how to make a part of what this start-up op makes."""
+    if op.type == "load":
+        return "seek" in op.attrs
+    if op.type == _TABLE:
+        return True
+    return (op.type == "assign_value" or facts_of(op.type).part_by_shape) and not any(op.input_names)
+
+
+def sliced(op: Op, shape: tuple[int, ...], offset: int) -> Op:
+    """The op that makes `prod(shape)` elements from element `offset` on, in place of the whole variable.
+
+    Generators and constants take the slice's shape; `assign_value` the slice's values (Fluid keeps the whole
+    array); `load` reads from `offset` on. Raises ValueError for an op that `can_slice` refuses.
+    """
+    if not can_slice(op):
+        raise ValueError(f"{op.type} can't make a slice")
+    attrs = {**op.attrs, "shape": _like(op.attrs.get("shape"), shape)}
+    if op.type == "large_table" and takes_any_id(ints_attr(op, "shape")):
+        attrs["any_id"] = True
+    if op.type == "assign_value":
+        for name in _VALUES:
+            values = op.attrs.get(name)
+            if isinstance(values, Floats | Ints | Longs | Bools) and values:
+                attrs[name] = _part(values, offset, offset + prod(shape))
+    elif op.type == "load":
+        attrs["seek"] = Long(offset)
+    return op._replace(attrs=FrozenMap(attrs))
+
+
+def _part(values: Listed, start: int, stop: int) -> Listed:
+    if isinstance(values, Floats):
+        return Floats(values[start:stop])
+    if isinstance(values, Bools):
+        return Bools(values[start:stop])
+    return type(values)(values[start:stop])
+
+
+def _like(value: object, shape: tuple[int, ...]) -> Ints | Longs:
+    return Ints(shape) if isinstance(value, Ints) else Longs(shape)
+
+
+# Names that have a meaning of their own on servers, by which Fluid's server loop finds them at run time.
+
+TRAINER_ID = "@TRAINER_ID@"
+"""The variable in which a server finds the number of the trainer whose gradient it applies."""
+
+TABLE_PATH = "kLookupTablePath"
+"""The variable that carries the path for a server's part of the distributed lookup table."""
+
+
+def backup_name(s: Slice, trainer: int) -> str:
+    """The copy of a slice that a server keeps for a trainer, and refreshes when that trainer fetches it."""
+    return f"{s.name}{trainer_suffix(trainer)}_bak"
+
+
+def reserved_names(program: Program, startup: Program, plan: Plan) -> list[Diagnostic]:
+    """Errors for variables of a program that have one of these names, which can't be given another way out.
+
+    Names of slices avoid those of the main programs; a server's start-up program holds what `startup` makes besides.
+    """
+    taken: dict[str, str] = {}
+    if plan.table is not None:
+        taken[TABLE_PATH] = "the path to save the distributed lookup table to"
+    if plan.dc_asgd:
+        taken[TRAINER_ID] = "the trainer whose gradient is applied"
+        for parameter in plan.parameters:
+            for s in () if parameter.sparse else parameter.slices:
+                for trainer in range(plan.trainers):
+                    taken[backup_name(s, trainer)] = f"%{s.name} as trainer {trainer} saw it last"
+    named = [(name, var) for name, var in program.main_block.vars.items() if name in taken] if taken else []
+    cut = {s.name: f"a slice of %{p.name}" for p in plan.parameters if p.is_cut for s in p.slices}
+    taken.update(cut)
+    named += [(name, var) for name, var in startup.main_block.vars.items() if name in cut]
+    findings: list[Diagnostic] = []
+    for name, var in named:
+        message = f"%{name} must have another name: servers keep there {taken[name]}"
+        findings.append(error("reserved-name", message, var.location, focus=f"%{name}"))
+    return findings
+
 
 # One training program's share of a plan that several programs are compiled for.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -17,6 +17,86 @@ from pstranspile.ir.distribution import DistributedVar as DistributedVar
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Origin, TensorType
 from pstranspile.ir.types import DType
+
+# How a variable is cut into slices of whole rows.
+
+
+class Cut(NamedTuple):
+    """One slice of a variable along dim 0: rows `start` to `stop` (elements, for a rank-1 variable)."""
+
+    start: int
+    stop: int
+
+
+def cut_rows(shape: tuple[int, ...], servers: int, min_block_size: int) -> tuple[Cut, ...]:
+    """The slices of a variable of this shape over so many servers, in order.
+
+    Fluid's formula: parts = min(servers, max(1, numel // min_block_size)); a slice has ceil(numel / parts)
+    elements, from rank 2 on rounded up to whole rows; then as many slices as that takes, the last one shorter.
+    Rounding can make them fewer than the servers. A variable without elements is one slice.
+    """
+    numel = prod(shape)
+    rows = shape[0] if shape else 1
+    if numel == 0:
+        return (Cut(0, rows),)
+    parts = min(servers, max(1, numel // min_block_size))
+    size = -(-numel // parts)
+    width = prod(shape[1:])
+    height = -(-size // width)
+    return tuple(Cut(start, min(start + height, rows)) for start in range(0, rows, height))
+
+
+# Every generated name, minted here once and looked up afterwards, never parsed.
+
+CONTROL = "__control_var@"
+"""Prefix of variables that only carry an order between ops; Fluid's send skips them by this prefix."""
+
+
+class NameMint:
+    """Gives out names that the program does not use yet; the same requests give the same names.
+
+    `declared` are names that are taken too; they are looked up where they stand, not copied.
+    """
+
+    def __init__(self, taken: Iterable[str], declared: Container[str] = ()):
+        self._taken = set(taken)
+        self._declared = declared
+
+    def mint(self, wanted: str) -> str:
+        """`wanted`, with underscores added if the program (or an earlier request) has it already."""
+        while wanted in self._taken or wanted in self._declared:
+            wanted += "_"
+        self._taken.add(wanted)
+        return wanted
+
+    def mint_family(self, wanted: str, suffixes: Iterable[str]) -> str:
+        """A name of which neither itself nor any of its suffixed forms is taken; takes them all."""
+        suffixes = ("", *suffixes)
+        while any(self._is_taken(wanted + suffix) for suffix in suffixes):
+            wanted += "_"
+        self._taken.update(wanted + suffix for suffix in suffixes)
+        return wanted
+
+    def extend(self, name: str, suffixes: Sequence[str]) -> str:
+        """`name`, which the program has, if none of its suffixed forms is taken, else a new name; takes them all."""
+        forms = [name + suffix for suffix in suffixes]
+        if any(map(self._is_taken, forms)):
+            return self.mint_family(name, suffixes)
+        self._taken.update(forms)
+        return name
+
+    def _is_taken(self, name: str) -> bool:
+        return name in self._taken or name in self._declared
+
+
+def slice_name(variable: str, index: int) -> str:
+    """Slice `index` of a variable: `fc_0.w_0.block1`."""
+    return f"{variable}.block{index}"
+
+
+def trainer_suffix(trainer: int) -> str:
+    """What a trainer adds to the name of a gradient it sends: `.trainer_0`."""
+    return f".trainer_{trainer}"
 
 
 class Slice(NamedTuple):

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from itertools import chain
 
-from pstranspile.compiler.verify.agreement import check_agreement
 from pstranspile.compiler.verify.forms import report_unknown_op
 from pstranspile.compiler.verify.places import Findings
-from pstranspile.compiler.verify.references import check_blocks, check_references, references
+from pstranspile.compiler.verify.references import check_agreement, check_blocks, check_references, references
 from pstranspile.compiler.verify.training import check_training
 from pstranspile.compiler.verify.walk import Walk, check_kinds
 from pstranspile.ir.collector import collector_paused

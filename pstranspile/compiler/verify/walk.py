@@ -16,9 +16,8 @@ from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Severity
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Block, Op, TensorType, Var
-from pstranspile.ir.roles import RUN_BY_FLUID
 from pstranspile.ir.text.literals import KIND_TEXT, role_text
-from pstranspile.ir.types import DType, VarKind
+from pstranspile.ir.types import RUN_BY_FLUID, DType, VarKind
 from pstranspile.ops import schema_of, with_defaults
 from pstranspile.ops.shapes import ShapeError, ShapeProblem, Types, fits, infer_types, output_problems, rule_of
 

@@ -13,7 +13,7 @@ from pstranspile.fluid.graph.vartype import dtype_of, kind_of
 from pstranspile.fluid.running.flags import require_static
 from pstranspile.frontends.layers.draft import BlockDraft
 from pstranspile.ir.model import Op, ParameterInfo, TensorType, Var
-from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import OpRole
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import registered
 

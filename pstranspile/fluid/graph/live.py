@@ -16,7 +16,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Op, Origin, TensorType
 from pstranspile.ir.model import Program as FrozenProgram
-from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import OpRole
 from pstranspile.ops.shapes import ShapeError, Types, infer_types
 
 _HERE = str(Path(pstranspile.__file__).parent) + os.sep

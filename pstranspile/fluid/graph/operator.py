@@ -13,7 +13,7 @@ from pstranspile.fluid.graph.variable import Variable
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op
-from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import OpRole
 from pstranspile.ops import schema_of
 
 ROLE, ROLE_VARS, MADE_AT = "op_role", "op_role_var", "op_callstack"

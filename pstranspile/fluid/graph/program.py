@@ -21,8 +21,7 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, TensorType
 from pstranspile.ir.model import Block as FrozenBlock
 from pstranspile.ir.model import Program as FrozenProgram
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import VarKind
+from pstranspile.ir.types import OpRole, VarKind
 
 GLOBAL_SEED = [0]
 """The seed that new programs have; 0 for none."""

@@ -6,15 +6,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pstranspile.fluid.missing import refused
-from pstranspile.frontends.autodiff.backward import flush, unwanted_gradients
-from pstranspile.frontends.autodiff.own_names import renamed
-from pstranspile.frontends.autodiff.paths import ops_to
+from pstranspile.frontends.autodiff.backward import flush, ops_to, renamed, unwanted_gradients
 from pstranspile.frontends.layers.draft import Draft
 from pstranspile.ir.attributes import BlockRef, BlockRefs, renumbered
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program, TensorType, Var
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import DType
+from pstranspile.ir.types import DType, OpRole
 from pstranspile.ops.dtypes import typed_slots
 from pstranspile.ops.gradient import SUFFIX, differentiated
 

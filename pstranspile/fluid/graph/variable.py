@@ -432,7 +432,7 @@ class Parameter(Variable):
     def regularizer(self) -> Any:
         """The weight decay of the parameter, None for the optimizer's."""
         from pstranspile.fluid.regularizer import of_core
-        from pstranspile.frontends.autodiff.regularizers import regularizer_of
+        from pstranspile.frontends.autodiff.optimizers import regularizer_of
 
         return of_core(regularizer_of(self.block.program.live(), self.name))
 

@@ -18,7 +18,7 @@ from pstranspile.fluid.running.sampling import PyReaderVariable, created
 from pstranspile.fluid.running.sampling import double_buffer as double_buffer
 from pstranspile.fluid.running.sampling import read_file as read_file
 from pstranspile.ir.model import TensorType, Var
-from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import OpRole
 
 
 def data(

@@ -13,7 +13,7 @@ from pstranspile.fluid.layers.adapt import adapt, checked_all, renamed_all, to_c
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends.layers import loss
 from pstranspile.frontends.layers import sequence as labelling
-from pstranspile.frontends.layers.initializers import Array
+from pstranspile.frontends.layers.parameters import Array
 
 cross_entropy = adapt(loss.cross_entropy, "input, label, soft_label=False, ignore_index=-100", x="input")
 square_error_cost = adapt(loss.square_error_cost, "input, label", x="input")

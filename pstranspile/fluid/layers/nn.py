@@ -453,7 +453,7 @@ def spectral_norm(weight: Any, dim: int = 0, power_iters: int = 1, eps: float = 
     """The weight divided by its largest singular value, which a few steps of power iteration estimate."""
     from math import prod
 
-    from pstranspile.frontends.layers.initializers import Normal
+    from pstranspile.frontends.layers.parameters import Normal
 
     value = to_core(weight)
     high = value.shape[dim]

@@ -19,9 +19,8 @@ from pstranspile.fluid.layers.tensor import assign, fill_constant
 from pstranspile.fluid.param_attr import core_attr
 from pstranspile.frontends.layers import basic
 from pstranspile.frontends.layers.basic import layer
-from pstranspile.frontends.layers.initializers import Normal
 from pstranspile.frontends.layers.nn import bias, name_layer
-from pstranspile.frontends.layers.parameters import create_parameter
+from pstranspile.frontends.layers.parameters import Normal, create_parameter
 from pstranspile.ir.model import Var
 from pstranspile.ir.types import DType, VarKind
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.cluster.machines import message as kinds
-from pstranspile.cluster.machines.message import Message
+from pstranspile.cluster.machines import network as kinds
+from pstranspile.cluster.machines.network import Message
 from pstranspile.cluster.machines.programs import names_sent_to
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.trainer import Trainer
@@ -24,7 +24,7 @@ from pstranspile.cluster.net.checks import MOST_COUNTED, form_of
 from pstranspile.cluster.net.journal import GONE, Entry, Journal
 from pstranspile.cluster.net.loop import CALL, Event
 from pstranspile.cluster.net.peer import Peer
-from pstranspile.cluster.net.saves import Unplaced
+from pstranspile.cluster.net.server_checkpoints import Unplaced
 from pstranspile.cluster.net.site import Site
 from pstranspile.cluster.net.telling import Told
 from pstranspile.cluster.net.values import Bytes, WireError

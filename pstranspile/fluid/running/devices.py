@@ -23,7 +23,7 @@ from pstranspile.ir.attributes import float32
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program, Var
-from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import OpRole
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.gradient import SUFFIX
 from pstranspile.runtime.run import run

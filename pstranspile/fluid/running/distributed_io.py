@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.cluster.checkpoint.layout import layout_of
-from pstranspile.cluster.checkpoint.programs import load_program, save_program
+from pstranspile.cluster.checkpoint.persistables import load_program, save_program
 from pstranspile.fluid.graph.in_cluster import TEST
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.machines import TrainerMachine
@@ -23,8 +23,7 @@ from pstranspile.ir.attributes import Ints, Longs, Strings
 from pstranspile.ir.diagnostics import did_you_mean
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program, TensorType, Var
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import DType
+from pstranspile.ir.types import DType, OpRole
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.build import make_op
 from pstranspile.runtime.files.tensor_files import read_tensor

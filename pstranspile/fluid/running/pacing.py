@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from pstranspile.cluster.machines.blocks import part_of, read_first
+from pstranspile.cluster.machines.server import part_of, read_first
 from pstranspile.compiler.emit.rules import AVERAGE_PARAMETERS, SUM_DIFFERENCES, WAIT_SUMS
 from pstranspile.ir.model import Op, Program
-from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import OpRole
 from pstranspile.runtime.run import run
 from pstranspile.runtime.run.feeds import fetched, written_names
 from pstranspile.runtime.run.scope import Scope

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from pstranspile.compiler.compile import Compiled
 from pstranspile.fluid.running.flags import FLAGS
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import OpRole
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.run.bound import BoundOp
 from pstranspile.runtime.run.watchers import Cost, NotFinite, Profile

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from pstranspile.compiler.plan.dispatch import BUILT_IN
+from pstranspile.compiler.plan.make import BUILT_IN
 from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.fluid.running.flags import whole
 

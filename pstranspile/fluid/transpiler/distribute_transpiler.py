@@ -10,9 +10,8 @@ from typing import Any, cast
 
 from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.compiler.job import Job, JobError
-from pstranspile.compiler.plan.dispatch import RoundRobin
-from pstranspile.compiler.plan.plan import Plan
-from pstranspile.compiler.plan.slices import cut_rows
+from pstranspile.compiler.plan.make import RoundRobin
+from pstranspile.compiler.plan.plan import Plan, cut_rows
 from pstranspile.fluid.graph.program import DEFAULTS
 from pstranspile.fluid.graph.program import Program as LiveProgram
 from pstranspile.fluid.machines import Machine, NoTrainer, ServerMachine, TrainerMachine, require_trainer
@@ -26,7 +25,7 @@ from pstranspile.fluid.transpiler.config import ServerRuntimeConfig as ServerRun
 from pstranspile.ir.diagnostics import error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Role
-from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import OpRole
 from pstranspile.ops import schema_of
 
 LOOKUP_TABLE_TYPE = ["lookup_table", "lookup_table_v2"]

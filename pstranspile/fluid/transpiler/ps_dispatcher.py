@@ -1,8 +1,8 @@
 """Fluid's `transpiler.ps_dispatcher`: which server holds what."""
 
-from pstranspile.compiler.plan.dispatch import Dispatcher as PSDispatcher
-from pstranspile.compiler.plan.dispatch import HashName as HashName
-from pstranspile.compiler.plan.dispatch import RoundRobin as RoundRobin
+from pstranspile.compiler.plan.make import Dispatcher as PSDispatcher
+from pstranspile.compiler.plan.make import HashName as HashName
+from pstranspile.compiler.plan.make import RoundRobin as RoundRobin
 from pstranspile.fluid.missing import names_of_fluid
 
 _ = PSDispatcher

@@ -19,6 +19,8 @@ from pstranspile.frontends.autodiff.minimize import apply_gradients as apply_gra
 from pstranspile.frontends.autodiff.minimize import draft_of_module as draft_of_module
 from pstranspile.frontends.autodiff.minimize import minimize as minimize
 from pstranspile.frontends.autodiff.minimize import train as train
+from pstranspile.frontends.autodiff.optimizers import L1 as L1
+from pstranspile.frontends.autodiff.optimizers import L2 as L2
 from pstranspile.frontends.autodiff.optimizers import OPTIMIZERS as OPTIMIZERS
 from pstranspile.frontends.autodiff.optimizers import SGD as SGD
 from pstranspile.frontends.autodiff.optimizers import Adadelta as Adadelta
@@ -33,8 +35,6 @@ from pstranspile.frontends.autodiff.optimizers import LarsMomentum as LarsMoment
 from pstranspile.frontends.autodiff.optimizers import Momentum as Momentum
 from pstranspile.frontends.autodiff.optimizers import Optimizer as Optimizer
 from pstranspile.frontends.autodiff.optimizers import RMSProp as RMSProp
-from pstranspile.frontends.autodiff.regularizers import L1 as L1
-from pstranspile.frontends.autodiff.regularizers import L2 as L2
 from pstranspile.frontends.autodiff.schedules import Cosine as Cosine
 from pstranspile.frontends.autodiff.schedules import Exponential as Exponential
 from pstranspile.frontends.autodiff.schedules import InverseTime as InverseTime

@@ -10,8 +10,7 @@ from pstranspile.frontends.layers.draft import Draft, Value
 from pstranspile.frontends.layers.loops import Switch
 from pstranspile.ir.attributes import Floats
 from pstranspile.ir.model import Program, TensorType, Var
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import DType
+from pstranspile.ir.types import DType, OpRole
 
 EMA_COUNTER = "@EMA_STEP_COUNTER@"
 

@@ -13,8 +13,7 @@ from typing import NamedTuple, TypeAlias
 from pstranspile.frontends.autodiff.backward import ParamGrad
 from pstranspile.frontends.layers import basic
 from pstranspile.frontends.layers.draft import Draft, Value
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import DType, VarKind
+from pstranspile.ir.types import DType, OpRole, VarKind
 
 NeedClip: TypeAlias = Callable[[str], bool]
 """Whether the gradient of the parameter of this name is clipped."""

@@ -9,17 +9,17 @@ from pstranspile.frontends.autodiff.backward import (
     backward_parts,
     flush,
     mint_again,
+    ops_from,
+    ops_to,
+    renamed,
     require_second,
     unwanted_gradients,
 )
 from pstranspile.frontends.autodiff.declare import declare_gradients
-from pstranspile.frontends.autodiff.own_names import renamed
-from pstranspile.frontends.autodiff.paths import ops_from, ops_to
 from pstranspile.frontends.layers.draft import Draft
 from pstranspile.ir.attributes import Longs
 from pstranspile.ir.model import TensorType
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import DType
+from pstranspile.ir.types import DType, OpRole
 from pstranspile.ops.gradient import bare_op, differentiated, gradient_name
 
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from pstranspile.frontends.autodiff.backward import ParamGrad, append_backward, trained_block
+from pstranspile.frontends.autodiff.backward import (
+    ParamGrad,
+    append_backward,
+    stopped_by_default,
+    trained_block,
+    unreached,
+)
 from pstranspile.frontends.autodiff.clips import clip_as_set, clip_with_optimizer
-from pstranspile.frontends.autodiff.optimizers import Optimizer, State, Update
-from pstranspile.frontends.autodiff.paths import stopped_by_default, unreached
-from pstranspile.frontends.autodiff.regularizers import append_regularization
+from pstranspile.frontends.autodiff.optimizers import Optimizer, State, Update, append_regularization
 from pstranspile.frontends.layers import basic
 from pstranspile.frontends.layers.draft import Draft, Value
 from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op, did_you_mean, error, raise_errors
 from pstranspile.ir.model import MAIN, Module, Op, TensorType
 from pstranspile.ir.required import require_programs
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import DType
+from pstranspile.ir.types import DType, OpRole
 
 
 def train(

@@ -10,8 +10,7 @@ from itertools import pairwise
 from pstranspile.frontends.layers import basic
 from pstranspile.frontends.layers.draft import Draft, Value
 from pstranspile.frontends.layers.loops import Switch
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import DType
+from pstranspile.ir.types import DType, OpRole
 
 COUNTER = "@LR_DECAY_COUNTER@"
 """The step counter that all schedules share: 0 in the first run (1 for Noam)."""

@@ -11,8 +11,7 @@ from math import isfinite
 from typing import Any
 
 from pstranspile.frontends.autodiff.clips import Clip, ClipByGlobalNorm, ClipByNorm, ClipByValue
-from pstranspile.frontends.autodiff.optimizers import OPTIMIZERS, Optimizer
-from pstranspile.frontends.autodiff.regularizers import L1, L2, Regularizer
+from pstranspile.frontends.autodiff.optimizers import L1, L2, OPTIMIZERS, Optimizer, Regularizer
 from pstranspile.frontends.autodiff.schedules import (
     Cosine,
     Exponential,

@@ -9,9 +9,8 @@ from typing import Concatenate, ParamSpec
 
 from pstranspile.frontends.layers.basic import activation, layer, unary
 from pstranspile.frontends.layers.draft import Draft, Value
-from pstranspile.frontends.layers.initializers import Normal
 from pstranspile.frontends.layers.nn import bias, name_layer
-from pstranspile.frontends.layers.parameters import Attr, create_parameter
+from pstranspile.frontends.layers.parameters import Attr, Normal, create_parameter
 from pstranspile.ir.types import DType
 
 # Layers that pad, resize and rearrange images.

@@ -10,8 +10,7 @@ from pstranspile.frontends.layers.basic import layer, layer_outputs
 from pstranspile.frontends.layers.draft import BlockDraft, Draft, Value, gradient_block, names_of, train_in
 from pstranspile.ir.attributes import BlockRef
 from pstranspile.ir.model import TensorType, Var
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import DType, VarKind
+from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops.gradient import bare_op, gradient_name
 
 # Conditional blocks: ops that run only when a condition holds.

@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from pstranspile.frontends.layers.basic import initialised, layer, layer_outputs, reduce_mean
 from pstranspile.frontends.layers.draft import Value
-from pstranspile.frontends.layers.initializers import Array
 from pstranspile.frontends.layers.nn import GENERATED, name_layer
-from pstranspile.frontends.layers.parameters import Attr, Element, ParamAttr, attr_of, create_parameter
+from pstranspile.frontends.layers.parameters import Array, Attr, Element, ParamAttr, attr_of, create_parameter
 from pstranspile.ir.model import TensorType
 from pstranspile.ir.types import DType, element_type
 

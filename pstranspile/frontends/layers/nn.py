@@ -8,8 +8,7 @@ from typing import Any
 
 from pstranspile.frontends.layers.basic import activation, fill_constant, layer, layer_outputs, unary, unary_layer
 from pstranspile.frontends.layers.draft import Draft, Value
-from pstranspile.frontends.layers.initializers import Constant
-from pstranspile.frontends.layers.parameters import Attr, Element, ParamAttr, attr_of, create_parameter
+from pstranspile.frontends.layers.parameters import Attr, Constant, Element, ParamAttr, attr_of, create_parameter
 from pstranspile.ir.types import DType, element_type
 
 # Normalisation of images, of rows, and of inputs of click-through models.

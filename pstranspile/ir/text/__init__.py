@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.model import Module
+from pstranspile.ir.text.literals import Language
 from pstranspile.ir.text.printer import print_module, print_program
 from pstranspile.ir.text.reader import Context
-from pstranspile.ir.text.schemas import Language
 
 
 def parse(text: str, language: Language, file: str = "<text>") -> Module:
@@ -20,8 +20,7 @@ def parse(text: str, language: Language, file: str = "<text>") -> Module:
     with collector_paused():
         module = parse_quickly(text, file, language)
         if module is None:
-            from pstranspile.ir.text.diagnose import diagnose
-            from pstranspile.ir.text.parser import parse_plainly
+            from pstranspile.ir.text.diagnose import diagnose, parse_plainly
 
             diagnose(text, Context(file, language))
             module = parse_plainly(text, file, language)

@@ -7,18 +7,49 @@ errors (up to a limit).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import cast
 
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings
+from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings, raise_errors
 from pstranspile.ir.layout import BLANKS, begins_statement, statement_length
-from pstranspile.ir.model import Location, SourceText
+from pstranspile.ir.model import Location, Module, SourceText
+from pstranspile.ir.text.assemble import Assembler
 from pstranspile.ir.text.fast import LineReader, Unfit
-from pstranspile.ir.text.grammar import parse_statement
-from pstranspile.ir.text.literals import quote
+from pstranspile.ir.text.grammar import parse_module, parse_statement
+from pstranspile.ir.text.literals import Language, quote
 from pstranspile.ir.text.reader import VERSION, Context, Node, Token, Tree, did_you_mean, token
+
+# The plain path: Lark parses the whole text, its tree becomes the module.
+
+
+def _statements(tree: Node) -> Iterator[Node | Token]:
+    """The statements of a module in order, without recursion: blocks may be nested thousands deep."""
+    todo: list[Node | Token] = [tree]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, Tree) and part.data in ("module", "program", "block"):
+            todo += reversed(part.children)
+        else:
+            yield part
+
+
+def parse_plainly(text: str, file: str, language: Language) -> Module:
+    """The module that `text` holds. Raises DiagnosticError with all findings."""
+    context = Context(file, language)
+    try:
+        tree = parse_module(text if text.endswith("\n") else text + "\n")
+    except UnexpectedInput as refused:
+        diagnose(text, context)
+        raise DiagnosticError([refusal(refused, text, context)]) from None
+    assembler = Assembler(context)
+    for statement in _statements(tree):
+        assembler.take(statement)
+    module = assembler.finish(SourceText(file, text))
+    raise_errors(context.findings)
+    return module
+
 
 # What nobody sees in a text: control characters, blanks of Unicode, marks without width.
 _UNSEEN = re.compile(

@@ -16,10 +16,9 @@ from pstranspile.ir.diagnostics import Diagnostic, error
 from pstranspile.ir.distribution import DistributedVar, Distribution
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Location, Op
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.text.literals import INT_MAX, INT_MIN
+from pstranspile.ir.text.literals import INT_MAX, INT_MIN, Language
 from pstranspile.ir.text.reader import OpParts, did_you_mean, one_of
-from pstranspile.ir.text.schemas import Language
+from pstranspile.ir.types import OpRole
 
 DISTRIBUTION, PLACED = "distribution", "placed"
 STATEMENTS = (DISTRIBUTION, PLACED)

@@ -16,7 +16,16 @@ from pstranspile.ir.layout import BLANKS, cut_comment, is_head, statement_length
 from pstranspile.ir.model import Attrs, Location, Module, Op, Origin, Slots, SourceText, TensorType, Var
 from pstranspile.ir.text.assemble import Assembler
 from pstranspile.ir.text.grammar import accepted_statement
-from pstranspile.ir.text.literals import ELEMENT_KIND, INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, unquote
+from pstranspile.ir.text.literals import (
+    ELEMENT_KIND,
+    INT_MAX,
+    INT_MIN,
+    LONG_MAX,
+    LONG_MIN,
+    Language,
+    SchemaView,
+    unquote,
+)
 from pstranspile.ir.text.reader import (
     BlockHead,
     Context,
@@ -36,7 +45,6 @@ from pstranspile.ir.text.reader import (
     read_version,
     real,
 )
-from pstranspile.ir.text.schemas import Language, SchemaView
 
 # Templates: one statement read by Lark serves for every statement that differs only in names and literals.
 #

@@ -10,7 +10,6 @@ from pstranspile.ir.attributes import AttrKind, BlockRef, BlockRefs, Floats, kin
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.layout import BLANKS, all_wrapped, cut_comment, is_head, wrapped
 from pstranspile.ir.model import MAX_DEPTH, Attrs, Block, Module, Op, Program, Slots, TensorType, Var
-from pstranspile.ir.roles import OpRole
 from pstranspile.ir.text.distribution import Statement, statements
 from pstranspile.ir.text.literals import (
     ATTR_KIND_TEXT,
@@ -20,6 +19,8 @@ from pstranspile.ir.text.literals import (
     KIND_TEXT,
     LONG_MAX,
     LONG_MIN,
+    Language,
+    SchemaView,
     float_text,
     name,
     quote,
@@ -28,8 +29,7 @@ from pstranspile.ir.text.literals import (
 )
 from pstranspile.ir.text.literals import name as name_text
 from pstranspile.ir.text.reader import script_text
-from pstranspile.ir.text.schemas import Language, SchemaView
-from pstranspile.ir.types import DType, VarKind
+from pstranspile.ir.types import DType, OpRole, VarKind
 
 # Printing one statement: the canonical line of an op or a declaration.
 

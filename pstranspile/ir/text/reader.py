@@ -11,7 +11,6 @@ from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, Note, error, nearest
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Attrs, Location, ParameterInfo, Slots, TensorType, Var
-from pstranspile.ir.roles import OpRole
 from pstranspile.ir.text.literals import (
     ATTR_KIND_TEXT,
     ELEMENT_KIND,
@@ -27,13 +26,14 @@ from pstranspile.ir.text.literals import (
     ROLE_WORDS,
     STORAGE_CLASSES,
     WRITTEN_FIELDS,
+    Language,
+    SchemaView,
     name,
     read_name,
     read_word,
     unquote,
 )
-from pstranspile.ir.text.schemas import Language, SchemaView
-from pstranspile.ir.types import DTYPES, DType, VarKind
+from pstranspile.ir.types import DTYPES, DType, OpRole, VarKind
 
 # Parse trees, whose children are tokens or trees by the rules of the grammar, and typed access to them.
 

@@ -16,12 +16,10 @@ from typing import NamedTuple, Protocol
 
 from pstranspile.ir.diagnostics import Diagnostic, Note, at_op
 from pstranspile.ir.model import Op, Program, Slots
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import VarKind
+from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops.attributes import strings_attr
 from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX, differentiated, gradient_name
-from pstranspile.ops.gradients.loop_terms import KEPT
-from pstranspile.ops.gradients.needs import Needs, Terms
+from pstranspile.ops.gradients.needs import KEPT, Needs, Terms
 from pstranspile.ops.gradients.old_values import OLD, is_backward
 from pstranspile.ops.gradients.versions import (
     WITH_BLOCKS,

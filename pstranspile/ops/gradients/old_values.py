@@ -14,8 +14,7 @@ from typing import NamedTuple
 from pstranspile.ir.attributes import BlockRef
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import VarKind
+from pstranspile.ir.types import OpRole, VarKind
 
 _PAIRS = {"write_to_array": "read_from_array", "read_from_array": "write_to_array"}
 """Op types that are each other's gradient."""

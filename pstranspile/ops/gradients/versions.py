@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
 from pstranspile.ir.attributes import KINDS, BlockRef
 from pstranspile.ir.model import Op, Program
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import DType, VarKind
+from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops import schema_of, with_defaults
 from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX, Wanted, differentiated, gradient_name, gradient_rule
 from pstranspile.ops.gradients.old_values import OLD, is_backward, is_copy
+
+# The check that the blocks of a program refer to each other correctly, before gradients are followed through them.
+
+
+def can_be_followed(program: Program) -> bool:
+    """Whether every referenced block exists and no block contains itself; otherwise a run reports the mistake."""
+    count = len(program.blocks)
+    inner = {
+        index: {int(ref) for op in block.ops if isinstance(ref := op.attrs.get("sub_block"), BlockRef)}
+        for index, block in enumerate(program.blocks)
+    }
+    named = {number for numbers in inner.values() for number in numbers}
+    named.update(number for block in program.blocks for number in (block.parent, block.forward_block) if number >= 0)
+    if not all(0 <= number < count for number in named):
+        return False
+    try:
+        TopologicalSorter(inner).prepare()
+    except CycleError:
+        return False
+    return True
+
 
 WITH_BLOCKS = ("while", "conditional_block", "recurrent")
 """Ops with a sub-block that have a gradient."""

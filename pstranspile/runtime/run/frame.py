@@ -15,9 +15,9 @@ import numpy as np
 from pstranspile.ir.diagnostics import DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Block, Op, Program, Var
 from pstranspile.ops.gradients.audit import wrong_gradients
-from pstranspile.ops.gradients.loop_terms import KEPT, with_loop_terms
+from pstranspile.ops.gradients.needs import KEPT, with_loop_terms
 from pstranspile.ops.gradients.old_values import is_copy, with_old_values
-from pstranspile.ops.gradients.references import can_be_followed
+from pstranspile.ops.gradients.versions import can_be_followed
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.kernels.random.row_numbers import Rows, RowStream
 from pstranspile.runtime.kernels.random.streams import Key, stream_key

@@ -15,8 +15,7 @@ from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Module, Op, Program, Var
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import VarKind
+from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.run.batch import rows_of
 from pstranspile.runtime.run.batch_axis import UNKNOWN, BatchAxes

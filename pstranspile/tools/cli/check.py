@@ -25,7 +25,7 @@ from pstranspile.tools.cli.common import (
     whole,
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, read_feed
-from pstranspile.tools.cli.live_screen import add_live, check_live
+from pstranspile.tools.cli.live_board import add_live, check_live
 from pstranspile.tools.cli.progress import status
 from pstranspile.tools.cli.report import quoting, report
 from pstranspile.tools.cli.turns import TURNS_HELP, requested_turns

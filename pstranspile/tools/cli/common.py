@@ -190,7 +190,7 @@ def check_checkpoints(parser: argparse.ArgumentParser, options: argparse.Namespa
 
 def deciding(options: argparse.Namespace, *, cluster: bool) -> dict[str, str]:
     """The settings that decide a run's numbers, as a checkpoint records them; `cluster`: of several machines."""
-    from pstranspile.cluster.checkpoint.settings import GIVEN, turns
+    from pstranspile.cluster.checkpoint.manifest import GIVEN, turns
 
     result = {"arithmetic": str(options.arithmetic), "program": turns(getattr(options, "program", None))}
     result["no-dropout"] = GIVEN if getattr(options, "no_dropout", False) else ""
@@ -215,7 +215,7 @@ def begun_with(path: str | None, program: Program, startup: Program | None) -> d
     """The values that `--init` names; what is to be told of them is printed. Raises DiagnosticError."""
     if not path:
         return {}
-    from pstranspile.cluster.checkpoint.starting import starting_values
+    from pstranspile.cluster.checkpoint.inference import starting_values
 
     starting = starting_values(path, program, startup)
     report(starting.warnings)
@@ -230,7 +230,7 @@ def begun_on_machines(path: str | None, trainer: Role, source: Module | None) ->
     """
     values = begun_with(path, trainer.main, trainer.startup)
     if path and source is not None:
-        from pstranspile.cluster.checkpoint.starting import starting_values
+        from pstranspile.cluster.checkpoint.inference import starting_values
         from pstranspile.cluster.machines.report import listed
 
         left = sorted(starting_values(path, source.main, source.startup).values.keys() - values.keys())

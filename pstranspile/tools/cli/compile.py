@@ -120,14 +120,14 @@ def _compile(options: argparse.Namespace, after: frozenset[str]) -> int:
         result = compile(module, job, plan=plan, on_pass=watch)
     report(result.warnings, [module.source])
     if options.emit == "pb":
-        from pstranspile.frontends.newer import newer_ops
+        from pstranspile.frontends.meta import newer_ops
 
         report(newer_ops(module.programs.values()), [module.source])
     code = 0
     if options.output is None and options.check is None:
         _print_roles(result.roles())
     else:
-        from pstranspile.compiler.explain.files import files_of
+        from pstranspile.compiler.explain.folder import files_of
         from pstranspile.runtime.files.outputs import require_own, stale_files, write_outputs
 
         with status("compile") as tell:

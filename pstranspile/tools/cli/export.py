@@ -230,7 +230,7 @@ def _write_descs(module: Module, options: argparse.Namespace) -> None:
     import warnings
 
     from pstranspile.frontends.exporting import export
-    from pstranspile.frontends.newer import newer_ops
+    from pstranspile.frontends.meta import newer_ops
     from pstranspile.runtime.files.outputs import require_kinds, require_own
 
     report(newer_ops(module.programs.values()), [module.source])
@@ -284,7 +284,7 @@ def _write_inference(module: Module, options: argparse.Namespace) -> None:
 
 def _values(module: Module, model: Program, options: argparse.Namespace) -> Mapping[str, Any]:
     """The values of the variables that a model keeps. Raises DiagnosticError."""
-    from pstranspile.cluster.checkpoint.starting import served_values
+    from pstranspile.cluster.checkpoint.inference import served_values
     from pstranspile.runtime.files.variables import persistable_names
 
     if options.trained:

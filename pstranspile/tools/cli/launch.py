@@ -15,14 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, raise_errors, visible
 from pstranspile.ir.model import Location
-from pstranspile.tools.cli.cluster_pictures import (
-    add_pictures,
-    chart_kind,
-    check_pictures,
-    require_chart_steps,
-    show_pictures,
-    wants_pictures,
-)
 from pstranspile.tools.cli.common import (
     add_checkpoints,
     add_input,
@@ -40,9 +32,17 @@ from pstranspile.tools.cli.common import (
 from pstranspile.tools.cli.feed import check_feed, dealt_text, forwarded, read_feed, require_fed_inputs
 from pstranspile.tools.cli.launch_ray import add_ray, check_local, launch_on_ray
 from pstranspile.tools.cli.launch_view import View
-from pstranspile.tools.cli.live_screen import add_live, check_live
+from pstranspile.tools.cli.live_board import add_live, check_live
 from pstranspile.tools.cli.progress import status, telling_what_is_kept
 from pstranspile.tools.cli.report import report
+from pstranspile.tools.cli.run_cluster import (
+    add_pictures,
+    chart_kind,
+    check_pictures,
+    require_chart_steps,
+    show_pictures,
+    wants_pictures,
+)
 from pstranspile.tools.cli.start import add_patience, add_run, add_saves, fetches_of
 from pstranspile.tools.cli.written import SAVED, telling
 
@@ -129,7 +129,7 @@ def run(arguments: Sequence[str]) -> int:
         if options.state:
             _require_no_state(options.state, [server.name for server in cluster.servers])
         if options.init:
-            from pstranspile.cluster.checkpoint.starting import settled
+            from pstranspile.cluster.checkpoint.inference import settled
 
             options.init = settled(options.init)
             first = job.roles[cluster.trainers[0].name]
@@ -243,7 +243,7 @@ def _require_no_state(folder: str, servers: Sequence[str]) -> None:
 
 def _compiled(options: argparse.Namespace, target: Path) -> Compiled:
     """Compiles the program into a folder. Raises DiagnosticError."""
-    from pstranspile.compiler.explain.files import files_of
+    from pstranspile.compiler.explain.folder import files_of
     from pstranspile.runtime.files.outputs import write_outputs
 
     result = load_compiled(options)
@@ -262,7 +262,7 @@ def _launch(
     source: RowSource | None,
 ) -> int:
     from pstranspile.cluster.data.source import Data
-    from pstranspile.cluster.net.metrics import Metrics
+    from pstranspile.cluster.net.status import Metrics
     from pstranspile.cluster.net.supervisor import Ports
     from pstranspile.runtime.run.step_feeds import LeftOut
 
@@ -334,7 +334,7 @@ def _logs(options: argparse.Namespace) -> Generator[Path | None]:
     """Keeps other launches out of the folder for logs; gives the folder of the logs of an earlier one. Raises
     DiagnosticError.
     """
-    from pstranspile.cluster.net.logs import LogsTaken, log_folder
+    from pstranspile.cluster.net.supervisor import LogsTaken, log_folder
 
     with ExitStack() as at_end:
         try:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 from pstranspile.cluster.machines.network import messages_sent
 from pstranspile.cluster.net.status import Shown, shown
 from pstranspile.tools.cli.launch_view import Watched
-from pstranspile.tools.cli.live_board import Board, values_of
-from pstranspile.tools.cli.live_screen import Screen
+from pstranspile.tools.cli.live_board import Board, Screen, values_of
 
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.cluster import Cluster
-    from pstranspile.cluster.machines.message import Message
+    from pstranspile.cluster.machines.network import Message
     from pstranspile.cluster.machines.trainer import Trainer
 
 

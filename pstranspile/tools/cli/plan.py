@@ -48,7 +48,7 @@ def run(arguments: Sequence[str]) -> int:
         result = prepare(module, job)
     report(result.warnings, [module.source])
     if against is not None:
-        from pstranspile.compiler.plan.changes import changes_text, plan_changes
+        from pstranspile.compiler.plan.edited import changes_text, plan_changes
 
         changes = plan_changes(against, plan_json(result.plan, result.fingerprint, result.distributed_vars))
         sys.stdout.write(changes_text(changes))

@@ -354,8 +354,7 @@ def _play(
     from pstranspile.cluster.data.source import Data
     from pstranspile.cluster.machines.feeding import require_fed
     from pstranspile.cluster.net.outcome import trainer_arrays
-    from pstranspile.cluster.net.play import is_server, play
-    from pstranspile.cluster.net.process import Place
+    from pstranspile.cluster.net.process import Place, is_server, play
     from pstranspile.cluster.net.terms import Refused, Terms
     from pstranspile.fluid.net.system import FluidSystem
     from pstranspile.runtime.files.outputs import require_writable
@@ -407,7 +406,7 @@ def _seen(options: argparse.Namespace, role: str, report: StatusPipe) -> Generat
     """Shows how the machine goes while it runs, and where its time went. Raises DiagnosticError."""
     with ExitStack() as at_end:
         if options.metrics:
-            from pstranspile.cluster.net.metrics import Known, Metrics
+            from pstranspile.cluster.net.status import Known, Metrics
 
             metrics = Metrics(options.metrics, lambda: [Known(role, True, 1, report.reported)])
             at_end.callback(metrics.close)

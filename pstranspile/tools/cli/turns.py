@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pstranspile.ir.diagnostics import raise_errors
 from pstranspile.ir.model import MAIN
-from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import OpRole
 
 if TYPE_CHECKING:
     from pstranspile.ir.model import Module, Program

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pstranspile.compiler.explain.attributes import value_text
+from pstranspile.compiler.explain.answers import value_text
 from pstranspile.ir.text.literals import ATTR_KIND_TEXT, read_word
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import CARRIED_ATTRS, GENERIC_ATTRS, AttrSpec, OpSchema, Slot
 from pstranspile.tools.lsp import statement
-from pstranspile.tools.lsp.names import Named, definitions, named_at, references
+from pstranspile.tools.lsp.names import Named, Placement, definitions, named_at, references, where
 from pstranspile.tools.lsp.outline import Declaration, Outline
-from pstranspile.tools.lsp.placement import Placement, where
 from pstranspile.tools.lsp.tokens import Piece, piece_at
 from pstranspile.tools.lsp.values import Explained, Spot
 

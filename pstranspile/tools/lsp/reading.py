@@ -28,8 +28,8 @@ from pstranspile.ir.text.diagnose import STRUCTURE
 from pstranspile.ir.text.literals import STORAGE_CLASSES
 from pstranspile.ops.textual import parse
 from pstranspile.tools.lsp.changes import Change, changes
+from pstranspile.tools.lsp.names import Placement, check_job, job_files, place
 from pstranspile.tools.lsp.outline import Outline
-from pstranspile.tools.lsp.placement import Placement, check_job, job_files, place
 
 # A module after some of its text's statements changed, made of the module before: what stayed is kept, and moved.
 

@@ -21,11 +21,9 @@ from pstranspile.ops.textual import format_text
 from pstranspile.tools.lsp.colours import MODIFIERS, TYPES, Token, tokens
 from pstranspile.tools.lsp.completion import TRIGGERS, complete, complete_job, hover_job
 from pstranspile.tools.lsp.hover import hover
-from pstranspile.tools.lsp.names import Named, definitions, named_at, references, rename
-from pstranspile.tools.lsp.outline import Outline
-from pstranspile.tools.lsp.placement import hints, is_job_file, job_files
+from pstranspile.tools.lsp.names import Named, definitions, hints, is_job_file, job_files, named_at, references, rename
+from pstranspile.tools.lsp.outline import Outline, Symbol, symbols
 from pstranspile.tools.lsp.reading import Workspace
-from pstranspile.tools.lsp.symbols import Symbol, symbols
 from pstranspile.tools.lsp.values import Explained, Hint, Proposal, Refused, Span, Spot, without_places
 
 # What an editor offers to mend a finding: the text that its message proposes, in place of what it marks.

@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 
 import pstranspile
 from pstranspile.compiler.emit.rules import RULES
-from pstranspile.compiler.explain.attributes import notes_of
+from pstranspile.compiler.explain.answers import Place, notes_of
 from pstranspile.compiler.explain.job import ExplainedJob, shortened
-from pstranspile.compiler.explain.op import why_kept
 from pstranspile.compiler.explain.peers import peers_of
-from pstranspile.compiler.explain.place import Place
 from pstranspile.compiler.explain.placement import PARAMETERS, rows_held, rows_of, why_cut, why_there
+from pstranspile.compiler.explain.variable import why_kept
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.model import MAIN, Block, Module, Op, Origin, Program, Var

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cluster.checkpoint.persistables import load_persistables, save_persistables
-from pstranspile.cluster.checkpoint.programs import load_program, save_program
-from pstranspile.cluster.checkpoint.running import resume, run_with_checkpoints, save_cluster
+from pstranspile.cluster.checkpoint.api import resume, run_with_checkpoints, save_cluster
+from pstranspile.cluster.checkpoint.persistables import load_persistables, load_program, save_persistables, save_program
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.cluster.machines.simulate import cluster_of

@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 
 import pstranspile as ps
-from pstranspile.cluster.checkpoint.persistables import save_persistables
-from pstranspile.cluster.checkpoint.programs import load_program, save_program
+from pstranspile.cluster.checkpoint.persistables import load_program, save_persistables, save_program
 from pstranspile.ir.attributes import Long
 from tests.cluster.checkpoint import recorded
 from tests.cluster.checkpoint.jobs import job, machines, started

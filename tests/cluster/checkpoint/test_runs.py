@@ -17,10 +17,9 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.cluster.checkpoint import manifest as names
-from pstranspile.cluster.checkpoint.api import save_checkpoint
+from pstranspile.cluster.checkpoint.api import CheckpointedRun, resume, run_with_checkpoints, save_checkpoint
 from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.cluster.checkpoint.manifest import MANIFEST, _checksum
-from pstranspile.cluster.checkpoint.running import CheckpointedRun, resume, run_with_checkpoints
 from pstranspile.cluster.checkpoint.runs import LOCK, Source, Target, forget_older, identity_of, newest, step_folder
 from pstranspile.cluster.checkpoint.store import read_manifest
 from pstranspile.frontends import layers as L

@@ -14,11 +14,10 @@ import pytest
 import pstranspile as ps
 from pstranspile.cluster.data import tables
 from pstranspile.cluster.data import text_files as lines
-from pstranspile.cluster.data.arrow_metadata import batches, columns_of
-from pstranspile.cluster.data.columns import Input
+from pstranspile.cluster.data.columns import Input, map_columns
 from pstranspile.cluster.data.files import Reader, Wanted
-from pstranspile.cluster.data.mapping import map_columns
 from pstranspile.cluster.data.source import open_rows
+from pstranspile.cluster.data.tables import batches, columns_of
 from pstranspile.cluster.data.text_files import floats, numbers_of, words_of
 from pstranspile.ir.diagnostics import DiagnosticError
 from tests.cluster.data.tables import FORMATS, clicks, data, rows, write

@@ -11,9 +11,8 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.cluster.data import text_files as lines
-from pstranspile.cluster.data.columns import Chunk
+from pstranspile.cluster.data.columns import Chunk, inputs
 from pstranspile.cluster.data.files import Wanted
-from pstranspile.cluster.data.mapping import inputs
 from pstranspile.frontends import layers as L
 from tests.cluster.data.tables import FORMATS, clicks, data, module, rows, write
 

@@ -81,7 +81,7 @@ def test_other_trainers_take_what_is_left(tmp_path: Path):
         return source
 
     kept = tmp_path / "kept"
-    from pstranspile.cluster.checkpoint.running import CheckpointedRun
+    from pstranspile.cluster.checkpoint.api import CheckpointedRun
 
     first = CheckpointedRun(result, None, str(kept))
     ps.simulate(result, taking(data(path, shuffle=3)), 3, run=first.run)

@@ -11,7 +11,7 @@ from pstranspile.compiler.compile import Compiled
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, Adam, Momentum, minimize
 from pstranspile.ir.model import Module
-from pstranspile.proof.data import make_feeds
+from pstranspile.proof.values import make_feeds
 
 NIGHTLY = os.environ.get("PSTRANSPILE_NIGHTLY", "") not in ("", "0")
 """Whether as many cases are drawn as a night allows (CONTRIBUTING.md)."""

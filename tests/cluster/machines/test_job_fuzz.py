@@ -16,8 +16,8 @@ from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import L2, SGD, Adagrad, Adam, Exponential, Momentum, Optimizer, Piecewise, minimize
 from pstranspile.ir.model import Module
 from pstranspile.proof import check
-from pstranspile.proof.data import make_feeds
 from pstranspile.proof.report import report_text
+from pstranspile.proof.values import make_feeds
 from tests.cluster.machines.fuzz import NIGHTLY, cases, compiled, feeds
 
 TOGETHER = [mode for mode in mode_names() if settings_of(mode).promise is Promise.ALWAYS]

@@ -9,7 +9,7 @@ import pytest
 
 from pstranspile.cluster.machines import rings as parts
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.message import PIECE, TOTAL, Message
+from pstranspile.cluster.machines.network import PIECE, TOTAL, Message
 from pstranspile.cluster.machines.rings import (
     NEVER,
     Part,

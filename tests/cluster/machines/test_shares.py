@@ -18,8 +18,8 @@ from pstranspile.frontends.autodiff import SGD, Momentum, minimize
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Module
 from pstranspile.proof import check
-from pstranspile.proof.data import make_feeds
 from pstranspile.proof.report import report_text
+from pstranspile.proof.values import make_feeds
 from pstranspile.runtime.run.batch import chosen
 from pstranspile.runtime.run.seeds import LossRows
 from pstranspile.runtime.run.step_feeds import Feeds

@@ -19,8 +19,8 @@ from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.cluster.machines.record import RecordedScheduler, read_record, replay
 from pstranspile.cluster.machines.simulate import Simulated, simulate
 from pstranspile.cluster.net.job import JobFolder
-from pstranspile.proof.data import make_feeds
-from pstranspile.proof.ledger import Ledger
+from pstranspile.proof.replays import Ledger
+from pstranspile.proof.values import make_feeds
 from tests.cluster.machines.recorded import files
 from tests.cluster.net import forked
 from tests.cluster.net.played import play

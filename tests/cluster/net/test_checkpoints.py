@@ -11,7 +11,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.cluster.net.parts import values_of
 from pstranspile.ir.types import VarKind
-from pstranspile.proof.data import make_feeds
+from pstranspile.proof.values import make_feeds
 from pstranspile.tools.cli import main
 from tests.cluster.net.played import compiled
 

@@ -22,8 +22,7 @@ from pstranspile.cluster.checkpoint.servers import of_servers
 from pstranspile.cluster.checkpoint.store import read_checkpoint, read_manifest
 from pstranspile.cluster.net.job import load_job_folder
 from pstranspile.cluster.net.parts import Part, write_part
-from pstranspile.cluster.net.saves import SaveFolder
-from pstranspile.cluster.net.server_checkpoints import CheckpointPlan, put_together
+from pstranspile.cluster.net.server_checkpoints import CheckpointPlan, SaveFolder, put_together
 from pstranspile.fluid.net.message import BATCH_BARRIER_NAME, FETCH_BARRIER_NAME
 from pstranspile.runtime.files.tensor_files import read_selected_rows
 from pstranspile.runtime.values.encoding import write_file

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cluster.checkpoint.running import resume
+from pstranspile.cluster.checkpoint.api import resume
 from pstranspile.cluster.checkpoint.runs import Target
 from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.cluster.machines.record import RecordedScheduler, read_record, replay
@@ -18,7 +18,7 @@ from pstranspile.cluster.machines.simulate import cluster_of, simulate
 from pstranspile.cluster.net.checkpoints import Checkpoints
 from pstranspile.cluster.net.job import JobFolder
 from pstranspile.cluster.net.parts import AT, MET, SAVED, ServerMeetings, part_of, take_trainer
-from pstranspile.proof.data import make_feeds
+from pstranspile.proof.values import make_feeds
 from tests.cluster.net.played import play
 
 GOLDEN = Path(__file__).parents[3] / "golden"

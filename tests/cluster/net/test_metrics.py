@@ -14,8 +14,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from pstranspile.cluster.net.metrics import MOST_REQUEST, Metrics
-from pstranspile.cluster.net.status import Shown
+from pstranspile.cluster.net.status import MOST_REQUEST, Metrics, Shown
 from pstranspile.cluster.net.supervisor import Member, Ports
 from pstranspile.cluster.net.transport import MOST_STRANGERS
 from pstranspile.ir.diagnostics import DiagnosticError
@@ -106,7 +105,7 @@ def test_where_nobody_can_be_answered(monkeypatch: pytest.MonkeyPatch) -> None:
             Metrics(address, list)
     with pytest.raises(DiagnosticError, match=r"--metrics here: here is no host:port"):
         Metrics("here", list)
-    monkeypatch.setattr("pstranspile.cluster.net.metrics.find_spec", lambda name: None)
+    monkeypatch.setattr("pstranspile.cluster.net.status.find_spec", lambda name: None)
     with pytest.raises(DiagnosticError, match=r"pip install 'pstranspile\[metrics\]'"):
         Metrics(address, list)
 
@@ -139,7 +138,7 @@ def test_one_machine_is_asked(tmp_path: Path) -> None:
 def test_who_asks_often_is_told_the_same_for_a_moment(fresh: float, made: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """To put an answer together takes long in a large job, in which one who asks without end kept others waiting."""
     pytest.importorskip("prometheus_client", reason="the extra `metrics` is optional")
-    monkeypatch.setattr("pstranspile.cluster.net.metrics.FRESH", fresh)
+    monkeypatch.setattr("pstranspile.cluster.net.status.FRESH", fresh)
     looks: list[int] = []
     metrics = Metrics("127.0.0.1:0", lambda: [looks.append(1) or member.known() for member in members().values()])
     looks.clear()

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.cluster.net.logs import LogsTaken, log_folder
-from pstranspile.cluster.net.supervisor import Member, Supervisor
+from pstranspile.cluster.net.supervisor import LogsTaken, Member, Supervisor, log_folder
 from tests.cluster.net.test_launch import launched, machines
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked for in /proc")

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cluster.machines.message import COLLECTIVE, COMPLETE, PIECE, STATEMENT, TOTAL, Message
+from pstranspile.cluster.machines.network import COLLECTIVE, COMPLETE, PIECE, STATEMENT, TOTAL, Message
 from pstranspile.cluster.machines.rings import NEVER, Piece, Ring, Statement, Total
 from pstranspile.cluster.machines.rings import Part as Contribution
 from pstranspile.cluster.machines.simulate import cluster_of, simulate
-from pstranspile.cluster.net import sizes
+from pstranspile.cluster.net import checks as sizes
 from pstranspile.cluster.net.job import JobFolder, load_job_folder
 from pstranspile.cluster.net.site import Part
 from pstranspile.cluster.net.supervisor import Ports

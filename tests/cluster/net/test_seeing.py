@@ -14,7 +14,7 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.cluster.net.tracing import MACHINE, WAITING, Profile, doing, read_traced, table
-from pstranspile.proof.data import make_feeds
+from pstranspile.proof.values import make_feeds
 from pstranspile.tools.cli import main
 
 PROGRAM = str(Path(__file__).parents[3] / "golden" / "mlp_adam.ir")

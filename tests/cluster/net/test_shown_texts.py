@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pstranspile.cluster.machines.message import SEND, Message
+from pstranspile.cluster.machines.network import SEND, Message
 from pstranspile.cluster.machines.recorder import POST, event_of
 from pstranspile.cluster.net.frames import HELLO, MAGIC, REFUSED, Header, frame, json_body
 from pstranspile.cluster.net.status import Shown, values_text
@@ -128,8 +128,7 @@ def test_a_trainer_shows_a_refusal_as_escapes(tmp_path: Path) -> None:
 
 def test_the_live_view_draws_escapes() -> None:
     rich: Any = pytest.importorskip("rich.console")
-    from pstranspile.tools.cli.live_board import Board
-    from pstranspile.tools.cli.live_screen import picture
+    from pstranspile.tools.cli.live_board import Board, picture
 
     board = Board(3)
     board.begin(["trainer_0"])

@@ -20,10 +20,11 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cluster.machines import message as kinds
-from pstranspile.cluster.machines.message import Message
+from pstranspile.cluster.machines import network as kinds
+from pstranspile.cluster.machines.network import Message
 from pstranspile.cluster.machines.rings import NEVER, Part, Piece, Total
-from pstranspile.cluster.net import checks, frames, peer, sizes
+from pstranspile.cluster.net import checks, frames, peer
+from pstranspile.cluster.net import checks as sizes
 from pstranspile.cluster.net import site as greeting
 from pstranspile.cluster.net.job import JobFolder
 from pstranspile.cluster.net.loop import FRAME, Event

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pstranspile.cluster.machines.ledger import Entry, UpdateLedger
-from pstranspile.cluster.ray.host import Host, Left, Part
+from pstranspile.cluster.ray.hosts import Host, Left, Part
 from tests.cluster.net.books import keep_books
 
 

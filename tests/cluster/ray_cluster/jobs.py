@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import pstranspile as ps
-from pstranspile.cluster.ray.host import Host
+from pstranspile.cluster.ray.hosts import Host
 from tests.cluster.data.tables import module, rows
 from tests.cluster.ray_cluster.nodes import node
 

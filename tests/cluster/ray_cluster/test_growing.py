@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cluster.checkpoint.running import CheckpointedRun
+from pstranspile.cluster.checkpoint.api import CheckpointedRun
 from pstranspile.cluster.checkpoint.runs import newest
 from pstranspile.cluster.checkpoint.store import read_manifest
 from pstranspile.cluster.ray import launch

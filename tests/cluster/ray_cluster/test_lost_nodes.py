@@ -13,7 +13,7 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.cluster.ray import launch
-from pstranspile.cluster.ray.host import Host
+from pstranspile.cluster.ray.hosts import Host
 from tests.cluster.ray_cluster.jobs import LOSS, PATIENCE, job, machines_of, require_equal, require_nodes
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
+from pstranspile.cluster.checkpoint.api import CheckpointedRun
 from pstranspile.cluster.checkpoint.layout import layout_of
-from pstranspile.cluster.checkpoint.running import CheckpointedRun
 from pstranspile.cluster.checkpoint.runs import Source
 from pstranspile.cluster.net.checkpoints import Checkpoints
 from pstranspile.cluster.net.parts import Part, part_of, read_part

@@ -18,7 +18,7 @@ import pstranspile as ps
 from pstranspile.cluster.checkpoint.runs import newest
 from pstranspile.cluster.checkpoint.store import read_manifest
 from pstranspile.cluster.ray import launch
-from pstranspile.cluster.ray.host import Host
+from pstranspile.cluster.ray.hosts import Host
 from pstranspile.tools.cli.live_board import BARS
 from tests.cluster.data.tables import module, rows, write
 from tests.cluster.ray_cluster.books import Books

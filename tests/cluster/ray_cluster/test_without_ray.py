@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cluster.checkpoint.running import save_cluster
+from pstranspile.cluster.checkpoint.api import save_cluster
 from pstranspile.cluster.ray import launch
 from pstranspile.cluster.ray.programs import programs_of, resized
 from pstranspile.tools.cli import main

@@ -8,7 +8,7 @@ from pstranspile.compiler.analysis.facts import Facts, analyze
 from pstranspile.compiler.analysis.opgraph import op_graph
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import OpRole
 from pstranspile.ops.build import make_op
 from tests.models import mlp, with_ops
 from tests.recorded_fluid import source

@@ -8,7 +8,7 @@ import pstranspile as ps
 from pstranspile import proof
 from pstranspile.frontends.autodiff import Momentum
 from pstranspile.ir.model import Module
-from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import OpRole
 from tests.compiler.emit.several import two_tasks
 
 EVALUATION = """ir 1

@@ -12,8 +12,7 @@ import pytest
 
 from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.compiler.job import Job
-from pstranspile.compiler.plan.plan import slice_shape
-from pstranspile.compiler.plan.slices import cut_rows
+from pstranspile.compiler.plan.plan import cut_rows, slice_shape
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import (
     L2,

@@ -19,7 +19,7 @@ from pstranspile.compiler.plan.plan import plan_text
 from pstranspile.ir.attributes import float32
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.ir.model import Module, Op, Program
-from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import OpRole
 from pstranspile.ops.build import make_op
 from pstranspile.ops.textual import parse, print_module
 from tests import training

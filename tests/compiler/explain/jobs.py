@@ -9,7 +9,7 @@ from pathlib import Path
 from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.compiler.explain import ExplainedJob, of_compiled
 from pstranspile.compiler.job import Job
-from pstranspile.compiler.plan.dispatch import Dispatcher
+from pstranspile.compiler.plan.make import Dispatcher
 from pstranspile.ops.textual import parse, print_module
 from tests.compiler.link import jobs
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import pytest
 
 from pstranspile.compiler.explain import ExplainedJob, OpAnswer, Unknown, answer_json, answer_text, explain_op
-from pstranspile.compiler.explain.messages import sent_by
-from pstranspile.compiler.explain.place import Place
+from pstranspile.compiler.explain.answers import Place
+from pstranspile.compiler.explain.job import sent_by
 from pstranspile.ir.model import Op
 from tests.compiler.explain.jobs import ALL, explained
 

@@ -9,7 +9,7 @@ import pytest
 
 from pstranspile.compiler.compile import compile, prepare
 from pstranspile.compiler.job import Job
-from pstranspile.compiler.plan.dispatch import Dispatcher, Placeable
+from pstranspile.compiler.plan.make import Dispatcher, Placeable
 from pstranspile.ir.diagnostics import DiagnosticError
 from tests.models import mlp
 

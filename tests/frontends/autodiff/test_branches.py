@@ -10,7 +10,7 @@ from pstranspile.frontends.layers import Value
 from pstranspile.frontends.program_desc import program_from_bytes
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Module, ParameterInfo
-from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import OpRole
 from tests.frontends.layers.test_more_recorded import ARCHIVE
 from tests.training import LOSS_GRADIENT, op_difference, ordered
 

@@ -23,8 +23,8 @@ from pstranspile.frontends.autodiff import (
     set_gradient_clip,
     train,
 )
-from pstranspile.frontends.autodiff.regularizers import parse_regularizer
-from pstranspile.ir.roles import OpRole
+from pstranspile.frontends.autodiff.optimizers import parse_regularizer
+from pstranspile.ir.types import OpRole
 
 
 def regression(width: int = 4) -> tuple[L.Draft, L.Value]:

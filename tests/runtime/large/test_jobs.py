@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
+from pstranspile.cluster.checkpoint.api import CheckpointedRun
 from pstranspile.cluster.checkpoint.row_files import export_rows, load_rows, save_rows
-from pstranspile.cluster.checkpoint.running import CheckpointedRun
 from pstranspile.cluster.net import state
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import (

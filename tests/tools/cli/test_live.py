@@ -15,7 +15,8 @@ from pstranspile.cluster.machines.network import Waiting
 from pstranspile.cluster.net.process import Watching
 from pstranspile.cluster.net.status import StatusPipe
 from pstranspile.proof import make_feeds
-from pstranspile.tools.cli import live_screen, main
+from pstranspile.tools.cli import live_board as live_screen
+from pstranspile.tools.cli import main
 from pstranspile.tools.cli.live_board import BARS, Board, sparkline
 from tests.terminal import on_terminal
 

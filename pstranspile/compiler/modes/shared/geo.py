@@ -22,19 +22,16 @@ from pstranspile.compiler.emit.rules import (
     made_of_program,
 )
 from pstranspile.compiler.emit.server_block import ServerMain, ServerProgram
-from pstranspile.compiler.emit.trainer_startup import StartupTemplate, emit_trainer_startup
+from pstranspile.compiler.emit.trainer import StartupTemplate, emit_trainer_startup
 from pstranspile.compiler.job import Job
-from pstranspile.compiler.plan.initialisers import can_slice
-from pstranspile.compiler.plan.make import Piece
-from pstranspile.compiler.plan.plan import GeoPlan, Plan, PlannedParameter, Slice
-from pstranspile.compiler.plan.slices import Cut, cut_rows
+from pstranspile.compiler.plan.make import Piece, can_slice
+from pstranspile.compiler.plan.plan import Cut, GeoPlan, Plan, PlannedParameter, Slice, cut_rows
 from pstranspile.ir.attributes import BlockRefs, Longs, Strings
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, raise_errors
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import STARTUP, Op, Origin, Program, TensorType, Var
 from pstranspile.ir.passes import Steps
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import DType, VarKind
+from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops import is_optimizer, schema_of
 from pstranspile.ops.build import make_op
 

@@ -10,22 +10,34 @@ from typing import TYPE_CHECKING, NamedTuple
 from pstranspile.compiler.analysis.facts import Facts
 from pstranspile.compiler.analysis.tables import table_warnings
 from pstranspile.compiler.analysis.updates import find_roles, self_updates
-from pstranspile.compiler.emit.rules import COMMUNICATOR_BARRIER, SEND_COUNTER, SHARE_COUNTER, START_COUNTER, made
+from pstranspile.compiler.emit.rules import (
+    COMMUNICATOR_BARRIER,
+    SEND_COUNTER,
+    SHARE_COUNTER,
+    START_COUNTER,
+    Timing,
+    made,
+)
 from pstranspile.compiler.emit.servers import Part, ServerJob
 from pstranspile.compiler.emit.several import Parts, find_parts, problems_of, separate, together, training_names
-from pstranspile.compiler.emit.timing import Timing
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.modes.shared.base import Prepared
-from pstranspile.compiler.plan.make import Piece, plan_pieces, share_of, slice_variables
-from pstranspile.compiler.plan.names import CONTROL, NameMint, trainer_suffix
-from pstranspile.compiler.plan.plan import Plan, PlannedParameter, SharedCounter, fingerprint
-from pstranspile.compiler.plan.reserved import reserved_names
+from pstranspile.compiler.plan.make import Piece, plan_pieces, reserved_names, share_of, slice_variables
+from pstranspile.compiler.plan.plan import (
+    CONTROL,
+    NameMint,
+    Plan,
+    PlannedParameter,
+    SharedCounter,
+    fingerprint,
+    trainer_suffix,
+)
 from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, raise_errors
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Origin, Program
 from pstranspile.ir.passes import Steps
-from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import OpRole
 from pstranspile.ops.build import make_op
 
 if TYPE_CHECKING:

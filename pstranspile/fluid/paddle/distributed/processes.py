@@ -20,10 +20,9 @@ from pathlib import Path
 from threading import Thread, current_thread, main_thread
 from typing import IO, Any, NamedTuple
 
-from pstranspile.cluster.net.logs import LogsTaken, log_folder
-from pstranspile.cluster.net.supervisor import how_it_ended
+from pstranspile.cluster.net.supervisor import LogsTaken, how_it_ended, log_folder
 from pstranspile.cluster.net.transport import is_taken
-from pstranspile.fluid.running.launched import LAUNCHER, TRAINERS_ENDED
+from pstranspile.fluid.running.communicating import LAUNCHER, TRAINERS_ENDED
 from pstranspile.fluid.running.meeting import MEETING
 from pstranspile.ir.diagnostics import counted
 

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any
 
-from pstranspile.cluster.machines.blocks import part_of
+from pstranspile.cluster.machines.server import part_of
 from pstranspile.fluid import layers
 from pstranspile.fluid import optimizer as fluid
 from pstranspile.fluid.compiler import BuildStrategy, ExecutionStrategy
@@ -21,7 +21,7 @@ from pstranspile.fluid.optimizer import Optimizer, RecomputeOptimizer
 from pstranspile.fluid.running.communicating import warn_not_followed, warn_unused
 from pstranspile.fluid.running.pacing import Pace, Turned, without_steps
 from pstranspile.ir.model import MAIN, Op, Program
-from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import OpRole
 from pstranspile.ops import schema_of
 
 # Gradients of several steps as one update.
