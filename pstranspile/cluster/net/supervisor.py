@@ -20,7 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from pstranspile.cluster.net.status import DONE, PARENT, STATUS, WATCHED, Known
+from pstranspile.cluster.net.metrics import Known
+from pstranspile.cluster.net.status import DONE, PARENT, STATUS, WATCHED
 
 # Folders of logs: those of an earlier run are set apart, and two runs never write into one folder at once.
 

@@ -15,6 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, raise_errors, visible
 from pstranspile.ir.model import Location
+from pstranspile.tools.cli.cluster_pictures import (
+    add_pictures,
+    chart_kind,
+    check_pictures,
+    require_chart_steps,
+    show_pictures,
+    wants_pictures,
+)
 from pstranspile.tools.cli.common import (
     add_checkpoints,
     add_input,
@@ -35,14 +43,6 @@ from pstranspile.tools.cli.launch_view import View
 from pstranspile.tools.cli.live_board import add_live, check_live
 from pstranspile.tools.cli.progress import status, telling_what_is_kept
 from pstranspile.tools.cli.report import report
-from pstranspile.tools.cli.run_cluster import (
-    add_pictures,
-    chart_kind,
-    check_pictures,
-    require_chart_steps,
-    show_pictures,
-    wants_pictures,
-)
 from pstranspile.tools.cli.start import add_patience, add_run, add_saves, fetches_of
 from pstranspile.tools.cli.written import SAVED, telling
 
@@ -262,7 +262,7 @@ def _launch(
     source: RowSource | None,
 ) -> int:
     from pstranspile.cluster.data.source import Data
-    from pstranspile.cluster.net.status import Metrics
+    from pstranspile.cluster.net.metrics import Metrics
     from pstranspile.cluster.net.supervisor import Ports
     from pstranspile.runtime.run.step_feeds import LeftOut
 

@@ -113,7 +113,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) 
         if not options.live:
             at_end.enter_context(redirect_stdout(sys.stderr))  # Ray's lines; the view keeps its stream
         if options.metrics:
-            from pstranspile.cluster.net.status import Known, Metrics
+            from pstranspile.cluster.net.metrics import Known, Metrics
 
             metrics = Metrics(
                 options.metrics, lambda: [Known(m.role, True, m.starts, m.reported) for m in [*machines.values()]]

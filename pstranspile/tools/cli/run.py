@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, error
 from pstranspile.tools.cli.blas import use_threads
+from pstranspile.tools.cli.cluster_pictures import add_pictures, chart_kind, check_pictures
 from pstranspile.tools.cli.common import (
     INIT_HELP,
     add_arithmetic,
@@ -35,7 +36,6 @@ from pstranspile.tools.cli.feed import add_feed, check_feed, suggesting_feed
 from pstranspile.tools.cli.live_board import add_live, check_live
 from pstranspile.tools.cli.progress import telling_what_is_kept
 from pstranspile.tools.cli.report import quoting
-from pstranspile.tools.cli.run_cluster import add_pictures, chart_kind, check_pictures
 from pstranspile.tools.cli.turns import TURNS_HELP, requested_fetches, requested_turns
 from pstranspile.tools.cli.written import SAVED, telling
 

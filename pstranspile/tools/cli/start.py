@@ -406,7 +406,7 @@ def _seen(options: argparse.Namespace, role: str, report: StatusPipe) -> Generat
     """Shows how the machine goes while it runs, and where its time went. Raises DiagnosticError."""
     with ExitStack() as at_end:
         if options.metrics:
-            from pstranspile.cluster.net.status import Known, Metrics
+            from pstranspile.cluster.net.metrics import Known, Metrics
 
             metrics = Metrics(options.metrics, lambda: [Known(role, True, 1, report.reported)])
             at_end.callback(metrics.close)

@@ -14,7 +14,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from pstranspile.cluster.net.status import MOST_REQUEST, Metrics, Shown
+from pstranspile.cluster.net.metrics import MOST_REQUEST, Metrics
+from pstranspile.cluster.net.status import Shown
 from pstranspile.cluster.net.supervisor import Member, Ports
 from pstranspile.cluster.net.transport import MOST_STRANGERS
 from pstranspile.ir.diagnostics import DiagnosticError

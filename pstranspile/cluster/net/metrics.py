@@ -1,0 +1,150 @@
+"""The progress of a job in the form that Prometheus collects: the last report of each process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from importlib import import_module
+from importlib.util import find_spec
+from queue import Empty
+from threading import Thread
+from typing import Any, NamedTuple
+
+from pstranspile.cluster.net.channel import Channel, Reading
+from pstranspile.cluster.net.loop import CALL, Event, Loop
+from pstranspile.cluster.net.transport import Listener
+from pstranspile.cluster.net.values import WireError
+from pstranspile.ir.diagnostics import DiagnosticError, error, visible
+
+_METHODS: tuple[bytes, ...] = (b"GET ", b"HEAD")
+"""The first bytes of requests that are answered."""
+
+MOST_REQUEST = 1 << 14
+"""Bytes of a request."""
+
+FRESH = 0.5
+"""Seconds for which an answer is given again: whoever asks without end keeps nobody else waiting."""
+
+
+class Known(NamedTuple):
+    """The process in a role: whether it runs, how often it was started, and the fields of its last reports."""
+
+    role: str
+    running: bool
+    starts: int
+    reported: Mapping[str, Any]
+
+
+class _Request(Reading):
+    """A connection on which something is asked by HTTP/1; any path is answered, and the connection ended.
+
+    Whoever asks is nobody that is known: the port gives all of them together little time.
+    """
+
+    def __init__(self, channel: Channel, answer: Callable[[], tuple[str, bytes]]):
+        self._channel, self._answer = channel, answer
+        self._came = bytearray()
+        self._room = bytearray(1 << 12)
+
+    def room(self) -> memoryview:
+        """The buffer that the next received bytes are written to."""
+        return memoryview(self._room)
+
+    def came(self, size: int) -> bool:
+        """So many bytes have come; answers once the headers are over. Raises WireError if they are too long."""
+        seen = max(len(self._came) - 3, 0)
+        self._came += self._room[:size]
+        if b"\n\r\n" not in self._came[seen:] and b"\n\n" not in self._came[seen:]:
+            if len(self._came) > MOST_REQUEST:
+                raise WireError(f"a request has more than {MOST_REQUEST} bytes")
+            return False
+        kind, body = self._answer()
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        self._channel.send([head.encode(), b"" if self._came.startswith(b"HEAD") else body])
+        self._channel.close()
+        return True
+
+    def ended(self, reason: str) -> None:
+        """Whoever has asked is gone."""
+
+
+class Metrics:
+    """Answers at `address` (host:port, any path) with what `look` gives then, until it is closed.
+
+    Raises DiagnosticError if that can't be done.
+    """
+
+    def __init__(self, address: str, look: Callable[[], Iterable[Known]]):
+        if find_spec("prometheus_client") is None:
+            message = "--metrics needs prometheus_client; get it with: pip install 'pstranspile[metrics]'"
+            raise DiagnosticError([error("start-library", message)])
+        library: Any = import_module("prometheus_client")
+        self._look = look
+        self._registry = library.CollectorRegistry()
+        self._registry.register(self)
+        self._loop = Loop()
+        self._ends = False
+        self._told, self._told_at = b"", 0.0
+        """The last answer, and when it was made."""
+        requests = dict.fromkeys(_METHODS, self._request)
+        try:
+            self.port = Listener(address, self._loop, others=requests, shared=False).port
+        except OSError as problem:
+            message = f"--metrics {address}: {problem.strerror or problem}"
+            self._loop.close(0.0)
+            raise DiagnosticError([error("launch-metrics", message)]) from None
+        self._thread = Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _request(self, channel: Channel) -> Reading:
+        return _Request(channel, self._answer)
+
+    def _answer(self) -> tuple[str, bytes]:
+        """The type of the answer, and the answer."""
+        library: Any = import_module("prometheus_client")
+        now = self._loop.now()
+        if not self._told or now - self._told_at > FRESH:
+            self._told, self._told_at = library.generate_latest(self._registry), now
+        return library.CONTENT_TYPE_LATEST, self._told
+
+    def _serve(self) -> None:
+        while not self._ends:
+            with suppress(Empty):
+                action = self._loop.get(1.0).action
+                if action is not None:
+                    action()
+        self._loop.close()
+
+    def collect(self) -> Iterator[Any]:
+        """The metrics by role, when Prometheus asks."""
+        library: Any = import_module("prometheus_client.core")
+        running = library.GaugeMetricFamily("pstranspile_running", "1 while the process runs", labels=["role"])
+        starts = library.CounterMetricFamily("pstranspile_starts", "how often it was started", labels=["role"])
+        steps = library.CounterMetricFamily("pstranspile_steps", "steps done, or updates made", labels=["role"])
+        cpu = library.CounterMetricFamily("pstranspile_cpu_seconds", "seconds of CPU used", labels=["role"])
+        fetched = library.GaugeMetricFamily(
+            "pstranspile_fetched",
+            "the last value of what steps fetch, if it is one number",
+            labels=["role", "variable"],
+        )
+        for role, runs, started, fields in self._look():
+            running.add_metric([role], float(runs))
+            starts.add_metric([role], float(started))
+            steps.add_metric([role], float(fields.get("step", 0)))
+            cpu.add_metric([role], float(fields.get("cpu", 0.0)))
+            for name, value in _numbers(fields.get("values", {})):
+                fetched.add_metric([role, visible(name)], value)
+        yield from (running, starts, steps, cpu, fetched)
+
+    def close(self) -> None:
+        """Nobody is answered any more."""
+        self._ends = True
+        self._loop.put(Event(CALL, None))
+        self._thread.join()
+
+
+def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """The variables that hold one number, as a process reports them: form, numbers, ..."""
+    for name, (_, few, *_) in values.items():
+        if len(few) == 1:
+            yield name, float(few[0])
