@@ -187,7 +187,7 @@ class Session:
         if self.options.ir:
             from pstranspile.runtime.files.outputs import require_writable
 
-            require_writable(Path(self.options.ir, "script.ir"))
+            require_writable(Path(self.options.ir, "script.ir"), kind="ir")
         hooks.WATCHERS.append(self)
         if self.options.check or self.options.explain:
             hooks.ASSUMED.update(assumed_cluster(self.options.pservers or "2", int(self.options.trainers or 2)))
@@ -247,11 +247,13 @@ class Session:
     def _write(self, folder: Path) -> None:
         from pstranspile.compiler.explain.folder import files_of
         from pstranspile.ops.textual import print_module
-        from pstranspile.runtime.files.outputs import write_output, write_outputs
+        from pstranspile.runtime.files.outputs import require_own, write_output, write_outputs
 
         folder.mkdir(parents=True, exist_ok=True)
         for number, compiled in enumerate(self._compiled):
-            write_outputs(folder / f"job_{number}", dict(files_of(compiled)))
+            files, place = dict(files_of(compiled)), folder / f"job_{number}"
+            require_own(place, files)
+            write_outputs(place, files)
         module = Module(FrozenMap({MAIN: default_main_program().freeze(), STARTUP: default_startup_program().freeze()}))
         if self._compiled:
             module = self._compiled[0].source

@@ -134,6 +134,14 @@ def test_check_explain_and_what_was_built(tmp_path: Path) -> None:
     assert "adam" in (tmp_path / "built" / "script.ir").read_text()
     done = runner("--explain", "--pservers", "ps0:6174", "--trainers", "3", script, folder=tmp_path)
     assert done.stdout.startswith("mode sync, 3 trainers, 1 server")
+    for name in ("script.ir", "job_0/trainer_0.ir"):
+        (tmp_path / "mine" / name).parent.mkdir(parents=True)
+        (tmp_path / "mine" / name).write_text("important")
+        done = runner("--check", "--ir", "mine", script, folder=tmp_path)
+        assert done.returncode == 1
+        assert f"mine/{name}: error[output-foreign]: it is there, and " in done.stderr
+        assert (tmp_path / "mine" / name).read_text() == "important"
+        (tmp_path / "mine" / name).unlink()
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module
 from pstranspile.ir.types import DType
 from pstranspile.proof import check, compare
-from pstranspile.proof import doubles as given
+from pstranspile.proof import workload as given
 from pstranspile.proof.compare import moved, same_in_doubles
 from pstranspile.proof.report import ADDS_UP, DIFFERENT, ROUNDING, report_text
 from pstranspile.proof.workload import metrics_of

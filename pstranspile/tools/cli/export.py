@@ -234,7 +234,7 @@ def _write_descs(module: Module, options: argparse.Namespace) -> None:
     from pstranspile.runtime.files.outputs import require_kinds, require_own
 
     report(newer_ops(module.programs.values()), [module.source])
-    written = {**{f"{name}.pb": "pb" for name in module.programs}, "meta.json": "json"}
+    written = {**{f"{name}.pb": "pb" for name in module.programs}, "meta.json": "meta"}
     require_own(options.output, written, files_read(options))
     require_kinds(options.output, written)
     startup = f" --startup {shlex.quote(str(Path(options.output, 'startup.pb')))}" if module.startup else ""

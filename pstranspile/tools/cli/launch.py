@@ -97,8 +97,8 @@ def run(arguments: Sequence[str]) -> int:
     read = files_read(options)
     kinds = {
         "save": "npz",
-        "record": "json",
-        "trace": "json",
+        "record": "record",
+        "trace": "trace",
         "chart": chart_kind(options.chart),
     }
     for name, kind in kinds.items():

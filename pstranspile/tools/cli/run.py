@@ -264,7 +264,7 @@ def _require_writable(options: argparse.Namespace) -> None:
     from pstranspile.runtime.files.outputs import require_writable
 
     read = files_read(options)
-    kinds = {"save": "npz", "plot": _ending(options.plot), "trace": "json", "chart": chart_kind(options.chart)}
+    kinds = {"save": "npz", "plot": _ending(options.plot), "trace": "trace", "chart": chart_kind(options.chart)}
     for name, kind in kinds.items():
         if path := getattr(options, name):
             require_writable(path, read, kind)

@@ -80,7 +80,23 @@ def test_what_is_read_is_not_replaced(arguments: list[str], capsys: pytest.Captu
             ["run", "net.ir", "--feed", "data.npz", "--plot", "t.svg"],
             "t.svg: error[output-foreign]: it is there, and is ",
         ),
-        (["run", "net.ir", *JOB, "--feed", "data.npz", "--trace", "thesis"], "is no JSON; name another file"),
+        (["run", "net.ir", *JOB, "--feed", "data.npz", "--trace", "thesis"], "is no trace of a run; name another file"),
+        (
+            ["run", "net.ir", *JOB, "--feed", "data.npz", "--trace", "own.json"],
+            "is no trace of a run; name another file",
+        ),
+        (
+            ["launch", "net.ir", *JOB, "--feed", "data.npz", "--record", "own.json"],
+            "is no record of a run; name another",
+        ),
+        (
+            ["export", "net.ir", "--to", "pb", "-o", "own"],
+            "own/meta.json: error[output-foreign]: it is there, and is no",
+        ),
+        (
+            ["import", "net.ir", "-o", "list.md"],
+            "list.md: error[output-foreign]: it is there, and is no text of a program",
+        ),
         (["launch", "net.ir", *JOB, "--feed", "data.npz", "--save", "thesis"], "is no archive of arrays; name another"),
         (["report", "net.ir", *JOB, "-o", "data.npz"], "data.npz: error[output-foreign]: it is there, and is no page"),
         (
@@ -148,6 +164,10 @@ def test_what_is_of_another_kind_is_not_replaced(arguments: list[str], told: str
     for folder, name, text in (("plans", "plan.json", '{"rooms": 3}'), ("roles", "trainer_0.ir", "mine")):
         Path(folder).mkdir()
         Path(folder, name).write_text(text)
+    Path("own").mkdir()
+    for name in ("own.json", "own/meta.json"):
+        Path(name).write_text('{"name": 1}')
+    Path("list.md").write_text("# Shopping\n")
     assert main(["run", "net.ir", "--feed", "data.npz", "--checkpoint", "kept"]) == 0
     assert told in refused(capsys, *arguments)
 
@@ -156,6 +176,8 @@ def test_what_a_command_has_written_it_replaces():
     Path("empty").touch()
     assert main(["run", "net.ir", "--feed", "data.npz", "--checkpoint", "kept"]) == 0
     save = ["run", "net.ir", *JOB, "--feed", "data.npz", "--trace", "trace.json", "--save"]
+    launch = ["launch", "net.ir", *JOB, "--feed", "data.npz", "--record", "record", "--trace", "trace.json"]
+    assert [main(launch), main(launch)] == [0, 0]
     for name in ("out.npz", "out.npz", "empty"):
         assert main([*save, name]) == 0
     for turn in range(2):
