@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, SupportsIndex, cast
 
+from pstranspile.ir.diagnostics import did_you_mean
 from pstranspile.ir.model import Module, Program
 
 _INSTEAD = {
@@ -65,15 +66,24 @@ MOST_CHECKED = 10**6
 """The largest number of steps of a check, of rows of its batches, and of orders of its events."""
 
 
-def expect_number(value: object, caller: str, wanted: str, most: int | None = None) -> None:
+def expect_number(value: object, caller: str, wanted: str, most: int | None = None, least: int | None = None) -> None:
     """Raises TypeError unless `value` is an integer of any package; `wanted` describes it.
 
-    Raises ValueError if it exceeds `most`.
+    Raises ValueError if it exceeds `most`, or is below `least`.
     """
     if not isinstance(value, SupportsIndex):
         raise wrong_type(caller, wanted, value)
     if most is not None and int(value) > most:
         raise ValueError(f"{caller} takes {wanted}, {most:,} at most")
+    if least is not None and int(value) < least:
+        raise ValueError(f"{caller} takes {wanted}, {least} at least, not {int(value)}")
+
+
+def expect_word(value: object, caller: str, wanted: str, words: Sequence[str]) -> None:
+    """Raises ValueError unless `value` is one of the words that the argument `wanted` takes."""
+    if value not in words:
+        hint = did_you_mean(str(value), words)
+        raise ValueError(f"{caller} takes {' or '.join(map(repr, words))} as {wanted}, not {value!r}{hint}")
 
 
 def names_of(value: Iterable[str], caller: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Mapping, Sequence, Set
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from pstranspile.cluster.machines.feeding import Weighing
 from pstranspile.cluster.machines.rings import plays_executor
@@ -16,7 +16,7 @@ from pstranspile.compiler.job import Job
 from pstranspile.compiler.job.modes import Promise, settings_of
 from pstranspile.compiler.plan.plan import Plan
 from pstranspile.ir.attributes import AttrValue
-from pstranspile.ir.expect import MOST_CHECKED, expect_module, expect_number
+from pstranspile.ir.expect import MOST_CHECKED, expect_module, expect_number, expect_word
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import STARTUP, Module, Op, Program, Role
 from pstranspile.ir.required import require_programs
@@ -137,8 +137,13 @@ def check(
     much of it, and of how much. `watch` is called with each cluster before it starts. Raises DiagnosticError.
     """
     module, result = _source(module, job, result)
-    for count, what in ((steps, "a number of steps"), (batch, "a number of rows"), (schedules, "a number of orders")):
-        expect_number(count or 0, "check", what, MOST_CHECKED)
+    for count, least, what in (
+        (steps, 1, "a number of steps"),
+        (batch, 1, "a number of rows"),
+        (schedules, 0, "a number of orders"),
+    ):
+        expect_number(least if count is None else count, "check", what, MOST_CHECKED, least)
+    expect_word(shares, "check", "shares", get_args(Weighing))
     fed = 0
     if isinstance(feeds, RowSource):
         refuse_turns(programs)

@@ -255,8 +255,9 @@ def _counts(report: Report, verdicts: Sequence[Verdict], hint: str) -> Iterator[
     for equality in (BITWISE, ROUNDING):
         of = [verdict for verdict in kept if verdict.equality == equality]
         if of:
-            worst = max(of, key=lambda verdict: verdict.worst)
-            most = f" (the most: %{worst.name}, {worst.worst:.1e} after step {worst.worst_step})" if worst.worst else ""
+            worst = max(of, key=lambda verdict: verdict.deviation)
+            where = f" after step {worst.worst_step}" if worst.settled_by == SINGLE else f", {worst.settled_by}"
+            most = f" (the most: %{worst.name}, {worst.deviation:.1e}{where})" if worst.deviation else ""
             figures.append(f"{counted(len(of), 'variable')} {equality}{most}")
     metrics = len(verdicts) - len(kept)
     if metrics:

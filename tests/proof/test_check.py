@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -253,3 +255,17 @@ def test_the_command_exits_with_1_where_something_is_different(capsys: pytest.Ca
 def test_the_command_refuses_numbers_that_mean_nothing(wrong: list[str], capsys: pytest.CaptureFixture[str]):
     assert main(["check", str(GOLDEN / "mlp_adam.ir"), "--pservers", "1", *wrong]) == 2
     assert "number of at least" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"shares": "wieghted"}, "check takes 'equal' or 'weighted' as shares, not 'wieghted'; did you mean weighted"),
+        ({"schedules": -1}, "check takes a number of orders, 0 at least, not -1"),
+        ({"steps": 0}, "check takes a number of steps, 1 at least, not 0"),
+        ({"batch": 0}, "check takes a number of rows, 1 at least, not 0"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        ps.check(dense(), ps.Job(1, 1), **given)

@@ -27,8 +27,8 @@ class Rows:
     """
 
     def __init__(self, rows: GivenRows, *, batch: int, epochs: int = 1):
-        expect_number(batch, "Rows", "a number of rows")
-        expect_number(epochs, "Rows", "a number of epochs")
+        expect_number(batch, "Rows", "a number of rows", least=1)
+        expect_number(epochs, "Rows", "a number of epochs", least=1)
         if not callable(rows) and not isinstance(rows, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"Rows takes what gives rows, or a function that returns it, not {rows!r}")
         self._rows, self.batch, self.epochs = rows, batch, epochs

@@ -342,8 +342,8 @@ class Data:
         shuffle: int | None = None,
         bad_rows: BadRows = "refuse",
     ):
-        expect_number(batch, "Data", "a number of rows")
-        expect_number(epochs, "Data", "a number of epochs")
+        expect_number(batch, "Data", "a number of rows", least=1)
+        expect_number(epochs, "Data", "a number of epochs", least=1)
         if format and format not in FORMATS:
             raise ValueError(f"Data has no format {format!r}; there are {', '.join(FORMATS)}")
         if bad_rows not in ("refuse", "skip"):

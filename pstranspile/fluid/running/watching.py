@@ -189,7 +189,8 @@ def assume(told: str) -> bool:
         trainers = f"{os.environ['PADDLE_TRAINERS_NUM']} trainers"
         at = "" if servers else f" at {os.environ['PADDLE_TRAINER_ENDPOINTS']}"
         text = f"the environment has no {told}: the cluster is taken to have {cluster}{trainers}{at}"
-        print(f"{text} (--pservers and --trainers give another)", file=sys.stderr)
+        options = "--pservers and --trainers give" if servers else "--trainers gives"
+        print(f"{text} ({options} another)", file=sys.stderr)
     return bool(os.environ.get(told))
 
 

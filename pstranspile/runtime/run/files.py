@@ -182,7 +182,7 @@ def read_initial(path: str | os.PathLike[str], program: Program) -> dict[str, An
         held = program.main_block.vars.values()
         return dict(read_combined(path, sorted(v.name for v in held if v.persistable and v.tensor is not None)))
 
-    files = [os.path.join(at, name) for at, _, names in os.walk(path) for name in names]
+    files = [os.path.join(at, name) for at, _, names in os.walk(path) for name in names if name not in PROGRAM_FILES]
     if not files:
         raise _refuse(os.fspath(path), "the folder is empty; it should hold a file for each variable")
     findings: list[Diagnostic] = []
@@ -195,6 +195,9 @@ def read_initial(path: str | os.PathLike[str], program: Program) -> dict[str, An
     raise_errors(findings)
     return values
 
+
+PROGRAM_FILES = ("__model__", "__model__.main_program")
+"""Files in a folder of a model that hold its program, and no variable."""
 
 PARAMETER = "param/"
 """The prefix of the names of parameters among results."""

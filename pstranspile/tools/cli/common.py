@@ -300,10 +300,15 @@ def add_shares(group: Any) -> None:
 
 
 def refuse_empty(parser: argparse.ArgumentParser, options: argparse.Namespace, *names: str) -> None:
-    """Ends the command if an option that names a file or folder is given an empty name (of an unset shell variable)."""
+    """Ends the command if an option that names a file or folder is given an empty name (of an unset shell variable), or
+    `-`, which stands for stdin and stdout where a command takes those.
+    """
     for name in names:
+        option = f"--{name.replace('_', '-')}"
         if getattr(options, name) == "":
-            parser.error(f"--{name.replace('_', '-')}: the name is empty")
+            parser.error(f"{option}: the name is empty")
+        if getattr(options, name) == "-":
+            parser.error(f"{option} takes the name of a file or folder, not - (./- is a file of that name)")
 
 
 INPUT_HELP = "the training program: an .ir file, a serialized ProgramDesc, or - for text on stdin"

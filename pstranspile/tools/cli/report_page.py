@@ -62,21 +62,28 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _write(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    """Writes the page; the exit status is 1 if faults of a file did not happen. Raises DiagnosticError or Reported."""
+    """Writes the page; the exit status is 1 if what is checked differs, or faults of a file did not happen.
+
+    Raises DiagnosticError or Reported.
+    """
     data = _of_folder(parser, options) if os.path.isdir(options.input) else _of_program(options)
     from pstranspile.tools.report.page import REPORT, page
 
     what = f"a page of the job {data['title']} ({data['mode']}), to be opened in a browser"
     then = () if data["run"] or os.path.isdir(options.input) else ("--run and --check add a run and its verdict",)
     write_page(options.output, page(f"{data['title']}: {data['mode']}", data, REPORT), what, *then)
+    checked: Mapping[str, Any] | None = data["check"]
+    if checked is not None:
+        print(checked["text"].partition("\n")[0], file=sys.stderr)
+    status = 0 if checked is None or checked["holds"] else 1
     unreached: Sequence[str] = data["run"]["unreached"] if data["run"] else ()
     for line in unreached:
         print(f"not reached: {line}", file=sys.stderr)
     if not unreached or options.allow_unreached:
-        return 0
+        return status
     from pstranspile.tools.cli.run_cluster import drawn
 
-    return 0 if drawn(options.faults) else 1
+    return status if drawn(options.faults) else 1
 
 
 def _parser() -> argparse.ArgumentParser:

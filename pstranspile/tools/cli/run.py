@@ -67,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
     use_threads(options.threads)
     chosen_arithmetic = arithmetic_of(options)
     refuse_empty(parser, options, "feed", "init", "faults", "replay", "save", "plot", "chart", "checkpoint", "resume")
-    refuse_empty(parser, options, "table_folder")
+    refuse_empty(parser, options, "table_folder", *(["trace"] if options.trace else []))  # it may stand alone
     check_feed(parser, options)
     kind = _picture_kind(parser, options.plot)
     check_checkpoints(parser, options)

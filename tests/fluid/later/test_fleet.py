@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pstranspile as ps
 import pstranspile.fluid.paddle as paddle
 from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy import (
     AsyncStrategy,
@@ -372,6 +373,16 @@ def test_what_reads_all_rows_of_a_table_is_refused_where_it_is_written() -> None
     decay = paddle.optimizer.SGD(0.1, weight_decay=paddle.regularizer.L2Decay(0.01))
     with pytest.raises(DiagnosticError, match=r"scale: it reads all rows of %.*, a large table"):
         rows_of(decay)
+
+
+def test_geo_sgd_refuses_tables_with_a_row_for_every_id() -> None:
+    with fresh():
+        ids = paddle.static.data("ids", [None, 1], "int64")
+        row = paddle.static.nn.sparse_embedding(ids, [10, 4], param_attr=paddle.ParamAttr(name="emb"))
+        paddle.optimizer.SGD(0.1).minimize(paddle.mean(row))
+        module = paddle.static.default_main_program().live().module()
+    with pytest.raises(DiagnosticError, match="%emb: it is a large table, of which geo-SGD would have every trainer"):
+        ps.compile(module, ps.Job(2, 2, mode="geo"))
 
 
 def test_rows_enter_by_the_rule_of_an_entry() -> None:

@@ -225,3 +225,35 @@ def test_an_interrupted_command_says_what_is_missing(arguments: list[str], numbe
 def test_an_interrupted_check_has_no_verdict(number: int):
     told = "interrupted: the check has come to no verdict\n"
     assert interrupted(LOADED, number, ["check", "net.ir", *JOB]) == (128 + number, told)
+
+
+def test_a_page_tells_the_verdict_of_its_check(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows that trainers can't share evenly train another model, unless shares are weighted."""
+    report = ["report", "net.ir", *JOB, "--check", "-o", "page.html"]
+    assert main(report) == 0
+    assert "the cluster trains as the single machine does\n" in capsys.readouterr().err
+    assert main([*report, "--batch", "3"]) == 1
+    assert "DIFFERENT" in capsys.readouterr().err
+    assert Path("page.html").stat().st_size
+
+
+@pytest.mark.parametrize("option", ["--save", "--trace", "--checkpoint", "--init"])
+def test_no_file_is_called_as_stdin_and_stdout_are(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "net.ir", *JOB, "--steps", "1", option, "-"]) == 2
+    assert f"{option} takes the name of a file or folder, not - (./- is" in capsys.readouterr().err
+    assert not Path("-").exists()
+
+
+def test_a_model_for_inference_is_read_back() -> None:
+    np.savez("data.npz", x=np.ones((1, 2, 3), "float32"), y=np.ones((1, 2, 1), "float32"))
+    np.savez("rows.npz", x=np.ones((1, 2, 3), "float32"))
+    assert main(["run", "net.ir", "--feed", "data.npz", "--save", "trained.npz"]) == 0
+    assert main([*MODEL, "--to", "inference", "--from", "trained.npz", "-o", "model"]) == 0
+    asked = ["--feed", "rows.npz", "--fetch", "fc_0.tmp_1", "--save"]
+    assert main(["run", "model/__model__", "--init", "model", *asked, "served.npz"]) == 0
+    assert (
+        main(["export", "net.ir", "--fetch", "fc_0.tmp_1", "--to", "inference", "--from", "model", "-o", "again"]) == 0
+    )
+    names = sorted(path.name for path in Path("model").iterdir())
+    assert names == sorted(path.name for path in Path("again").iterdir())
+    assert all(Path("model", name).read_bytes() == Path("again", name).read_bytes() for name in names)

@@ -65,6 +65,9 @@ def launch(arguments: Sequence[str] | None = None) -> int:
     if options.run_mode and (options.run_mode == "ps") != bool(options.server_num or options.servers):
         parser().error(f"--run_mode {options.run_mode} goes with {'' if options.run_mode == 'ps' else 'no '}servers")
     if options.server_num or options.servers:
+        if options.nproc_per_node is not None and options.worker_num not in (None, options.nproc_per_node):
+            parser().error("--nproc_per_node and --worker_num say how many trainers there are beside servers: give one")
+        options.worker_num = options.worker_num or (None if options.workers else options.nproc_per_node)
         return _with_servers(options, script)
     if options.worker_num or options.workers:
         parser().error(
