@@ -2,6 +2,11 @@
 
 The names of `paddle.fluid` are those of `pstranspile.fluid.interface`, which is imported when one of them is asked for:
 other parts of this package, as Fluid's network protocol and its arithmetic, are used without them.
+
+`graph` are programs that scripts change, `layers` what they call, `running` how an Executor feeds and runs them,
+`paddle` the names of Paddle 2.x. `net` lets machines of Fluid take part in a job, `arithmetic` rounds as Fluid does.
+
+Other wings use `machines` and `net.system` (FluidSystem), named where a process begins. Read `executor.py` first.
 """
 
 from importlib import import_module

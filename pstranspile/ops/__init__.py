@@ -1,7 +1,11 @@
 """The declarations of op types, in a file per family in a folder per area.
 
-A family's file holds the declarations, shape rules and gradient rules of its ops. `pstranspile.runtime.kernels` has
-their kernels in a file of the same name.
+A family's file holds the declarations, shape rules and gradient rules of its ops, and the facts that other wings ask
+for. `pstranspile.runtime.kernels` has their kernels in a file of the same name. Nothing here computes.
+
+Other wings use `schema_of`, `facts_of` and `families` of this module, `attributes` (values of attributes), `build`
+(make_op), `shapes` (infer types), `gradient` (Wanted), `schema` (Slicing) and `textual` (parse, print_module). Read
+`schema.py` first, then a family such as `math/products.py`.
 """
 
 from __future__ import annotations
