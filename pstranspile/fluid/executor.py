@@ -46,6 +46,7 @@ from pstranspile.fluid.running.feeding import (
     widened,
 )
 from pstranspile.fluid.running.feeding import check_feed_shape_type as check_feed_shape_type
+from pstranspile.fluid.running.large import require_rows_here
 from pstranspile.fluid.running.rates import set_rate
 from pstranspile.fluid.running.talking import Talker
 from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
@@ -267,6 +268,8 @@ class Executor:
             return program.machine.run(frozen, program.part, values, names, scope.core), {}
         if facts.talks:
             return self._talker.run(frozen, values, names, scope.core), {}
+        if self._machines:
+            require_rows_here(frozen, scope.core)
         tell_run(program)
         rows = {name_of(key): counts for key, counts in fed.rows.items()}
         if alone:

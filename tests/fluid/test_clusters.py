@@ -231,6 +231,13 @@ def test_servers_begin_with_the_whole_table_that_a_machine_alone_has_written(tmp
         assert line == f"first {table[:8].ravel().tolist()}"
 
 
+@pytest.mark.parametrize("kind", ["sparse", "rows"])
+def test_a_program_cloned_before_minimize_is_told_that_it_asks_no_server(kind: str, tmp_path: Path) -> None:
+    for text in static_cluster(tmp_path, kind, "cloned")[2:]:
+        assert "servers hold the rows of its table, and this program does not ask them; clone it after minimize" in text
+        assert "differs" in text
+
+
 def test_a_table_without_an_end_does_not_go_into_one_file(tmp_path: Path) -> None:
     for text in static_cluster(tmp_path, "many")[2:]:
         assert "refused emb has a row for every id, and one file of parameters the rows that the script" in text

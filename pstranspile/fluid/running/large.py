@@ -12,7 +12,7 @@ from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.compiler.analysis.tables import STATE, TABLE, large_table, table_state, whole_readers
 from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.ir.attributes import AttrValue, Long, Longs, Strings
-from pstranspile.ir.diagnostics import DiagnosticError, error, raise_errors
+from pstranspile.ir.diagnostics import DiagnosticError, at_op, error, raise_errors
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Module, Op, Program, Var
 from pstranspile.ir.table_rules import Rules, most_rows, takes_any_id
@@ -211,6 +211,18 @@ def require_rows_alone(program: Any, startup: Any) -> None:
     made = _made_large(startup.drafts[0])
     if made:
         raise_errors(found for draft in program.drafts for found in whole_readers(draft.all_ops(), made))
+
+
+def require_rows_here(program: Program, scope: Mapping[str, Any]) -> None:
+    """Raises DiagnosticError for a lookup in a table whose rows are on servers, by a program that does not ask them."""
+    for block in program.blocks:
+        for op in block.ops:
+            table = scope.get(op.inputs["W"][0]) if op.type in LOOKUPS else None
+            if isinstance(table, SelectedRows) and not len(table.rows):
+                message = (
+                    "servers hold the rows of its table, and this program does not ask them; clone it after minimize"
+                )
+                raise DiagnosticError([at_op("table-large", message, op, focus=f"%{op.inputs['W'][0]}")])
 
 
 def shrink_program(machine: Any, unseen: int) -> Program:
