@@ -106,7 +106,7 @@ def test_where_nobody_can_be_answered(monkeypatch: pytest.MonkeyPatch) -> None:
             Metrics(address, list)
     with pytest.raises(DiagnosticError, match=r"--metrics here: here is no host:port"):
         Metrics("here", list)
-    monkeypatch.setattr("pstranspile.cluster.net.status.find_spec", lambda name: None)
+    monkeypatch.setattr("pstranspile.cluster.net.metrics.find_spec", lambda name: None)
     with pytest.raises(DiagnosticError, match=r"pip install 'pstranspile\[metrics\]'"):
         Metrics(address, list)
 
@@ -139,7 +139,7 @@ def test_one_machine_is_asked(tmp_path: Path) -> None:
 def test_who_asks_often_is_told_the_same_for_a_moment(fresh: float, made: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """To put an answer together takes long in a large job, in which one who asks without end kept others waiting."""
     pytest.importorskip("prometheus_client", reason="the extra `metrics` is optional")
-    monkeypatch.setattr("pstranspile.cluster.net.status.FRESH", fresh)
+    monkeypatch.setattr("pstranspile.cluster.net.metrics.FRESH", fresh)
     looks: list[int] = []
     metrics = Metrics("127.0.0.1:0", lambda: [looks.append(1) or member.known() for member in members().values()])
     looks.clear()

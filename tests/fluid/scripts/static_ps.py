@@ -35,6 +35,7 @@ optimizer = {
     "lamb": lambda: paddle.optimizer.Lamb(0.1),
     "geo": lambda: paddle.optimizer.SGD(0.1),
     "begun": lambda: paddle.optimizer.SGD(0.1),
+    "beyond": lambda: paddle.optimizer.SGD(0.02),
 }.get(how, lambda: paddle.optimizer.Adam(0.1))()
 fleet.distributed_optimizer(optimizer, strategy).minimize(loss)
 if fleet.is_server():
@@ -52,7 +53,7 @@ else:
     for _ in range(3):
         exe.run(paddle.static.default_main_program(), feed=given, fetch_list=[loss])
     if how == "beyond":
-        made = [exe.run(paddle.static.default_main_program(), feed=beyond, fetch_list=[loss, rows]) for _ in range(9)]
+        made = [exe.run(paddle.static.default_main_program(), feed=beyond, fetch_list=[loss, rows]) for _ in range(20)]
         print("losses", float(made[0][0]), float(made[-1][0]))
         print("moved", int((made[0][1] != made[-1][1]).all(-1).sum()), "rows")
     if how == "cloned":

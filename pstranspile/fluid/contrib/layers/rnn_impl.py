@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.fluid.layers import control_flow, nn, sequence_lod, tensor
-from pstranspile.fluid.layers.rnn import BasicGRUUnit as BasicGRUUnit
-from pstranspile.fluid.layers.rnn import BasicLSTMUnit as BasicLSTMUnit
-from pstranspile.fluid.layers.rnn import kept_where, renamed
+from pstranspile.fluid.layers.units import BasicGRUUnit as BasicGRUUnit
+from pstranspile.fluid.layers.units import BasicLSTMUnit as BasicLSTMUnit
+from pstranspile.fluid.layers.units import kept_where, renamed
 from pstranspile.fluid.missing import names_of_fluid
 
 
