@@ -131,6 +131,10 @@ class StatusPipe:
             self._stream = None
 
 
+AGAIN = 10.0
+"""Seconds after which a process whose parent has ended, and which is still there, is told again to end."""
+
+
 def end_with_parent() -> None:
     """Ends this process as by SIGTERM when its stdin is closed, however the parent ends."""
     if os.environ.get(PARENT) != "1":
@@ -139,6 +143,8 @@ def end_with_parent() -> None:
     def watch() -> None:
         while os.read(0, 1024):  # not through sys.stdin, whose lock would keep the process from ending
             pass
-        os.kill(os.getpid(), signal.SIGTERM)
+        while True:  # what a signal raises is lost where Python ignores exceptions, as in a finalizer
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(AGAIN)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pstranspile.cluster.net import status
 from pstranspile.tools.cli import main
 from tests.terminal import interrupts
 
@@ -132,3 +133,26 @@ def test_files_of_the_working_folder_are_not_taken_for_libraries(tmp_path: Path)
     )
     assert done.stdout.startswith("step 1/1  trainer_0 loss ")
     assert "of the user" not in done.stderr + done.stdout
+
+
+def test_a_process_that_loses_the_signal_to_end_is_told_again() -> None:
+    """An exception that a signal raises is lost in a finalizer, for one."""
+    code = """
+import signal, time
+from pstranspile.cluster.net import status
+status.AGAIN = 0.1
+told = []
+def end(*_):
+    told.append(1)
+    if len(told) == 2:
+        raise SystemExit(7)
+signal.signal(signal.SIGTERM, end)
+status.end_with_parent()
+time.sleep(60)
+time.sleep(60)
+"""
+    environment = {**os.environ, status.PARENT: "1"}
+    process = subprocess.run(
+        [sys.executable, "-c", code], stdin=subprocess.DEVNULL, env=environment, timeout=30, check=False
+    )
+    assert process.returncode == 7
