@@ -20,7 +20,7 @@ from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import Adam, minimize
 from pstranspile.ir.text.diagnose import _name_before
 from pstranspile.tools.cli import main
-from pstranspile.tools.lsp import names as placement
+from pstranspile.tools.lsp import names
 from pstranspile.tools.lsp.colours import tokens
 from pstranspile.tools.lsp.completion import _GIVEN, complete
 from pstranspile.tools.lsp.hover import hover
@@ -205,7 +205,7 @@ def test_peers_of_all_ops(what: str, mode: str):
     grows_linearly(prepare, 8)
 
 
-def asked(outline: Outline, placed: placement.Placement) -> None:
+def asked(outline: Outline, placed: names.Placement) -> None:
     """What an editor asks of a program that is open."""
     line = next(at for at, text in enumerate(outline.lines) if "%fc_0.w_0" in text)
     spot = Spot(line, outline.lines[line].index("%fc_0.w_0") + 3)
@@ -219,7 +219,7 @@ def asked(outline: Outline, placed: placement.Placement) -> None:
     assert outline.folds()
     assert [*symbols(outline)]
     assert [*tokens(outline, 0, sys.maxsize)]
-    assert placement.hints(outline, placed, 0, len(outline.lines))
+    assert names.hints(outline, placed, 0, len(outline.lines))
 
 
 @pytest.mark.parametrize("what", SIZES)
@@ -238,7 +238,7 @@ def test_an_editor_s_program(what: str, tmp_path: Path):
             workspace = Workspace(lambda _: None)
             reading = workspace.reading(file, text)
             assert reading.module is not None
-            asked(reading.outline, placement.place(reading.module, job.job))
+            asked(reading.outline, names.place(reading.module, job.job))
             workspace.reading(file, changed)
             found = workspace.reading(file, "\n".join(wrong))
             assert fixes(found.findings, found.outline.lines, 0, len(wrong))

@@ -10,7 +10,7 @@ from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.layers.adapt import check_kind
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends import autodiff
-from pstranspile.frontends.autodiff import backward as paths
+from pstranspile.frontends.autodiff import backward
 from pstranspile.frontends.autodiff.backward import trained_block
 from pstranspile.ops.gradient import SUFFIX, differentiated, gradient_name
 
@@ -148,15 +148,15 @@ def _get_stop_gradients_(program: Any) -> dict[int, set[str]]:  # pyright: ignor
 def _find_op_path_(block: Any, outputs: Any, inputs: Any, no_grad_set: Any) -> list[Any]:  # pyright: ignore[reportUnusedFunction]
     """The ops of a block that lead from the inputs (none: from anywhere) to the outputs."""
     views = {id(view.frozen): view for view in block.ops}
-    path = paths.ops_to([view.frozen for view in block.ops], {var.name for var in outputs}, set(no_grad_set or ()))
-    return [views[id(op)] for op in (paths.ops_from(path, [var.name for var in inputs]) if inputs else path)]
+    path = backward.ops_to([view.frozen for view in block.ops], {var.name for var in outputs}, set(no_grad_set or ()))
+    return [views[id(op)] for op in (backward.ops_from(path, [var.name for var in inputs]) if inputs else path)]
 
 
 def _find_no_grad_vars(block: Any, op_path: Any, targets: Any, no_grad_set: Any) -> set[str]:  # pyright: ignore[reportUnusedFunction]
     """What the ops of a path make and none of them reads, so that it has no gradient."""
     stopped = {name for name, var in block.vars.items() if var.stop_gradient}
     path = [view.frozen for view in op_path]
-    return paths.unread_outputs(path, {var.name for var in targets}, set(no_grad_set or ()), stopped)
+    return backward.unread_outputs(path, {var.name for var in targets}, set(no_grad_set or ()), stopped)
 
 
 __getattr__ = names_of_fluid(__name__, globals())

@@ -20,7 +20,7 @@ _WRONG = {
     "Unterminated string": "a string begins that does not end",
     "Invalid control character": "a control character stands in a string; JSON writes it with a backslash",
     "Invalid \\escape": "no such escape may follow a backslash in a string",
-    "Invalid \\uXXXX escape": "four hexadecimal digits are expected after \\u",
+    "Invalid \\u": "four hexadecimal digits are expected after \\u",
     "Unexpected UTF-8 BOM": "the text begins with a byte order mark",
 }
 """What is wrong where Python's reader stopped, by the beginning of its message."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.ledger import UpdateLedger
-from pstranspile.cluster.machines.network import step_label
+from pstranspile.cluster.machines.message import step_label
 from pstranspile.cluster.machines.scenario import Crash, Leave, Scenario
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.proof.compare import OF_LARGEST, Snapshot, differ, moved, plain, same_in_doubles

@@ -10,7 +10,7 @@ import numpy as np
 
 from pstranspile.cluster.checkpoint.state import part_of
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.network import GET, GET_NOW, GET_ROWS, LOOKUP, NOTIFY, PREFETCH, SEND, Message
+from pstranspile.cluster.machines.message import GET, GET_NOW, GET_ROWS, LOOKUP, NOTIFY, PREFETCH, SEND, Message
 from pstranspile.cluster.machines.scenario import Scenario
 from pstranspile.compiler.job.modes import Promise, settings_of
 from pstranspile.compiler.modes.shared.geo import delta_name

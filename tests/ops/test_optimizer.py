@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pstranspile.ir.attributes import Long
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.runtime.kernels.training import optimizer as optimizer_steps
+from pstranspile.runtime.kernels.training import optimizer
 from pstranspile.runtime.values import SelectedRows
 from tests.ops.computing import compute
 
@@ -238,7 +238,7 @@ def test_a_large_update_in_pieces_gives_the_same_bits(op_type, sparse, shape, sa
         rows = np.array([1, shape[0] - 1, 1, 4])  # whole pieces are without a row
         grad = SelectedRows(rows, grad[: len(rows)], shape[0])
     want = update(op_type, param, grad, kept, same=same)
-    monkeypatch.setattr(optimizer_steps, "PIECE", 16)
+    monkeypatch.setattr(optimizer, "PIECE", 16)
     got = update(op_type, param, grad, kept, same=same)
     assert [each.tobytes() for each in got] == [each.tobytes() for each in want]
     assert [each.shape for each in got] == [each.shape for each in want]
@@ -249,7 +249,7 @@ def test_a_large_update_in_pieces_gives_the_same_bits(op_type, sparse, shape, sa
 @pytest.mark.parametrize("piece", [16, 1 << 16])
 def test_a_shared_parameter_is_not_written(op_type, sparse, piece, monkeypatch):
     """One that is read-only gets its new value in other memory, with the same bits."""
-    monkeypatch.setattr(optimizer_steps, "PIECE", piece)
+    monkeypatch.setattr(optimizer, "PIECE", piece)
     param, grad, kept = case(op_type, 7, (40, 3), "float32")
     if sparse:
         grad = SelectedRows(np.array([1, 39, 1, 4]), grad[:4], 40)

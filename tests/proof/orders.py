@@ -14,7 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from pstranspile.cluster.machines.network import GET, GET_NOW, GET_ROWS, LOOKUP, NOTIFY, SEND, Message
+from pstranspile.cluster.machines.message import GET, GET_NOW, GET_ROWS, LOOKUP, NOTIFY, SEND, Message
 from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.model import Module
 from pstranspile.proof.replays import replay_of

@@ -29,8 +29,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module
 from pstranspile.ir.types import DType
-from pstranspile.proof import check, compare
-from pstranspile.proof import workload as given
+from pstranspile.proof import check, compare, workload
 from pstranspile.proof.compare import moved, same_in_doubles
 from pstranspile.proof.report import ADDS_UP, DIFFERENT, ROUNDING, report_text
 from pstranspile.proof.workload import metrics_of
@@ -236,7 +235,7 @@ def test_what_cannot_be_had_in_double_precision_is_told(monkeypatch: pytest.Monk
     def refused(_: Module, __: int) -> Module:
         raise DiagnosticError([error("check-no-data", "there are no doubles")])
 
-    monkeypatch.setattr(given, "module_in_doubles", refused)
+    monkeypatch.setattr(workload, "module_in_doubles", refused)
     report = check(clicks(), job(), steps=2)
     assert report.holds
     assert "not in double precision, so 1e-04 is taken for rounding: there are no doubles" in report_text(report)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.cluster.machines import synchronous as update_blocks
+from pstranspile.cluster.machines import synchronous
 from pstranspile.cluster.machines.asynchronous import AsynchronousServer
-from pstranspile.cluster.machines.network import SEND, Message
+from pstranspile.cluster.machines.message import SEND, Message
 from pstranspile.cluster.machines.scenario import parse_scenario, random_scenario
 from pstranspile.cluster.machines.synchronous import SynchronousServer
 from pstranspile.ir.model import Program
@@ -108,7 +108,7 @@ def test_stuck():
 
 def test_an_average_over_the_wrong_number_is_found(monkeypatch: pytest.MonkeyPatch):
     """A server that goes on dividing by the number of all trainers."""
-    monkeypatch.setattr(update_blocks, "without", dividing_by_all(update_blocks.without))
+    monkeypatch.setattr(synchronous, "without", dividing_by_all(synchronous.without))
     found = checked("leave trainer_1 step 2")
     assert (found.holds, found.equality) == (False, DIFFERENT)
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from pstranspile.cluster.machines.counters import count_notices
-from pstranspile.cluster.machines.network import GET, GET_ROWS, Message, Waiting
+from pstranspile.cluster.machines.message import GET, GET_ROWS, Message
+from pstranspile.cluster.machines.network import Waiting
 from pstranspile.cluster.machines.server import (
     Block,
     Server,

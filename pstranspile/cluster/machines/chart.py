@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 from xml.sax.saxutils import escape
 
-from pstranspile.cluster.machines import network as kinds
-from pstranspile.cluster.machines.network import NOUNS, SEND
+from pstranspile.cluster.machines import message as kinds
+from pstranspile.cluster.machines.message import NOUNS, SEND
 from pstranspile.cluster.machines.recorder import DELIVER, LOST, POST, Event, Recorder
 
 # A message-sequence chart: a column for each machine, and an arrow for each group of similar messages.

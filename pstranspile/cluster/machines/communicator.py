@@ -11,18 +11,8 @@ import numpy as np
 
 from pstranspile.cluster.machines.addresses import Servers, link_to, number_list
 from pstranspile.cluster.machines.asynchronous import GeoServer
-from pstranspile.cluster.machines.network import (
-    FETCH_BARRIER,
-    GET,
-    GET_ROWS,
-    NOTIFY,
-    SEND,
-    SEND_BARRIER,
-    Link,
-    Machine,
-    Message,
-    Waiting,
-)
+from pstranspile.cluster.machines.message import FETCH_BARRIER, GET, GET_ROWS, NOTIFY, SEND, SEND_BARRIER, Message
+from pstranspile.cluster.machines.network import Link, Machine, Waiting
 from pstranspile.cluster.machines.placement import Placement, cut, merged
 from pstranspile.cluster.machines.rpc import Request, checked, counts_steps, make_rpc, report, requests_of, send_targets
 from pstranspile.cluster.machines.script import Action, Blocked, Exchange, Replies, find_exchanges

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pstranspile.cluster.machines.communicator import Companion
-from pstranspile.cluster.machines.network import COMPLETE, RETRY_AFTER, Link, Machine, Message, Network, step_label
+from pstranspile.cluster.machines.message import COMPLETE, Message, step_label
+from pstranspile.cluster.machines.network import RETRY_AFTER, Link, Machine, Network
 from pstranspile.cluster.machines.report import listed
 from pstranspile.cluster.machines.rings import GONE, Ring
 from pstranspile.cluster.machines.scenario import Crash, Event, Late, Leave, Partition, Rejoin, Scenario, Slow, line_of

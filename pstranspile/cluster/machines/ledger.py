@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, cast
 
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.network import SEND, SEND_BARRIER, Message, step_label
+from pstranspile.cluster.machines.message import SEND, SEND_BARRIER, Message, step_label
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.synchronous import SynchronousServer
 

@@ -16,7 +16,8 @@ from zlib import crc32
 import numpy as np
 
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.network import Link, Machine, Message, Scheduler
+from pstranspile.cluster.machines.message import Message
+from pstranspile.cluster.machines.network import Link, Machine, Scheduler
 from pstranspile.cluster.machines.report import sentence
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error

@@ -9,18 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pstranspile.cluster.machines.network import (
-    COLLECTIVE,
-    COMPLETE,
-    PIECE,
-    REPLY,
-    STATEMENT,
-    TOTAL,
-    Machine,
-    Message,
-    Network,
-    Waiting,
-)
+from pstranspile.cluster.machines.message import COLLECTIVE, COMPLETE, PIECE, REPLY, STATEMENT, TOTAL, Message
+from pstranspile.cluster.machines.network import Machine, Network, Waiting
 from pstranspile.cluster.machines.script import AVERAGE, Action, Exchange, Join, Replies, is_collective
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.cluster.machines.trainer_programs import TrainerRole

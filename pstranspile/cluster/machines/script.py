@@ -15,7 +15,8 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pstranspile.cluster.machines.network import Link, Machine, Message
+from pstranspile.cluster.machines.message import Message
+from pstranspile.cluster.machines.network import Link, Machine
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.frozen import EMPTY, FrozenMap

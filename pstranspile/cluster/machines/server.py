@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pstranspile.cluster.machines import network as kinds
-from pstranspile.cluster.machines.network import PREFETCH, REPLY, Link, Machine, Message, Network, Waiting
+from pstranspile.cluster.machines import message as kinds
+from pstranspile.cluster.machines.message import PREFETCH, REPLY, Message
+from pstranspile.cluster.machines.network import Link, Machine, Network, Waiting
 from pstranspile.cluster.machines.script import changed_in_place
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, visible

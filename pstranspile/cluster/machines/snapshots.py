@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from pstranspile.cluster.machines.network import Message
+from pstranspile.cluster.machines.message import Message
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.synchronous import Round, new_round
 from pstranspile.cluster.machines.trainer import StepResult

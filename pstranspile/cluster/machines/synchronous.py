@@ -20,7 +20,8 @@ from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 from pstranspile.cluster.machines.counters import count_rounds, shared_counters
-from pstranspile.cluster.machines.network import GET, Message, Waiting, step_label
+from pstranspile.cluster.machines.message import GET, Message, step_label
+from pstranspile.cluster.machines.network import Waiting
 from pstranspile.cluster.machines.placement import merged
 from pstranspile.cluster.machines.server import (
     Block,

@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from pstranspile.cluster.machines.network import COMPLETE, Link, Machine, Message, Network, Waiting, step_label
+from pstranspile.cluster.machines.message import COMPLETE, Message, step_label
+from pstranspile.cluster.machines.network import Link, Machine, Network, Waiting
 from pstranspile.cluster.machines.script import Action, Ended, Exchange, Library, Replies, Runner, Script, Wait
 from pstranspile.cluster.machines.trainer_programs import Forms, TrainerRole
 from pstranspile.ir.diagnostics import DiagnosticError, Note

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from pstranspile.cluster.machines.network import KINDS, Message
+from pstranspile.cluster.machines.message import KINDS, Message
 from pstranspile.cluster.net.values import Bytes, Reader, WireError, Writer
 
 PROTOCOL = 5

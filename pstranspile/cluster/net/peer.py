@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from pstranspile.cluster.machines.network import Message
+from pstranspile.cluster.machines.message import Message
 from pstranspile.cluster.net.frames import ALIVE, ANSWER, ASK, MESSAGES, Header, check_sum, json_body
 
 

@@ -24,7 +24,8 @@ import numpy as np
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import Companion
 from pstranspile.cluster.machines.injection import process_of
-from pstranspile.cluster.machines.network import COMPLETE, REPLY, Machine, Message, Waiting
+from pstranspile.cluster.machines.message import COMPLETE, REPLY, Message
+from pstranspile.cluster.machines.network import Machine, Waiting
 from pstranspile.cluster.machines.rings import GONE
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.trainer import Trainer

@@ -15,7 +15,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, TextIO
 
-from pstranspile.cluster.machines.network import Machine, Message
+from pstranspile.cluster.machines.message import Message
+from pstranspile.cluster.machines.network import Machine
 from pstranspile.cluster.machines.recorder import DELIVER, POST, Event, Recorder, about, event_of, named, trace_text
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.cluster.net.site import Site

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid.arithmetic import float_functions, library_functions, product_order
-from pstranspile.fluid.arithmetic import product_order as channel_sums
 from pstranspile.fluid.arithmetic.float_functions import exp as exp
 from pstranspile.fluid.arithmetic.float_functions import log as log
 from pstranspile.fluid.arithmetic.float_functions import root
@@ -117,7 +116,7 @@ def sum_of_channels(x: Array, over: tuple[int, ...], in_memory: bool) -> Array:
     """The sum over all dims but the channels, which are dim 1 or the last. With dim 1 it is taken image by image."""
     if 1 in over:
         return sum_over(x, over)
-    return channel_sums.sum_of_channels(x.reshape(*x.shape[:2], prod(x.shape[2:])), in_memory)
+    return product_order.sum_of_channels(x.reshape(*x.shape[:2], prod(x.shape[2:])), in_memory)
 
 
 def norm_mean(x: Array) -> Array:

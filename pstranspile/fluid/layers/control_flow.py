@@ -34,7 +34,6 @@ from pstranspile.fluid.layers.tensor import assign, cast, fill_constant
 from pstranspile.fluid.layers.utils import assert_same_structure, map_structure
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends.layers import basic, loops
-from pstranspile.frontends.layers import loops as branches
 from pstranspile.frontends.layers.draft import Value
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, VarKind
@@ -87,7 +86,7 @@ def _branch(condition: Value, function: Branch | None) -> Any:
         return None
     draft = live()
     outside = draft.current
-    with branches.when(condition):
+    with loops.when(condition):
         return _copied(function(), draft, outside)
 
 
@@ -107,7 +106,7 @@ def cond(pred: Any, true_fn: Branch | None = None, false_fn: Branch | None = Non
     _check_function("cond", "true_fn", true_fn)
     made = _branch(condition, true_fn)
     _check_function("cond", "false_fn", false_fn)
-    other = _branch(branches.logical_not(condition), false_fn) if false_fn is not None else None
+    other = _branch(loops.logical_not(condition), false_fn) if false_fn is not None else None
     if made is None and other is None:
         return None
     problem = "Incompatible return values of true_fn and false_fn in cond"
@@ -226,7 +225,7 @@ class ConditionalBlock:
 
     def block(self) -> Any:
         """The ops that run or don't."""
-        return branches.when(*self._inputs, scalar=self._scalar)
+        return loops.when(*self._inputs, scalar=self._scalar)
 
 
 class IfElse:
@@ -246,7 +245,7 @@ class IfElse:
     @contextmanager
     def _block(self, side: int) -> Generator[None]:
         self._side = side
-        with branches.when(self._condition, scalar=False):
+        with loops.when(self._condition, scalar=False):
             yield
         self._side = None
         if not self._results[side]:
@@ -612,7 +611,7 @@ class Switch:
     """Cases of which the first that holds runs; used as `with Switch() as switch: with switch.case(...): ...`."""
 
     def __init__(self, name: str | None = None):
-        self._core = branches.Switch()
+        self._core = loops.Switch()
 
     def __enter__(self) -> Switch:
         return self

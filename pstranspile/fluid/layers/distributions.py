@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid.graph.variable import Variable
-from pstranspile.fluid.layers import control_flow as compare
-from pstranspile.fluid.layers import nn, ops, sized, tensor
+from pstranspile.fluid.layers import control_flow, nn, ops, sized, tensor
 from pstranspile.fluid.layers.adapt import check_kind, check_variable
 from pstranspile.fluid.missing import names_of_fluid
 
@@ -119,7 +118,7 @@ class Uniform(_OfTwo):
     def log_prob(self, value: Any) -> Any:
         """The logarithm of the density at values: minus infinity outside."""
         check_variable("log_prob", "value", value, ("float32", "float64"))
-        inside = [compare.less_than(self.low, value), compare.less_than(value, self.high)]
+        inside = [control_flow.less_than(self.low, value), control_flow.less_than(value, self.high)]
         above, below = [tensor.cast(holds, dtype=value.dtype) for holds in inside]
         return _log(above * below) - _log(self.high - self.low)
 

@@ -11,19 +11,18 @@ import numpy as np
 
 from pstranspile.fluid.layers.adapt import adapt, checked_all, renamed_all, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.frontends.layers import loss
-from pstranspile.frontends.layers import sequence as labelling
+from pstranspile.frontends.layers import loss, sequence
 from pstranspile.frontends.layers.parameters import Array
 
 cross_entropy = adapt(loss.cross_entropy, "input, label, soft_label=False, ignore_index=-100", x="input")
 square_error_cost = adapt(loss.square_error_cost, "input, label", x="input")
 edit_distance = adapt(
-    labelling.edit_distance,
+    sequence.edit_distance,
     "input, label, normalized=True, ignored_tokens=(), input_length=None, label_length=None",
     x="input",
 )
 warpctc = adapt(
-    labelling.warpctc,
+    sequence.warpctc,
     "input, label, blank=0, norm_by_times=False, input_length=None, label_length=None",
     x="input",
 )

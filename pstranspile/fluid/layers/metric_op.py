@@ -8,8 +8,7 @@ from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.layers.adapt import checked_all, to_core, wrap
 from pstranspile.fluid.layers.nn import topk
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.frontends.layers import basic
-from pstranspile.frontends.layers import loss as metric
+from pstranspile.frontends.layers import basic, loss
 
 
 def accuracy(input: Any, label: Any, k: Any = 1, correct: Any = None, total: Any = None) -> Any:
@@ -37,9 +36,7 @@ def auc(
 ) -> Any:
     """The area under the curve since the start, over the last steps, and the four variables of counts."""
     draft = to_core(input).draft
-    made = metric.auc(
-        to_core(input), to_core(label), curve=curve, num_thresholds=num_thresholds, slide_steps=slide_steps
-    )
+    made = loss.auc(to_core(input), to_core(label), curve=curve, num_thresholds=num_thresholds, slide_steps=slide_steps)
     ops = draft.block.ops[-2:]
     counts = [op.inputs[slot][0] for op in ops for slot in ("StatPos", "StatNeg")]
     total, batch = wrap(list(made))

@@ -9,8 +9,7 @@ from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import dtype_of, vartype_of
 from pstranspile.fluid.layer_helper import LayerHelper
-from pstranspile.fluid.layers import control_flow as compare
-from pstranspile.fluid.layers import loss, nn, ops, tensor
+from pstranspile.fluid.layers import control_flow, loss, nn, ops, tensor
 from pstranspile.fluid.layers.adapt import (
     check_element_type,
     check_kind,
@@ -262,7 +261,7 @@ def npair_loss(anchor: Any, positive: Any, labels: Any, l2_reg: float = 0.002) -
     """The cross entropy of the likeness of anchors and positives, and a quarter of the decay `l2_reg` of both."""
     rows = labels.shape[0]
     columns = nn.expand(nn.reshape(labels, [rows, 1], inplace=True), [1, rows])
-    alike: Any = compare.equal(columns, nn.transpose(columns, [1, 0])).astype("float32")
+    alike: Any = control_flow.equal(columns, nn.transpose(columns, [1, 0])).astype("float32")
     shares = alike / _summed(alike, 1, True)
     sizes = [_averaged(_summed(vars(ops)["square"](each), 1)) for each in (anchor, positive)]
     decay = (sizes[0] + sizes[1]) * 0.25 * l2_reg

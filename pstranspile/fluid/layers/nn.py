@@ -17,11 +17,7 @@ from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.lod_tensor import to_core as value_of
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends import layers as L
-from pstranspile.frontends.layers import basic, conv, loss, random, sequence, tensor
-from pstranspile.frontends.layers import conv as resize
-from pstranspile.frontends.layers import loss as metric
-from pstranspile.frontends.layers import nn as norms
-from pstranspile.frontends.layers import tensor as indexing
+from pstranspile.frontends.layers import basic, conv, loss, nn, random, sequence, tensor
 from pstranspile.frontends.layers.draft import Value
 from pstranspile.frontends.layers.nn import GENERATED
 from pstranspile.frontends.layers.nn import inplace_abn as inplace
@@ -149,15 +145,13 @@ layer_norm = adapt(
     x="input",
 )
 _group_norm = adapt(
-    norms.group_norm,
+    nn.group_norm,
     "input, groups, epsilon=1e-05, param_attr=None, bias_attr=None, act=None, data_layout='NCHW', name=None",
     x="input",
 )
-instance_norm = adapt(
-    norms.instance_norm, "input, epsilon=1e-05, param_attr=None, bias_attr=None, name=None", x="input"
-)
+instance_norm = adapt(nn.instance_norm, "input, epsilon=1e-05, param_attr=None, bias_attr=None, name=None", x="input")
 _data_norm = adapt(
-    norms.data_norm,
+    nn.data_norm,
     f"input, act=None, epsilon=1e-05, starts=None, data_layout='NCHW', in_place=False, name=None, {_MEANS}, "
     "slot_dim=-1, sync_stats=False, summary_decay_rate=0.9999999, enable_scale_and_shift=False",
     "do_model_average_for_mean_and_var sync_stats",
@@ -181,9 +175,9 @@ dropout = adapt(
     implementation="dropout_implementation",
 )
 split = adapt(tensor.split, "input, num_or_sections, dim=-1, name=None", x="input", parts="num_or_sections")
-l2_normalize = adapt(norms.l2_normalize, "x, axis, epsilon=1e-12, name=None")
+l2_normalize = adapt(nn.l2_normalize, "x, axis, epsilon=1e-12, name=None")
 matmul = adapt(L.matmul, "x, y, transpose_x=False, transpose_y=False, alpha=1.0, name=None")
-_topk = adapt(metric.top_k, "input, k, name=None", x="input")
+_topk = adapt(loss.top_k, "input, k, name=None", x="input")
 transpose = adapt(L.transpose, "x, perm, name=None", order="perm")
 row_conv = adapt(sequence.row_conv, "input, future_context_size, param_attr=None, act=None", x="input")
 reshape = adapt(tensor.reshape, "x, shape, actual_shape=None, act=None, inplace=False, name=None")
@@ -191,52 +185,52 @@ squeeze = adapt(tensor.squeeze, "input, axes, name=None", x="input")
 unsqueeze = adapt(tensor.unsqueeze, "input, axes, name=None", x="input")
 flatten = adapt(tensor.flatten, "x, axis=1, name=None")
 _stack = adapt(tensor.stack, "x, axis=0", values="x")
-unstack = adapt(indexing.unstack, "x, axis=0, num=None")
+unstack = adapt(tensor.unstack, "x, axis=0, num=None")
 slice = adapt(tensor.slice_, "input, axes, starts, ends", x="input")
 lod_reset = adapt(sequence.lod_reset, "x, y=None, target_lod=None")
-lrn = adapt(norms.lrn, "input, n=5, k=1.0, alpha=0.0001, beta=0.75, name=None, data_format='NCHW'", x="input")
-pad = adapt(indexing.pad, "x, paddings, pad_value=0.0, name=None")
+lrn = adapt(nn.lrn, "input, n=5, k=1.0, alpha=0.0001, beta=0.75, name=None, data_format='NCHW'", x="input")
+pad = adapt(tensor.pad, "x, paddings, pad_value=0.0, name=None")
 pad2d = adapt(
-    resize.pad2d,
+    conv.pad2d,
     "input, paddings=[0, 0, 0, 0], mode='constant', pad_value=0.0, data_format='NCHW', name=None",
     x="input",
 )
 label_smooth = adapt(loss.label_smooth, "label, prior_dist=None, epsilon=0.1, dtype='float32', name=None")
 smooth_l1 = adapt(loss.smooth_l1, "x, y, inside_weight=None, outside_weight=None, sigma=1.0")
 image_resize = adapt(
-    resize.image_resize,
+    conv.image_resize,
     "input, out_shape=None, scale=None, name=None, resample='BILINEAR', actual_shape=None, align_corners=True, "
     "align_mode=1, data_format='NCHW'",
     x="input",
 )
-resize_bilinear = adapt(resize.resize_bilinear, f"input, out_shape=None, scale=None, {_SIZE}", x="input")
+resize_bilinear = adapt(conv.resize_bilinear, f"input, out_shape=None, scale=None, {_SIZE}", x="input")
 resize_nearest = adapt(
-    resize.resize_nearest,
+    conv.resize_nearest,
     "input, out_shape=None, scale=None, name=None, actual_shape=None, align_corners=True, data_format='NCHW'",
     x="input",
 )
 interpolate = adapt(
-    resize.image_resize,
+    conv.image_resize,
     "input, out_shape=None, scale=None, name=None, resample='BILINEAR', actual_shape=None, align_corners=True, "
     "align_mode=1, data_format='NCHW'",
     x="input",
 )
-gather = adapt(indexing.gather, "input, index, overwrite=True", x="input")
-gather_nd = adapt(indexing.gather_nd, "input, index, name=None", x="input")
-scatter = adapt(indexing.scatter, "input, index, updates, name=None, overwrite=True", x="input")
-scatter_nd_add = adapt(indexing.scatter_nd_add, "ref, index, updates, name=None", x="ref")
-expand = adapt(indexing.expand, "x, expand_times, name=None", times="expand_times")
-expand_as = adapt(indexing.expand_as, "x, target_tensor, name=None", target="target_tensor")
-where = adapt(indexing.where, "condition")
-shape = adapt(indexing.shape, "input", x="input")
-size = adapt(indexing.size, "input", x="input")
+gather = adapt(tensor.gather, "input, index, overwrite=True", x="input")
+gather_nd = adapt(tensor.gather_nd, "input, index, name=None", x="input")
+scatter = adapt(tensor.scatter, "input, index, updates, name=None, overwrite=True", x="input")
+scatter_nd_add = adapt(tensor.scatter_nd_add, "ref, index, updates, name=None", x="ref")
+expand = adapt(tensor.expand, "x, expand_times, name=None", times="expand_times")
+expand_as = adapt(tensor.expand_as, "x, target_tensor, name=None", target="target_tensor")
+where = adapt(tensor.where, "condition")
+shape = adapt(tensor.shape, "input", x="input")
+size = adapt(tensor.size, "input", x="input")
 clip = adapt(basic.clip, "x, min, max, name=None", low="min", high="max")
 clip_by_norm = adapt(basic.clip_by_norm, "x, max_norm, name=None")
 mean = adapt(L.mean, "x, name=None")
-maxout = adapt(resize.maxout, "x, groups, name=None, axis=1")
-space_to_depth = adapt(resize.space_to_depth, "x, blocksize, name=None")
-pixel_shuffle = adapt(resize.pixel_shuffle, "x, upscale_factor")
-shuffle_channel = adapt(resize.shuffle_channel, "x, group, name=None")
+maxout = adapt(conv.maxout, "x, groups, name=None, axis=1")
+space_to_depth = adapt(conv.space_to_depth, "x, blocksize, name=None")
+pixel_shuffle = adapt(conv.pixel_shuffle, "x, upscale_factor")
+shuffle_channel = adapt(conv.shuffle_channel, "x, group, name=None")
 log_loss = adapt(loss.log_loss, "input, label, epsilon=0.0001, name=None", probability="input")
 cos_sim = adapt(loss.cos_sim, "X, Y", x="X", y="Y")
 add_position_encoding = adapt(sequence.add_position_encoding, "input, alpha, beta, name=None", x="input")
@@ -245,7 +239,7 @@ bilinear_tensor_product = adapt(
 )
 merge_selected_rows = adapt(basic.merge_selected_rows, "x, name=None")
 get_tensor_from_selected_rows = adapt(basic.get_tensor_from_selected_rows, "x, name=None")
-continuous_value_model = adapt(norms.continuous_value_model, "input, cvm, use_cvm=True", x="input")
+continuous_value_model = adapt(nn.continuous_value_model, "input, cvm, use_cvm=True", x="input")
 linear_chain_crf = adapt(L.linear_chain_crf, "input, label, param_attr=None, length=None", x="input")
 crf_decoding = adapt(L.crf_decoding, "input, param_attr, label=None, length=None", x="input")
 uniform_random = adapt(

@@ -7,39 +7,37 @@ from pstranspile.fluid.layers.layer_function_generator import generate_activatio
 from pstranspile.fluid.layers.layer_function_generator import generate_layer_fn as generate_layer_fn
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends import layers as L
-from pstranspile.frontends.layers import basic
-from pstranspile.frontends.layers import nn as activations
-from pstranspile.frontends.layers import tensor as indexing
+from pstranspile.frontends.layers import basic, nn, tensor
 
 relu = adapt(L.relu, "x, name=None")
 sigmoid = adapt(L.sigmoid, "x, name=None")
 tanh = adapt(L.tanh, "x, name=None")
 log = adapt(basic.log, "x, name=None")
 abs = adapt(basic.absolute, "x, name=None")
-round = adapt(activations.round_, "x, name=None")
-softshrink = adapt(activations.softshrink, "x, alpha=0.5")
-hard_shrink = adapt(activations.hard_shrink, "x, threshold=0.5")
-thresholded_relu = adapt(activations.thresholded_relu, "x, threshold=1.0")
-cumsum = adapt(indexing.cumsum, "x, axis=None, exclusive=None, reverse=None")
+round = adapt(nn.round_, "x, name=None")
+softshrink = adapt(nn.softshrink, "x, alpha=0.5")
+hard_shrink = adapt(nn.hard_shrink, "x, threshold=0.5")
+thresholded_relu = adapt(nn.thresholded_relu, "x, threshold=1.0")
+cumsum = adapt(tensor.cumsum, "x, axis=None, exclusive=None, reverse=None")
 gelu = one_op("gelu", "x, approximate=False", "X=x", attrs="approximate")
-erf = adapt(activations.erf, "x")
-selu = adapt(activations.selu, "x, scale=None, alpha=None, name=None")
-elu = adapt(activations.elu, "x, alpha=1.0, name=None")
-relu6 = adapt(activations.relu6, "x, threshold=6.0, name=None")
-pow = adapt(activations.power, "x, factor=1.0, name=None")
-stanh = adapt(activations.stanh, "x, scale_a=0.67, scale_b=1.7159, name=None")
-hard_sigmoid = adapt(activations.hard_sigmoid, "x, slope=0.2, offset=0.5, name=None")
+erf = adapt(nn.erf, "x")
+selu = adapt(nn.selu, "x, scale=None, alpha=None, name=None")
+elu = adapt(nn.elu, "x, alpha=1.0, name=None")
+relu6 = adapt(nn.relu6, "x, threshold=6.0, name=None")
+pow = adapt(nn.power, "x, factor=1.0, name=None")
+stanh = adapt(nn.stanh, "x, scale_a=0.67, scale_b=1.7159, name=None")
+hard_sigmoid = adapt(nn.hard_sigmoid, "x, slope=0.2, offset=0.5, name=None")
 swish = one_op("swish", "x, beta=1.0, name=None", "X=x", attrs="beta")
-prelu = adapt(activations.prelu, "x, mode, param_attr=None, name=None")
-brelu = adapt(activations.brelu, "x, t_min=0.0, t_max=24.0, name=None")
-leaky_relu = adapt(activations.leaky_relu, "x, alpha=0.02, name=None")
-soft_relu = adapt(activations.soft_relu, "x, threshold=40.0, name=None")
-hard_swish = adapt(activations.hard_swish, "x, threshold=6.0, scale=6.0, offset=3.0, name=None")
+prelu = adapt(nn.prelu, "x, mode, param_attr=None, name=None")
+brelu = adapt(nn.brelu, "x, t_min=0.0, t_max=24.0, name=None")
+leaky_relu = adapt(nn.leaky_relu, "x, alpha=0.02, name=None")
+soft_relu = adapt(nn.soft_relu, "x, threshold=40.0, name=None")
+hard_swish = adapt(nn.hard_swish, "x, threshold=6.0, scale=6.0, offset=3.0, name=None")
 
 for _name in ("exp", "sqrt", "ceil", "floor", "cos", "sin", "square"):
     globals()[_name] = adapt(getattr(basic, _name), "x, name=None")
 for _name in ("logsigmoid", "atan", "tanh_shrink", "rsqrt", "reciprocal", "softplus", "softsign"):
-    globals()[_name] = adapt(getattr(activations, _name), "x, name=None")
+    globals()[_name] = adapt(getattr(nn, _name), "x, name=None")
 for _name in ("acos", "asin"):
     globals()[_name] = one_op(_name, "x, name=None", "X=x")
 _scale, _elementwise_div = (

@@ -13,9 +13,7 @@ from pstranspile.fluid.initializer import Initializer
 from pstranspile.fluid.layers.adapt import adapt, checked_all, live, one_op, renamed_all, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.param_attr import ParamAttr, attr_of
-from pstranspile.frontends.layers import basic, parameters, tensor
-from pstranspile.frontends.layers import loss as metric
-from pstranspile.frontends.layers import tensor as indexing
+from pstranspile.frontends.layers import basic, loss, parameters, tensor
 from pstranspile.frontends.layers.tensor import constants_of, mixed
 from pstranspile.ir.attributes import Floats, Ints
 from pstranspile.ir.model import TensorType, Var
@@ -23,10 +21,10 @@ from pstranspile.ir.types import DType
 
 _concat = adapt(tensor.concat, "input, axis=0, name=None", values="input")
 cast = adapt(basic.cast, "x, dtype")
-argmax = adapt(metric.arg_max, "x, axis=0")
-argmin = adapt(indexing.arg_min, "x, axis=0")
-argsort = adapt(indexing.argsort, "input, axis=-1, descending=False, name=None", x="input")
-reverse = adapt(indexing.reverse, "x, axis")
+argmax = adapt(loss.arg_max, "x, axis=0")
+argmin = adapt(tensor.arg_min, "x, axis=0")
+argsort = adapt(tensor.argsort, "input, axis=-1, descending=False, name=None", x="input")
+reverse = adapt(tensor.reverse, "x, axis")
 diag = one_op("diag", "diagonal", "Diagonal=diagonal")
 isfinite = one_op("isfinite", "x", "X=x", "Out:bool")
 has_inf = one_op("isinf", "x", "X=x", "Out:bool")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.cluster.machines.network import (
+from pstranspile.cluster.machines.message import (
     CHECKPOINT,
     COMPLETE,
     FETCH_BARRIER,

@@ -7,7 +7,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
-from pstranspile.cluster.machines.network import COMPLETE, REPLY, Message
+from pstranspile.cluster.machines.message import COMPLETE, REPLY, Message
 from pstranspile.cluster.machines.server import Server, pairs
 from pstranspile.cluster.net.journal import Journal
 from pstranspile.cluster.net.loop import CALL, Event

@@ -11,7 +11,7 @@ import numpy as np
 from pstranspile.fluid import layers
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.layers.adapt import to_core, wrap
-from pstranspile.frontends.layers import tensor as indexing
+from pstranspile.frontends.layers import tensor
 from pstranspile.frontends.layers.basic import layer_outputs
 
 L: Any = layers
@@ -20,7 +20,7 @@ _END = 2**31 - 1
 
 
 def _dims_of(x: Any) -> Any:
-    return wrap(indexing.shape(to_core(x)))
+    return wrap(tensor.shape(to_core(x)))
 
 
 def shape(input: Any) -> Any:

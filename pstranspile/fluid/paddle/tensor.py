@@ -10,7 +10,7 @@ from pstranspile.fluid import layers
 from pstranspile.fluid.graph.variable import Variable, as_floats, last_op
 from pstranspile.fluid.graph.vartype import numpy_name
 from pstranspile.fluid.layers.adapt import to_core, wrap
-from pstranspile.fluid.paddle import figures as more
+from pstranspile.fluid.paddle import figures
 from pstranspile.fluid.paddle.later import from_tables
 from pstranspile.fluid.paddle.sums_of_products import einsum as einsum
 from pstranspile.frontends.layers.basic import layer_outputs
@@ -260,7 +260,9 @@ def rand(shape: Any, dtype: Any = None, name: Any = None) -> Any:
 def roll(x: Any, shifts: Any, axis: Any = None, name: Any = None) -> Any:
     """The elements moved on along dims, those from the end to the front; without an axis, as if in a row."""
     moved, dims = ([value] if isinstance(value, int) else value for value in (shifts, axis))
-    return L.reshape(L.roll(L.reshape(x, [-1]), moved, [0]), more.shape(x)) if dims is None else L.roll(x, moved, dims)
+    return (
+        L.reshape(L.roll(L.reshape(x, [-1]), moved, [0]), figures.shape(x)) if dims is None else L.roll(x, moved, dims)
+    )
 
 
 def gather(x: Any, index: Any, axis: Any = None, name: Any = None) -> Any:
@@ -307,10 +309,10 @@ def function(name: str) -> Any:
         return globals()[name]
     if name.endswith("_") and name[:-1] in _IN_PLACE:
         return globals().get(name[:-1]) or _tabled(name[:-1])
-    return vars(more)[name] if name in more.NAMES else _tabled(name)
+    return vars(figures)[name] if name in figures.NAMES else _tabled(name)
 
 
-_tabled = from_tables("paddle", [*globals(), *more.NAMES], _TABLE, _SAME)
+_tabled = from_tables("paddle", [*globals(), *figures.NAMES], _TABLE, _SAME)
 __getattr__ = function
 _METHODS = """
 abs acos add add_n addmm all allclose any argmax argmin argsort asin atan bitwise_and bitwise_not

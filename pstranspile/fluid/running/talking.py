@@ -13,7 +13,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cluster.machines.addresses import number_list, text_list
-from pstranspile.cluster.machines.network import COMPLETE, REPLY, Machine, Message, Network, Scheduler
+from pstranspile.cluster.machines.message import COMPLETE, REPLY, Message
+from pstranspile.cluster.machines.network import Machine, Network, Scheduler
 from pstranspile.cluster.machines.rpc import make_rpc
 from pstranspile.cluster.machines.script import Action, Exchange, Library, exchanges_messages
 from pstranspile.cluster.machines.server import listening_op

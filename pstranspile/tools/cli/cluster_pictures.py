@@ -50,7 +50,7 @@ def check_pictures(parser: argparse.ArgumentParser, options: argparse.Namespace)
 
 def require_chart_steps(options: argparse.Namespace, first: int, steps: int) -> None:
     """Raises DiagnosticError for a chart of steps that a run does not do: it does those after `first`, to `steps`."""
-    from pstranspile.cluster.machines.network import END
+    from pstranspile.cluster.machines.message import END
 
     shown = _steps(options.chart_steps)
     if options.chart and shown is not None and (steps <= shown[0] != END or -1 < shown[1] < first):
@@ -65,7 +65,7 @@ def wants_pictures(options: argparse.Namespace) -> bool:
 
 def _steps(text: str) -> tuple[int, int] | None:
     """The first and the last step, counted from 0, -1 for the start-up, END for the end."""
-    from pstranspile.cluster.machines.network import END
+    from pstranspile.cluster.machines.message import END
 
     match = re.fullmatch(r"(start|end|[1-9][0-9]{0,8})(?:-(end|[1-9][0-9]{0,8}))?", text)
     if match is None:

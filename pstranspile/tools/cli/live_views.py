@@ -12,7 +12,7 @@ from pstranspile.tools.cli.live_board import Board, Screen, values_of
 
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.cluster import Cluster
-    from pstranspile.cluster.machines.network import Message
+    from pstranspile.cluster.machines.message import Message
     from pstranspile.cluster.machines.trainer import Trainer
 
 

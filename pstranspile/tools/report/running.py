@@ -11,7 +11,7 @@ import numpy as np
 from pstranspile.cluster.machines.chart import Arrow, labels_of, rows_of
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.feeding import Planned, feeds_of, require_fed
-from pstranspile.cluster.machines.network import END, REPLY
+from pstranspile.cluster.machines.message import END, REPLY
 from pstranspile.cluster.machines.record import Record, RecordedScheduler, replay
 from pstranspile.cluster.machines.recorder import ASKING, DELIVER, POST, Event, Recorder, Traffic, traffic_of
 from pstranspile.cluster.machines.scenario import Scenario

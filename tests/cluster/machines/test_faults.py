@@ -12,7 +12,7 @@ import pytest
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.injection import Injector
 from pstranspile.cluster.machines.ledger import UpdateLedger
-from pstranspile.cluster.machines.network import SEND
+from pstranspile.cluster.machines.message import SEND
 from pstranspile.cluster.machines.scenario import Crash, Leave, Rejoin, Scenario, parse_scenario
 from pstranspile.cluster.machines.simulate import simulate
 from pstranspile.ir.diagnostics import DiagnosticError

@@ -13,7 +13,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.cluster.machines.chart import Arrow, arrows_of, chart_svg, chart_text, rows_of
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.network import END
+from pstranspile.cluster.machines.message import END
 from pstranspile.cluster.machines.recorder import DELIVER, POST, Event, Recorder, trace_json, traffic_of, traffic_table
 from pstranspile.cluster.machines.scenario import parse_scenario
 from pstranspile.cluster.machines.simulate import cluster_of

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.cluster.machines import rings as parts
+from pstranspile.cluster.machines import rings
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.network import PIECE, TOTAL, Message
+from pstranspile.cluster.machines.message import PIECE, TOTAL, Message
 from pstranspile.cluster.machines.rings import (
     NEVER,
     Part,
@@ -36,7 +36,7 @@ SUM = Op("c_allreduce_sum")
 @pytest.fixture
 def cutting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Values of a few numbers are cut, too."""
-    monkeypatch.setattr(parts, "LEAST_SEGMENT", 8)
+    monkeypatch.setattr(rings, "LEAST_SEGMENT", 8)
 
 
 def part(value: Any, kind: str = "c_allreduce_sum") -> Part:
@@ -86,7 +86,7 @@ def test_a_value_that_is_cut_is_summed_to_the_same_bits(size: int, kind: str):
     values = [np.random.RandomState(seed).standard_normal((size,)).astype("float32") for seed in range(3)]
     whole = combine("ring_0", {index: part(value, kind) for index, value in enumerate(values)}, 3, SUM)
     pieces = [list(cut(part(value, kind), (4, 1), [0, 1, 2])) for value in values]
-    assert len(pieces[0]) == (3 if values[0].nbytes >= 3 * parts.LEAST_SEGMENT else 1)
+    assert len(pieces[0]) == (3 if values[0].nbytes >= 3 * rings.LEAST_SEGMENT else 1)
     totals = {
         number: Total(number, (4, 1), "g", NEVER, (0, 1, 2), combine("ring_0", dict(enumerate(cuts)), 3, SUM))
         for number, cuts in ((same[0][0], [segment for _, segment in same]) for same in zip(*pieces, strict=True))

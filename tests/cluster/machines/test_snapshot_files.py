@@ -12,7 +12,7 @@ import pytest
 
 from pstranspile.cluster.machines.injection import ServerFaults
 from pstranspile.cluster.machines.ledger import UpdateLedger
-from pstranspile.cluster.machines.network import SEND, Message
+from pstranspile.cluster.machines.message import SEND, Message
 from pstranspile.cluster.machines.scenario import parse_scenario
 from pstranspile.cluster.machines.snapshots import Snapshot, read_snapshot, write_snapshot
 from pstranspile.cluster.machines.synchronous import Round

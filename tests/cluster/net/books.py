@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pstranspile.cluster.machines.network import SEND, SEND_BARRIER, Message
+from pstranspile.cluster.machines.message import SEND, SEND_BARRIER, Message
 from pstranspile.cluster.machines.record import check_sum
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.synchronous import SynchronousServer

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cluster.machines import network as kinds
+from pstranspile.cluster.machines import message as kinds
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.net.checks import Checks

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pstranspile.cluster.machines.network import KINDS, Message
+from pstranspile.cluster.machines.message import KINDS, Message
 from pstranspile.cluster.machines.rings import Part, Piece, Statement, Total
 from pstranspile.cluster.net import values
 from pstranspile.cluster.net.frames import (

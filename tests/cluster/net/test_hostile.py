@@ -19,7 +19,7 @@ import grpc
 import numpy as np
 import pytest
 
-from pstranspile.cluster.machines.network import COMPLETE, GET, SEND, SEND_BARRIER, Message
+from pstranspile.cluster.machines.message import COMPLETE, GET, SEND, SEND_BARRIER, Message
 from pstranspile.cluster.machines.simulate import simulate
 from pstranspile.cluster.net.frames import (
     ALIVE,

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cluster.machines.network import COLLECTIVE, COMPLETE, PIECE, STATEMENT, TOTAL, Message
+from pstranspile.cluster.machines.message import COLLECTIVE, COMPLETE, PIECE, STATEMENT, TOTAL, Message
 from pstranspile.cluster.machines.rings import NEVER, Piece, Ring, Statement, Total
 from pstranspile.cluster.machines.rings import Part as Contribution
 from pstranspile.cluster.machines.simulate import cluster_of, simulate
-from pstranspile.cluster.net import checks as sizes
+from pstranspile.cluster.net import checks
 from pstranspile.cluster.net.job import JobFolder, load_job_folder
 from pstranspile.cluster.net.site import Part
 from pstranspile.cluster.net.supervisor import Ports
@@ -225,7 +225,7 @@ class Exchanged:
 def test_sums_have_the_dims_of_what_is_fed(declared: str, rows: int, tmp_path: Path) -> None:
     """Small ones, and those that are cut; whatever was declared for one size of batch."""
     exchanged = Exchanged(tmp_path, declared, rows)
-    assert all(sizes.most_sent(cluster) > MOST_HELD for cluster in exchanged.beside.clusters.values())
+    assert all(checks.most_sent(cluster) > MOST_HELD for cluster in exchanged.beside.clusters.values())
     found = exchanged.beside.end()
     expected = simulate(exchanged.job.roles, exchanged.feeds, 3, ["loss"], seed=1).fetched
     assert found == {

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pstranspile.cluster.machines.network import SEND, Message
+from pstranspile.cluster.machines.message import SEND, Message
 from pstranspile.cluster.machines.recorder import POST, event_of
 from pstranspile.cluster.net.frames import HELLO, MAGIC, REFUSED, Header, frame, json_body
 from pstranspile.cluster.net.status import Shown, values_text

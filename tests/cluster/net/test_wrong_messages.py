@@ -20,11 +20,10 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cluster.machines import network as kinds
-from pstranspile.cluster.machines.network import Message
+from pstranspile.cluster.machines import message as kinds
+from pstranspile.cluster.machines.message import Message
 from pstranspile.cluster.machines.rings import NEVER, Part, Piece, Total
 from pstranspile.cluster.net import checks, frames, peer
-from pstranspile.cluster.net import checks as sizes
 from pstranspile.cluster.net import site as greeting
 from pstranspile.cluster.net.job import JobFolder
 from pstranspile.cluster.net.loop import FRAME, Event
@@ -329,8 +328,8 @@ def test_a_frame_is_no_larger_than_the_job_has_it() -> None:
         struct.pack_into("<I", header, 44, zlib.crc32(header[:44]))
         said.sock.sendall(header + bytes(1 << 16))
 
-    most = sizes.most_sent(job().cluster(seed=1))
-    assert most < 2 * sizes.JOINED + (1 << 20)
+    most = checks.most_sent(job().cluster(seed=1))
+    assert most < 2 * checks.JOINED + (1 << 20)
     losses, reason = play("sync", announce)
     assert reason == f"a frame of {1 << 30} bytes has come, where no trainer sends more than {most}"
     assert len(losses["trainer_0"]) == STEPS

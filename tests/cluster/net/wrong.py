@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from pstranspile.cluster.machines.network import REPLY, Message
+from pstranspile.cluster.machines.message import REPLY, Message
 from pstranspile.cluster.machines.simulate import results_of
 from pstranspile.cluster.net.frames import (
     ALIVE,

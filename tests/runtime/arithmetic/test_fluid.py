@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 from pstranspile import Scope
-from pstranspile.fluid.arithmetic import float_functions, fluid_arithmetic, library_functions
-from pstranspile.fluid.arithmetic import product_order as sums_in_sequence
+from pstranspile.fluid.arithmetic import float_functions, fluid_arithmetic, library_functions, product_order
 from pstranspile.fluid.arithmetic.float_functions import reciprocal_estimate, root_of_eights
 from pstranspile.fluid.arithmetic.product_order import in_sequence, product_in_order
 from pstranspile.frontends.program_desc import program_from_bytes
@@ -139,11 +138,11 @@ def test_every_way_sums_in_sequence(rows: int, terms: int, columns: int, monkeyp
     for term in range(terms):
         want = want + a[:, term : term + 1] * b[term : term + 1]
     for blas in (True, False):
-        if blas and not sums_in_sequence._blas_is_in_sequence():  # pyright: ignore[reportPrivateUsage]
+        if blas and not product_order._blas_is_in_sequence():  # pyright: ignore[reportPrivateUsage]
             continue
         for einsum in (True, False):
-            monkeypatch.setattr(sums_in_sequence, "_blas_is_in_sequence", lambda chosen=blas: chosen)
-            monkeypatch.setattr(sums_in_sequence, "_einsum_is_in_sequence", lambda chosen=einsum: chosen)
+            monkeypatch.setattr(product_order, "_blas_is_in_sequence", lambda chosen=blas: chosen)
+            monkeypatch.setattr(product_order, "_einsum_is_in_sequence", lambda chosen=einsum: chosen)
             np.testing.assert_array_equal(in_sequence(a, b), want)
             stacked = in_sequence(np.stack([a, a]), b)
             np.testing.assert_array_equal(stacked, np.stack([want, want]))
@@ -151,11 +150,11 @@ def test_every_way_sums_in_sequence(rows: int, terms: int, columns: int, monkeyp
 
 def test_many_products_are_not_kept_at_once(monkeypatch: pytest.MonkeyPatch):
     a, b = numbers(50, 30, 1), numbers(30, 20, 2)
-    want = sums_in_sequence._by_terms(a, b)  # pyright: ignore[reportPrivateUsage]
+    want = product_order._by_terms(a, b)  # pyright: ignore[reportPrivateUsage]
     for most in (1, 2000, 4000):
-        monkeypatch.setattr(sums_in_sequence, "_MOST_VALUES", most)
+        monkeypatch.setattr(product_order, "_MOST_VALUES", most)
         for left, right in ((a, b), (np.stack([a, a]), b), (np.stack([a, a]), np.stack([b, b]))):
-            found = sums_in_sequence._by_terms(left, right)  # pyright: ignore[reportPrivateUsage]
+            found = product_order._by_terms(left, right)  # pyright: ignore[reportPrivateUsage]
             np.testing.assert_array_equal(found, np.broadcast_to(want, found.shape))
 
 

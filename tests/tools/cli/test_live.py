@@ -15,14 +15,13 @@ from pstranspile.cluster.machines.network import Waiting
 from pstranspile.cluster.net.process import Watching
 from pstranspile.cluster.net.status import StatusPipe
 from pstranspile.proof import make_feeds
-from pstranspile.tools.cli import live_board as live_screen
-from pstranspile.tools.cli import main
+from pstranspile.tools.cli import live_board, main
 from pstranspile.tools.cli.live_board import BARS, Board, sparkline
 from tests.terminal import on_terminal
 
 PROGRAM = str(Path(__file__).parents[3] / "examples" / "regression.ir")
 JOB = [PROGRAM, "--pservers", "2", "--trainers", "2"]
-needs_rich = pytest.mark.skipif(live_screen.find_spec("rich") is None, reason="the extra `live` is optional")
+needs_rich = pytest.mark.skipif(live_board.find_spec("rich") is None, reason="the extra `live` is optional")
 
 
 @pytest.fixture
@@ -187,7 +186,7 @@ def test_what_is_waited_for_is_cut_off_before_what_is_fetched():
         "trainer_0", {"waits": {"what": "answers to recv: b, w", "missing": {"pserver_0": 0.4, "pserver_1": 0.3}}}
     )
     console = Console(width=90, height=20, file=io.StringIO())
-    console.print(live_screen.picture(board, console))
+    console.print(live_board.picture(board, console))
     assert isinstance(console.file, io.StringIO)
     (line,) = [line for line in console.file.getvalue().split("\n") if line.startswith("trainer_0")]
     assert "loss █▃▁ 0.33333  pserver_0 40%" in line
@@ -199,6 +198,6 @@ def test_it_needs_a_terminal_and_the_library(monkeypatch: pytest.MonkeyPatch, ca
         assert main([verb, *JOB, "--live"]) == 2
         said = capsys.readouterr().err
         assert "--live" in said
-    monkeypatch.setattr(live_screen, "find_spec", lambda name: None)
+    monkeypatch.setattr(live_board, "find_spec", lambda name: None)
     assert main(["check", *JOB, "--live"]) == 2
     assert "pip install 'pstranspile[live]'" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from typing import Any
 
 from pstranspile.fluid.initializer import Constant, Normal, Uniform
 from pstranspile.fluid.missing import refused
-from pstranspile.fluid.paddle.nn import functional as F
+from pstranspile.fluid.paddle.nn import functional
 from pstranspile.fluid.paddle.nn.layer import Layer
 
 
@@ -42,7 +42,7 @@ class _Filters(Layer):
         """What is read, convolved."""
         name = f"conv{self.rank}d" + ("_transpose" if self.transposed else "")
         more = {} if output_size is None else {"output_size": output_size}
-        return getattr(F, name)(x, self.weight, self.bias, **self._settings, **more)
+        return getattr(functional, name)(x, self.weight, self.bias, **self._settings, **more)
 
 
 class Conv2D(_Filters):
@@ -157,7 +157,7 @@ class GroupNorm(Layer):
     def forward(self, input: Any) -> Any:
         """The input with its groups normalised."""
         held = self.weight, self.bias
-        return F.group_norm(input, *self._settings, *held, self._format, self.full_name())
+        return functional.group_norm(input, *self._settings, *held, self._format, self.full_name())
 
 
 class InstanceNorm2D(Layer):
@@ -180,7 +180,7 @@ class InstanceNorm2D(Layer):
 
     def forward(self, input: Any) -> Any:
         """The input with its channels normalised."""
-        return F.instance_norm(input, weight=self.scale, bias=self.bias, eps=self._epsilon)
+        return functional.instance_norm(input, weight=self.scale, bias=self.bias, eps=self._epsilon)
 
 
 class InstanceNorm1D(InstanceNorm2D):
@@ -201,7 +201,7 @@ class PReLU(Layer):
 
     def forward(self, x: Any) -> Any:
         """The activation."""
-        return F.prelu(x, self._weight)
+        return functional.prelu(x, self._weight)
 
 
 class Bilinear(Layer):
@@ -222,7 +222,7 @@ class Bilinear(Layer):
 
     def forward(self, x1: Any, x2: Any) -> Any:
         """A number of each matrix."""
-        return F.bilinear(x1, x2, self.weight, self.bias)
+        return functional.bilinear(x1, x2, self.weight, self.bias)
 
 
 def uniform_start(hidden_size: int) -> Any:

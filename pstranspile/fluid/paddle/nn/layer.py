@@ -10,7 +10,7 @@ from typing import Any
 from pstranspile.fluid import layers
 from pstranspile.fluid.dygraph import layers as objects
 from pstranspile.fluid.initializer import Constant
-from pstranspile.fluid.paddle.nn import functional as F
+from pstranspile.fluid.paddle.nn import functional
 from pstranspile.fluid.param_attr import attr_of
 
 L: Any = layers
@@ -76,7 +76,7 @@ class Linear(Layer):
 
     def forward(self, input: Any) -> Any:
         """The last dim of the input turned into `out_features`."""
-        return F.linear(input, self.weight, self.bias)
+        return functional.linear(input, self.weight, self.bias)
 
 
 class Embedding(Layer):
@@ -100,7 +100,7 @@ class Embedding(Layer):
 
     def forward(self, x: Any) -> Any:
         """The rows of the ids, of the ids' dims and `embedding_dim`."""
-        return F.embedding(x, self.weight, self._padding, self._sparse)
+        return functional.embedding(x, self.weight, self._padding, self._sparse)
 
 
 def _held(parameter: Any, given: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pstranspile.fluid import layers
 from pstranspile.fluid.layers.cells import RNNCell
-from pstranspile.fluid.paddle.nn import functional as F
+from pstranspile.fluid.paddle.nn import functional
 from pstranspile.fluid.paddle.nn.filters import uniform_start
 from pstranspile.fluid.paddle.nn.layer import Layer, LayerList
 
@@ -205,7 +205,7 @@ class _Stacked(LayerList):
         ends: list[Any] = []
         for number, (layer, state) in enumerate(zip([*self.children()], self._begun(initial_states), strict=True)):
             if number and self.dropout:
-                inputs = F.dropout(inputs, self.dropout, training=self.training)
+                inputs = functional.dropout(inputs, self.dropout, training=self.training)
             inputs, end = layer(inputs, state, sequence_length)
             ends += [end] if self.num_directions == 1 else list(end)
         if self.parts == 1:

@@ -11,7 +11,7 @@ import numpy as np
 from pstranspile.fluid import layers
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.missing import refused
-from pstranspile.fluid.paddle.nn import functional as F
+from pstranspile.fluid.paddle.nn import functional
 from pstranspile.fluid.paddle.nn.calls import Dropout
 from pstranspile.fluid.paddle.nn.layer import Layer, LayerList, LayerNorm, Linear
 from pstranspile.fluid.param_attr import attr_of
@@ -61,7 +61,7 @@ class MultiHeadAttention(Layer):
         product = L.matmul(q, k, transpose_y=True, alpha=self.head_dim**-0.5)
         weights = L.softmax(product if attn_mask is None else L.elementwise_add(product, attn_mask))
         if self.dropout:
-            weights = F.dropout(weights, self.dropout, training=self.training)
+            weights = functional.dropout(weights, self.dropout, training=self.training)
         made = L.transpose(L.matmul(weights, v), [0, 2, 1, 3])
         made = self.out_proj(L.reshape(made, [0, 0, self.num_heads * self.head_dim]))
         return (made, weights) if self.need_weights else made
@@ -120,7 +120,7 @@ class _Block(Layer):
         self.linear1 = Linear(d_model, dim_feedforward, weights[-1], biases[-1])
         self.dropout = Dropout(dropout if act_dropout is None else act_dropout)
         self.linear2 = Linear(dim_feedforward, d_model, weights[-1], biases[-1])
-        self.activation, self.normalize_before = getattr(F, activation), normalize_before
+        self.activation, self.normalize_before = getattr(functional, activation), normalize_before
         for number in range(1, count + 1):
             setattr(self, f"norm{number}", LayerNorm(d_model))
             setattr(self, f"dropout{number}", Dropout(dropout))

@@ -25,7 +25,7 @@ from pstranspile.ops.images.conv import (
 )
 from pstranspile.ops.shapes import Dims, Padding
 from pstranspile.runtime.arithmetic import either, matmul, sum_of_products
-from pstranspile.runtime.kernels import conv_windows as conv_images_last
+from pstranspile.runtime.kernels import conv_windows
 from pstranspile.runtime.kernels.conv_windows import Windows, depthwise_gradients
 from pstranspile.runtime.kernels.detection.boxes import Samples, samples, scattered
 from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel, wanted
@@ -93,7 +93,7 @@ def _values_in_pieces(windows: Windows, x: Array, filters: Array) -> Array:
 
 
 def _fastest_values(windows: Windows, x: Array, filters: Array) -> Array:
-    way = conv_images_last.values if conv_images_last.is_faster(windows) else _values_in_pieces
+    way = conv_windows.values if conv_windows.is_faster(windows) else _values_in_pieces
     return way(windows, x, filters)
 
 
@@ -133,7 +133,7 @@ def _fastest_gradients(
     if windows.groups == x.shape[1] == len(filters):
         way = depthwise_gradients
     else:
-        way = conv_images_last.gradients if conv_images_last.is_faster(windows) else _gradients_in_pieces
+        way = conv_windows.gradients if conv_windows.is_faster(windows) else _gradients_in_pieces
     return way(windows, x, filters, gradient, wants_input, wants_filter)
 
 
