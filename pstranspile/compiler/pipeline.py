@@ -70,7 +70,7 @@ def distribute(module: Module, job: Job, given: Plan | PlanFile | None, steps: S
     # facts
     mode = mode_of(job.mode)
     module = with_large_tables(module, job.large_tables if "large_tables" in mode.settings.options else ())
-    require_rows(module, whole=job.mode == "geo")
+    require_rows(module)
     facts = mode.analyze(module, job, steps)
 
     # plan; the roles are made of it when they are asked for

@@ -81,7 +81,7 @@ def _suits(part: Any, kind: AttrKind) -> bool:
     return isinstance(part, int | float) if kind in _FLOAT_KINDS else isinstance(part, int)
 
 
-def _builder_names(names: Names) -> tuple[str, ...]:
+def _as_names(names: Names) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
@@ -157,8 +157,8 @@ class BlockBuilder:
                 raise TypeError(f"{op_type}, attribute {attribute}: {problem}") from None
         op = make_op(
             op_type,
-            {slot: _builder_names(names) for slot, names in (inputs or {}).items()},
-            {slot: _builder_names(names) for slot, names in (outputs or {}).items()},
+            {slot: _as_names(names) for slot, names in (inputs or {}).items()},
+            {slot: _as_names(names) for slot, names in (outputs or {}).items()},
             given,
             role=role,
             role_vars=tuple(role_vars),

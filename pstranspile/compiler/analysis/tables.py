@@ -360,14 +360,14 @@ def whole_readers(ops: Iterable[Op], tables: Container[str]) -> list[Diagnostic]
     return findings
 
 
-def require_rows(module: Module, *, whole: bool) -> None:
-    """Raises DiagnosticError for ops that read all rows of a large table; with `whole`, where trainers hold all rows of
-    tables, for every large table.
-    """
-    made = {name: op for op in module[STARTUP].main_block.ops if op.type == TABLE for name in op.output_names}
-    if made and whole:
-        message = "it is a large table, of which geo-SGD would have every trainer hold all rows"
-        raise_errors(at_op("table-large", f"%{name}: {message}", op, focus=f"%{name}") for name, op in made.items())
+def made_large(startup: Program) -> dict[str, Op]:
+    """The large tables that a start-up program makes, each with the op that does."""
+    return {name: op for op in startup.main_block.ops if op.type == TABLE for name in op.output_names}
+
+
+def require_rows(module: Module) -> None:
+    """Raises DiagnosticError for ops that read all rows of a large table."""
+    made = made_large(module[STARTUP])
     if made:
         programs = (program for key, program in module.programs.items() if key != STARTUP)
         raise_errors(f for program in programs for block in program.blocks for f in whole_readers(block.ops, made))

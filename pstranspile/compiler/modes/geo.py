@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.compiler.analysis.facts import Facts
-from pstranspile.compiler.analysis.tables import is_sparse
+from pstranspile.compiler.analysis.tables import is_sparse, made_large
 from pstranspile.compiler.emit.pserver import Initialisers, emit_pserver_startup
 from pstranspile.compiler.emit.several import together, training_names
 from pstranspile.compiler.job import Job
@@ -37,7 +37,7 @@ from pstranspile.compiler.plan.plan import (
     Slice,
     fingerprint,
 )
-from pstranspile.ir.diagnostics import Diagnostic, error, raise_errors, warning
+from pstranspile.ir.diagnostics import Diagnostic, at_op, error, raise_errors, warning
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Origin, Program, Role
 from pstranspile.ir.passes import Steps
@@ -159,6 +159,9 @@ class Geo:
     def analyze(self, module: Module, job: Job, steps: Steps) -> GeoFacts:
         """The facts of all training programs. Raises DiagnosticError."""
         del job
+        message = "it is a large table, of which geo-SGD would have every trainer hold all rows"
+        large = made_large(module[STARTUP]).items()
+        raise_errors(at_op("table-large", f"%{name}: {message}", op, focus=f"%{name}") for name, op in large)
         parts: dict[str, Part] = {}
         for name in training_names(module):
             facts = find_local_updates(module[name], steps)

@@ -33,7 +33,7 @@ class Change(NamedTuple):
 
 def plan_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
     """What `new` changes of `old`, both as `plan.json` holds them: the job, then every variable on servers."""
-    result = [*_settings(old, new), *_changes_endpoints(old["pservers"], new["pservers"])]
+    result = [*_settings(old, new), *_changed_endpoints(old["pservers"], new["pservers"])]
     before, after = _rows(old), _rows(new)
     for key in dict.fromkeys([*before, *after]):
         gone = list(before.get(key, ()))
@@ -68,7 +68,7 @@ def _settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change
             yield Change("~", f"{key}: {before} -> {after}")
 
 
-def _changes_endpoints(old: list[str], new: list[str]) -> Iterator[Change]:
+def _changed_endpoints(old: list[str], new: list[str]) -> Iterator[Change]:
     yield from (Change("-", f"server {endpoint}") for endpoint in old if endpoint not in new)
     yield from (Change("+", f"server {endpoint}") for endpoint in new if endpoint not in old)
     kept = [endpoint for endpoint in old if endpoint in new]

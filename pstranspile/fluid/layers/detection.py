@@ -70,7 +70,7 @@ def numbers(value: Any) -> list[float]:
     return [float(item) for item in held]
 
 
-def pair(layer: str, name: str, value: Any) -> list[float]:
+def _pair(layer: str, name: str, value: Any) -> list[float]:
     """Two numbers. Raises ValueError for another count."""
     if not several(value) or len(value) != 2:
         raise ValueError(f"{layer}: {name} must be two numbers, not {value!r}")
@@ -159,7 +159,7 @@ def anchor_generator(
         "anchor_sizes": numbers(anchor_sizes),
         "aspect_ratios": numbers(aspect_ratios),
         "variances": numbers(variance),
-        "stride": pair("anchor_generator", "stride", stride),
+        "stride": _pair("anchor_generator", "stride", stride),
         "offset": offset,
     }
     made = made_by("anchor_generator", {"Input": input}, "Anchors Variances", attrs, name=name, stopped="*")
@@ -184,7 +184,7 @@ def prior_box(
 
     Raises ValueError for steps that are not two numbers.
     """
-    across, down = pair("prior_box", "steps", steps)
+    across, down = _pair("prior_box", "steps", steps)
     attrs = {
         "min_sizes": numbers(min_sizes),
         "aspect_ratios": numbers(aspect_ratios),
@@ -226,7 +226,7 @@ def density_prior_box(
             raise TypeError(f"density_prior_box: {what} must be a list or a tuple, not {type(value).__name__}")
     if len(densities) != len(fixed_sizes):
         raise ValueError("density_prior_box: densities and fixed_sizes must be as many")
-    across, down = pair("density_prior_box", "steps", steps)
+    across, down = _pair("density_prior_box", "steps", steps)
     attrs = {
         "variances": numbers(variance),
         "clip": clip,

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from pstranspile.cluster.checkpoint.layout import layout_of
-from pstranspile.compiler.analysis.tables import STATE, TABLE, large_table, table_state, whole_readers
+from pstranspile.compiler.analysis.tables import STATE, TABLE, large_table, made_large, table_state, whole_readers
 from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.ir.attributes import AttrValue, Long, Longs, Strings
 from pstranspile.ir.diagnostics import DiagnosticError, at_op, error, raise_errors
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Module, Op, Program, Var
 from pstranspile.ir.table_rules import Rules, most_rows, takes_any_id
+from pstranspile.ops import schema_of
 from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.build import make_op
 from pstranspile.ops.tables.embedding import INITIALISERS
@@ -25,9 +26,6 @@ from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 from pstranspile.runtime.values.encoding import decode_selected_rows, opened
-
-LOOKUPS = ("lookup_table", "lookup_table_v2")
-"""Op types that read the rows of a table by id."""
 
 
 class EntryAttr:
@@ -116,6 +114,11 @@ def make_large(table: Any, rules: Rules) -> None:
         draft.vars[table.name] = var._replace(tensor=var.tensor._replace(shape=dims))
 
 
+def _looks_up(op: Any) -> bool:
+    schema = schema_of(op.type)
+    return schema is not None and schema.table_lookup
+
+
 def make_looked_up_large(program: Any) -> None:
     """Makes parameters that sparse lookups alone read tables with a row for every id, looked up on servers.
 
@@ -131,7 +134,7 @@ def make_looked_up_large(program: Any) -> None:
     makers = {name: op.type for op in startup.all_ops() for name in op.output_names}
     for table in program.all_parameters():
         read = readers.get(table.name, [])
-        kinds = {op.type in LOOKUPS and op.attrs.get("remote_prefetch") is True for op in read}
+        kinds = {_looks_up(op) and op.attrs.get("remote_prefetch") is True for op in read}
         if (
             kinds == {True}
             and len(table.shape) == 2
@@ -145,7 +148,7 @@ def open_tables(startup: Program) -> dict[str, tuple[int, int]]:
     """The tables with a row for every id that a start-up program makes, in the order of their names: the height that
     the script has declared (0: none), and the numbers of a row.
     """
-    made = {op.outputs["Out"][0]: op for op in startup.main_block.ops if op.type == TABLE}
+    made = made_large(startup)
     shapes = {name: ints_attr(op, "shape") for name, op in sorted(made.items())}
     return {
         name: (int_attr(made[name], "declared_rows"), shape[1]) for name, shape in shapes.items() if takes_any_id(shape)
@@ -217,7 +220,7 @@ def require_rows_here(program: Program, scope: Mapping[str, Any]) -> None:
     """Raises DiagnosticError for a lookup in a table whose rows are on servers, by a program that does not ask them."""
     for block in program.blocks:
         for op in block.ops:
-            table = scope.get(op.inputs["W"][0]) if op.type in LOOKUPS else None
+            table = scope.get(op.inputs["W"][0]) if _looks_up(op) else None
             if isinstance(table, SelectedRows) and not len(table.rows):
                 message = (
                     "servers hold the rows of its table, and this program does not ask them; clone it after minimize"

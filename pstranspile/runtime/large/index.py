@@ -13,16 +13,16 @@ from pstranspile.runtime.values import Array
 # the bits of uint64, are spread over these rows to find the server that has each; there they keep their number. Two ids
 # that come to lie beside the same row are on the same server, where each has a row of its own.
 
-_ids_SPREAD = np.uint64(0xD6E8FEB86659FD93)
+_ID_FACTOR = np.uint64(0xD6E8FEB86659FD93)
 _HALF = np.uint64(32)
 _ONE = np.uint64(1)
 
 
 def beside(ids: Array, width: int) -> Array:
     """For each id, int64 of any shape, the row of the table beside which it lies; ids near each other lie apart."""
-    mixed = ids.astype(np.int64, copy=False).view(np.uint64) * _ids_SPREAD
+    mixed = ids.astype(np.int64, copy=False).view(np.uint64) * _ID_FACTOR
     mixed ^= mixed >> _HALF
-    mixed *= _ids_SPREAD
+    mixed *= _ID_FACTOR
     mixed >>= _ONE
     mixed //= np.uint64(width)
     return np.minimum(mixed.view(np.int64), most_rows(width) - 1)

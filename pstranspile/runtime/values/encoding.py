@@ -317,12 +317,12 @@ def _tensor(value: Array, as_fp16: bool) -> Iterator[bytes | memoryview]:
     if as_fp16:
         value = as_float16(value)
     value = np.ascontiguousarray(value, value.dtype.newbyteorder("<"))
-    yield _writing_descriptor(value.dtype.name, value.shape)
+    yield _descriptor_bytes(value.dtype.name, value.shape)
     if value.size:
         yield memoryview(value).cast("B")
 
 
-def _writing_descriptor(kind: str, shape: tuple[int, ...]) -> bytes:
+def _descriptor_bytes(kind: str, shape: tuple[int, ...]) -> bytes:
     """The descriptor of a tensor: dtype and dims."""
     descriptor = b"\x08" + _varint(_NUMBERS[kind]) + b"".join(b"\x10" + _varint(dim) for dim in shape)
     return struct.pack("<Ii", 0, len(descriptor)) + descriptor
@@ -330,7 +330,7 @@ def _writing_descriptor(kind: str, shape: tuple[int, ...]) -> bytes:
 
 def encode_pieces(kind: str, shape: tuple[int, ...], pieces: Iterable[Array]) -> Iterator[bytes | memoryview]:
     """The bytes of a tensor of this dtype and these dims, whose rows are given in pieces."""
-    yield struct.pack("<IQ", 0, 0) + _writing_descriptor(kind, shape)
+    yield struct.pack("<IQ", 0, 0) + _descriptor_bytes(kind, shape)
     for piece in pieces:
         if piece.size:
             yield memoryview(np.ascontiguousarray(piece, np.dtype(kind).newbyteorder("<"))).cast("B")

@@ -21,7 +21,7 @@ from pstranspile.tools.cli.common import (
     load_with_job,
     make_parser,
     number,
-    refuse_empty,
+    require_named,
     whole,
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, read_feed
@@ -56,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
     check_live(parser, options)
     check_feed(parser, options, made=True)
     check_unreached(parser, options)
-    refuse_empty(parser, options, "feed", "init", "faults")
+    require_named(parser, options, "feed", "init", "faults")
     with telling_what_is_missing("the check has come to no verdict"):
         return _check(options)
 

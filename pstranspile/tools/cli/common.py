@@ -299,7 +299,7 @@ def add_shares(group: Any) -> None:
     )
 
 
-def refuse_empty(parser: argparse.ArgumentParser, options: argparse.Namespace, *names: str) -> None:
+def require_named(parser: argparse.ArgumentParser, options: argparse.Namespace, *names: str) -> None:
     """Ends the command if an option that names a file or folder is given an empty name (of an unset shell variable), or
     `-`, which stands for stdin and stdout where a command takes those.
     """

@@ -18,7 +18,7 @@ from pstranspile.tools.cli.common import (
     files_read,
     load_input,
     make_parser,
-    refuse_empty,
+    require_named,
 )
 from pstranspile.tools.cli.report import quoting, report
 from pstranspile.tools.cli.written import (
@@ -98,7 +98,7 @@ def run(arguments: Sequence[str]) -> int:
         "makes, all of them without --init",
     )
     options = parser.parse_args(arguments)
-    refuse_empty(parser, options, "init")
+    require_named(parser, options, "init")
     if options.trained == "":
         parser.error("--from: the name is empty")
     if options.to not in ("onnx", "inference") and (options.fetch or options.init or options.trained):

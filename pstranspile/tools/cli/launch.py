@@ -33,8 +33,8 @@ from pstranspile.tools.cli.common import (
     files_read,
     load_compiled,
     make_parser,
-    refuse_empty,
     refuse_with_folder,
+    require_named,
     whole,
 )
 from pstranspile.tools.cli.feed import check_feed, dealt_text, forwarded, read_feed, require_fed_inputs
@@ -75,7 +75,7 @@ def run(arguments: Sequence[str]) -> int:
     """Runs all machines until the job is done."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    refuse_empty(parser, options, *_NAMING)
+    require_named(parser, options, *_NAMING)
     check_feed(parser, options)
     check_live(parser, options)
     if options.on == "local":

@@ -29,7 +29,7 @@ from pstranspile.tools.cli.common import (
     load_for,
     make_parser,
     read_job,
-    refuse_empty,
+    require_named,
     whole,
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, suggesting_feed
@@ -66,8 +66,8 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     use_threads(options.threads)
     chosen_arithmetic = arithmetic_of(options)
-    refuse_empty(parser, options, "feed", "init", "faults", "replay", "save", "plot", "chart", "checkpoint", "resume")
-    refuse_empty(parser, options, "table_folder", *(["trace"] if options.trace else []))  # it may stand alone
+    require_named(parser, options, "feed", "init", "faults", "replay", "save", "plot", "chart", "checkpoint", "resume")
+    require_named(parser, options, "table_folder", *(["trace"] if options.trace else []))  # it may stand alone
     check_feed(parser, options)
     kind = _picture_kind(parser, options.plot)
     check_checkpoints(parser, options)

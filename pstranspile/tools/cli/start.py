@@ -26,7 +26,7 @@ from pstranspile.tools.cli.common import (
     files_read,
     load_input,
     make_parser,
-    refuse_empty,
+    require_named,
     seconds,
     whole,
 )
@@ -146,7 +146,7 @@ def run(arguments: Sequence[str]) -> int:
     parser = make_options()
     options = parser.parse_args(arguments)
     use_threads(options.threads)
-    refuse_empty(parser, options, *_NAMING)
+    require_named(parser, options, *_NAMING)
     check_feed(parser, options)
     check_server_checkpoints(parser, options)
     chosen_arithmetic = arithmetic_of(options)

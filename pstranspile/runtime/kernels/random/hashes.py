@@ -79,12 +79,8 @@ _P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
 _MASK = (1 << 64) - 1
 
 
-def _xxhash_turned(word: Array, bits: int) -> Array:
-    return word << np.uint64(bits) | word >> np.uint64(64 - bits)
-
-
 def _mixed(state: Array, lane: Array) -> Array:
-    return _xxhash_turned(state + lane * np.uint64(_P2), 31) * np.uint64(_P1)
+    return _turned(state + lane * np.uint64(_P2), 31) * np.uint64(_P1)
 
 
 def row_hashes(rows: Array, seed: int) -> Array:
@@ -98,7 +94,7 @@ def row_hashes(rows: Array, seed: int) -> Array:
         states = [np.full(count, start & _MASK, "uint64") for start in starts]
         for at in range(stripes):
             states[at % 4] = _mixed(states[at % 4], lanes[:, at])
-        turned = [_xxhash_turned(state, bits) for state, bits in zip(states, (1, 7, 12, 18), strict=True)]
+        turned = [_turned(state, bits) for state, bits in zip(states, (1, 7, 12, 18), strict=True)]
         result = turned[0] + turned[1] + turned[2] + turned[3]
         for state in states:
             result = (result ^ _mixed(np.zeros_like(state), state)) * np.uint64(_P1) + np.uint64(_P4)
@@ -107,10 +103,10 @@ def row_hashes(rows: Array, seed: int) -> Array:
     result += np.uint64(words * 4)
     for at in range(stripes, lanes.shape[1]):
         result ^= _mixed(np.zeros_like(result), lanes[:, at])
-        result = _xxhash_turned(result, 27) * np.uint64(_P1) + np.uint64(_P4)
+        result = _turned(result, 27) * np.uint64(_P1) + np.uint64(_P4)
     if words % 2:
         result ^= rows[:, -1].astype("uint64") * np.uint64(_P1)
-        result = _xxhash_turned(result, 23) * np.uint64(_P2) + np.uint64(_P3)
+        result = _turned(result, 23) * np.uint64(_P2) + np.uint64(_P3)
     result = (result ^ result >> np.uint64(33)) * np.uint64(_P2)
     result = (result ^ result >> np.uint64(29)) * np.uint64(_P3)
     return result ^ result >> np.uint64(32)
@@ -151,26 +147,25 @@ def row_hashes_32(rows: Array, seed: int) -> Array:
 
 _SIZE = 312
 _SHIFT = 156
-_mersenne_MASK = (1 << 64) - 1
 
 
 def _start(seed: int) -> Array:
-    state = [seed & _mersenne_MASK]
+    state = [seed & _MASK]
     for at in range(1, _SIZE):
-        state.append((6364136223846793005 * (state[-1] ^ state[-1] >> 62) + at) & _mersenne_MASK)
+        state.append((6364136223846793005 * (state[-1] ^ state[-1] >> 62) + at) & _MASK)
     return np.array(state, "uint64")
 
 
-def _mersenne_mixed(upper: Array, lower: Array) -> Array:
+def _twisted(upper: Array, lower: Array) -> Array:
     word = upper & np.uint64(0xFFFFFFFF80000000) | lower & np.uint64(0x7FFFFFFF)
     return word >> np.uint64(1) ^ (word & np.uint64(1)) * np.uint64(0xB5026F5AA96619E9)
 
 
 def _next(old: Array) -> Array:
     new = np.empty_like(old)
-    new[:_SHIFT] = old[_SHIFT:] ^ _mersenne_mixed(old[:_SHIFT], old[1 : _SHIFT + 1])
-    new[_SHIFT:-1] = new[: _SHIFT - 1] ^ _mersenne_mixed(old[_SHIFT:-1], old[_SHIFT + 1 :])
-    new[-1:] = new[_SHIFT - 1 : _SHIFT] ^ _mersenne_mixed(old[-1:], new[:1])
+    new[:_SHIFT] = old[_SHIFT:] ^ _twisted(old[:_SHIFT], old[1 : _SHIFT + 1])
+    new[_SHIFT:-1] = new[: _SHIFT - 1] ^ _twisted(old[_SHIFT:-1], old[_SHIFT + 1 :])
+    new[-1:] = new[_SHIFT - 1 : _SHIFT] ^ _twisted(old[-1:], new[:1])
     return new
 
 

@@ -417,9 +417,7 @@ def _phase(
     return state, cell
 
 
-def _recurrent_steps_slopes(
-    unit: Unit, peepholes: Array | None, values: Values, before: Array
-) -> tuple[LstmSlopes, Array | None]:
+def _lstm_slopes(unit: Unit, peepholes: Array | None, values: Values, before: Array) -> tuple[LstmSlopes, Array | None]:
     """The local derivatives of all steps, in batch order, and where cells are not clipped (None: nowhere clipped).
 
     Derivatives by cells include the paths through peepholes.
@@ -516,7 +514,7 @@ def backward(
 ) -> Gradients:
     """The gradients, from the gradient of the outputs in batch order and the initial states of the forward pass."""
     before = steps.before(values.cells, cell)
-    slopes, within = _recurrent_steps_slopes(unit, params.peepholes, values, before)
+    slopes, within = _lstm_slopes(unit, params.peepholes, values, before)
     way = _way(params, steps.phases, len(before))
     projected = grad.copy()  # becomes the gradient of the projection before its activation
     of_state, of_cell = np.zeros_like(state), np.zeros_like(cell)
