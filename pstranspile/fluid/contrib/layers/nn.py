@@ -16,7 +16,7 @@ from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.initializer import Constant
 from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.layers.adapt import live, one_op, to_core, wrap
-from pstranspile.fluid.layers.detection import multiclass_nms2 as multiclass_nms2
+from pstranspile.fluid.layers.detection_found import multiclass_nms2 as multiclass_nms2
 from pstranspile.fluid.layers.utils import convert_to_list
 from pstranspile.fluid.missing import names_of_fluid
 
