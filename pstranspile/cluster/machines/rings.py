@@ -719,7 +719,7 @@ class RingReplies(Replies):
 
 
 # Collective ops of trainers: sums, averages and broadcasts over the trainers of a ring, and the ops that Fluid's
-# executor adds to a program. The machines that carry them out are in `collectives`.
+# executor adds to a program. The machines that carry them out stand above.
 
 REDUCE_TYPES: tuple[AllReduce, ...] = ("sum", "prod", "max", "min")
 """What the numbers of the older op's `reduce_type` mean."""

@@ -94,12 +94,12 @@ def check_sum(data: Bytes) -> int:
 
 
 def frame(
-    header: Header, body: bytes, guarded: bool = False, known: Callable[[], int] | None = None
+    header: Header, body: bytes, guarded: bool = False, body_sum: Callable[[], int] | None = None
 ) -> tuple[bytes, bytes]:
-    """The bytes of a frame: those of the header, and the body's. `guarded`: it travels under TLS. `known` gives the
+    """The bytes of a frame: those of the header, and the body's. `guarded`: it travels under TLS. `body_sum` gives the
     check sum of the body, if somebody keeps it.
     """
-    own = 0 if guarded else check_sum(body) if known is None else known()
+    own = 0 if guarded else check_sum(body) if body_sum is None else body_sum()
     fields = _HEADER.pack(
         MAGIC, PROTOCOL, header.kind, 0, header.number, header.received, header.durable, len(body), own, 0,
     )[:-4]  # fmt: skip

@@ -30,9 +30,10 @@ class Connection(Protocol):
         """Whether TLS authenticates what comes and goes."""
         ...
 
-    def send(self, header: Header, body: bytes, own: Callable[[], int] | None = None) -> None:
-        """Hands over a frame, which is sent when it can be; nothing happens if it is closed. `own` gives the check sum
-        of a body that may be sent more than once.
+    def send(self, header: Header, body: bytes, body_sum: Callable[[], int] | None = None) -> None:
+        """Hands over a frame, which is sent when it can be; nothing happens if it is closed.
+
+        `body_sum` gives the check sum of a body that may be sent more than once.
         """
         ...
 
@@ -51,18 +52,18 @@ class Unconfirmed:
     Whoever connects again has all of them sent again, however often, so their check sums are computed once.
     """
 
-    __slots__ = ("_own", "body", "number")
+    __slots__ = ("_sum", "body", "number")
 
     def __init__(self, number: int, body: bytes):
         self.number = number
         self.body = body
-        self._own: int | None = None
+        self._sum: int | None = None
 
-    def own(self) -> int:
+    def body_sum(self) -> int:
         """The check sum of the body."""
-        if self._own is None:
-            self._own = check_sum(self.body)
-        return self._own
+        if self._sum is None:
+            self._sum = check_sum(self.body)
+        return self._sum
 
 
 class Peer:
@@ -145,7 +146,7 @@ class Peer:
         if self.connection is not None:
             self.last_sent = now
             header = Header(MESSAGES, item.number, self.received, self.durable)
-            self.connection.send(header, item.body, item.own)
+            self.connection.send(header, item.body, item.body_sum)
 
     @property
     def confirmed_up_to(self) -> int:

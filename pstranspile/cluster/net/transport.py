@@ -98,13 +98,13 @@ class Frames(Reading):
         """Whether TLS authenticates what comes and goes."""
         return self.channel is not None and self.channel.guarded
 
-    def send(self, header: Header, body: bytes, own: Callable[[], int] | None = None) -> None:
+    def send(self, header: Header, body: bytes, body_sum: Callable[[], int] | None = None) -> None:
         """Sends a frame; nothing happens if the connection is closed. One whose other side reads nothing of very many
-        is ended. `own` gives the check sum of the body, if it is known.
+        is ended. `body_sum` gives the check sum of the body, if it is known.
         """
         channel = self.channel
         if channel is not None:
-            channel.send(frame(header, body, channel.guarded, own))
+            channel.send(frame(header, body, channel.guarded, body_sum))
             if channel.unsent > MOST_UNREAD:
                 self._events.put(Event(CALL, None, action=self._end_unread))
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from math import prod
 from selectors import EVENT_READ, DefaultSelector
-from tokenize import TokenError
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -20,6 +19,7 @@ from pstranspile.fluid.machines import require_open
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.running.flags import seconds
 from pstranspile.ir.diagnostics import visible
+from pstranspile.runtime.run.files import DAMAGE, array_header
 
 MEETING = "PADDLE_GLOO_HTTP_ENDPOINT"
 """The variable of the environment by which launchers say where trainers meet, as those of 2.x do."""
@@ -91,15 +91,13 @@ def _array(data: memoryview) -> Any:
     """The array in a `.npy` file whose header says neither less nor more than there is. Raises ConnectionError."""
     head = io.BytesIO(data[:_MOST_HEAD])
     try:
-        version = np.lib.format.read_magic(head)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, by_columns, dtype = read(head)
+        shape, by_columns, dtype = array_header(head)
         if dtype.hasobject or any(dim < 0 for dim in shape):
             raise ValueError("it holds objects, or has dims below 0")
         if len(data) - head.tell() != prod(shape) * dtype.itemsize:
             raise ValueError(f"dims {list(shape)} of {dtype} don't take {len(data) - head.tell()} bytes")
         return np.ndarray(shape, dtype, data[head.tell() :], order="F" if by_columns else "C").copy(order="K")
-    except (ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError, TokenError) as problem:
+    except DAMAGE as problem:
         raise ConnectionError(f"a trainer gives what is no array: {visible(str(problem), _MOST_TOLD)}") from None
 
 

@@ -103,6 +103,16 @@ def _is_combined(path: str | os.PathLike[str]) -> bool:
         return False
 
 
+def array_header(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Dims, whether elements lie by columns, and element type, as the header of a `.npy` file says them.
+
+    Raises one of `DAMAGE` where it can't be read.
+    """
+    if np.lib.format.read_magic(stream) == (1, 0):
+        return np.lib.format.read_array_header_1_0(stream)
+    return np.lib.format.read_array_header_2_0(stream)
+
+
 def _require_sizes(file: str, archive: zipfile.ZipFile) -> None:
     """Raises DiagnosticError for an archive whose arrays, by what its headers say, are too large."""
     members = archive.infolist()
@@ -116,11 +126,7 @@ def _require_sizes(file: str, archive: zipfile.ZipFile) -> None:
     for member in members:
         with archive.open(member) as stream:
             try:
-                version = np.lib.format.read_magic(stream)
-                reader = (
-                    np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-                )
-                shape, _, dtype = reader(stream)
+                shape, _, dtype = array_header(stream)
             except DAMAGE:
                 continue  # the reader reports it
             held = member.file_size - stream.tell()
