@@ -190,9 +190,7 @@ def _looked_up(machine: TrainerMachine, table: str, rows: int, width: int) -> Ar
         attrs = {**lookup.attrs, "padding_idx": -1, "lookup_table_version": "lookup_table"}
         ops = (
             make_op("assign_value", {}, {"Out": (ids,)}, numbers),
-            lookup._replace(
-                inputs=FrozenMap({"Ids": (ids,), "W": (table,)}), outputs=FrozenMap({"Outputs": (out,)}), attrs=attrs
-            ),
+            make_op(lookup.type, {"Ids": (ids,), "W": (table,)}, {"Outputs": (out,)}, attrs),
         )
         made.append(machine.run_for(Program((Block(FrozenMap(variables), ops),)), out))
     return np.concatenate(made)
