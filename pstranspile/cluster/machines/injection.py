@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from pstranspile.cluster.machines.communicator import Companion
 from pstranspile.cluster.machines.message import COMPLETE, Message, step_label
-from pstranspile.cluster.machines.network import RETRY_AFTER, Link, Machine, Network
+from pstranspile.cluster.machines.network import RETRY_AFTER, Link, Machine, Network, TurnHook
 from pstranspile.cluster.machines.report import listed
 from pstranspile.cluster.machines.rings import GONE, Ring
 from pstranspile.cluster.machines.scenario import Crash, Event, Late, Leave, Partition, Rejoin, Scenario, Slow, line_of
@@ -31,7 +31,7 @@ from pstranspile.runtime.run.feeds import near
 # What a scenario does to a server, and what it takes to start it again.
 
 
-class ServerFaults:
+class ServerFaults(TurnHook):
     """What the scenario does to a server, and what it needs to be started again.
 
     `machines` are all of the cluster, by name; `note` records what happens.
@@ -58,14 +58,15 @@ class ServerFaults:
         self._ended = ""
         self._waiting: list[Crash] = []
         """The crashes after which the server has not been started again yet."""
-        server.turn = self._turn
+        server.hook(self)
 
     def log(self, message: Message) -> None:
         """A message is on its way to the server."""
         if self._restarts:
             self._messages.setdefault(message.source, deque()).append(message)
 
-    def _turn(self) -> None:
+    def take(self, machine: Machine, turn: Callable[[], object]) -> None:
+        """Has the server take its messages one by one, as it may crash after each, instead of its turn."""
         server, inbox = self.server, self.server.inbox
         if server.down:
             inbox.clear()
@@ -143,14 +144,12 @@ class ServerFaults:
         snapshot = self._snapshot if self._file is None else read_snapshot(self._file, self.server.name)
         assert snapshot is not None
         restore(server, snapshot)
-        server.down = False
+        server.start_again()
         self._taken = dict(snapshot.taken)
         self._in_step = -1
-        server.inbox.clear()
         for link in self._links():
             self.server.network.scheduler.forget(link)
-            link.expected = snapshot.taken.get(link.source.name, 0) + 1
-            link.held = None
+            link.expect(snapshot.taken.get(link.source.name, 0) + 1)
         self._note(f"{server.name} is started again, in {server.step_label()}")
         self._waiting.clear()
         server.restored()
@@ -204,7 +203,7 @@ class Scene(Protocol):
         ...
 
 
-class TrainerFaults:
+class TrainerFaults(TurnHook):
     """What the scenario does to a trainer."""
 
     def __init__(self, scene: Scene, trainer: Trainer):
@@ -233,15 +232,16 @@ class TrainerFaults:
         """The communicator's machine, which is part of the trainer's process."""
         self._rings = [side for side in scene.cluster.rings.values() if side.index == trainer.index]
         """Its sides of rings, which are part of its process, too."""
-        trainer.turn = self._turn
+        trainer.hook(self)
 
     # the life of the trainer
 
-    def _turn(self) -> None:
+    def take(self, machine: Machine, turn: Callable[[], object]) -> None:
+        """Has the trainer take its turn, unless it is late or crashes before."""
         trainer = self.trainer
         if not trainer.down and trainer.between_steps and not self._may_begin():
             return
-        trainer.run()
+        turn()
         if trainer.left:
             self._scene.ends()
         if trainer.down:  # what it had not finished when it crashed

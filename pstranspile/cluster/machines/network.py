@@ -1,8 +1,9 @@
 """Machines, the links on which their messages travel, and the scheduler that decides which machine goes on.
 
-On a link messages arrive once and in order. `Link.post` puts a message into the inbox of its target, which takes
-it in its turn with `receive`. Where there are faults, observers, or a scheduler that chooses which message comes next,
-it passes `Network.carry` and `Scheduler.deliver` in between: there it can be seen, delayed, repeated or lost.
+On a link messages arrive once and in order. `Link.post` hands a message to the network. It reaches the scheduler,
+which puts it into the inbox of its target, at once or when it chooses to; the target takes it in its turn with
+`receive`. Where there are faults or observers, the message passes `Network.carry` before: there it can be seen,
+delayed, repeated or lost. `Network.arrive` counts messages where they may come twice or not at all.
 
 The scheduler makes one decision after the other, on a virtual clock that counts them (ticks). Nothing sleeps: when all
 that is left to do is due later, the clock jumps there.
@@ -15,7 +16,8 @@ import random
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, cast
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from pstranspile.cluster.machines.message import COMPLETE, Message
 from pstranspile.ir.model import Op
@@ -72,14 +74,16 @@ class Link:
         """Sends a message. The payload must not change afterwards."""
         sequence = self.sequence = self.sequence + 1
         fields = (kind, self.from_name, self.to_name, self.trainer, step, sequence, variable, payload, slot)
-        carry = self.network.carries
-        if carry is not None:
-            carry(self, _made(Message, fields))
-            return
-        target = self.target  # as `Scheduler.deliver`, without the calls
-        target.inbox.append(_made(Message, fields))
-        if not target.listed:
-            self.network.scheduler.wake(target)
+        self.network.take(self, _made(Message, fields))
+
+    def number_after(self, sequence: int) -> None:
+        """The next message that is posted has the number after this one."""
+        self.sequence = sequence
+
+    def expect(self, sequence: int) -> None:
+        """The next message that arrives has this number; messages that came too early are forgotten."""
+        self.expected = sequence
+        self.held = None
 
 
 class Network:
@@ -90,19 +94,19 @@ class Network:
         self.observers: list[Observer] = []
         self.dead: set[str] = set()
         """Machines that have crashed: nothing of them is sent but `complete`, by which others notice their end."""
-        self.carries = None if scheduler.plain else self.carry
-        """Takes the messages of links; None if links put messages into the targets' inboxes themselves."""
+        self.take: Callable[[Link, Message], object] = scheduler.deliver
+        """What takes the messages that are posted: the scheduler, or `carry` where there are faults or observers."""
         self.faults: Faults | None = None
 
     def observe(self, observer: Observer) -> None:
         """From now on the observer is called for every event of a message."""
         self.observers.append(observer)
-        self.carries = self.carry
+        self.take = self.carry
 
     def fail(self, faults: Faults) -> None:
         """From now on messages suffer these faults."""
         self.faults = faults
-        self.carries = self.carry
+        self.take = self.carry
 
     def link(self, source: Machine, target: Machine, trainer: int) -> Link:
         """The link from one machine to another, made at the first use."""
@@ -115,7 +119,7 @@ class Network:
         """Takes a message to its target, unless faults delay, repeat or lose it."""
         if not attempt:
             if message.source in self.dead and message.kind != COMPLETE:
-                link.sequence -= 1
+                link.number_after(message.sequence - 1)
                 return
             self.notify("post", message)
         if self.faults is None:
@@ -129,21 +133,22 @@ class Network:
             self.scheduler.later(RETRY_AFTER, lambda: self.carry(link, message, attempt + 1))
         for delay in delays:
             if delay <= 0:
-                self._arrive(link, message)
+                self.arrive(link, message)
             else:
-                self.scheduler.later(delay, lambda: self._arrive(link, message))
+                self.scheduler.later(delay, lambda: self.arrive(link, message))
 
-    def _arrive(self, link: Link, message: Message) -> None:
-        """Delivers messages once and in order of their sequence numbers."""
+    def arrive(self, link: Link, message: Message) -> bool:
+        """Delivers messages once and in order of their sequence numbers; gives whether this one had not come before."""
         if message.sequence < link.expected or (link.held is not None and message.sequence in link.held):
             self.notify("duplicate", message)
-            return
+            return False
         if link.held is None:
             link.held = {}
         link.held[message.sequence] = message
         while link.expected in link.held:
             self.scheduler.deliver(link, link.held.pop(link.expected))
             link.expected += 1
+        return True
 
     def notify(self, event: str, message: Message) -> None:
         """Calls the observers."""
@@ -160,6 +165,14 @@ class Waiting(NamedTuple):
     missing: tuple[str, ...] = ()
 
 
+class TurnHook:
+    """What is done around the turns of a machine, or in place of them: see `Machine.hook`."""
+
+    def take(self, machine: Machine, turn: Callable[[], object]) -> None:
+        """The machine is to have a turn, which is taken by calling `turn`."""
+        turn()
+
+
 class Machine(ABC):
     """A machine with its variables, its inbox, and its links to others."""
 
@@ -174,7 +187,11 @@ class Machine(ABC):
         self.listed = False
         """Whether the scheduler has the machine on its list already."""
         self.turn: Callable[[], object] = self.run
-        """What the scheduler calls: `run`, unless faults or another process replace it."""
+        """What the scheduler calls: `run`, within the hooks."""
+
+    def hook(self, hook: TurnHook) -> None:
+        """From now on every turn is taken through this hook, and within it through those that were there before."""
+        self.turn = partial(hook.take, self, self.turn)
 
     def run(self) -> None:
         """Takes every message that has come, and goes on as far as possible without others."""
@@ -209,6 +226,11 @@ class Machine(ABC):
         self.down = True
         self.inbox.clear()
 
+    def start_again(self) -> None:
+        """The machine runs again after a crash, with an empty inbox."""
+        self.down = False
+        self.inbox.clear()
+
     @abstractmethod
     def waiting(self) -> Waiting | None:
         """What the machine waits for, None if it is done or paused."""
@@ -216,9 +238,6 @@ class Machine(ABC):
 
 class Scheduler:
     """Machines in turn: each takes all messages that have come, in the order in which they were sent."""
-
-    plain: ClassVar = True
-    """Whether messages may go into inboxes as they are posted."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -235,8 +254,10 @@ class Scheduler:
 
     def deliver(self, link: Link, message: Message) -> None:
         """A message has come to the end of its link."""
-        link.target.inbox.append(message)
-        self.wake(link.target)
+        target = link.target
+        target.inbox.append(message)
+        if not target.listed:
+            self.wake(target)
 
     def later(self, ticks: int, action: Callable[[], object]) -> None:
         """Does something after so many ticks."""
@@ -282,8 +303,6 @@ class SeededScheduler(Scheduler):
 
     Messages of one link stay in order, as calls do that each wait for the one before.
     """
-
-    plain = False
 
     def __init__(self, seed: int):
         super().__init__()

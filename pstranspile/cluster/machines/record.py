@@ -149,8 +149,6 @@ def replay(cluster: Cluster, steps: int) -> None:
 class RecordedScheduler(Scheduler):
     """Gives every machine its turns as they were recorded."""
 
-    plain = False
-
     def __init__(self, record: Record):
         super().__init__()
         self._left = {process: deque(turns) for process, turns in record.turns.items()}

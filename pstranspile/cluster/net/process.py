@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TextIO
 
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import Companion
-from pstranspile.cluster.machines.network import Machine, Waiting, messages_sent
+from pstranspile.cluster.machines.network import Machine, TurnHook, Waiting, messages_sent
 from pstranspile.cluster.machines.record import Turn, line_of, taken_of
 from pstranspile.cluster.machines.report import sentence
 from pstranspile.cluster.machines.server import Server
@@ -96,25 +96,22 @@ def _step_done(
 # Writing down what the machines of a process do, so that a simulation can do the same.
 
 
-class Recording:
+class Recording(TurnHook):
     """Writes every turn of the process's machines to a file, as it is taken; to be made before the first turn."""
 
     def __init__(self, site: Site, path: str):
         self._file: TextIO = open(path, "w", 1, encoding="utf-8")  # noqa: SIM115 (closed by `close`)
         # line by line, so that a process that is killed has written all its turns
         for name in site.own:
-            machine = site.cluster.machines[name]
-            machine.turn = self._recorded(machine, machine.turn)
+            site.cluster.machines[name].hook(self)
 
-    def _recorded(self, machine: Machine, turn: Callable[[], object]) -> Callable[[], None]:
-        def recorded() -> None:
-            taken = tuple(map(taken_of, machine.inbox))
-            idle = isinstance(machine, Trainer) and machine.between_steps and not taken
-            turn()
-            if not (idle and isinstance(machine, Trainer) and machine.held):  # a turn that had to wait did nothing
-                self._file.write(line_of(Turn(machine.name, taken)))
-
-        return recorded
+    def take(self, machine: Machine, turn: Callable[[], object]) -> None:
+        """A machine has a turn, which is written down unless it had to wait, and did nothing."""
+        taken = tuple(map(taken_of, machine.inbox))
+        idle = isinstance(machine, Trainer) and machine.between_steps and not taken
+        turn()
+        if not (idle and isinstance(machine, Trainer) and machine.held):
+            self._file.write(line_of(Turn(machine.name, taken)))
 
     def end(self, machine: Machine) -> None:
         """Records that the trainer's data have ended."""

@@ -25,7 +25,7 @@ from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import Companion
 from pstranspile.cluster.machines.injection import process_of
 from pstranspile.cluster.machines.message import COMPLETE, REPLY, Message
-from pstranspile.cluster.machines.network import Machine, Waiting
+from pstranspile.cluster.machines.network import Machine, TurnHook, Waiting
 from pstranspile.cluster.machines.rings import GONE
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.trainer import Trainer
@@ -70,6 +70,27 @@ Post: TypeAlias = "Callable[[Peer, list[Message]], object]"
 """Called with the messages that the machines of this process have posted to those of another one."""
 
 
+class StandIn(TurnHook):
+    """The turn of a machine of the process `peer`: all that was posted to it is sent, with `post`.
+
+    `lone`: the machine of this process that has the process to itself, if one has. It goes on first, as far as it can:
+    the barrier that ends a trainer's step then travels with the gradients of the next one.
+    """
+
+    def __init__(self, peer: Peer, post: Post, lone: Machine | None):
+        self._peer, self._post, self._lone = peer, post, lone
+
+    def take(self, machine: Machine, turn: Callable[[], object]) -> None:
+        """Sends what was posted to the machine, or puts it off."""
+        if self._lone is not None and self._lone.listed:
+            machine.network.scheduler.wake(machine)
+            return
+        messages = list(machine.inbox)
+        machine.inbox.clear()
+        if messages:
+            self._post(self._peer, messages)
+
+
 class Part:
     """The machines of a cluster that run in the process `role`; messages to the others go to `post`."""
 
@@ -86,29 +107,11 @@ class Part:
         self._steps: dict[tuple[str, str], int] = {}
         """The step of the last message on each way to a server of this process."""
         self.peers = {name: Peer(name, frozenset(names), indices.get(name, -1)) for name, names in by_role.items()}
+        lone = cluster.machines[next(iter(self.own))] if len(self.own) == 1 else None
         for peer in self.peers.values():
+            stand_in = StandIn(peer, post, lone)
             for name in peer.machines:
-                machine = cluster.machines[name]
-                machine.turn = self._sender(machine, peer, post)
-
-    def _sender(self, machine: Machine, peer: Peer, post: Post) -> Callable[[], None]:
-        """What sends all that was posted to a machine of another process.
-
-        A trainer that has its process to itself goes on first, as far as it can: the barrier that ends a step then
-        travels with the gradients of the next one.
-        """
-        lone = self.cluster.machines[next(iter(self.own))] if len(self.own) == 1 else None
-
-        def send() -> None:
-            if lone is not None and lone.listed:
-                self.cluster.scheduler.wake(machine)
-                return
-            messages = list(machine.inbox)
-            machine.inbox.clear()
-            if messages:
-                post(peer, messages)
-
-        return send
+                cluster.machines[name].hook(stand_in)
 
     def require_sound(self, peer: Peer, messages: Sequence[Message]) -> None:
         """Raises WireError, before anything was taken, if a process may not send one of these messages, or not now."""
@@ -164,17 +167,14 @@ class Part:
         cluster = self.cluster
         target = cluster.machines[message.target]
         link = cluster.network.link(cluster.machines[message.source], target, message.trainer)
-        if message.sequence < link.expected:
-            return
-        if message.sequence != link.expected:
+        if message.sequence > link.expected:
             raise WireError(f"message {message.sequence} has come where {link.expected} is due: {message}")
-        link.expected += 1
-        peer.brought += bytes_of(message.payload) + MESSAGE
-        if message.kind == COMPLETE:
-            peer.left = message.target not in cluster.rings  # its process sums on for the others
-        elif message.step > peer.last_step:
-            peer.last_step = message.step
-        cluster.scheduler.deliver(link, message)
+        if cluster.network.arrive(link, message):
+            peer.brought += bytes_of(message.payload) + MESSAGE
+            if message.kind == COMPLETE:
+                peer.left = message.target not in cluster.rings  # its process sums on for the others
+            elif message.step > peer.last_step:
+                peer.last_step = message.step
 
     def reset_links(self, peer: Peer) -> None:
         """A process has taken another one's place: messages on links to and from its machines are counted anew."""
@@ -185,7 +185,8 @@ class Part:
                 for source, target in ((name, mine), (mine, name)):
                     link = machines[source].links.get(target)
                     if link is not None:
-                        link.sequence, link.expected = 0, 1
+                        link.number_after(0)
+                        link.expect(1)
 
     def take_out(self, peer: Peer) -> None:
         """Sends COMPLETE to the machines here in place of the trainer.

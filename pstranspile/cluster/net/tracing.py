@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, NamedTuple, TextIO
 
 from pstranspile.cluster.machines.message import Message
-from pstranspile.cluster.machines.network import Machine
+from pstranspile.cluster.machines.network import Machine, TurnHook
 from pstranspile.cluster.machines.recorder import DELIVER, POST, Event, Recorder, about, event_of, named, trace_text
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.cluster.net.site import Site
@@ -126,7 +126,7 @@ class Span(NamedTuple):
     bytes: int = 0
 
 
-class Tracing:
+class Tracing(TurnHook):
     """Writes what the process of a site does to a file; to be made before the machines begin."""
 
     def __init__(self, site: Site, path: str):
@@ -135,39 +135,29 @@ class Tracing:
         self._began: int | None = None
         """When the step under way began."""
         for machine in site.cluster.machines.values():
-            machine.turn = (self._taking if machine.name in site.own else self._sending)(machine, machine.turn)
+            machine.hook(self)
             if machine.name in site.own and isinstance(machine, Trainer):
                 machine.on_step = self._stepping(machine.on_step)
 
     def _write(self, item: Span | Event) -> None:
         self._file.write(json.dumps(item, separators=(",", ":")) + "\n")
 
-    def _taking(self, machine: Machine, turn: Callable[[], object]) -> Callable[[], None]:
-        """A turn of a machine of this process."""
-
-        def taken() -> None:
-            messages, begin = list(machine.inbox), _now()
-            if self._began is None and isinstance(machine, Trainer):
-                self._began = begin
-            for message in messages:
-                if message.source in self._own:
-                    self._write(event_of(begin, POST, message))
-                self._write(event_of(begin, DELIVER, message))
-            turn()
-            self._write(Span(TURN, machine.name, begin, _now(), messages=len(messages)))
-
-        return taken
-
-    def _sending(self, machine: Machine, turn: Callable[[], object]) -> Callable[[], None]:
-        """A turn in which what was posted to a machine of another process is sent, unless it is put off."""
-
-        def sent() -> None:
-            messages, begin = list(machine.inbox), _now()
+    def take(self, machine: Machine, turn: Callable[[], object]) -> None:
+        """A machine of this process has a turn, or what was posted to one of another is sent, unless it is put off."""
+        messages, begin = list(machine.inbox), _now()
+        if machine.name not in self._own:
             turn()
             if messages and not machine.inbox:
                 self._sent(machine.name, messages, begin)
-
-        return sent
+            return
+        if self._began is None and isinstance(machine, Trainer):
+            self._began = begin
+        for message in messages:
+            if message.source in self._own:
+                self._write(event_of(begin, POST, message))
+            self._write(event_of(begin, DELIVER, message))
+        turn()
+        self._write(Span(TURN, machine.name, begin, _now(), messages=len(messages)))
 
     def _sent(self, target: str, messages: Sequence[Message], begin: int) -> None:
         events = [event_of(begin, POST, message) for message in messages]
