@@ -32,6 +32,7 @@ from ray_cluster import started
 
 import pstranspile as ps
 from pstranspile.cluster.ray import launch
+from pstranspile.cluster.ray.session import SessionListener
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import Adagrad, minimize
 
@@ -69,7 +70,7 @@ def write(path: Path, rows: int) -> None:
     parquet.write_table(pyarrow.table(columns), path, row_group_size=UNIT)
 
 
-class Watched:
+class Watched(SessionListener):
     """A job that is run; `changes` says after which step how many trainers take part."""
 
     def __init__(self, data: ps.Data, trainers: int, changes: Mapping[int, int]):
@@ -83,17 +84,18 @@ class Watched:
 
     def _prepare(self, session: Any) -> None:
         self.session = session
-
-        def told(role: str, fields: Mapping[str, Any]) -> None:
-            self.at = max(self.at, fields.get("step", 0))
-            if self._changes and self.at >= self._changes[0][0]:
-                session.resize(self._changes.pop(0)[1])
-
-        def begin(roles: Any) -> None:
-            self.begun.append((self.at, sum(role.startswith("trainer") for role in roles)))
-
         self.at = 0
-        session.on_start, session.on_report = begin, told
+        session.listen(self)
+
+    def reported(self, role: str, fields: Mapping[str, Any]) -> None:
+        """A machine reports something."""
+        self.at = max(self.at, fields.get("step", 0))
+        if self._changes and self.at >= self._changes[0][0]:
+            self.session.resize(self._changes.pop(0)[1])
+
+    def started(self, roles: Any) -> None:
+        """The machines start, perhaps not for the first time."""
+        self.begun.append((self.at, sum(role.startswith("trainer") for role in roles)))
 
     def numbers(self) -> Any:
         """The numbers of all rows that were fed."""

@@ -18,7 +18,7 @@ from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import AsyncCommunicator
 from pstranspile.cluster.machines.script import find_exchanges
 from pstranspile.cluster.machines.server import Server, listening_op
-from pstranspile.cluster.machines.trainer import Trainer
+from pstranspile.cluster.machines.trainer import Trainer, TrainerListener
 from pstranspile.cluster.net.process import Place, play_server, play_trainer
 from pstranspile.cluster.net.server_checkpoints import VARIABLE
 from pstranspile.cluster.net.status import SERVING, StatusPipe
@@ -280,7 +280,7 @@ class NoTrainer(Machine):
         """Does nothing: it has never come."""
 
 
-class TrainerMachine(Machine):
+class TrainerMachine(Machine, TrainerListener):
     """A trainer: from its start-up program on it has a thread, which talks to the servers while a step is run."""
 
     def __init__(self, compiled: Compiled, role: Role):
@@ -365,7 +365,7 @@ class TrainerMachine(Machine):
         cluster = self.cluster(scope, startup=startup)
         trainer = next(trainer for trainer in cluster.trainers if trainer.name == self.role.name)
         trainer.feed = self._feed
-        trainer.on_step = self._stepped
+        trainer.listen(self)
         self._trainer, self._besides = trainer, True
         terms, place = self.terms()
 
@@ -415,7 +415,8 @@ class TrainerMachine(Machine):
         assert self._trainer is not None
         return self._trainer.scope.values_here.pop(name)
 
-    def _stepped(self, trainer: Trainer, step: int) -> None:
+    def step_done(self, trainer: Trainer, step: int) -> None:
+        """The trainer has done a step, whose results go to the script."""
         self._done.put(trainer.results.pop().values)
 
     def _wait(self) -> dict[str, Any]:

@@ -151,7 +151,7 @@ def check(
         fed = rows.feeds([module.main] * job.trainers)[1]
     workload = Workload(module, programs, steps or STEPS, progress, shares, watch)
     if steps is None:
-        workload.steps = _usual_steps(workload, feeds)
+        workload.limit_to(_usual_steps(workload, feeds))
     seed = seed or module[STARTUP].random_seed or module.main.random_seed or 1
     init = {**unstarted(module, workload, init or {}), **(init or {})}
     data = feeds

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.ledger import UpdateLedger
 from pstranspile.cluster.machines.message import step_label
+from pstranspile.cluster.machines.rings import RingListener
 from pstranspile.cluster.machines.scenario import Crash, Leave, Scenario
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.proof.compare import OF_LARGEST, Snapshot, differ, moved, plain, same_in_doubles
@@ -69,6 +70,17 @@ def check_faults(given: Given, faults: Scenario, sound: Faultless | None) -> Fau
     return _compared(result, ours, wanted, _fitting(wanted, start))
 
 
+class _Sums(RingListener):
+    """The trainers whose parts the sums over rings were of, by step."""
+
+    def __init__(self) -> None:
+        self.of: dict[int, set[frozenset[int]]] = {}
+
+    def summed(self, step: int, trainers: Sequence[int]) -> None:
+        """A sum was made of the parts of these trainers."""
+        self.of.setdefault(step, set()).add(frozenset(trainers))
+
+
 class _FaultyRun:
     """A run with faults, up to its end, or to where it gets stuck."""
 
@@ -76,10 +88,11 @@ class _FaultyRun:
         self.cluster = start_cluster(given, watch=False, faults=faults)
         assert self.cluster.injector is not None
         self.books = UpdateLedger(self.cluster)
-        self.sums: dict[int, set[frozenset[int]]] = {}
+        sums = _Sums()
+        self.sums = sums.of
         """The trainers whose parts sums over rings were of, by step."""
         for side in self.cluster.rings.values():
-            side.on_sum = self._summed
+            side.listen(sums)
         self.gradients = Ledger()
         self.cluster.network.observe(self.gradients)
         self.stuck: tuple[str, ...] = ()
@@ -95,9 +108,6 @@ class _FaultyRun:
         self.unreached = () if self.stuck else tuple(self.cluster.injector.unreached())
         self.told = tuple(f"tick {tick}: {text}" for tick, text in self.cluster.injector.log)
         self.restarts = self.cluster.injector.scenario.restarts
-
-    def _summed(self, step: int, trainers: Sequence[int]) -> None:
-        self.sums.setdefault(step, set()).add(frozenset(trainers))
 
     def wrong(self, *, counting: bool) -> tuple[str, ...]:
         """What was lost or doubled; with `counting` also of what no step is fixed for."""

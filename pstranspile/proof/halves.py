@@ -113,9 +113,8 @@ class Evaluation:
         self.idle = isinstance(feed, Batch) and feed.rows == 0
         """Whether there are no rows: then nothing is done that needs them."""
         self._seeds = seeds_of(program) if self.weight != 1.0 else {}
-        self.execution = Execution(program, Scope(), seed=seed, stream=stream)
+        self.execution = Execution(program, Scope(), seed=seed, stream=stream, step=step)
         self.program = program
-        self.execution.step = step
         self.execution.begin(feed)
         self.frame = Frame(self.execution)
         self.ops: list[list[BoundOp]] = []

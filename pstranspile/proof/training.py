@@ -125,7 +125,7 @@ class SingleMachine:
         if form not in self.prepared:  # at once: what is not prepared keeps all that it makes to the end of its step
             execution = Execution(self.workload.programs[owner], self.scope, seed=self.seed)
             self.prepared[form] = Prepared(execution, tuple(feed), self.workload.watched[owner])
-        self.prepared[form].execution.step = step
+        self.prepared[form].execution.count_from(step)
         return self.prepared[form].step(feed)
 
 

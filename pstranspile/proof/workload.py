@@ -226,6 +226,10 @@ class Workload:
         self.known = known
         self.programs: dict[str, Program] = {name: known[name] for name in self.turns.names}
 
+    def limit_to(self, steps: int) -> None:
+        """The check has so many steps."""
+        self.steps = steps
+
     def steps_of_run(self, what: str) -> Iterator[int]:
         """The steps, as indices from 0. Reports each one as progress of `what`."""
         for step in range(self.steps):

@@ -126,8 +126,7 @@ def resume(
         if isinstance(communicator, Remembers):
             communicator.recall(resumed.memory.get(name, {}))
     for server in cluster.servers:
-        server.updates = resumed.steps.get(server.name, resumed.step)
-        server.forget_all_copies()
+        server.go_on_from(resumed.steps.get(server.name, resumed.step))
     return resumed
 
 
@@ -292,8 +291,7 @@ def save_checkpoint(
     path_of(folder, "save_checkpoint")
     layout = _layout_of(job, "save_checkpoint")
     at = Progress(step, dict.fromkeys(layout.machines, step) if steps is None else steps, seed, dealing, settings or {})
-    state = gather(layout, scopes_of(machines))
-    state.memory = memory or {}
+    state = gather(layout, scopes_of(machines), memory)
     return write_checkpoint(folder, layout, state, format, at)
 
 

@@ -198,14 +198,14 @@ def _read(layout: Layout, folder: Path, filename: str | None) -> State:
 def _read_whole(file: Path, placed: Placed) -> Value:
     with opened(file) as reader:
         if min(placed.shape, default=0) >= 0:
-            reader.most = most_bytes(prod(placed.shape) * 8)
+            reader.begin(most=most_bytes(prod(placed.shape) * 8))
         value: Any = decode_tensor(reader)
         again: bytes = value.tobytes() if isinstance(value, np.ndarray) else b""
         for _ in placed.holders[1:]:
             if reader.left >= len(again) > 0:
                 at = reader.at
                 if reader.take(len(again), "the value, once more") != again:
-                    reader.at = at
+                    reader.go_back(at)
                     break
         end(reader)
     return value

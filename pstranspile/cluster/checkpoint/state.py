@@ -71,13 +71,14 @@ class State:
 # From the machines
 
 
-def gather(layout: Layout, scopes: Scopes) -> State:
-    """The state of a running job. Raises DiagnosticError for every variable whose value is missing or does not fit.
+def gather(layout: Layout, scopes: Scopes, memory: Memory | None = None) -> State:
+    """The state of a running job, whose machines have `memory` besides.
 
-    Nothing is shared with the scopes but large tables.
+    Raises DiagnosticError for every variable whose value is missing or does not fit. Nothing is shared with the scopes
+    but large tables.
     """
     require_machines(layout, scopes)
-    state = State(servers=layout.servers)
+    state = State(servers=layout.servers, memory=memory or {})
     findings: list[Diagnostic] = []
     for placed in layout.variables.values():
         held = _held(placed, scopes)

@@ -410,9 +410,8 @@ def _values(file: str, path: str, data: bytes, entries: list[Saved]) -> Iterator
 def _decoded(reader: Reader, entries: list[Saved]) -> list[Value]:
     values: list[Value] = []
     for saved in entries:
-        reader.subject = saved.name
-        reader.most = most_bytes(prod(saved.shape) * 8)
+        reader.begin(saved.name, most_bytes(prod(saved.shape) * 8))
         values.append((decode_selected_rows if saved.kind == ROWS else decode_tensor)(reader))
-    reader.subject = ""
+    reader.begin()
     end(reader)
     return values

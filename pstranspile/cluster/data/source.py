@@ -360,8 +360,11 @@ class Data:
         self._skip = bad_rows == "skip"
         self._rows: tuple[Sequence[Input], _Rows] | None = None
         self._bad: dict[tuple[str, int], LeftOut] = {}
-        self.on_bad: Callable[[LeftOut], object] | None = None
-        """Is told of every bad row that is left out, once."""
+        self._on_bad: Callable[[LeftOut], object] | None = None
+
+    def tell_of_bad(self, on_bad: Callable[[LeftOut], object]) -> None:
+        """From now on `on_bad` is called with every bad row that is left out, once."""
+        self._on_bad = on_bad
 
     def feeds(self, programs: Sequence[Program]) -> tuple[list[FeedOf], int]:
         """What the trainers with these programs are fed in each step, and how many steps there are.
@@ -396,7 +399,7 @@ class Data:
     def __getstate__(self) -> dict[str, Any]:
         """The data for another process, which opens the files itself, and may have another working folder."""
         files = [os.path.abspath(file) if os.path.exists(file) else file for file in self.files]
-        return {**self.__dict__, "files": files, "_rows": None, "on_bad": None}
+        return {**self.__dict__, "files": files, "_rows": None, "_on_bad": None}
 
     def dealing(self, trainers: int) -> Dealing:
         """How the rows are dealt where there are so many trainers."""
@@ -455,8 +458,8 @@ class Data:
         """A row was left out, here or in another process."""
         if (row.file, row.number) not in self._bad:
             self._bad[row.file, row.number] = row
-            if self.on_bad is not None:
-                self.on_bad(row)
+            if self._on_bad is not None:
+                self._on_bad(row)
 
 
 def _differing(before: Sequence[str], now: Sequence[str]) -> str:

@@ -7,13 +7,14 @@ schedule of the learning rate counts steps as `counters` describes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from pstranspile.cluster.machines.counters import count_notices
 from pstranspile.cluster.machines.message import GET, GET_ROWS, Message
-from pstranspile.cluster.machines.network import Waiting
+from pstranspile.cluster.machines.network import Machine, Waiting
 from pstranspile.cluster.machines.server import (
     Block,
     Server,
@@ -23,6 +24,7 @@ from pstranspile.cluster.machines.server import (
     read_first,
     with_temporaries,
 )
+from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Op, Program
 from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.values import SelectedRows
@@ -34,24 +36,44 @@ TRAINER_ID = "@TRAINER_ID@"
 class AsynchronousServer(Server):
     """A server with `distributed_mode` 1 or 2."""
 
-    def open(self, trainers: Mapping[int, str]) -> None:
-        """Runs the block of the learning rate, if there is one."""
-        super().open(trainers)
-        self.blocks: dict[str, Block] = {}
-        """The block of each gradient."""
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        self._served = {name: int(index) for name, index in pairs(self.op, "grad_to_block_id").items()}
+        """The number of the block of each gradient."""
+
+    def open(
+        self,
+        trainers: Mapping[int, str],
+        asking: Mapping[str, Machine],
+        sent_by_program: Mapping[str, frozenset[str]] = EMPTY,
+    ) -> None:
+        """Begins to listen, and runs the block of the learning rate, if there is one."""
+        super().open(trainers, asking, sent_by_program)
+        if self._rates is not None:
+            self._rates.apply([])
+
+    @cached_property
+    def blocks(self) -> dict[str, Block]:
+        """The block of each gradient, made when the start-up program has run."""
         made: dict[int, Block] = {}
-        served = {name: int(index) for name, index in pairs(self.op, "grad_to_block_id").items()}
-        for name, index in served.items():
+        for name, index in self._served.items():
             if index not in made:
                 made[index] = self._block(block_alone(self.main, index), name)
-            self.blocks[name] = made[index]
-        self.backups = backups_of(self.main, served.values())
+        return {name: made[index] for name, index in self._served.items()}
+
+    @cached_property
+    def backups(self) -> dict[str, tuple[str, ...]]:
+        """The variables with each trainer's last copy of a parameter (DC-ASGD)."""
+        return backups_of(self.main, self._served.values())
+
+    @cached_property
+    def _rates(self) -> Block | None:
+        """The block of the learning rate, made when the start-up program has run; None if there is none."""
         rates: Any = self.op.attrs.get("lr_decay_block_id", -1)
-        self._rates: Block | None = None
-        if int(rates) >= 0:
-            program = count_notices(block_program(self.main, [int(rates)]), self.scope)
-            self._rates = Block(program, self.scope, [], (), seed=self.seed)
-            self._rates.apply([])
+        if int(rates) < 0:
+            return None
+        program = count_notices(block_program(self.main, [int(rates)]), self.scope)
+        return Block(program, self.scope, [], (), seed=self.seed)
 
     def prepared(self) -> Iterable[Block]:
         """The blocks of the gradients and of the learning rate."""
@@ -72,9 +94,7 @@ class AsynchronousServer(Server):
         block.apply([message.payload] if block.feeds else [])
         self.forget_copies(block.changes)
         self.after_send(message, block)
-        self.updates += 1
-        if self.on_update is not None:
-            self.on_update(self, self.updates - 1)
+        self.count_update()
 
     def after_send(self, message: Message, block: Block) -> None:
         """A gradient has been applied by a block."""
@@ -125,12 +145,28 @@ class GeoServer(AsynchronousServer):
 
     STATE = (*AsynchronousServer.STATE, "changed")
 
-    def open(self, trainers: Mapping[int, str]) -> None:
-        """Begins to listen, with no changed rows."""
-        super().open(trainers)
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
         self._handlers[GET_ROWS] = self.on_get_rows
+        self.changed: dict[str, dict[int, set[int]]] = {}
+        """The rows of each table that have changed since each trainer asked for them."""
+
+    def open(
+        self,
+        trainers: Mapping[int, str],
+        asking: Mapping[str, Machine],
+        sent_by_program: Mapping[str, frozenset[str]] = EMPTY,
+    ) -> None:
+        """Begins to listen, with no changed rows."""
+        super().open(trainers, asking, sent_by_program)
         tables = dict.fromkeys(pairs(self.op, "sparse_grad_to_param").values())
-        self.changed: dict[str, dict[int, set[int]]] = {table: {index: set() for index in trainers} for table in tables}
+        self.changed = {table: {index: set() for index in trainers} for table in tables}
+
+    def go_on_from(self, updates: int, memory: Mapping[str, Any] | None = None) -> None:
+        """The server has made so many updates; `memory` has the changed rows."""
+        super().go_on_from(updates, memory)
+        if memory is not None:
+            self.changed = dict(memory)
 
     def after_send(self, message: Message, block: Block) -> None:
         """Records changed rows for all trainers, including the sender."""

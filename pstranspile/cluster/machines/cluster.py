@@ -52,6 +52,7 @@ from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.cluster.machines.trainer_programs import Forms, sends_values
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.expect import wrong_type
+from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Op, Program, Role
 from pstranspile.runtime.run.scope import Scope, own_copy
 from pstranspile.runtime.run.seeds import sends_of_rows
@@ -103,7 +104,7 @@ class Cluster:
         self.folder = folder
         self.servers: list[Server] = [_server(name, self.network, serving[name], self.seed, folder) for name in serving]
         self.trainers: list[Trainer] = [
-            Trainer(name, index, self.network, trainer_role(training[name]), self)
+            Trainer(name, index, self.network, trainer_role(training[name]), self, forms=self._forms())
             for index, name in enumerate(training)
         ]
         give_turns(self.trainers, programs, fetch)
@@ -135,13 +136,15 @@ class Cluster:
             self.injector = Injector(self, faults)
 
     def _equip_trainers(self) -> None:
-        """Gives each trainer its communicator, if it has one, and the forms of its messages."""
-        asynchronous = any(server.mode not in (0, 3) for server in self.servers)
+        """Gives each trainer its communicator, if it has one."""
         for trainer in self.trainers:
-            trainer.forms = Forms(waited_for=not asynchronous)
-            trainer.communicator = make_communicator(
-                trainer, self.by_endpoint, self.placement, self.settings, len(self.trainers)
+            trainer.equip(
+                make_communicator(trainer, self.by_endpoint, self.placement, self.settings, len(self.trainers))
             )
+
+    def _forms(self) -> Forms:
+        """The forms of a trainer's programs, for which others wait unless servers take gradients as they come."""
+        return Forms(waited_for=all(server.mode in (0, 3) for server in self.servers))
 
     @property
     def _programs(self) -> Collection[Program]:
@@ -173,10 +176,12 @@ class Cluster:
                     if is_collective(op.type):
                         members.setdefault(ring_of(op), {})[trainer.index] = trainer
                         ops.setdefault(ring_of(op), {}).setdefault(op.inputs["X"][0], op)
-        made = [ring for name in sorted(members) for ring in make_rings(name, self.network, members[name], ops[name])]
         known = known_operations(program for trainer in self.trainers for program in trainer.role.all)
-        for ring in made:
-            ring.known = known.get(ring.ring, {})
+        made = [
+            ring
+            for name in sorted(members)
+            for ring in make_rings(name, self.network, members[name], ops[name], known.get(name, {}))
+        ]
         return {ring.name: ring for ring in made}
 
     # steps
@@ -188,7 +193,7 @@ class Cluster:
         given, self.steps = feeds_of(feeds, trainer_roles)
         self.shares = Shares(given, trainer_roles, self.weighing, together=self._averages_gradients())
         for trainer in self.trainers:
-            trainer.feed = self.shares.of(trainer.index)
+            trainer.feed_from(self.shares.of(trainer.index))
 
     def _averages_gradients(self) -> bool:
         """Whether the trainers' gradients are averaged in every step."""
@@ -221,11 +226,10 @@ class Cluster:
         fill_tables(self.tables, servers)
         self.initial.set_on_servers(servers)
         names = {trainer.index: trainer.name for trainer in self.trainers}
+        several = any(len(trainer.role.programs) > 1 for trainer in self.trainers)
         for server in servers:
-            server.known.update(self.machines)
-            if any(len(trainer.role.programs) > 1 for trainer in self.trainers):
-                server.sent_by_program = sent_by_program(self.trainers, server.endpoint)
-            server.open(names)
+            sent = sent_by_program(self.trainers, server.endpoint) if several else EMPTY
+            server.open(names, self.machines, sent)
         for trainer in trainers:
             self._connect(trainer)
             self.scheduler.wake(trainer)
@@ -235,14 +239,14 @@ class Cluster:
         """Links the trainer to every server that its programs name. These links carry the message that it leaves."""
         ops = [op for program in trainer.role.all for op in program.main_block.ops]
         names = {e: op for op in ops for key in ("epmap", "endpoints") for e in text_list(op, key)}
-        trainer.servers = [
+        servers = [
             link_to(trainer, self.by_endpoint, endpoint, op)
             for endpoint, op in names.items()
             if endpoint in self.by_endpoint
         ]
         rings = dict.fromkeys(ring_of(op) for op in ops if is_collective(op.type))
         members = [self.rings[f"{trainer.name}/{name}"] for name in rings]
-        trainer.servers += [self.network.link(trainer, member, trainer.index) for member in members]
+        trainer.connect([*servers, *(self.network.link(trainer, member, trainer.index) for member in members)])
 
     def initialise(self, trainer: Trainer) -> None:
         """A trainer has run its start-up program for the first time."""
@@ -253,7 +257,7 @@ class Cluster:
         if not self.started:
             self.start()
         for trainer in self.trainers:
-            trainer.limit = max(trainer.limit, step)
+            trainer.limit_to(max(trainer.limit, step))
             self.scheduler.wake(trainer)
         self._go_on()
 

@@ -190,7 +190,7 @@ class Companion(Machine, Communicator):
 
     def let_go(self) -> None:
         """Lets the trainer leave: COMPLETE goes out on the links that carried the last messages."""
-        self.trainer.servers = [self.link(link.target) for link in self.trainer.servers]
+        self.trainer.connect([self.link(link.target) for link in self.trainer.servers])
 
     def waiting(self) -> Waiting | None:
         """What the communicator waits for."""

@@ -263,8 +263,7 @@ class TrainerFaults(TurnHook):
                 return False
             if self._leaves and step >= self._leaves[0].step - 1 and not self._scene.cluster.finishing:
                 self._leaves.pop(0)
-                self._feed = trainer.feed
-                trainer.feed = _no_more
+                self._feed = trainer.feed_from(_no_more)
                 self._scene.note(f"{trainer.name} leaves before {step_label(step)}")
             elif not trainer.left and trainer.feed is not _no_more:
                 self._scene.begins(trainer)
@@ -336,7 +335,8 @@ class TrainerFaults(TurnHook):
         scene, trainer, cluster = self._scene, self.trainer, self._scene.cluster
         self._send_complete()
         if self._feed is not None:
-            trainer.feed, self._feed = self._feed, None
+            trainer.feed_from(self._feed)
+            self._feed = None
         self._network.dead.difference_update(machine.name for machine in self._machines())
         if self._companion is not None:
             self._companion.restart()

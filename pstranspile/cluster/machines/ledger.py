@@ -6,12 +6,12 @@ sent of a step before it crashed without that report must not be applied.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.message import SEND, SEND_BARRIER, Message, step_label
-from pstranspile.cluster.machines.server import Server
-from pstranspile.cluster.machines.synchronous import SynchronousServer
+from pstranspile.cluster.machines.server import Contributions, Server, ServerListener
 
 
 class Entry(NamedTuple):
@@ -23,7 +23,7 @@ class Entry(NamedTuple):
     variable: str
 
 
-class UpdateLedger:
+class UpdateLedger(ServerListener):
     """Watches the servers of a cluster; to be made before it starts. Takes the network's place of an observer.
 
     Without a cluster, somebody else enters what was sent, reported and applied.
@@ -40,8 +40,7 @@ class UpdateLedger:
         if cluster is None:
             return
         for server in cluster.servers:
-            if isinstance(server, SynchronousServer):
-                server.on_apply = self._apply
+            server.listen(self)
         cluster.network.observe(self)
 
     def __call__(self, event: str, message: Message) -> None:
@@ -56,8 +55,9 @@ class UpdateLedger:
         elif message.kind == SEND_BARRIER:
             self.reported.add((message.target, message.step, message.trainer))
 
-    def _apply(self, server: Server, values: list[tuple[str, int, Any]]) -> None:
-        self.applied[server.name, server.updates] = list(values)
+    def updating(self, server: Server, contributions: Callable[[], Contributions]) -> None:
+        """A server begins an update."""
+        self.applied[server.name, server.updates] = contributions()
 
     def problems(self, *, ended: bool = True) -> list[str]:
         """What is wrong, in words; empty if every gradient was applied once, in its step.

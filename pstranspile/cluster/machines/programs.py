@@ -21,9 +21,9 @@ def give_turns(trainers: Sequence[Trainer], given: GivenTurns | None, fetch: Seq
     for trainer in trainers:
         role = trainer.role
         if turns is None:
-            role.fetches = dict.fromkeys(role.programs, tuple(fetch))
+            role.fetch(dict.fromkeys(role.programs, tuple(fetch)))
             continue
-        role.turns = turns_of(turns, names, trainer.index)
+        role.take_turns(turns_of(turns, names, trainer.index))
         missing = [name for name in role.names if name not in role.programs]
         if missing:
             known = listed([f"@{name}" for name in role.programs])
@@ -33,7 +33,7 @@ def give_turns(trainers: Sequence[Trainer], given: GivenTurns | None, fetch: Seq
             )
             raise DiagnosticError([error("cluster-no-program", message)])
         run = {name: role.programs[name] for name in role.names}
-        role.fetches = fetches_by_program(fetch, run, lambda program: ())
+        role.fetch(fetches_by_program(fetch, run, lambda program: ()))
 
 
 def sent_by_program(trainers: Sequence[Trainer], endpoint: str) -> dict[str, frozenset[str]]:

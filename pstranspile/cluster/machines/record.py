@@ -142,7 +142,7 @@ def _refused(message: str, path: str = "", notes: Sequence[Note] = ()) -> Diagno
 def replay(cluster: Cluster, steps: int) -> None:
     """Runs a cluster that has a `RecordedScheduler` as far as the record goes. Raises DiagnosticError."""
     for trainer in cluster.trainers:
-        trainer.limit = steps
+        trainer.limit_to(steps)
     cluster.start()
 
 

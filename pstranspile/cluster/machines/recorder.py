@@ -132,6 +132,12 @@ class _Row:
         self.lost = 0
         self.stalest = -1
 
+    def lose(self) -> None:
+        self.lost += 1
+
+    def was_stale(self, updates: int) -> None:
+        self.stalest = max(self.stalest, updates, 0)
+
 
 def traffic_of(recorder: Recorder, servers: tuple[str, ...]) -> list[Traffic]:
     """The traffic of a run, by server and variable, the largest first."""
@@ -144,7 +150,7 @@ def traffic_of(recorder: Recorder, servers: tuple[str, ...]) -> list[Traffic]:
             continue
         row = rows.setdefault((server, event.variable), _Row())
         if event.what == LOST:
-            row.lost += 1
+            row.lose()
         if event.what == POST:
             counts = row.inward if event.target == server else row.outward
             counts[0] += 1
@@ -173,7 +179,7 @@ def _note_staleness(
     if event.kind == SEND and event.target == server:
         name = event.variable.removesuffix(f".trainer_{event.trainer}")
         count = event.step if together else taken.get((server, name), 0)
-        row.stalest = max(row.stalest, count - base.get((server, name, event.trainer), count if together else 0), 0)
+        row.was_stale(count - base.get((server, name, event.trainer), count if together else 0))
         taken[server, name] = count + 1
         base[server, name, event.trainer] = count + 1
     elif event.kind == REPLY and event.source == server:

@@ -236,7 +236,7 @@ def _shared(value: Value) -> Value:
     """A value that several trainers get: an array can't be written to."""
     if value.__class__ is np.ndarray:
         value = value.view()
-        value.flags.writeable = False
+        value.setflags(write=False)
     return value
 
 
@@ -328,6 +328,11 @@ class Segment:
         self._done = max(piece.key for piece in pieces.values())
         return pieces
 
+    def take_over(self, trainers: Iterable[int], own: int, statement: Statement) -> None:
+        """The trainer `own` sums the segment from now on, once it has the statements of these; its own is the first."""
+        self.wanted = set(trainers)
+        self.statements[own] = statement
+
     def agreed(self) -> dict[int, list[Total]] | None:
         """The sums that each trainer lacks, once all have reported; then the operation after these is next.
         None: a report is missing.
@@ -378,20 +383,38 @@ class _Operation:
         self.totals: dict[int, Total] = {}
 
 
+class RingListener:
+    """What is told of a trainer's side of a ring; every method may be overridden."""
+
+    refuses = False
+    """Whether `wrong` refuses trainers. If nobody does, a part of another operation is an error."""
+
+    def summed(self, step: int, trainers: Sequence[int]) -> None:
+        """A sum was made here, in this step, of the parts of these trainers."""
+
+    def wrong(self, trainer: int, reason: str) -> None:
+        """A trainer is refused, as it has given a part of another operation."""
+
+
 class Ring(Machine):
     """The side of trainer `index` in the collective operations of one `ring_id`, which is called `ring`."""
 
-    def __init__(self, ring: str, network: Network, index: int, trainers: Mapping[int, Machine], ops: Mapping[str, Op]):
+    def __init__(
+        self,
+        ring: str,
+        network: Network,
+        index: int,
+        trainers: Mapping[int, Machine],
+        ops: Mapping[str, Op],
+        known: Mapping[str, Known],
+    ):
         super().__init__(f"{trainers[index].name}/{ring}", network)
         self.ring = ring
         self.index = index
         self.others: dict[int, Ring] = {}
         """The sides of the other trainers, once they are made."""
-        self.on_sum: Callable[[int, Sequence[int]], object] | None = None
-        """Told of every sum made here: the step, and the trainers whose parts it is of."""
-        self.on_wrong: Callable[[int, str], object] | None = None
-        """Refuses a trainer whose part is of another operation; without it, that is an error."""
-        self.known: Mapping[str, Known] = {}
+        self._listeners: list[RingListener] = []
+        self.known = known
         """What the programs say about each variable of the ring."""
         self._trainers = dict(trainers)
         self._members = sorted(trainers)
@@ -403,6 +426,14 @@ class Ring(Machine):
         self._from: dict[int, int] = {}
         """The trainers that came back, and the first step in which each takes part."""
         self._begin()
+
+    def listen(self, listener: RingListener) -> None:
+        """From now on the listener is told of the sums made here."""
+        self._listeners.append(listener)
+
+    def meet(self, others: Mapping[int, Ring]) -> None:
+        """These are the sides of the other trainers."""
+        self.others = dict(others)
 
     def _begin(self) -> None:
         members = self._members
@@ -476,8 +507,8 @@ class Ring(Machine):
 
         Where the parts of most trainers are of other dims than its own, or as many, nobody knows who is wrong.
         """
-        own, refuse = pieces.get(self.index), self.on_wrong
-        if own is None or refuse is None:
+        own, refusing = pieces.get(self.index), [one for one in self._listeners if one.refuses]
+        if own is None or not refusing:
             return pieces
         operation = self._open.get(own.key)
         mine = own.part if operation is None else operation.parts.get(own.segment, own.part)
@@ -492,7 +523,8 @@ class Ring(Machine):
         for trainer, piece in pieces.items():
             if trainer not in kept:
                 given = f"{visible(piece.part.form)} of {visible(piece.variable)}"
-                refuse(trainer, f"it gives a part of {given} where {mine.form} of {own.variable} is summed")
+                for listener in refusing:
+                    listener.wrong(trainer, f"it gives a part of {given} where {mine.form} of {own.variable} is summed")
         return kept
 
     def receive(self, message: Message) -> None:
@@ -591,8 +623,8 @@ class Ring(Machine):
         value = combine(self.ring, parts, len(self._members), self._ops[first.variable])
         floor = min(piece.had for piece in pieces.values())
         total = Total(segment.number, first.key, first.variable, floor, tuple(parts), value)
-        if self.on_sum is not None:
-            self.on_sum(first.key[0], total.of)
+        for listener in self._listeners:
+            listener.summed(first.key[0], total.of)
         for index in parts:
             self._hand_out(index, total)
 
@@ -626,8 +658,7 @@ class Ring(Machine):
         statement = Statement(number, self._had[number], tuple(self._kept[number]))
         if to == self.index:
             segment = self._segment(number)
-            segment.wanted = set(self._present)
-            segment.statements[to] = statement
+            segment.take_over(self._present, to, statement)
             segment.queues[to].extend(self._pending[number])
             return
         self.network.link(self, self.others[to], self.index).post(STATEMENT, self._last[0], "", statement)
@@ -696,11 +727,19 @@ class Ring(Machine):
         return None
 
 
-def make_rings(ring: str, network: Network, trainers: Mapping[int, Machine], ops: Mapping[str, Op]) -> list[Ring]:
-    """The sides of all trainers of a ring, each of which knows the others."""
-    rings = {index: Ring(ring, network, index, trainers, ops) for index in sorted(trainers)}
+def make_rings(
+    ring: str,
+    network: Network,
+    trainers: Mapping[int, Machine],
+    ops: Mapping[str, Op],
+    known: Mapping[str, Known] = EMPTY,
+) -> list[Ring]:
+    """The sides of all trainers of a ring, each of which knows the others. `known`: what the programs say about its
+    variables.
+    """
+    rings = {index: Ring(ring, network, index, trainers, ops, known) for index in sorted(trainers)}
     for side in rings.values():
-        side.others = {index: other for index, other in rings.items() if other is not side}
+        side.meet({index: other for index, other in rings.items() if other is not side})
     return list(rings.values())
 
 

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from pstranspile.cluster.machines.network import Link, Machine, Network, Waiting
 from pstranspile.cluster.machines.script import changed_in_place
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, visible
-from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op, Program, Var
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.kernels.training.optimizer import REPLACING
@@ -100,7 +100,7 @@ class Block(Prepared):
         for place in self._own:
             received[place] = own_copy(received[place])
         result = self._run(received, {})
-        self.execution.step += 1
+        self.execution.end()
         return result
 
 
@@ -119,6 +119,31 @@ def pairs(op: Op, name: str) -> dict[str, str]:
     """An attribute of texts `a:b` as a mapping; a variable's name may hold colons itself."""
     texts: Any = op.attrs.get(name, ())
     return {a: b for a, _, b in (text.rpartition(":") for text in texts)}
+
+
+Contributions: TypeAlias = "list[tuple[str, int, Value]]"
+"""What an update is made of: variable, trainer and value."""
+
+
+class ServerListener:
+    """What is told of a server's updates; both methods may be overridden."""
+
+    def updating(self, server: Server, contributions: Callable[[], Contributions]) -> None:
+        """A synchronous server begins an update; `contributions` gives what it is made of."""
+
+    def updated(self, server: Server, update: int) -> None:
+        """The server has made an update, after `update` others."""
+
+
+class OnUpdate(ServerListener):
+    """Calls a function after every update of a server."""
+
+    def __init__(self, told: Callable[[Server, int], object]):
+        self._told = told
+
+    def updated(self, server: Server, update: int) -> None:
+        """The server has made an update."""
+        self._told(server, update)
 
 
 class Server(Machine):
@@ -153,17 +178,17 @@ class Server(Machine):
         self.live: set[int] = set()
         """The trainers that have not left."""
         self.trainer_names: dict[int, str] = {}
-        self.on_update: Callable[[Server, int], object] | None = None
-        """Called after every update, with the number of updates before it."""
+        self.listeners: list[ServerListener] = []
         self.updates = 0
         self.announced: list[tuple[int, int]] = []
         """The trainers that come back, and the first steps in which they take part."""
         self.admitted: set[int] = set()
         """The places in `announced` of the trainers that have been let in."""
-        self.placed: Callable[[str], AbstractContextManager[str]] = nullcontext
-        """Gives the place of a file that is saved; in a cluster of processes, where others name it."""
+        self._placed: Callable[[str], AbstractContextManager[str]] = nullcontext
         self.sent_by_program: Mapping[str, frozenset[str]] = {}
         """The names under which each program of the trainers sends; empty if they have one program."""
+        self._asking: Mapping[str, Machine] = {}
+        """The machines that may ask, by name."""
         self._copies: dict[str, Value] = {}
         self._handlers: dict[str, Callable[[Message], object]] = {
             kinds.SEND: self.on_send,
@@ -190,10 +215,55 @@ class Server(Machine):
             return
         interpret(Execution(self.startup, self.scope, seed=self.seed, slices=slices, folder=self.folder))
 
-    def open(self, trainers: Mapping[int, str]) -> None:
-        """Makes the blocks ready and begins to listen to these trainers."""
+    def open(
+        self,
+        trainers: Mapping[int, str],
+        asking: Mapping[str, Machine],
+        sent_by_program: Mapping[str, frozenset[str]] = EMPTY,
+    ) -> None:
+        """Makes the blocks ready and begins to listen to these trainers. The start-up program has run.
+
+        `asking`: the machines that may ask, by name. `sent_by_program`: the names under which each program of the
+        trainers sends, where they have several.
+        """
         self.live = set(trainers)
         self.trainer_names = dict(trainers)
+        self._asking = asking
+        self.sent_by_program = sent_by_program
+        self.prepared()
+
+    def go_on_from(self, updates: int, memory: Mapping[str, Any] | None = None) -> None:
+        """The server has made so many updates; its variables were changed. `memory`: its other state, if there is one
+        to take over.
+        """
+        self.updates = updates
+        self.forget_all_copies()
+
+    def take_state(self, state: Mapping[str, Any], runs: Mapping[int, int] | None = None) -> None:
+        """The server's variables were changed; it takes over this state, by attribute, which nobody else changes.
+
+        `runs`: how often each of its blocks has run, by place; None: as often as it has.
+        """
+        for name, value in state.items():
+            setattr(self, name, value)
+        if runs is not None:
+            for place, block in enumerate(self.prepared()):
+                block.execution.count_from(runs.get(place, 0))
+        self.forget_all_copies()
+
+    def listen(self, listener: ServerListener) -> None:
+        """From now on the listener is told of every update, after those that were there before."""
+        self.listeners.append(listener)
+
+    def place_files(self, placed: Callable[[str], AbstractContextManager[str]]) -> None:
+        """Has `placed` give the place of each file that is saved, since others name it in a cluster of processes."""
+        self._placed = placed
+
+    def count_update(self) -> None:
+        """The server has made an update."""
+        self.updates += 1
+        for listener in self.listeners:
+            listener.updated(self, self.updates - 1)
 
     @property
     def ended(self) -> bool:
@@ -294,12 +364,7 @@ class Server(Machine):
 
     def _link_to(self, message: Message) -> Link:
         """The link to the machine that has sent a message."""
-        return self.network.link(self, self.known[message.source], message.trainer)
-
-    @cached_property
-    def known(self) -> dict[str, Machine]:
-        """The machines that ask, by name."""
-        return {}
+        return self.network.link(self, self._asking[message.source], message.trainer)
 
     def copy_of(self, name: str, message: Message) -> Value:
         """A variable as it is now, safe from later updates: one copy for all requests before it changes. An array that
@@ -390,7 +455,7 @@ class Server(Machine):
     def save_to(self, path: str) -> None:
         """Runs the save block with a path for its files. Raises DiagnosticError where they can't be written."""
         program = block_program(self.main, [self.save_block])
-        with self.placed(path) as file:
+        with self._placed(path) as file:
             ops = [
                 op._replace(attrs=type(op.attrs)({**op.attrs, "file_path": file})) if op.type == "save" else op
                 for op in program.main_block.ops

@@ -12,7 +12,7 @@ from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.cluster.machines.feeding import ClusterFeeds, Weighing
 from pstranspile.cluster.machines.network import Schedule
 from pstranspile.cluster.machines.scenario import Scenario
-from pstranspile.cluster.machines.trainer import Trainer
+from pstranspile.cluster.machines.trainer import OnStep, Trainer
 from pstranspile.ir.diagnostics import Diagnostic, counted
 from pstranspile.ir.expect import MOST_STEPS, expect, expect_number, names_of, wrong_type
 from pstranspile.ir.model import Role
@@ -179,8 +179,9 @@ def simulate(
     )
     cluster = cluster_of(result, **options)
     cluster.feed(feeds)
-    for trainer in cluster.trainers:
-        trainer.on_step = on_step
+    if on_step is not None:
+        for trainer in cluster.trainers:
+            trainer.listen(OnStep(on_step))
     (run or Cluster.run_to)(cluster, steps or cluster.steps or 1)
     cluster.finish()
     fetched = tuple(results_of(trainer) for trainer in cluster.trainers)

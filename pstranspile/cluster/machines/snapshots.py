@@ -65,13 +65,9 @@ def take_snapshot(server: Server, taken: dict[str, int], *, tables: bool = True)
 def restore(server: Server, snapshot: Snapshot) -> None:
     """Makes the server what it was, whose start-up program has run. Links into it are the network's matter."""
     put_back(server.scope, snapshot.values)
-    for name, value in snapshot.state.items():
-        setattr(server, name, _copy(value))
-    for place, block in enumerate(server.prepared()):
-        block.execution.step = snapshot.steps.get(place, 0)
-    server.forget_all_copies()
+    server.take_state({name: _copy(value) for name, value in snapshot.state.items()}, snapshot.steps)
     for name, link in server.links.items():
-        link.sequence = snapshot.sent.get(name, 0)
+        link.number_after(snapshot.sent.get(name, 0))
 
 
 def has_table(values: Iterable[Value]) -> bool:
@@ -104,13 +100,14 @@ def lose_state(server: Server) -> None:
     empty = {name: value.like() for name, value in values.items() if isinstance(value, LargeTable)}
     values.clear()
     values.update(empty)  # as the start-up program makes them
+    lost: dict[str, Any] = {}
     for name in server.STATE:
         value = getattr(server, name)
         if isinstance(value, Round):
-            setattr(server, name, new_round())
+            lost[name] = new_round()
         elif name not in Server.STATE and isinstance(value, dict | set | list | deque):
-            setattr(server, name, type(cast("Any", value))())
-    server.forget_all_copies()
+            lost[name] = type(cast("Any", value))()
+    server.take_state(lost)
 
 
 def _copy(value: Any) -> Any:

@@ -15,9 +15,10 @@ wait. Differences from Fluid:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
+from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from pstranspile.cluster.machines.counters import count_rounds, shared_counters
 from pstranspile.cluster.machines.message import GET, Message, step_label
@@ -238,28 +239,24 @@ def without(program: Program, absent: frozenset[str]) -> Program:
     return part_of(program, ops)
 
 
-Applied: TypeAlias = "Callable[[Server, list[tuple[str, int, Value]]], object]"
-"""Called with the contributions to an update: variable, trainer and value."""
-
-
 class SynchronousServer(Server):
     """A server with `distributed_mode` 0."""
 
-    on_apply: Applied | None = None
-    """Called right before an update."""
-
     STATE = (*Server.STATE, "sending", "round")
 
-    def open(self, trainers: Mapping[int, str]) -> None:
-        """Begins to serve variables: the trainers' start-up programs fetch the parameters."""
-        super().open(trainers)
-        self.update_blocks = UpdateBlocks(self)
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
         self._declared = self.main.main_block.vars
         self.sending = False
         """Whether the server takes gradients now; else it serves variables."""
         self.round: Round = new_round()
         self._again: deque[Message] = deque()
         """Messages that have waited, and are taken before later ones."""
+
+    @cached_property
+    def update_blocks(self) -> UpdateBlocks:
+        """The updates, made when the start-up program has run."""
+        return UpdateBlocks(self)
 
     def receive(self, message: Message) -> None:
         """Takes one message, and messages that waited for its effect. Raises DiagnosticError."""
@@ -389,8 +386,8 @@ class SynchronousServer(Server):
 
     def _update(self) -> None:
         program = self._program()
-        if self.on_apply is not None:
-            self.on_apply(self, self.round.contributions())
+        for listener in self.listeners:
+            listener.updating(self, self.round.contributions)
         received = self.round.merged()
         absent = self.update_blocks.absent(program, received)
         if absent and len(self.live) == len(self.trainer_names):
@@ -399,9 +396,7 @@ class SynchronousServer(Server):
         update.apply(received)
         self.round.clear()
         self.forget_copies(update.block.changes)
-        self.updates += 1
-        if self.on_update is not None:
-            self.on_update(self, self.updates - 1)
+        self.count_update()
 
     def _not_sent(self, program: str, absent: list[str]) -> DiagnosticError:
         ops = self.update_blocks.program.main_block.ops

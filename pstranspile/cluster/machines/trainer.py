@@ -53,6 +53,28 @@ class Host(Protocol):
         ...
 
 
+class TrainerListener:
+    """What is told of a trainer's steps, and may hold it up; both methods may be overridden."""
+
+    def before_step(self, trainer: Trainer, step: int) -> Wait | None:
+        """What the trainer must wait for before this step, if anything; it asks again before it does the step."""
+        return None
+
+    def step_done(self, trainer: Trainer, step: int) -> None:
+        """The trainer has done this step."""
+
+
+class OnStep(TrainerListener):
+    """Calls a function after every step of a trainer."""
+
+    def __init__(self, told: Callable[[Trainer, int], object]):
+        self._told = told
+
+    def step_done(self, trainer: Trainer, step: int) -> None:
+        """The trainer has done this step."""
+        self._told(trainer, step)
+
+
 class Communicator(ABC):
     """Sends a trainer's gradients to the servers where the trainer's ops do not."""
 
@@ -82,7 +104,9 @@ class Trainer(Machine):
     steps.
     """
 
-    def __init__(self, name: str, index: int, network: Network, role: TrainerRole, host: Host):
+    def __init__(
+        self, name: str, index: int, network: Network, role: TrainerRole, host: Host, *, forms: Forms | None = None
+    ):
         super().__init__(name, network)
         self.index = index
         self.role = role
@@ -91,11 +115,8 @@ class Trainer(Machine):
         self.servers: list[Link] = []
         """Links to the servers and rings that receive COMPLETE when the trainer leaves."""
         self.feed: Callable[[int], Feed] = lambda step: {}
-        self.on_step: Callable[[Trainer, int], object] | None = None
-        """Called after every step."""
-        self.before_step: Callable[[int], Wait | None] | None = None
-        """Called before every step; gives what the trainer must wait for first."""
-        self.forms = Forms()
+        self._listeners: list[TrainerListener] = []
+        self.forms = Forms() if forms is None else forms
         """The form of a program for a feed."""
         self.step = -1
         """The step under way or next, an index from 0 as in the feed; below 0 during start-up."""
@@ -113,6 +134,20 @@ class Trainer(Machine):
         self._runner: Runner | None = None
         """The program under way."""
         self._wait: Wait | None = None
+        self._begin_with: Mapping[str, Value] = {}
+        """The variables that are set when the start-up program has run for the first time."""
+
+    def equip(self, communicator: Communicator | None) -> None:
+        """Has this communicator send the trainer's gradients; None: its ops do."""
+        self.communicator = communicator
+
+    def connect(self, links: Sequence[Link]) -> None:
+        """These are the links on which COMPLETE is sent when the trainer leaves."""
+        self.servers = list(links)
+
+    def listen(self, listener: TrainerListener) -> None:
+        """From now on the listener is told of every step, after those that were there before."""
+        self._listeners.append(listener)
 
     # between steps
 
@@ -120,6 +155,15 @@ class Trainer(Machine):
         """Makes `step` the next step, for the feed and for random numbers; the trainer pauses before it."""
         self.step = self.limit = step
         self._ready.clear()
+
+    def limit_to(self, steps: int) -> None:
+        """Has the trainer pause when it has done so many steps."""
+        self.limit = steps
+
+    def feed_from(self, feed: Callable[[int], Feed]) -> Callable[[int], Feed]:
+        """Has the trainer ask `feed` what it is fed from now on; gives what it has asked before."""
+        before, self.feed = self.feed, feed
+        return before
 
     def run_once(self, program: Program) -> None:
         """Runs another program (such as one that saves) before the next step. It does not count as a step."""
@@ -170,6 +214,15 @@ class Trainer(Machine):
         self._ready.clear()
         self._runner = self._wait = None
 
+    def begin_with(self, values: Mapping[str, Value], step: int) -> None:
+        """Begins anew: goes on from this step with these variables, once its start-up program has run."""
+        self._begin_with = values
+        self.restart(step, 0)
+
+    def take_results(self, results: Sequence[StepResult]) -> None:
+        """These are the results of its steps so far, which other processes have kept."""
+        self.results = list(results)
+
     def take_over(self, other: Trainer) -> None:
         """Begins with the variables of another trainer, which is between steps, instead of the start-up program."""
         for name, value in other.scope.items():
@@ -213,8 +266,9 @@ class Trainer(Machine):
             return self._begin_due()
         if self.step >= self.limit:
             return None
-        if self.before_step is not None and (first := self.before_step(self.step)) is not None:
-            return first
+        for listener in self._listeners:
+            if (first := listener.before_step(self, self.step)) is not None:
+                return first
         feed = self.feed(self.step)
         if self._due:
             return self._begin_due()
@@ -235,7 +289,7 @@ class Trainer(Machine):
             if len(self._ready) >= _MOST_READY:
                 del self._ready[next(iter(self._ready))]
             runner = self._ready[key] = self._prepare(program, name, feeds, fetches, form.program)
-        runner.script.execution.step = self.step
+        runner.script.execution.count_from(self.step)
         self._runner = runner
         return runner.begin(form.feed, form.extra)
 
@@ -254,8 +308,8 @@ class Trainer(Machine):
     ) -> Runner:
         """A program ready to run, in the given form if there is one."""
         host = self.host
-        execution = Execution(form or program, self.scope, seed=host.seed, stream=self.index, folder=host.folder)
-        execution.step = max(self.step, 0)
+        options: dict[str, Any] = {"stream": self.index, "folder": host.folder, "step": max(self.step, 0)}
+        execution = Execution(form or program, self.scope, seed=host.seed, **options)
         script = Script(execution, feeds, fetches, host.library)
         return Runner(script, name, [host.make_action(self, exchange, program) for exchange in script.exchanges])
 
@@ -264,7 +318,7 @@ class Trainer(Machine):
         runner, self._runner = self._runner, None
         assert runner is not None
         script = runner.script
-        script.execution.step += 1
+        script.execution.end()
         if runner.name is not None:
             program = script.execution.program
             pairs = zip(script.fetches, values, strict=True)
@@ -274,6 +328,8 @@ class Trainer(Machine):
             self.step = self.first_step
             if not self._lives:
                 self.host.initialise(self)
+                for name, value in self._begin_with.items():
+                    self.scope.put(name, value)
             if self.communicator is not None:
                 self._wait = self.communicator.started()
         self.network.scheduler.wake(self)
@@ -282,8 +338,8 @@ class Trainer(Machine):
         fetches = self.role.fetches.get(program, ())
         self.results.append(StepResult(self.step, program, {**dict.fromkeys(fetches), **values}))
         self.step += 1
-        if self.on_step is not None:
-            self.on_step(self, self.step - 1)
+        for listener in self._listeners:
+            listener.step_done(self, self.step - 1)
         self.network.scheduler.wake(self)
 
     def leave(self) -> None:

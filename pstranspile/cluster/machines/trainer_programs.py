@@ -29,6 +29,14 @@ class TrainerRole:
         self.changed = frozenset[str]().union(*map(changed_in_place, self.all))
         """The variables that the programs may change in place, so that a trainer must have them to itself."""
 
+    def take_turns(self, turns: Turns) -> None:
+        """Has each step run the program that these turns choose."""
+        self.turns = turns
+
+    def fetch(self, fetches: Mapping[str, tuple[str, ...]]) -> None:
+        """Has these variables of each program be fetched."""
+        self.fetches = dict(fetches)
+
     def replace_main(self, program: Program) -> None:
         """Makes this the program that the next steps run."""
         self.programs[MAIN] = program

@@ -25,8 +25,14 @@ class CallRefused(Exception):
 class Caller(Protocol):
     """The client that has made a call and waits for its answer."""
 
-    known: bool
-    """Whether it is one of the job's machines."""
+    @property
+    def known(self) -> bool:
+        """Whether it is one of the job's machines."""
+        ...
+
+    def let_in(self) -> None:
+        """It is one of the job's machines."""
+        ...
 
     @property
     def address(self) -> str:

@@ -75,9 +75,21 @@ class Reading(ABC):
 
 
 class Channel:
-    """A connected socket, or one that is to be; `address` is the other side's."""
+    """A connected socket, or one that is to be; `address` is the other side's.
 
-    def __init__(self, loop: Loop, sock: Any, address: str, reading: Reading, *, connecting: bool = False):
+    `report` is told why this side ends the connection.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        sock: Any,
+        address: str,
+        reading: Reading,
+        *,
+        connecting: bool = False,
+        report: Callable[[str], object] = lambda reason: None,
+    ):
         self.address = address
         self.reading = reading
         self._loop = loop
@@ -97,13 +109,16 @@ class Channel:
         """Whether the other side's end of the stream has been shut down."""
         self.queued = 0
         """How many pieces were ever to be sent."""
-        self.report: Callable[[str], object] | None = None
-        """Told why this side ends the connection."""
+        self._report = report
         self._dropped = 0
         """Bytes of a stranger that have come since this side closed the channel."""
         self._spent = 0.0
         """Seconds of processor time that the other side has cost before it was known."""
         loop.watch(sock, self, READ | WRITE if connecting else READ)
+
+    def hand_to(self, reading: Reading) -> None:
+        """What comes from now on is for another protocol, whose first bytes have come."""
+        self.reading = reading
 
     def guard(self, context: ssl.SSLContext, server: bool, name: str = "") -> None:
         """Begins TLS, in which both sides show certificates; `name` is the host that a client connects to."""
@@ -183,8 +198,7 @@ class Channel:
 
     def tell(self, reason: str) -> None:
         """Reports why the connection is ended."""
-        if self.report is not None:
-            self.report(reason)
+        self._report(reason)
 
     def abandon(self) -> None:
         """Ends the channel at once."""

@@ -109,7 +109,7 @@ class Checkpoints:
         assert self.target is not None
         self._newest = step
         for trainer in cluster.trainers:
-            trainer.step = step
+            trainer.go_on_from(step)
         place = self.target.place(step)
         manifest = save_cluster(cluster, self.job, place, dealing=self.dealing, settings=self.settings)
         self.close()

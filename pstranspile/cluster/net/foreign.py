@@ -6,6 +6,7 @@ is checked against the programs of the job.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
@@ -13,40 +14,39 @@ from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.net.calls import CallService
 from pstranspile.cluster.net.journal import Entry, Journal
 from pstranspile.cluster.net.peer import Peer
-from pstranspile.cluster.net.site import Site
+from pstranspile.cluster.net.site import Site, SiteListener
 
 
-class ForeignTrainers(Protocol):
-    """The trainers of another system, as a server of this process sees them."""
+class ForeignTrainers(SiteListener, ABC):
+    """The trainers of another system, as a server of this process sees them.
+
+    Between the turns of machines, those are given up that are missing for too long.
+    """
 
     @property
+    @abstractmethod
     def journal(self) -> Journal | None:
         """The calls that came after the kept state of the server; None where no state is kept."""
-        ...
 
+    @abstractmethod
     def service(self) -> CallService:
         """The methods that the trainers call."""
-        ...
 
+    @abstractmethod
     def state(self) -> dict[str, Any]:
         """The state that must be kept with the server's state and the journal of later calls."""
-        ...
 
+    @abstractmethod
     def restore(self, state: Mapping[str, Any], entries: Iterable[Entry]) -> None:
         """Goes on from a kept state with the calls that have come after it; nobody is answered."""
-        ...
 
-    def look(self) -> None:
-        """Gives up trainers that are missing for too long; called between turns of the machines."""
-        ...
-
+    @abstractmethod
     def end_part(self, peer: Peer, reason: str) -> None:
         """Ends the part of a trainer that has sent what does not fit the job."""
-        ...
 
+    @abstractmethod
     def close(self) -> None:
         """Refuses the calls that wait: the server has ended."""
-        ...
 
 
 class ForeignServer(Protocol):

@@ -777,6 +777,10 @@ class Http2(Reading):
     def _push(self, _flags: int, _number: int, _data: memoryview) -> None:
         raise WireError("a client can't push")
 
+    def let_in(self) -> None:
+        """The caller is one of the job's machines."""
+        self.known = True
+
     # what goes
 
     def answer(self, call: int, pieces: Sequence[Bytes]) -> None:

@@ -27,9 +27,6 @@ CLOSED = "closed"
 FOREIGN = "foreign"
 """The event of a called process that speaks another protocol."""
 
-WRITTEN = "written"
-"""The event of a state that was written to disk, or could not be."""
-
 CALL = "call"
 """The event of a function that is to be called."""
 
@@ -88,7 +85,10 @@ class Handled(Protocol):
 class Known(Protocol):
     """Somebody who has been let in, or not yet."""
 
-    known: bool
+    @property
+    def known(self) -> bool:
+        """Whether the other side has been let in."""
+        ...
 
 
 class Loop:

@@ -51,6 +51,6 @@ def gather(cluster: Cluster, files: Mapping[str, str]) -> Simulated:
         state: Any = kept.state
         fill(machine, Part(kept.values, state["step" if isinstance(machine, Trainer) else "updates"], state["memory"]))
         if isinstance(machine, Trainer):
-            machine.results = state["results"]
+            machine.take_results(state["results"])
     fetched = tuple(results_of(trainer) for trainer in cluster.trainers)
     return Simulated(fetched, cluster.parameters(), cluster)

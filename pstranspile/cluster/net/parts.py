@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pstranspile.cluster.machines.asynchronous import GeoServer
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import GeoCommunicator
-from pstranspile.cluster.machines.script import Action, Blocked, Exchange, Wait
+from pstranspile.cluster.machines.script import Blocked, Wait
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.snapshots import (
     Snapshot,
@@ -25,13 +25,12 @@ from pstranspile.cluster.machines.snapshots import (
     read_snapshot,
     write_snapshot,
 )
-from pstranspile.cluster.machines.trainer import Host, Trainer
+from pstranspile.cluster.machines.trainer import Trainer, TrainerListener
 from pstranspile.cluster.net.peer import Connection, Peer
-from pstranspile.cluster.net.site import Site
+from pstranspile.cluster.net.site import Site, SiteListener
 from pstranspile.cluster.net.status import StatusPipe
 from pstranspile.cluster.net.terms import Refused, step_of
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.model import Program
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.context import Value
 
@@ -75,13 +74,8 @@ def fill(machine: Server | Trainer, part: Part) -> None:
     """Gives a machine that will not run the state in its part."""
     machine.scope.values_here.clear()
     machine.scope.values_here.update(part.values)
-    if isinstance(machine, Server):
-        machine.updates = part.step
-        if isinstance(machine, GeoServer):
-            machine.changed = dict(part.memory)
-        return
-    machine.step = part.step
-    if isinstance(machine.communicator, GeoCommunicator):
+    machine.go_on_from(part.step, part.memory) if isinstance(machine, Server) else machine.go_on_from(part.step)
+    if isinstance(machine, Trainer) and isinstance(machine.communicator, GeoCommunicator):
         machine.communicator.begin_with(part.memory)
         machine.communicator.started()
 
@@ -151,35 +145,12 @@ class Parts:
 def take_server(server: Server, part: Part) -> None:
     """A server whose start-up program has run goes on from its part."""
     put_back(server.scope, {**server.scope.values_here, **part.values})
-    server.updates = part.step
-    if isinstance(server, GeoServer):
-        server.changed = dict(part.memory)
-    server.forget_all_copies()
-
-
-class _Resumed(Host):
-    """The host of a trainer that begins with its part of a checkpoint."""
-
-    def __init__(self, host: Host, part: Part):
-        self.seed, self.folder, self.library = host.seed, host.folder, host.library
-        self._host = host
-        self._part = part
-
-    def make_action(self, trainer: Trainer, exchange: Exchange, program: Program) -> Action:
-        """The action of a trainer at an exchange with other machines. Raises DiagnosticError."""
-        return self._host.make_action(trainer, exchange, program)
-
-    def initialise(self, trainer: Trainer) -> None:
-        """The start-up program has run for the first time."""
-        self._host.initialise(trainer)
-        for name, value in self._part.values.items():
-            trainer.scope.put(name, value)
+    server.go_on_from(part.step, part.memory)
 
 
 def take_trainer(trainer: Trainer, part: Part) -> None:
     """A trainer that has not begun will go on from its part, once its start-up program has run."""
-    trainer.host = _Resumed(trainer.host, part)
-    trainer.restart(part.step, 0)
+    trainer.begin_with(part.values, part.step)
     if isinstance(trainer.communicator, GeoCommunicator):
         trainer.communicator.begin_with(part.memory)
 
@@ -207,7 +178,7 @@ def are_needed(cluster: Cluster) -> bool:
     return any(server.mode for server in cluster.servers)
 
 
-class ServerMeetings:
+class ServerMeetings(SiteListener):
     """A server's side: its part is saved when all live trainers wait before one step, and none is further."""
 
     def __init__(self, site: Site, server: Server, parts: Parts):
@@ -217,21 +188,20 @@ class ServerMeetings:
         self._met = -1
         self._saved_with: set[str] = set()
         """The trainers of the last meeting, if the server's part was saved."""
-        self._other_questions = site.answer
-        site.answer = self._answer
 
-    def _answer(self, peer: Peer, question: Mapping[str, Any]) -> Mapping[str, Any]:
+    def answer(self, peer: Peer, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The state of the meetings, for a trainer that waits; other questions are none of theirs."""
         step = step_of(question, AT)
         if step is None or peer.index < 0:
-            return self._other_questions(peer, question)
+            return None
         self._at[peer.incarnation] = step
-        self.look()
+        self.turned()
         return self._state_for(peer)
 
     def _state_for(self, peer: Peer) -> dict[str, Any]:
         return {MET: self._met, SAVED: peer.incarnation in self._saved_with}
 
-    def look(self) -> None:
+    def turned(self) -> None:
         """Ends the meeting if all live trainers have come; called when one may have come or left."""
         live = [peer for peer in self._site.peers.values() if peer.index in self._server.live]
         at = {peer.incarnation: self._at.get(peer.incarnation, -1) for peer in live}
@@ -247,24 +217,20 @@ class ServerMeetings:
             peer.send_answer({"number": 0, **self._state_for(peer)})  # an answer to an earlier question, and no news
 
 
-class TrainerMeetings:
-    """A trainer's side: it waits after every so many steps, and once more when it has done all."""
+class TrainerMeetings(SiteListener, TrainerListener):
+    """A trainer's side: it waits after every so many steps, and once more when it has done all. `first` is the first
+    step that it does.
+    """
 
-    def __init__(self, site: Site, trainer: Trainer, parts: Parts):
+    def __init__(self, site: Site, trainer: Trainer, parts: Parts, first: int):
         self._site, self._trainer, self._parts = site, trainer, parts
         self._servers = [peer for peer in site.peers.values() if peer.index < 0]
-        self._met = -1
+        self._met = first
         """The step of the last meeting, or the first step of this process: there is no meeting before that."""
         self._pause: Blocked | None = None
         self._step = -1
         self._asked_on: dict[str, Connection] = {}
         """The connection on which each server has got the report that the trainer waits."""
-
-    def begin(self, step: int) -> None:
-        """This is the first step that the trainer does."""
-        self._met = step
-        self._trainer.before_step = self._before
-        self._site.on_turn = self.look
 
     def end(self) -> None:
         """Meets the other trainers after the last step, unless they have met there."""
@@ -273,7 +239,8 @@ class TrainerMeetings:
             self._wait(step)
             self._site.run(lambda: self._pause is None)
 
-    def _before(self, step: int) -> Wait | None:
+    def before_step(self, trainer: Trainer, step: int) -> Wait | None:
+        """The wait for the others, if they meet before this step."""
         if step <= self._met or step % self._parts.every:
             return None
         return self._wait(step)
@@ -287,7 +254,7 @@ class TrainerMeetings:
             self._site.answers.pop(peer.role, None)
         return self._pause
 
-    def look(self) -> None:
+    def turned(self) -> None:
         """Reports to the servers that this trainer waits, when nothing of it is under way, and ends the wait."""
         communicator = self._trainer.communicator
         if self._pause is None or (communicator is not None and not communicator.quiet):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, Protocol
 
-from pstranspile.cluster.machines.message import Message
-from pstranspile.cluster.net.frames import ALIVE, ANSWER, ASK, MESSAGES, Header, check_sum, json_body
+import numpy as np
+
+from pstranspile.cluster.machines.message import COMPLETE, Message
+from pstranspile.cluster.net.frames import ALIVE, ANSWER, ASK, MESSAGES, MOST_BODY, Header, check_sum, json_body
+from pstranspile.cluster.net.values import bytes_of
 
 
 class Connection(Protocol):
@@ -18,12 +22,17 @@ class Connection(Protocol):
         """Address of the other process, for messages to the user."""
         ...
 
-    known: bool
-    """Whether the other side has been let in. Before, it may say nothing but a greeting."""
-    most: int
-    """Bytes of the largest body of a frame that it may send then."""
-    on_long: Callable[[int], object] | None
-    """Told of the size of a larger one, whose sender has said its last."""
+    @property
+    def known(self) -> bool:
+        """Whether the other side has been let in. Before, it may say nothing but a greeting."""
+        ...
+
+    def let_in(self, most: int = MOST_BODY, on_long: Callable[[int], object] | None = None) -> None:
+        """The other side may send frames from now on, with bodies of up to `most` bytes.
+
+        `on_long` is called with the size of a larger one, whose sender has said its last.
+        """
+        ...
 
     @property
     def guarded(self) -> bool:
@@ -64,6 +73,10 @@ class Unconfirmed:
         if self._sum is None:
             self._sum = check_sum(self.body)
         return self._sum
+
+
+_KEPT = ("incarnation", "former", "life", "left", "given_up", "refusal", "announced", "received", "last_step")
+"""The attributes of a peer that a server keeps with its own state."""
 
 
 class Peer:
@@ -115,6 +128,73 @@ class Peer:
         """The processes that played the role before."""
         self.last_step = -1
         """The last step that a message of it was about."""
+
+    # who plays the role
+
+    def is_played_by(self, incarnation: str) -> None:
+        """This is the process that plays the role now."""
+        self.incarnation = incarnation
+
+    def knows_nothing(self) -> None:
+        """Another process plays the role, which numbers what it sends anew, and knows what was sent to the other."""
+        self.received = self.durable = 0
+
+    def leave(self) -> None:
+        """It takes no part any more."""
+        self.left = True
+
+    def give_up(self) -> None:
+        """It takes no part any more, and may not come again."""
+        self.left = self.given_up = True
+        self.forget_sent()
+
+    def refuse(self, reason: str) -> None:
+        """It is given up, or is to be, for this reason."""
+        self.refusal = reason
+
+    def come_back(self) -> None:
+        """A process that is not the first in the role has been let in at a step."""
+        self.left, self.announced = False, True
+
+    def hand_to(self, takes: Callable[[list[Message]], object]) -> None:
+        """It is no process of this protocol: what is posted to it goes to `takes`."""
+        self.takes = takes
+
+    # what comes from it
+
+    def hear(self, now: float) -> None:
+        """Something has come from it, or it could not be heard before."""
+        self.heard = now
+
+    def take_frame(self, number: int, *, durable: bool) -> None:
+        """The frame with this number is taken; `durable`: this process could not lose it."""
+        self.received = number
+        if durable:
+            self.durable = number
+
+    def make_durable(self, number: int) -> None:
+        """This process could not lose the frames up to this number any more."""
+        self.durable = number
+
+    def take(self, message: Message, *, sums_on: bool) -> None:
+        """A message of it is taken. One that says it leaves counts, unless its process `sums_on` for others."""
+        self.brought += bytes_of(message.payload) + MESSAGE
+        if message.kind == COMPLETE:
+            self.left = not sums_on
+        elif message.step > self.last_step:
+            self.last_step = message.step
+
+    def waits_with(self, size: int) -> None:
+        """Of what it has brought, messages of so many bytes wait to be taken."""
+        self.brought = size
+
+    def talks(self, size: int, now: float, most_a_second: float) -> float:
+        """It sends so many bytes of JSON; gives how many that are with those before, less what it may in the time."""
+        self.talk = max(self.talk - (now - self.talked_at) * most_a_second, 0.0) + size
+        self.talked_at = now
+        return self.talk
+
+    # what goes to it
 
     def post(self, body: bytes, now: float) -> None:
         """Sends messages; they are kept until they are durable on the other side."""
@@ -171,6 +251,10 @@ class Peer:
             if item.number > received:
                 self._send_messages(item, now)
 
+    def disconnect(self) -> None:
+        """The connection is over."""
+        self.connection = None
+
     def begin_anew(self, incarnation: str) -> None:
         """Another process has taken the role, which knows nothing of earlier frames."""
         self.former.add(self.incarnation)
@@ -181,8 +265,22 @@ class Peer:
         self.left = self.given_up = self.announced = False
         self.refusal = ""
 
-    def renumber(self) -> None:
-        """This process counts anew: what may have to be sent again is numbered from 1."""
-        bodies = [item.body for item in self.unconfirmed]
+    # what a server keeps of it
+
+    def state(self) -> dict[str, Any]:
+        """What must be known of it to go on in another process."""
+        frames = [np.frombuffer(item.body, "uint8") for item in self.unconfirmed]
+        return {**{name: copy(getattr(self, name)) for name in _KEPT}, "frames": frames}
+
+    def restore(self, state: Mapping[str, Any], now: float) -> None:
+        """Goes on from what `state` gave. This process counts anew: what may have to be sent again is numbered from 1.
+
+        Raises LookupError, TypeError, ValueError or AttributeError if it was changed.
+        """
+        for name in _KEPT:
+            setattr(self, name, state[name])
+        self.hear(now)
+        self.make_durable(self.received)
+        bodies = [*(item.body for item in self.unconfirmed), *(data.tobytes() for data in state["frames"])]
         self.unconfirmed = deque(Unconfirmed(number, body) for number, body in enumerate(bodies, 1))
         self.sent, self.held = len(bodies), sum(map(len, bodies))

@@ -13,13 +13,15 @@ from pstranspile.cluster.machines.communicator import Companion
 from pstranspile.cluster.machines.network import Machine, TurnHook, Waiting, messages_sent
 from pstranspile.cluster.machines.record import Turn, line_of, taken_of
 from pstranspile.cluster.machines.report import sentence
-from pstranspile.cluster.machines.server import Server
+from pstranspile.cluster.machines.rings import RingListener
+from pstranspile.cluster.machines.server import Server, ServerListener
 from pstranspile.cluster.machines.synchronous import SynchronousServer
-from pstranspile.cluster.machines.trainer import Trainer
+from pstranspile.cluster.machines.trainer import Trainer, TrainerListener
 from pstranspile.cluster.net.calls import CallService
 from pstranspile.cluster.net.checks import Checks
 from pstranspile.cluster.net.foreign import ForeignServer, ForeignSystem, ForeignTrainers
 from pstranspile.cluster.net.journal import Journal
+from pstranspile.cluster.net.loop import Loop
 from pstranspile.cluster.net.outcome import write_server, write_trainer
 from pstranspile.cluster.net.parts import (
     Parts,
@@ -30,9 +32,9 @@ from pstranspile.cluster.net.parts import (
     take_server,
     take_trainer,
 )
-from pstranspile.cluster.net.peer import MESSAGE, Peer
+from pstranspile.cluster.net.peer import MESSAGE, Connection, Peer
 from pstranspile.cluster.net.server_checkpoints import CheckpointPlan, SaveFolder, ServerCheckpoints
-from pstranspile.cluster.net.site import Site
+from pstranspile.cluster.net.site import Site, SiteListener
 from pstranspile.cluster.net.state import StateKeeper
 from pstranspile.cluster.net.status import DONE, SERVING, TRAINING, WAITING, StatusPipe, shown
 from pstranspile.cluster.net.telling import Told
@@ -76,21 +78,24 @@ def play(
     if is_server(cluster, role):
         play_server(cluster, role, terms, place, report, lambda server: save(write_server, server))
         return
-    parts = None if are_needed(cluster) else place.parts_of(report)
-    for trainer in cluster.trainers:
-        trainer.on_step = lambda trainer, step: _step_done(report, parts, on_step, trainer, step)
-    play_trainer(cluster, role, terms, place, steps, report, lambda trainer: save(write_trainer, trainer))
+    steps_told = _Steps(report, None if are_needed(cluster) else place.parts_of(report), on_step)
+    play_trainer(cluster, role, terms, place, steps, report, lambda trainer: save(write_trainer, trainer), steps_told)
 
 
-def _step_done(
-    report: StatusPipe, parts: Parts | None, on_step: Callable[[Trainer], object] | None, trainer: Trainer, step: int
-) -> None:
-    """A trainer has done a step."""
-    if on_step is not None:
-        on_step(trainer)
-    report(step=step + 1, values={name: shown(value) for name, value in trainer.results[-1].values.items()})
-    if parts is not None:
-        parts.done(trainer, step + 1)
+class _Steps(TrainerListener):
+    """Reports the steps of a trainer, and writes the parts of checkpoints after them, if there are any."""
+
+    def __init__(self, report: StatusPipe, parts: Parts | None, on_step: Callable[[Trainer], object] | None):
+        self._report, self._parts, self._on_step = report, parts, on_step
+
+    def step_done(self, trainer: Trainer, step: int) -> None:
+        """The trainer has done a step."""
+        if self._on_step is not None:
+            self._on_step(trainer)
+        values = {name: shown(value) for name, value in trainer.results[-1].values.items()}
+        self._report(step=step + 1, values=values)
+        if self._parts is not None:
+            self._parts.done(trainer, step + 1)
 
 
 # Writing down what the machines of a process do, so that a simulation can do the same.
@@ -128,14 +133,12 @@ class Recording(TurnHook):
 # server that does not know of it lets the trainer in again.
 
 
-class Readmission:
-    """A server's side: it lets trainers in again."""
+class Readmission(SiteListener):
+    """A server's side: it lets trainers in again. It answers every question, so others have to be asked before it."""
 
     def __init__(self, site: Site, server: Server):
         self.site = site
         self.server = server
-        site.answer = self.answer
-        site.on_greeted = self.greeted
 
     def answer(self, peer: Peer, question: Mapping[str, Any]) -> Mapping[str, Any]:
         """The answer to a trainer that asks for the server's progress, or to be let in at a step."""
@@ -168,7 +171,7 @@ class Readmission:
         if not waited and (peer.announced or not peer.life):
             self.site.part.take_out(peer)
             self.site.run_machines()
-        peer.left, peer.announced = False, True
+        peer.come_back()
         self.server.announce(peer.index, step)
 
 
@@ -180,14 +183,14 @@ def rejoin(site: Site, servers: Sequence[str], patience: float) -> int:
     ahead = 1
     while True:
         asked = [site.peers[server].incarnation for server in servers]
-        answers = [(server, _ask(site, server, {"rejoin": None}, patience)) for server in servers]
+        answers = [(server, site.ask(server, {"rejoin": None}, patience)) for server in servers]
         if any(server.mode == 0 for server in site.cluster.servers):
             step = max(_number(server, answer, "updates") for server, answer in answers) + ahead
         else:
             step = max(_number(server, answer, "step") for server, answer in answers) + 1
-        joined = all(_ask(site, server, {"rejoin": step}, patience).get("joined") is True for server in servers)
+        joined = all(site.ask(server, {"rejoin": step}, patience).get("joined") is True for server in servers)
         if joined and asked == [site.peers[server].incarnation for server in servers]:
-            site.joins = step
+            site.come_back_at(step)
             return step
         ahead *= 2
 
@@ -200,33 +203,13 @@ def _number(server: str, answer: Mapping[str, Any], name: str) -> int:
     return value
 
 
-def _ask(site: Site, role: str, question: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
-    """Asks another process, repeats the question on new connections, and waits for the answer. Raises Refused if none
-    comes.
-    """
-    peer = site.peers[role]
-    site.questions += 1
-    number = site.questions
-    asked_on: list[object] = [None]
-
-    def answered() -> bool:
-        if peer.connection is not None and peer.connection is not asked_on[0]:
-            asked_on[0] = peer.connection
-            peer.ask({**question, "number": number})
-        return site.answers.get(role, {}).get("number") == number
-
-    if not site.run(answered, timeout):
-        raise Refused(f"{role} does not answer")
-    return site.answers.pop(role)
-
-
 # Reports of a process to a parent that watches it: messages sent, and the machines that it has waited for.
 
 EVERY = 0.25
 """Seconds between two reports at least."""
 
 
-class Watching:
+class Watching(SiteListener):
     """Reports a few times a second how many messages were sent, what was waited for last, and the share of the time
     since the last report in which each machine was waited for.
     """
@@ -238,14 +221,13 @@ class Watching:
         self._waiting: Waiting | None = None
         self._last: Waiting | None = None
         self._waited: dict[str, float] = {}
-        site.on_pause, site.on_look = self._pause, self._look
 
-    def _pause(self) -> None:
+    def pausing(self) -> None:
         """The machines have gone as far as they can."""
         self._paused = self._site.now()
         self._waiting = next(iter(self._site.waiting()), None)
 
-    def _look(self) -> None:
+    def resumed(self) -> None:
         """Something has come, or nothing has for a while."""
         now = self._site.now()
         if self._waiting is not None:
@@ -302,37 +284,29 @@ def play_server(
     If the process ends before that, its last kept state remains; if it ends later, nothing is left to do.
     """
     server = next(server for server in cluster.servers if server.name == role)
-    server.placed = SaveFolder(place.saves, server.folder).place
-    site = Site(cluster, role, terms)
-    site.on_news, site.trainers_ended = _telling(report), place.trainers_ended
-    if report.watched:
-        Watching(site, report)
+    server.place_files(SaveFolder(place.saves, server.folder).place)
+    site = Site(cluster, role, terms, keeps=bool(place.state), trainers_ended=place.trainers_ended)
     journal = Journal(place.state, role) if place.foreign and place.state else None
     foreign = place.foreign.trainers(site, server, journal) if place.foreign else None
-    keeper = StateKeeper(site, server, place.state, place.every, foreign) if place.state else None
-    if keeper is not None:
-        keeper.on_failure = lambda reason: report(unkept=reason)
+    keeper: StateKeeper | None = None
+    if place.state:
+        keeper = StateKeeper(
+            site, server, place.state, place.every, foreign, on_failure=lambda reason: report(unkept=reason)
+        )
     kept = ServerCheckpoints(site, server, place.checkpoints) if place.checkpoints else None
-    Readmission(site, server)
     recording = Recording(site, place.record) if place.record else None
     tracing = Tracing(site, place.trace) if place.trace else None
     parts = place.parts_of(report)
     meetings = ServerMeetings(site, server, parts) if parts is not None and are_needed(cluster) else None
-
-    def updated(server: Server, update: int) -> None:
-        report(step=update + 1)
-        if parts is not None and meetings is None:
-            parts.done(server, update + 1)
-        if kept is not None:
-            kept.updated()
-
-    server.on_update = updated
-    looking = [one.look for one in (foreign, keeper, meetings, kept) if one is not None]
-    if looking:
-        site.on_turn = lambda: [look() for look in looking]
+    watching = Watching(site, report) if report.watched else None
+    waits = _Waits(site, report)
+    told = _Load(server), _News(report), watching, waits
+    for listener in (*told, foreign, keeper, meetings, kept, Readmission(site, server)):
+        if listener is not None:
+            site.listen(listener)
+    server.listen(_Updates(report, None if meetings is not None else parts, kept))
     cluster.begin([server], [])
     _check_messages(site, server, foreign)
-    site.variables, site.waits = lambda: _bytes_of(server), lambda trainer: _bytes_waiting(server, trainer)
     if any(map(is_table, server.scope.values())):
         return_freed_arrays()
     if place.begin:
@@ -341,13 +315,12 @@ def play_server(
         kept.begin(keeper is not None and keeper.file.exists())
     if keeper is not None:
         keeper.begin()
-        site.on_event, site.keeps = keeper.written, True
     listener = _listen(site, place, None if foreign is None else foreign.service())
     report(state=SERVING, port=listener.port)
     site.show_signs_of_life()
     done = False
     try:
-        with _reporting(site, report):
+        with waits.told_at_end():
             _serve(
                 site, server, keeper, report, lambda server: (kept.end() if kept is not None else None, save(server))
             )
@@ -376,17 +349,38 @@ def _check_messages(site: Site, server: Server, foreign: ForeignTrainers | None)
     Checks(server, site.cluster.trainers, lambda index: trainers[index].takes is not None, refuse)
 
 
-def _bytes_of(server: Server) -> int:
-    """Bytes of a server's variables; of a large table, those of all rows that it may have."""
-    held = server.scope.values()
-    return sum(v.height * v.width * v.dtype.itemsize if isinstance(v, LargeTable) else bytes_of(v) for v in held)
+class _Load(SiteListener):
+    """What a server has in memory, by which it is judged how much others may have waiting there."""
+
+    def __init__(self, server: Server):
+        self._server = server
+
+    def variable_bytes(self) -> int | None:
+        """Bytes of the server's variables; of a large table, those of all rows that it may have."""
+        held = self._server.scope.values()
+        return sum(v.height * v.width * v.dtype.itemsize if isinstance(v, LargeTable) else bytes_of(v) for v in held)
+
+    def waiting_bytes(self, trainer: int) -> int | None:
+        """Bytes of the messages of a trainer that the server can't take yet."""
+        server = self._server
+        early = server.round.waiting if isinstance(server, SynchronousServer) else ()
+        waiting = (message for message in (*server.inbox, *early) if message.trainer == trainer)
+        return sum(bytes_of(message.payload) + MESSAGE for message in waiting)
 
 
-def _bytes_waiting(server: Server, trainer: int) -> int:
-    """Bytes of the messages of a trainer that a server can't take yet."""
-    early = server.round.waiting if isinstance(server, SynchronousServer) else ()
-    waiting = (message for message in (*server.inbox, *early) if message.trainer == trainer)
-    return sum(bytes_of(message.payload) + MESSAGE for message in waiting)
+class _Updates(ServerListener):
+    """Reports the updates of a server, and writes the parts of checkpoints after them, if there are any."""
+
+    def __init__(self, report: StatusPipe, parts: Parts | None, kept: ServerCheckpoints | None):
+        self._report, self._parts, self._kept = report, parts, kept
+
+    def updated(self, server: Server, update: int) -> None:
+        """The server has made an update."""
+        self._report(step=update + 1)
+        if self._parts is not None:
+            self._parts.done(server, update + 1)
+        if self._kept is not None:
+            self._kept.updated()
 
 
 def _serve(
@@ -398,9 +392,7 @@ def _serve(
         keeper.finish()
     save(server)
     report(state=DONE, refused=site.refused)
-    site.keeps = False
-    for peer in site.peers.values():
-        peer.durable = peer.received
+    site.stop_keeping()
     if keeper is not None and keeper.went_back:  # trainers may come for a confirmation
         trainers = {peer.role for peer in site.peers.values() if peer.index >= 0 and peer.takes is None}
         site.run(lambda: trainers <= site.greeted, timeout=min(site.terms.lease, 5.0))
@@ -422,32 +414,39 @@ def _listen(site: Site, place: Place, service: CallService | None = None) -> Lis
         raise Refused(f"it can't listen at {address}: {problem}") from None
 
 
-def _telling(report: StatusPipe) -> Callable[[str, str, bool], object]:
+class _News(SiteListener):
     """Tells people, and the parent, which trainers take no part any more, or again."""
 
-    def tell(news: str, role: str, gone: bool) -> None:
-        print(news, file=sys.stderr, flush=True)
-        report(news=[news, role, gone])
+    def __init__(self, report: StatusPipe):
+        self._report = report
 
-    return tell
+    def news(self, text: str, role: str, gone: bool) -> None:
+        """A trainer takes no part any more (`gone`), or again."""
+        print(text, file=sys.stderr, flush=True)
+        self._report(news=[text, role, gone])
 
 
-@contextmanager
-def _reporting(site: Site, report: StatusPipe) -> Generator[None]:
+class _Waits(SiteListener):
     """Reports to the parent what the machines wait for, when they are idle and when the process is ended."""
 
-    def report_waiting() -> None:
-        waits = site.waiting()
+    def __init__(self, site: Site, report: StatusPipe):
+        self._site, self._report = site, report
+
+    def idle(self) -> None:
+        """Nothing has come for a while."""
+        site, waits = self._site, self._site.waiting()
         missing = sorted({name for waiting in waits for name in waiting.missing})
         lines = [sentence(waiting) for waiting in waits] or [f"{site.role} waits for {who}" for who in site.unmet()]
-        report(waiting=lines, waits_for=missing, idle=round(site.idle))
+        self._report(waiting=lines, waits_for=missing, idle=round(site.idle))
 
-    site.on_idle = report_waiting
-    try:
-        yield
-    except SystemExit:
-        report_waiting()
-        raise
+    @contextmanager
+    def told_at_end(self) -> Generator[None]:
+        """Reports it also if a signal ends the process in this context."""
+        try:
+            yield
+        except SystemExit:
+            self.idle()
+            raise
 
 
 def play_trainer(
@@ -458,35 +457,48 @@ def play_trainer(
     steps: int,
     report: StatusPipe,
     save: Callable[[Trainer], object],
+    steps_told: TrainerListener | None = None,
 ) -> None:
-    """Runs a trainer for `steps` steps, or up to its lowered `limit`; calls `save`. Raises DiagnosticError, Refused."""
+    """Runs a trainer for `steps` steps, or up to its lowered `limit`; calls `save`. `steps_told` is told of its steps.
+
+    Raises DiagnosticError, Refused.
+    """
     trainer = next(trainer for trainer in cluster.trainers if trainer.name == role)
-    site = Site(cluster, role, terms)
-    site.on_news = _telling(report)
-    if report.watched:
-        Watching(site, report)
+    events = Loop()
+    ways = _Ways(cluster, role, place, events)
+    site = Site(cluster, role, terms, events=events, ways=ways.ways, patience=place.patience)
+    foreign_servers = ways.foreign_servers
+    waits = _Waits(site, report)
+    watching = Watching(site, report) if report.watched else None
+    for listener in (_News(report), watching, waits, ways):
+        if listener is not None:
+            site.listen(listener)
     parts = place.parts_of(report)
     recording = Recording(site, place.record) if place.record else None
     tracing = Tracing(site, place.trace) if place.trace else None
+    if steps_told is not None:
+        trainer.listen(steps_told)
     for name, ring in cluster.rings.items():
         if name in site.own:
-            ring.on_wrong = lambda index, reason: site.refuse(_trainer(site, index), reason)
-    targets, foreign_servers = _find_ways(site, place)
-    site.patience = place.patience
+            ring.listen(_Wrong(site))
+    if cluster.rings and any(peer.index > trainer.index for peer in site.peers.values()):
+        _listen(site, place)
     report(state=WAITING)
     site.show_signs_of_life()
     done = False
     try:
-        with _reporting(site, report):
-            life = _greet(site, targets, place, foreign_servers)
+        with waits.told_at_end():
+            life = ways.greet(site)
             no_return = "" if cluster.servers else "without servers"
             if place.foreign is not None and foreign_servers:
                 no_return = f"with servers of {place.foreign.name}"
             _begin(site, trainer, place, life, no_return)
-            trainer.limit = steps
-            meetings = TrainerMeetings(site, trainer, parts) if parts is not None and are_needed(cluster) else None
-            if meetings is not None:
-                meetings.begin(trainer.first_step)
+            trainer.limit_to(steps)
+            meetings: TrainerMeetings | None = None
+            if parts is not None and are_needed(cluster):
+                meetings = TrainerMeetings(site, trainer, parts, trainer.first_step)
+                site.listen(meetings)
+                trainer.listen(meetings)
             report(state=TRAINING)
             site.run(lambda: trainer.gone or trainer.step >= trainer.limit)
             if meetings is not None:
@@ -517,57 +529,85 @@ def play_trainer(
             parts.finish()
 
 
-def _trainer(site: Site, index: int) -> Peer:
-    return next(peer for peer in site.peers.values() if peer.index == index)
+class _Wrong(RingListener):
+    """Refuses trainers whose parts of sums are of other operations."""
+
+    refuses = True
+
+    def __init__(self, site: Site):
+        self._site = site
+
+    def wrong(self, trainer: int, reason: str) -> None:
+        """A trainer has given a part of another operation."""
+        peer = next(peer for peer in self._site.peers.values() if peer.index == trainer)
+        self._site.refuse(peer, reason)
 
 
-def _find_ways(site: Site, place: Place) -> tuple[list[str], list[ForeignServer]]:
-    """Prepares a trainer's connections: the roles that it connects to, and a list that will hold those of them that are
-    servers of another system. In a job with rings it connects to the trainers before it; the trainers after it connect
-    to it.
+class _Ways(SiteListener):
+    """The connections of a trainer, as `role`: whom it goes to, and who of them has let it in.
+
+    It goes to the servers, of which some may be of another system. In a job with rings it goes to the trainers before
+    it; the trainers after it come to it.
     """
-    cluster = site.cluster
-    targets = [server.name for server in cluster.servers]
-    foreign_servers: list[ForeignServer] = []
-    if cluster.rings:
-        trainers = [trainer.name for trainer in cluster.trainers]
-        order = trainers.index(site.role)
-        targets += trainers[:order]
-        if trainers[order + 1 :]:
-            _listen(site, place)
-    shown = None if place.credentials is None else place.credentials.calling
-    dialers = {target: Dialer(place.addresses[target], site.events, shown) for target in targets}
-    site.dial = lambda target: dialers[target].dial()
-    system = place.foreign
-    if system is not None:
-        site.on_foreign = lambda peer: foreign_servers.append(system.server(site, peer, place.addresses[peer.role]))
-    return targets, foreign_servers
 
+    def __init__(self, cluster: Cluster, role: str, place: Place, events: Loop):
+        self._cluster, self._place = cluster, place
+        self.targets = [server.name for server in cluster.servers]
+        if cluster.rings:
+            trainers = [trainer.name for trainer in cluster.trainers]
+            self.targets += trainers[: trainers.index(role)]
+        shown = None if place.credentials is None else place.credentials.calling
+        self.ways: dict[str, Callable[[], Connection]] = {
+            target: Dialer(place.addresses[target], events, shown).dial for target in self.targets
+        }
+        """What opens a connection to each of them."""
+        self.foreign_servers: list[ForeignServer] = []
+        """The servers of another system, as they are met."""
+        self._lives: dict[str, int] = {}
+        """How many processes had this one's role before, as far as each that has let it in knows."""
+        self._site: Site | None = None
+        """The site, once it goes to others."""
+        self._met_all = False
+        """Whether all have let this process in, or have come."""
 
-def _greet(site: Site, targets: Sequence[str], place: Place, foreign_servers: Sequence[ForeignServer]) -> int:
-    """Waits until all processes that this one connects to have let it in, and all that connect to it have come; gives
-    how many processes had its role before.
-    """
-    lives: dict[str, int] = {}
-    site.on_welcome = lambda peer, fields: lives.setdefault(peer.role, int(fields.get("life", 0)))
-    for target in targets:
-        site.go_to(target)
-    coming = [peer.role for peer in site.peers.values() if site.among_trainers and peer.role not in targets]
+    def welcomed(self, peer: Peer, fields: Mapping[str, Any]) -> None:
+        """A process has let this one in."""
+        self._lives.setdefault(peer.role, int(fields.get("life", 0)))
 
-    def missing() -> list[str]:
-        met = {*lives, *site.greeted, *(foreign_server.peer.role for foreign_server in foreign_servers)}
-        return [role for role in (*targets, *coming) if role not in met and not site.peers[role].given_up]
+    def met_foreign(self, peer: Peer) -> bool | None:
+        """A server speaks another protocol: that of the other system, if there is one. Raises Refused."""
+        if self._place.foreign is None or self._site is None:
+            return None
+        self.foreign_servers.append(self._place.foreign.server(self._site, peer, self._place.addresses[peer.role]))
+        return True
 
-    def refusals() -> list[str]:
-        return [f"{role} at {place.addresses[role]}{_why(site, role)}" for role in missing() if role in targets]
+    def unmet(self) -> Sequence[str] | None:
+        """Who has not let this process in, or has not come."""
+        return () if self._met_all or self._site is None else self._refusals(self._site) or self._missing(self._site)
 
-    site.unmet = lambda: refusals() or missing()
-    if not site.run(lambda: not missing(), place.patience):
-        if refusals():
-            raise Refused(f"nobody answers for {place.patience:g} seconds: {', '.join(refusals())}")
-        raise Refused(f"not come for {place.patience:g} seconds: {', '.join(missing())}")
-    site.unmet = lambda: ()
-    return max(lives.values(), default=0)
+    def _missing(self, site: Site) -> list[str]:
+        coming = [peer.role for peer in site.peers.values() if site.among_trainers and peer.role not in self.targets]
+        met = {*self._lives, *site.greeted, *(foreign_server.peer.role for foreign_server in self.foreign_servers)}
+        return [role for role in (*self.targets, *coming) if role not in met and not site.peers[role].given_up]
+
+    def _refusals(self, site: Site) -> list[str]:
+        missing = [role for role in self._missing(site) if role in self.targets]
+        return [f"{role} at {self._place.addresses[role]}{_why(site, role)}" for role in missing]
+
+    def greet(self, site: Site) -> int:
+        """Waits until all processes that this one connects to have let it in, and all that connect to it have come;
+        gives how many processes had its role before. Raises Refused.
+        """
+        self._site = site
+        for target in self.targets:
+            site.go_to(target)
+        patience = self._place.patience
+        if not site.run(lambda: not self._missing(site), patience):
+            if refusals := self._refusals(site):
+                raise Refused(f"nobody answers for {patience:g} seconds: {', '.join(refusals)}")
+            raise Refused(f"not come for {patience:g} seconds: {', '.join(self._missing(site))}")
+        self._met_all = True
+        return max(self._lives.values(), default=0)
 
 
 def _why(site: Site, role: str) -> str:

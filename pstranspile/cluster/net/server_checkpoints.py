@@ -35,7 +35,7 @@ from pstranspile.cluster.checkpoint.servers import load_server, save_servers
 from pstranspile.cluster.checkpoint.store import Progress
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.net.parts import Part, part_of, read_part, write_part
-from pstranspile.cluster.net.site import Site
+from pstranspile.cluster.net.site import Site, SiteListener
 from pstranspile.cluster.net.telling import tell
 from pstranspile.ir.diagnostics import DiagnosticError, visible
 from pstranspile.runtime.files.outputs import locked
@@ -161,7 +161,7 @@ class CheckpointPlan(NamedTuple):
     settings: Settings = {}
 
 
-class ServerCheckpoints:
+class ServerCheckpoints(SiteListener):
     """Writes the parts of a server, and checkpoints of the parts of all. Raises DiagnosticError."""
 
     def __init__(self, site: Site, server: Server, plan: CheckpointPlan):
@@ -188,8 +188,7 @@ class ServerCheckpoints:
         scopes = {one.name: one.scope for one in self._site.cluster.servers}
         manifest = load_server(self._plan.layout, scopes, server.name, self._plan.source)
         self._first = self._saved = manifest.step
-        server.updates = manifest.steps.get(server.name, manifest.step)
-        server.forget_all_copies()
+        server.go_on_from(manifest.steps.get(server.name, manifest.step))
 
     def _require_target(self, again: bool) -> None:
         """Raises DiagnosticError if no checkpoints of this job can be in the folder for them."""
@@ -208,7 +207,7 @@ class ServerCheckpoints:
         if self._server.mode == 0:
             self._done(self._server.updates)
 
-    def look(self) -> None:
+    def turned(self) -> None:
         """Something has come, perhaps of a trainer's next step."""
         if self._server.mode and self._plan.every:
             steps = [peer.last_step for peer in self._site.peers.values() if peer.index in self._server.live]

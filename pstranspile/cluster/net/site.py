@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from queue import Empty
 from threading import Event as Flag
 from threading import Thread
-from typing import Any, TypeAlias, cast
+from types import MappingProxyType
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -170,11 +171,7 @@ class Part:
         if message.sequence > link.expected:
             raise WireError(f"message {message.sequence} has come where {link.expected} is due: {message}")
         if cluster.network.arrive(link, message):
-            peer.brought += bytes_of(message.payload) + MESSAGE
-            if message.kind == COMPLETE:
-                peer.left = message.target not in cluster.rings  # its process sums on for the others
-            elif message.step > peer.last_step:
-                peer.last_step = message.step
+            peer.take(message, sums_on=message.target in cluster.rings)
 
     def reset_links(self, peer: Peer) -> None:
         """A process has taken another one's place: messages on links to and from its machines are counted anew."""
@@ -239,58 +236,132 @@ server much longer to read than messages of as many bytes.
 MOST_TALK_A_SECOND = 1 << 18
 """Bytes of them that it may send in a second, in the long run."""
 
+TICK = 0.5
+"""Seconds between two looks at the clock."""
 
-class Greeting:
-    """The connections of a process, as `role`: its peers, and which processes may take part."""
+IDLE = 2.0
+"""Seconds after which an idle process reports what it waits for."""
 
-    def __init__(self, cluster: Cluster, role: str, terms: Terms, clock: Callable[[], float]):
+
+class SiteListener:
+    """What is told of the life of a site, and asked about it; every method may be overridden.
+
+    A question is put to one listener after the other. The first answer other than None counts.
+    """
+
+    def greeted(self, peer: Peer, fields: Mapping[str, Any]) -> None:
+        """A process that has come is let in; it is answered after this."""
+
+    def welcomed(self, peer: Peer, fields: Mapping[str, Any]) -> None:
+        """A process that this one went to has let it in."""
+
+    def met_foreign(self, peer: Peer) -> bool | None:
+        """A server that this process went to speaks another protocol: True if somebody here speaks it, too."""
+        return None
+
+    def answer(self, peer: Peer, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The answer to a question of another process."""
+        return None
+
+    def news(self, text: str, role: str, gone: bool) -> None:
+        """A trainer takes no part any more (`gone`), or again; the text is a sentence about it."""
+
+    def turned(self) -> None:
+        """The machines of this process have gone as far as they can."""
+
+    def pausing(self) -> None:
+        """This process begins to wait for others."""
+
+    def resumed(self) -> None:
+        """This process has waited: something has come, or nothing has for a while."""
+
+    def idle(self) -> None:
+        """Nothing has come for `IDLE` seconds, or for as many more."""
+
+    def unmet(self) -> Sequence[str] | None:
+        """The processes that have not taken part yet, as a person is told. By default, the trainers among them."""
+        return None
+
+    def variable_bytes(self) -> int | None:
+        """How many bytes the variables of this process's server have. None: it is no server, and nothing is limited."""
+        return None
+
+    def waiting_bytes(self, trainer: int) -> int | None:
+        """How many bytes the messages of a trainer have that this process's server can't take yet."""
+        return None
+
+
+_Answer = TypeVar("_Answer")
+
+
+class Site:
+    """The machines of a cluster that run in this process, as `role`, and the connections to all other processes.
+
+    `ways` opens a connection to each role that this process goes to; such connections put what comes into `events`.
+    `patience`: seconds after which a server that can't be reached is given up by this trainer; 0: never. `keeps`:
+    whether what is taken may have to be sent again until its state was kept. `trainers_ended`: whether it is known that
+    the processes of all trainers have ended.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        role: str,
+        terms: Terms,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        events: Loop | None = None,
+        ways: Mapping[str, Callable[[], Connection]] = MappingProxyType({}),
+        patience: float = 0.0,
+        keeps: bool = False,
+        trainers_ended: Callable[[], bool] = lambda: False,
+    ):
         self.cluster = cluster
         self.role = role
         self.terms = terms
+        self.events = Loop() if events is None else events
         self.incarnation = secrets.token_hex(8)
         self.joins: int | None = None
         """The step from which this process, not the first in its role, takes part; in every greeting."""
-        self.on_greeted: Callable[[Peer, Mapping[str, Any]], object] | None = None
-        """Told of every process that is let in, before it is answered."""
         self.greeted: set[str] = set()
         """The roles that have greeted this process."""
-        self.on_welcome: Callable[[Peer, Mapping[str, Any]], object] | None = None
-        self.on_news: Callable[[str, str, bool], object] | None = None
-        """Told of trainers that take no part any more, or again: a sentence, the trainer, whether it is gone."""
-        self._gone_of: dict[str, set[str]] = {}
-        """The trainers that each server goes on without, as far as it has said so to this process."""
-        self.on_foreign: Callable[[Peer], object] | None = None
-        """Told of a server that speaks another protocol; None: it can't take part."""
         self.refused = 0
         """Connections that were ended since something was wrong with what came on them."""
-        self._begun: dict[str, deque[float]] = {}
-        """When the last processes took each role from another one."""
-        self._turned_away: deque[tuple[float, Connection, WireError]] = deque()
-        """When to answer connections that are not let in, and why they aren't."""
-        self.dial: Callable[[str], Connection] | None = None
-        """Opens a connection to another role."""
-        self._clock = clock
-        self.told = Told(role, clock)
-        """Prints lines about what others do wrong."""
-        self._pause = LOOK
-        """Seconds to wait for events: few while somebody is to be gone to again."""
-        self.variables: Callable[[], int] | None = None
-        """Gives how many bytes the variables of a server have that is in this process."""
-        self.waits: Callable[[int], int] = lambda trainer: 0
-        """Gives how many bytes messages of a trainer have that the server can't take yet."""
-        self.defer: Callable[[Callable[[], object]], object] = lambda action: action()
-        """Has something done when the machines have had their turns."""
         self.among_trainers = bool(cluster.rings)
         """Whether trainers exchange values with each other: then all have to agree on which of them are gone, and a
         trainer that is gone can't take part again.
         """
+        self.told = Told(role, clock)
+        """Prints lines about what others do wrong."""
+        self.unreached: dict[str, str] = {}
+        """Why the last connection to each role ended before this process was let in, as far as it is known."""
+        self.idle = 0.0
+        """Seconds of waiting since something has come, besides signs of life."""
+        self.bytes_since_kept = 0
+        """Bytes of frames of messages that have come since the state was kept last."""
+        self.answers: dict[str, Mapping[str, Any]] = {}
+        """The last answer of each role to a question."""
         self.part = Part(cluster, role, self._post)
         self.own, self.peers = self.part.own, self.part.peers
+        self._listeners: list[SiteListener] = []
+        self._clock = clock
+        self._ways = ways
+        self._patience = patience
+        self._keeps = keeps
+        self._trainers_ended = trainers_ended
+        self._gone_of: dict[str, set[str]] = {}
+        """The trainers that each server goes on without, as far as it has said so to this process."""
+        self._begun: dict[str, deque[float]] = {}
+        """When the last processes took each role from another one."""
+        self._turned_away: deque[tuple[float, Connection, WireError]] = deque()
+        """When to answer connections that are not let in, and why they aren't."""
+        self._pause = LOOK
+        """Seconds to wait for events: few while somebody is to be gone to again."""
         trainers = [trainer.name for trainer in cluster.trainers]
         self._comers = frozenset(trainers[trainers.index(role) + 1 :] if role in trainers else trainers)
         """The roles whose processes begin connections with this one: see `process.py`. No server calls anybody."""
         for peer in self.peers.values():
-            peer.heard = clock()  # a process that has not come yet is not silent for longer than this one is there
+            peer.hear(clock())  # a process that has not come yet is not silent for longer than this one is there
         self._most = most_sent(cluster)
         """Bytes of the largest frame that a trainer sends."""
         self._claims: dict[str, dict[str, float]] = {}
@@ -304,10 +375,24 @@ class Greeting:
         self._by_connection: dict[Connection, Peer] = {}
         self._waiting_for: dict[str, Connection] = {}
         """Connections that this process has begun, by role, until they are welcomed."""
-        self.unreached: dict[str, str] = {}
-        """Why the last connection to each role ended before this process was let in, as far as it is known."""
         self._redial: dict[str, float] = {}
         """When to go to a role again."""
+        self._reported = 0.0
+        """The value of `idle` when listeners were told of it last."""
+        self._looked = clock()
+        self._ending = Flag()
+        self._questions = 0
+        """How many questions this process has asked."""
+
+    def listen(self, listener: SiteListener) -> None:
+        """From now on the listener is told, and asked, after those that were there before."""
+        self._listeners.append(listener)
+
+    def _first(self, ask: Callable[[SiteListener], _Answer | None]) -> _Answer | None:
+        """The first answer that a listener gives."""
+        return next((answer for one in self._listeners if (answer := ask(one)) is not None), None)
+
+    # who takes part
 
     def _post(self, peer: Peer, messages: list[Message]) -> None:
         if peer.takes is not None:
@@ -316,8 +401,9 @@ class Greeting:
             size = sum(bytes_of(message.payload) for message in messages)
             if peer.index >= 0 and peer.held + size > MOST_HELD and self._holds_much(peer, size):
                 if not peer.refusal:
-                    peer.refusal = f"answers of {peer.held + size} bytes to it are not confirmed"
-                    self.defer(lambda: self.refuse(peer, peer.refusal))
+                    peer.refuse(f"answers of {peer.held + size} bytes to it are not confirmed")
+                    refusing = Event(CALL, None, action=lambda: self.refuse(peer, peer.refusal))
+                    self.events.put(refusing)  # when the machines have had their turns
                 return
             for joined in _joined(messages):
                 try:
@@ -329,21 +415,24 @@ class Greeting:
 
     def _holds_much(self, peer: Peer, size: int) -> bool:
         """Whether a trainer would leave more answers unconfirmed, with others of so many bytes, than it may."""
-        return self.variables is not None and peer.held + size > MOST_HELD + MORE_HELD * self.variables()
+        variables = self._first(lambda one: one.variable_bytes())
+        return variables is not None and peer.held + size > MOST_HELD + MORE_HELD * variables
 
     def require_room(self, peer: Peer) -> None:
         """Raises WireError if too much of what a trainer has sent waits until others are as far."""
-        if peer.brought <= MOST_HELD or self.variables is None or peer.index < 0:
+        if peer.brought <= MOST_HELD or peer.index < 0:
             return
-        peer.brought = self.waits(peer.index)
-        if peer.brought > MOST_HELD + MORE_HELD * self.variables():
+        variables = self._first(lambda one: one.variable_bytes())
+        if variables is None:
+            return
+        peer.waits_with(self._first(lambda one: one.waiting_bytes(peer.index)) or 0)
+        if peer.brought > MOST_HELD + MORE_HELD * variables:
             raise WireError(f"messages of {peer.brought} bytes wait until other trainers are as far as {peer.role}")
 
     def go_to(self, role: str) -> None:
         """Begins a connection to another role, and goes there again whenever it breaks."""
-        assert self.dial is not None
         peer = self.peers[role]
-        connection = self.dial(role)
+        connection = self._ways[role]()
         self._waiting_for[role] = connection
         self._redial[role] = self._clock() + self.terms.lease / 2  # the greeting, or the answer, may be lost
         fields = {
@@ -392,13 +481,13 @@ class Greeting:
                 if peer.index >= 0:
                     self._tell(f"{peer.role} is back, as a new process", peer, gone=False)
                     self._tell_trainers({"back": peer.role}, peer)
-            peer.incarnation = incarnation
+            peer.is_played_by(incarnation)
         elif peer.given_up:
             reason = peer.refusal or f"it was not heard for {self.terms.lease:g} seconds"
             raise Objection(f"{peer.role} was given up: {reason}")
         self.hear_of_gone(peer, fields)
-        if self.on_greeted is not None:
-            self.on_greeted(peer, fields)
+        for listener in self._listeners:
+            listener.greeted(peer, fields)
         self.greeted.add(peer.role)
         self._let_in(connection, peer)
         if peer.connection is not None:
@@ -418,16 +507,15 @@ class Greeting:
 
     def _let_in(self, connection: Connection, peer: Peer) -> None:
         """The other side of a connection is known. A trainer sends no larger frames than its programs have it send."""
-        connection.known = True
-        if peer.index >= 0:
+        if peer.index < 0:
+            connection.let_in()
+            return
 
-            def refuse(size: int) -> None:
-                if self._by_connection.get(connection) is peer:
-                    self.refuse(
-                        peer, f"a frame of {size} bytes has come, where no trainer sends more than {self._most}"
-                    )
+        def refuse(size: int) -> None:
+            if self._by_connection.get(connection) is peer:
+                self.refuse(peer, f"a frame of {size} bytes has come, where no trainer sends more than {self._most}")
 
-            connection.most, connection.on_long = self._most, refuse
+        connection.let_in(self._most, refuse)
 
     def _require_few(self, peer: Peer) -> None:
         """Raises WireError if too many processes have taken a role one after the other, each of which is remembered."""
@@ -472,33 +560,31 @@ class Greeting:
         if peer.incarnation and incarnation != peer.incarnation:
             if received < peer.confirmed_up_to:
                 raise Refused(f"{role} at {connection.address} was started again without what it had taken")
-            peer.received = peer.durable = 0
+            peer.knows_nothing()
             self._tell(f"{role} is back, as a new process", peer, gone=False)
-        peer.incarnation = incarnation
+        peer.is_played_by(incarnation)
         self._by_connection[connection] = peer
         peer.connect(connection, received, self._clock())
-        if self.on_welcome is not None:
-            self.on_welcome(peer, fields)
+        for listener in self._listeners:
+            listener.welcomed(peer, fields)
 
     def _met_foreign(self, connection: Connection) -> None:
-        """Handles a greeted process that speaks another protocol: passes it to `on_foreign`, or raises Refused."""
+        """A greeted process speaks another protocol. Raises Refused if no listener speaks it."""
         role = self._greeted_on(connection)
         if role is None:
             return
-        if self.on_foreign is None:
+        if not self._first(lambda one: one.met_foreign(self.peers[role])):
             raise Refused(
                 f"{role} at {connection.address} is no machine of this package (--fluid lets one of Fluid in)"
             )
         del self._waiting_for[role], self._redial[role]
-        self.on_foreign(self.peers[role])
 
     def give_up(self, peer: Peer, why: str) -> None:
         """A trainer's process takes no part any more, and may not come again; the others are told why."""
         if peer.left or peer.index < 0:
             return
         self.part.take_out(peer)
-        peer.left = peer.given_up = True
-        peer.forget_sent()
+        peer.give_up()
         self._tell(f"goes on without {peer.role}: {why}", peer, gone=True)
         if self.among_trainers:  # where nobody takes part again
             self._claims.setdefault(peer.role, {})[self.role] = self._clock()
@@ -507,8 +593,8 @@ class Greeting:
             self._tell_trainers({"without": peer.role, "why": why}, peer)
 
     def _tell(self, news: str, about: Peer, *, gone: bool) -> None:
-        if self.on_news is not None:
-            self.on_news(f"{self.role}: {news}", about.role, gone)
+        for listener in self._listeners:
+            listener.news(f"{self.role}: {news}", about.role, gone)
 
     def _tell_trainers(self, fields: Mapping[str, Any], about: Peer) -> None:
         """Tells the trainers of this package something about one of them."""
@@ -548,7 +634,7 @@ class Greeting:
         if peer.index < 0:
             raise Refused(f"{peer.role}{place} says what is wrong: {reason}")
         if not peer.left:
-            peer.refusal = reason
+            peer.refuse(reason)
         self.told(f"{peer.role}{place} is refused, and takes no part any more: {reason}")
         self.give_up(peer, f"it was refused: {reason}")
         if connection is not None and peer.connection is connection:
@@ -673,7 +759,7 @@ class Greeting:
         self._pause = LOOK
         peer = self._by_connection.pop(connection, None)
         if peer is not None and peer.connection is connection:
-            peer.connection = None
+            peer.disconnect()
             if peer.role in self._redial:
                 self._redial[peer.role] = self._clock() + self._rest(peer)
         for role, begun in list(self._waiting_for.items()):
@@ -687,6 +773,263 @@ class Greeting:
         if peer.given_up and peer.refusal and not refused:
             return min(self.terms.lease / 4, 1.0)  # if both have refused each other, one has to know it soon
         return self.terms.lease / 4 if peer.given_up or refused else 0.2
+
+    # the loop
+
+    def run(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Goes on with the machines and with what comes from others until `done`; False if that takes too long."""
+        end = None if timeout is None else self._clock() + timeout
+        self._looked = self._clock()
+        while True:
+            self.run_machines()
+            for listener in self._listeners:
+                listener.turned()
+            if done():
+                return True
+            if end is not None and self._clock() >= end:
+                return False
+            for listener in self._listeners:
+                listener.pausing()
+            self._await_events()
+            self._look_at_the_clock()
+            for listener in self._listeners:
+                listener.resumed()
+
+    def _await_events(self) -> None:
+        """Takes what comes, for which it waits a moment."""
+        begun = self._clock()
+        try:
+            event = self.events.get(timeout=self._pause)
+        except Empty:
+            event = None
+        self.idle += self._clock() - begun
+        if event is not None:
+            self._handle(event)
+            while not self.events.empty():
+                self._handle(self.events.get(0.0))
+        if self.idle < IDLE:
+            self._reported = 0.0
+        elif self.idle - self._reported >= IDLE:
+            self._reported = self.idle
+            for listener in self._listeners:
+                listener.idle()
+
+    def waiting(self) -> list[Waiting]:
+        """What the machines of this process wait for."""
+        machines = [self.cluster.machines[name] for name in sorted(self.own)]
+        return [entry for machine in machines if (entry := machine.waiting()) is not None]
+
+    def unmet(self) -> Sequence[str]:
+        """The processes that have not taken part yet: as a listener names them, or those of trainers."""
+        named = self._first(lambda one: one.unmet())
+        if named is not None:
+            return named
+        coming = (peer for peer in self.peers.values() if peer.index >= 0 and peer.takes is None and not peer.left)
+        return [peer.role for peer in coming if not peer.incarnation]
+
+    def now(self) -> float:
+        """The time, in seconds from some moment."""
+        return self._clock()
+
+    def run_machines(self) -> None:
+        """Goes on with the machines as far as possible without others."""
+        with np.errstate(all="ignore"):
+            self.cluster.scheduler.run()
+
+    def _handle(self, event: Event) -> None:
+        connection = event.connection
+        if event.what == FRAME and connection is not None:
+            with self.events.charging(connection):
+                try:
+                    self._take(connection, event.data)
+                except Misconduct as problem:
+                    self.refuse(self._by_connection[connection], str(problem))
+                except WireError as problem:
+                    self._drop(connection, problem)
+        elif event.what == CLOSED and connection is not None:
+            self._note(connection, event.reason)
+            self._forget(connection)
+        elif event.what == FOREIGN and connection is not None:
+            self._met_foreign(connection)
+        elif event.action is not None:
+            event.action()
+
+    def show_signs_of_life(self) -> None:
+        """Begins to send signs of life, also while the machines are busy."""
+        pause = min(self.terms.lease / 10, 1.0)
+
+        def tell() -> None:
+            while not self._ending.wait(pause):
+                now = self._clock()
+                for peer in self.peers.values():
+                    if now - peer.last_sent > pause:
+                        peer.sign_of_life(now)
+
+        Thread(target=tell, daemon=True).start()
+
+    def _look_at_the_clock(self) -> None:
+        now = self._clock()
+        if now - self._looked < LOOK:
+            return
+        if now - self._looked > TICK + self.terms.lease / 4:  # this process was busy, or stopped: nobody could be heard
+            for peer in self.peers.values():
+                peer.hear(now)
+        self._looked = now
+        self.turn_away(now)
+        self.judge_claims(now)
+        for peer in self.peers.values():
+            if peer.connection is not None:
+                if now - peer.heard > self.terms.lease / 2:  # nothing comes through: another one may do, in time
+                    connection = peer.connection
+                    connection.close()
+                    self._forget(connection)
+            elif (
+                (peer.index < 0 and not peer.left)
+                and self._patience
+                and peer.incarnation
+                and now - peer.heard > self._patience
+            ):
+                raise Refused(f"{peer.role} was not heard for {self._patience:g} seconds")
+            if not peer.left and peer.incarnation and peer.index >= 0 and now - peer.heard > self.terms.lease:
+                self.give_up(peer, f"it was not heard for {self.terms.lease:g} seconds")
+            elif peer.index >= 0 and peer.connection is None and self._trainers_ended():
+                self.give_up(peer, "its process has ended")
+        away = [role for role in self._redial if self.peers[role].connection is None]
+        self._pause = LOOK if any(not self.peers[role].given_up for role in away) else TICK
+        for role in away:
+            if now >= self._redial[role]:
+                self.go_to(role)
+
+    def _take(self, connection: Connection, data: Bytes) -> None:
+        header = read_header(data, connection.guarded)
+        peer = self._by_connection.get(connection)
+        if peer is None:
+            if header.kind == HELLO:
+                self._greeted(connection, read_json(data))
+            elif header.kind in (WELCOME, REFUSED):
+                self._answered(connection, header.kind, read_json(data))
+            else:
+                raise WireError("a connection begins with a greeting")
+            return
+        try:
+            self._take_of(peer, connection, header, data)
+        except WireError as problem:
+            raise Misconduct(str(problem)) from None
+
+    def _take_of(self, peer: Peer, connection: Connection, header: Header, data: Bytes) -> None:
+        """Takes a frame of a process that was let in."""
+        peer.hear(self._clock())
+        peer.confirmed(header.durable)
+        if header.kind != ALIVE:
+            self.idle = 0.0
+        if header.kind == MESSAGES:
+            self._take_messages(peer, header, data)
+        elif header.kind != ALIVE and self._talks_much(peer, len(data)):
+            raise WireError(f"it asks and answers with more than {MOST_TALK_A_SECOND} bytes a second")
+        elif header.kind == ASK:
+            question = read_json(data)
+            answer = self._first(lambda one: one.answer(peer, question)) or {}
+            fields = {**answer, "number": number_of(question, "number")}
+            connection.send(Header(ANSWER, 0, peer.received, peer.durable), json_body(fields))
+        elif header.kind == ANSWER and peer.index >= 0 and not self.among_trainers:
+            raise WireError("nothing was asked")
+        elif header.kind == ANSWER:
+            fields = read_json(data)
+            if "number" in fields:
+                self.answers[peer.role] = fields
+            self.hear_of_gone(peer, fields)
+            self.hear_of_others(peer, fields)
+        elif header.kind == BYE:
+            self._ended(peer, read_json(data))
+        elif header.kind == REFUSED:
+            fields = read_json(data)
+            connection.close()
+            self._forget(connection)
+            if not fields.get("again") and (peer.index < 0 or self.among_trainers):
+                self.hear_refusal(peer, connection, str(fields.get("reason")))
+        elif header.kind != ALIVE:
+            raise WireError("there was a greeting already")
+
+    def _talks_much(self, peer: Peer, size: int) -> bool:
+        """Whether a trainer sends more JSON than it may, with so many bytes more."""
+        return peer.talks(size, self._clock(), MOST_TALK_A_SECOND) > MOST_TALK and peer.index >= 0
+
+    # messages
+
+    def _take_messages(self, peer: Peer, header: Header, data: Bytes) -> None:
+        if header.number <= peer.received:
+            return
+        if header.number != peer.received + 1:
+            raise WireError(f"frame {header.number} has come where {peer.received + 1} is due")
+        messages = read_messages(data, self.part.machines)
+        self.part.require_sound(peer, messages)
+        self.require_room(peer)
+        peer.take_frame(header.number, durable=not self._keeps)
+        self.count_bytes(len(data))
+        for message in messages:
+            self.part.deliver(peer, message)
+
+    def _ended(self, peer: Peer, fields: Mapping[str, Any]) -> None:
+        """A process ends. If its part is done, it counts as left, where it is certain that nothing more comes."""
+        if fields.get("done") is True and (peer.index < 0 or self.among_trainers):
+            peer.leave()
+            self._redial.pop(peer.role, None)
+        elif self.among_trainers:
+            self.give_up(peer, "its process has ended before its part was done")
+
+    def count_bytes(self, size: int) -> None:
+        """So many bytes of messages have come, which are not in a kept state yet."""
+        self.bytes_since_kept += size
+
+    def begin_to_keep(self) -> None:
+        """A state is being kept that contains all that has come."""
+        self.bytes_since_kept = 0
+
+    def stop_keeping(self) -> None:
+        """Nothing that has come, or will come, need be sent again: the part of this process is done."""
+        self._keeps = False
+        for peer in self.peers.values():
+            peer.make_durable(peer.received)
+
+    # questions to others
+
+    def ask(self, role: str, question: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
+        """Asks another process, repeats the question on new connections, and waits for the answer. Raises Refused if
+        none comes.
+        """
+        peer = self.peers[role]
+        self._questions += 1
+        number = self._questions
+        asked_on: list[object] = [None]
+
+        def answered() -> bool:
+            if peer.connection is not None and peer.connection is not asked_on[0]:
+                asked_on[0] = peer.connection
+                peer.ask({**question, "number": number})
+            return self.answers.get(role, {}).get("number") == number
+
+        if not self.run(answered, timeout):
+            raise Refused(f"{role} does not answer")
+        return self.answers.pop(role)
+
+    def come_back_at(self, step: int) -> None:
+        """This process, not the first in its role, takes part from a step; every later greeting says so."""
+        self.joins = step
+
+    # the end
+
+    def send_bye(self, done: bool) -> None:
+        """Tells all others that this process ends, and whether its part is done."""
+        self._ending.set()
+        for peer in self.peers.values():
+            if peer.connection is not None:
+                peer.connection.send(Header(BYE, 0, peer.received, peer.durable), json_body({"done": done}))
+                peer.connection.close()
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether nothing that was sent could be lost any more."""
+        return not any(peer.unconfirmed for peer in self.peers.values() if not peer.left)
 
 
 def plain(reason: str) -> str:
@@ -717,271 +1060,3 @@ def _joined(messages: Sequence[Message]) -> Iterator[list[Message]]:
 
 def _without(role: str) -> str:
     return f"the others go on without {role}, which can't take part again in a job without servers"
-
-
-TICK = 0.5
-"""Seconds between two looks at the clock."""
-
-IDLE = 2.0
-"""Seconds after which an idle process reports what it waits for."""
-
-
-class Site(Greeting):
-    """The machines of a cluster that run in this process, as `role`.
-
-    `answer` is called with questions of other processes, and gives the answers.
-    """
-
-    def __init__(self, cluster: Cluster, role: str, terms: Terms, *, clock: Callable[[], float] = time.monotonic):
-        super().__init__(cluster, role, terms, clock)
-        self.events = Loop()
-        self.defer = lambda action: self.events.put(Event(CALL, None, action=action))
-        self.answer: Callable[[Peer, Mapping[str, Any]], Mapping[str, Any]] = lambda peer, question: {}
-        self.on_turn: Callable[[], object] | None = None
-        """Called whenever the machines have gone as far as they can."""
-        self.on_pause: Callable[[], object] | None = None
-        """Called before this process waits for others."""
-        self.on_look: Callable[[], object] | None = None
-        """Called after it has waited."""
-        self.on_idle: Callable[[], object] | None = None
-        """Called when nothing has come for `IDLE` seconds, and again after as many more."""
-        self.idle = 0.0
-        """Seconds of waiting since something has come, besides signs of life."""
-        self.trainers_ended: Callable[[], bool] = lambda: False
-        """Whether it is known that the processes of all trainers have ended."""
-        self.unmet: Callable[[], Sequence[str]] = self._not_come
-        """Names the processes that have not taken part yet, those of trainers at first."""
-        self.patience = 0.0
-        """Seconds after which a server that can't be reached is given up by this trainer; 0: never."""
-        self.on_event: Callable[[Event], object] | None = None
-        """Told of events that are not about connections."""
-        self.keeps = False
-        """Whether what is taken may have to be sent again, until its state was kept."""
-        self.bytes_since_kept = 0
-        """Bytes of frames of messages that have come since this was set to 0."""
-        self._reported = 0.0
-        """The value of `idle` at the last call of `on_idle`."""
-        self._looked = clock()
-        self._ending = Flag()
-        self.answers: dict[str, Mapping[str, Any]] = {}
-        """The last answer of each role to a question."""
-        self.questions = 0
-        """How many questions this process has asked."""
-
-    # the loop
-
-    def run(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Goes on with the machines and with what comes from others until `done`; False if that takes too long."""
-        end = None if timeout is None else self._clock() + timeout
-        self._looked = self._clock()
-        while True:
-            self.run_machines()
-            if self.on_turn is not None:
-                self.on_turn()
-            if done():
-                return True
-            if end is not None and self._clock() >= end:
-                return False
-            if self.on_pause is not None:
-                self.on_pause()
-            self._await_events()
-            self._look_at_the_clock()
-            if self.on_look is not None:
-                self.on_look()
-
-    def _await_events(self) -> None:
-        """Takes what comes, for which it waits a moment."""
-        begun = self._clock()
-        try:
-            event = self.events.get(timeout=self._pause)
-        except Empty:
-            event = None
-        self.idle += self._clock() - begun
-        if event is not None:
-            self._handle(event)
-            while not self.events.empty():
-                self._handle(self.events.get(0.0))
-        if self.idle < IDLE:
-            self._reported = 0.0
-        elif self.idle - self._reported >= IDLE:
-            self._reported = self.idle
-            if self.on_idle is not None:
-                self.on_idle()
-
-    def waiting(self) -> list[Waiting]:
-        """What the machines of this process wait for."""
-        machines = [self.cluster.machines[name] for name in sorted(self.own)]
-        return [entry for machine in machines if (entry := machine.waiting()) is not None]
-
-    def _not_come(self) -> list[str]:
-        coming = (peer for peer in self.peers.values() if peer.index >= 0 and peer.takes is None and not peer.left)
-        return [peer.role for peer in coming if not peer.incarnation]
-
-    def now(self) -> float:
-        """The time, in seconds from some moment."""
-        return self._clock()
-
-    def run_machines(self) -> None:
-        """Goes on with the machines as far as possible without others."""
-        with np.errstate(all="ignore"):
-            self.cluster.scheduler.run()
-
-    def _handle(self, event: Event) -> None:
-        connection = event.connection
-        if event.what == FRAME and connection is not None:
-            with self.events.charging(connection):
-                try:
-                    self._take(connection, event.data)
-                except Misconduct as problem:
-                    self.refuse(self._by_connection[connection], str(problem))
-                except WireError as problem:
-                    self._drop(connection, problem)
-        elif event.what == CLOSED and connection is not None:
-            self._note(connection, event.reason)
-            self._forget(connection)
-        elif event.what == FOREIGN and connection is not None:
-            self._met_foreign(connection)
-        elif event.action is not None:
-            event.action()
-        elif self.on_event is not None:
-            self.on_event(event)
-
-    def show_signs_of_life(self) -> None:
-        """Begins to send signs of life, also while the machines are busy."""
-        pause = min(self.terms.lease / 10, 1.0)
-
-        def tell() -> None:
-            while not self._ending.wait(pause):
-                now = self._clock()
-                for peer in self.peers.values():
-                    if now - peer.last_sent > pause:
-                        peer.sign_of_life(now)
-
-        Thread(target=tell, daemon=True).start()
-
-    def _look_at_the_clock(self) -> None:
-        now = self._clock()
-        if now - self._looked < LOOK:
-            return
-        if now - self._looked > TICK + self.terms.lease / 4:  # this process was busy, or stopped: nobody could be heard
-            for peer in self.peers.values():
-                peer.heard = now
-        self._looked = now
-        self.turn_away(now)
-        self.judge_claims(now)
-        for peer in self.peers.values():
-            if peer.connection is not None:
-                if now - peer.heard > self.terms.lease / 2:  # nothing comes through: another one may do, in time
-                    connection = peer.connection
-                    connection.close()
-                    self._forget(connection)
-            elif (
-                (peer.index < 0 and not peer.left)
-                and self.patience
-                and peer.incarnation
-                and now - peer.heard > self.patience
-            ):
-                raise Refused(f"{peer.role} was not heard for {self.patience:g} seconds")
-            if not peer.left and peer.incarnation and peer.index >= 0 and now - peer.heard > self.terms.lease:
-                self.give_up(peer, f"it was not heard for {self.terms.lease:g} seconds")
-            elif peer.index >= 0 and peer.connection is None and self.trainers_ended():
-                self.give_up(peer, "its process has ended")
-        away = [role for role in self._redial if self.peers[role].connection is None]
-        self._pause = LOOK if any(not self.peers[role].given_up for role in away) else TICK
-        for role in away:
-            if now >= self._redial[role]:
-                self.go_to(role)
-
-    def _take(self, connection: Connection, data: Bytes) -> None:
-        header = read_header(data, connection.guarded)
-        peer = self._by_connection.get(connection)
-        if peer is None:
-            if header.kind == HELLO:
-                self._greeted(connection, read_json(data))
-            elif header.kind in (WELCOME, REFUSED):
-                self._answered(connection, header.kind, read_json(data))
-            else:
-                raise WireError("a connection begins with a greeting")
-            return
-        try:
-            self._take_of(peer, connection, header, data)
-        except WireError as problem:
-            raise Misconduct(str(problem)) from None
-
-    def _take_of(self, peer: Peer, connection: Connection, header: Header, data: Bytes) -> None:
-        """Takes a frame of a process that was let in."""
-        peer.heard = self._clock()
-        peer.confirmed(header.durable)
-        if header.kind != ALIVE:
-            self.idle = 0.0
-        if header.kind == MESSAGES:
-            self._take_messages(peer, header, data)
-        elif header.kind != ALIVE and self._talks_much(peer, len(data)):
-            raise WireError(f"it asks and answers with more than {MOST_TALK_A_SECOND} bytes a second")
-        elif header.kind == ASK:
-            question = read_json(data)
-            last_sent = {**self.answer(peer, question), "number": number_of(question, "number")}
-            connection.send(Header(ANSWER, 0, peer.received, peer.durable), json_body(last_sent))
-        elif header.kind == ANSWER and peer.index >= 0 and not self.among_trainers:
-            raise WireError("nothing was asked")
-        elif header.kind == ANSWER:
-            last_sent = read_json(data)
-            if "number" in last_sent:
-                self.answers[peer.role] = last_sent
-            self.hear_of_gone(peer, last_sent)
-            self.hear_of_others(peer, last_sent)
-        elif header.kind == BYE:
-            self._ended(peer, read_json(data))
-        elif header.kind == REFUSED:
-            fields = read_json(data)
-            connection.close()
-            self._forget(connection)
-            if not fields.get("again") and (peer.index < 0 or self.among_trainers):
-                self.hear_refusal(peer, connection, str(fields.get("reason")))
-        elif header.kind != ALIVE:
-            raise WireError("there was a greeting already")
-
-    def _talks_much(self, peer: Peer, size: int) -> bool:
-        """Whether a trainer sends more JSON than it may, with so many bytes more."""
-        now = self._clock()
-        past = now - peer.talked_at
-        peer.talk, peer.talked_at = max(peer.talk - past * MOST_TALK_A_SECOND, 0.0) + size, now
-        return peer.index >= 0 and peer.talk > MOST_TALK
-
-    # messages
-
-    def _take_messages(self, peer: Peer, header: Header, data: Bytes) -> None:
-        if header.number <= peer.received:
-            return
-        if header.number != peer.received + 1:
-            raise WireError(f"frame {header.number} has come where {peer.received + 1} is due")
-        messages = read_messages(data, self.part.machines)
-        self.part.require_sound(peer, messages)
-        self.require_room(peer)
-        peer.received = header.number
-        if not self.keeps:
-            peer.durable = header.number
-        self.bytes_since_kept += len(data)
-        for message in messages:
-            self.part.deliver(peer, message)
-
-    def _ended(self, peer: Peer, fields: Mapping[str, Any]) -> None:
-        """A process ends. If its part is done, it counts as left, where it is certain that nothing more comes."""
-        if fields.get("done") is True and (peer.index < 0 or self.among_trainers):
-            peer.left = True
-            self._redial.pop(peer.role, None)
-        elif self.among_trainers:
-            self.give_up(peer, "its process has ended before its part was done")
-
-    def send_bye(self, done: bool) -> None:
-        """Tells all others that this process ends, and whether its part is done."""
-        self._ending.set()
-        for peer in self.peers.values():
-            if peer.connection is not None:
-                peer.connection.send(Header(BYE, 0, peer.received, peer.durable), json_body({"done": done}))
-                peer.connection.close()
-
-    @property
-    def confirmed(self) -> bool:
-        """Whether nothing that was sent could be lost any more."""
-        return not any(peer.unconfirmed for peer in self.peers.values() if not peer.left)

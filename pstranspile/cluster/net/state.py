@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from copy import copy
 from pathlib import Path
 from threading import Thread
 from typing import Any
-
-import numpy as np
 
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.snapshots import (
@@ -26,9 +23,8 @@ from pstranspile.cluster.machines.snapshots import (
 )
 from pstranspile.cluster.net.calls import CallRefused
 from pstranspile.cluster.net.foreign import ForeignTrainers
-from pstranspile.cluster.net.loop import WRITTEN, Event
-from pstranspile.cluster.net.peer import Unconfirmed
-from pstranspile.cluster.net.site import Site
+from pstranspile.cluster.net.loop import CALL, Event
+from pstranspile.cluster.net.site import Site, SiteListener
 from pstranspile.cluster.net.telling import tell
 from pstranspile.cluster.net.values import WireError
 from pstranspile.ir.diagnostics import DiagnosticError, error
@@ -51,9 +47,6 @@ _CALLS = "@calls"
 ones.
 """
 
-_OF_PEERS = ("incarnation", "former", "life", "left", "given_up", "refusal", "announced", "received", "last_step")
-"""What of a peer is kept."""
-
 MOST_BYTES = 1 << 26
 """Bytes of messages after which the state is kept anyway: the others have to keep them until then."""
 
@@ -61,10 +54,21 @@ RETRY = 5.0
 """Seconds after which it is tried again to keep a state that could not be written."""
 
 
-class StateKeeper:
-    """Keeps the state of a server in `folder`, after every `every` updates and when trainers come or leave."""
+class StateKeeper(SiteListener):
+    """Keeps the state of a server in `folder`, after every `every` updates and when trainers come or leave.
 
-    def __init__(self, site: Site, server: Server, folder: str, every: int, foreign: ForeignTrainers | None = None):
+    `on_failure` is told why the state can't be written, once until it can be again.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        server: Server,
+        folder: str,
+        every: int,
+        foreign: ForeignTrainers | None = None,
+        on_failure: Callable[[str], object] = lambda reason: None,
+    ):
         self.site = site
         self.server = server
         self.foreign = foreign
@@ -81,8 +85,7 @@ class StateKeeper:
         """Number of the journal file that follows the state being written."""
         self.went_back = False
         """Whether the server has gone on from a kept state."""
-        self.on_failure: Callable[[str], object] = lambda _: None
-        """Is told why the state can't be written, once until it can be again."""
+        self._on_failure = on_failure
 
     def begin(self) -> None:
         """Goes back to the kept state, if there is one. Raises DiagnosticError if it can't be read.
@@ -110,21 +113,15 @@ class StateKeeper:
         peers: Mapping[str, Mapping[str, Any]] = state.pop(_PEERS)
         links_in, links_out = state.pop(_IN), state.pop(_OUT)
         calls, number = state.pop(_CALLS, ({}, 0))
-        self.server.announced = list(state.pop(_ANNOUNCED))
-        restore(self.server, snapshot._replace(state=state))
+        announced = list(state.pop(_ANNOUNCED))
+        restore(self.server, snapshot._replace(state={**state, "announced": announced}))
         for role, fields in peers.items():
-            peer = self.site.peers[role]
-            peer.heard = self.site.now()
-            for name in _OF_PEERS:
-                setattr(peer, name, fields[name])
-            peer.durable = peer.received
-            peer.unconfirmed.extend(Unconfirmed(0, data.tobytes()) for data in fields["frames"])
-            peer.renumber()
+            self.site.peers[role].restore(fields, self.site.now())
         machines, network = self.site.cluster.machines, self.site.cluster.network
         for source, (expected, trainer) in links_in.items():
-            network.link(machines[source], self.server, trainer).expected = expected
+            network.link(machines[source], self.server, trainer).expect(expected)
         for target, (sequence, trainer) in links_out.items():
-            network.link(self.server, machines[target], trainer).sequence = sequence
+            network.link(self.server, machines[target], trainer).number_after(sequence)
         self.server.restored()
         self._last = self._now()
         self.went_back = True
@@ -137,7 +134,7 @@ class StateKeeper:
     def _now(self) -> tuple[int, int]:
         return self.server.updates, len(self.server.live)
 
-    def look(self) -> None:
+    def turned(self) -> None:
         """Keeps the state if it is time, and none is being written."""
         if self._writing is not None:
             return
@@ -165,7 +162,7 @@ class StateKeeper:
         number = self.journal.begin_file() if self.journal is not None else 0
         snapshot = self._state(number)
         self._last = self._now()
-        self.site.bytes_since_kept = 0
+        self.site.begin_to_keep()
         self._writing = {role: peer.received for role, peer in self.site.peers.items()}
         if has_table(snapshot.values.values()):
             self._write(snapshot)  # while the server waits: there may be no memory for a copy
@@ -178,21 +175,21 @@ class StateKeeper:
             write_snapshot(self.file, self.server.name, snapshot)
         except Exception as problem:
             reason = str(problem)
-        self.site.events.put(Event(WRITTEN, None, reason=reason))
+        self.site.events.put(Event(CALL, None, action=lambda: self._written(reason)))
 
-    def written(self, event: Event) -> None:
+    def _written(self, reason: str) -> None:
         """The state is on disk: messages in it need not be sent again. A failure is reported once."""
         assert self._writing is not None
-        if not event.reason:
+        if not reason:
             for role, received in self._writing.items():
-                self.site.peers[role].durable = received
+                self.site.peers[role].make_durable(received)
             self._failed = None
             if self.journal is not None:
                 self.journal.forget(self._number)
         else:
             if self._failed is None:
-                tell(self.server.name, f"its state is not kept: {event.reason}")
-                self.on_failure(event.reason)
+                tell(self.server.name, f"its state is not kept: {reason}")
+                self._on_failure(reason)
             self._failed = self.site.now()
         self._writing = None
 
@@ -210,13 +207,7 @@ class StateKeeper:
         """The state now; calls that come later are in the file with this number."""
         self._number = number
         machines = self.site.cluster.machines
-        peers = {
-            role: {
-                **{name: copy(getattr(peer, name)) for name in _OF_PEERS},
-                "frames": [np.frombuffer(item.body, "uint8") for item in peer.unconfirmed],
-            }
-            for role, peer in self.site.peers.items()
-        }
+        peers = {role: peer.state() for role, peer in self.site.peers.items()}
         name = self.server.name
         links_in = {
             source: (machine.links[name].expected, machine.links[name].trainer)

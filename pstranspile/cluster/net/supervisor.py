@@ -112,6 +112,14 @@ class Member:
         """Its place among the processes that have ended, by which the first one to end is known."""
         self._rest = b""
 
+    def count_with(self, places: Iterator[int]) -> None:
+        """Takes its place among the processes that end from those of one supervisor."""
+        self.places = places
+
+    def end(self, status: int) -> None:
+        """The process has ended, and is not started again."""
+        self.ended = status
+
     def start(self, why: str = "") -> None:
         """Starts the process; its output goes to the log, after a line that says why it is started again."""
         reading, writing = os.pipe()
@@ -198,7 +206,7 @@ class Supervisor:
         self.members = dict(members)
         places = itertools.count(1)
         for member in self.members.values():
-            member.places = places
+            member.count_with(places)
         self.restarts = restarts
         self.on_report = on_report
         self.on_look = on_look
@@ -271,7 +279,7 @@ class Supervisor:
                 self.on_restart(why)
             self._start(member, why)
             return
-        member.ended = status
+        member.end(status)
         if status:
             self.failed.append((member, status))
 
@@ -301,7 +309,7 @@ class Supervisor:
                 if member.process.stdin is not None:
                     with contextlib.suppress(OSError):
                         member.process.stdin.close()
-                member.ended = member.process.returncode
+                member.end(member.process.returncode)
 
 
 def how_it_ended(status: int) -> str:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TextIO
 from pstranspile.cluster.machines.message import Message
 from pstranspile.cluster.machines.network import Machine, TurnHook
 from pstranspile.cluster.machines.recorder import DELIVER, POST, Event, Recorder, about, event_of, named, trace_text
-from pstranspile.cluster.machines.trainer import Trainer
+from pstranspile.cluster.machines.trainer import Trainer, TrainerListener
 from pstranspile.cluster.net.site import Site
 from pstranspile.runtime.run.source import Source
 
@@ -126,7 +126,7 @@ class Span(NamedTuple):
     bytes: int = 0
 
 
-class Tracing(TurnHook):
+class Tracing(TurnHook, TrainerListener):
     """Writes what the process of a site does to a file; to be made before the machines begin."""
 
     def __init__(self, site: Site, path: str):
@@ -137,7 +137,7 @@ class Tracing(TurnHook):
         for machine in site.cluster.machines.values():
             machine.hook(self)
             if machine.name in site.own and isinstance(machine, Trainer):
-                machine.on_step = self._stepping(machine.on_step)
+                machine.listen(self)
 
     def _write(self, item: Span | Event) -> None:
         self._file.write(json.dumps(item, separators=(",", ":")) + "\n")
@@ -166,15 +166,11 @@ class Tracing(TurnHook):
         size = sum(event.bytes for event in events)
         self._write(Span(SENT, target, begin, _now(), messages=len(messages), bytes=size))
 
-    def _stepping(self, told: Callable[[Trainer, int], object] | None) -> Callable[[Trainer, int], None]:
-        def stepped(trainer: Trainer, step: int) -> None:
-            end = _now()
-            self._write(Span(STEP, trainer.name, end if self._began is None else self._began, end, step))
-            self._began = None
-            if told is not None:
-                told(trainer, step)
-
-        return stepped
+    def step_done(self, trainer: Trainer, step: int) -> None:
+        """A trainer of this process has done a step."""
+        end = _now()
+        self._write(Span(STEP, trainer.name, end if self._began is None else self._began, end, step))
+        self._began = None
 
     def close(self) -> None:
         """Closes the file; nothing more is recorded."""

@@ -76,10 +76,10 @@ def is_taken(address: str) -> bool:
 class Frames(Reading):
     """A connection on which frames come and go; `known` is set once the other side has been let in."""
 
-    def __init__(self, events: Loop, address: str, known: bool):
+    def __init__(self, events: Loop, address: str, known: bool, channel: Channel | None = None):
         self.address = address
         self.known = known
-        self.channel: Channel | None = None
+        self.channel = channel
         self._events = events
         self._head = bytearray(HEADER_SIZE)
         self._data: Bytes = self._head
@@ -92,6 +92,14 @@ class Frames(Reading):
         """Bytes of the largest body that the other side may send once it has been let in."""
         self.on_long: Callable[[int], object] | None = None
         """Told of the size of a larger one, whose sender has said its last."""
+
+    def use(self, channel: Channel) -> None:
+        """The frames come and go on this channel."""
+        self.channel = channel
+
+    def let_in(self, most: int = MOST_BODY, on_long: Callable[[int], object] | None = None) -> None:
+        """The other side may send frames from now on: see `Connection`."""
+        self.known, self.most, self.on_long = True, most, on_long
 
     @property
     def guarded(self) -> bool:
@@ -193,8 +201,10 @@ class _Newcomer(Reading):
         self.host = host
         self.stranger: Reading = self
         self.since = listener.events.now()
-        self.channel = Channel(listener.events, sock, address, self)
-        self.channel.report = lambda reason: listener.tell(f"the connection with {address} is closed: {reason}")
+        told = "the connection with {} is closed: {}"
+        self.channel = Channel(
+            listener.events, sock, address, self, report=lambda reason: listener.tell(told.format(address, reason))
+        )
         if listener.context is not None:
             self.channel.guard(listener.context, server=True)
 
@@ -222,15 +232,15 @@ class _Newcomer(Reading):
         first = bytes(self._first)
         listener = self._listener
         if first == MAGIC and not listener.others:
-            reading = Frames(listener.events, self.channel.address, known=False)
-            reading.channel = self.channel
+            reading = Frames(listener.events, self.channel.address, known=False, channel=self.channel)
         elif first == PREFACE[: len(MAGIC)] and not listener.others:
             reading = Http2(self.channel, listener.service, listener.lends)
         elif first in listener.others:
             reading = listener.others[first](self.channel)
         else:
             raise WireError("the first bytes are of no protocol that is spoken here")
-        self.channel.reading = self.stranger = reading
+        self.stranger = reading
+        self.channel.hand_to(reading)
         reading.room()[: len(MAGIC)] = self._first
         reading.came(len(MAGIC))
         return False
@@ -416,7 +426,7 @@ class _Called(Reading):
             channel.close()
             self._events.put(Event(FOREIGN, self.frames, reason="another protocol is spoken there"))
             return True
-        channel.reading = self.frames
+        channel.hand_to(self.frames)
         self.frames.room()[: len(MAGIC)] = self._first
         return self.frames.came(len(MAGIC))
 
@@ -453,9 +463,10 @@ class Dialer:
             sock.close()
             frames.ended(strerror(failed))
             return frames
-        frames.channel = Channel(self._events, sock, self.address, _Called(frames, self._events), connecting=True)
+        channel = Channel(self._events, sock, self.address, _Called(frames, self._events), connecting=True)
+        frames.use(channel)
         if self._context is not None:
-            frames.channel.guard(self._context, server=False, name=host)
+            channel.guard(self._context, server=False, name=host)
         return frames
 
     def close(self) -> None:

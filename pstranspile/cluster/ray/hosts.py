@@ -7,7 +7,7 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, NamedTuple
@@ -155,7 +155,7 @@ class Host:
             if not is_server(cluster, part.role):
                 cluster.feed(feeds)
             if isinstance(cluster.source, Data):
-                cluster.source.on_bad = lambda row: self._report(left_out=row)
+                cluster.source.tell_of_bad(lambda row: self._report(left_out=row))
             place = Place(
                 part.addresses,
                 patience=part.patience,
@@ -192,7 +192,7 @@ class Host:
             self._done = trainer.step
             self._results.append(trainer.results[-1])
             if self._until is not None:
-                trainer.limit = min(trainer.limit, self._until)
+                trainer.limit_to(min(trainer.limit, self._until))
 
     def done(self) -> int:
         """How many steps the trainer has done."""
@@ -261,7 +261,9 @@ class HeadGone(Exception):
 class NotPlaced(DiagnosticError):
     """Some machines have found no place; `placed` says how many have."""
 
-    placed = 0
+    def __init__(self, diagnostics: Iterable[Diagnostic], placed: int):
+        super().__init__(diagnostics)
+        self.placed = placed
 
 
 class Hosts:
@@ -400,9 +402,8 @@ class Hosts:
         if os.environ.get("RAY_ADDRESS") != "local":
             own = "with RAY_ADDRESS=local, --on ray starts a cluster of its own on this host, with CPUs for all"
             notes.append(Note(own))
-        result = NotPlaced([error("ray-resources", message, notes=notes)])
         placed = [one for one in asked if one.address]
-        result.placed = len(placed)
+        result = NotPlaced([error("ray-resources", message, notes=notes)], len(placed))
         self._drop([one for one in asked if not one.address])
         self._spares += placed
         self.actors.clear()

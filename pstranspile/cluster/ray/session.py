@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
@@ -71,18 +71,25 @@ class Settings(NamedTuple):
         return next((pair for pair in reversed(pairs) if sum(pair) <= machines), pairs[0])
 
 
+class SessionListener:
+    """What is told of a job that runs; both methods may be overridden."""
+
+    def started(self, roles: Sequence[str]) -> None:
+        """The machines with these roles start, perhaps not for the first time."""
+
+    def reported(self, role: str, fields: Mapping[str, Any]) -> None:
+        """A machine reports the `step` that it has done, the `values` that it has fetched, or its `state`."""
+
+
 class Session:
-    """A job that runs. It calls `on_start` with the roles of its machines whenever they start, and `on_report` with a
-    role and what this machine reports: the `step` that it has done, the `values` that it has fetched, its `state`.
-    """
+    """A job that runs."""
 
     def __init__(
         self, job: Compiled, feeds: Any, init: Mapping[str, Any], settings: Settings, hosts: Hosts, cuts: Cuts
     ):
         self.job, self.feeds, self.init, self.settings = job, feeds, init, settings
         self.hosts, self.cuts = hosts, cuts
-        self.on_report: Callable[[str, Mapping[str, Any]], object] | None = None
-        self.on_start: Callable[[Sequence[str]], object] | None = None
+        self._listeners: list[SessionListener] = []
         self.seed = settings.seed
         self.steps = 0
         self.failures = 0
@@ -100,6 +107,10 @@ class Session:
         """Whether the machines did not reach each other when the job started last: not by chance, if it is so again."""
         self._until: int | None = None
         """The step after which the trainers end, so that others take part."""
+
+    def listen(self, listener: SessionListener) -> None:
+        """From now on the listener is told how the job goes."""
+        self._listeners.append(listener)
 
     def resize(self, trainers: int | None = None, servers: int | None = None) -> None:
         """Has so many trainers and servers take part, between two steps, as soon as all of them have a place.
@@ -152,8 +163,8 @@ class Session:
         self.steps = self.settings.steps or cluster.steps or 1
         for finding in self.cuts.told(self.steps, self.job.plan.mode):
             print(render([finding]), file=sys.stderr)
-        if self.on_start is not None:
-            self.on_start(list(folder.roles))
+        for listener in self._listeners:
+            listener.started(list(folder.roles))
         shared = [ray.put(value) for value in (programs, feeds, self.init)]
         playing: dict[Any, str] = {}
         for role in addresses:
@@ -223,8 +234,8 @@ class Session:
             self._take_part(role, fields["saved"])
         if "left_out" in fields and isinstance(self.feeds, Data):
             self.feeds.left_out(LeftOut(*fields["left_out"]))
-        if self.on_report is not None:
-            self.on_report(role, fields)
+        for listener in self._listeners:
+            listener.reported(role, fields)
 
     def _take_part(self, role: str, step: int) -> None:
         """Takes over a machine's part of a cut."""
@@ -332,7 +343,7 @@ class Session:
         """What came of the machines, with all that the trainers have fetched."""
         done = self._gathered(files)
         for trainer in done.cluster.trainers:
-            trainer.results = self.cuts.fetched(trainer.name, trainer.results)
+            trainer.take_results(self.cuts.fetched(trainer.name, trainer.results))
         return done._replace(fetched=tuple(results_of(trainer) for trainer in done.cluster.trainers))
 
     def _ended(self, files: Mapping[str, bytes]) -> Simulated:

@@ -21,6 +21,7 @@ from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.cluster.net.calls import Caller, CallRefused, CallService
 from pstranspile.cluster.net.checks import MOST_COUNTED, form_of
+from pstranspile.cluster.net.foreign import ForeignTrainers
 from pstranspile.cluster.net.journal import GONE, Entry, Journal
 from pstranspile.cluster.net.loop import CALL, Event
 from pstranspile.cluster.net.peer import Peer
@@ -211,6 +212,9 @@ class _Nobody:
     known = True
     closed = True
 
+    def let_in(self) -> None:
+        """Does nothing: it is known."""
+
     def answer(self, call: int, pieces: list[Bytes]) -> None:
         """Does nothing: the caller makes the call again."""
 
@@ -229,16 +233,38 @@ class _TakenBefore(Exception):
 class _Call:
     """A call, from when it has come to its answer; `data` are the bytes of its message."""
 
-    def __init__(self, method: str, message: VariableMessage, caller: Caller, number: int, data: Bytes):
+    def __init__(
+        self,
+        method: str,
+        message: VariableMessage,
+        caller: Caller,
+        number: int,
+        data: Bytes,
+        peer: Peer | None = None,
+    ):
         self.method = method
         self.message = message
         self.value: Any = value_of(message) if message.dims or len(message.numbers) else None
         self.caller = caller
         self.number = number
         self.data = data
-        self.peer: Peer | None = None
+        self.peer = peer
+        """The trainer that makes the call, once it is known."""
         self.kept = False
         """Whether the call was taken already, and its caller need not repeat it."""
+
+    def is_of(self, peer: Peer) -> None:
+        """This trainer makes the call."""
+        self.peer = peer
+
+    def keep(self) -> bool:
+        """The call is taken, and its caller need not repeat it; gives whether it was not before."""
+        first, self.kept = not self.kept, True
+        return first
+
+    def bring(self, value: Any) -> None:
+        """The call brings this value, in the form that the server has for it."""
+        self.value = value
 
     def answer(self, value: Any = None) -> None:
         """Sends the answer; one without bytes where Fluid wants no value."""
@@ -255,13 +281,13 @@ class _Call:
         self.caller.refuse(self.number, problem)
 
 
-class FluidService:
+class FluidService(ForeignTrainers):
     """Takes Fluid's calls for a server of this process."""
 
     def __init__(self, site: Site, server: Server, journal: Journal | None = None):
         self.site = site
         self.server = server
-        self.journal = journal
+        self._journal = journal
         self.trainers = {peer.index: peer for peer in site.peers.values() if peer.index >= 0}
         self.callers = Callers(server, self.trainers, {one.index: one for one in site.cluster.trainers})
         self._steps = dict.fromkeys(self.trainers, -1)
@@ -284,6 +310,11 @@ class FluidService:
             "DistributeNotify": self._notify,
         }
 
+    @property
+    def journal(self) -> Journal | None:
+        """The calls that came after the kept state of the server; None where no state is kept."""
+        return self._journal
+
     def service(self) -> CallService:
         """The methods that trainers call."""
         methods = {name: partial(self._come, name) for name in self._handlers}
@@ -299,22 +330,21 @@ class FluidService:
         self.callers.restore(state)
         self._steps, self._slots = dict(state["steps"]), state["slots"]
         for index in state["playing"]:
-            self.trainers[index].takes = self._answer
-        journal, self.journal = self.journal, None
+            self.trainers[index].hand_to(self._answer)
+        journal, self._journal = self._journal, None
         for method, index, data in entries:
             peer = self.trainers[index]
             if method == GONE:
                 self.site.give_up(peer, "it was gone before")
             else:
-                call = _Call(method, read_variable(data), _Nobody(), 0, data)
-                call.peer = peer
+                call = _Call(method, read_variable(data), _Nobody(), 0, data, peer)
                 self._handlers[method](call)
                 self.callers.replayed(call.method, call.message.varname, call.message.trainer_id, index)
             self.site.run_machines()
         late = self.site.now() + GRACE_AT_BEGIN - GRACE
         self._missed = {call.peer.index: late for call in self._waiting.values() if call.peer is not None}
         self._waiting.clear()
-        self.journal = journal
+        self._journal = journal
 
     def close(self) -> None:
         """Nobody is answered any more."""
@@ -361,12 +391,13 @@ class FluidService:
         if call.peer is None:
             message, callers = call.message, self.callers
             index, first = callers.find(call.caller, call.method, message.varname, message.trainer_id)
-            call.peer = self.trainers[index]
-            require_part(call.peer, message.varname)
+            call.is_of(self.trainers[index])
+            require_part(self.trainers[index], message.varname)
             self._missed.pop(index, None)
-            call.caller.known = True
+            call.caller.let_in()
             if first and call.method in _REPEATED and callers.last.get(index) == self._about(call):
                 raise _TakenBefore(call)
+        assert call.peer is not None
         return call.peer
 
     def _about(self, call: _Call) -> LastCall:
@@ -384,7 +415,7 @@ class FluidService:
                 self._missed.setdefault(call.peer.index, self.site.now())
                 return
 
-    def look(self) -> None:
+    def turned(self) -> None:
         """Gives up trainers that are missed and have not called again."""
         for index, since in list(self._missed.items()):
             if self.site.now() > since + GRACE:
@@ -397,7 +428,7 @@ class FluidService:
 
     def end_part(self, peer: Peer, reason: str) -> None:
         """Something is wrong with what a trainer has called: it takes no part any more, and nobody waits for it."""
-        peer.refusal = reason
+        peer.refuse(reason)
         for slot, call in list(self._waiting.items()):
             if call.peer is peer:
                 del self._waiting[slot]
@@ -423,7 +454,7 @@ class FluidService:
             if name not in self.server.takes and not any(name in sent for sent in self.callers.sends.values()):
                 raise CallRefused(calls.UNKNOWN, f"{self.server.name} takes no variable {name}")
             calls.require_gradient(self.server, call.message._replace(varname=name))
-            call.value = calls.as_declared(call.value, self.server.main.main_block.vars.get(name))
+            call.bring(calls.as_declared(call.value, self.server.main.main_block.vars.get(name)))
             sent = self.callers.sent[self._who_calls(call).index]
             if self.server.mode and name in sent:  # the only sign that a step has begun
                 self._next_step(call)
@@ -541,14 +572,13 @@ class FluidService:
 
     def _keep(self, call: _Call, peer: Peer) -> None:
         """Writes a call down that is about to be taken."""
-        if call.kept:
+        if not call.keep():
             return
-        call.kept = True
-        peer.takes = self._answer
+        peer.hand_to(self._answer)
         about = self._about(call) if self._compares else LastCall(call.method, call.message.varname, 0)
         self.callers.last[peer.index] = about
         if self.journal is not None:
-            self.site.bytes_since_kept += len(call.data)
+            self.site.count_bytes(len(call.data))
             self.journal.add(call.method, peer.index, call.data, about.check_sum)
 
     def _answer(self, messages: list[Message]) -> None:

@@ -60,7 +60,7 @@ class FluidClient:
         self._posted = self._made = 0
         self._closed = False
         self._queue: SimpleQueue[Message | None] = SimpleQueue()
-        peer.takes = self._take
+        peer.hand_to(self._take)
         Thread(target=self._work, daemon=True).start()
 
     @property

@@ -61,10 +61,7 @@ def run(
         expect(feed, Mapping, "run", "a mapping of what is fed, by name")
     known = _known(scope, program, (seed, stream, str(folder)))
     execution = known.execution
-    execution.slices = slices or {}
-    if step is not None:
-        execution.step = step
-    execution.watchers = (*watchers, NotFinite()) if check_nan else tuple(watchers)
+    execution.adapt(slices or {}, (*watchers, NotFinite()) if check_nan else tuple(watchers), step)
     names = tuple(feed or ()), names_of(fetch, "run")
     if execution.watchers or names not in known.prepared:
         known.prepared.setdefault(names, None)

@@ -57,6 +57,7 @@ class Execution:
         slices: Slices | None = None,
         watchers: tuple[Watcher, ...] = (),
         folder: str | Path = ".",
+        step: int = 0,
     ):
         if not program.blocks:
             raise DiagnosticError([error("no-block", "the program has no block")])
@@ -67,14 +68,15 @@ class Execution:
         self.scope = scope
         self.base_seed = program.random_seed if seed is None else seed
         self.machine = stream
-        self.step = 0
+        self.step = step
+        """The number of the next run, or of the one under way, by which random numbers go."""
         self.slices: Slices = slices or {}
         self.watchers = watchers
         self.folder = Path(folder)
         self.groups: dict[tuple[str, ...], Group] = {}
         """Optimizer ops that run together, by the variables they update."""
         self.blocks: RunsBlocks | None = None
-        """What runs sub-blocks; without it their ops run one by one."""
+        """What runs sub-blocks in this run."""
         self.feed: Mapping[str, Value] = {}
         """The feed of this run (a `Batch` names the rows of the whole batch that it has)."""
         self._fresh = 0
@@ -104,8 +106,26 @@ class Execution:
                 waiting = []
         return groups
 
-    def begin(self, feed: Mapping[str, Value] | None = None) -> None:
-        """Starts a run: what is drawn without any seed differs from what the run before drew."""
+    def adapt(self, slices: Slices, watchers: tuple[Watcher, ...], step: int | None) -> None:
+        """Has the next runs know these slices and watchers; the next one has the number `step`, if there is one."""
+        self.slices, self.watchers = slices, watchers
+        if step is not None:
+            self.step = step
+
+    def count_from(self, step: int) -> None:
+        """Gives the next run this number."""
+        self.step = step
+
+    def end(self) -> None:
+        """Ends a run: the next one has the next number."""
+        self.step += 1
+
+    def begin(self, feed: Mapping[str, Value] | None = None, blocks: RunsBlocks | None = None) -> None:
+        """Starts a run: what is drawn without any seed differs from what the run before drew.
+
+        `blocks` runs sub-blocks; without it their ops run one by one.
+        """
+        self.blocks = blocks
         self._fresh = 0
         self._draws.clear()
         feed = feed or {}
@@ -275,7 +295,6 @@ def interpret(execution: Execution, feed: Mapping[str, Any] | None = None, fetch
     """
     program = execution.program
     execution.begin(feed)
-    execution.blocks = None
     frame = Frame(execution)
     changed = changed_names(program)
     for name, value in check_feeds(program, feed or {}).items():
@@ -285,5 +304,5 @@ def interpret(execution: Execution, feed: Mapping[str, Any] | None = None, fetch
             frame.local[name] = own_copy(value) if name in changed else value
     with np.errstate(all="ignore"):  # as the ops of Fluid; `check_nan` looks for what comes out
         frame.execute()
-    execution.step += 1
+    execution.end()
     return {name: fetched(program, name, frame.find(name)) for name in fetch}

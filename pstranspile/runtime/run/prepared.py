@@ -149,7 +149,7 @@ class Prepared:
         values = self._values(feed or {})
         with np.errstate(all="ignore"):
             result = self._run(values, feed or {})
-        self.execution.step += 1
+        self.execution.end()
         return {name: fetched(self.program, name, value) for name, value in zip(self.fetches, result, strict=True)}
 
     def _values(self, feed: Mapping[str, Any]) -> list[Value]:
@@ -173,8 +173,7 @@ class Prepared:
 
     def _run(self, values: list[Value], feed: Mapping[str, Any]) -> Sequence[Value]:
         execution = self.execution
-        execution.begin(feed)
-        execution.blocks = self._blocks
+        execution.begin(feed, self._blocks)
         frame = Frame(execution)
         scope = execution.scope
         top_level = scope.parent is None

@@ -163,6 +163,10 @@ class _Alike:
         self.members: list[int] = []
         self.ended = False
 
+    def end(self) -> None:
+        """A later op touches what these do."""
+        self.ended = True
+
 
 def find_groups(program: Program, ops: Sequence[BoundOp]) -> Iterator[tuple[list[int], Group]]:
     """Groups of alike optimizer ops, with their numbers. A group may run where its last op stands: no op in between
@@ -177,7 +181,7 @@ def find_groups(program: Program, ops: Sequence[BoundOp]) -> Iterator[tuple[list
         for names, users in ((reads, writers), (writes, readers), (writes, writers)):
             for name in names:
                 for run in users.get(name, ()):
-                    run.ended = True
+                    run.end()
         if bound.looks:
             latest.clear()
         kind = _kind(program, bound)

@@ -58,6 +58,14 @@ class Reader:
         self.size = stream.seek(0, os.SEEK_END)
         stream.seek(0)
 
+    def begin(self, subject: str = "", most: int | None = None) -> None:
+        """What is read next is `subject`, in messages, and has at most so many bytes."""
+        self.subject, self.most = subject, most
+
+    def go_back(self, at: int) -> None:
+        """What comes from here on was only looked at: the caller has no use for it."""
+        self.at = at
+
     @property
     def left(self) -> int:
         """The number of bytes not yet read."""

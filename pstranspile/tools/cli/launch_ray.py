@@ -50,6 +50,10 @@ class _Machine:
         self.starts = 0
         self.ended: int | None = None
 
+    def start(self) -> None:
+        """It starts, perhaps not for the first time."""
+        self.starts += 1
+
 
 def add_ray(parser: argparse.ArgumentParser) -> None:
     """`--on`, and the options of machines on Ray."""
@@ -238,18 +242,24 @@ def _view(options: argparse.Namespace) -> View | LiveView:
 
 def _watch(session: Session, view: View | LiveView, machines: dict[str, _Machine]) -> None:
     """Shows the reports of the machines of a session."""
+    from pstranspile.cluster.ray.session import SessionListener
 
-    def start(roles: Sequence[str]) -> None:
-        for role in [known for known in machines if known not in roles]:
-            del machines[role]
-        for role in sorted(roles):
-            machines.setdefault(role, _Machine(role)).starts += 1
-        view.begin(machines, session.steps)
-        view.look()
+    class Shown(SessionListener):
+        """Shows the machines as they start and report."""
 
-    def update(role: str, fields: Mapping[str, Any]) -> None:
-        machines[role].reported.update(fields)
-        view.update(machines[role], fields)
-        view.look()
+        def started(self, roles: Sequence[str]) -> None:
+            """The machines with these roles start, perhaps not for the first time."""
+            for role in [known for known in machines if known not in roles]:
+                del machines[role]
+            for role in sorted(roles):
+                machines.setdefault(role, _Machine(role)).start()
+            view.begin(machines, session.steps)
+            view.look()
 
-    session.on_start, session.on_report = start, update
+        def reported(self, role: str, fields: Mapping[str, Any]) -> None:
+            """A machine reports something."""
+            machines[role].reported.update(fields)
+            view.update(machines[role], fields)
+            view.look()
+
+    session.listen(Shown())

@@ -203,8 +203,13 @@ class Board:
         self._steps = Pace(WINDOW)
         self._machines: dict[str, _Machine] = {}
 
-    def begin(self, roles: Sequence[str]) -> None:
-        """These are the machines, all at their beginning."""
+    def tell(self, doing: str) -> None:
+        """This is done now."""
+        self.doing = doing
+
+    def begin(self, roles: Sequence[str], steps: int | None = None) -> None:
+        """These are the machines, all at their beginning; they do so many steps, if it is not as many as before."""
+        self.steps = self.steps if steps is None else steps
         self._machines = {role: _Machine() for role in roles}
         self._steps = Pace(WINDOW)
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cluster.machines.network import messages_sent
+from pstranspile.cluster.machines.server import Server, ServerListener
+from pstranspile.cluster.machines.trainer import Trainer, TrainerListener
 from pstranspile.cluster.net.status import Shown, shown
 from pstranspile.tools.cli.launch_view import Watched
 from pstranspile.tools.cli.live_board import Board, Screen, values_of
@@ -13,7 +15,6 @@ from pstranspile.tools.cli.live_board import Board, Screen, values_of
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.cluster import Cluster
     from pstranspile.cluster.machines.message import Message
-    from pstranspile.cluster.machines.trainer import Trainer
 
 
 class LiveSingle:
@@ -34,7 +35,7 @@ class LiveSingle:
         self._screen.end()
 
 
-class LiveCluster:
+class LiveCluster(ServerListener, TrainerListener):
     """All machines in this process, of one cluster after the other."""
 
     def __init__(self, steps: int):
@@ -47,17 +48,21 @@ class LiveCluster:
         self._cluster = cluster
         self._board.begin([machine.name for machine in (*cluster.trainers, *cluster.servers)])
         for server in cluster.servers:
-            server.on_update = lambda server, update: self._board.update(server.name, {"step": update + 1})
+            server.listen(self)
         for trainer in cluster.trainers:
-            trainer.on_step = self
+            trainer.listen(self)
         cluster.network.observe(self._message)
 
     def doing(self, what: str, done: int, of: int) -> None:
         """So much of what a command does is done."""
-        self._board.doing = f"{what} {done}/{of}"
+        self._board.tell(f"{what} {done}/{of}")
         self._look()
 
-    def __call__(self, trainer: Trainer, step: int) -> None:
+    def updated(self, server: Server, update: int) -> None:
+        """A server has made an update."""
+        self._board.update(server.name, {"step": update + 1})
+
+    def step_done(self, trainer: Trainer, step: int) -> None:
         """A trainer has done a step."""
         results = {name: shown(value) for name, value in trainer.results[-1].values.items()}
         self._board.update(trainer.name, {"step": step + 1, "values": values_of(results)})
@@ -94,8 +99,7 @@ class LiveView:
     def begin(self, members: Mapping[str, Watched], steps: int) -> None:
         """The job begins, or begins again, with these machines, and does so many steps in all."""
         self._members = members
-        self._board.steps = steps
-        self._board.begin(sorted(members, key=lambda name: (name.startswith("pserver"), len(name), name)))
+        self._board.begin(sorted(members, key=lambda name: (name.startswith("pserver"), len(name), name)), steps)
 
     def update(self, member: Watched, fields: Mapping[str, Any]) -> None:
         """Takes a report of a machine."""

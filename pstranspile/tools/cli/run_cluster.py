@@ -15,6 +15,7 @@ from pstranspile.cluster.machines.record import RecordedScheduler, read_record, 
 from pstranspile.cluster.machines.recorder import Recorder
 from pstranspile.cluster.machines.scenario import random_scenario, read_scenario
 from pstranspile.cluster.machines.simulate import Simulated, simulate
+from pstranspile.cluster.machines.trainer import Trainer, TrainerListener
 from pstranspile.cluster.net.status import Shown, shown
 from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.ir.model import MAIN
@@ -29,13 +30,12 @@ from pstranspile.tools.cli.report import report
 
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.scenario import Scenario
-    from pstranspile.cluster.machines.trainer import Trainer
     from pstranspile.compiler.job import Job
     from pstranspile.ir.model import Module
     from pstranspile.runtime.run.watchers import Curve
 
 
-class ClusterProgress:
+class ClusterProgress(TrainerListener):
     """Shows the numbers of a step once all trainers that are still there have done it."""
 
     def __init__(self, steps: int, trainers: int, first: int = 0):
@@ -46,9 +46,11 @@ class ClusterProgress:
 
     def watch(self, cluster: Cluster) -> None:
         """The cluster that is run; steps are all that is shown of it."""
+        for trainer in cluster.trainers:
+            trainer.listen(self)
 
-    def __call__(self, trainer: Trainer, step: int) -> None:
-        """Told that a trainer has done a step."""
+    def step_done(self, trainer: Trainer, step: int) -> None:
+        """A trainer has done a step."""
         last = trainer.results[-1]
         program = f"{last.program}/" if trainer.role.turns is not None else ""
         result = last.values.items()
@@ -200,7 +202,6 @@ def _run(
             init=begun_with(options.init, declaring, module.startup),
             seed=record.seed if record else kept.seed if kept else options.seed,
             schedule=RecordedScheduler(record) if record else options.schedule,
-            on_step=progress,
             run=run,
             faults=faults,
             shares=options.shares,

@@ -43,9 +43,9 @@ def test_sound_books():
     ],
 )
 def test_what_is_wrong_is_found(change: Any, told: str):
-    cluster, ledger, server = started()
-    note = server.on_apply
-    server.on_apply = lambda server, values: note(server, change(values))
+    cluster, ledger, _server = started()
+    note = ledger.updating
+    ledger.updating = lambda server, contributions: note(server, lambda: change(contributions()))
     ended(cluster)
     problems = ledger.problems()
     assert len(problems) == 3

@@ -12,6 +12,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import AsyncCommunicator, GeoCommunicator, Settings
+from pstranspile.cluster.machines.server import OnUpdate
 from pstranspile.frontends.meta import apply_meta, parse_meta
 from pstranspile.frontends.program_desc import program_from_bytes
 from pstranspile.ir.diagnostics import DiagnosticError
@@ -203,7 +204,7 @@ def test_the_rate_of_asynchronous_training_counts_the_steps_of_all_trainers():
                 counted.append(int(server.scope["@LR_DECAY_COUNTER@"].ravel()[0]))
 
         for server in found.servers:
-            server.on_update = note
+            server.listen(OnUpdate(note))
         parameters(found)
         assert counted[0] == 0
         assert counted == sorted(counted)

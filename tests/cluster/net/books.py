@@ -7,8 +7,7 @@ from typing import Any
 
 from pstranspile.cluster.machines.message import SEND, SEND_BARRIER, Message
 from pstranspile.cluster.machines.record import check_sum
-from pstranspile.cluster.machines.server import Server
-from pstranspile.cluster.machines.synchronous import SynchronousServer
+from pstranspile.cluster.machines.server import Contributions, Server, ServerListener
 from pstranspile.cluster.net.peer import Peer
 from pstranspile.cluster.net.site import Site
 
@@ -16,8 +15,16 @@ from pstranspile.cluster.net.site import Site
 def keep_books(write: Callable[..., object]) -> None:
     """From now on `write` is handed `sent`, `reported` and `applied`, each with its fields."""
 
-    def applied(server: Server, values: list[tuple[str, int, Any]]) -> None:
-        write("applied", server.name, server.updates, [[name, who, check_sum(value)] for name, who, value in values])
+    class Applied(ServerListener):
+        def updating(self, server: Server, contributions: Callable[[], Contributions]) -> None:
+            values = contributions()
+            write(
+                "applied", server.name, server.updates, [[name, who, check_sum(value)] for name, who, value in values]
+            )
+
+    def making(server: Server, *arguments: Any, **options: Any) -> None:
+        make(server, *arguments, **options)
+        server.listen(Applied())
 
     def posting(site: Site, peer: Peer, messages: list[Message]) -> None:
         for message in messages:
@@ -29,6 +36,5 @@ def keep_books(write: Callable[..., object]) -> None:
                 write("reported", message.target, message.step, message.trainer)
         post(site, peer, messages)
 
-    post = Site._post
-    Site._post = posting
-    SynchronousServer.on_apply = staticmethod(applied)
+    post, make = Site._post, Server.__init__
+    Site._post, Server.__init__ = posting, making

@@ -13,7 +13,7 @@ from pstranspile.cluster.net.job import JobFolder, load_job_folder
 from pstranspile.cluster.net.loop import CLOSED, FRAME, Event
 from pstranspile.cluster.net.peer import Connection
 from pstranspile.cluster.net.process import Readmission, rejoin
-from pstranspile.cluster.net.site import Site
+from pstranspile.cluster.net.site import Site, SiteListener
 from pstranspile.cluster.net.terms import Refused, Terms
 from pstranspile.tools.cli import main
 
@@ -29,6 +29,9 @@ class End:
         self.address = site.role
         self.other: End | None = self
         self.known = self.guarded = False
+
+    def let_in(self, most: int = 0, on_long: object = None) -> None:
+        self.known = True
 
     def send(self, header: Header, body: bytes, own: object = None) -> None:
         if self.other is not None:
@@ -54,15 +57,16 @@ class World:
         site = self.make(SERVER)
         self.server = site.cluster.servers[0]
         self.door = Readmission(site, self.server)
+        site.listen(self.door)
         site.cluster.begin([self.server], [])
-        site.on_turn = lambda: durable(site)
+        site.listen(Durable(site))
 
     def make(self, role: str) -> Site:
         cluster = self.job.cluster(fetch=["loss"])
         rows = np.random.RandomState(0).rand(STEPS, 8, 1000).astype("float32")
         cluster.feed({"x": rows, "y": rows[:, :, :20].copy()})
-        site = self.sites[role] = Site(cluster, role, Terms("job", "token"))
-        site.dial = lambda target: self.dial(site, self.sites[target])
+        site = Site(cluster, role, Terms("job", "token"), ways={SERVER: lambda: self.dial(site, self.sites[SERVER])})
+        self.sites[role] = site
         return site
 
     def dial(self, site: Site, target: Site) -> Connection:
@@ -73,7 +77,7 @@ class World:
     def trainer(self, index: int) -> Site:
         """A process that plays a trainer, and was let in."""
         site = self.make(f"trainer_{index}")
-        site.on_turn = lambda: durable(site)
+        site.listen(Durable(site))
         site.go_to(SERVER)
         self.pump()
         return site
@@ -81,14 +85,15 @@ class World:
     def begin(self, site: Site, index: int, limit: int) -> None:
         trainer = site.cluster.trainers[index]
         site.cluster.begin([], [trainer])
-        trainer.limit = limit
+        trainer.limit_to(limit)
 
     def comes_back(self, index: int, ask_again: bool = False) -> tuple[Site, int]:
         """Another process plays the trainer, and is let in at a step; perhaps at a later one after all."""
         site = self.trainer(index)
-        site.on_turn = lambda: (durable(site), self.pump(but=site))
+        others = Others(self, site)
+        site.listen(others)
         step = rejoin(site, [SERVER], 5.0)
-        site.on_turn = lambda: durable(site)
+        others.go_on = False
         if ask_again:
             peer = self.sites[SERVER].peers[site.role]
             step += 1
@@ -115,9 +120,26 @@ class World:
                 site.run(site.events.empty)
 
 
-def durable(site: Site) -> None:
-    for peer in site.peers.values():
-        peer.durable = peer.received
+class Durable(SiteListener):
+    """What has come need not be sent again."""
+
+    def __init__(self, site: Site):
+        self.site = site
+
+    def turned(self) -> None:
+        for peer in self.site.peers.values():
+            peer.make_durable(peer.received)
+
+
+class Others(SiteListener):
+    """Has all other sites go on whenever one's machines have gone as far as they can."""
+
+    def __init__(self, world: World, site: Site):
+        self.world, self.site, self.go_on = world, site, True
+
+    def turned(self) -> None:
+        if self.go_on:
+            self.world.pump(but=self.site)
 
 
 @pytest.fixture
@@ -131,7 +153,7 @@ def go_on(*sites: Site) -> None:
     """The trainers, in order, do all steps."""
     for index, site in enumerate(sites):
         trainer = site.cluster.trainers[index]
-        trainer.limit = STEPS
+        trainer.limit_to(STEPS)
         site.cluster.scheduler.wake(trainer)
 
 

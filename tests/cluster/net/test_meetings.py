@@ -94,8 +94,7 @@ class _Server:
             for i in range(trainers)
         ]
         self.machine = SimpleNamespace(live=set(range(trainers)))
-        self.site: Any = SimpleNamespace(answer=lambda _peer, _question: {"other": True})
-        self.site.peers = {peer.role: peer for peer in self.peers}
+        self.site: Any = SimpleNamespace(peers={peer.role: peer for peer in self.peers})
         self.parts = _Parts()
         self.open()
 
@@ -103,11 +102,13 @@ class _Server:
         """A process that knows of no meeting plays the server."""
         server: Any = self.machine
         parts: Any = self.parts
-        self.site.answer = lambda _peer, _question: {"other": True}
         self.meetings = ServerMeetings(self.site, server, parts)
 
     def says(self, trainer: int, step: int) -> dict[str, Any]:
-        return self.site.answer(self.peers[trainer], {AT: step})
+        peer: Any = self.peers[trainer]
+        answer = self.meetings.answer(peer, {AT: step})
+        assert answer is not None
+        return dict(answer)
 
 
 def test_all_who_are_there_are_waited_for() -> None:
@@ -115,10 +116,11 @@ def test_all_who_are_there_are_waited_for() -> None:
     assert server.says(0, 4)[MET] == -1
     assert server.says(1, 4)[MET] == -1
     server.machine.live.discard(2)  # it has left, or was given up
-    server.meetings.look()
+    server.meetings.turned()
     assert server.says(0, 4) == {MET: 4, SAVED: True}
     assert server.parts.saved == [4]
-    assert server.site.answer(server.peers[0], {"rejoin": None}) == {"other": True}
+    peer: Any = server.peers[0]
+    assert server.meetings.answer(peer, {"rejoin": None}) is None  # others are asked
 
 
 def test_one_that_comes_late_is_not_saved_with_the_others() -> None:
@@ -145,7 +147,7 @@ def test_a_server_that_was_started_again_saves_nothing_once_somebody_is_further(
     server.open()
     assert server.says(0, 4)[MET] == -1
     server.peers[1].last_step = 4
-    server.meetings.look()
+    server.meetings.turned()
     assert server.says(0, 4) == {MET: 4, SAVED: False}
     assert server.parts.saved == []
 

@@ -16,6 +16,7 @@ from pstranspile.cluster.checkpoint.runs import newest
 from pstranspile.cluster.checkpoint.store import read_manifest
 from pstranspile.cluster.ray import launch
 from tests.cluster.data.tables import write
+from tests.cluster.ray_cluster.heard import Heard
 from tests.cluster.ray_cluster.jobs import LOSS, job, require_equal, require_nodes, slow_host, small
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
@@ -58,8 +59,7 @@ def test_machines_join_and_leave_and_every_row_is_fed_once(
                 session.resize(*MACHINES[len(begun)])
 
         session.hosts._class = ray.remote(slow_host(0.005))
-        session.on_start = lambda roles: begun.append(session.hosts.actors.copy())
-        session.on_report = told
+        session.listen(Heard(lambda roles: begun.append(session.hosts.actors.copy()), told))
         sessions.append(session)
 
     kept = tmp_path / "kept"
@@ -94,8 +94,7 @@ def test_trainers_and_servers_take_part_as_there_is_room(nodes: Any, tmp_path: P
             if begun[-1] == (4, 2) and fields.get("step", 0) > 0 and len(nodes.worker_nodes) == 3:
                 nodes.remove_node(next(iter(nodes.worker_nodes)), allow_graceful=False)
 
-        session.on_start = lambda roles: begun.append(count_of(session.hosts.actors))
-        session.on_report = report
+        session.listen(Heard(lambda roles: begun.append(count_of(session.hosts.actors)), report))
         session.hosts._class = ray.remote(slow_host(0.04))
         sessions.append(session)
 
@@ -127,7 +126,7 @@ def test_a_trainer_that_is_past_the_last_step_costs_no_restart(nodes: Any, data:
 
     def prepare(session: Any) -> None:
         session.hosts._class = ray.remote(LateHost)
-        session.on_start = lambda roles: starts.append(len(roles))
+        session.listen(Heard(lambda roles: starts.append(len(roles))))
         session.resize(servers=1)
 
     made = launch(job(), data, fetch=LOSS, cpus=0.5, restarts=0, checkpoint=tmp_path / "kept", prepare=prepare)

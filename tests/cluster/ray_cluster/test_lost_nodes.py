@@ -14,6 +14,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.cluster.ray import launch
 from pstranspile.cluster.ray.hosts import Host
+from tests.cluster.ray_cluster.heard import Heard
 from tests.cluster.ray_cluster.jobs import LOSS, PATIENCE, job, machines_of, require_equal, require_nodes
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
@@ -72,7 +73,7 @@ def test_a_job_does_what_the_simulation_does_though_nodes_are_gone(
             if now.get(moment) and not gone:
                 remove(session, 2 if moment == "two at once" else 1)
 
-        session.on_start, session.on_report = start, report
+        session.listen(Heard(start, report))
         if moment == "resize":
             session.hosts._class = ray.remote(waiting_host(tmp_path / "gone"))
             session.resize(servers=3)

@@ -22,6 +22,7 @@ from pstranspile.cluster.ray.hosts import Host
 from pstranspile.tools.cli.live_board import BARS
 from tests.cluster.data.tables import module, rows, write
 from tests.cluster.ray_cluster.books import Books
+from tests.cluster.ray_cluster.heard import Heard
 from tests.cluster.ray_cluster.jobs import LOSS, PATIENCE, job, machines_of, require_equal, require_nodes, small
 from tests.terminal import on_terminal
 
@@ -55,8 +56,7 @@ def test_it_does_what_the_simulation_does_though_a_node_dies(
                 killed.append(place)
                 nodes.remove_node(next(n for n in nodes.worker_nodes if n.node_id == place), allow_graceful=False)
 
-        session.on_report = told
-        session.on_start = lambda roles: books.begin(first_of(session.cuts.source))
+        session.listen(Heard(lambda roles: books.begin(first_of(session.cuts.source)), told))
         session.hosts._class = ray.remote(books.host())
 
     # of four nodes' places that two servers leave, a node without any has three: one trainer is beside a server
@@ -85,8 +85,7 @@ def test_machines_that_do_not_wait_for_each_other_go_back_to_a_cut(
             if fields.get("step", 0) >= 14 and len(begun) == 1 and session.cuts.source:
                 ray.kill(session.hosts.actors["pserver_1"], no_restart=False)
 
-        session.on_start = lambda roles: begun.append(len(roles))
-        session.on_report = told
+        session.listen(Heard(lambda roles: begun.append(len(roles)), told))
 
     made = launch(result, data, fetch=LOSS, checkpoint_every=5, cpus=0.5, prepare=prepare)
     assert len(begun) == 2
@@ -127,6 +126,7 @@ import ray
 from ray.cluster_utils import Cluster
 import pstranspile as ps
 from pstranspile.cluster.ray import launch
+from tests.cluster.ray_cluster.heard import Heard
 from tests.cluster.ray_cluster.nodes import node
 from tests.cluster.ray_cluster.test_on_a_cluster import job
 
@@ -140,7 +140,7 @@ def prepare(session):
         if session.cuts.source and not ended:
             ended.append(nodes.head_node.kill_all_processes(check_alive=False, allow_graceful=False))
 
-    session.on_report = told
+    session.listen(Heard(reported=told))
 
 try:
     data = ps.Data(sys.argv[1], batch=8, shuffle=3, columns={"dense": ["a", "b"]})

@@ -19,6 +19,7 @@ from pstranspile.cluster.net.supervisor import Ports
 from pstranspile.cluster.ray import launch
 from pstranspile.tools.cli import main
 from tests.cluster.data.tables import module, write
+from tests.cluster.ray_cluster.heard import Heard
 from tests.cluster.ray_cluster.jobs import job, require_nodes, small
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
@@ -46,7 +47,7 @@ def test_certificates_for_other_addresses_end_the_job(nodes: Any, data: ps.Data,
     others = certificates(tmp_path / "tls", "10.1.2.3")
 
     def impatient(session: Any) -> None:
-        session.on_start = lambda roles: setattr(session, "settings", session.settings._replace(patience=3.0))
+        session.listen(Heard(lambda roles: setattr(session, "settings", session.settings._replace(patience=3.0))))
 
     told = r"error\[ray-lost\]: trainer_\d: nobody answers .*certificate verify failed: IP address mismatch"
     with pytest.raises(ps.DiagnosticError, match=told):

@@ -107,8 +107,7 @@ class Site:
 
     def __init__(self) -> None:
         self.now = Clock()
-        self.on_pause: Any = None
-        self.on_look: Any = None
+        self.listener: Any = None
         self.missing: tuple[str, ...] = ()
         self.own: frozenset[str] = frozenset()
         self.cluster = None
@@ -118,14 +117,14 @@ class Site:
 
     def wait(self, seconds: float, *missing: str) -> None:
         self.missing = missing
-        self.on_pause()
+        self.listener.pausing()
         self.now.now += seconds
-        self.on_look()
+        self.listener.resumed()
 
 
 def test_a_process_tells_for_whom_it_has_waited_and_for_which_share_of_the_time():
     site, tell = Site(), StatusPipe()
-    Watching(site, tell)  # pyright: ignore[reportArgumentType]
+    site.listener = Watching(site, tell)  # pyright: ignore[reportArgumentType]
     site.wait(0.1, "trainer_0", "trainer_1")
     assert tell.reported == {}
     site.wait(0.1, "trainer_1")
