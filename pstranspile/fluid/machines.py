@@ -117,7 +117,7 @@ class Machine:
         )
         for machine in (*cluster.trainers, *cluster.servers):
             if machine.name == self.role.name:
-                machine.scope.values_here = scope.values_here
+                machine.scope.share(scope)
         return cluster
 
     @property
@@ -241,7 +241,8 @@ class ServerMachine(Machine):
     def _serve(self, program: Program, scope: Scope) -> None:
         cluster = self.cluster(scope, main=program)
         server = self._server(cluster)
-        server.is_initialised = any(scope.get(name) is not None for name in self.role.startup.main_block.vars)
+        if any(scope.get(name) is not None for name in self.role.startup.main_block.vars):
+            server.skip_startup()
         terms, place = self.terms(main=program)
         note_serving()
         flag = PortFile()
@@ -359,12 +360,12 @@ class TrainerMachine(Machine, TrainerListener):
         self.flags = flags
         settings = communicator_settings(flags, self.compiled.job)
         if self._trainer is not None and isinstance(self._trainer.communicator, AsyncCommunicator):
-            self._trainer.communicator.settings = settings
+            self._trainer.communicator.configure(settings)
 
     def _begin(self, scope: Scope, startup: Program) -> None:
         cluster = self.cluster(scope, startup=startup)
         trainer = next(trainer for trainer in cluster.trainers if trainer.name == self.role.name)
-        trainer.feed = self._feed
+        trainer.feed_from(self._feed)
         trainer.listen(self)
         self._trainer, self._besides = trainer, True
         terms, place = self.terms()

@@ -366,6 +366,10 @@ class Data:
         """From now on `on_bad` is called with every bad row that is left out, once."""
         self._on_bad = on_bad
 
+    def deal(self, dealt: Dealt) -> None:
+        """The rows were dealt to these numbers of trainers, each from a step on."""
+        self.dealt = dealt
+
     def feeds(self, programs: Sequence[Program]) -> tuple[list[FeedOf], int]:
         """What the trainers with these programs are fed in each step, and how many steps there are.
 
@@ -415,7 +419,7 @@ class Data:
             raise DiagnosticError([error("data-source", message, Location(self.files[0]))])
         result = copy(self)
         known = tuple(entry for entry in before.dealt if entry[0] < step or entry[0] == 0)
-        result.dealt = known if known[-1][1] == trainers else (*known, (step, trainers))
+        result.deal(known if known[-1][1] == trainers else (*known, (step, trainers)))
         return result
 
     @property

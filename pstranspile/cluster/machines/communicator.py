@@ -234,6 +234,10 @@ class AsyncCommunicator(Companion):
         self.step = 0
         """The last step that the round under way sends something of."""
 
+    def configure(self, settings: Settings) -> None:
+        """Works with these settings from now on."""
+        self.settings = settings
+
     def action(self, exchange: Exchange, program: Program) -> Action | None:
         """What the trainer does at an exchange; None: what it would do without a communicator."""
         if self.trainer.role.name_of(program) is None:

@@ -71,11 +71,14 @@ def event_of(tick: int, what: str, message: Message) -> Event:
 
 
 class Recorder:
-    """Records what happens to every message of a cluster. It must be made before the cluster starts."""
+    """Records what happens to every message of a cluster. It must be made before the cluster starts.
 
-    def __init__(self, cluster: Cluster):
+    `events` were recorded before, such as those of processes that play its machines.
+    """
+
+    def __init__(self, cluster: Cluster, events: Iterable[Event] = ()):
         self.machines = [machine.name for machine in cluster.machines.values()]
-        self.events: list[Event] = []
+        self.events = list(events)
         self._clock = cluster.scheduler
         self.trainers = [trainer.name for trainer in cluster.trainers]
         self._trainers = {trainer.index: trainer for trainer in cluster.trainers}

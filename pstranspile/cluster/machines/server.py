@@ -164,8 +164,7 @@ class Server(Machine):
         folder: str = ".",
     ):
         super().__init__(name, network, scope)
-        self.is_initialised = False
-        """Whether the scope already holds the variables of the start-up program."""
+        self._is_initialised = False
         self.startup = startup
         self.main = main
         self.seed = seed
@@ -206,12 +205,16 @@ class Server(Machine):
 
     # life
 
+    def skip_startup(self) -> None:
+        """The scope already holds the variables of the start-up program."""
+        self._is_initialised = True
+
     def initialise(self, slices: Slices) -> None:
-        """Runs the start-up program, unless it `is_initialised`.
+        """Runs the start-up program, unless it is to be skipped.
 
         `slices` maps variables to the whole variables that they are parts of.
         """
-        if self.is_initialised:
+        if self._is_initialised:
             return
         interpret(Execution(self.startup, self.scope, seed=self.seed, slices=slices, folder=self.folder))
 

@@ -96,12 +96,12 @@ class Member:
         self.role = role
         self.command = list(command)
         self.log = log
-        self.begin: list[str] = []
+        self._begin: list[str] = []
         """Options for the state that the process begins with."""
         self.process: subprocess.Popen[bytes] | None = None
         self.pipe: IO[bytes] | None = None
         self.reported: dict[str, Any] = {}
-        self.watched = False
+        self._watched = False
         """Whether it reports a few times a second which machines it waits for and how many messages it has sent."""
         self.starts = 0
         self.ended: int | None = None
@@ -111,6 +111,14 @@ class Member:
         self.noticed = 0
         """Its place among the processes that have ended, by which the first one to end is known."""
         self._rest = b""
+
+    def begin_with(self, part: Path | None) -> None:
+        """Has the process begin with its part of a checkpoint; None: from the start-up program."""
+        self._begin = [] if part is None else ["--begin", str(part)]
+
+    def watch(self) -> None:
+        """Has the process report a few times a second."""
+        self._watched = True
 
     def count_with(self, places: Iterator[int]) -> None:
         """Takes its place among the processes that end from those of one supervisor."""
@@ -128,13 +136,13 @@ class Member:
             **_own_modules(),
             STATUS: str(writing),
             PARENT: "1",
-            WATCHED: str(int(self.watched)),
+            WATCHED: str(int(self._watched)),
         }
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             log.write(f"{why}\n".encode() if why else b"")
             self.process = subprocess.Popen(
-                [*self.command, *self.begin], stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=[writing],
+                [*self.command, *self._begin], stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=[writing],
                 env=environment, start_new_session=True,
             )  # fmt: skip
         os.close(writing)

@@ -51,5 +51,5 @@ class Again:
             return None
         tell_run(program)
         execution, prepared = latest
-        execution.slices, execution.watchers = self._drawn, ()
+        execution.adapt(self._drawn, (), None)
         return prepared.step(values)

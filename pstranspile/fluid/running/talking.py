@@ -215,11 +215,11 @@ class _Client:
         """Runs the program once. Raises DiagnosticError, Refused."""
         trainer = self._trainer
         if trainer.scope is not scope:
-            trainer.scope = scope
+            trainer.work_in(scope)
             trainer.go_on_from(max(trainer.step, 0))
         trainer.role.fetches[MAIN] = tuple(fetch)
-        trainer.feed = lambda _step: feed
-        trainer.limit = max(trainer.step, 0) + 1
+        trainer.feed_from(lambda _step: feed)
+        trainer.limit_to(max(trainer.step, 0) + 1)
         self._network.scheduler.wake(trainer)
         self._network.scheduler.run()
         return trainer.results.pop().values

@@ -31,6 +31,10 @@ class Scope(MutableMapping[str, Value]):
         """A new scope below this one."""
         return Scope(self)
 
+    def share(self, other: Scope) -> None:
+        """Has the variables of another scope: what is set in one of the two is set in both."""
+        self.values_here = other.values_here
+
     def put(self, name: str, value: Value) -> None:
         """Sets a variable without copying it: in the scope that holds it, in this one if none does."""
         scope: Scope | None = self

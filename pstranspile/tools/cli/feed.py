@@ -175,7 +175,7 @@ def dealt_feed(options: argparse.Namespace) -> ArrayFile | Data | None:
 
     result = read_feed(options)
     if isinstance(result, Data) and options.dealt:
-        result.dealt = options.dealt
+        result.deal(options.dealt)
     return result
 
 

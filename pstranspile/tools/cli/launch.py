@@ -366,7 +366,7 @@ def _supervised(
     while True:
         begin = kept.begin(seed) if kept is not None and kept.source else {}
         for name, member in members.items():
-            member.begin = ["--begin", str(begin[name])] if begin else []
+            member.begin_with(begin.get(name))
         supervisor = Supervisor(
             members, restarts=restarts_of_one, on_report=on_report, on_look=view.look, on_restart=tell
         )
@@ -387,7 +387,7 @@ def _view(
     from pstranspile.tools.cli.live_views import LiveView
 
     for member in members.values():
-        member.watched = True
+        member.watch()
     return LiveView(members, steps)
 
 
@@ -409,8 +409,8 @@ def _show(
         from pstranspile.cluster.net.tracing import read_traced, trace_of
 
         cluster = job.cluster(seed=options.seed)
-        recorder, traced = Recorder(cluster), read_traced(traces)
-        recorder.events = list(traced.events)
+        traced = read_traced(traces)
+        recorder = Recorder(cluster, traced.events)
         show_pictures(recorder, cluster, options, lambda recorder: trace_of(traced, recorder))
     if options.profile:
         from pstranspile.cluster.net.tracing import table

@@ -179,6 +179,11 @@ class _Machine:
         self.done = 0
         """The last step whose numbers were taken; steps that are done again after a restart are not taken again."""
 
+    def do(self, step: int) -> bool:
+        """A step was done; gives whether it was not done before."""
+        new, self.done = step > self.done, max(self.done, step)
+        return new
+
     def count(self, messages: int, now: float) -> None:
         """The machine has sent so many messages so far."""
         self._messages.mark(messages, now)
@@ -220,9 +225,8 @@ class Board:
         if "messages" in fields:
             machine.count(fields["messages"], now)
         if "step" in fields and not self._serves(role):
-            if fields["step"] > machine.done:
+            if machine.do(fields["step"]):
                 self._take_values(machine, fields.get("values", {}))
-            machine.done = max(machine.done, fields["step"])
             self._steps.mark(self._done(), now)
 
     def _take_values(self, machine: _Machine, values: Mapping[str, Any]) -> None:
