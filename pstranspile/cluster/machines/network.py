@@ -221,10 +221,6 @@ class Machine(ABC):
         """Goes on as far as possible, after all messages in the inbox were taken."""
         return
 
-    def work_in(self, scope: Scope) -> None:
-        """Has the machine's variables be those of this scope."""
-        self.scope = scope
-
     def crash(self) -> None:
         """Takes the machine down: its inbox is emptied, and it neither receives nor sends any more."""
         self.down = True

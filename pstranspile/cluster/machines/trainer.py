@@ -16,6 +16,7 @@ from pstranspile.ir.model import Op, Program
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.run.feeds import fetched
 from pstranspile.runtime.run.frame import Execution
+from pstranspile.runtime.run.scope import Scope
 
 Feed: TypeAlias = "Mapping[str, Any] | None"
 
@@ -151,8 +152,13 @@ class Trainer(Machine):
 
     # between steps
 
-    def go_on_from(self, step: int) -> None:
-        """Makes `step` the next step, for the feed and for random numbers; the trainer pauses before it."""
+    def go_on_from(self, step: int, scope: Scope | None = None) -> None:
+        """Makes `step` the next step, for the feed and for random numbers; the trainer pauses before it.
+
+        `scope`: where its variables are from now on; None: where they were.
+        """
+        if scope is not None:
+            self.scope = scope
         self.step = self.limit = step
         self._ready.clear()
 

@@ -215,8 +215,7 @@ class _Client:
         """Runs the program once. Raises DiagnosticError, Refused."""
         trainer = self._trainer
         if trainer.scope is not scope:
-            trainer.work_in(scope)
-            trainer.go_on_from(max(trainer.step, 0))
+            trainer.go_on_from(max(trainer.step, 0), scope)
         trainer.role.fetches[MAIN] = tuple(fetch)
         trainer.feed_from(lambda _step: feed)
         trainer.limit_to(max(trainer.step, 0) + 1)

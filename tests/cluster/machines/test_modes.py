@@ -12,6 +12,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import AsyncCommunicator, GeoCommunicator, Settings
+from pstranspile.cluster.machines.network import messages_sent
 from pstranspile.cluster.machines.server import OnUpdate
 from pstranspile.frontends.meta import apply_meta, parse_meta
 from pstranspile.frontends.program_desc import program_from_bytes
@@ -157,6 +158,21 @@ def test_a_collective_operation_that_one_trainer_leaves_out_is_stuck(monkeypatch
     told = [note.message for note in caught.value.diagnostics[0].notes]
     waits = "waits at c_allreduce_sum for the parts of all trainers in c_allreduce_sum; not come: trainer_1"
     assert f"trainer_0/ring_1 {waits}" in told
+
+
+def test_a_communicator_works_with_the_settings_that_it_is_given_later():
+    given, told = (cluster("fit_a_line_sgd", "rt_async_2x2", settings=s) for s in (Settings(3, 4), Settings()))
+    for communicator in told.communicators.values():
+        assert isinstance(communicator, AsyncCommunicator)
+        communicator.configure(Settings(3, 4))
+    sent: list[int] = []
+    for found in (given, told):
+        found.feed(batches("fit_a_line_sgd"))
+        parameters(found)
+        sent.append(messages_sent(found.machines.values()))
+    assert sent[0] == sent[1]
+    for name, value in given.parameters().items():
+        np.testing.assert_array_equal(told.parameters()[name], value, err_msg=name)
 
 
 @pytest.mark.parametrize("schedule", [None, *range(5)])

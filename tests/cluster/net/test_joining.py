@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from pstranspile.cluster.net.frames import Header, frame
 from pstranspile.cluster.net.job import JobFolder, load_job_folder
 from pstranspile.cluster.net.loop import CLOSED, FRAME, Event
-from pstranspile.cluster.net.peer import Connection
+from pstranspile.cluster.net.peer import Connection, Peer
 from pstranspile.cluster.net.process import Readmission, rejoin
 from pstranspile.cluster.net.site import Site, SiteListener
 from pstranspile.cluster.net.terms import Refused, Terms
@@ -258,3 +259,32 @@ def test_a_trainer_that_has_left_may_come_to_hear_that_it_was_heard(world: World
     first.go_to(SERVER)
     world.pump()
     assert peer.connection is not None
+
+
+class Answers(SiteListener):
+    """Answers every question alike, or none."""
+
+    def __init__(self, fields: dict[str, Any] | None):
+        self.fields, self.asked = fields, 0
+
+    def answer(self, peer: Peer, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        self.asked += 1
+        return self.fields
+
+
+def test_a_question_goes_to_one_listener_after_the_other_until_one_answers(world: World) -> None:
+    server = world.make(SERVER)
+    answering = [Answers(None), Answers({"which": "second"}), Answers({"which": "third"})]
+    for listener in answering:
+        server.listen(listener)
+    site = world.trainer(0)
+    site.listen(Others(world, site))
+    assert site.ask(SERVER, {}, 5.0)["which"] == "second"
+    assert [listener.asked for listener in answering] == [1, 1, 0]
+
+
+def test_a_question_that_no_listener_answers_has_an_empty_answer(world: World) -> None:
+    world.make(SERVER)
+    site = world.trainer(0)
+    site.listen(Others(world, site))
+    assert site.ask(SERVER, {}, 5.0).keys() == {"number"}

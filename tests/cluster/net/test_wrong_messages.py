@@ -482,9 +482,9 @@ def test_a_trainer_is_not_let_in_by_what_is_no_welcome(welcome: dict[str, Any], 
     "answer", [{}, {"updates": "x"}, {"updates": -2}, {"updates": 1 << 50}, {"updates": None, "joined": True}]
 )
 def test_a_trainer_that_comes_again_ends_where_no_step_is_answered(answer: dict[str, Any]) -> None:
-    site: Any = SimpleNamespace(peers={"pserver_0": SimpleNamespace(incarnation="1", connection=None)}, questions=0)
+    site: Any = SimpleNamespace(peers={"pserver_0": SimpleNamespace(incarnation="1", connection=None)})
     site.cluster = SimpleNamespace(servers=[SimpleNamespace(mode=0)])
-    site.run, site.answers = lambda done, timeout: True, {"pserver_0": answer}
+    site.ask = lambda role, question, patience: answer
     with pytest.raises(Refused, match="pserver_0 answers what it was not asked: updates is no number of a step"):
         rejoin(site, ["pserver_0"], 1.0)
 
