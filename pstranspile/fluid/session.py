@@ -254,10 +254,12 @@ class Session:
             files, place = dict(files_of(compiled)), folder / f"job_{number}"
             require_own(place, files)
             write_outputs(place, files)
+            print(f"{place}: the programs of the machines that the script has transpiled a job for", file=sys.stderr)
         module = Module(FrozenMap({MAIN: default_main_program().freeze(), STARTUP: default_startup_program().freeze()}))
         if self._compiled:
             module = self._compiled[0].source
         write_output(folder / "script.ir", print_module(module).encode())
+        print(f"{folder / 'script.ir'}: what the script has built", file=sys.stderr)
 
     def end(self) -> int:
         """The exit status: that of what was asked."""

@@ -305,8 +305,8 @@ def play_server(
     If the process ends before that, its last kept state remains; if it ends later, nothing is left to do.
     """
     server = next(server for server in cluster.servers if server.name == role)
-    server.placed = SaveFolder(place.saves, server.folder).place
     site = Site(cluster, role, terms)
+    server.placed = SaveFolder(place.saves, server.folder, _telling_of_saves(role, site, report)).place
     site.on_news, site.trainers_ended = _telling(report), place.trainers_ended
     if report.watched:
         Watching(site, report)
@@ -431,6 +431,17 @@ def _telling(report: StatusPipe) -> Callable[[str, str, bool], object]:
     def tell(news: str, role: str, gone: bool) -> None:
         print(news, file=sys.stderr, flush=True)
         report(news=[news, role, gone])
+
+    return tell
+
+
+def _telling_of_saves(role: str, site: Site, report: StatusPipe) -> Callable[[str], object]:
+    """Tells people, and the parent, which files a server has saved because it was told to."""
+    told = Told(role, site.now)
+
+    def tell(path: str) -> None:
+        told(f"saved {path}, as a trainer has asked")
+        report(saved_file=path)
 
     return tell
 
