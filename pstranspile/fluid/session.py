@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import sys
 from collections.abc import Generator
@@ -63,10 +64,27 @@ def show(text: str) -> int:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        with contextlib.suppress(OSError, ValueError):  # so that the interpreter's last flush does not fail again
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
+        return unread()
     return 0
+
+
+def is_unread() -> bool:
+    """Whether stdout or stderr is a pipe whose reader has gone."""
+    if not hasattr(select, "poll"):
+        return True  # on Windows there is no way to ask
+    poll = select.poll()
+    for number in (1, 2):
+        poll.register(number, 0)
+    return any(events & select.POLLERR for _, events in poll.poll(0))
+
+
+def unread() -> int:
+    """Points stdout at nothing, so that the interpreter's last flush does not fail again; gives the exit status that
+    shells report of a program whose output nobody reads any more.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 128 + signal.SIGPIPE
 
 
 class Options(NamedTuple):
