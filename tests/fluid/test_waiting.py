@@ -101,7 +101,9 @@ CALL
 """
 
 
-@pytest.mark.parametrize("call", ["fleet.barrier_worker()", "fleet.util.all_reduce(np.ones(2))", "fleet.util.barrier()"])
+@pytest.mark.parametrize(
+    "call", ["fleet.barrier_worker()", "fleet.util.all_reduce(np.ones(2))", "fleet.util.barrier()"]
+)
 @pytest.mark.parametrize("what", ["never", "left"])
 def test_a_peer_that_has_ended_is_named_at_the_script_s_line(call: str, what: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(MEETING.replace("CALL", call))
@@ -132,7 +134,12 @@ def test_a_peer_that_has_ended_is_named_at_the_script_s_line(call: str, what: st
         "connection",
     }[what]
     lines = [line for line in told.splitlines() if set(line) - {" ", "^"}]
-    assert lines == ["Traceback (most recent call last):", '  File "train.py", line 13, in <module>', f"    {call}", sentence]
+    assert lines == [
+        "Traceback (most recent call last):",
+        '  File "train.py", line 13, in <module>',
+        f"    {call}",
+        sentence,
+    ]
 
 
 def test_a_trainer_that_finds_nobody_says_so_at_the_script_s_line(tmp_path: Path) -> None:
@@ -144,7 +151,9 @@ def test_a_trainer_that_finds_nobody_says_so_at_the_script_s_line(tmp_path: Path
         "PADDLE_TRAINER_ID": "1", "PADDLE_CURRENT_ENDPOINT": addresses[1], "PSTRANSPILE_PATIENCE": "1",
     }  # fmt: skip
     command = [sys.executable, "-m", "pstranspile.fluid", "train.py"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 1
     assert done.stderr.count("  File ") == 1
     reason = f"trainers meet at {addresses[2]} (PADDLE_GLOO_HTTP_ENDPOINT), which can't be reached: nobody has listened"
@@ -160,7 +169,9 @@ def test_what_the_system_refuses_is_shown_at_the_script_s_line(tmp_path: Path) -
     )
     command = [sys.executable, "-m", "pstranspile.fluid", "train.py"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 1
     first, second = done.stderr.split("During handling of the above exception")
     assert first.count("  File ") == 1

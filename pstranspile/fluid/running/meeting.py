@@ -191,7 +191,9 @@ class Meeting:
                 if time.monotonic() > end:
                     missing = [f"trainer_{number}" for number in range(1, self._count) if number not in self._links]
                     have = "has" if len(missing) == 1 else "have"
-                    raise TimeoutError(f"{listed(missing)} {have} not come to the meeting of all trainers {self._within}")
+                    raise TimeoutError(
+                        f"{listed(missing)} {have} not come to the meeting of all trainers {self._within}"
+                    )
                 for key, _ in selector.select(0.25):
                     if key.fileobj is door:
                         self._let_come(door, selector, newcomers)

@@ -409,10 +409,14 @@ def _telling(options: argparse.Namespace, report: StatusPipe) -> Generator[None]
     what came of them.
     """
     with ExitStack() as at_end:
-        for path, what in () if report.has_reader else (
-            (options.record, "what the machine did, for `launch`"),
-            (options.trace, "what the machine did when, for `launch`"),
-            (options.result, "what the machine holds at the end, for `launch`"),
+        for path, what in (
+            ()
+            if report.has_reader
+            else (
+                (options.record, "what the machine did, for `launch`"),
+                (options.trace, "what the machine did when, for `launch`"),
+                (options.result, "what the machine holds at the end, for `launch`"),
+            )
         ):
             at_end.enter_context(telling(path or None, what))
         yield

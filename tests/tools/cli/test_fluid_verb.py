@@ -104,7 +104,9 @@ def test_a_folder_of_ir_that_can_not_be_written_is_told_before_the_script_runs(t
 def test_output_that_nobody_reads_ends_the_script_without_a_word(
     way: list[str], count: int, options: list[str], tmp_path: Path
 ) -> None:
-    (tmp_path / "train.py").write_text(f"import paddle.fluid as fluid\nfor i in range({count}):\n    print('line', i)\n")
+    (tmp_path / "train.py").write_text(
+        f"import paddle.fluid as fluid\nfor i in range({count}):\n    print('line', i)\n"
+    )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("PYTHONUNBUFFERED", None)
     reading, writing = os.pipe()
