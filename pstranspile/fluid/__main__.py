@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import runpy
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from pstranspile.fluid.aliases import install_for_children
 from pstranspile.fluid.running.communicating import idle_server, listen
 from pstranspile.fluid.running.tracebacks import rendered, traceback_of
-from pstranspile.fluid.session import Session, Stopped, parsed, show, usage
+from pstranspile.fluid.session import Session, Stopped, is_unread, parsed, show, unread, usage
 from pstranspile.ir.diagnostics import DiagnosticError
 
 
@@ -55,6 +56,8 @@ def main(arguments: list[str], command: str = "python -m pstranspile.fluid") -> 
         sys.stderr.write(f"{rendered(problem)}\n")
         return 1
     except Exception as problem:
+        if isinstance(problem, BrokenPipeError) and is_unread():  # not a connection of the script's own
+            return unread()
         if sys.excepthook is not sys.__excepthook__:
             raise
         sys.stderr.write(traceback_of(problem))
@@ -70,4 +73,10 @@ def _tell_idle_server() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    status, gone = 0, 0
+    try:
+        status = main(sys.argv[1:])
+    finally:
+        with suppress(ValueError, AttributeError):  # the script may have closed it
+            gone = show("")
+    sys.exit(gone or status)

@@ -6,7 +6,6 @@ import os
 import random
 import shlex
 import subprocess
-import warnings
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -20,6 +19,7 @@ from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import numpy_name
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import names_of_fluid, refused
+from pstranspile.ir.warned import warn
 from pstranspile.runtime.values.text import fetched_text
 
 _ONE_BY_ONE = "samples are trained one by one, not merged into page views"
@@ -190,10 +190,9 @@ class DatasetBase:
                     sample, left = self._sample(line, f"{file}:{number}")
                     if left and not more:
                         more = True
-                        warnings.warn(
+                        warn(
                             f"{file}:{number}: words are left after the last variable; they are skipped in this file, "
                             "as in Fluid",
-                            stacklevel=2,
                         )
                     yield sample
                 if command.wait():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -53,6 +52,7 @@ from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
 from pstranspile.fluid.running.watching import Monitor, profiled, tell_run, trains, watchers
 from pstranspile.fluid.scope import Scope
 from pstranspile.ir.model import Program as FrozenProgram
+from pstranspile.ir.warned import warn
 from pstranspile.runtime.kernels.programs.io import PRINTING, PrintCounts, Printing
 from pstranspile.runtime.run import run
 
@@ -186,7 +186,7 @@ class Executor:
             chosen = self._pruned_program(chosen, feed, names, updates)
         plain = plain_program(chosen)
         if not plain.drafts[0].ops and not plain.drafts[0].front:
-            warnings.warn("the program that is run has no ops", stacklevel=2)
+            warn("the program that is run has no ops")
         if hasattr(chosen, "_compile"):
             chosen._compile(scope, self.place)  # pyright: ignore[reportPrivateUsage]
         if getattr(chosen, "is_dry", False):
@@ -366,7 +366,7 @@ class Executor:
         """The names of the variables that a handler asks for, by its own names for them."""
         asked: Any = getattr(fetch_handler, "var_dict", {})
         if not isinstance(asked, Mapping):
-            warnings.warn("the var_dict of a fetch_handler is no dict of variables: it is told nothing", stacklevel=3)
+            warn("the var_dict of a fetch_handler is no dict of variables: it is told nothing")
             return {}
         return {key: name_of(var) for key, var in asked.items()}  # pyright: ignore[reportUnknownVariableType]
 

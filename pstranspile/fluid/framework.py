@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from itertools import count
@@ -22,6 +21,7 @@ from pstranspile.fluid.places import CPUPlace, CUDAPinnedPlace, CUDAPlace
 from pstranspile.fluid.running.flags import get_flags as get_flags
 from pstranspile.fluid.running.flags import set_flags as set_flags
 from pstranspile.fluid.running.flags import whole
+from pstranspile.ir.warned import warn
 from pstranspile.ops.gradient import SUFFIX, gradient_name
 
 GRAD_VAR_SUFFIX, TEMP_VAR_NAME, ZERO_VAR_SUFFIX = SUFFIX, "@TEMP@", "@ZERO"
@@ -176,7 +176,7 @@ def require_version(min_version: str, max_version: str | None = None) -> None:
     here = _numbers(".".join((version.major, version.minor, version.patch, version.rc)))
     limits = [_numbers(wanted) for wanted in given]
     if here == (0, 0, 0, 0):
-        warnings.warn(f"the script needs Fluid {' to '.join(given)}; this is a version without a number", stacklevel=2)
+        warn(f"the script needs Fluid {' to '.join(given)}; this is a version without a number")
     elif here < limits[0] or (here > limits[-1] and max_version is not None):
         wanted = f"Fluid {min_version} to {max_version or 'any'}"
         raise RuntimeError(f"the script needs {wanted}; this is {version.full_version}'s interface")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -55,6 +54,7 @@ from pstranspile.fluid.running.states import append_fetch_ops as append_fetch_op
 from pstranspile.fluid.running.states import older_state, pickled, saved_state, scaled_targets, without_ending
 from pstranspile.fluid.running.states import prepend_feed_ops as prepend_feed_ops
 from pstranspile.ir.model import Program as FrozenProgram
+from pstranspile.ir.warned import warn
 from pstranspile.runtime.files.variables import load_variables, save_variables
 
 Chosen = Callable[[Variable], bool]
@@ -269,9 +269,7 @@ def _write_model(
     from pstranspile.frontends.program_desc import program_to_bytes
 
     if any(op.type == "auc" for op in holder.drafts[0].all_ops()):
-        warnings.warn(
-            "please ensure that you have set the auc states to zeros before saving inference model", stacklevel=3
-        )
+        warn("please ensure that you have set the auc states to zeros before saving inference model")
     kept = [var.name for var in Program.of(model).list_vars() if is_persistable(var)]
     with_servers = saves_with_servers(holder) and not program_only
     scope = global_scope().core
@@ -287,7 +285,7 @@ def _write_model(
         return
     if not kept:
         message = "no variable in your model, please ensure there are any variables in your model to save"
-        warnings.warn(message, stacklevel=3)
+        warn(message)
         return
     if values is not None and filenames[1] is not None:
         save_variables(model, {**values, **tables}, Path(dirname, filenames[1]), layout="combined", names=kept)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from pstranspile.fluid.compiler import BuildStrategy as BuildStrategy
@@ -11,6 +10,7 @@ from pstranspile.fluid.compiler import ExecutionStrategy as ExecutionStrategy
 from pstranspile.fluid.executor import Executor, global_scope, plain_program
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.scope import Scope
+from pstranspile.ir.warned import warn
 
 
 class ParallelExecutor:
@@ -34,10 +34,9 @@ class ParallelExecutor:
     ):
         program = plain_program(main_program)
         if num_trainers > 1 and program.machine is None:
-            warnings.warn(
+            warn(
                 f"trainer {trainer_id} of {num_trainers} trains alone: only transpiled programs join trainers "
                 "(DistributeTranspiler with mode nccl2, fleet)",
-                stacklevel=2,
             )
         self._scope, self._executor = scope or global_scope(), Executor()
         self._compiled = CompiledProgram(program).with_data_parallel(

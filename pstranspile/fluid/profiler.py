@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.running.watching import KEYS, Profiler, active
+from pstranspile.ir.warned import warn
 
 
 def start_profiler(state: str, tracer_option: str = "Default") -> None:
@@ -41,7 +41,7 @@ def stop_profiler(sorted_key: str | None = None, profile_path: str = "/tmp/profi
     try:
         measured.write(Path(profile_path))
     except OSError as problem:
-        warnings.warn(f"the profile was not written: {problem}", stacklevel=2)
+        warn(f"the profile was not written: {problem}")
 
 
 def reset_profiler() -> None:

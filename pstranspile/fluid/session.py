@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import sys
 from collections.abc import Generator
@@ -63,10 +64,27 @@ def show(text: str) -> int:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        with contextlib.suppress(OSError, ValueError):  # so that the interpreter's last flush does not fail again
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
+        return unread()
     return 0
+
+
+def is_unread() -> bool:
+    """Whether stdout or stderr is a pipe whose reader has gone."""
+    if not hasattr(select, "poll"):
+        return True  # on Windows there is no way to ask
+    poll = select.poll()
+    for number in (1, 2):
+        poll.register(number, 0)
+    return any(events & select.POLLERR for _, events in poll.poll(0))
+
+
+def unread() -> int:
+    """Points stdout at nothing, so that the interpreter's last flush does not fail again; gives the exit status that
+    shells report of a program whose output nobody reads any more.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 128 + signal.SIGPIPE
 
 
 class Options(NamedTuple):
@@ -254,10 +272,12 @@ class Session:
             files, place = dict(files_of(compiled)), folder / f"job_{number}"
             require_own(place, files)
             write_outputs(place, files)
+            print(f"{place}: the programs of the machines that the script has transpiled a job for", file=sys.stderr)
         module = Module(FrozenMap({MAIN: default_main_program().freeze(), STARTUP: default_startup_program().freeze()}))
         if self._compiled:
             module = self._compiled[0].source
         write_output(folder / "script.ir", print_module(module).encode())
+        print(f"{folder / 'script.ir'}: what the script has built", file=sys.stderr)
 
     def end(self) -> int:
         """The exit status: that of what was asked."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import warnings
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
@@ -16,6 +15,7 @@ from pstranspile.ir.expect import expect, path_of
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program
 from pstranspile.ir.reading import open_regular, read_named, read_stream
+from pstranspile.ir.warned import warn
 
 STDIN = "<stdin>"
 """The name that messages give to what is read from stdin."""
@@ -155,7 +155,7 @@ def read_stdin() -> bytes:
 
 def _warn(findings: Iterable[Diagnostic]) -> None:
     for finding in findings:
-        warnings.warn(render([finding]), stacklevel=4)
+        warn(render([finding]))
 
 
 def is_text(data: bytes) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
@@ -28,6 +27,7 @@ from pstranspile.ir.distribution import DistributedVar, Distribution
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.json_faults import json_fault
 from pstranspile.ir.model import MAIN, STARTUP, Block, Location, Module, ParameterInfo, Program, Var
+from pstranspile.ir.warned import warn
 from pstranspile.ops import schema_of
 
 # What Fluid 1.8.5 would not compute as the program says: attributes that only Paddle 2.x has a meaning for.
@@ -49,7 +49,7 @@ def newer_ops(programs: Iterable[Program]) -> list[Diagnostic]:
 def warn_of_newer_ops(programs: Iterable[Program]) -> None:
     """Tells the same through Python's `warnings`."""
     for finding in newer_ops(programs):
-        warnings.warn(str(DiagnosticError([finding])), stacklevel=3)
+        warn(str(DiagnosticError([finding])))
 
 
 # Distributions of programs in a `--meta` file: the key `distribution`, an object by program name.

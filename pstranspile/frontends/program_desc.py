@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, NoReturn
 
@@ -26,6 +25,7 @@ from pstranspile.ir.model import (
     Var,
 )
 from pstranspile.ir.types import DType, OpRole, VarKind
+from pstranspile.ir.warned import warn
 
 # From the VarType message of a variable to its kind and description.
 
@@ -610,7 +610,7 @@ def program_from_bytes(data: bytes, file: str, program: str) -> Program:
     result, left_out = read_program(data, file, program)
     if left_out:
         for finding in left_out:
-            warnings.warn(str(DiagnosticError([finding])), stacklevel=2)
+            warn(str(DiagnosticError([finding])))
     return result
 
 

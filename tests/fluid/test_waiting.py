@@ -83,3 +83,97 @@ def test_a_machine_names_what_it_has_waited_for(
             fluid.Executor(fluid.CPUPlace()).run(fluid.default_startup_program())
     named = f"trainer_0 waits for pserver_0 at {address} (trainer_0 is here) (for 0 seconds now)\n"
     assert capsys.readouterr().err.count(named) == 1
+
+
+MEETING = """
+import os
+import numpy as np
+import paddle
+from paddle.distributed import fleet
+
+paddle.enable_static()
+fleet.init(is_collective=True)
+if os.environ["WHAT"] != "never":
+    fleet.barrier_worker()
+if fleet.worker_index() == 1:
+    os._exit(7)
+CALL
+"""
+
+
+@pytest.mark.parametrize(
+    "call", ["fleet.barrier_worker()", "fleet.util.all_reduce(np.ones(2))", "fleet.util.barrier()"]
+)
+@pytest.mark.parametrize("what", ["never", "left"])
+def test_a_peer_that_has_ended_is_named_at_the_script_s_line(call: str, what: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(MEETING.replace("CALL", call))
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
+    environment = {
+        **os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "WHAT": what, "PADDLE_TRAINERS_NUM": "2",
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(addresses[:2]), "PADDLE_GLOO_HTTP_ENDPOINT": addresses[2],
+        "PSTRANSPILE_PATIENCE": "3",
+    }  # fmt: skip
+    command = [sys.executable, "-m", "pstranspile.fluid", "train.py"]
+    trainers = [
+        subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            env={**environment, "PADDLE_TRAINER_ID": str(number), "PADDLE_CURRENT_ENDPOINT": addresses[number]},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(2)
+    ]
+    _, told = trainers[0].communicate(timeout=60)
+    assert trainers[1].wait(60) == 7
+    assert trainers[0].returncode == 1
+    sentence = {
+        "never": "TimeoutError: trainer_1 has not come to the meeting of all trainers within 3 seconds "
+        "(PSTRANSPILE_PATIENCE)",
+        "left": "ConnectionError: trainer_1 has left the meeting of all trainers: its process has ended, or its "
+        "connection",
+    }[what]
+    lines = [line for line in told.splitlines() if set(line) - {" ", "^"}]
+    assert lines == [
+        "Traceback (most recent call last):",
+        '  File "train.py", line 13, in <module>',
+        f"    {call}",
+        sentence,
+    ]
+
+
+def test_a_trainer_that_finds_nobody_says_so_at_the_script_s_line(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(MEETING.replace("fleet.worker_index() == 1", "False").replace("CALL", ""))
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
+    environment = {
+        **os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "WHAT": "", "PADDLE_TRAINERS_NUM": "2",
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(addresses[:2]), "PADDLE_GLOO_HTTP_ENDPOINT": addresses[2],
+        "PADDLE_TRAINER_ID": "1", "PADDLE_CURRENT_ENDPOINT": addresses[1], "PSTRANSPILE_PATIENCE": "1",
+    }  # fmt: skip
+    command = [sys.executable, "-m", "pstranspile.fluid", "train.py"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("  File ") == 1
+    reason = f"trainers meet at {addresses[2]} (PADDLE_GLOO_HTTP_ENDPOINT), which can't be reached: nobody has listened"
+    assert reason in done.stderr.splitlines()[-1]
+
+
+def test_what_the_system_refuses_is_shown_at_the_script_s_line(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import shutil\nimport paddle.fluid as fluid\n\n"
+        "data = fluid.DatasetFactory().create_dataset('InMemoryDataset')\n"
+        "data.set_use_var([fluid.data('x', [None, 4])])\ndata.set_filelist(['nothing.txt'])\n"
+        "try:\n    data.load_into_memory()\nexcept OSError:\n    shutil.copy('nothing.txt', 'copy.txt')\n"
+    )
+    command = [sys.executable, "-m", "pstranspile.fluid", "train.py"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    first, second = done.stderr.split("During handling of the above exception")
+    assert first.count("  File ") == 1
+    assert "shutil.py" in second  # the script's own call keeps its frames
+    assert "pstranspile" not in done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -27,6 +26,7 @@ from pstranspile.ir.expect import expect, expect_program, names_of
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Block, Location, Module, Op, Program, Var
 from pstranspile.ir.types import OpRole, VarKind
+from pstranspile.ir.warned import warn
 from pstranspile.ops import schema_of
 from pstranspile.ops.build import make_op
 from pstranspile.runtime.files.outputs import write_variables
@@ -176,7 +176,7 @@ def inference_program(
     if not scaled:
         raise_errors(lacking)
     for finding in lacking:
-        warnings.warn(f"{finding.message}; a run of this model will have to feed it", stacklevel=2)
+        warn(f"{finding.message}; a run of this model will have to feed it")
     return _assembled(program, kept, tuple(feeds), tuple(targets), scaled)
 
 

@@ -284,8 +284,8 @@ def play_server(
     If the process ends before that, its last kept state remains; if it ends later, nothing is left to do.
     """
     server = next(server for server in cluster.servers if server.name == role)
-    server.place_files(SaveFolder(place.saves, server.folder).place)
     site = Site(cluster, role, terms, keeps=bool(place.state), trainers_ended=place.trainers_ended)
+    server.place_files(SaveFolder(place.saves, server.folder, _telling_of_saves(role, site, report)).place)
     journal = Journal(place.state, role) if place.foreign and place.state else None
     foreign = place.foreign.trainers(site, server, journal) if place.foreign else None
     keeper: StateKeeper | None = None
@@ -424,6 +424,17 @@ class _News(SiteListener):
         """A trainer takes no part any more (`gone`), or again."""
         print(text, file=sys.stderr, flush=True)
         self._report(news=[text, role, gone])
+
+
+def _telling_of_saves(role: str, site: Site, report: StatusPipe) -> Callable[[str], object]:
+    """Tells people, and the parent, which files a server has saved because it was told to."""
+    told = Told(role, site.now)
+
+    def tell(path: str) -> None:
+        told(f"saved {path}, as a trainer has asked")
+        report(saved_file=path)
+
+    return tell
 
 
 class _Waits(SiteListener):

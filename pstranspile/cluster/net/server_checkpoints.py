@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path, PurePath
 from threading import Thread
@@ -62,9 +62,12 @@ class Unplaced(Exception):
 
 
 class SaveFolder:
-    """Gives the place of files below `folder` ("": there is none). Relative paths begin at `working`."""
+    """Gives the place of files below `folder` ("": there is none). Relative paths begin at `working`. `on_saved` is told
+    the path of each file that was written.
+    """
 
-    def __init__(self, folder: str, working: str = "."):
+    def __init__(self, folder: str, working: str = ".", on_saved: Callable[[str], object] = lambda path: None):
+        self._on_saved = on_saved
         self._folder = os.path.abspath(folder) if folder else ""
         self._working = os.path.abspath(working)
 
@@ -92,6 +95,7 @@ class SaveFolder:
                 raise Unplaced(str(problem).replace(place, visible(path))) from None
         finally:
             os.close(here)
+        self._on_saved(os.path.join(self._folder, *names))
 
     def _names_below(self, path: str) -> Sequence[str]:
         """The names of the folders below the given one, and of the file. Raises Unplaced."""
@@ -172,6 +176,8 @@ class ServerCheckpoints(SiteListener):
         self._writing: Thread | None = None
         self._work = Path(plan.target, ".parts")
         self._target = SharedTarget(plan.target, self._work, server.name) if plan.target else None
+        self._made = -1
+        """The step of the last checkpoint that this server has put together of all parts."""
 
     def begin(self, again: bool) -> None:
         """Goes on from a checkpoint, if there is one to begin with. Raises DiagnosticError.
@@ -230,9 +236,12 @@ class ServerCheckpoints(SiteListener):
 
     def finish(self) -> None:
         """Waits until the last part is written, and the checkpoint, if it was the last one of it. Nothing is written
-        after that.
+        after that. Says on stderr which checkpoint is left.
         """
         self._wait()
+        if self._made >= 0:
+            place, target = step_folder(self._plan.target, self._made), self._plan.target
+            tell(self._server.name, f"{place} is the last checkpoint of all servers; --resume {target} goes on from it")
         if self._target is not None:
             self._target.close()
 
@@ -254,14 +263,18 @@ class ServerCheckpoints(SiteListener):
         try:
             write_part(file, self._server.name, part)
             with locked(self._work):
-                put_together(self._plan, self._work, self._site.cluster.seed)
+                made = put_together(self._plan, self._work, self._site.cluster.seed)
+            self._made = self._made if made is None else made
         except DiagnosticError as problem:
             text = f"its part of a checkpoint, or the checkpoint, is not kept: {problem}"
             tell(self._server.name, text)
 
 
-def put_together(plan: CheckpointPlan, work: Path, seed: int | None) -> None:
-    """Makes a checkpoint of the latest parts that all servers have written, if there is one. Raises DiagnosticError."""
+def put_together(plan: CheckpointPlan, work: Path, seed: int | None) -> int | None:
+    """Makes a checkpoint of the latest parts that all servers have written, if there is one; gives its step.
+
+    Raises DiagnosticError.
+    """
     parts_of_step: dict[tuple[bool, int], dict[str, Path]] = {}
     step_of: dict[Path, int] = {}
     for name in sorted(os.listdir(work)):
@@ -272,7 +285,7 @@ def put_together(plan: CheckpointPlan, work: Path, seed: int | None) -> None:
             parts_of_step.setdefault((bool(match[2]), 0 if match[2] else step), {})[match[1]] = path
     whole = [key for key, files in parts_of_step.items() if set(plan.layout.machines) <= files.keys()]
     if not whole:
-        return
+        return None
     files = parts_of_step[max(whole)]
     step = max(step_of[path] for path in files.values())
     parts = {role: read_part(path, role) for role, path in files.items()}
@@ -280,6 +293,7 @@ def put_together(plan: CheckpointPlan, work: Path, seed: int | None) -> None:
     for path, number in step_of.items():
         if number <= step:
             path.unlink(missing_ok=True)
+    return step
 
 
 def _save(plan: CheckpointPlan, parts: Mapping[str, Part], step: int, seed: int | None) -> None:

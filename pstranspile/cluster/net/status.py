@@ -114,6 +114,8 @@ class StatusPipe:
         self.reported: dict[str, Any] = {}
         """The last value of each field."""
         self._stream: TextIO | None = os.fdopen(int(number), "w", buffering=1) if number.isdecimal() else None
+        self.has_reader: bool = self._stream is not None
+        """Whether a parent has started this process, and tells people of it."""
 
     def __call__(self, **fields: Any) -> None:
         """Sends one line, from any thread, with the seconds of CPU used. Nothing happens if the parent is gone: this

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Op, Origin, TensorType
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.types import OpRole
+from pstranspile.ir.warned import warn
 from pstranspile.ops.shapes import ShapeError, Types, infer_types
 
 _HERE = str(Path(pstranspile.__file__).parent) + os.sep
@@ -101,12 +101,12 @@ class LiveDraft(Draft):
         """An op as in any draft. Warns where the device in use has no effect, or replaces `force_cpu`."""
         given, device = attrs or {}, self.scopes.device
         if device is not None and op_type in _WITHOUT_DEVICE:
-            warnings.warn(f"The Op({op_type}) is not support to set device.", stacklevel=2)  # scripts compare with it
+            warn(f"The Op({op_type}) is not support to set device.")  # scripts compare with it
             with self.scopes.on(None):
                 return super().make(op_type, inputs, outputs, attrs)
         if device is not None and (given.get("force_cpu") or (op_type == "less_than" and "force_cpu" in given)):
             reason = f"'device_guard' has higher priority when they are used at the same time. ({op_type})"
-            warnings.warn(f"force_cpu is given inside of a device_guard: {reason}", stacklevel=2)  # as this one
+            warn(f"force_cpu is given inside of a device_guard: {reason}")  # as this one
         return super().make(op_type, inputs, outputs, attrs)
 
     def type_outputs(self, op: Op) -> None:

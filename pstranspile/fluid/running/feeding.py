@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from pstranspile.fluid.running.talking import talks
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.model import Var
+from pstranspile.ir.warned import warn
 from pstranspile.runtime.kernels.programs.io import FEEDING
 from pstranspile.runtime.run.batch import rows_of
 from pstranspile.runtime.run.feeds import near
@@ -189,7 +189,7 @@ def fitting(facts: Facts, fed: Mapping[Any, Any], names: Sequence[str], devices:
         name = name_of(key)
         var = variables.get(name)
         if var is None:
-            warnings.warn(f"{name} is fed, and is no variable of the program{near(name, variables)}", stacklevel=4)
+            warn(f"{name} is fed, and is no variable of the program{near(name, variables)}")
             continue
         made = taken(value, var)
         if var.need_check_feed:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from pstranspile.cluster.machines.report import listed
 from pstranspile.fluid.machines import require_open
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.running.flags import seconds
@@ -45,7 +46,7 @@ def _whole(link: socket.socket, size: int) -> bytes:
     while len(parts) < size:
         part = link.recv(min(size - len(parts), 1 << 20))
         if not part:
-            raise ConnectionError("a trainer has left the meeting of all trainers")
+            raise ConnectionResetError
         parts += part
     return bytes(parts)
 
@@ -138,26 +139,61 @@ class Meeting:
             self._meet()
         own = np.asarray(given)
         if self._index:
-            (link,) = self._links.values()
-            _give(link, _packed([own]))
-            return _unpacked(_take(link), self._count)
-        held = [own, *(_unpacked(_take(self._links[number]), 1)[0] for number in range(1, self._count))]
-        for link in self._links.values():
-            _give(link, _packed(held))
+            self._give(0, _packed([own]))
+            return _unpacked(self._take(0), self._count)
+        held = [own, *(_unpacked(self._take(number), 1)[0] for number in range(1, self._count))]
+        for number in self._links:
+            self._give(number, _packed(held))
         return held
+
+    def _give(self, number: int, held: bytes) -> None:
+        """Gives a trainer something. Raises ConnectionError, TimeoutError."""
+        try:
+            _give(self._links[number], held)
+        except OSError as problem:
+            raise self._lost(number, problem) from None
+
+    def _take(self, number: int) -> bytes:
+        """What a trainer gives. Raises ConnectionError, TimeoutError."""
+        try:
+            return _take(self._links[number])
+        except OSError as problem:
+            raise self._lost(number, problem) from None
+
+    def _lost(self, number: int, problem: OSError) -> OSError:
+        """The error of a trainer with which this one can't talk any more."""
+        if isinstance(problem, TimeoutError):
+            return TimeoutError(f"trainer_{number} has not come to the meeting of all trainers {self._within}")
+        if isinstance(problem, ConnectionResetError | BrokenPipeError) or problem.errno is not None:
+            reason = "its process has ended, or its connection"
+            return ConnectionError(f"trainer_{number} has left the meeting of all trainers: {reason}")
+        return ConnectionError(f"trainer_{number}: {problem}")
+
+    @property
+    def _within(self) -> str:
+        return f"within {self._patience:g} seconds (PSTRANSPILE_PATIENCE)"
 
     def _meet(self) -> None:
         if self._index:
             self._links[0] = self._call()
             return
-        with socket.create_server((self._host, self._port)) as door, DefaultSelector() as selector:
+        try:
+            door = socket.create_server((self._host, self._port))
+        except OSError as problem:
+            reason = problem.strerror or str(problem)
+            raise ConnectionError(f"trainers can't meet at {self._host}:{self._port} ({MEETING}): {reason}") from None
+        with door, DefaultSelector() as selector:
             door.setblocking(False)
             selector.register(door, EVENT_READ)
             newcomers: dict[socket.socket, _Newcomer] = {}
             end = time.monotonic() + self._patience
             while len(self._links) < self._count - 1:
                 if time.monotonic() > end:
-                    raise TimeoutError(f"{self._count - 1 - len(self._links)} trainers have not come")
+                    missing = [f"trainer_{number}" for number in range(1, self._count) if number not in self._links]
+                    have = "has" if len(missing) == 1 else "have"
+                    raise TimeoutError(
+                        f"{listed(missing)} {have} not come to the meeting of all trainers {self._within}"
+                    )
                 for key, _ in selector.select(0.25):
                     if key.fileobj is door:
                         self._let_come(door, selector, newcomers)
@@ -225,10 +261,16 @@ class Meeting:
         while True:
             try:
                 link = socket.create_connection((self._host, self._port), self._patience)
+                link.sendall(_LENGTH.pack(self._index) + _LENGTH.pack(len(self._hello)) + self._hello)
+                return link
             except ConnectionRefusedError:
                 if time.monotonic() > end:
-                    raise
-                time.sleep(0.05)
-                continue
-            link.sendall(_LENGTH.pack(self._index) + _LENGTH.pack(len(self._hello)) + self._hello)
-            return link
+                    reason = f"nobody has listened {self._within}"
+                    raise self._unmet(reason) from None
+            except OSError as problem:
+                raise self._unmet(problem.strerror or str(problem)) from None
+            time.sleep(0.05)
+
+    def _unmet(self, reason: str) -> TimeoutError:
+        """The error of a trainer that can't come to the place of the meeting."""
+        return TimeoutError(f"trainers meet at {self._host}:{self._port} ({MEETING}), which can't be reached: {reason}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from pstranspile.fluid.missing import refused
 from pstranspile.frontends.autodiff import Schedule
+from pstranspile.ir.warned import warn
 from pstranspile.runtime.run.scope import Scope
 
 
@@ -76,7 +76,7 @@ class LRScheduler:
                 raise RuntimeError(f"the state of {type(self).__name__} needs {key}, which state_dict does not have")
             vars(self)[key] = state_dict[key]
         if len(state_dict) > len(self.keys):
-            warnings.warn(f"{type(self).__name__} has no use for all that state_dict has", stacklevel=2)
+            warn(f"{type(self).__name__} has no use for all that state_dict has")
 
     set_dict = set_state_dict
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from traceback import FrameSummary, StackSummary, TracebackException, extract_tb
 from typing import TypeVar
@@ -58,17 +58,26 @@ def _at_line(finding: _Finding) -> _Finding:
 
 def traceback_of(problem: BaseException) -> str:
     """The traceback as Python prints it, without the lines that start a script, and without those of this package where
-    it refuses what the script asks for. An exception that this package does not raise itself keeps all: it may be a
-    fault here.
+    it refuses what the script asks for, or where the system does (OSError). Another exception that this package does not
+    raise itself keeps all: it may be a fault here.
     """
     shown = TracebackException.from_exception(problem)
     for each in _chain(shown):
         frames = list(each.stack)
         first = next((place for place, frame in enumerate(frames) if _is_of_script(frame)), len(frames))
-        refused = not frames or frames[-1].line.startswith("raise ")  # pyright: ignore[reportOptionalMemberAccess]
-        kept = [frame for frame in frames[first:] if not (refused and _is_ours(frame))]
-        each.stack = StackSummary.from_list(kept)
+        raised = not frames or frames[-1].line.startswith("raise ")  # pyright: ignore[reportOptionalMemberAccess]
+        refused = raised or (isinstance(each.exc_type, type) and issubclass(each.exc_type, OSError))
+        each.stack = StackSummary.from_list(_without_ours(frames[first:]) if refused else frames[first:])
     return "".join(shown.format())
+
+
+def _without_ours(frames: Iterable[FrameSummary]) -> Iterator[FrameSummary]:
+    """The frames without those of this package, and of Python's library where this package has called it."""
+    beneath = False
+    for frame in frames:
+        beneath = _is_ours(frame) or (beneath and not _is_of_script(frame))
+        if not beneath:
+            yield frame
 
 
 def _chain(shown: TracebackException) -> Iterator[TracebackException]:

@@ -5,7 +5,6 @@ Both create the same ops, but in other name scopes and in another order; the tra
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
@@ -14,6 +13,7 @@ from pstranspile.frontends.autodiff.backward import ParamGrad
 from pstranspile.frontends.layers import basic
 from pstranspile.frontends.layers.draft import Draft, Value
 from pstranspile.ir.types import DType, OpRole, VarKind
+from pstranspile.ir.warned import warn
 
 NeedClip: TypeAlias = Callable[[str], bool]
 """Whether the gradient of the parameter of this name is clipped."""
@@ -173,10 +173,9 @@ def _clip_of(draft: Draft, param: str) -> Clip | None:
 def _warn_unclipped(draft: Draft, param: str, names: Sequence[str]) -> None:
     marked = [name for name in names if _clip_of(draft, name)]
     if marked:
-        warnings.warn(
+        warn(
             f"no gradient is clipped, because set_gradient_clip leaves out %{param}: as in Fluid, it works for all "
             f"parameters or none (it names {len(marked)}); use the optimizer's clip with need_clip instead",
-            stacklevel=5,
         )
 
 

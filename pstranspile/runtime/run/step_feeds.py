@@ -9,7 +9,15 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings, raise_errors
+from pstranspile.ir.diagnostics import (
+    MAX_FINDINGS,
+    Diagnostic,
+    DiagnosticError,
+    error,
+    first_findings,
+    raise_errors,
+    warning,
+)
 from pstranspile.ir.expect import expect, path_of
 from pstranspile.ir.model import Program, Var
 from pstranspile.ir.types import VarKind
@@ -266,9 +274,15 @@ class Feeds:
     """The feeds of all steps. `steps` is how many there are, None if nothing is fed.
 
     Raises DiagnosticError for every array that doesn't fit; what is given for each step is looked at when it is fed.
+    Arrays of variables that a program saved for inference does not have (what it was trained with) are left out, as in
+    Fluid, where `on_left_out` takes the warnings.
     """
 
-    def __init__(self, program: Program, given: GivenFeeds):
+    def __init__(
+        self, program: Program, given: GivenFeeds, on_left_out: Callable[[Sequence[Diagnostic]], object] | None = None
+    ):
+        self._serves = on_left_out is not None and any(op.type == "feed" for op in program.main_block.ops)
+        self._left_out: dict[str, Diagnostic] = {}
         self._place = place_of(given)
         self._variables = program.main_block.vars
         self._overwritten = overwritten_inputs(program)
@@ -280,6 +294,8 @@ class Feeds:
         self.steps = len(self._batches) if self._batches is not None else None
         if isinstance(given, Mapping):
             self._read(given)
+        if on_left_out is not None:
+            on_left_out([*self._left_out.values()])
 
     def _read(self, arrays: Mapping[str, Any]) -> None:
         counts: dict[str, int] = {}
@@ -300,7 +316,7 @@ class Feeds:
                 key = next(iter(keys.values()))
                 findings.append(self._problem(f"{name} has an array for all steps, and {key} besides"))
             elif name not in self._variables:
-                findings.append(self._undeclared(name))
+                findings += self._undeclared(name)
             else:
                 findings += self._add_by_step(self._variables[name], keys, arrays, counts)
         if len(set(counts.values())) > 1:
@@ -312,8 +328,12 @@ class Feeds:
     def _problem(self, message: str) -> Diagnostic:
         return error("run-file-unusable", message, self._place)
 
-    def _undeclared(self, name: str) -> Diagnostic:
-        return self._problem(f"the program declares no variable {name}{near(name, self._variables)}")
+    def _undeclared(self, name: str) -> Iterable[Diagnostic]:
+        if self._serves:
+            message = f"{name} is left out: the program, which was saved for inference, has no variable of this name"
+            self._left_out[name] = warning("run-feed-unknown", f"{message}{near(name, self._variables)}", self._place)
+            return ()
+        return (self._problem(f"the program declares no variable {name}{near(name, self._variables)}"),)
 
     # one array for all steps
 
@@ -326,7 +346,7 @@ class Feeds:
         if whole != key and whole in self._variables:
             yield self._problem(f"{key} holds lengths of sequences, but there is no {whole}")
         elif key not in self._variables:
-            yield self._undeclared(key)
+            yield from self._undeclared(whole if self._serves else key)
         elif f"{key}{LENGTHS}" in arrays:
             yield from self._add_ragged(self._variables[key], array, arrays[f"{key}{LENGTHS}"], counts)
         else:

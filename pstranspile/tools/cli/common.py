@@ -420,8 +420,11 @@ def _refuse_folder(path: str) -> None:
     if path != "-" and os.path.isdir(path):
         compiled = os.path.exists(os.path.join(path, "plan.json"))
         notes = [Note("compiled programs are for launch, explain, report and verify; here, name their source")]
+        notes = notes if compiled else []
+        if os.path.isfile(model := os.path.join(path, "__model__")):
+            notes.append(Note(f"it holds an inference model: the program is {model}, with --init {path}"))
         message = "this is a folder, a program is needed"
-        raise DiagnosticError([error("input-unreadable", message, Location(path), notes=notes if compiled else ())])
+        raise DiagnosticError([error("input-unreadable", message, Location(path), notes=notes)])
 
 
 def read_job(options: argparse.Namespace) -> Job:

@@ -41,10 +41,10 @@ from pstranspile.tools.cli.feed import check_feed, dealt_text, forwarded, read_f
 from pstranspile.tools.cli.launch_ray import add_ray, check_local, launch_on_ray
 from pstranspile.tools.cli.launch_view import View
 from pstranspile.tools.cli.live_board import add_live, check_live
-from pstranspile.tools.cli.progress import status, telling_what_is_kept
+from pstranspile.tools.cli.progress import Keeping, status, telling_what_is_kept
 from pstranspile.tools.cli.report import report
 from pstranspile.tools.cli.start import add_patience, add_run, add_saves, fetches_of
-from pstranspile.tools.cli.written import SAVED, telling
+from pstranspile.tools.cli.written import SAVED, listed, telling
 
 if TYPE_CHECKING:
     from pstranspile.cluster.net.checkpoints import Checkpoints
@@ -81,8 +81,8 @@ def run(arguments: Sequence[str]) -> int:
     if options.on == "local":
         options.restarts = options.restarts or 0
     if options.on != "local":
-        with telling_what_is_kept(options):
-            return launch_on_ray(parser, options)
+        with telling_what_is_kept(options) as keeping:
+            return launch_on_ray(parser, options, keeping)
     check_local(parser, options)
     if os.path.isdir(options.input):
         refuse_with_folder(parser, options)
@@ -108,7 +108,7 @@ def run(arguments: Sequence[str]) -> int:
         require_writable(Path(folder, "of a machine"))
     work_place = work_folder(Path(tempfile.gettempdir()), "pstranspile-launch-", mode=0o700)
     with (
-        telling_what_is_kept(options),
+        telling_what_is_kept(options) as keeping,
         rows_on_disk(options.table_folder),
         work_place as work,
         ExitStack() as at_end,
@@ -153,7 +153,7 @@ def run(arguments: Sequence[str]) -> int:
             options.checkpoint_every = options.checkpoint_every or steps
         require_chart_steps(options, kept.first if kept else 0, steps)
         try:
-            return _launch(options, folder, job, work, steps, kept, cluster.source)
+            return _launch(options, folder, job, work, steps, kept, cluster.source, keeping)
         finally:
             report(cluster.source.warnings() if cluster.source is not None else ())
 
@@ -260,6 +260,7 @@ def _launch(
     steps: int,
     kept: Checkpoints | None,
     source: RowSource | None,
+    keeping: Keeping,
 ) -> int:
     from pstranspile.cluster.data.source import Data
     from pstranspile.cluster.net.metrics import Metrics
@@ -286,6 +287,8 @@ def _launch(
             kept.part_saved(seed, member.role, fields["saved"])
         if "left_out" in fields and isinstance(source, Data):
             source.left_out(LeftOut(*fields["left_out"]))
+        if "saved_file" in fields:
+            saved.setdefault(member.role, {})[fields["saved_file"]] = None
         if "unsaved" in fields:
             tell(f"{member.role} could not write its part: {visible(fields['unsaved'])}")
         if "unkept" in fields:
@@ -298,6 +301,8 @@ def _launch(
 
     given_up: set[str] = set()
     """Trainers that the others go on without."""
+    saved: dict[str, dict[str, None]] = {}
+    """The files that servers have saved because a trainer told them to, by role."""
 
     def tell(what: str) -> None:
         view.clear()
@@ -312,11 +317,17 @@ def _launch(
         earlier = at_end.enter_context(_logs(options))
         if earlier is not None:
             tell(f"the logs of the launch before are in {earlier} now")
-        supervisor, done = _supervised(options.restarts, members, kept, seed, view, on_report, tell, steps)
+        keeping.begins()
+        done = False
+        try:
+            supervisor, done = _supervised(options.restarts, members, kept, seed, view, on_report, tell, steps)
+        finally:
+            _tell_what_is_left(options, saved, done, tell)
     if options.record:
         from pstranspile.cluster.machines.record import write_record
 
-        write_record(options.record, seed, steps, records)
+        with telling(options.record, "every message and the order of events, for run --replay"):
+            write_record(options.record, seed, steps, records)
     _show(options, job, members, traces)
     if not done:
         raise _failed(supervisor)
@@ -327,6 +338,21 @@ def _launch(
     if options.logs:
         tell(f"all {len(members)} machines have ended well; logs in {options.logs}")
     return 0
+
+
+def _tell_what_is_left(
+    options: argparse.Namespace, saved: Mapping[str, Mapping[str, None]], done: bool, tell: Callable[[str], object]
+) -> None:
+    """Says which files servers have saved; and of a job that did not come to its end (not `done`) what they have kept,
+    and where the logs are.
+    """
+    for role, files in saved.items():
+        tell(f"{role} has saved {listed(map(visible, files))}")
+    left = sorted(p.name for p in Path(options.state).glob("*.kept")) if options.state and not done else []
+    if left:
+        tell(f"{options.state}: left, since the job did not come to its end: {listed(left)}")
+    if options.logs and not done:
+        tell(f"logs in {options.logs}")
 
 
 @contextmanager

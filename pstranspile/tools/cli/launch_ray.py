@@ -22,6 +22,7 @@ from pstranspile.tools.cli.common import (
 )
 from pstranspile.tools.cli.feed import read_feed, require_fed_inputs
 from pstranspile.tools.cli.launch_view import View
+from pstranspile.tools.cli.progress import Keeping
 from pstranspile.tools.cli.report import report, use_colour
 from pstranspile.tools.cli.written import SAVED, telling
 
@@ -88,7 +89,7 @@ def check_local(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
             parser.error(f"--{name} {getattr(options, name)}: jobs that grow and shrink run on Ray; give --on ray")
 
 
-def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, keeping: Keeping) -> int:
     """Runs the job. Raises DiagnosticError."""
     from pstranspile.cluster.ray.missing import require_ray
     from pstranspile.runtime.files.outputs import require_writable
@@ -123,6 +124,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) 
                 options.metrics, lambda: [Known(m.role, True, m.starts, m.reported) for m in [*machines.values()]]
             )
             at_end.callback(metrics.close)
+        keeping.begins()
         done = launch(
             compiled,
             feeds,

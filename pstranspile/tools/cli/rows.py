@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from pstranspile.tools.cli.common import make_parser
-from pstranspile.tools.cli.written import output_folder
+from pstranspile.tools.cli.written import folder_made, output_folder
 
 DESCRIPTION = """\
 Writes the rows of a large table in a checkpoint to a new folder: ids.npy, numbers.npy (each row's values and optimizer
 states) and seen.npy (the update that changed it last). With --serving: ids.npy and values.npy. With --since: the rows
 that have changed since an earlier checkpoint, and left.npy, the ids of rows that have left since."""
 
+_WRITTEN = {
+    "all": "ids.npy, numbers.npy and seen.npy, of all rows",
+    "serving": "ids.npy and values.npy, of all rows",
+    "changed": "ids.npy, numbers.npy and seen.npy of the rows that have changed, and left.npy of those that are gone",
+}
+"""What is written, by which rows are asked for."""
+
 
 def run(arguments: Sequence[str]) -> int:
-    """Writes the rows, and prints how many there are."""
+    """Writes the rows, and says how many there are."""
     parser = make_parser(
         "rows", DESCRIPTION, ["kept words --serving -o words.serving", "kept words --since before -o words.changed"]
     )
@@ -32,6 +40,8 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.cluster.checkpoint.row_files import export_rows
 
     rows = "serving" if options.serving else "changed" if options.since else "all"
+    made = folder_made(options.output)
     count = export_rows(options.checkpoint, options.table, options.output, rows=rows, since=options.since)
     print(f"{count} rows of {options.table}")
+    print(f"{options.output}: {_WRITTEN[rows]}{made}", file=sys.stderr)
     return 0

@@ -34,7 +34,7 @@ from pstranspile.tools.cli.common import (
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, suggesting_feed
 from pstranspile.tools.cli.live_board import add_live, check_live
-from pstranspile.tools.cli.progress import telling_what_is_kept
+from pstranspile.tools.cli.progress import Keeping, telling_what_is_kept
 from pstranspile.tools.cli.report import quoting
 from pstranspile.tools.cli.turns import TURNS_HELP, requested_fetches, requested_turns
 from pstranspile.tools.cli.written import SAVED, telling
@@ -93,7 +93,7 @@ def run(arguments: Sequence[str]) -> int:
 
     chosen = arithmetic(chosen_arithmetic), most_turns(options.max_turns), rows_on_disk(options.table_folder)
     with (
-        telling_what_is_kept(options),
+        telling_what_is_kept(options) as keeping,
         quoting(module.source),
         chosen[0],
         chosen[1],
@@ -101,12 +101,13 @@ def run(arguments: Sequence[str]) -> int:
         suggesting_feed(options),
     ):
         if job is not None:
-            return _run_cluster(module, job, options, kind)
+            return _run_cluster(module, job, options, kind, keeping)
         from pstranspile.tools.cli.run_single import Session
 
         with closing(Session(module, options)) as session:
             _require_numbers(options, [name for names in session.fetches.values() for name in names])
             session.start()
+            keeping.begins()
             values = session.steps()
         _save(options, kind, lambda: session.arrays(values), session.curves(values), _name(options))
     if session.profile is not None:
@@ -293,14 +294,14 @@ def _require_one_machine(options: argparse.Namespace) -> None:
             raise DiagnosticError([error("run-cluster", message)])
 
 
-def _run_cluster(module: Module, job: Job, options: argparse.Namespace, kind: str) -> int:
+def _run_cluster(module: Module, job: Job, options: argparse.Namespace, kind: str, keeping: Keeping) -> int:
     """Runs the job and saves what was asked for. The exit status is 1 if faults of a file did not happen."""
     from pstranspile.tools.cli.run_cluster import curves_of, drawn, run_cluster, unreached
 
     turns = requested_turns(options, module)
     fetches = requested_fetches(options, module, turns)
     _require_numbers(options, [name for names in fetches.values() for name in names])
-    done = run_cluster(module, job, options, turns, fetches)
+    done = run_cluster(module, job, options, turns, fetches, keeping)
     machines = f"mode {job.mode}, {cluster_of(job.trainers, len(job.pservers))}"
     _save(options, kind, done.arrays, curves_of(done), f"{_name(options)}, {machines}")
     return 1 if unreached(done) and not options.allow_unreached and not drawn(options.faults) else 0

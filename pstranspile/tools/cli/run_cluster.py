@@ -25,7 +25,7 @@ from pstranspile.tools.cli.cluster_pictures import require_chart_steps, show_pic
 from pstranspile.tools.cli.common import begun_with, deciding
 from pstranspile.tools.cli.feed import read_feed
 from pstranspile.tools.cli.live_views import LiveCluster
-from pstranspile.tools.cli.progress import Progress
+from pstranspile.tools.cli.progress import Keeping, Progress
 from pstranspile.tools.cli.report import report
 
 if TYPE_CHECKING:
@@ -146,6 +146,7 @@ def run_cluster(
     options: argparse.Namespace,
     turns: Turns | None,
     fetches: Mapping[str, Sequence[str]],
+    keeping: Keeping,
 ) -> Simulated:
     """Compiles the job and runs it; `fetches` are by program. Raises DiagnosticError."""
 
@@ -163,7 +164,7 @@ def run_cluster(
         if kept is not None and kept.source is not None:
             kept.source.require_steps(steps, known=bool(options.steps or feeds))
             report(kept.source.told(steps, result.plan.mode))
-        return _run(module, result, options, turns, fetches, feeds, steps, kept)
+        return _run(module, result, options, turns, fetches, feeds, steps, kept, keeping)
 
 
 def _run(
@@ -175,6 +176,7 @@ def _run(
     feeds: Mapping[str, Any] | RowSource,
     steps: int,
     kept: CheckpointedRun | None,
+    keeping: Keeping,
 ) -> Simulated:
     record = read_record(options.replay) if options.replay else None
     steps = steps if record is None else record.steps
@@ -186,6 +188,7 @@ def _run(
     clusters: list[Cluster] = []
 
     def run(cluster: Cluster, count: int) -> None:
+        keeping.begins()
         clusters.append(cluster)
         progress.watch(cluster)
         if wants_pictures(options):

@@ -62,7 +62,7 @@ class Session:
             self.feeds = RowFeeds(self.program, given)
         else:
             arrays: Mapping[str, Any] = given or {}
-            self.feeds = ProgramFeeds(self.programs, self.turns, arrays) if self.turns else Feeds(self.program, arrays)
+            self.feeds = ProgramFeeds(self.programs, self.turns, arrays) if self.turns else Feeds(self.program, arrays, report)
         self.first = 0
         self.did: dict[str, list[int]] = {}
         """The steps, numbered from 1, in which each value was fetched."""

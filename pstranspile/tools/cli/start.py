@@ -31,6 +31,7 @@ from pstranspile.tools.cli.common import (
     whole,
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, dealing, dealt_feed
+from pstranspile.tools.cli.written import SAVED, telling
 
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.cluster import Cluster
@@ -390,15 +391,35 @@ def _play(
     if isinstance(cluster.source, Data):
         cluster.source.tell_of_bad(lambda row: report(left_out=row))
     try:
-        with _seen(options, role, report):
+        with _telling(options, report), _seen(options, role, report):
             play(cluster, role, terms, place, options.steps or cluster.steps or 1, report, options.result)
     except Refused as problem:
         print(f"pstranspile start: {role}: {problem}", file=sys.stderr)
         return 1
     if options.save:
         trainer = next(trainer for trainer in cluster.trainers if trainer.name == role)
-        write_arrays(options.save, trainer_arrays(trainer))
+        with telling(options.save, SAVED):
+            write_arrays(options.save, trainer_arrays(trainer))
     return 0
+
+
+@contextmanager
+def _telling(options: argparse.Namespace, report: StatusPipe) -> Generator[None]:
+    """Says on stderr which files the machine has written while it ran. `launch`, which has some written for itself, says
+    what came of them.
+    """
+    with ExitStack() as at_end:
+        for path, what in (
+            ()
+            if report.has_reader
+            else (
+                (options.record, "what the machine did, for `launch`"),
+                (options.trace, "what the machine did when, for `launch`"),
+                (options.result, "what the machine holds at the end, for `launch`"),
+            )
+        ):
+            at_end.enter_context(telling(path or None, what))
+        yield
 
 
 @contextmanager

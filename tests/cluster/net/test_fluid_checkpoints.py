@@ -75,7 +75,7 @@ def saved(folder: Path) -> Any:
     return read_checkpoint(folder, None)[1].values
 
 
-def test_of_synchronous_servers(tmp_path: Path) -> None:
+def test_of_synchronous_servers(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Saved by two servers of which one is killed, read by three that are simulated, and by one of Fluid's trainers."""
     kept = tmp_path / "checkpoints"
     options = ["--fluid", "--program", PROGRAM]
@@ -92,6 +92,8 @@ def test_of_synchronous_servers(tmp_path: Path) -> None:
     finally:
         served.end()
     assert sorted(os.listdir(kept)) == [".parts", "step_00000004", "step_00000005"]
+    told = f"{kept}/step_00000005 is the last checkpoint of all servers; --resume {kept} goes on from it\n"
+    assert told in capfd.readouterr().err
     assert not os.listdir(kept / ".parts")
     for step in (4, 5):
         found = saved(kept / f"step_0000000{step}")
@@ -152,7 +154,9 @@ def saving(path: str) -> bytes:
     return named("SAVE@CHECKPOINTNOTIFY", out_varname=path)
 
 
-def test_a_table_is_saved_where_a_trainer_says_below_a_given_folder(tmp_path: Path) -> None:
+def test_a_table_is_saved_where_a_trainer_says_below_a_given_folder(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Other paths are refused, whatever leads there, and nothing is written; the server goes on."""
     kept, out = tmp_path / "kept", tmp_path / "out"
     for folder in (kept, out, kept / "in"):
@@ -172,6 +176,9 @@ def test_a_table_is_saved_where_a_trainer_says_below_a_given_folder(tmp_path: Pa
         assert [path for path in (*kept.rglob("*"), *out.rglob("*"), *tmp_path.glob("table*")) if path.is_file()] == []
         for path in ("kept/new/of/table_0", f"{kept}/table_0", "./kept/./in/table_0", "kept/new/of/table_0"):
             assert trainer.call("CheckpointNotify", saving(path)) == b""
+    told = [line for line in capfd.readouterr().err.splitlines() if ": saved " in line]
+    assert told[0] == f"pstranspile start: pserver_0: saved {kept}/new/of/table_0, as a trainer has asked"
+    assert len(told) == 4
     for path in ("new/of", ".", "in"):
         table = read_selected_rows(kept / path / "table_0")
         assert len(table.rows)

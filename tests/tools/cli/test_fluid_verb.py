@@ -96,3 +96,35 @@ def test_a_folder_of_ir_that_can_not_be_written_is_told_before_the_script_runs(t
     out, err = capsys.readouterr()
     assert out == ""
     assert "error[output-unwritable]" in err
+
+
+@pytest.mark.parametrize("way", WAYS, ids=" ".join)
+@pytest.mark.parametrize("count", [1, 100_000], ids=["at the end", "meanwhile"])
+@pytest.mark.parametrize("options", [[], ["--check"], ["--ir", "made"]], ids=" ".join)
+def test_output_that_nobody_reads_ends_the_script_without_a_word(
+    way: list[str], count: int, options: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(
+        f"import paddle.fluid as fluid\nfor i in range({count}):\n    print('line', i)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("PYTHONUNBUFFERED", None)
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", *way, *options, "train.py"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writing)
+    assert done.returncode == 128 + signal.SIGPIPE
+    assert "Error" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_broken_connection_of_the_script_is_its_own_error(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os\nreading, writing = os.pipe()\nos.close(reading)\nos.write(writing, b'x')\n"
+    )
+    status, _, told = ran(WAYS[0], "train.py", folder=tmp_path)
+    assert status == 1
+    assert told.endswith("BrokenPipeError: [Errno 32] Broken pipe\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,9 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
+from pstranspile.cluster.checkpoint import runs
+from pstranspile.ir.diagnostics import error
+from pstranspile.tools.cli import main
 from tests.cluster.checkpoint.test_runs import module
 
 CLUSTER = ["--pservers", "1", "--trainers", "2"]
@@ -46,6 +50,64 @@ def test_the_last_checkpoint_is_named(verb: list[str], files: Path):
     assert status == 130
     kept = sorted(path.name for path in (files / "kept").glob("step_*"))
     assert told == f"interrupted: --resume kept goes on from the last checkpoint, {kept[-1]}"
+
+
+def stopped(files: Path, role: str, *options: str) -> list[str]:
+    """What a launch tells on stderr of which a machine is killed after the third step."""
+    command = [sys.executable, "-u", "-m", "pstranspile", "launch", "net.ir", *CLUSTER, "--feed", "data.npz", *options]
+    process: Any = subprocess.Popen(command, cwd=files, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with process:
+        for line in process.stdout:
+            if line.startswith("step 3/"):
+                break
+        for children in Path(f"/proc/{process.pid}/task").glob("*/children"):
+            for child in children.read_text().split():
+                if f"--role\0{role}\0".encode() in Path(f"/proc/{child}/cmdline").read_bytes():
+                    os.kill(int(child), signal.SIGKILL)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert f"error[launch-ended]: {role} has ended by SIGKILL" in told
+    return told.splitlines()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="processes are found in /proc")
+@pytest.mark.parametrize("role", ["trainer_1", "pserver_0"])
+def test_a_launch_of_which_a_machine_is_killed_names_how_to_go_on(role: str, files: Path):
+    told = stopped(files, role, "--checkpoint", "kept", "--checkpoint-every", "1", "--state", "s", "--logs", "logs")
+    kept = sorted(path.name for path in (files / "kept").glob("step_*"))
+    assert told[-1] == f"stopped: --resume kept goes on from the last checkpoint, {kept[-1]}"
+    assert "pstranspile launch: s: left, since the job did not come to its end: pserver_0.kept" in told
+    assert "pstranspile launch: logs in logs" in told
+    told = stopped(files, role, "--checkpoint", "none")
+    assert told[-1].startswith("stopped: no checkpoint was saved in none; one is saved at the end, and during the run")
+
+
+@pytest.mark.parametrize("verb", [["run"], ["run", *CLUSTER]], ids=" ".join)
+def test_a_run_that_an_error_stops_names_how_to_go_on(
+    verb: list[str], files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(files)
+    x = np.ones((5, 2, 6), "float32")
+    np.savez("nan.npz", x=x, y=np.ones((5, 2, 1), "float32"))
+    command = [verb[0], "net.ir", *verb[1:], "--feed", "nan.npz", "--checkpoint", "kept", "--checkpoint-every", "1"]
+    real = runs.Target.saved
+
+    def failing(target: runs.Target, manifest: Any, keep: int = 2) -> None:
+        real(target, manifest, keep)
+        if manifest.step == 3:
+            raise ps.DiagnosticError([error("checkpoint-target", "can't be written: no space")])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs.Target, "saved", failing)
+        assert main(command) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert "no space" in told[-2]
+    assert told[-1] == "stopped: --resume kept goes on from the last checkpoint, step_00000003"
+    assert main([*command, "--resume", "kept"]) == 0
+    told = capsys.readouterr().err
+    assert told == "kept: the checkpoints step_00000004 and step_00000005, to go on from with --resume kept\n"
+    assert main(["run", "net.ir", "--feed", "nothing.npz", "--checkpoint", "kept"]) == 1
+    assert "stopped" not in capsys.readouterr().err  # it has not begun
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

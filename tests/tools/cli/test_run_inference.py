@@ -44,3 +44,27 @@ def test_every_step_shows_what_the_fetch_ops_name(
     with np.load("out.npz") as saved:
         assert np.array_equal(saved["step/y"], x @ w)
         assert saved["step/z"].shape == (3, 1)
+
+
+def test_what_the_model_was_trained_with_is_left_out_of_its_feed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Fluid's Executor leaves out what a program does not have, with a warning."""
+    monkeypatch.chdir(tmp_path)
+    Path("saved.ir").write_text(SAVED, encoding="utf-8")
+    x = np.arange(18, dtype="float32").reshape(3, 2, 3)
+    np.savez("init.npz", w=np.array([[1, 0], [0, 1], [1, 1]], "float32"))
+    by_step = {f"{step}|ids": np.ones((2, 1), "int64") for step in (1, 2)}
+    words = {"words": np.ones((6, 1), "int64"), "words@LENS": np.ones((3, 2), "int64")}
+    np.savez("feed.npz", x=x, label=np.ones((5, 2, 1), "int64"), **by_step, **words)
+    assert main(["run", "saved.ir", "--feed", "feed.npz", "--init", "init.npz"]) == 0
+    told = capsys.readouterr()
+    assert len(told.out.splitlines()) == 3
+    assert told.err.count("warning[run-feed-unknown]") == 3
+    for name in ("label", "ids", "words"):
+        message = f"{name} is left out: the program, which was saved for inference, has no variable of this name"
+        assert f"feed.npz: warning[run-feed-unknown]: {message}" in told.err
+    np.savez("feed.npz", X=x)
+    assert main(["run", "saved.ir", "--feed", "feed.npz", "--init", "init.npz"]) == 1
+    told = capsys.readouterr()
+    assert "error[" in told.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -11,9 +12,12 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
+from pstranspile.cluster.checkpoint.api import CheckpointedRun
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, minimize
-from pstranspile.tools.cli import main
+from pstranspile.tools.cli import VERBS, main
+from pstranspile.tools.cli.common import Parser
+from tests.runtime.large import test_jobs as tables
 
 JOB = ["--pservers", "1", "--trainers", "2"]
 
@@ -257,3 +261,130 @@ def test_a_model_for_inference_is_read_back() -> None:
     names = sorted(path.name for path in Path("model").iterdir())
     assert names == sorted(path.name for path in Path("again").iterdir())
     assert all(Path("model", name).read_bytes() == Path("again", name).read_bytes() for name in names)
+
+
+LAUNCH = ["launch", "net.ir", *JOB, "--feed", "d.npz"]
+RUN = ["run", "net.ir", "--feed", "d.npz"]
+START = ["start", "out", "--role", "trainer_0", "--feed", "half.npz", "--steps", "1"]
+"""A trainer beside a server of the same folder."""
+WRITTEN: dict[tuple[str, str], tuple[list[str], str]] = {
+    ("compile", "--output"): (["compile", "net.ir", *JOB], ": the programs of 2 trainers, 1 server (sync)"),
+    ("diff", "--html"): (["diff", "net.ir", "net.ir"], ": a page of the differences"),
+    ("export", "--output"): (["export", "net.ir", "--to", "mlir"], ": MLIR: module.mlir"),
+    ("grad", "--output"): (GRAD, ": a training program, which trains 2 parameters with adam"),
+    ("import", "--output"): (["import", "net.ir"], ": the text of @main and @startup"),
+    ("import", "--params"): (["import", "net.onnx"], ": the model's 2 parameters, for --init of run and check"),
+    ("report", "--output"): (["report", "net.ir", *JOB], ": a page of the job net.ir (sync)"),
+    ("rows", "--output"): (["rows", "kept", "words"], ": ids.npy, numbers.npy and seen.npy, of all rows"),
+    ("run", "--save"): (RUN, ": the fetched values and the final parameters"),
+    ("run", "--plot"): (RUN, ": the fetched numbers as curves"),
+    ("run", "--trace"): ([*RUN, *JOB], ": every message, for Perfetto"),
+    ("run", "--chart"): ([*RUN, *JOB], ": a chart of the messages"),
+    ("run", "--checkpoint"): (RUN, ": the checkpoint step_00000001, to go on from with --resume "),
+    ("launch", "--save"): (LAUNCH, ": the fetched values and the final parameters"),
+    ("launch", "--trace"): (LAUNCH, ": every message, for Perfetto"),
+    ("launch", "--chart"): (LAUNCH, ": a chart of the messages"),
+    ("launch", "--record"): (LAUNCH, ": every message and the order of events, for run --replay"),
+    ("launch", "--logs"): (LAUNCH, "all 3 machines have ended well; logs in "),
+    ("launch", "--checkpoint"): (LAUNCH, ": the checkpoint step_00000001, to go on from with --resume "),
+    ("start", "--save"): (START, ": the fetched values and the final parameters"),
+    ("start", "--record"): (START, ": what the machine did, for `launch`"),
+    ("start", "--trace"): (START, ": what the machine did when, for `launch`"),
+    ("start", "--result"): (START, ": what the machine holds at the end, for `launch`"),
+}
+"""Every option that names a file or folder to write to, with a command that writes there, and what is told."""
+ELSEWHERE = {
+    ("launch", "--state"),  # tests/tools/cli/test_interrupted.py
+    ("launch", "--saves"),  # tests/cluster/net/test_fluid_checkpoints.py
+    ("start", "--saves"),  # likewise
+    ("start", "--checkpoint"),  # likewise
+}
+"""Options whose files are told in tests of their own."""
+
+AS_IT_GOES = {
+    *((verb, "--table-folder") for verb in ("run", "launch", "start")),
+    ("start", "--state"),
+    ("start", "--parts"),
+}
+"""Options of files that are gone at the end of a run, or that `launch` takes up."""
+
+READ = {
+    *("--startup", "--meta", "--config", "--faults", "--feed", "--columns", "--init", "--check", "--plan", "--from"),
+    *("--tls", "--resume", "--against", "--replay", "--begin", "--program", "--since"),
+}
+"""Options that name what is read."""
+
+
+def path_options(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
+    """The options of all verbs that take the name of a file or folder."""
+    found: set[tuple[str, str]] = set()
+
+    def parse_args(parser: Parser, *_: object) -> None:
+        for action in parser._actions:
+            if action.option_strings and re.search("FILE|DIR|INPUT|JOB|CHECKPOINT", str(action.metavar)):
+                found.add((parser.prog.split()[-1], action.option_strings[-1]))
+        raise SystemExit(0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Parser, "parse_args", parse_args)
+        for verb in sorted({*VERBS} - {"fluid"}):  # it has options of its own, and `--ir`
+            main([verb])
+    return found
+
+
+def test_every_option_that_writes_is_known(monkeypatch: pytest.MonkeyPatch):
+    found = {(verb, option) for verb, option in path_options(monkeypatch) if option not in READ}
+    assert found == {*WRITTEN, *ELSEWHERE, *AS_IT_GOES}
+
+
+def _prepare(verb: str, option: str) -> None:
+    """Makes what a command reads."""
+    ones = {"x": np.ones((1, 2, 3), "float32"), "y": np.ones((1, 2, 1), "float32")}
+    np.savez("d.npz", **ones)
+    if verb == "start":
+        np.savez("half.npz", **{name: value[:, :1] for name, value in ones.items()})
+        assert main(["compile", "net.ir", *JOB[:3], "1", "-o", "out"]) == 0
+    if (verb, option) == ("import", "--params"):
+        pytest.importorskip("onnx")
+        assert main([*MODEL, "--to", "onnx", "-o", "net.onnx"]) == 0
+    if verb == "rows":
+        result = ps.compile(tables.module(), tables.job())
+        ps.simulate(result, tables.feeds(), 1, run=CheckpointedRun(result, None, "kept").run)
+
+
+@pytest.mark.parametrize(("verb", "option"), WRITTEN, ids=" ".join)
+def test_every_option_that_writes_says_what_and_where(
+    verb: str, option: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    _prepare(verb, option)
+    command, told = WRITTEN[verb, option]
+    endings = {"--save": "a.npz", "--params": "a.npz", "--plot": "a.svg", "--chart": "a.svg", "--html": "a.html"}
+    name = "a.html" if verb == "report" else endings.get(option, "a")
+    capfd.readouterr()
+    server = None
+    if verb == "start":
+        monkeypatch.setenv("PSTRANSPILE_TOKEN", "a token")
+        server = subprocess.Popen([sys.executable, "-m", "pstranspile", "start", "out", "--role", "pserver_0"])
+    try:
+        assert main([*command, option, name]) == 0
+    finally:
+        if server is not None:
+            server.wait(timeout=60)
+    lines = [line for line in capfd.readouterr().err.splitlines() if told in line]
+    assert len(lines) == 1
+    assert name in lines[0]
+    assert Path(name).exists()
+
+
+def test_a_script_s_programs_are_told(capfd: pytest.CaptureFixture[str]):
+    Path("train.py").write_text(
+        "import paddle.fluid as fluid\n"
+        "fluid.layers.fc(fluid.data('x', [None, 3]), 1)\n"
+        "fluid.DistributeTranspiler().transpile(0, pservers='127.0.0.1:6174', trainers=1)\n"
+    )
+    command = [sys.executable, "-m", "pstranspile", "fluid", "--ir", "a", "train.py"]
+    assert subprocess.run(command, check=False, timeout=60).returncode == 0
+    told = capfd.readouterr().err
+    assert "a/script.ir: what the script has built\n" in told
+    assert "a/job_0: the programs of the machines that the script has transpiled a job for\n" in told
+    assert Path("a/job_0/plan.json").is_file()
