@@ -60,14 +60,31 @@ LodOfResult: TypeAlias = Literal["inferred", "none", "of_gradient"]
 
 
 class Below(NamedTuple):
-    """Whole numbers from 0 on that stay below a dim of the input slot `of`, or (None) below the attribute `of`."""
+    """Whole numbers from 0 on that stay below a dim of the input slot `of`, or (None) below the attribute `of`.
+
+    Where `axis` is text, it names the attribute that says which dim it is.
+    """
 
     of: str
-    axis: int | None = None
+    axis: int | str | None = None
 
 
-Domain: TypeAlias = "Literal['binary', 'positive'] | Below"
-"""The numbers that an input takes: 0 and 1, numbers above 0, or whole numbers below a limit."""
+class Within(NamedTuple):
+    """Positions in the input slot `of`: the numbers in the last dim stay below its dims, one beside another."""
+
+    of: str
+
+
+class AmongThose(NamedTuple):
+    """Whole numbers from 0 on, each that of a variable in the slot `of`."""
+
+    of: str
+
+
+Domain: TypeAlias = "Literal['binary', 'positive', 'zero'] | Below | Within | AmongThose"
+"""The numbers that an input takes: 0 and 1, numbers above 0, only 0 (where the start is always there), or whole numbers
+below a limit.
+"""
 
 
 class OpFacts(NamedTuple):
@@ -182,7 +199,7 @@ def make_facts(
     if facts.typed_by and facts.typed_by not in inputs and facts.typed_by not in attrs:
         raise ValueError(f"typed_by is {facts.typed_by!r}, which is neither an input slot nor an attribute of the op")
     if domains:
-        _require_domains(inputs, attrs, domains)
+        _require_domains(inputs, outputs, attrs, domains)
         facts = facts._replace(domains=FrozenMap(domains))
     return facts
 
@@ -201,13 +218,26 @@ def _facts_with(stated: tuple[tuple[str, Any], ...]) -> OpFacts:
     return OpFacts(**dict(stated))
 
 
-def _require_domains(inputs: Mapping[str, object], attrs: Mapping[str, object], domains: Mapping[str, Domain]) -> None:
+def _require_domains(
+    inputs: Mapping[str, object],
+    outputs: Mapping[str, object],
+    attrs: Mapping[str, object],
+    domains: Mapping[str, Domain],
+) -> None:
     for slot, domain in domains.items():
         if slot not in inputs:
             raise ValueError(f"domains has {slot!r}, which is no input slot of the op")
-        if not isinstance(domain, Below):
-            if domain not in ("binary", "positive"):
-                raise ValueError(f"the domain of {slot} is {domain!r}, not 'binary', 'positive' or Below(...)")
-        elif domain.of not in (attrs if domain.axis is None else inputs):
-            kind = "attribute" if domain.axis is None else "input slot"
-            raise ValueError(f"the domain of {slot} is below {domain.of!r}, which is no {kind} of the op")
+        if isinstance(domain, str):
+            if domain not in ("binary", "positive", "zero"):
+                raise ValueError(
+                    f"the domain of {slot} is {domain!r}, not 'binary', 'positive' or Below(...), nor "
+                    "'zero', Within(...) or AmongThose(...)"
+                )
+        elif isinstance(domain, Below):
+            if domain.of not in (attrs if domain.axis is None else inputs):
+                kind = "attribute" if domain.axis is None else "input slot"
+                raise ValueError(f"the domain of {slot} is below {domain.of!r}, which is no {kind} of the op")
+            if isinstance(domain.axis, str) and domain.axis not in attrs:
+                raise ValueError(f"the domain of {slot} is along {domain.axis!r}, which is no attribute of the op")
+        elif domain.of not in inputs and not (isinstance(domain, AmongThose) and domain.of in outputs):
+            raise ValueError(f"the domain of {slot} is of {domain.of!r}, which is no slot of the op")

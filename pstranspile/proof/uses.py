@@ -13,6 +13,7 @@ from pstranspile.ir.model import Op, Program, TensorType, Var
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import ints_attr
+from pstranspile.ops.facts import Below, Within
 from pstranspile.ops.shapes import ShapeError, infer_types
 from pstranspile.runtime.kernels.programs.io import FEEDING
 
@@ -176,6 +177,16 @@ def int_of(op: Op, name: str, default: int = 0) -> int:
     return int(value) if isinstance(value, int) else default
 
 
+def chosen_dims(op: Op, domain: Below | Within, rank: int, depth: int) -> slice:
+    """The dims, of so many, below which the numbers of a slot stay; `depth` of them stand beside each other."""
+    if isinstance(domain, Within):
+        return slice(0, depth)
+    axis = int_of(op, domain.axis) if isinstance(domain.axis, str) else domain.axis
+    if axis is None or not -rank <= axis < rank:
+        return slice(0)
+    return slice(axis % rank, axis % rank + 1)
+
+
 class Uses:
     """One pass over the forward ops of a program. `inputs` are the variables that are fed; `rules` say by op type what
     an op implies.
@@ -242,6 +253,7 @@ class Uses:
         for op in self.program.blocks[index].ops:
             if (op.role is not None and op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE)) or op.type in FEEDING:
                 continue
+            self._limit_indices(op)
             own_rows = facts_of(op.type).rows == "own"
             if op.type in self.rules_of:
                 result = self._ruled(op)
@@ -255,6 +267,19 @@ class Uses:
                 made = result.get(name) or self._declared(name, index)
                 if made is not None:
                     self.known[name] = made
+
+    def _limit_indices(self, op: Op) -> None:
+        """The integers in slots whose domain is below dims of another slot stay below those."""
+        for slot, domain in facts_of(op.type).domains.items():
+            known = self.of(op.input(domain.of)) if isinstance(domain, Below | Within) else None
+            for name in op.inputs.get(slot, ()) if known is not None else ():
+                for dim in known.dims[chosen_dims(op, domain, len(known.dims), self._depth(name))]:
+                    self.index(name, op, dim)
+
+    def _depth(self, name: str) -> int:
+        """How many numbers stand beside each other in the last dim of a variable; 0 if that is not known."""
+        known = self.of(name)
+        return (self.equations.resolved(known.dims[-1]).number or 0) if known is not None and known.dims else 0
 
     def _ruled(self, op: Op) -> dict[str, Known]:
         """The facts that the rule of an op gives about its outputs."""
@@ -547,6 +572,25 @@ def _alike_sequences(first: str, second: str) -> Rule:
     return rule
 
 
+def _sequence_scatter(uses: Uses, op: Op) -> Made:
+    """Ids and Updates have sequences of the same lengths, one for each row of X."""
+    x, ids = uses.of(op.input("X")), uses.lod_of(op.input("Ids"))
+    uses.equations.equate_lods(ids, uses.lod_of(op.input("Updates")))
+    if x is not None and ids is not None:
+        uses.equations.equate(x.dims[0], ids.sequences)
+    return None if x is None else out_of(op, x._replace(lod=None))
+
+
+def _scatter(uses: Uses, op: Op) -> Made:
+    """Updates has a row for each number of Ids, of the dims of a row of X."""
+    x, ids, updates = (uses.of(op.input(slot)) for slot in ("X", "Ids", "Updates"))
+    if x is None:
+        return None
+    if ids is not None and updates is not None:
+        uses.same(updates.dims, (ids.dims[0], *x.dims[1:]))
+    return out_of(op, x._replace(lod=None))
+
+
 def _first_states(uses: Uses, op: Op) -> Made:
     """The first states of a recurrence over sequences: one for each."""
     lod = uses.lod_of(op.input("Input"))
@@ -579,6 +623,7 @@ SEQUENCE_RULES: Mapping[str, Rule] = {
     "lod_tensor_to_array": _to_array,
     "reorder_lod_tensor_by_rank": _reordered,
     "recurrent": _recurrent,
+    "sequence_scatter": _sequence_scatter,
     "im2sequence": _images_to_sequences,
     "warpctc": _aligned("Logits", "Label"),
     "edit_distance": _aligned("Hyps", "Refs"),
@@ -755,15 +800,11 @@ def _gather(uses: Uses, op: Op) -> Made:
     x, index = uses.of(op.input("X")), uses.of(op.input("Index"))
     if x is None or index is None:
         return None
-    uses.index(op.input("Index"), op, x.dims[0])
     return out_of(op, x._replace(dims=(index.dims[0], *x.dims[1:]), lod=None))
 
 
 def _tdm_sampler(uses: Uses, op: Op) -> Made:
-    """Leaves are places in `Travel`; it and `Layer` are the tree, which has no row for each of the batch."""
-    travel = uses.of(op.input("Travel"))
-    if travel is not None:
-        uses.index(op.input("X"), op, travel.dims[0])
+    """Nothing: `Travel` and `Layer` are a tree, which has no row for each of the batch."""
     return None
 
 
@@ -772,8 +813,6 @@ def _gather_nd(uses: Uses, op: Op) -> Made:
     depth = uses.equations.resolved(index.dims[-1]).number if index is not None and index.dims else None
     if x is None or index is None or depth is None:
         return None
-    for dim in x.dims[:depth]:
-        uses.index(op.input("Index"), op, dim)
     return out_of(op, x._replace(dims=(*index.dims[:-1], *x.dims[depth:]), lod=None))
 
 
@@ -819,6 +858,7 @@ RULES: Mapping[str, Rule] = {
     "fill_constant": _constant,
     "shape": _shape,
     "gather": _gather,
+    "scatter": _scatter,
     "gather_nd": _gather_nd,
     "tdm_sampler": _tdm_sampler,
     "softmax_with_cross_entropy": _labelled,

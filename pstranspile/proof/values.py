@@ -15,8 +15,8 @@ from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import ints_attr
-from pstranspile.ops.facts import Below, Numbers
-from pstranspile.proof.uses import RULES, Lod, Term, Uses, divisors, evaluated
+from pstranspile.ops.facts import AmongThose, Below, Numbers, Within
+from pstranspile.proof.uses import RULES, Lod, Term, Uses, chosen_dims, divisors, evaluated
 from pstranspile.runtime.run.feeds import declared
 from pstranspile.runtime.run.seeds import without_unmade_terms
 from pstranspile.runtime.run.step_feeds import LENGTHS, arrays_of
@@ -233,8 +233,9 @@ class Limits:
     def draw(self, name: str, kind: Any, shape: tuple[int, ...], random: Any, below: int | None = None) -> Any:
         """Numbers of an element type for an input. Integers lie below `below` and what ops that read them count."""
         if kind.kind in "iu":
-            result = [*self._counts(name), *([] if below is None else [below])]
-            first = 1 if self._blank_first(name) else 0
+            stated = {facts_of(op.type).domains.get(slot) for op, slot, _ in self._reads(name, _SAME)}
+            result = [*self._counts(name), *([] if below is None else [below]), *([1] if "zero" in stated else [])]
+            first = 1 if self._blank_first(name) or "positive" in stated else 0
             return random.integers(min(first, min(result, default=2) - 1), min(result, default=2), shape).astype(kind)
         read = list(self._reads(name, _SAME))
         if kind.kind == "b" or any(facts_of(op.type).domains.get(slot) == "binary" for op, slot, _ in read):
@@ -292,15 +293,17 @@ def _bound(op: Op, name: str, main: Program) -> int | None:
         if name not in names:
             continue
         limit = facts_of(op.type).domains.get(slot)
-        if not isinstance(limit, Below):
-            continue
-        if limit.axis is None:
+        if isinstance(limit, AmongThose):
+            return len(op.inputs.get(limit.of) or op.outputs.get(limit.of, ()))
+        if isinstance(limit, Below) and limit.axis is None:
             count = op.attrs.get(limit.of)
             if isinstance(count, int):
                 return count
-            continue
-        var = main.find_var(op.input(limit.of) or "")
-        dim = var.shape[limit.axis] if var is not None and var.shape else 0
-        if dim > 0:
-            return dim - 1 if op.type == "warpctc" and op.attrs.get("blank") == dim - 1 else dim
+        elif isinstance(limit, Below | Within):
+            var, own = main.find_var(op.input(limit.of) or ""), main.find_var(name)
+            depth = own.shape[-1] if own is not None and own.shape else 0
+            shape = var.shape if var is not None else ()
+            dim = min((dim for dim in shape[chosen_dims(op, limit, len(shape), depth)] if dim > 0), default=0)
+            if dim > 0:
+                return dim - 1 if op.type == "warpctc" and op.attrs.get("blank") == dim - 1 else dim
     return None

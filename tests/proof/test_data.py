@@ -9,6 +9,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.compiler.job import Job
 from pstranspile.frontends import layers as L
+from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.types import DType
 from pstranspile.proof import check, make_feeds
@@ -185,3 +186,98 @@ def test_a_dim_that_there_is_not_asks_nothing_of_the_data(statement: str):
         f"    temp %y : f32[-1, 1]\n    {statement}\n  }}\n}}\n"
     )
     assert make_feeds(ps.loads(text).main, 1, 4)
+
+
+def _fed(draft: L.Draft, dims: Mapping[str, tuple[int, ...]], ids: tuple[str, ...], lod: int = 0) -> dict[str, Any]:
+    return {
+        slot: L.data(draft, slot.lower(), shape, "i64" if slot in ids else "f32", lod_level=lod if slot != "X" else 0)
+        for slot, shape in dims.items()
+    }
+
+
+INDEXED: Mapping[str, tuple[dict[str, tuple[int, ...]], str, dict[str, Any], list[int]]] = {
+    "scatter": ({"X": (7, 2), "Ids": (4,), "Updates": (4, 2)}, "Ids", {}, [*range(7)]),
+    "gather_nd": ({"X": (9, 7, 2), "Index": (-1, 2)}, "Index", {}, [*range(7)]),
+    "scatter_nd_add": ({"X": (9, 7), "Index": (4, 2), "Updates": (4,)}, "Index", {}, [*range(7)]),
+    "index_select": ({"X": (2, 3, 7), "Index": (5,)}, "Index", {"dim": -1}, [*range(7)]),
+    "index_sample": ({"X": (-1, 7), "Index": (-1, 3)}, "Index", {}, [*range(7)]),
+    "lookup_table_dequant": ({"W": (7, 6), "Ids": (-1, 1)}, "Ids", {}, [*range(7)]),
+    "shard_index": ({"X": (-1, 1)}, "X", {"index_num": 7, "nshards": 2, "shard_id": 0}, [*range(7)]),
+    "gather_tree": ({"Ids": (3, 2, 7), "Parents": (3, 2, 7)}, "Parents", {}, [*range(7)]),
+    "crop": ({"X": (3, 3), "Offsets": (2,)}, "Offsets", {"shape": (3, 3)}, [0]),
+}
+"""Op type -> dims of its inputs, the slot of indices, attributes, and the numbers that these take."""
+
+
+@pytest.mark.parametrize("op_type", INDEXED)
+def test_indices_are_those_that_there_are(op_type: str):
+    dims, slot, attrs, numbers = INDEXED[op_type]
+    draft = L.Draft(seed=1)
+    inputs = _fed(draft, dims, (slot, "Ids"))
+    draft.op(op_type, inputs, {"Out": draft.fresh("out").name}, attrs)
+    drawn = make_feeds(draft.main(), 40, 8)[slot.lower()]
+    assert sorted({*drawn.ravel().tolist()}) == numbers
+
+
+@pytest.mark.parametrize("op_type", ["scatter", "index_sample", "gather_nd", "one row"])
+def test_indices_of_the_batch_stay_within_a_share(op_type: str):
+    draft = L.Draft(seed=1)
+    x = L.data(draft, "x", (-1, 3))
+    if op_type == "scatter":
+        index, updates = L.data(draft, "index", (-1,), "i64"), L.data(draft, "updates", (-1, 3))
+        out(draft, "scatter", {"X": x, "Ids": index, "Updates": updates}, {})
+    elif op_type == "index_sample":
+        out(draft, op_type, {"X": x, "Index": L.data(draft, "index", (-1, 2), "i64")}, {})
+    else:
+        out(draft, "gather_nd", {"X": x, "Index": L.data(draft, "index", (-1, 2), "i64")}, {})
+    batch = 2 if op_type == "one row" else 8
+    drawn = make_feeds(draft.main(), 30, batch, shares=2)["index"]
+    assert drawn.max() == {"scatter": 3, "index_sample": 2, "gather_nd": 2, "one row": 0}[op_type]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_is_chosen_is_one_of_those_given(count: int):
+    draft = L.Draft(seed=1)
+    given = [L.data(draft, f"x{number}", (-1, 2)) for number in range(count)]
+    ids = L.data(draft, "ids", (-1, 1), "i32")
+    out(draft, "multiplex", {"Ids": ids, "X": given}, {})
+    assert sorted({*make_feeds(draft.main(), 20, 4)["ids"].ravel().tolist()}) == [*range(count)]
+
+
+def test_sequences_are_scattered_into_rows_of_the_batch():
+    draft = L.Draft(seed=1)
+    x, ids = L.data(draft, "x", (-1, 7)), L.data(draft, "ids", (-1, 1), "i64", lod_level=1)
+    updates = L.data(draft, "updates", (-1, 1), lod_level=1)
+    out(draft, "sequence_scatter", {"X": x, "Ids": ids, "Updates": updates}, {})
+    feeds = make_feeds(draft.main(), 9, 4, shares=2)
+    assert np.array_equal(feeds["ids@LENS"], feeds["updates@LENS"])
+    assert sorted({*feeds["ids"].ravel().tolist()}) == [*range(7)]
+
+
+def test_slices_of_sequences_lie_in_them():
+    draft = L.Draft(seed=1)
+    x = L.data(draft, "x", (-1, 3), lod_level=1)
+    offset, length = (L.data(draft, name, (-1, 1), "i64") for name in ("offset", "length"))
+    out(draft, "sequence_slice", {"X": x, "Offset": offset, "Length": length}, {})
+    feeds = make_feeds(draft.main(), 9, 4, shares=2)
+    assert {*feeds["offset"].ravel().tolist()} == {0}
+    assert {*feeds["length"].ravel().tolist()} == {1}
+
+
+@pytest.mark.parametrize("op_type", ["scatter", "index_sample", "gather_nd", "sequence_scatter", "multiplex"])
+def test_a_program_with_indices_of_a_feed_is_checked(op_type: str):
+    """Each on made data, with trainers that have one row each."""
+    draft = L.Draft(seed=1)
+    x = L.fc(L.data(draft, "x", (-1, 1)), 1, name="dense")
+    given: dict[str, Any] = {"X": x}
+    if op_type == "scatter":
+        given |= {"Ids": L.data(draft, "i", (-1,), "i64"), "Updates": L.data(draft, "u", (-1, 1))}
+    elif op_type == "sequence_scatter":
+        given["Ids"] = L.data(draft, "i", (-1, 1), "i64", lod_level=1)
+        given["Updates"] = L.data(draft, "u", (-1, 1), lod_level=1)
+    elif op_type == "multiplex":
+        given = {"X": [x], "Ids": L.data(draft, "i", (-1, 1), "i32")}
+    else:
+        given["Index"] = L.data(draft, "i", (-1, 2 if op_type == "gather_nd" else 1), "i64")
+    minimize(L.mean(out(draft, op_type, given, {})), SGD(0.1))
+    assert check(draft.module(), Job(pservers=1, trainers=2), steps=4, batch=2).verdicts

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from pstranspile.cluster.machines.report import listed
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
 from pstranspile.ir.model import Location, Program
 from pstranspile.ir.types import VarKind
@@ -51,6 +52,10 @@ def inputs(program: Program) -> list[Input]:
     return result
 
 
+MOST_LISTED = 12
+"""How many columns of a file are named where one is missing."""
+
+
 def _hint(name: str, given: Mapping[str, Sequence[str]]) -> list[Note]:
     """How to say which column an input takes, where nobody has said it."""
     if name in given:
@@ -59,11 +64,18 @@ def _hint(name: str, given: Mapping[str, Sequence[str]]) -> list[Note]:
 
 
 def map_columns(
-    wanted: Sequence[Input], given: Mapping[str, Sequence[str]], there: Sequence[str], file: str
+    wanted: Sequence[Input],
+    given: Mapping[str, Sequence[str]],
+    there: Sequence[str],
+    file: str,
+    *,
+    shown_by: str = "",
+    notes: Sequence[Note] = (),
 ) -> list[Mapped]:
     """The columns of each input; `there` are those of the file. A name may be a pattern: `f*`, in the file's order.
 
-    Raises DiagnosticError for inputs and columns that are not there.
+    Raises DiagnosticError for inputs and columns that are not there. Where there are many, the message has the first
+    ones and `shown_by`, a command that shows them all. `notes` are about the names of the file's columns.
     """
     findings: list[Diagnostic] = []
     place = Location(file)
@@ -74,6 +86,7 @@ def map_columns(
             hint = near(name, names) or f"; inputs are {', '.join(names)}"
             findings.append(error("data-column", f"columns are given for {name}, which is no input{hint}"))
     result: list[Mapped] = []
+    missing = False
     for one in wanted:
         columns: list[str] = []
         for name in given.get(one.name, (one.name,)):
@@ -85,14 +98,19 @@ def map_columns(
                 if times[taken] > 1
             ]
             if not matching:
-                shown = ", ".join(there[:12]) + (", ..." if len(there) > 12 else "")
+                shown = listed(there, MOST_LISTED)
                 other = next((input for input in names if name.startswith(f"{input}=")), None)
                 hint = (
                     near(name, there) if other is None else f"; each input has an option of its own: --columns {name}"
                 )
                 message = f"{one.name} takes the column {name}, which is not among {shown}{hint}"
                 findings.append(error("data-column", message, place, notes=_hint(one.name, given)))
+                missing = True
         result.append(Mapped(one, tuple(columns)))
+    if missing:
+        more = [Note(f"all {len(there):,} columns are shown by: {shown_by}")] if len(there) > MOST_LISTED else []
+        last = findings[-1]
+        findings[-1] = last._replace(notes=(*last.notes, *(more if shown_by else []), *notes))
     if findings:
         raise DiagnosticError(findings)
     return result

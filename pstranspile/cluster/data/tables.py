@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import struct
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -446,6 +447,11 @@ def _require_types(mapped: Sequence[Mapped], schema: Any, file: str) -> None:
             require_numbers(one.input, name, schema.field(name).type, file)
 
 
+def _shown_by(imports: str, schema: str, file: str) -> str:
+    """A command that shows the names of the columns of a file."""
+    return f'python -c "{imports}, sys; print(*{schema}.names)" {shlex.quote(file)}'
+
+
 def _columns_of(mapped: Sequence[Mapped]) -> list[str]:
     return list(dict.fromkeys(name for one in mapped for name in one.columns))
 
@@ -467,7 +473,8 @@ class ParquetReader:
             schema = self._parquet.schema_arrow
             self._size: int = source.size() if source else os.path.getsize(file)
         self._alone = Lock()
-        self._mapped = map_columns(wanted.inputs, wanted.columns, schema.names, file)
+        seeing = _shown_by("import pyarrow.parquet as p", "p.read_schema(sys.argv[1])", file)
+        self._mapped = map_columns(wanted.inputs, wanted.columns, schema.names, file, shown_by=seeing)
         _require_types(self._mapped, schema, file)
 
     def units(self) -> list[Unit]:
@@ -511,7 +518,8 @@ class ArrowReader:
             source = _source(file) or pyarrow.memory_map(file)
             schema = pyarrow.ipc.open_file(source).schema
         self._alone = Lock()
-        self._mapped = map_columns(wanted.inputs, wanted.columns, schema.names, file)
+        seeing = _shown_by("import pyarrow as p", "p.ipc.open_file(sys.argv[1]).schema", file)
+        self._mapped = map_columns(wanted.inputs, wanted.columns, schema.names, file, shown_by=seeing)
         _require_types(self._mapped, schema, file)
         self._size: int = source.size()
         fields = sorted(schema.names.index(name) for name in _columns_of(self._mapped))

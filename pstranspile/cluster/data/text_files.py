@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import shlex
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -14,7 +15,7 @@ import numpy as np
 from pstranspile.cluster.data.columns import Chunk, Column, Input, Mapped, map_columns
 from pstranspile.cluster.data.files import Unit, Wanted, open_file, refused, require_pyarrow
 from pstranspile.cluster.data.tables import chunk_of, reading, type_of
-from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 from pstranspile.ir.json_faults import json_fault
 from pstranspile.ir.model import Location
 from pstranspile.runtime.run.step_feeds import LeftOut
@@ -644,6 +645,33 @@ def _plain(reason: str) -> str:
     return reason.removesuffix(" in row 0")
 
 
+def _first_line_of(file: str) -> str:
+    """A command that shows the first line of a file."""
+    return f"head -n 1 {shlex.quote(file)}"
+
+
+def _about_names(names: Sequence[str]) -> list[Note]:
+    """What to say of the first line of a file, which was taken for the names of its columns."""
+    if any(map(_is_number, names)):
+        letters = ",".join([*_LETTERS[: len(names)], *(["..."] if len(names) > len(_LETTERS) else [])])
+        how = f"name the {len(names):,} columns with --names {letters} (in Python: names=)"
+        return [Note(f"the first line of the file, which holds numbers, is taken for names; if it is a row, {how}")]
+    taken = "the first line of the file is taken for the names of its columns"
+    return [Note(f"{taken}; if it is a row, --names names them")]
+
+
+_LETTERS = "abc"
+"""Names of columns in an example."""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def csv_reader(file: str, wanted: Wanted, delimiter: str = ",") -> LineReader:
     """A file of comma-separated values. Its first line has the names of the columns, unless these are given.
 
@@ -664,7 +692,8 @@ def csv_reader(file: str, wanted: Wanted, delimiter: str = ",") -> LineReader:
             raise refused(file, "it has no first line with the names of its columns") from None
         except UnicodeDecodeError:
             raise refused(file, "its first line, with the names of its columns, is not UTF-8") from None
-    mapped = map_columns(wanted.inputs, wanted.columns, names, file)
+    notes = [] if wanted.names else _about_names(names)
+    mapped = map_columns(wanted.inputs, wanted.columns, names, file, shown_by=_first_line_of(file), notes=notes)
     ragged = {name: one for one, columns in mapped if one.levels for name in columns}
 
     def parse(data: bytes, ids: Any) -> Any:
@@ -723,7 +752,11 @@ def json_reader(file: str, wanted: Wanted) -> LineReader:
     from pyarrow import json
 
     example = _first_object(file)
-    mapped = map_columns(wanted.inputs, wanted.columns, list(example), file) if example is not None else []
+    mapped = (
+        map_columns(wanted.inputs, wanted.columns, list(example), file, shown_by=_first_line_of(file))
+        if example is not None
+        else []
+    )
     ids_in = {name for one, names in mapped if one.dtype == "int64" for name in names}
 
     def parse(data: bytes, ids: Any) -> Any:

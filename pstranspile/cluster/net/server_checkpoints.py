@@ -62,8 +62,9 @@ class Unplaced(Exception):
 
 
 class SaveFolder:
-    """Gives the place of files below `folder` ("": there is none). Relative paths begin at `working`. `on_saved` is told
-    the path of each file that was written.
+    """Gives the place of files below `folder` ("": there is none). Relative paths begin at `working`.
+
+    `on_saved` is told the path of each file that was written.
     """
 
     def __init__(self, folder: str, working: str = ".", on_saved: Callable[[str], object] = lambda path: None):

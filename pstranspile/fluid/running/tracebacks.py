@@ -58,8 +58,8 @@ def _at_line(finding: _Finding) -> _Finding:
 
 def traceback_of(problem: BaseException) -> str:
     """The traceback as Python prints it, without the lines that start a script, and without those of this package where
-    it refuses what the script asks for, or where the system does (OSError). Another exception that this package does not
-    raise itself keeps all: it may be a fault here.
+    it refuses what the script asks for, or where the system does (OSError). Another exception that this package does
+    not raise itself keeps all: it may be a fault here.
     """
     shown = TracebackException.from_exception(problem)
     for each in _chain(shown):

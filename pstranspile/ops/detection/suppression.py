@@ -13,6 +13,7 @@ from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.detection.boxes import require_image_info
 from pstranspile.ops.detection.proposals import one_of
+from pstranspile.ops.facts import Below
 from pstranspile.ops.gradient import Wanted, from_declaration, gradient
 from pstranspile.ops.schema import FLOAT, INT, declare, declare_gradient, ints
 from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, fits, given, one, several, shape_rule
@@ -144,6 +145,7 @@ declare(
         "use_label_smooth": True,
         "scale_x_y": 1.0,
     },
+    domains={"GTLabel": Below("class_num")},
     rows="own",
     doc="Loss = for each image how far X is from the objects GTBox (middle and sides as shares of the image), GTLabel",
 )

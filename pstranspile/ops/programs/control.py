@@ -5,6 +5,7 @@ from __future__ import annotations
 from pstranspile.ir.attributes import BlockRef, Strings
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op
+from pstranspile.ops.facts import AmongThose
 from pstranspile.ops.gradient import (
     EMPTY_NAME,
     GradientBlock,
@@ -153,8 +154,15 @@ def _merge_lod_tensor_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
     return (like_forward(op, "split_lod_tensor", inputs, gradients),)
 
 
-declare("select_input", "X* Mask -> Out", doc="Out = X of the number Mask")
-declare("select_output", "X Mask -> Out*", rows="own", row_order="by_values", doc="Out of the number Mask = X")
+declare("select_input", "X* Mask -> Out", domains={"Mask": AmongThose("X")}, doc="Out = X of the number Mask")
+declare(
+    "select_output",
+    "X Mask -> Out*",
+    rows="own",
+    row_order="by_values",
+    domains={"Mask": AmongThose("Out")},
+    doc="Out of the number Mask = X",
+)
 
 
 @gradient("select_input")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
+from pstranspile.ops.facts import Below
 from pstranspile.ops.schema import INT, declare
 from pstranspile.ops.shapes import Types, given, one, outputs_like, shape_rule
 
@@ -23,7 +24,12 @@ declare(
     row_order="by_values",
     doc="the sentences of all beams",
 )
-declare("gather_tree", "Ids Parents -> Out", doc="Out = the sentences behind the last step of beams")
+declare(
+    "gather_tree",
+    "Ids Parents -> Out",
+    domains={"Parents": Below("Ids", 2)},
+    doc="Out = the sentences behind the last step of beams",
+)
 
 
 shape_rule("gather_tree")(outputs_like(Out="Ids"))

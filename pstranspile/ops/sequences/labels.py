@@ -189,6 +189,7 @@ declare(
     "sequence_scatter",
     "X Ids Updates -> Out",
     rows="own",
+    domains={"Ids": Below("X", 1)},
     doc="Out = X with Updates added at Ids, sequence by sequence",
 )
 declare_gradient("sequence_scatter", "Ids Updates Out@GRAD -> X@GRAD Updates@GRAD", result_lod="none")
@@ -196,6 +197,7 @@ declare(
     "sequence_slice",
     "X Offset Length -> Out",
     rows="own",
+    domains={"Offset": "zero", "Length": "positive"},
     row_order="by_values",
     numbers="moved",
     doc="Out = a part of each sequence of X",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import int_attr, ints_attr
+from pstranspile.ops.facts import Below
 from pstranspile.ops.gradient import from_declaration, gradient
 from pstranspile.ops.schema import INT, INTS, declare, declare_gradient, ints
 from pstranspile.ops.shapes import (
@@ -228,6 +229,7 @@ declare(
     "tree_conv",
     "NodesVector EdgeSet Filter -> Out",
     {"max_depth": 2},
+    domains={"EdgeSet": Below("NodesVector", 1)},
     doc="Out = for each node its subtree of max_depth levels, weighted by place, times Filter (arXiv 1409.5718)",
 )
 declare_gradient("tree_conv", "Out@GRAD Filter EdgeSet NodesVector -> NodesVector@GRAD Filter@GRAD")

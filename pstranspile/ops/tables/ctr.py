@@ -112,6 +112,7 @@ declare(
     "rank_attention",
     "X RankOffset RankParam -> Out",
     {"MaxRank": 3},
+    domains={"RankOffset": Below("X", 0)},
     doc="Out = the sum over pairs of ranks in RankOffset: a row of X times the block of RankParam for the two ranks",
 )
 declare_gradient("rank_attention", "X RankOffset RankParam Out@GRAD -> RankParam@GRAD")
@@ -222,7 +223,7 @@ declare(
         "num_samples": INT,
         "seed": 0,
     },
-    domains={"Labels": Below("Logits", -1)},
+    domains={"Labels": Below("Logits", -1), "CustomizedSamples": Below("Logits", -1)},
     draws=True,
     doc="SampledLogits = Logits at the labels and at sampled classes, less the logarithm of how likely those are",
 )

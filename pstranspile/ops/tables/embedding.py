@@ -5,7 +5,7 @@ from __future__ import annotations
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import ints_attr
-from pstranspile.ops.facts import Below
+from pstranspile.ops.facts import AmongThose, Below
 from pstranspile.ops.gradient import Wanted, gradient, like_forward, output_gradients
 from pstranspile.ops.schema import declare, declare_gradient, ints, long, longs, strings
 from pstranspile.ops.shapes import ShapeError, Types, describe, one, outputs_like, ragged, shape_rule, size
@@ -46,12 +46,14 @@ declare(
     "lookup_table_dequant",
     "W Ids -> Out",
     {"padding_idx": long(-1)},
+    domains={"Ids": Below("W", 0)},
     doc="Out = the rows of W at Ids [..., 1]; a row of W is the least value, the greatest, and bytes between the two",
 )
 declare(
     "lookup_sparse_table",
     "W Ids -> Out",
     {"padding_idx": long(-1), "auto_grown_table": True, "is_test": False},
+    domains={"Ids": Below("W", 0)},
     doc="Out = the rows of the SelectedRows W at Ids, taken in as they come when it grows by itself",
 )
 declare(
@@ -168,7 +170,12 @@ declare(
     cuts=True,
     doc="Out = X cut along dim 0, sharing its memory",
 )
-declare("ref_by_trainer_id", "X* TrainerId -> Out", doc="Out = X of the number TrainerId")
+declare(
+    "ref_by_trainer_id",
+    "X* TrainerId -> Out",
+    domains={"TrainerId": AmongThose("X")},
+    doc="Out = X of the number TrainerId",
+)
 
 
 shape_rule("merge_selected_rows", "get_tensor_from_selected_rows")(outputs_like(Out="X"))

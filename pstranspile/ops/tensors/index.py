@@ -5,7 +5,7 @@ from __future__ import annotations
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import flag, int_attr
-from pstranspile.ops.facts import Below
+from pstranspile.ops.facts import AmongThose, Below, Within
 from pstranspile.ops.schema import INT, LONG, UNSCOPED, declare, declare_gradient
 from pstranspile.ops.shapes import (
     ShapeError,
@@ -36,6 +36,7 @@ declare(
     "X Ids Updates -> Out",
     {"overwrite": True},
     rows="own",
+    domains={"Ids": Below("X", 0)},
     doc="Out = X with the rows at Ids replaced by Updates, or Updates added to them",
 )
 declare_gradient("scatter", "Ids Updates Out@GRAD -> X@GRAD Updates@GRAD", result_lod="none")
@@ -88,6 +89,7 @@ declare(
     "gather_nd",
     "X Index -> Out",
     row_order="by_values",
+    domains={"Index": Within("X")},
     doc="Out = the elements of X at the positions in the last dim of Index",
 )
 declare_gradient("gather_nd", "X Index Out@GRAD -> X@GRAD")
@@ -95,14 +97,31 @@ declare(
     "scatter_nd_add",
     "X Index Updates -> Out",
     rows="own",
+    domains={"Index": Within("X")},
     doc="Out = X with Updates added at the positions in the last dim of Index",
 )
 declare_gradient("scatter_nd_add", "Index Updates Out@GRAD -> X@GRAD Updates@GRAD", result_lod="none")
-declare("index_select", "X Index -> Out", {"dim": 0}, doc="Out = the slices of X at Index along `dim`")
+declare(
+    "index_select",
+    "X Index -> Out",
+    {"dim": 0},
+    domains={"Index": Below("X", "dim")},
+    doc="Out = the slices of X at Index along `dim`",
+)
 declare_gradient("index_select", "X Index Out@GRAD -> X@GRAD")
-declare("index_sample", "X Index -> Out", doc="Out = the elements of each row of X at that row of Index")
+declare(
+    "index_sample",
+    "X Index -> Out",
+    domains={"Index": Below("X", 1)},
+    doc="Out = the elements of each row of X at that row of Index",
+)
 declare_gradient("index_sample", "X Index Out@GRAD -> X@GRAD", UNSCOPED)
-declare("multiplex", "Ids X* -> Out", doc="Out = for each row, that row of the X whose number Ids tells")
+declare(
+    "multiplex",
+    "Ids X* -> Out",
+    domains={"Ids": AmongThose("X")},
+    doc="Out = for each row, that row of the X whose number Ids tells",
+)
 declare_gradient("multiplex", "Ids Out@GRAD -> X@GRAD*")
 declare("where", "Condition X Y -> Out", doc="Out = X where Condition is true, else Y")
 declare_gradient("where", "Condition X Y Out@GRAD -> X@GRAD Y@GRAD", UNSCOPED)
@@ -117,6 +136,7 @@ declare(
     "shard_index",
     "X -> Out",
     {"index_num": INT, "nshards": INT, "shard_id": INT, "ignore_value": -1},
+    domains={"X": Below("index_num")},
     constant=True,
     doc="Out = X less the start of its shard, ignore_value outside this shard",
 )

@@ -468,6 +468,7 @@ declare(
     "crop",
     "X Y? Offsets? -> Out",
     {"offsets": ints(), "shape": ints()},
+    domains={"Offsets": "zero"},
     doc="Out = X from `offsets` on, of the dims `shape` or those of Y",
 )
 declare_gradient("crop", "X Offsets? Out@GRAD -> X@GRAD")
@@ -475,6 +476,7 @@ declare(
     "crop_tensor",
     "X Shape? Offsets? ShapeTensor*? OffsetsTensor*? -> Out",
     {"offsets": ints(), "shape": ints()},
+    domains={"Offsets": "zero", "OffsetsTensor": "zero"},
     doc="as crop, dims and offsets may come as tensors",
 )
 declare_gradient("crop_tensor", "X Offsets? OffsetsTensor*? Out@GRAD -> X@GRAD")

@@ -6,7 +6,8 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from math import isnan
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import pstranspile
@@ -16,7 +17,7 @@ from pstranspile.ir.model import Location, SourceText
 from pstranspile.ir.reading import is_address
 from pstranspile.tools.cli.blas import use_rounded_products
 from pstranspile.tools.cli.report import quoting, report
-from pstranspile.tools.cli.written import telling
+from pstranspile.tools.cli.written import listed, telling
 
 if TYPE_CHECKING:
     from pstranspile.compiler.compile import Compiled
@@ -211,24 +212,48 @@ INIT_HELP = (
 """The help of `--init`."""
 
 
-def begun_with(path: str | None, program: Program, startup: Program | None) -> dict[str, Any]:
-    """The values that `--init` names; what is to be told of them is printed. Raises DiagnosticError."""
-    if not path:
-        return {}
-    from pstranspile.cluster.checkpoint.inference import starting_values
+def begun_with(path: str | None, program: Program, startup: Program | None, *, resumed: bool = False) -> dict[str, Any]:
+    """The values that `--init` names; what is to be told of them is printed, and which parameters have no value.
 
-    starting = starting_values(path, program, startup)
-    report(starting.warnings)
-    return starting.values
+    `resumed`: the run goes on from a checkpoint, which has all values. Raises DiagnosticError.
+    """
+    values: dict[str, Any] = {}
+    if path:
+        from pstranspile.cluster.checkpoint.inference import starting_values
+
+        starting = starting_values(path, program, startup)
+        report(starting.warnings)
+        values = starting.values
+    unset = [] if resumed or startup is None else _unset(startup, values)
+    if unset:
+        shown = listed([f"%{name}" for name in unset])
+        begin = "begins" if len(unset) == 1 else "begin"
+        message = f"{shown} {begin} as NaN, since the start-up program only marks that values are given"
+        note = Note("--init FILE.npz gives them; `pstranspile import --params FILE.npz` writes those of an ONNX model")
+        told = warning("run-uninitialised", message, Location(path) if path else None)
+        report([told._replace(notes=(note,))])
+    return values
 
 
-def begun_on_machines(path: str | None, trainer: Role, source: Module | None) -> dict[str, Any]:
+def _unset(startup: Program, values: Container[str]) -> list[str]:
+    """The variables that a start-up program fills with NaN, and that are not among the values to start from.
+
+    `import` writes it so for parameters of a model, whose values lie in a file of their own.
+    """
+    filling = (op for op in startup.main_block.ops if op.type == "fill_constant")
+    marked = (op for op in filling if isinstance(value := op.attrs.get("value"), float) and isnan(value))
+    return [name for op in marked for name in op.output_names if name not in values]
+
+
+def begun_on_machines(
+    path: str | None, trainer: Role, source: Module | None, *, resumed: bool = False
+) -> dict[str, Any]:
     """The values that `--init` names, for machines that are processes: those of variables that trainers declare.
 
     What only servers have (moments of optimizers) is told to begin as the start-up program says, where the job's
     `source` is known. Raises DiagnosticError.
     """
-    values = begun_with(path, trainer.main, trainer.startup)
+    values = begun_with(path, trainer.main, trainer.startup, resumed=resumed)
     if path and source is not None:
         from pstranspile.cluster.checkpoint.inference import starting_values
         from pstranspile.cluster.machines.report import listed

@@ -132,8 +132,9 @@ def run(arguments: Sequence[str]) -> int:
             from pstranspile.cluster.checkpoint.inference import settled
 
             options.init = settled(options.init)
-            first = job.roles[cluster.trainers[0].name]
-            begun_on_machines(options.init, first, None if compiled is None else compiled.source)
+        first = job.roles[cluster.trainers[0].name]
+        source = None if compiled is None else compiled.source
+        begun_on_machines(options.init, first, source, resumed=bool(options.resume))
         from pstranspile.cluster.machines.feeding import require_fed
         from pstranspile.runtime.run.step_feeds import RowSource
 

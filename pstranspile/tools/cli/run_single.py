@@ -62,7 +62,9 @@ class Session:
             self.feeds = RowFeeds(self.program, given)
         else:
             arrays: Mapping[str, Any] = given or {}
-            self.feeds = ProgramFeeds(self.programs, self.turns, arrays) if self.turns else Feeds(self.program, arrays, report)
+            self.feeds = (
+                ProgramFeeds(self.programs, self.turns, arrays) if self.turns else Feeds(self.program, arrays, report)
+            )
         self.first = 0
         self.did: dict[str, list[int]] = {}
         """The steps, numbered from 1, in which each value was fetched."""
@@ -100,7 +102,7 @@ class Session:
     def start(self) -> None:
         """Runs the startup program, then sets what `--init` gives, or what the checkpoint holds."""
 
-        values = begun_with(self.options.init, self.program, self.module.startup)
+        values = begun_with(self.options.init, self.program, self.module.startup, resumed=bool(self.options.resume))
         if self.module.startup is not None:
             self._run(self.module.startup, {}, ())
         for name, value in values.items():

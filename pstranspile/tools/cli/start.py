@@ -405,7 +405,7 @@ def _play(
 
 @contextmanager
 def _telling(options: argparse.Namespace, report: StatusPipe) -> Generator[None]:
-    """Says on stderr which files the machine has written while it ran. `launch`, which has some written for itself, says
+    """Says on stderr which files the machine has written while it ran. `launch` has some written for itself, and says
     what came of them.
     """
     with ExitStack() as at_end:
@@ -458,6 +458,6 @@ def _cluster(options: argparse.Namespace, folder: JobFolder) -> Cluster:
     """The machines, none of which has begun."""
 
     first = next(role for name, role in folder.roles.items() if name.startswith("trainer"))
-    init = begun_with(options.init, first.main, first.startup)
+    init = begun_with(options.init, first.main, first.startup, resumed=bool(options.begin or options.resume))
     cluster: Cluster = folder.cluster(fetch=fetches_of(options.fetch, folder), seed=options.seed, init=init)
     return cluster

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -227,3 +230,47 @@ def test_dense_ids_of_64_bits_keep_their_bits(kind: str, tmp_path: Path):
     source = ps.Data(write(tmp_path / f"x.{kind}", given), batch=4)
     (feed,), _ = source.feeds([model.module().main])
     assert np.asarray(feed(0)["a"]).ravel().tolist() == [-7, -(1 << 63), -1, 5]
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet", "arrow"])
+def test_all_columns_of_a_file_can_be_seen_where_one_is_missing(ending: str, tmp_path: Path):
+    names = [f"f{number}" for number in range(30)]
+    path = tmp_path / f"it's.{ending}"
+    columns = pyarrow.table({name: [1.5] for name in names})
+    if ending == "parquet":
+        parquet.write_table(columns, path)
+    elif ending == "arrow":
+        with pyarrow.OSFile(str(path), "wb") as sink, pyarrow.ipc.new_file(sink, columns.schema) as writer:
+            writer.write_table(columns)
+    else:
+        between = "," if ending == "csv" else "\t"
+        lines = [json.dumps(dict.fromkeys(names, 1.5))] if ending == "jsonl" else [between.join(names)]
+        path.write_text("\n".join([*lines, between.join(["1.5"] * 30)] if ending != "jsonl" else lines) + "\n")
+    told = refusal(path, columns={"dense": ["f7", "x7"]})
+    assert f"which is not among {', '.join(names[:12])} and 18 more" in told
+    assert told.count("all 30 columns are shown by: ") == 1
+    command = told.partition("all 30 columns are shown by: ")[2].splitlines()[0]
+    done = subprocess.run(command.replace("python ", f"{sys.executable} "), shell=True, capture_output=True, text=True)
+    assert all(name in done.stdout for name in names)
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (
+            "0.5,1,2\n0.5,1,2\n",
+            "which holds numbers, is taken for names; if it is a row, name the 3 columns with --names",
+        ),
+        (
+            "red,1\nblue,2\n",
+            "which holds numbers, is taken for names; if it is a row, name the 2 columns with --names a,b",
+        ),
+        ("red,big\nblue,small\n", "is taken for the names of its columns; if it is a row, --names names them"),
+    ],
+)
+def test_a_file_without_a_line_of_names_is_pointed_to_the_option(lines: str, told: str, tmp_path: Path):
+    path = tmp_path / "x.csv"
+    path.write_text(lines)
+    shown = refusal(path, columns={"dense": "d"})
+    assert shown.count(told) == 1
+    assert "if it is a row" not in refusal(path, columns={"dense": "d"}, names=list("abc"[: lines.count(",") // 2 + 1]))

@@ -82,3 +82,37 @@ def test_integers_of_fewer_bits_than_declared(
     printed = capsys.readouterr()
     assert ("count i64[3]: 1 -2 3" in printed.out) == (status == 0), printed
     assert ("count is declared i64[3], but the file holds" in printed.err) == (status == 1)
+
+
+MARKED = NET.replace(
+    "fill_constant -> Out=%w {shape=[3, 1], value=1.0}", "fill_constant -> Out=%w {shape=[3, 1], value=nan}"
+)
+CLUSTER = ["--pservers", "1", "--trainers", "2"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["check", "net.ir", *CLUSTER],
+        ["run", "net.ir", "--feed", "feed.npz"],
+        ["run", "net.ir", "--feed", "feed.npz", *CLUSTER],
+        ["launch", "net.ir", "--feed", "feed.npz", *CLUSTER],
+        ["export", "net.ir", "--fetch", "y", "--to", "inference", "-o", "model"],
+    ],
+    ids=" ".join,
+)
+def test_parameters_that_nobody_gives_are_told(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    """As in a program that was imported from ONNX, whose parameters are a file of their own."""
+    monkeypatch.chdir(tmp_path)
+    text = MARKED.replace("state %shift : f32[1, 1]", "temp  %shift : f32[1, 1] feed")
+    Path("net.ir").write_text(text, encoding="utf-8")
+    np.savez("feed.npz", x=np.ones((2, 2, 3), "float32"), shift=np.ones((2, 1, 1), "float32"))
+    np.savez("init.npz", w=np.ones((3, 1), "float32"))
+    main(command)
+    told = capfd.readouterr().err
+    assert told.count("warning[run-uninitialised]: %w begins as NaN, since the start-up program only marks that") == 1
+    assert "note: --init FILE.npz gives them; `pstranspile import --params FILE.npz` writes those of an ONNX" in told
+    main([*command, "--init", "init.npz"])
+    assert "run-uninitialised" not in capfd.readouterr().err
