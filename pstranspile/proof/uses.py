@@ -271,8 +271,9 @@ class Uses:
     def _limit_indices(self, op: Op) -> None:
         """The integers in slots whose domain is below dims of another slot stay below those."""
         for slot, domain in facts_of(op.type).domains.items():
-            known = self.of(op.input(domain.of)) if isinstance(domain, Below | Within) else None
-            for name in op.inputs.get(slot, ()) if known is not None else ():
+            if not isinstance(domain, Below | Within) or (known := self.of(op.input(domain.of))) is None:
+                continue
+            for name in op.inputs.get(slot, ()):
                 for dim in known.dims[chosen_dims(op, domain, len(known.dims), self._depth(name))]:
                     self.index(name, op, dim)
 

@@ -18,7 +18,7 @@ from pstranspile.fluid.graph.in_cluster import TEST
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.machines import TrainerMachine
 from pstranspile.fluid.running.communicating import warn_unused
-from pstranspile.fluid.running.large import load_tables, open_tables
+from pstranspile.fluid.running.large import load_tables, open_tables, rows_of
 from pstranspile.ir.attributes import Ints, Longs, Strings
 from pstranspile.ir.diagnostics import did_you_mean
 from pstranspile.ir.frozen import FrozenMap
@@ -127,20 +127,20 @@ def whole_heights(program: Any, names: Collection[str], *, one_file: bool) -> di
 def whole_tables(program: Any, heights: Mapping[str, tuple[int, int]], scope: Mapping[str, Any]) -> dict[str, Any]:
     """The values of tables with a row for every id, as high as `whole_heights` says.
 
-    Rows that do not exist are what a lookup gives of them. That ids beyond have no row there is said on stderr.
+    Rows that do not exist are what a lookup gives of them. That there are ids beyond, whose rows are left out, is said
+    on stderr.
     """
     values: dict[str, Any] = {}
     for name, (rows, width) in heights.items():
-        held, beyond = scope.get(name), "rows"
+        held = scope.get(name)
         if isinstance(held, LargeTable):
-            values[name] = held.look_up(np.arange(rows))
-            count = int(np.count_nonzero((held.index.held < 0) | (held.index.held >= rows)))
-            beyond = f"the {count} rows" if count else ""
+            values[name], ids = held.look_up(np.arange(rows)), held.index.held
         else:
-            values[name] = _looked_up(program.machine, name, rows, width)
-        if beyond:
+            values[name], ids = _looked_up(program.machine, name, rows, width), _ids_on_servers(program.machine, name)
+        count = int(np.count_nonzero((ids < 0) | (ids >= rows)))
+        if count:
             print(
-                f"{name}: {beyond} of ids from {rows} on, the height of its declaration, are not in the model",
+                f"{name}: the {count} rows of ids from {rows} on, the height of its declaration, are not in the model",
                 file=sys.stderr,
             )
     return values
@@ -194,6 +194,13 @@ def _looked_up(machine: TrainerMachine, table: str, rows: int, width: int) -> Ar
         )
         made.append(machine.run_for(Program((Block(FrozenMap(variables), ops),)), out))
     return np.concatenate(made)
+
+
+def _ids_on_servers(machine: TrainerMachine, table: str) -> Array:
+    """The ids of the rows that a trainer's servers have of a table."""
+    with TemporaryDirectory() as folder:
+        machine.run_besides(save_program(machine.compiled, folder, machine.index, [table], served=True))
+        return rows_of(Path(folder, table)).rows
 
 
 def with_own_lookups(program: Program) -> Program:

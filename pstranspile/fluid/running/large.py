@@ -265,14 +265,14 @@ def load_tables(scope: Scope, files: Mapping[str, tuple[Path, int]]) -> set[str]
         own = sorted((value.number, key) for key, value in states.items() if value.table == name)
         path, first = files[name]
         try:
-            parts = [_rows_of(files[key][0]) for key in (name, *(key for _, key in own))]
+            parts = [rows_of(files[key][0]) for key in (name, *(key for _, key in own))]
             scope.put(name, filled(table, parts, first // table.width))
         except ValueError as problem:
             raise DiagnosticError([error("values-shape", f"{path}: {problem}")]) from None
     return {*tables, *states}
 
 
-def _rows_of(path: Path) -> SelectedRows:
+def rows_of(path: Path) -> SelectedRows:
     """The rows in a file, or those of a whole table, as a machine has written it that trained alone."""
     try:
         with opened(path) as reader:

@@ -66,7 +66,7 @@ def traceback_of(problem: BaseException) -> str:
         frames = list(each.stack)
         first = next((place for place, frame in enumerate(frames) if _is_of_script(frame)), len(frames))
         raised = not frames or frames[-1].line.startswith("raise ")  # pyright: ignore[reportOptionalMemberAccess]
-        refused = raised or (isinstance(each.exc_type, type) and issubclass(each.exc_type, OSError))
+        refused = raised or issubclass(each.exc_type, OSError)
         each.stack = StackSummary.from_list(_without_ours(frames[first:]) if refused else frames[first:])
     return "".join(shown.format())
 

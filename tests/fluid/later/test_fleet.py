@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 import tracemalloc
@@ -556,3 +559,64 @@ def test_arrays_of_a_meeting_come_as_they_were_given(array: Any) -> None:
     (found,) = _unpacked(_packed([array]), 1)
     assert (found.dtype, found.shape, found.flags.writeable) == (array.dtype, array.shape, True)
     np.testing.assert_array_equal(found, array)
+
+
+TABLE_OF_SERVERS = """
+import os
+import numpy as np
+import paddle
+from paddle.distributed import fleet
+
+paddle.enable_static()
+fleet.init(fleet.PaddleCloudRoleMaker())
+ids = paddle.static.data("ids", [None, 1], "int64")
+out = paddle.static.nn.fc(paddle.static.nn.sparse_embedding(ids, [10, 4], param_attr=paddle.ParamAttr(name="emb")), 1)
+strategy = fleet.DistributedStrategy()
+strategy.a_sync = True
+fleet.distributed_optimizer(paddle.optimizer.SGD(0.1), strategy).minimize(paddle.mean(out))
+if fleet.is_server():
+    fleet.init_server()
+    fleet.run_server()
+else:
+    exe = paddle.static.Executor(paddle.CPUPlace())
+    exe.run(paddle.static.default_startup_program())
+    fleet.init_worker()
+    exe.run(feed={"ids": np.array([[1], [2], [int(os.environ["ID"])]], "int64")})
+    fleet.save_persistables(exe, "saved")
+    fleet.save_inference_model(exe, "model", ["ids"], [out])
+    fleet.stop_worker()
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [(3, ""), (1000, "emb: the 1 rows of ids from 10 on, the height of its declaration, are not in the model\n")],
+)
+def test_a_table_of_servers_is_saved_without_a_warning_unless_rows_are_left_out(
+    number: int, told: str, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(TABLE_OF_SERVERS)
+    server, trainer = (f"127.0.0.1:{port}" for port in free_ports(2))
+    environment = {
+        **os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "ID": str(number),
+        "PADDLE_PSERVERS_IP_PORT_LIST": server, "PADDLE_TRAINERS_NUM": "1", "PADDLE_TRAINER_ENDPOINTS": trainer,
+    }  # fmt: skip
+    own = {"TRAINING_ROLE": "PSERVER", "POD_IP": "127.0.0.1", "PADDLE_PORT": server.partition(":")[2]}
+    command = [sys.executable, "-m", "pstranspile.fluid", "train.py"]
+    with subprocess.Popen(command, cwd=tmp_path, env={**environment, **own}) as serving:
+        try:
+            own = {"TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": "0", "PADDLE_CURRENT_ENDPOINT": trainer}
+            done = subprocess.run(
+                command,
+                cwd=tmp_path,
+                env={**environment, **own},
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=True,
+            )
+            assert serving.wait(30) == 0
+        finally:
+            serving.kill()
+    assert done.stderr == told
+    assert (tmp_path / "model" / "emb").is_file()
