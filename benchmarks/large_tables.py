@@ -38,7 +38,7 @@ import numpy as np
 
 from pstranspile.ir.table_rules import Rules
 from pstranspile.ops.build import make_op
-from pstranspile.runtime.large.folder import rows_on_disk
+from pstranspile.runtime.large import rows_on_disk
 from pstranspile.runtime.large.forms import TablePart, streams_of, written
 from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.run.bound import bind

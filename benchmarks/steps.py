@@ -29,9 +29,8 @@ from model import Model, Step
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, Adam, minimize
 from pstranspile.ir.types import DType
-from pstranspile.runtime.run.api import run
 from pstranspile.runtime.run.frame import Execution, interpret
-from pstranspile.runtime.run.prepared import Prepared
+from pstranspile.runtime.run.prepared import Prepared, run
 from pstranspile.runtime.run.scope import Scope
 
 

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from pstranspile.compiler.plan.make import Dispatcher, make_plan
     from pstranspile.compiler.plan.plan import Plan
     from pstranspile.compiler.verify import verify
-    from pstranspile.frontends.exporting import export
-    from pstranspile.frontends.loading import load, loads
+    from pstranspile.frontends.loading import export, load, loads
     from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
     from pstranspile.ir.frozen import FrozenMap
     from pstranspile.ir.model import Block, Module, Op, Program, Role, Var
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
     from pstranspile.proof.check import check
     from pstranspile.proof.report import Report
     from pstranspile.runtime.files.variables import load_variables, save_variables
-    from pstranspile.runtime.run.api import run
     from pstranspile.runtime.run.batch import Batch, Part
+    from pstranspile.runtime.run.prepared import run
     from pstranspile.runtime.run.scope import Scope
     from pstranspile.runtime.run.step_feeds import save_feeds
     from pstranspile.runtime.values import LoDTensor, SelectedRows
@@ -80,7 +79,7 @@ _API = {
     "diff": "compiler.diff:diff",
     "dumps": "ops.textual:print_module",
     "error": "ir.diagnostics:error",
-    "export": "frontends.exporting:export",
+    "export": "frontends.loading:export",
     "make_op": "ops.build:make_op",
     "op_graph": "compiler.analysis.opgraph:op_graph",
     "load": "frontends.loading:load",
@@ -94,7 +93,7 @@ _API = {
     "make_plan": "compiler.plan.make:make_plan",
     "parse_scenario": "cluster.machines.scenario:parse_scenario",
     "prepare": "compiler.compile:prepare",
-    "run": "runtime.run.api:run",
+    "run": "runtime.run.prepared:run",
     "simulate": "cluster.machines.simulate:simulate",
     "verify": "compiler.verify:verify",
 }

@@ -11,10 +11,9 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Program, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
-from pstranspile.runtime.files.safetensors import read_safetensors
-from pstranspile.runtime.files.tensor_files import read_combined, read_tensor
-from pstranspile.runtime.files.variables import load_variables, persistable_names, save_variables
+from pstranspile.runtime.files.variables import load_variables, persistable_names, read_safetensors, save_variables
 from pstranspile.runtime.values import LoDTensor, SelectedRows
+from pstranspile.runtime.values.encoding import read_combined, read_tensor
 
 LAYOUTS = pytest.mark.parametrize("layout", ["files", "combined", "safetensors"])
 

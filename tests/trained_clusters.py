@@ -11,7 +11,7 @@ from pstranspile.cluster.machines.feeding import share_of
 from pstranspile.cluster.machines.simulate import cluster_of
 from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.model import Module, Role
-from pstranspile.runtime.run.api import run
+from pstranspile.runtime.run.prepared import run
 from pstranspile.runtime.run.scope import Scope
 
 SEED = 7

@@ -3,5 +3,5 @@
 `layers` and `autodiff` make programs in Python: layers, then gradients and updates. The other modules read and write
 formats: ProgramDesc protobuf with its metadata (`program_desc`, `meta`), ONNX (`onnx`), MLIR (`mlir`) and drawings.
 
-Other wings use `loading` (load, loads), `exporting` (export), `layers` and `autodiff`. Read `loading.py` first.
+Other wings use `loading` (load, loads, export), `layers` and `autodiff`. Read `loading.py` first.
 """

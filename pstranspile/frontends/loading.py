@@ -1,4 +1,4 @@
-"""Any INPUT as a Module: program text, text on stdin, or serialized ProgramDescs."""
+"""Any INPUT as a Module: program text, text on stdin, or serialized ProgramDescs; and a module as files for Fluid."""
 
 from __future__ import annotations
 
@@ -8,10 +8,19 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from pstranspile.frontends.meta import Meta, apply_meta, infer_parameters, parse_meta
+from pstranspile.frontends.meta import (
+    Meta,
+    apply_meta,
+    infer_parameters,
+    json_text,
+    meta_of,
+    parse_meta,
+    warn_of_newer_ops,
+    with_sorted_declarations,
+)
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, render
-from pstranspile.ir.expect import expect, path_of
+from pstranspile.ir.expect import expect, expect_module, path_of
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program
 from pstranspile.ir.reading import open_regular, read_named, read_stream
@@ -81,13 +90,11 @@ def load_bytes(
         meta_file = path_of(meta, "load")
         settings = parse_meta(_text(read_bytes(meta_file), meta_file), meta_file)
     if unordered and not settings.in_order and not call_stacks:
-        from pstranspile.frontends.meta import with_sorted_declarations
-
         module = with_sorted_declarations(module, unordered)
     module, unknown = apply_meta(module, settings)
     warnings += unknown
     if unordered:
-        from pstranspile.frontends.call_stacks import with_short_scripts
+        from pstranspile.frontends.program_desc import with_short_scripts
 
         module = with_short_scripts(infer_parameters(module))
     (report or _warn)(warnings)
@@ -248,3 +255,21 @@ def _startup_program(module: Module, file: str) -> Program:
         return next(iter(module.programs.values()))
     names = ", ".join(f"@{name}" for name in module.programs) or "no program"
     raise _failure("input-startup", file, f"no program @{STARTUP} here; the file holds {names}")
+
+
+def export(module: Module, folder: str | os.PathLike[str]) -> None:
+    """Writes every program of the module to `<name>.pb`, a serialized ProgramDesc, and the rest to `meta.json`.
+
+    `load(folder/main.pb, startup=folder/startup.pb, meta=folder/meta.json)` gives the module again. The folder is made
+    if there is none; all files are written, or none. Raises DiagnosticError for a value that a ProgramDesc can't hold,
+    and when a file can't be written. Warns of ops that Fluid computes by another formula.
+    """
+    from pstranspile.frontends.program_desc import program_to_bytes
+    from pstranspile.runtime.files.outputs import write_outputs
+
+    expect_module(module, "export")
+    path_of(folder, "export")
+    warn_of_newer_ops(module.programs.values())
+    files = {f"{name}.pb": program_to_bytes(program) for name, program in module.programs.items()}
+    files["meta.json"] = json_text(meta_of(module)).encode("utf-8")
+    write_outputs(folder, files)

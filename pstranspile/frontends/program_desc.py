@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple, NoReturn
 
-from pstranspile.frontends import wire
-from pstranspile.frontends.call_stacks import CALL_STACK, stack_of, user_frame
-from pstranspile.frontends.protobuf_schema import program_desc_class
+from pstranspile.frontends.protobuf_schema import MESSAGES, Field, program_desc_class
 from pstranspile.ir.attributes import KINDS, PYTHON_TYPES, AttrKind, AttrValue, Strings
 from pstranspile.ir.codes import Code
 from pstranspile.ir.collector import collector_paused
@@ -17,6 +18,7 @@ from pstranspile.ir.model import (
     Attrs,
     Block,
     Location,
+    Module,
     Op,
     Origin,
     Program,
@@ -26,6 +28,279 @@ from pstranspile.ir.model import (
 )
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ir.warned import warn
+
+# Call stacks, which Fluid keeps with every op: the user's own frame of a stack, and a stack of that frame.
+
+
+CALL_STACK = "op_callstack"
+"""The attribute that holds the frames of a stack, each as Python's `traceback` writes it."""
+
+_FRAME = re.compile(r'\s*File "([^\n]+)", line ([0-9]{1,9})(?:, in [^\n]*)?(?:\n|$)').match
+_PADDLE = re.compile(r"(.*[/\\]paddle[/\\])fluid[/\\]framework\.pyc?").fullmatch
+_INSTALLED = re.compile(r".*[/\\](?:site|dist)-packages[/\\]").match
+_LIBRARY = re.compile(
+    r".*[/\\]lib[/\\]python[0-9.]+[/\\](?!(?:site|dist)-packages[/\\])"
+    r"|.*[/\\](?:site|dist)-packages[/\\]decorator\.py$"
+).match
+_GENERATED = ("<decorator-gen-", "<string>", "<frozen ")
+"""How the names of files that Python makes up begin; `<stdin>` and a cell of a notebook are the user's own."""
+
+
+def user_frame(stack: Strings) -> Location | None:
+    """The frame of a call stack that is the user's own: the innermost outside Paddle and Python's own library.
+
+    Where there is none it is the outermost frame that stands in a file. None for what holds no frames at all.
+    Frames may stand in either order: Fluid 1.8 writes the innermost first.
+    """
+    frames = [(result[1], int(result[2])) for text in stack if (result := _FRAME(text))]
+    frames = [frame for frame in frames if not frame[0].startswith(_GENERATED) and frame[1] > 0]
+    if not frames:
+        return None
+    roots = [result[1] for file, _ in frames if (result := _PADDLE(file))]
+    if not roots:
+        roots = [result[0] + "paddle" for file, _ in frames if (result := _INSTALLED(file))]
+
+    def is_paddle(file: str) -> bool:
+        return any(file.startswith(root) for root in roots)
+
+    if not is_paddle(frames[0][0]):
+        frames.reverse()  # now the innermost is first
+    own = [frame for frame in frames if not is_paddle(frame[0]) and not _LIBRARY(frame[0])]
+    return Location(*(own[0] if own else frames[-1]))
+
+
+def stack_of(script: Location) -> Strings:
+    """The call stack of one frame, without a function: all that is known of an op by its place in a script."""
+    return Strings([f'  File "{script.file}", line {script.line}\n'])
+
+
+def with_short_scripts(module: Module) -> Module:
+    """The module with the absolute names of scripts shortened: from the folder that all are in, or that of packages.
+
+    Only ops of serialized programs are changed; places that a text states stay.
+    """
+    files = {s.file for s in _scripts(module)}
+    absolute = sorted(file for file in files if PurePosixPath(file).is_absolute() or PureWindowsPath(file).drive)
+    short = _shortened(absolute)
+    if not short:
+        return module
+    known: dict[Location, Location] = {}
+
+    def shortened(op: Op) -> Op:
+        origin = op.origin
+        location = origin.location if origin is not None else None
+        script = location.script if location is not None and not location.line else None
+        if origin is None or location is None or script is None:
+            return op
+        made = known.get(location)
+        if made is None:
+            made = known[location] = location._replace(script=script._replace(file=short.get(script.file, script.file)))
+        return op._replace(origin=origin._replace(location=made))
+
+    def of_block(block: Block) -> Block:
+        return block._replace(ops=tuple(map(shortened, block.ops)))
+
+    programs = module.programs.items()
+    return module.with_programs({name: p._replace(blocks=tuple(map(of_block, p.blocks))) for name, p in programs})
+
+
+def _scripts(module: Module) -> Iterable[Location]:
+    for program in module.programs.values():
+        for block in program.blocks:
+            for op in block.ops:
+                location = op.location
+                if location is not None and location.script is not None and not location.line:
+                    yield location.script
+
+
+def _shortened(files: list[str]) -> dict[str, str]:
+    """Shorter names of files with absolute names, as far as none then has the name of another."""
+    short = {file: file[len(result[0]) :] for file in files if (result := _INSTALLED(file))}
+    rest = [file for file in files if file not in short]
+    folders = [file.replace("\\", "/").split("/")[:-1] for file in rest]
+    alike = takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False))
+    common = sum(1 for _ in alike)
+    if common > 1:
+        short.update({file: file.replace("\\", "/").split("/", common)[-1] for file in rest})
+    return short if len(set(short.values())) == len(short) else {}
+
+
+# The damage of a serialized ProgramDesc: a walk over the wire format, used once something is wrong.
+
+
+_VARINT, _FIXED64, _LENGTH, _GROUP, _END_GROUP, _FIXED32 = range(6)
+_WIRE_NAMES = {
+    _VARINT: "a varint",
+    _FIXED64: "8 bytes",
+    _LENGTH: "a length and bytes",
+    _GROUP: "a group",
+    _FIXED32: "4 bytes",
+}
+_FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
+_SCALAR_WIRES = {"int32": _VARINT, "int64": _VARINT, "bool": _VARINT, "float": _FIXED32}
+_NAMES = {message: {f.number: name for name, f in fields.items()} for message, fields in MESSAGES.items()}
+_MAX_GROUP_DEPTH = 64
+
+
+class _Damage(Exception):
+    """The bytes can't be read on from here."""
+
+    def __init__(self, offset: int, path: str, reason: str) -> None:
+        super().__init__(reason)
+        self.offset, self.path, self.reason = offset, path, reason
+
+
+class _UnknownField(NamedTuple):
+    """A field that the schema does not know (`expected` None), or one in another encoding than the schema's."""
+
+    offset: int
+    path: str
+    wire: int
+    expected: int | None
+
+
+def find_damage(data: bytes, file: str) -> Diagnostic | None:
+    """The first place at which `data` is not a well-formed ProgramDesc, None if every field can be read."""
+    try:
+        for entry in _walk(data, 0, len(data), "ProgramDesc", ""):
+            if entry.expected is not None:
+                return _field_finding(entry, file)
+    except _Damage as damage:
+        return _damage_finding(damage, file)
+    return None
+
+
+def unknown_fields(data: bytes, file: str) -> tuple[Diagnostic, ...]:
+    """A finding for every field of `data` that the schema does not know or knows otherwise.
+
+    At most 20, then one that gives the number of the others.
+    """
+    try:
+        result = list(_walk(data, 0, len(data), "ProgramDesc", ""))
+    except _Damage as damage:
+        return (_damage_finding(damage, file),)
+    result.sort(key=lambda entry: entry.expected is None)  # errors first
+    shown = tuple(_field_finding(entry, file) for entry in result[:20])
+    if len(result) > 20:
+        rest = warning("desc-not-kept", f"{len(result) - 20} more unknown fields", Location(file))
+        return (*shown, rest)
+    return shown
+
+
+def _damage_finding(damage: _Damage, file: str) -> Diagnostic:
+    place = f"{damage.path}, byte {damage.offset}" if damage.path else f"byte {damage.offset}"
+    return error("desc-damaged", f"{place}: {damage.reason}", Location(file))
+
+
+def _field_finding(entry: _UnknownField, file: str) -> Diagnostic:
+    place = f"{entry.path}, byte {entry.offset}"
+    if entry.expected is None:
+        message = f"{place}: the field is not known in a ProgramDesc of Fluid 1.8 and is left out"
+        return warning("desc-not-kept", message, Location(file))
+    message = f"{place}: the field is encoded as {_WIRE_NAMES[entry.wire]}, it must be {_WIRE_NAMES[entry.expected]}"
+    return error("desc-wire-type", message, Location(file))
+
+
+def _varint(data: bytes, at: int, end: int, path: str) -> tuple[int, int]:
+    value = shift = 0
+    start = at
+    while True:
+        if at >= end:
+            raise _Damage(start, path, "the data ends inside a number")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+        if shift >= 70:
+            raise _Damage(start, path, "a number is longer than 10 bytes")
+
+
+def _walk(data: bytes, at: int, end: int, message: str, path: str) -> Iterator[_UnknownField]:
+    """Checks the fields of the message in data[at:end]; the depth of calls is that of the schema."""
+    names, fields = _NAMES[message], MESSAGES[message]
+    counts: dict[int, int] = {}
+    while at < end:
+        start = at
+        key, at = _varint(data, at, end, path)
+        number, wire = key >> 3, key & 7
+        name = names.get(number)
+        field = fields[name] if name is not None else None
+        where = _where(path, name or f"field {number}", field, counts, number)
+        if number == 0 or number >= 1 << 29 or wire == _END_GROUP or wire > _FIXED32:
+            raise _Damage(start, path, f"{key} does not start a field")
+        value_at, at = _value(data, at, end, number, wire, where)
+        if field is None:
+            yield _UnknownField(start, where, wire, None)
+        elif field.type in MESSAGES and wire == _LENGTH:
+            yield from _walk(data, value_at, at, field.type, where)
+        elif not _fits(field, wire):
+            yield _UnknownField(start, where, wire, _SCALAR_WIRES.get(field.type, _LENGTH))
+        elif field.repeated and wire == _LENGTH and field.type in _SCALAR_WIRES:
+            _check_packed(data, value_at, at, field, where)
+
+
+def _where(path: str, name: str, field: Field | None, counts: dict[int, int], number: int) -> str:
+    if field is not None and field.repeated:
+        position = counts.get(number, 0)
+        counts[number] = position + 1
+        name = f"{name}[{position}]"
+    return f"{path}.{name}" if path else name
+
+
+def _fits(field: Field, wire: int) -> bool:
+    if field.type in _SCALAR_WIRES:
+        return wire == _SCALAR_WIRES[field.type] or (field.repeated and wire == _LENGTH)
+    return wire == _LENGTH
+
+
+def _check_packed(data: bytes, at: int, end: int, field: Field, path: str) -> None:
+    if field.type == "float":
+        if (end - at) % 4:
+            raise _Damage(at, path, f"a list of float32 takes a multiple of 4 bytes, not {end - at}")
+        return
+    while at < end:
+        _, at = _varint(data, at, end, path)
+
+
+def _value(data: bytes, at: int, end: int, number: int, wire: int, path: str) -> tuple[int, int]:
+    """The start and the end of the value of a field."""
+    if wire == _VARINT:
+        return at, _varint(data, at, end, path)[1]
+    if wire == _LENGTH:
+        start = at
+        size, at = _varint(data, at, end, path)
+        if size > end - at:
+            raise _Damage(start, path, f"{size} bytes are announced, {end - at} are left")
+        return at, at + size
+    if wire == _GROUP:
+        return at, _skip_group(data, at, end, number, path)
+    if _FIXED_SIZES[wire] > end - at:
+        raise _Damage(at, path, f"{_FIXED_SIZES[wire]} bytes are needed, {end - at} are left")
+    return at, at + _FIXED_SIZES[wire]
+
+
+def _skip_group(data: bytes, at: int, end: int, number: int, path: str) -> int:
+    """The end of an (unknown) group that starts at `at`; groups inside are counted, not recursed into."""
+    opened = [number]
+    while opened:
+        start = at
+        key, at = _varint(data, at, end, path)
+        inner, wire = key >> 3, key & 7
+        if wire == _GROUP:
+            opened.append(inner)
+            if len(opened) > _MAX_GROUP_DEPTH:
+                raise _Damage(start, path, f"groups are nested more than {_MAX_GROUP_DEPTH} deep")
+        elif wire == _END_GROUP:
+            if opened.pop() != inner:
+                raise _Damage(start, path, f"a group that was not opened ends here (field {inner})")
+        elif wire > _FIXED32 or inner == 0:
+            raise _Damage(start, path, f"{key} does not start a field")
+        else:
+            at = _value(data, at, end, inner, wire, path)[1]
+    return at
+
 
 # From the VarType message of a variable to its kind and description.
 
@@ -588,13 +863,13 @@ def read_program(
         raw_size = message.ByteSize()
         message.ParseFromString(data)
     except DecodeError as refusal:
-        damage = wire.find_damage(data, file)
+        damage = find_damage(data, file)
         reason = damage or error("desc-damaged", f"protobuf can't read the data: {refusal}", Location(file))
         raise DiagnosticError([reason]) from None
     message.DiscardUnknownFields()
     # Cheaper than looking at every message: without what protobuf did not know, is there less? (Parsed twice,
     # because protobuf without its C part does not count again after the discarding.)
-    left_out = () if message.ByteSize() == raw_size else wire.unknown_fields(data, file)
+    left_out = () if message.ByteSize() == raw_size else unknown_fields(data, file)
     raise_errors(left_out)
     decoder = Decoder(file, program, call_stacks)
     with collector_paused():

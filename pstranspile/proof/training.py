@@ -24,10 +24,9 @@ from pstranspile.proof.replay import Replay
 from pstranspile.proof.values import inputs_of, make_feeds
 from pstranspile.proof.workload import Given, Workload
 from pstranspile.runtime.large.forms import whole_in
-from pstranspile.runtime.run.api import run
 from pstranspile.runtime.run.batch import Batch
 from pstranspile.runtime.run.frame import Execution
-from pstranspile.runtime.run.prepared import Prepared, give_back_freed_memory
+from pstranspile.runtime.run.prepared import Prepared, give_back_freed_memory, run
 from pstranspile.runtime.run.scope import Scope, own_copy
 from pstranspile.runtime.values import NUMPY_TYPES, SelectedRows
 

@@ -17,8 +17,15 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Block, Module, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType, OpRole, VarKind
-from pstranspile.runtime.run.step_feeds import Feeds, GivenFeeds
-from pstranspile.runtime.run.turns import ProgramFeeds, Turns, parse_turns, step_programs, union_of
+from pstranspile.runtime.run.step_feeds import (
+    Feeds,
+    GivenFeeds,
+    ProgramFeeds,
+    Turns,
+    parse_turns,
+    step_programs,
+    union_of,
+)
 from pstranspile.runtime.values import LoDTensor
 
 # Programs in double precision: what is left of a difference there is no rounding of single precision.

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pstranspile.runtime.files.tensor_files import read_tensor, to_bytes
+from pstranspile.runtime.values.encoding import read_tensor, to_bytes
 from tests.fluid.running import SCRIPTS, printed
 
 FLUID = os.environ.get("PSTRANSPILE_FLUID", "")

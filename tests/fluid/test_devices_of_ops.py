@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pstranspile.fluid as fluid
-from pstranspile.runtime.run import api
+from pstranspile.runtime.run import prepared
 from tests.fluid.running import fresh
 
 
@@ -59,8 +59,8 @@ def test_what_is_fed_is_marked_as_in_a_program_with_the_same_variables_only() ->
 def test_the_part_of_each_device_is_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept from run to run is that of the whole program before each step, also where a device has its own."""
     interpreted: list[object] = []
-    interpret = api.interpret
-    monkeypatch.setattr(api, "interpret", lambda *given: interpreted.append(given) or interpret(*given))
+    interpret = prepared.interpret
+    monkeypatch.setattr(prepared, "interpret", lambda *given: interpreted.append(given) or interpret(*given))
     with fresh():
         x = fluid.data("x", [None, 2])
         count = fluid.layers.create_global_var([1], 0.0, "float32", persistable=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pstranspile.fluid as fluid
-from pstranspile.runtime.files.tensor_files import read_tensor
+from pstranspile.runtime.values.encoding import read_tensor
 from tests.fluid.running import SCRIPTS, fresh
 from tests.fluid.test_clusters import cluster, free_ports, play
 

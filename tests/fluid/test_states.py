@@ -10,7 +10,7 @@ import pytest
 
 from pstranspile import fluid
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.runtime.files.tensor_files import to_bytes, write_values
+from pstranspile.runtime.values.encoding import to_bytes, write_values
 from tests.fluid.running import fresh
 
 

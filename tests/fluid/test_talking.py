@@ -10,7 +10,7 @@ import pytest
 import pstranspile.fluid as fluid
 from pstranspile.fluid.layers.io import ListenAndServ
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.runtime.files.tensor_files import read_tensor
+from pstranspile.runtime.values.encoding import read_tensor
 from tests.fluid.running import SCRIPTS, fresh
 from tests.fluid.test_clusters import FLUID, free_ports, play
 

@@ -8,8 +8,7 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.compiler.verify import verify
-from pstranspile.frontends.call_stacks import user_frame
-from pstranspile.frontends.program_desc import program_to_bytes
+from pstranspile.frontends.program_desc import program_to_bytes, user_frame
 from pstranspile.ir.attributes import Strings
 from pstranspile.ir.diagnostics import DiagnosticError, render
 from pstranspile.ir.model import Location

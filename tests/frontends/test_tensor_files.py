@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.runtime.files import safetensors
-from pstranspile.runtime.files.safetensors import read_metadata, read_safetensors, write_safetensors
-from pstranspile.runtime.files.tensor_files import (
+from pstranspile.runtime.files import variables
+from pstranspile.runtime.files.variables import read_metadata, read_safetensors, write_safetensors
+from pstranspile.runtime.values import LoDTensor, SelectedRows
+from pstranspile.runtime.values.encoding import (
     read_combined,
     read_selected_rows,
     read_tensor,
@@ -23,7 +24,6 @@ from pstranspile.runtime.files.tensor_files import (
     write_combined,
     write_values,
 )
-from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 RECORDED = Path(__file__).parent.parent / "data" / "tensor_files"
 DTYPES = [
@@ -219,8 +219,8 @@ class _Counted(str):
 @pytest.mark.parametrize("size", [50, 100, 200])
 def test_tensors_are_found_in_linear_time(size, tmp_path, monkeypatch):
     write_safetensors(tmp_path / "a", {f"n{number}": np.zeros(1, "float32") for number in range(size)})
-    entry = safetensors._entry
-    monkeypatch.setattr(safetensors, "_entry", lambda reader, name, held: entry(reader, _Counted(name), held))
+    entry = variables._entry
+    monkeypatch.setattr(variables, "_entry", lambda reader, name, held: entry(reader, _Counted(name), held))
     _Counted.hashed = 0
     assert len(read_safetensors(tmp_path / "a", [f"n{number}" for number in range(size)])) == size
     assert _Counted.hashed <= 4 * size

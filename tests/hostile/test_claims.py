@@ -18,8 +18,8 @@ from pstranspile.cluster.checkpoint.api import load_checkpoint, save_checkpoint
 from pstranspile.cluster.checkpoint.manifest import MANIFEST, _checksum
 from pstranspile.cluster.checkpoint.persistables import load_persistables, save_persistables
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.runtime.files.safetensors import read_safetensors
-from pstranspile.runtime.files.tensor_files import read_tensor, write_values
+from pstranspile.runtime.files.variables import read_safetensors
+from pstranspile.runtime.values.encoding import read_tensor, write_values
 from pstranspile.tools.cli import main
 from tests.cluster.checkpoint.jobs import job, machines, started
 from tests.conftest import ROOT

@@ -20,8 +20,8 @@ from pstranspile.cluster.checkpoint.inference import load_inference_model, save_
 from pstranspile.cluster.checkpoint.manifest import MANIFEST, _checksum
 from pstranspile.cluster.checkpoint.persistables import load_persistables, save_persistables
 from pstranspile.cluster.machines.snapshots import FORM, read_snapshot
-from pstranspile.runtime.files.safetensors import read_metadata, read_safetensors, write_safetensors
-from pstranspile.runtime.files.tensor_files import read_combined, read_selected_rows, read_tensor
+from pstranspile.runtime.files.variables import read_metadata, read_safetensors, write_safetensors
+from pstranspile.runtime.values.encoding import read_combined, read_selected_rows, read_tensor
 from pstranspile.tools.cli import main
 from tests.cluster.checkpoint.jobs import job, machines, started
 from tests.conftest import ROOT

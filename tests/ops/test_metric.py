@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pstranspile.compiler.verify import verify
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ops.textual import parse
-from pstranspile.runtime.run.api import run
+from pstranspile.runtime.run.prepared import run
 from pstranspile.runtime.run.scope import Scope
 from tests.ops.computing import compute
 from tests.ops.differences import quick, seeds

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from pstranspile.ops.textual import parse
-from pstranspile.runtime.kernels.random.row_numbers import Rows, RowStream
-from pstranspile.runtime.run.api import run
+from pstranspile.runtime.kernels.random import Rows, RowStream
+from pstranspile.runtime.run.prepared import run
 from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.values import LoDTensor
 from tests.ops.computing import compute

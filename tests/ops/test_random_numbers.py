@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pstranspile.runtime.kernels.random import streams as rn
+from pstranspile.runtime.kernels import random as rn
 
 DRAWS = {
     "words": lambda key, offset, count: rn.words(key, offset, count),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pstranspile.ir.attributes import Ints
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.runtime.kernels.random.hashes import mersenne_words
+from pstranspile.runtime.kernels.random import mersenne_words
 from pstranspile.runtime.values import SelectedRows
 from tests.ops.computing import compute
 from tests.ops.differences import check_gradients, quick, seeds, values

@@ -16,7 +16,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, Severity
 from pstranspile.ir.model import STARTUP, Module
 from pstranspile.proof.check import check
 from pstranspile.proof.values import make_feeds
-from pstranspile.runtime.kernels.blocks import most_turns
+from pstranspile.runtime.kernels.programs.control import most_turns
 
 SECONDS = 5.0
 """Processor time that one module may take in all, of a module that takes hundredths of a second unedited."""

@@ -19,7 +19,7 @@ from pstranspile.compiler.analysis.uses import deep_blocks, effects_of
 from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.plan.plan import NameMint
 from pstranspile.frontends.loading import load, require_regular
-from pstranspile.frontends.onnx.exporting import onnx_bytes
+from pstranspile.frontends.onnx.writing import onnx_bytes
 from pstranspile.ir.attributes import Strings, renumbered
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error, raise_errors, warning
 from pstranspile.ir.expect import expect, expect_program, names_of

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeGuard, cast
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
 from pstranspile.ir.json_faults import told
 from pstranspile.ir.model import Location
-from pstranspile.runtime.arithmetic.choice import arithmetic_name
+from pstranspile.runtime.arithmetic import arithmetic_name
 from pstranspile.runtime.run.step_feeds import Dealing
 
 # The settings of a run that decide its numbers beside the program, the seed and the data: recorded in checkpoints.

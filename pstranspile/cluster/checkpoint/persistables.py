@@ -25,9 +25,17 @@ from pstranspile.ir.model import Block, Location, Module, Op, Program, TensorTyp
 from pstranspile.ir.types import VarKind
 from pstranspile.ops.build import make_op
 from pstranspile.runtime.files.outputs import write_variables
-from pstranspile.runtime.files.tensor_files import read_combined, read_selected_rows
 from pstranspile.runtime.kernels.context import Value
-from pstranspile.runtime.values.encoding import decode_tensor, encode, end, most_bytes, opened, require_encodable
+from pstranspile.runtime.values.encoding import (
+    decode_tensor,
+    encode,
+    end,
+    most_bytes,
+    opened,
+    read_combined,
+    read_selected_rows,
+    require_encodable,
+)
 
 # Programs that save and load the variables of a cluster, of the ops that Fluid's own have.
 #

@@ -33,8 +33,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location, Module
 from pstranspile.ir.reading import open_regular
 from pstranspile.runtime.large.forms import AT_ONCE, mingled, together
-from pstranspile.runtime.large.index import lie_within
-from pstranspile.runtime.large.table import LargeTable, TableRows
+from pstranspile.runtime.large.table import LargeTable, TableRows, lie_within
 from pstranspile.runtime.run.files import DAMAGE
 from pstranspile.runtime.values import Array
 

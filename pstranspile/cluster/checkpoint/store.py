@@ -34,7 +34,7 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, first
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import open_regular, read_regular, require_local
 from pstranspile.runtime.files.outputs import exchange, work_folder
-from pstranspile.runtime.files.safetensors import safetensors_pieces, tensors_from_bytes
+from pstranspile.runtime.files.variables import safetensors_pieces, tensors_from_bytes
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.large.forms import Stream, TablePart, rows_from, streams_of, written
 from pstranspile.runtime.run.step_feeds import Dealing

@@ -16,8 +16,7 @@ from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.run.feeds import declared, near
 from pstranspile.runtime.run.seeds import divided
-from pstranspile.runtime.run.step_feeds import LeftOut
-from pstranspile.runtime.run.turns import inputs_of
+from pstranspile.runtime.run.step_feeds import LeftOut, inputs_of
 from pstranspile.runtime.values import NUMPY_TYPES, Array, LoDTensor
 
 # The file columns for each input of a program: those that the user names, else the one of the input's name.

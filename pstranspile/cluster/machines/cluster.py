@@ -56,8 +56,7 @@ from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Op, Program, Role
 from pstranspile.runtime.run.scope import Scope, own_copy
 from pstranspile.runtime.run.seeds import sends_of_rows
-from pstranspile.runtime.run.step_feeds import RowSource
-from pstranspile.runtime.run.turns import GivenTurns, inputs_of, union_of
+from pstranspile.runtime.run.step_feeds import GivenTurns, RowSource, inputs_of, union_of
 
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.scenario import Scenario

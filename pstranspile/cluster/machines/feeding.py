@@ -16,13 +16,16 @@ from pstranspile.runtime.run.seeds import LossRows, divided
 from pstranspile.runtime.run.step_feeds import (
     FeedOf,
     Feeds,
+    ProgramFeeds,
     RowSource,
+    Turns,
+    arrays_by_program,
     batches_of,
+    of_everybody,
     refuse_turns,
     require_steps,
     variable_of,
 )
-from pstranspile.runtime.run.turns import ProgramFeeds, Turns, arrays_by_program, of_everybody
 from pstranspile.runtime.values import LoDTensor
 
 # How much the trainers' shares of a batch count.

@@ -21,8 +21,7 @@ from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.kernels.rows import cut_any_ids, in_sections, in_use, merge_rows
 from pstranspile.runtime.large.forms import is_table, joined, selected
-from pstranspile.runtime.large.index import beside
-from pstranspile.runtime.large.table import LargeTable, TableState
+from pstranspile.runtime.large.table import LargeTable, TableState, beside
 from pstranspile.runtime.run.feeds import describe, near
 from pstranspile.runtime.run.frame import Slices
 from pstranspile.runtime.run.scope import Scope

@@ -11,7 +11,7 @@ from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error, raise_errors
 from pstranspile.ir.model import Program
-from pstranspile.runtime.run.turns import GivenTurns, fetches_by_program, turns_of
+from pstranspile.runtime.run.step_feeds import GivenTurns, fetches_by_program, turns_of
 
 
 def give_turns(trainers: Sequence[Trainer], given: GivenTurns | None, fetch: Sequence[str]) -> None:

@@ -23,7 +23,7 @@ from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.kernels.rows import concat_rows
 from pstranspile.runtime.run.feeds import describe
 from pstranspile.runtime.run.scope import own_copy
-from pstranspile.runtime.run.turns import union_of
+from pstranspile.runtime.run.step_feeds import union_of
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
 
 # What trainers give to a collective operation, what is made of it, and how a large value is cut into segments.

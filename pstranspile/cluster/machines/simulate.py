@@ -18,8 +18,7 @@ from pstranspile.ir.expect import MOST_STEPS, expect, expect_number, names_of, w
 from pstranspile.ir.model import Role
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.large.forms import parameter_arrays
-from pstranspile.runtime.run.step_feeds import stacked
-from pstranspile.runtime.run.turns import GivenTurns
+from pstranspile.runtime.run.step_feeds import GivenTurns, stacked
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 

@@ -11,7 +11,7 @@ from pstranspile.ir.model import MAIN, Program, Var
 from pstranspile.runtime.kernels.context import Value
 from pstranspile.runtime.run.batch import Batch
 from pstranspile.runtime.run.seeds import fed_seeds, scaled, without_rows
-from pstranspile.runtime.run.turns import Turns
+from pstranspile.runtime.run.step_feeds import Turns
 
 # The programs of a trainer, and which of them each of its steps runs.
 

@@ -44,8 +44,7 @@ from pstranspile.cluster.net.tracing import Tracing
 from pstranspile.cluster.net.transport import Dialer, Listener, is_taken
 from pstranspile.cluster.net.values import bytes_of
 from pstranspile.runtime.large.forms import is_table
-from pstranspile.runtime.large.memory import return_freed_arrays
-from pstranspile.runtime.large.table import LargeTable
+from pstranspile.runtime.large.table import LargeTable, return_freed_arrays
 
 # Running a machine of a job in this process, for `start` and for actors of Ray.
 

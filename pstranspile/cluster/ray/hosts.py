@@ -30,7 +30,7 @@ from pstranspile.cluster.net.tls import read_credentials
 from pstranspile.cluster.ray.moves import Kept, together
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, cluster_of, counted, error
 from pstranspile.runtime.arithmetic import arithmetic
-from pstranspile.runtime.large.folder import rows_on_disk
+from pstranspile.runtime.large.table import rows_on_disk
 
 # The actor that hosts one machine of a job: it plays the machine, reports on it, and gives what the machine leaves.
 

@@ -18,7 +18,7 @@ from pstranspile.cluster.ray.missing import require_ray
 from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import names_of, wrong_type
-from pstranspile.runtime.arithmetic.choice import arithmetic_name
+from pstranspile.runtime.arithmetic import arithmetic_name
 
 if TYPE_CHECKING:
     from pstranspile.cluster.ray.session import Session

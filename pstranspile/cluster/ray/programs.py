@@ -7,7 +7,7 @@ from dataclasses import replace
 from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.plan.plan import plan_json
-from pstranspile.frontends.json_text import json_text
+from pstranspile.frontends.meta import json_text
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ops.textual import print_module
 

@@ -16,8 +16,8 @@ from pstranspile.compiler.diff.folders import load_role, roles_in
 from pstranspile.compiler.emit.rules import WHOLE
 from pstranspile.compiler.explain.job import ExplainedJob, Settings, settings_of, source_line_of
 from pstranspile.compiler.plan.plan import plan_json
-from pstranspile.frontends.json_text import json_text
 from pstranspile.frontends.loading import LARGEST, Report
+from pstranspile.frontends.meta import json_text
 from pstranspile.ir.diagnostics import DiagnosticError, error, warning
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.json_faults import told

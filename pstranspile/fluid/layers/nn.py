@@ -17,7 +17,7 @@ from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.lod_tensor import to_core as value_of
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends import layers as L
-from pstranspile.frontends.layers import basic, conv, loss, nn, random, sequence, tensor
+from pstranspile.frontends.layers import basic, conv, loss, nn, sequence, tensor
 from pstranspile.frontends.layers.draft import Value
 from pstranspile.frontends.layers.nn import GENERATED
 from pstranspile.frontends.layers.nn import inplace_abn as inplace
@@ -243,9 +243,9 @@ continuous_value_model = adapt(nn.continuous_value_model, "input, cvm, use_cvm=T
 linear_chain_crf = adapt(L.linear_chain_crf, "input, label, param_attr=None, length=None", x="input")
 crf_decoding = adapt(L.crf_decoding, "input, param_attr, label=None, length=None", x="input")
 uniform_random = adapt(
-    random.uniform_random, "shape, dtype='float32', min=-1.0, max=1.0, seed=0", low="min", high="max"
+    tensor.uniform_random, "shape, dtype='float32', min=-1.0, max=1.0, seed=0", low="min", high="max"
 )
-gaussian_random = adapt(random.gaussian_random, "shape, mean=0.0, std=1.0, seed=0, dtype='float32'")
+gaussian_random = adapt(tensor.gaussian_random, "shape, mean=0.0, std=1.0, seed=0, dtype='float32'")
 
 
 def group_norm(

@@ -27,7 +27,7 @@ from pstranspile.fluid.layers.decoding import Decoder
 from pstranspile.fluid.layers.decoding import dynamic_decode as dynamic_decode
 from pstranspile.fluid.layers.utils import each
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.frontends.layers import basic, recurrent
+from pstranspile.frontends.layers import basic, sequence
 
 # What the decoder of a cell takes for its next input: the true one, its own best guess, or a draw.
 
@@ -165,32 +165,32 @@ class BasicDecoder(Decoder):
 _GATES = "gate_activation='sigmoid', cell_activation='tanh', candidate_activation='tanh'"
 
 dynamic_lstm = adapt(
-    recurrent.dynamic_lstm,
+    sequence.dynamic_lstm,
     "input, size, h_0=None, c_0=None, param_attr=None, bias_attr=None, use_peepholes=True, is_reverse=False, "
     f"{_GATES}, dtype='float32', name=None",
     x="input",
 )
 dynamic_gru = adapt(
-    recurrent.dynamic_gru,
+    sequence.dynamic_gru,
     "input, size, param_attr=None, bias_attr=None, is_reverse=False, gate_activation='sigmoid', "
     "candidate_activation='tanh', h_0=None, origin_mode=False",
     x="input",
 )
 gru_unit = adapt(
-    recurrent.gru_unit,
+    sequence.gru_unit,
     "input, hidden, size, param_attr=None, bias_attr=None, activation='tanh', gate_activation='sigmoid', "
     "origin_mode=False",
     x="input",
 )
 lstm_unit = adapt(
-    recurrent.lstm_unit,
+    sequence.lstm_unit,
     "x_t, hidden_t_prev, cell_t_prev, forget_bias=0.0, param_attr=None, bias_attr=None, name=None",
     x="x_t",
     hidden="hidden_t_prev",
     cell="cell_t_prev",
 )
 _dynamic_lstmp = adapt(
-    recurrent.dynamic_lstmp,
+    sequence.dynamic_lstmp,
     "input, size, proj_size, param_attr=None, bias_attr=None, use_peepholes=True, is_reverse=False, "
     f"{_GATES}, proj_activation='tanh', dtype='float32', name=None, h_0=None, c_0=None, cell_clip=0.0, proj_clip=0.0",
     x="input",

@@ -10,7 +10,7 @@ from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.running.alike import Alike, form_of
 from pstranspile.fluid.running.watching import tell_run, watchers
 from pstranspile.fluid.scope import Scope
-from pstranspile.runtime.run.api import latest_of
+from pstranspile.runtime.run.prepared import latest_of
 
 
 class Again:

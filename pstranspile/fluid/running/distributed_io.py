@@ -26,11 +26,11 @@ from pstranspile.ir.model import Block, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType, OpRole
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.build import make_op
-from pstranspile.runtime.files.tensor_files import read_tensor
 from pstranspile.runtime.large.table import LargeTable
 from pstranspile.runtime.run import run
 from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.values import Array
+from pstranspile.runtime.values.encoding import read_tensor
 
 
 def saves_with_servers(program: Any) -> bool:

@@ -20,12 +20,11 @@ from pstranspile.ops import schema_of
 from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.build import make_op
 from pstranspile.ops.tables.embedding import INITIALISERS
-from pstranspile.runtime.files.tensor_files import read_tensor
 from pstranspile.runtime.large.forms import filled
 from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.values import LoDTensor, SelectedRows
-from pstranspile.runtime.values.encoding import decode_selected_rows, opened
+from pstranspile.runtime.values.encoding import decode_selected_rows, opened, read_tensor
 
 
 class EntryAttr:

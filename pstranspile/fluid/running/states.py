@@ -19,7 +19,7 @@ from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import VarType
 from pstranspile.fluid.layers.nn import scale
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.runtime.files.tensor_files import read_combined, read_tensor
+from pstranspile.runtime.values.encoding import read_combined, read_tensor
 
 # What a saved model is fed and fetches.
 

@@ -10,11 +10,11 @@ from pstranspile.frontends.autodiff.averages import ModelAverage as ModelAverage
 from pstranspile.frontends.autodiff.averages import lookahead as lookahead
 from pstranspile.frontends.autodiff.backward import ParamGrad as ParamGrad
 from pstranspile.frontends.autodiff.backward import append_backward as append_backward
+from pstranspile.frontends.autodiff.backward import append_gradients as append_gradients
 from pstranspile.frontends.autodiff.clips import ClipByGlobalNorm as ClipByGlobalNorm
 from pstranspile.frontends.autodiff.clips import ClipByNorm as ClipByNorm
 from pstranspile.frontends.autodiff.clips import ClipByValue as ClipByValue
 from pstranspile.frontends.autodiff.clips import set_gradient_clip as set_gradient_clip
-from pstranspile.frontends.autodiff.gradients import append_gradients as append_gradients
 from pstranspile.frontends.autodiff.minimize import apply_gradients as apply_gradients
 from pstranspile.frontends.autodiff.minimize import draft_of_module as draft_of_module
 from pstranspile.frontends.autodiff.minimize import minimize as minimize

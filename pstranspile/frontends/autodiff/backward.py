@@ -1,19 +1,19 @@
-"""Backward ops for a loss: the chain rule over the ops of a program, as in Fluid's `append_backward`."""
+"""Backward ops for a loss: the chain rule over the ops of a program, as Fluid's `append_backward` and `gradients`."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from typing import NamedTuple
 
-from pstranspile.frontends.autodiff.declare import declare_gradients
 from pstranspile.frontends.layers.draft import Draft, gradient_block
 from pstranspile.ir.attributes import BlockRef, Longs
 from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op, did_you_mean, raise_errors
 from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import Op, Origin, Program, Slots
+from pstranspile.ir.model import Op, Origin, Program, Slots, TensorType, Var
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops import facts_of, with_defaults
 from pstranspile.ops.gradient import (
@@ -30,6 +30,159 @@ from pstranspile.ops.gradients.audit import wrong_gradients
 from pstranspile.ops.gradients.needs import with_loop_terms
 from pstranspile.ops.gradients.old_values import with_old_values
 from pstranspile.ops.gradients.versions import FLOATS, WITH_BLOCKS, Forward, can_be_followed, inner_block, keeps_value
+from pstranspile.ops.shapes import ShapeError, Types, infer_types
+
+# Declarations of gradients: their kind and type.
+
+
+_ARRAYS = ("write_to_array", "lod_tensor_to_array")
+_SAME_KIND: Mapping[tuple[str, str], str] = {
+    ("while_grad", "X@GRAD"): "X",
+    ("conditional_block_grad", "Input@GRAD"): "Input",
+    ("tensor_array_to_tensor_grad", "X@GRAD"): "X",
+    ("scale", "Out"): "X",
+    ("assign", "Out"): "X",
+}
+"""Outputs that are variables of the same kind as an input: (op type, output slot) -> input slot."""
+
+
+def declare_gradients(draft: Draft, block: int, start: int, variable_of: Mapping[str, str]) -> dict[str, str]:
+    """Declares the outputs of a block's ops from `start` on, sub-blocks first, and drops idle ops.
+
+    An op is idle if it writes nothing, or if none of the gradients that it reads exist. Returns variable -> gradient
+    for each variable in `variable_of`'s values that now has a gradient.
+    """
+    gradients: dict[str, str] = {}
+    carried = _carried_through(draft, block)
+    ops = draft.blocks[block].ops
+    kept: list[Op] = []
+    for op in ops[start:]:
+        sub_block = op.attrs.get("sub_block")
+        if isinstance(sub_block, BlockRef):
+            gradients |= declare_gradients(draft, int(sub_block), 0, variable_of)
+        if _idle(draft, block, op, carried):
+            continue
+        kept.append(op)
+        if op.type == "sum":
+            _declare_dropped_terms(draft, block, op)
+        for name in _declare_outputs(draft, block, op):
+            if name in variable_of:
+                gradients[variable_of[name]] = name
+    ops[start:] = kept
+    return gradients
+
+
+def _carried_through(draft: Draft, block: int) -> set[str]:
+    """The variables that the op owning a block both reads and writes: a loop passes them from step to step."""
+    if block == 0:
+        return set()
+    for other in draft.blocks:
+        for op in other.all_ops():
+            if op.attrs.get("sub_block") == block and isinstance(op.attrs["sub_block"], BlockRef):
+                return set(op.input_names) & set(op.output_names)
+    return set()
+
+
+def _idle(draft: Draft, block: int, op: Op, carried: set[str]) -> bool:
+    if all(name == EMPTY_NAME for name in op.output_names):
+        return True
+    gradients = [name for name in op.input_names if SUFFIX in name]
+    # In a recurrent op's steps this op reads a gradient that the executor puts there; nothing declares it.
+    if not gradients or op.type == "rnn_memory_helper_grad":
+        return False
+    return all(name not in carried and draft.find(name, block) is None for name in gradients)
+
+
+def _declare_dropped_terms(draft: Draft, block: int, op: Op) -> None:
+    """Declares terms that only an idle op would have written, without a type, as Fluid does. They add nothing."""
+    for name in op.inputs["X"]:
+        if draft.find(name, block) is None:
+            draft.declare(Var(name), block)
+
+
+def _declare_outputs(draft: Draft, block: int, op: Op) -> list[str]:
+    with draft.inside(block):
+        new = [name for name in op.output_names if name != EMPTY_NAME and draft.find(name) is None]
+        over = [name for name in op.output_names if op.type == "reshape2_grad" and name in op.input_names]
+        if not new and not over:
+            return []
+        inferred = _inferred(draft, op)
+        types = {
+            name: held
+            for slot, names in op.outputs.items()
+            for name, held in zip(names, inferred.get(slot, ()), strict=False)
+        }
+        for slot, names in op.outputs.items():
+            for at, name in enumerate(names):
+                if name in new:
+                    draft.declare(_gradient_var(draft, op, slot, at, name, types.get(name)))
+    for name in over:
+        _redeclare(draft, block, name, types.get(name))
+    return new
+
+
+def _inferred(draft: Draft, op: Op) -> Types:
+    """The types of a gradient op's outputs. Gradients that Fluid declares f32 fit variables of other floats."""
+
+    def of_one_float(name: str) -> TensorType | None:
+        type_ = draft.seen(name)
+        return type_._replace(dtype=DType.FP32) if type_ is not None and type_.dtype in FLOATS else type_
+
+    for type_of in (draft.seen, of_one_float):
+        with suppress(ShapeError):
+            return infer_types(op, type_of)
+    return {}
+
+
+def _redeclare(draft: Draft, block: int, name: str, made: TensorType | None) -> None:
+    """Declares a gradient that an op writes in place with the dims of the op's result, as Fluid does."""
+    known = draft.blocks[block].vars.get(name)
+    if known is not None and known.tensor is not None and made is not None:
+        draft.declare(known._replace(tensor=known.tensor._replace(shape=made.shape)), block)
+
+
+def _gradient_var(draft: Draft, op: Op, slot: str, at: int, name: str, inferred: TensorType | None) -> Var:
+    kind = _kind(draft, op, slot, at)
+    forward = draft.find(differentiated(name))
+    if forward is not None and forward.tensor is not None:
+        lod = 0 if kind is VarKind.SELECTED_ROWS else _lod_level(draft, op, inferred)
+        return Var(name, kind, forward.tensor._replace(lod_level=lod))
+    shape = inferred.shape if inferred else ()
+    return Var(name, kind, TensorType(DType.FP32, shape))
+
+
+def _lod_level(draft: Draft, op: Op, inferred: TensorType | None) -> int:
+    lod = facts_of(op.type).result_lod
+    if lod == "of_gradient":
+        inferred = draft.type_of(op.inputs["Out@GRAD"][0])
+    elif op.type == "sum":
+        inferred = draft.type_of(op.inputs["X"][0])
+    elif lod == "none" or (op.type == "linear_chain_crf_grad" and op.inputs.get("Length")):
+        return 0
+    return inferred.lod_level if inferred else 0
+
+
+def _kind(draft: Draft, op: Op, slot: str, at: int) -> VarKind:
+    if facts_of(op.type).sparse_gradient == slot:
+        return VarKind.SELECTED_ROWS if op.attrs.get("is_sparse") is True else VarKind.LOD_TENSOR
+    if op.type in _ARRAYS:
+        return VarKind.LOD_TENSOR_ARRAY
+    like = _SAME_KIND.get((op.type, slot))
+    if like is not None:
+        source = draft.find(op.inputs[like][at])
+        return source.kind if source else VarKind.LOD_TENSOR
+    if op.type == "sum":
+        return sum_kind(result.kind for result in map(draft.find, op.inputs["X"]) if result)
+    return VarKind.LOD_TENSOR
+
+
+def sum_kind(kinds: Iterable[VarKind]) -> VarKind:
+    """The kind of a sum: an array if one part is, sparse rows only if all parts are."""
+    distinct = set(kinds)
+    if VarKind.LOD_TENSOR_ARRAY in distinct:
+        return VarKind.LOD_TENSOR_ARRAY
+    return VarKind.SELECTED_ROWS if distinct == {VarKind.SELECTED_ROWS} else VarKind.LOD_TENSOR
+
 
 # The ops that lead to a loss, and the variables without gradients.
 
@@ -888,3 +1041,64 @@ def _paired(draft: Draft, grads: dict[str, str], parameters: Iterable[str] | Non
         block.ops[last[grad]] = op._replace(role_vars=(param, grad, *(op.role_vars or ())))
         clipped.append(ParamGrad(param, grad))
     return tuple(clipped)
+
+
+# Gradients of some variables with respect to others (Fluid's `gradients`).
+
+
+def append_gradients(
+    draft: Draft,
+    targets: Sequence[str],
+    inputs: Sequence[str],
+    given: Sequence[str | None],
+    no_grad: Iterable[str] = (),
+) -> tuple[str | None, ...]:
+    """Appends the ops that compute the gradients of the sum of the targets with respect to the inputs, to block 0.
+
+    `given` are the gradients of the targets, None for ones. Variables in `no_grad` or in `draft.stop_gradient` get no
+    gradient. Returns for each input the name of its gradient, None if no path leads to it. Raises NoSecondGradient if a
+    gradient op without a gradient is on the path.
+    """
+    earlier = backward_parts(draft)
+    require_second(draft.blocks[0].all_ops(), set(inputs), targets, draft.stop_gradient.union(no_grad))
+    draft.gradient_calls += 1
+    flush(draft)
+    block = draft.blocks[0]
+    unwanted = unwanted_gradients(draft, floats=False)
+    unwanted[0] |= {gradient_name(name) for name in no_grad}
+    names = {differentiated(name) for name in unwanted[0]}
+    path = ops_from(ops_to(block.ops, set(targets), names), inputs)
+    unwanted[0] |= {gradient_name(name) for name in names - set(inputs)}
+    start = len(block.ops)
+    with draft.roles(OpRole.BACKWARD):
+        for target, gradient in zip(targets, given, strict=True):
+            if gradient is None:
+                _ones(draft, target)
+    started = {gradient_name(target) for target in targets}
+    made = Backward(draft, unwanted, earlier, own_names=False)
+    made.append(0, path, set(started))
+    renames = {gradient_name(target): name for target, name in zip(targets, given, strict=True) if name is not None}
+    block.ops[start:] = [op._replace(inputs=renamed(op.inputs, renames)) for op in block.ops[start:]]
+    mint_again(draft, start, made)
+    grads = declare_gradients(draft, 0, start, made.variable_of)
+    return tuple(grads.get(name) for name in inputs)
+
+
+def _ones(draft: Draft, target: str) -> None:
+    """The gradient of a target with respect to itself."""
+    var = draft.blocks[0].vars[target]
+    dims = f"{target}_shape"
+    untyped = TensorType(DType.BOOL, ())  # BOOL is what Fluid leaves of an element type that is not given
+    draft.declare(
+        var._replace(name=dims, tensor=untyped, persistable=False, parameter=None, need_check_feed=False),
+        0,
+    )
+    device = {"op_device": ""}
+    attrs = {**device, "shape": Longs(var.shape), "value": 1.0, "dtype": var.dtype.value if var.dtype else 5}
+    made = (
+        bare_op("shape", {"Input": (target,)}, {"Out": (dims,)}, device),
+        bare_op("fill_constant", {"ShapeTensor": (dims,)}, {"Out": (gradient_name(target),)}, attrs),
+    )
+    for op in made:
+        draft.block.ops.append(op._replace(role=OpRole.BACKWARD, origin=draft.origin))
+        draft.type_outputs(op)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Concatenate, ParamSpec
 
 from pstranspile.frontends.layers.draft import Draft, Value
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, VarKind, element_type
 from pstranspile.ops import schema_of
+
+P = ParamSpec("P")
 
 
 def unary(op_type: str, x: Value, **attrs: object) -> Value:
@@ -61,33 +64,32 @@ def draft_of(inputs: Mapping[str, Value | Sequence[Value]]) -> Draft:
     raise ValueError("a layer needs at least one input")
 
 
-class UnaryLayer(Protocol):
-    """A layer with one tensor in and one out."""
+def layer_of(form: Callable[Concatenate[str, P], Value], op_type: str, doc: str) -> Callable[P, Value]:
+    """The layer of one op among those of a form: the form for this op type, with a name and a docstring of its own."""
 
-    def __call__(self, x: Value, *, name: str | None = None) -> Value:
-        """The op on `x`; the layer is called `name`, or the next name of its op type."""
-        ...
+    def made(*args: P.args, **options: P.kwargs) -> Value:
+        return form(op_type, *args, **options)
 
-
-def unary_layer(op_type: str, doc: str) -> UnaryLayer:
-    """The layer of an op without attributes that reads X and writes Out."""
-
-    def made(x: Value, *, name: str | None = None) -> Value:
-        return layer(op_type, {"X": x}, x.dtype, name=name)
-
+    signature = inspect.signature(form)
     made.__name__, made.__doc__ = op_type, doc
+    vars(made)["__signature__"] = signature.replace(parameters=[*signature.parameters.values()][1:])
     return made
 
 
-square = unary_layer("square", "Element by element x * x.")
-sqrt = unary_layer("sqrt", "Element by element the square root.")
-exp = unary_layer("exp", "Element by element e to the power of x.")
-log = unary_layer("log", "Element by element the natural logarithm.")
-cos = unary_layer("cos", "Element by element the cosine.")
-sin = unary_layer("sin", "Element by element the sine.")
-floor = unary_layer("floor", "Element by element the next integer below.")
-ceil = unary_layer("ceil", "Element by element the next integer above.")
-absolute = unary_layer("abs", "Element by element the absolute value (Fluid's `abs`).")
+def bare(op_type: str, x: Value, *, name: str | None = None) -> Value:
+    """The op without attributes on x; the layer is called `name`, or the next name of its op type."""
+    return layer(op_type, {"X": x}, x.dtype, name=name)
+
+
+square = layer_of(bare, "square", "Element by element x * x.")
+sqrt = layer_of(bare, "sqrt", "Element by element the square root.")
+exp = layer_of(bare, "exp", "Element by element e to the power of x.")
+log = layer_of(bare, "log", "Element by element the natural logarithm.")
+cos = layer_of(bare, "cos", "Element by element the cosine.")
+sin = layer_of(bare, "sin", "Element by element the sine.")
+floor = layer_of(bare, "floor", "Element by element the next integer below.")
+ceil = layer_of(bare, "ceil", "Element by element the next integer above.")
+absolute = layer_of(bare, "abs", "Element by element the absolute value (Fluid's `abs`).")
 
 
 def cast(x: Value, dtype: DType | str) -> Value:
@@ -113,31 +115,15 @@ def elementwise(op_type: str, x: Value, y: Value, *, axis: int = -1, act: str | 
     return activation(name, out, act)
 
 
-class ElementwiseLayer(Protocol):
-    """A layer that combines two tensors element by element, as `elementwise` says."""
-
-    def __call__(self, x: Value, y: Value, *, axis: int = -1, act: str | None = None) -> Value:
-        """The op on `x` and `y`."""
-        ...
-
-
-def _elementwise(op_type: str, doc: str) -> ElementwiseLayer:
-    def made(x: Value, y: Value, *, axis: int = -1, act: str | None = None) -> Value:
-        return elementwise(op_type, x, y, axis=axis, act=act)
-
-    made.__name__, made.__doc__ = op_type, doc
-    return made
-
-
-elementwise_add = _elementwise("elementwise_add", "x + y.")
-elementwise_sub = _elementwise("elementwise_sub", "x - y.")
-elementwise_mul = _elementwise("elementwise_mul", "x * y.")
-elementwise_div = _elementwise("elementwise_div", "x / y.")
-elementwise_max = _elementwise("elementwise_max", "The larger of x and y.")
-elementwise_min = _elementwise("elementwise_min", "The smaller of x and y.")
-elementwise_pow = _elementwise("elementwise_pow", "x to the power of y.")
-elementwise_floordiv = _elementwise("elementwise_floordiv", "x / y, rounded down.")
-elementwise_mod = _elementwise("elementwise_mod", "The remainder of x / y.")
+elementwise_add = layer_of(elementwise, "elementwise_add", "x + y.")
+elementwise_sub = layer_of(elementwise, "elementwise_sub", "x - y.")
+elementwise_mul = layer_of(elementwise, "elementwise_mul", "x * y.")
+elementwise_div = layer_of(elementwise, "elementwise_div", "x / y.")
+elementwise_max = layer_of(elementwise, "elementwise_max", "The larger of x and y.")
+elementwise_min = layer_of(elementwise, "elementwise_min", "The smaller of x and y.")
+elementwise_pow = layer_of(elementwise, "elementwise_pow", "x to the power of y.")
+elementwise_floordiv = layer_of(elementwise, "elementwise_floordiv", "x / y, rounded down.")
+elementwise_mod = layer_of(elementwise, "elementwise_mod", "The remainder of x / y.")
 
 
 def activation(name: str, x: Value, act: str | None, *, use_cudnn: bool = False) -> Value:
@@ -162,29 +148,13 @@ def reduction(op_type: str, x: Value, dim: int | Sequence[int] | None = None, *,
     return unary(op_type, x, dim=dims or [0], keep_dim=keep_dim, reduce_all=not dims)
 
 
-class ReductionLayer(Protocol):
-    """A layer that reduces one dim, several, or (None) all of them, as `reduction` says."""
-
-    def __call__(self, x: Value, dim: int | Sequence[int] | None = None, *, keep_dim: bool = False) -> Value:
-        """The op on `x`."""
-        ...
-
-
-def _reduction(op_type: str, doc: str) -> ReductionLayer:
-    def made(x: Value, dim: int | Sequence[int] | None = None, *, keep_dim: bool = False) -> Value:
-        return reduction(op_type, x, dim, keep_dim=keep_dim)
-
-    made.__name__, made.__doc__ = op_type, doc
-    return made
-
-
-reduce_sum = _reduction("reduce_sum", "The sum over dims (None: all).")
-reduce_mean = _reduction("reduce_mean", "The mean over dims (None: all).")
-reduce_max = _reduction("reduce_max", "The largest element over dims (None: all).")
-reduce_min = _reduction("reduce_min", "The smallest element over dims (None: all).")
-reduce_prod = _reduction("reduce_prod", "The product over dims (None: all).")
-reduce_all = _reduction("reduce_all", "Whether all are true, over dims (None: all).")
-reduce_any = _reduction("reduce_any", "Whether any is true, over dims (None: all).")
+reduce_sum = layer_of(reduction, "reduce_sum", "The sum over dims (None: all).")
+reduce_mean = layer_of(reduction, "reduce_mean", "The mean over dims (None: all).")
+reduce_max = layer_of(reduction, "reduce_max", "The largest element over dims (None: all).")
+reduce_min = layer_of(reduction, "reduce_min", "The smallest element over dims (None: all).")
+reduce_prod = layer_of(reduction, "reduce_prod", "The product over dims (None: all).")
+reduce_all = layer_of(reduction, "reduce_all", "Whether all are true, over dims (None: all).")
+reduce_any = layer_of(reduction, "reduce_any", "Whether any is true, over dims (None: all).")
 
 
 def fill_constant(

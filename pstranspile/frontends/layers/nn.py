@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pstranspile.frontends.layers.basic import activation, fill_constant, layer, layer_outputs, unary, unary_layer
+from pstranspile.frontends.layers.basic import activation, bare, fill_constant, layer, layer_of, layer_outputs, unary
 from pstranspile.frontends.layers.draft import Draft, Value
 from pstranspile.frontends.layers.parameters import Attr, Constant, Element, ParamAttr, attr_of, create_parameter
 from pstranspile.ir.types import DType, element_type
@@ -145,17 +145,17 @@ def continuous_value_model(x: Value, cvm: Value, *, use_cvm: bool = True) -> Val
 
 # Elementwise activations in addition to those of `nn`, and `prelu`, which learns its slope.
 
-swish = unary_layer("swish", "x * sigmoid(x). (Fluid 1.8.5 computes with a `beta` of 1 whatever its layer is given.)")
-logsigmoid = unary_layer("logsigmoid", "log(sigmoid(x)).")
-softplus = unary_layer("softplus", "log(1 + exp(x)).")
-softsign = unary_layer("softsign", "x / (1 + |x|).")
-tanh_shrink = unary_layer("tanh_shrink", "x - tanh(x).")
-atan = unary_layer("atan", "The angle whose tangent is x.")
-rsqrt = unary_layer("rsqrt", "1 / sqrt(x).")
-reciprocal = unary_layer("reciprocal", "1 / x.")
-round_ = unary_layer("round", "The nearest integer (Fluid's `round`).")
-sign = unary_layer("sign", "-1, 0 or 1.")
-erf = unary_layer("erf", "The error function.")
+swish = layer_of(bare, "swish", "x * sigmoid(x). (Fluid 1.8.5 computes with a `beta` of 1, whatever it is given.)")
+logsigmoid = layer_of(bare, "logsigmoid", "log(sigmoid(x)).")
+softplus = layer_of(bare, "softplus", "log(1 + exp(x)).")
+softsign = layer_of(bare, "softsign", "x / (1 + |x|).")
+tanh_shrink = layer_of(bare, "tanh_shrink", "x - tanh(x).")
+atan = layer_of(bare, "atan", "The angle whose tangent is x.")
+rsqrt = layer_of(bare, "rsqrt", "1 / sqrt(x).")
+reciprocal = layer_of(bare, "reciprocal", "1 / x.")
+round_ = layer_of(bare, "round", "The nearest integer (Fluid's `round`).")
+sign = layer_of(bare, "sign", "-1, 0 or 1.")
+erf = layer_of(bare, "erf", "The error function.")
 
 
 def leaky_relu(x: Value, *, alpha: float = 0.02) -> Value:
@@ -517,7 +517,7 @@ def softmax(x: Value, *, axis: int = -1, use_cudnn: bool = False, name: str | No
     return layer("softmax", {"X": x}, x.dtype, {"axis": axis, "use_cudnn": use_cudnn}, name=name)
 
 
-relu = unary_layer("relu", "max(x, 0).")
-sigmoid = unary_layer("sigmoid", "1 / (1 + exp(-x)).")
-tanh = unary_layer("tanh", "The hyperbolic tangent.")
-gelu = unary_layer("gelu", "x times the normal distribution function of x.")
+relu = layer_of(bare, "relu", "max(x, 0).")
+sigmoid = layer_of(bare, "sigmoid", "1 / (1 + exp(-x)).")
+tanh = layer_of(bare, "tanh", "The hyperbolic tangent.")
+gelu = layer_of(bare, "gelu", "x times the normal distribution function of x.")

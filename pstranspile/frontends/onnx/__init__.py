@@ -1,5 +1,5 @@
 """ONNX models: inference programs as such, and forward networks from such.
 
-`exporting.py` writes a model, with a writer for each op type in the files `write_*.py`. `importing.py` reads one, with
-a reader for each of ONNX's in the files `read_*.py`.
+`writing.py` writes a model, with a writer for each op type. `importing.py` reads one, with a reader for each of ONNX's
+in the files `read_*.py`.
 """

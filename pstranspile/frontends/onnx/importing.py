@@ -3,19 +3,311 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+
 from pstranspile.frontends.layers.draft import OutOfRange
-from pstranspile.frontends.onnx.folding import fold
-from pstranspile.frontends.onnx.graph import Refused
-from pstranspile.frontends.onnx.library import ELEMENT_TYPES, library
+from pstranspile.frontends.onnx.graph import ELEMENT_TYPES, Refused, library
 from pstranspile.frontends.onnx.models import opened, symbols_of, values_of, version_of, weights_of
-from pstranspile.frontends.onnx.reading import READERS, Reader, Reading, attribute
+from pstranspile.frontends.onnx.reading import (
+    NUMBER_BYTES,
+    READERS,
+    Reader,
+    Reading,
+    attribute,
+    combined,
+    equal,
+    has_codes,
+)
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, first_findings, raise_errors
 from pstranspile.ir.model import Location, Module
 from pstranspile.ops.shapes import ShapeError
 from pstranspile.runtime.values import Array
+
+# What is known of a model before it runs: computed while it is read.
+
+
+# What computing a node of known values takes, before it is computed: bytes of its results and work on elements.
+
+
+class Cost(NamedTuple):
+    """Bytes of results, and work as a number of elements that are read, written or multiplied."""
+
+    size: int
+    work: int
+
+
+class _Made(NamedTuple):
+    """A result: its dims and the bytes of an element."""
+
+    dims: tuple[int, ...]
+    width: int
+
+
+Work: TypeAlias = "Callable[[Any, Sequence[Array], int], int]"
+"""The work of a node on these inputs, with this many elements of input and result together."""
+
+_EACH = (
+    *("Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BitwiseAnd", "BitwiseNot", "BitwiseOr"),
+    *("BitwiseXor", "BitShift", "Cast", "CastLike", "Ceil", "Celu", "Clip", "Concat", "ConstantOfShape", "Cos", "Cosh"),
+    *("CumSum", "DepthToSpace", "DequantizeLinear", "Div", "Dropout", "Elu", "Equal", "Erf", "Exp", "Expand"),
+    *("EyeLike", "Flatten", "Floor", "Gather", "GatherElements", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid"),
+    *(
+        "HardSwish",
+        "Identity",
+        "IsInf",
+        "IsNaN",
+        "LeakyRelu",
+        "Less",
+        "LessOrEqual",
+        "Log",
+        "LogSoftmax",
+        "Max",
+        "Mean",
+    ),
+    *("Min", "Mish", "Mod", "Mul", "Neg", "Not", "OneHot", "Or", "Pad", "Pow", "Range", "Reciprocal", "ReduceL1"),
+    *("ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"),
+    *("ReduceSumSquare", "Relu", "Reshape", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Slice"),
+    *("Softmax", "Softplus", "Softsign", "SpaceToDepth", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tan", "Tanh"),
+    *("ThresholdedRelu", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor"),
+)
+"""Nodes that handle each element of their inputs and results some few times."""
+
+_SLOW = {
+    "ArgMax": 8,
+    "ArgMin": 8,
+    "TopK": 64,
+    "GatherND": 1 << 10,
+    "ScatterElements": 1 << 10,
+    "ScatterND": 1 << 10,
+    "Resize": 1 << 15,
+}
+"""How often nodes handle each element whose reference implementation sorts, or loops over elements in Python."""
+
+
+def _product(_: Any, arrays: Sequence[Array], handled: int) -> int:
+    """The multiplications of a matrix product: for each element as many as the rows of the first factor are wide."""
+    first, second = arrays[0], arrays[1]
+    width = first.shape[-1] if first.ndim else 1
+    batch = math.prod(_spread(first.shape[:-2], second.shape[:-2]))
+    rows = first.shape[-2] if first.ndim > 1 else 1
+    columns = second.shape[-1] if second.ndim > 1 else 1
+    return handled + _as_slow(arrays) * batch * rows * width * columns
+
+
+def _gemm(node: Any, arrays: Sequence[Array], handled: int) -> int:
+    turned = [bool(attribute(node, name, 0)) for name in ("transA", "transB")]
+    first, second = (array.T if way else array for array, way in zip(arrays, turned, strict=False))
+    return _product(node, [first, second], handled)
+
+
+def _einsum(node: Any, arrays: Sequence[Array], handled: int) -> int:
+    """The products of an Einsum: as many as there are combinations of all letters; each dim of an ellipsis counts as a
+    letter.
+    """
+    terms = attribute(node, "equation").replace(" ", "").partition("->")[0].split(",")
+    sizes: dict[str, int] = {}
+    for term, array in zip(terms, arrays, strict=False):
+        before, dots, after = term.partition("...")
+        spread = array.ndim - len(before) - len(after) if dots else 0
+        letters = [*before, *(f"...{spread - at}" for at in range(spread)), *after]
+        for letter, dim in zip(letters, array.shape, strict=False):
+            sizes[letter] = max(sizes.get(letter, 1), dim)
+    return handled + _as_slow(arrays) * len(arrays) * math.prod(sizes.values())
+
+
+def _as_slow(arrays: Sequence[Array]) -> int:
+    """How much longer numpy multiplies numbers of types that processors' libraries have no products for."""
+    return 1 if all(array.dtype.name in ("float32", "float64") for array in arrays) else 16
+
+
+def _spread(left: Sequence[int], right: Sequence[int]) -> list[int]:
+    rank = max(len(left), len(right))
+    wide = [[*[1] * (rank - len(dims)), *dims] for dims in (left, right)]
+    return [max(pair) for pair in zip(*wide, strict=True)]
+
+
+_WORK: dict[str, Work] = {
+    **dict.fromkeys(_EACH, lambda _, __, handled: handled),
+    **{kind: (lambda _, __, handled, times=times: times * handled) for kind, times in _SLOW.items()},
+    "MatMul": _product,
+    "Gemm": _gemm,
+    "Einsum": _einsum,
+}
+
+
+def cost_of(node: Any, arrays: Mapping[str, Array], version: int) -> Cost | None:
+    """What it takes to compute a node; None where that can't be told before, or for nodes that are never computed."""
+    given = [arrays[name] for name in node.input if name]
+    if node.op_type == "Constant":
+        return _of_constant(node)
+    if node.op_type not in _WORK:
+        return None
+    made = _results(node, arrays, version)
+    if made is None:
+        return None
+    counts = [math.prod(held.dims) for held in made]
+    size = sum(count * held.width for count, held in zip(counts, made, strict=True))
+    handled = sum(array.size for array in given) + sum(counts)
+    return Cost(size, _WORK[node.op_type](node, given, handled))
+
+
+def _of_constant(node: Any) -> Cost:
+    """A constant is as large as its text in the model, up to numbers that are packed there."""
+    for held in node.attribute:
+        if held.name == "sparse_value":
+            raise Refused("its value is a sparse tensor; Fluid's are dense")
+    size = 8 * node.ByteSize()
+    return Cost(size, size)
+
+
+_INFERRED_OF = 4096
+"""The most elements of a whole number of inputs, such as dims, that ONNX is told to infer the dims of results."""
+
+
+def _results(node: Any, arrays: Mapping[str, Array], version: int) -> list[_Made] | None:
+    """The results of a node, as ONNX infers them; None if it can't."""
+    onnx = library()
+    types = {name: onnx.helper.make_tensor_type_proto(_number(array), array.shape) for name, array in arrays.items()}
+    small = {
+        name: onnx.numpy_helper.from_array(array)
+        for name, array in arrays.items()
+        if array.size <= _INFERRED_OF and array.dtype.kind in "iufb"
+    }
+    sets = [onnx.helper.make_opsetid("", version)]
+    try:
+        schema = onnx.defs.get_schema(node.op_type, version)
+        inferred = onnx.shape_inference.infer_node_outputs(schema, node, types, small, opset_imports=sets)
+    except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
+        return None
+    made: list[_Made] = []
+    for name in filter(None, node.output):
+        tensor = inferred[name].tensor_type if name in inferred else None
+        if tensor is None or not tensor.HasField("shape"):
+            return None
+        if any(not dim.HasField("dim_value") or dim.dim_value < 0 for dim in tensor.shape.dim):
+            return None
+        made.append(_Made(tuple(dim.dim_value for dim in tensor.shape.dim), _width(tensor.elem_type)))
+    return made
+
+
+def _width(kind: int) -> int:
+    if kind == library().TensorProto.STRING:
+        return 64  # a text by itself
+    return library("onnx.helper").tensor_dtype_to_np_dtype(kind).itemsize
+
+
+def _number(array: Array) -> int:
+    return library("onnx.helper").np_dtype_to_tensor_dtype(array.dtype)
+
+
+_PASSING = {
+    "Gather": (0,),
+    "Unsqueeze": (0,),
+    "Squeeze": (0,),
+    "Slice": (0,),
+    "Reshape": (0,),
+    "Expand": (0,),
+    "Transpose": (0,),
+    "Flatten": (0,),
+    "Split": (0,),
+    "Where": (1, 2),
+}
+"""Nodes that leave numbers in these inputs as they are, so that codes may be among these."""
+
+
+def fold(node: Any, reading: Reading) -> bool:
+    """Whether a node's results are known: they are computed now. Raises Refused for nodes that can't be computed."""
+    if node.op_type in ("Shape", "Size"):
+        return _measure(node, reading)
+    names: list[str] = [name for name in node.input if name]
+    given = [reading.resolved(name) for name in names]
+    if any(name not in reading.known for name in given):
+        return False
+    arrays = {name: reading.known[held] for name, held in zip(names, given, strict=True)}
+    if any(has_codes(array) for array in arrays.values()) and not _passes(node, arrays):
+        made = _with_codes(node, [arrays[name] for name in names], reading)
+        if made is not None:
+            reading.learn(node.output[0], made, names)
+        return made is not None
+    cost = cost_of(node, arrays, reading.version)
+    if cost is None or not reading.budget.affords(*cost):
+        reading.postpone(node)
+        return False
+    for name, result in zip(node.output, computed(node, arrays), strict=False):
+        if not isinstance(result, np.ndarray | np.generic):
+            raise Refused("it makes no tensor")
+        reading.learn(name, np.asarray(result), names)
+    return True
+
+
+def computed(node: Any, arrays: Mapping[str, Array]) -> Sequence[Any]:
+    """What a node makes of arrays, as ONNX's reference computes it. Raises Refused if it can't."""
+    evaluator = library("onnx.reference").ReferenceEvaluator(node)
+    try:
+        with np.errstate(all="ignore"):
+            return evaluator.run(None, arrays)
+    except Exception as problem:  # whatever numpy makes of damaged nodes
+        raise Refused(f"what it computes of constants can't be computed: {problem}") from None
+
+
+def _passes(node: Any, arrays: Mapping[str, Array]) -> bool:
+    if node.op_type in ("Concat", "Identity"):
+        return True
+    if node.op_type == "Cast":
+        return attribute(node, "to") == 7
+    places = _PASSING.get(node.op_type, ())
+    return not any(has_codes(arrays[name]) for at, name in enumerate(node.input) if name and at not in places)
+
+
+def _with_codes(node: Any, arrays: list[Array], reading: Reading) -> Array | None:
+    """The result of a node on whole numbers of which some are codes; None if it must be computed at run time."""
+    if len(arrays) == 2 and all(array.dtype.kind == "i" for array in arrays):
+        left, right = arrays
+        _take_numbers(np.broadcast_shapes(left.shape, right.shape), reading)
+        return equal(left, right) if node.op_type == "Equal" else combined(node.op_type, left, right, reading.sizes)
+    if node.op_type in ("ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin") and arrays[0].ndim == 1:
+        pair = {"ReduceProd": "Mul", "ReduceSum": "Add", "ReduceMax": "Max", "ReduceMin": "Min"}[node.op_type]
+        _take_numbers(arrays[0].shape, reading)
+        made: Array | None = arrays[0][:1]
+        for at in range(1, arrays[0].size):
+            assert made is not None
+            made = combined(pair, made, arrays[0][at : at + 1], reading.sizes)
+        return made if made is None or attribute(node, "keepdims", 1) else made.reshape(())
+    if node.op_type == "Neg":
+        _take_numbers(arrays[0].shape, reading)
+        return combined("Mul", arrays[0], np.array(-1), reading.sizes)
+    return None
+
+
+def _take_numbers(dims: Sequence[int], reading: Reading) -> None:
+    """Takes from the budget what whole numbers cost that are computed one by one."""
+    count = math.prod(dims)
+    reading.budget.take(NUMBER_BYTES * count, _ONE_BY_ONE * count)
+
+
+_ONE_BY_ONE = 1 << 10
+"""The work of computing with a number that may be a code, beside that of an element of an array."""
+
+
+def _measure(node: Any, reading: Reading) -> bool:
+    source, out = node.input[0], node.output[0]
+    dims = [reading.size(source, axis) for axis in range(len(reading.dims(source)))]
+    if node.op_type == "Shape":
+        start, end = attribute(node, "start", 0), attribute(node, "end", len(dims))
+        reading.known[out] = np.array(dims[start:end], "int64")
+        return True
+    made = np.array(1, "int64")
+    for dim in dims:
+        product = combined("Mul", made, np.array(dim, "int64"), reading.sizes)
+        assert product is not None
+        made = product
+    reading.known[out] = made
+    return True
+
 
 # Nodes that stand for other nodes: functions of the model, those that ONNX defines ops by, and branches.
 

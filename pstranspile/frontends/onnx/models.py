@@ -11,10 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.frontends.onnx.budget import BYTES_A_BYTE, DEEPEST, FREE_BYTES, MOST_NODES
-from pstranspile.frontends.onnx.graph import Refused
-from pstranspile.frontends.onnx.library import library
-from pstranspile.frontends.onnx.reading import Symbols
+from pstranspile.frontends.onnx.graph import Refused, library
+from pstranspile.frontends.onnx.reading import BYTES_A_BYTE, DEEPEST, FREE_BYTES, MOST_NODES, Symbols
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from pstranspile.runtime.values import Array

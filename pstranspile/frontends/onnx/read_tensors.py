@@ -9,8 +9,7 @@ import numpy as np
 
 from pstranspile.frontends.onnx.graph import Refused
 from pstranspile.frontends.onnx.models import array_of
-from pstranspile.frontends.onnx.reading import Reading, attribute, axes_of, onnx_reader, positive
-from pstranspile.frontends.onnx.sizes import is_code
+from pstranspile.frontends.onnx.reading import Reading, attribute, axes_of, is_code, onnx_reader, positive
 from pstranspile.ir.types import DType
 
 # Values of other dims: reshaped, and repeated up to dims, which may be known at run time only.
@@ -125,25 +124,12 @@ def of_one_shape(values: Sequence[str], reading: Reading) -> list[str]:
 # Positions that ONNX may count from the end of a dim, as Fluid's ops count them: from its beginning.
 
 
-def counted(index: str, size: int, reading: Reading) -> str:
-    """Positions along a dim of this size (a number, or the code of one), counted from its beginning.
+def counted(index: str, sizes: Sequence[int], reading: Reading, *, inside: bool = True) -> str:
+    """Positions along a dim, or rows of them along dims, of these sizes (or their codes), counted from the beginning.
 
-    Known ones are counted now; for those that come at run time there are ops. Raises Refused for known ones outside.
+    Known ones are counted now; for those that come at run time there are ops. Raises Refused for known ones outside,
+    unless those may stay there (not `inside`), as the numbers of classes that name none.
     """
-    return _counted(index, [size], reading, inside=True)
-
-
-def counted_rows(index: str, sizes: Sequence[int], reading: Reading) -> str:
-    """Rows of positions, the numbers of each along dims of these sizes, counted from their beginning."""
-    return _counted(index, sizes, reading, inside=True)
-
-
-def counted_classes(index: str, count: int, reading: Reading) -> str:
-    """Numbers of classes, counted from the first; those that name none stay outside."""
-    return _counted(index, [count], reading, inside=False)
-
-
-def _counted(index: str, sizes: Sequence[int], reading: Reading, *, inside: bool) -> str:
     known = reading.known.get(reading.resolved(index))
     if known is None or reading.is_computed(index):
         return _by_ops(index, sizes, reading)
@@ -391,17 +377,17 @@ def _gather(node: Any, reading: Reading) -> None:
     known = reading.known.get(reading.resolved(index))
     size = reading.size(data, axis)
     if known is not None and known.ndim == 0 and not reading.is_computed(index):
-        counted(index, size, reading)
+        counted(index, [size], reading)
         at = int(known)
         attrs = {"axes": [axis], "starts": [at], "ends": [at + 1 if at != -1 else (1 << 31) - 1]}
         if len(dims) == 1:
             reading.scalars.add(out)
         reading.op("slice", {"Input": data}, {"Out": out}, decrease_axis=[axis], **attrs)
     elif axis == 0 and reading.is_weight(data) and len(dims) == 2 and known is None and reading.dims(index):
-        rows = counted(index, size, reading)
+        rows = counted(index, [size], reading)
         reading.op("lookup_table_v2", {"W": data, "Ids": reading.as_type(rows, DType.INT64)}, {"Out": out})
     else:
-        _gather_rows(data, counted(index, size, reading), out, axis, reading)
+        _gather_rows(data, counted(index, [size], reading), out, axis, reading)
 
 
 def _gather_rows(data: str, index: str, out: str, axis: int, reading: Reading) -> None:
@@ -434,7 +420,7 @@ def _gather_nd(node: Any, reading: Reading) -> None:
     (data, index), out = node.input, node.output[0]
     if len(reading.dims(index)) < 2:
         raise Refused("its positions are one row; Fluid's gather_nd has rows of them")
-    index = counted_rows(index, sizes_of(data, reading)[: reading.dims(index)[-1]], reading)
+    index = counted(index, sizes_of(data, reading)[: reading.dims(index)[-1]], reading)
     reading.op("gather_nd", {"X": data, "Index": index}, {"Out": out})
 
 
@@ -449,7 +435,7 @@ def _gather_elements(node: Any, reading: Reading) -> None:
         if at != axis and one != other and not is_code(one) and not is_code(other):
             data = part(data, at, 0, other, reading)
     flat: list[str] = []
-    for value in (data, counted(index, sizes[axis], reading)):
+    for value in (data, counted(index, [sizes[axis]], reading)):
         last = swapped(value, axis, rank - 1, reading)
         reshape(last, made := reading.temp(value), [-1, sizes_of(last, reading)[-1]], reading)
         flat.append(made)
@@ -525,7 +511,7 @@ def _one_hot(node: Any, reading: Reading) -> None:
     rank = len(reading.dims(index))
     axis = attribute(node, "axis", -1) % (rank + 1)
     attrs = {"depth": count, "allow_out_of_range": True}
-    classes = counted_classes(reading.as_type(index, DType.INT64), count, reading)
+    classes = counted(reading.as_type(index, DType.INT64), [count], reading, inside=False)
     scaled = reading.made("one_hot_v2", out, attrs, X=classes)
     if (float(off), float(on)) != (0.0, 1.0):
         attrs = {"scale": float(on) - float(off), "bias": float(off)}
@@ -564,7 +550,7 @@ def _scatter_nd(node: Any, reading: Reading) -> None:
     how = attribute(node, "reduction", "none")
     if how not in ("none", "add"):
         raise Refused(f"its reduction is {how}; Fluid's scatter_nd_add adds")
-    index = counted_rows(index, sizes_of(data, reading)[: reading.dims(index)[-1]], reading)
+    index = counted(index, sizes_of(data, reading)[: reading.dims(index)[-1]], reading)
     if how == "none":
         zeros = reading.made("fill_zeros_like", out, X=data)
         ones = reading.made("fill_any_like", out, {"value": 1.0}, X=updates)
@@ -581,7 +567,7 @@ def _scatter_elements(node: Any, reading: Reading) -> None:
     how = attribute(node, "reduction", "none")
     if how not in ("none", "add") or len(reading.dims(data)) != 1:
         raise Refused("it puts elements along a dim of several; Fluid's scatter puts rows")
-    index = counted(index, reading.size(data, 0), reading)
+    index = counted(index, [reading.size(data, 0)], reading)
     flat = reading.temp(index)
     reshape(index, flat, [-1], reading)
     inputs = {"X": data, "Ids": flat, "Updates": updates}

@@ -367,3 +367,24 @@ def shares_of_runs(x: Array, starts: Array, lengths: Array) -> Array:
     powers = np.exp(x - np.maximum.reduceat(x, starts).repeat(lengths))
     powers /= np.add.reduceat(powers, starts).repeat(lengths)
     return powers
+
+
+# Gradients of activations: from the gradient `dy` of the result and from the result `y`, of the same dims.
+
+
+def tanh_grad(dy: Array, y: Array) -> Array:
+    """dy * (1 - y * y)."""
+    out = np.empty(y.shape, y.dtype)
+    return out if dy.shape == y.shape and loops.tanh_grad(y, dy, out) else dy * (1 - y * y)
+
+
+def sigmoid_grad(dy: Array, y: Array) -> Array:
+    """dy * y * (1 - y)."""
+    out = np.empty(y.shape, y.dtype)
+    return out if dy.shape == y.shape and loops.sigmoid_grad(y, dy, out) else dy * y * (1 - y)
+
+
+def relu_grad(dy: Array, y: Array) -> Array:
+    """dy where y > 0, otherwise dy * 0."""
+    out = np.empty(y.shape, y.dtype)
+    return out if dy.shape == y.shape and loops.relu_grad(y, dy, out) else dy * (y > 0)

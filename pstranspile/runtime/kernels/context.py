@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from pstranspile.ir.model import Op, Var
-from pstranspile.runtime.kernels.random.row_numbers import Rows
-from pstranspile.runtime.kernels.random.streams import Key
+from pstranspile.runtime.kernels.random import Key, Rows
 
 Value: TypeAlias = Any
 """A numpy array, a LoDTensor, SelectedRows, a list of these (a tensor array), or an object private to an op."""
@@ -31,7 +30,7 @@ class Surroundings(Protocol):
     ) -> tuple[Key, int]:
         """The key of the random stream of variable `name`, and the offset of the variable's first element in it.
 
-        Both are arguments of the functions in `pstranspile.runtime.kernels.random.streams`. The key is made from the
+        Both are arguments of the functions in `pstranspile.runtime.kernels.random`. The key is made from the
         program's seed, the op's `seed` and the name of the whole variable. The offset is not 0 if the variable is a
         slice of the whole. With `seed` 0 every run of the op has its own stream, except that a persistable variable,
         which is being initialised, gets the same numbers in every run under one program seed. An op with a seed draws

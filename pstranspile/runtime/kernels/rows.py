@@ -12,7 +12,7 @@ from pstranspile.ir.model import Var
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.arithmetic import loops
 from pstranspile.runtime.kernels.numeric import all_ids, check_ids
-from pstranspile.runtime.large.index import beside
+from pstranspile.runtime.large.table import beside
 from pstranspile.runtime.values import Array, SelectedRows
 
 AS_ROWS = "@as_rows"

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.runtime.large.index import lie_within
-from pstranspile.runtime.large.table import LargeTable, TableRows, TableState
+from pstranspile.runtime.large.table import LargeTable, TableRows, TableState, lie_within
 from pstranspile.runtime.values import Array, SelectedRows
 from pstranspile.runtime.values.encoding import encode, encode_pieces
 

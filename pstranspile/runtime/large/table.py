@@ -14,23 +14,366 @@ makes no difference to what is trained. A table is changed by one thread at a ti
 
 The array may be in a file, of which the system keeps in memory what is used, by pages of many rows. So that rows in use
 lie together, those that were updated of late are moved to the front now and then.
+
+    with rows_on_disk("/fast/disk"):
+        ps.simulate(result, feeds)        # tables that are made here have files there
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+import ctypes
+import mmap
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache, cached_property
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Location
 from pstranspile.ir.table_rules import Rules, most_rows
-from pstranspile.runtime.large.folder import chosen_folder
-from pstranspile.runtime.large.index import IdIndex, grown
-from pstranspile.runtime.large.memory import MemoryRows
 from pstranspile.runtime.values import Array
 
-if TYPE_CHECKING:
-    from pstranspile.runtime.large.disk import DiskRows
+# The places of ids in arrays: a hash table of numbers in two arrays, for many ids at a time.
+
+
+# Ids of tables that have a row for every id of 64 bits, which are numbers of their own on every server.
+#
+# Such a table has as many rows as there can be (`most_rows`), which is fewer than there are ids. Its ids, int64 with
+# the bits of uint64, are spread over these rows to find the server that has each; there they keep their number. Two ids
+# that come to lie beside the same row are on the same server, where each has a row of its own.
+
+_ID_FACTOR = np.uint64(0xD6E8FEB86659FD93)
+_HALF = np.uint64(32)
+_ONE = np.uint64(1)
+
+
+def beside(ids: Array, width: int) -> Array:
+    """For each id, int64 of any shape, the row of the table beside which it lies; ids near each other lie apart."""
+    mixed = ids.astype(np.int64, copy=False).view(np.uint64) * _ID_FACTOR
+    mixed ^= mixed >> _HALF
+    mixed *= _ID_FACTOR
+    mixed >>= _ONE
+    mixed //= np.uint64(width)
+    return np.minimum(mixed.view(np.int64), most_rows(width) - 1)
+
+
+def lie_within(ids: Array, width: int, start: int, rows: int) -> Array:
+    """A mask of the ids that lie beside one of so many rows from `start` on (bool)."""
+    row = beside(ids, width)
+    return (row >= start) & (row < start + rows)
+
+
+_FILLED = 0.6
+"""The part of the hash table that may be in use: beyond, it is made twice as large."""
+
+_LEAST = 1 << 10
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+
+
+def grown(array: Array, length: int) -> Array:
+    """The array with room for at least so many items, by a 32nd more than needed when it has to grow.
+
+    It is made longer where it lies, which for large arrays moves no numbers on most systems. Nobody else may hold it.
+    """
+    if length > len(array):
+        array.resize((max(length + length // 32, 64), *array.shape[1:]), refcheck=False)
+    return array
+
+
+class IdIndex:
+    """Ids, each once, in the order in which they came: an id has the place in which it came, counted from 0.
+
+    `ids[:count]` are the ids by place, int64. Besides them 4 bytes are kept for each place of the hash
+    table, of which at most 60 in 100 are in use.
+    """
+
+    def __init__(self) -> None:
+        self.ids = np.empty(0, np.int64)
+        self.count = 0
+        self._begin(_LEAST)
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def held(self) -> Array:
+        """The ids by place; not to be kept, since the memory behind them moves."""
+        return self.ids[: self.count]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return int(self.ids.nbytes + self._places.nbytes)
+
+    def _begin(self, size: int) -> None:
+        self._places = np.full(size, -1, np.int32)
+        self._shift = np.uint64(64 - size.bit_length() + 1)
+
+    def _homes(self, ids: Array) -> Array:
+        """The places in the hash table at which ids are looked for first."""
+        return ((ids.view(np.uint64) * _SPREAD) >> self._shift).astype(np.int64)
+
+    def find(self, ids: Array) -> Array:
+        """The place of each id, int64 [n], -1 for one that is not there. `ids` is int64 [n]."""
+        at = self._homes(np.ascontiguousarray(ids, np.int64))
+        places = self._places.take(at).astype(np.int64)
+        if not self.count:
+            return places
+        # a place that is not in use ends the search, which is what the id of another one does not
+        wrong = (places >= 0).nonzero()[0]
+        wrong = wrong[self.ids.take(places[wrong]) != ids[wrong]]
+        last = len(self._places) - 1
+        while len(wrong):
+            at[wrong] = (at[wrong] + 1) & last
+            places[wrong] = self._places.take(at[wrong])
+            wrong = wrong[places[wrong] >= 0]
+            wrong = wrong[self.ids.take(places[wrong]) != ids[wrong]]
+        return places
+
+    def add(self, new: Array) -> None:
+        """Adds ids that are not there yet and that all differ, in order."""
+        count, total = self.count, self.count + len(new)
+        self.ids = grown(self.ids, total)
+        self.ids[count:total] = new
+        self.count = total
+        if total > _FILLED * len(self._places):
+            self.rebuild()
+        else:
+            self._enter(count, total)
+
+    def keep(self, places: Array) -> None:
+        """Keeps the ids of these places, which ascend, and forgets all others."""
+        kept = self.ids[places]
+        self.ids = np.empty(0, np.int64)
+        self.ids = grown(self.ids, len(kept))
+        self.ids[: len(kept)] = kept
+        self.count = len(kept)
+        self.rebuild()
+
+    def exchange(self, ones: Array, others: Array) -> None:
+        """Has the ids of places, each named once, change places with those of as many others."""
+        at, other_at = self._entries(ones), self._entries(others)
+        self._places[at], self._places[other_at] = others, ones
+        self.ids[ones], self.ids[others] = self.ids[others], self.ids[ones]
+
+    def _entries(self, places: Array) -> Array:
+        """The entries of the hash table that hold these places."""
+        at, last = self._homes(self.ids[places]), len(self._places) - 1
+        wrong = (self._places.take(at) != places).nonzero()[0]
+        while len(wrong):
+            at[wrong] = (at[wrong] + 1) & last
+            wrong = wrong[self._places.take(at[wrong]) != places[wrong]]
+        return at
+
+    def rebuild(self) -> None:
+        """Makes the hash table anew, as large as the ids need it."""
+        size = _LEAST
+        while self.count > _FILLED * size:
+            size *= 2
+        self._places = np.empty(0, np.int32)
+        self._begin(size)
+        step = 1 << 16
+        for start in range(0, self.count, step):
+            self._enter(start, min(start + step, self.count))
+
+    def _enter(self, start: int, stop: int) -> None:
+        """Enters the ids of these places into the hash table."""
+        places = np.arange(start, stop, dtype=np.int32)
+        at = self._homes(self.ids[start:stop])
+        last = len(self._places) - 1
+        while len(places):
+            free = self._places.take(at) < 0
+            self._places[at[free]] = places[free]
+            left = self._places.take(at) != places  # not free, or taken by another one at the same time
+            places, at = places[left], (at[left] + 1) & last
+
+
+class MemoryRows:
+    """Rows of numbers in an array that grows where it lies; `dims` are those of a row."""
+
+    def __init__(self, dims: tuple[int, ...], dtype: Any):
+        self.array: Array = np.empty((0, *dims), dtype)
+        """[n, *dims]; not to be kept, since the memory behind it moves."""
+
+    def require(self, length: int) -> None:
+        """Has room for at least so many rows."""
+        self.array = grown(self.array, length)
+
+    def take(self, places: Array) -> Array:
+        """Rows by place, in new memory."""
+        return self.array.take(places, axis=0)
+
+    def values(self, places: Array) -> Array:
+        """The parameters of rows by place, without their states, in new memory."""
+        return self.array.reshape(-1, *self.array.shape[2:]).take(places * self.array.shape[1], axis=0)
+
+    def cut(self, length: int) -> None:
+        """Gives back the room beyond so many rows."""
+        self.array.resize((length, *self.array.shape[1:]), refcheck=False)
+
+
+_MMAP_THRESHOLD, _LARGEST_KEPT = -3, 4 << 20
+
+
+def return_freed_arrays() -> None:
+    """Makes the C library return freed arrays of 4 MiB and more to the system, for the rest of the process.
+
+    By default glibc keeps freed arrays of up to 32 MiB for later use. A server with a large table has no use for them:
+    updates of many rows allocate such arrays, later updates of fewer rows do not. Only glibc needs this.
+    """
+    if sys.platform == "linux":
+        library = ctypes.CDLL(None)
+        if hasattr(library, "gnu_get_libc_version"):
+            library.mallopt(_MMAP_THRESHOLD, _LARGEST_KEPT)
+
+
+# Rows of large tables on disk: an array in a file, of which the system keeps in memory what is used.
+#
+# A file has no name, so that nothing of it is left when its process ends, whatever ends it. Its room on the disk is
+# taken before it is used: memory that stands for a file whose disk is full can't be written to, which would end the
+# process.
+
+
+_AT_ONCE = 1 << 20
+_READERS = 8
+_FEW = 64
+
+
+@cache
+def _readers() -> Any:
+    """The threads that read rows from files."""
+    from concurrent.futures import ThreadPoolExecutor  # here, as few tables lie in files
+
+    return ThreadPoolExecutor(_READERS, "rows-on-disk")
+
+
+def require_usable(folder: str) -> None:
+    """Makes the folder if there is none. Raises DiagnosticError (`table-folder`) if rows can't be kept there."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            _take_room(file.fileno(), 0, mmap.PAGESIZE)
+            mmap.mmap(file.fileno(), mmap.PAGESIZE).close()
+    except (OSError, ValueError) as problem:
+        raise _refused(folder, problem) from None
+
+
+def _refused(folder: str, problem: Exception) -> DiagnosticError:
+    reason = (problem.strerror if isinstance(problem, OSError) else "") or str(problem)
+    return DiagnosticError([error("table-folder", f"can't hold rows of large tables: {reason}", Location(folder))])
+
+
+def _take_room(file: int, start: int, stop: int) -> None:
+    """Takes the disk's room for these bytes of a file. Raises OSError."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, start, stop - start)
+        return
+    for at in range(start, stop, _AT_ONCE):
+        os.pwrite(file, bytes(min(_AT_ONCE, stop - at)), at)
+
+
+def _taken(array: Array, places: Array) -> Array:
+    """Items of an array in a file, in new memory.
+
+    What is not in memory is read by several threads, as disks take many requests at a time.
+    """
+    count, part = len(places), -(-len(places) // _READERS)
+    if count < _FEW:
+        return array.take(places, axis=0)
+    out = np.empty((count, *array.shape[1:]), array.dtype)
+
+    def read(at: int) -> None:
+        array.take(places[at : at + part], axis=0, out=out[at : at + part], mode="clip")  # "raise" would copy
+
+    list(_readers().map(read, range(0, count, part)))
+    return out
+
+
+class DiskRows:
+    """Rows of numbers in a file in `folder`; `dims` are those of a row."""
+
+    def __init__(self, folder: str, dims: tuple[int, ...], dtype: Any):
+        self.folder = folder
+        self.array: Array = np.empty((0, *dims), dtype)
+        """[n, *dims]; not to be kept, since the memory behind it moves."""
+        self._row = int(np.prod(dims)) * self.array.itemsize
+        self._map: mmap.mmap | None = None
+
+    @cached_property
+    def _file(self) -> Any:
+        try:
+            return tempfile.TemporaryFile(dir=self.folder)
+        except OSError as problem:
+            raise _refused(self.folder, problem) from None
+
+    def require(self, length: int) -> None:
+        """Has room for at least so many rows. Raises DiagnosticError if the disk has none, and is as before then."""
+        have = len(self.array)
+        if length > have:
+            room = max(length + length // 32, 64)
+            try:
+                _take_room(self._file.fileno(), have * self._row, room * self._row)
+            except OSError as problem:
+                os.ftruncate(self._file.fileno(), have * self._row)
+                raise _refused(self.folder, problem) from None
+            self._show(room)
+
+    def take(self, places: Array) -> Array:
+        """Rows by place, in new memory."""
+        return _taken(self.array, places)
+
+    def values(self, places: Array) -> Array:
+        """The parameters of rows by place, without their states, in new memory."""
+        return _taken(self.array.reshape(-1, *self.array.shape[2:]), places * self.array.shape[1])
+
+    def cut(self, length: int) -> None:
+        """Gives back the room beyond so many rows."""
+        self._show(length)
+        os.ftruncate(self._file.fileno(), length * self._row)
+
+    def _show(self, length: int) -> None:
+        """Has the array be so many rows of the file."""
+        dims, dtype = self.array.shape[1:], self.array.dtype
+        self.array, self._map = np.empty((0, *dims), dtype), None
+        if length:
+            try:
+                self._map = mmap.mmap(self._file.fileno(), length * self._row)
+            except OSError as problem:
+                raise _refused(self.folder, problem) from None
+            if hasattr(mmap, "MADV_RANDOM"):
+                self._map.madvise(mmap.MADV_RANDOM)  # rows beside one that is asked for are no likelier than others
+            self.array = np.frombuffer(self._map, dtype).reshape(length, *dims)
+
+    def let_go(self, first: int) -> None:
+        """The rows from this one on will not be used soon: they need not be in the memory of the process."""
+        start = -(-first * self._row // mmap.PAGESIZE) * mmap.PAGESIZE
+        if self._map is not None and hasattr(mmap, "MADV_DONTNEED") and start < len(self._map):
+            self._map.madvise(mmap.MADV_DONTNEED, start)
+
+
+_FOLDER: ContextVar[str | None] = ContextVar("rows_on_disk", default=None)
+
+
+@contextmanager
+def rows_on_disk(folder: str | os.PathLike[str] | None) -> Generator[None]:
+    """Has large tables that this thread makes while it holds keep their numbers in files in `folder`; None: in memory.
+
+    What they compute is the same. The folder is made if there is none. Raises DiagnosticError (`table-folder`) if rows
+    can't be kept there, and so does a table for whose rows the disk has no room.
+    """
+    if folder is not None:
+        require_usable(os.fspath(folder))
+    token = _FOLDER.set(None if folder is None else os.fspath(folder))
+    try:
+        yield
+    finally:
+        _FOLDER.reset(token)
 
 
 # What large tables hold, as arrays, and what stands for a part of one.
@@ -173,7 +516,7 @@ class LargeTable:
         self.states: list[float] = []  # what each state of a row begins with
         self.updates = self.saved = 0
         self.index = IdIndex()
-        self.folder = folder or chosen_folder()
+        self.folder = folder or _FOLDER.get()
         self._rows = self._no_rows()
         self._seen = np.empty(0, np.uint32)
         self._scores = np.empty(0, np.float32)
@@ -187,8 +530,6 @@ class LargeTable:
         dims = 1 + len(self.states), self.width
         if self.folder is None:
             return MemoryRows(dims, self.dtype)
-        from pstranspile.runtime.large.disk import DiskRows
-
         return DiskRows(self.folder, dims, self.dtype)
 
     @property

@@ -1,3 +1,3 @@
 """The reference interpreter: programs run on numpy arrays, on one machine."""
 
-from pstranspile.runtime.run.api import run as run
+from pstranspile.runtime.run.prepared import run as run

@@ -180,7 +180,7 @@ def read_initial(path: str | os.PathLike[str], program: Program) -> dict[str, An
     the program's persistable variables by order of their names, and no names. Raises DiagnosticError when something
     can't be read.
     """
-    from pstranspile.runtime.files.tensor_files import read_combined, read_tensor
+    from pstranspile.runtime.values.encoding import read_combined, read_tensor
 
     if not os.path.isdir(path):
         if not _is_combined(path):

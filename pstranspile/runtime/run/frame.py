@@ -19,10 +19,8 @@ from pstranspile.ops.gradients.needs import KEPT, with_loop_terms
 from pstranspile.ops.gradients.old_values import is_copy, with_old_values
 from pstranspile.ops.gradients.versions import can_be_followed
 from pstranspile.runtime.kernels.context import Value
-from pstranspile.runtime.kernels.random.row_numbers import Rows, RowStream
-from pstranspile.runtime.kernels.random.streams import Key, stream_key
-from pstranspile.runtime.run.batch import Batch
-from pstranspile.runtime.run.batch_axis import BatchAxes, find_rows
+from pstranspile.runtime.kernels.random import Key, Rows, RowStream, stream_key
+from pstranspile.runtime.run.batch import Batch, BatchAxes, find_rows
 from pstranspile.runtime.run.bound import BoundOp, bind, call, gather, present
 from pstranspile.runtime.run.feeds import changed_names, check_feeds, fetched, missing
 from pstranspile.runtime.run.scope import Scope, own_copy

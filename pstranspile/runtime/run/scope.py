@@ -25,7 +25,7 @@ class Scope(MutableMapping[str, Value]):
         self.parent = parent
         self.values_here: dict[str, Value] = {}
         self.prepared: dict[object, object] = {}
-        """What has been worked out for the programs run in this scope (see `pstranspile.runtime.run.api`)."""
+        """What has been worked out for the programs run in this scope (see `pstranspile.runtime.run.prepared`)."""
 
     def child(self) -> Scope:
         """A new scope below this one."""

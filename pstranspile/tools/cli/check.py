@@ -73,9 +73,8 @@ def _check(options: argparse.Namespace) -> int:
     from pstranspile.compiler.compile import compile
     from pstranspile.proof.check import STEPS, check
     from pstranspile.proof.report import report_text
-    from pstranspile.runtime.kernels.blocks import most_turns
-    from pstranspile.runtime.run.step_feeds import RowSource
-    from pstranspile.runtime.run.turns import step_programs, union_of
+    from pstranspile.runtime.kernels.programs.control import most_turns
+    from pstranspile.runtime.run.step_feeds import RowSource, step_programs, union_of
     from pstranspile.tools.cli.run_cluster import drawn, read_faults
 
     with quoting(module.source):
@@ -107,7 +106,7 @@ def _check(options: argparse.Namespace) -> int:
     if isinstance(feeds, RowSource):
         report(feeds.warnings())
     if options.json:
-        from pstranspile.frontends.json_text import json_text
+        from pstranspile.frontends.meta import json_text
 
         values = {**checked._asdict(), "holds": checked.holds}
         print(json_text({key: _plain(value) for key, value in values.items()}), end="")

@@ -229,7 +229,7 @@ def _write_descs(module: Module, options: argparse.Namespace) -> None:
     """Writes the ProgramDescs of a module, and what these do not carry. Raises DiagnosticError."""
     import warnings
 
-    from pstranspile.frontends.exporting import export
+    from pstranspile.frontends.loading import export
     from pstranspile.frontends.meta import newer_ops
     from pstranspile.runtime.files.outputs import require_kinds, require_own
 
@@ -289,7 +289,7 @@ def _values(module: Module, model: Program, options: argparse.Namespace) -> Mapp
 
     if options.trained:
         return served_values(options.trained, module.main, persistable_names(model))
-    from pstranspile.runtime.run.api import run as run_program
+    from pstranspile.runtime.run.prepared import run as run_program
     from pstranspile.runtime.run.scope import Scope
 
     scope, values = Scope(), begun_with(options.init, module.main, module.startup)

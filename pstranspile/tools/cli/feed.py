@@ -142,7 +142,7 @@ def require_fed_inputs(
     options: argparse.Namespace, compiled: Compiled | None, trainers: Sequence[Role], given: Mapping[str, Any] | None
 ) -> None:
     """Ends the command, before any machine begins, if trainers read inputs that are not fed. Raises DiagnosticError."""
-    from pstranspile.runtime.run.turns import require_inputs
+    from pstranspile.runtime.run.step_feeds import require_inputs
 
     source = None if compiled is None else compiled.source
     with quoting(None if source is None else source.source), suggesting_feed(options):

@@ -94,14 +94,14 @@ def _names(text: str | None) -> list[str] | None:
 
 
 def _optimizer(options: Namespace) -> Optimizer:
-    from pstranspile.frontends.autodiff import spec
+    from pstranspile.frontends.autodiff import optimizers
 
     rate = options.lr
     schedule = None
     for text in options.schedule:
-        schedule = spec.parse_schedule(text, options.lr, schedule)
-    clip = spec.parse_clip(options.clip) if options.clip else None
-    decay = spec.parse_decay(options.regularizer) if options.regularizer else None
-    return spec.parse_optimizer(
+        schedule = optimizers.parse_schedule(text, options.lr, schedule)
+    clip = optimizers.parse_clip(options.clip) if options.clip else None
+    decay = optimizers.parse_decay(options.regularizer) if options.regularizer else None
+    return optimizers.parse_optimizer(
         options.optimizer, options.settings, rate if schedule is None else schedule, decay, clip
     )

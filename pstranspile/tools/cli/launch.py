@@ -92,7 +92,7 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.cluster.net.job import load_job_folder
     from pstranspile.cluster.net.parts import are_needed
     from pstranspile.runtime.files.outputs import require_writable, work_folder
-    from pstranspile.runtime.large.folder import rows_on_disk
+    from pstranspile.runtime.large.table import rows_on_disk
 
     read = files_read(options)
     kinds = {

@@ -88,8 +88,8 @@ def run(arguments: Sequence[str]) -> int:
 
         module = without_dropout(module)
     from pstranspile.runtime.arithmetic import arithmetic
-    from pstranspile.runtime.kernels.blocks import most_turns
-    from pstranspile.runtime.large.folder import rows_on_disk
+    from pstranspile.runtime.kernels.programs.control import most_turns
+    from pstranspile.runtime.large.table import rows_on_disk
 
     chosen = arithmetic(chosen_arithmetic), most_turns(options.max_turns), rows_on_disk(options.table_folder)
     with (

@@ -19,8 +19,7 @@ from pstranspile.cluster.machines.trainer import Trainer, TrainerListener
 from pstranspile.cluster.net.status import Shown, shown
 from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.ir.model import MAIN
-from pstranspile.runtime.run.step_feeds import RowSource
-from pstranspile.runtime.run.turns import Turns, step_programs, union_of
+from pstranspile.runtime.run.step_feeds import RowSource, Turns, step_programs, union_of
 from pstranspile.tools.cli.cluster_pictures import require_chart_steps, show_pictures, wants_pictures
 from pstranspile.tools.cli.common import begun_with, deciding
 from pstranspile.tools.cli.feed import read_feed

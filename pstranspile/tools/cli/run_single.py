@@ -14,11 +14,20 @@ from pstranspile.cluster.net.status import shown
 from pstranspile.compiler.plan.plan import fingerprint
 from pstranspile.ir.model import MAIN
 from pstranspile.runtime.large.forms import parameter_arrays
-from pstranspile.runtime.run.api import run
 from pstranspile.runtime.run.batch import rows_of
+from pstranspile.runtime.run.prepared import run
 from pstranspile.runtime.run.scope import Scope
-from pstranspile.runtime.run.step_feeds import Feeds, RowFeeds, RowSource, refuse_turns, stacked
-from pstranspile.runtime.run.turns import ProgramFeeds, Turns, step_programs, union_of
+from pstranspile.runtime.run.step_feeds import (
+    Feeds,
+    ProgramFeeds,
+    RowFeeds,
+    RowSource,
+    Turns,
+    refuse_turns,
+    stacked,
+    step_programs,
+    union_of,
+)
 from pstranspile.runtime.run.watchers import Profile, Trace
 from pstranspile.tools.cli.common import begun_with, deciding
 from pstranspile.tools.cli.feed import read_feed

@@ -159,7 +159,7 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.cluster.net.terms import require_apart, role_of_environment
     from pstranspile.cluster.net.tls import read_credentials, require_guarded
     from pstranspile.runtime.arithmetic import arithmetic
-    from pstranspile.runtime.large.folder import rows_on_disk
+    from pstranspile.runtime.large.table import rows_on_disk
 
     end_with_parent()
     folder = load_job_folder(options.folder, options.push_every)

@@ -12,7 +12,7 @@ from pstranspile.ir.types import OpRole
 
 if TYPE_CHECKING:
     from pstranspile.ir.model import Module, Program
-    from pstranspile.runtime.run.turns import Turns
+    from pstranspile.runtime.run.step_feeds import Turns
 
 TURNS_HELP = (
     "which program each step runs: `main*5,generator` runs @main five times, then @generator, and so on; "
@@ -23,14 +23,14 @@ TURNS_HELP = (
 
 def requested_turns(options: argparse.Namespace, module: Module) -> Turns | None:
     """The turns of the module's programs, None if they were not asked for. Raises DiagnosticError."""
-    from pstranspile.runtime.run.turns import parse_turns, step_programs
+    from pstranspile.runtime.run.step_feeds import parse_turns, step_programs
 
     return None if options.program is None else parse_turns(options.program, step_programs(module))
 
 
 def requested_fetches(options: argparse.Namespace, module: Module, turns: Turns | None) -> dict[str, tuple[str, ...]]:
     """What is fetched of each program that is run: what was asked for, else the losses. Raises DiagnosticError."""
-    from pstranspile.runtime.run.turns import fetches_by_program, step_programs
+    from pstranspile.runtime.run.step_feeds import fetches_by_program, step_programs
 
     if turns is None:
         fetches = tuple(dict.fromkeys(options.fetch)) or loss_names(step_programs(module)[MAIN])

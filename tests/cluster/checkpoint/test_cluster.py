@@ -20,7 +20,7 @@ from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Block, Program
 from pstranspile.ops.build import make_op
-from pstranspile.runtime.files.tensor_files import read_tensor
+from pstranspile.runtime.values.encoding import read_tensor
 from tests.cluster.checkpoint.jobs import OPTIMIZERS, codes, everything, feeds, job
 
 STEPS = 10

@@ -16,7 +16,7 @@ from pstranspile.cluster.checkpoint.manifest import MANIFEST, _checksum, manifes
 from pstranspile.cluster.checkpoint.runs import newest
 from pstranspile.cluster.checkpoint.store import read_checkpoint, read_manifest
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.runtime.files.tensor_files import write_values
+from pstranspile.runtime.values.encoding import write_values
 from tests.cluster.checkpoint.jobs import codes, everything, files, job, machines, started
 
 VICTIM = "fc_0.w_0_moment1_0"

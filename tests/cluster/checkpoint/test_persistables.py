@@ -8,8 +8,8 @@ import pytest
 
 from pstranspile.cluster.checkpoint.persistables import load_persistables, save_persistables
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.runtime.files.tensor_files import read_combined, read_tensor, write_values
 from pstranspile.runtime.files.variables import load_variables, persistable_names
+from pstranspile.runtime.values.encoding import read_combined, read_tensor, write_values
 from tests.cluster.checkpoint.jobs import codes, everything, feeds, files, job, machines, model, started
 
 DECAY = "adam with decay"

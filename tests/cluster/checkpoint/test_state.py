@@ -16,7 +16,7 @@ from pstranspile.cluster.checkpoint.table_files import dense, merged, shared_out
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.runtime.files.tensor_files import read_selected_rows, write_values
+from pstranspile.runtime.values.encoding import read_selected_rows, write_values
 from tests.cluster.checkpoint.jobs import codes, everything, job, machines, started
 
 POWER = "fc_0.w_0_beta1_pow_acc_0"

@@ -18,7 +18,7 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Module, Op
 from pstranspile.runtime.run.files import ArrayFile
-from pstranspile.runtime.run.turns import ProgramFeeds, arrays_by_program, parse_turns, step_programs
+from pstranspile.runtime.run.step_feeds import ProgramFeeds, arrays_by_program, parse_turns, step_programs
 from tests.compiler.emit.several import DISCRIMINATOR, GENERATOR, adversarial, two_tasks, with_evaluation
 
 SEED = 7

@@ -24,8 +24,7 @@ from pstranspile.cluster.net.job import load_job_folder
 from pstranspile.cluster.net.parts import Part, write_part
 from pstranspile.cluster.net.server_checkpoints import CheckpointPlan, SaveFolder, put_together
 from pstranspile.fluid.net.message import BATCH_BARRIER_NAME, FETCH_BARRIER_NAME
-from pstranspile.runtime.files.tensor_files import read_selected_rows
-from pstranspile.runtime.values.encoding import write_file
+from pstranspile.runtime.values.encoding import read_selected_rows, write_file
 from pstranspile.tools.cli import main
 from tests.cluster.net.fluid_job import FLUID, TABLE, Job
 from tests.cluster.net.test_fluid_service import PROGRAM, Served, Trainer, named

@@ -15,10 +15,10 @@ from tests.frontends.onnx.programs import floats, played
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 helper, from_array = onnx.helper, onnx.numpy_helper.from_array
-from pstranspile.frontends.onnx import folding  # noqa: E402
-from pstranspile.frontends.onnx.budget import BYTES_A_BYTE, FREE_BYTES, FREE_WORK, Budget  # noqa: E402
+from pstranspile.frontends.onnx import importing  # noqa: E402
 from pstranspile.frontends.onnx.graph import Refused  # noqa: E402
 from pstranspile.frontends.onnx.importing import from_onnx  # noqa: E402
+from pstranspile.frontends.onnx.reading import BYTES_A_BYTE, FREE_BYTES, FREE_WORK, Budget  # noqa: E402
 
 node = helper.make_node
 HELD: dict[str, Any] = {
@@ -182,14 +182,14 @@ def test_constants_of_any_nodes_take_what_one_budget_allows(name: str, monkeypat
     """The nodes that are computed make no more than the budget, and what is left are ops, or refused by name."""
     made = BOMBS[name]().SerializeToString()
     sizes: list[int] = []
-    computed = folding.computed
+    computed = importing.computed
 
     def counted(held: Any, arrays: Any) -> Any:
         results = computed(held, arrays)
         sizes.append(sum(np.asarray(result).nbytes for result in results))
         return results
 
-    monkeypatch.setattr(folding, "computed", counted)
+    monkeypatch.setattr(importing, "computed", counted)
     tracemalloc.start()
     try:
         from_onnx(made)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.frontends.onnx.exporting import onnx_bytes, writers
+from pstranspile.frontends.onnx.writing import WRITERS, onnx_bytes
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Program, TensorType, Var
@@ -20,7 +20,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 RECORDED = {
     name: meta["type"]
     for name in opdata.names()
-    if (meta := opdata.Recording(name).meta)["kind"] != "program" and meta["type"] in writers() and "quirk" not in meta
+    if (meta := opdata.Recording(name).meta)["kind"] != "program" and meta["type"] in WRITERS and "quirk" not in meta
 }
 
 

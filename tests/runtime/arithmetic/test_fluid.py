@@ -38,7 +38,7 @@ from pstranspile.runtime.arithmetic import (
     sum_over,
     tanh,
 )
-from pstranspile.runtime.run.api import run
+from pstranspile.runtime.run.prepared import run
 from pstranspile.runtime.values import Array
 from tests import opdata
 

@@ -18,11 +18,12 @@ import pstranspile as ps
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, Adagrad, Adam, Momentum, minimize
 from pstranspile.ir.types import DType
-from pstranspile.runtime.arithmetic import loops, slopes
+from pstranspile.runtime.arithmetic import loops
+from pstranspile.runtime.arithmetic import numpy as plain
 from pstranspile.runtime.arithmetic.loops import AdamFactors, LstmSlopes
 from pstranspile.runtime.arithmetic.numpy import _table, erf
 from pstranspile.runtime.kernels import rows
-from pstranspile.runtime.kernels.conv_windows import Windows
+from pstranspile.runtime.kernels.images.conv import Windows
 
 WIDTHS = st.integers(0, 40) | st.integers(120, 140) | st.sampled_from([255, 256, 257, 1000, 40_000])
 FLOATS = st.floats(width=32)
@@ -132,13 +133,13 @@ def test_gradients_of_activations(name: str, drawn: Any) -> None:
     out = np.empty_like(y)
     assert getattr(loops, name)(y, dy, out)
     assert same_bits(out, SLOPES[name](dy, y))
-    assert same_bits(getattr(slopes, name)(dy, y), out)
+    assert same_bits(getattr(plain, name)(dy, y), out)
 
 
 @pytest.mark.parametrize("name", SLOPES)
 def test_gradients_of_other_arrays(name: str) -> None:
     y, dy = np.linspace(-1, 1, 6).reshape(2, 3), np.arange(2.0, 8).reshape(2, 3)
-    given = getattr(slopes, name)
+    given = getattr(plain, name)
     assert (given(dy, y) == SLOPES[name](dy, y)).all()
     assert (given(dy[:, :1].astype("f"), y.astype("f")) == SLOPES[name](dy[:, :1].astype("f"), y.astype("f"))).all()
 

@@ -18,8 +18,8 @@ from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import Adagrad, Momentum, minimize
 from pstranspile.ir.table_rules import most_rows
 from pstranspile.ops.textual import print_module
-from pstranspile.runtime.kernels.random.streams import ScatteredRows, stream_key, uniform
-from pstranspile.runtime.large.index import beside, lie_within
+from pstranspile.runtime.kernels.random import ScatteredRows, stream_key, uniform
+from pstranspile.runtime.large.table import beside, lie_within
 from pstranspile.runtime.values import SelectedRows
 
 HEIGHT = most_rows(4)

@@ -16,9 +16,8 @@ import pytest
 import pstranspile as ps
 from pstranspile.ops.textual import print_module
 from pstranspile.runtime.large import table as tables
-from pstranspile.runtime.large.folder import rows_on_disk
 from pstranspile.runtime.large.forms import arrays_of, rows_from, table_with
-from pstranspile.runtime.large.table import LargeTable
+from pstranspile.runtime.large.table import LargeTable, rows_on_disk
 from pstranspile.tools.cli import main
 from tests.runtime.large.test_jobs import RULES, feeds, job, module
 from tests.runtime.large.test_table import require_same, table, update
@@ -119,7 +118,7 @@ def test_processes_do_the_same_from_their_state_and_checkpoints(tmp_path: Path):
 BUSY = """
 import sys
 import numpy as np
-from pstranspile.runtime.large.folder import rows_on_disk
+from pstranspile.runtime.large.table import rows_on_disk
 from pstranspile.runtime.large.table import LargeTable
 
 def memory():

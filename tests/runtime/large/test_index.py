@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pstranspile.runtime.large.index import IdIndex
+from pstranspile.runtime.large.table import IdIndex
 
 IDS = st.lists(st.integers(0, 1 << 62) | st.integers(0, 50), unique=True, max_size=80)
 

@@ -12,7 +12,7 @@ import pytest
 from pstranspile.cluster.machines.snapshots import Snapshot, read_snapshot, write_snapshot
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.table_rules import Rules, parse_table
-from pstranspile.runtime.kernels.random.streams import (
+from pstranspile.runtime.kernels.random import (
     ScatteredRows,
     chances,
     normal,

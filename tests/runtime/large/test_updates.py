@@ -68,7 +68,7 @@ def test_an_update_of_many_rows_takes_little_memory():
 FREED = """
 import numpy as np
 from pathlib import Path
-from pstranspile.runtime.large.memory import return_freed_arrays
+from pstranspile.runtime.large.table import return_freed_arrays
 
 
 def memory():

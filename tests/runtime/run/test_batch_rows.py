@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import pstranspile as ps
 from pstranspile.cluster.machines.feeding import share_of
-from pstranspile.runtime.kernels.random.row_numbers import Rows, RowStream
+from pstranspile.runtime.kernels.random import Rows, RowStream
 from pstranspile.runtime.run.batch import Batch, Part, chosen, joined, part_of, rows_of
 from tests.runtime.run.test_interpreter import program
 

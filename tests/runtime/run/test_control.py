@@ -9,7 +9,7 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.ir.model import Program
-from pstranspile.runtime.kernels.blocks import most_turns
+from pstranspile.runtime.kernels.programs.control import most_turns
 from tests.runtime.run.feeding import batch
 from tests.runtime.run.test_interpreter import program
 from tests.training import case, recorded

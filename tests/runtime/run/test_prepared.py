@@ -13,9 +13,8 @@ import pytest
 
 from pstranspile import loads
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.runtime.run.api import run
 from pstranspile.runtime.run.frame import Execution, interpret
-from pstranspile.runtime.run.prepared import Prepared, prepare
+from pstranspile.runtime.run.prepared import Prepared, prepare, run
 from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 from tests.runtime.run.feeding import batch, same

@@ -14,7 +14,7 @@ import pytest
 
 from pstranspile import Scope
 from pstranspile.frontends.program_desc import program_from_bytes
-from pstranspile.runtime.run.api import run
+from pstranspile.runtime.run.prepared import run
 from pstranspile.runtime.values import LoDTensor
 
 FOLDER = Path(__file__).parents[2] / "data" / "fluid"

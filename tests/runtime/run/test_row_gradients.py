@@ -14,9 +14,8 @@ from pstranspile.frontends.autodiff import L2, SGD, Adagrad, Adam, minimize
 from pstranspile.ir.model import Program
 from pstranspile.ir.types import DType
 from pstranspile.runtime.kernels.math.elementwise import OVER_TERM
-from pstranspile.runtime.run.api import run
 from pstranspile.runtime.run.frame import Execution, interpret
-from pstranspile.runtime.run.prepared import Prepared, prepare
+from pstranspile.runtime.run.prepared import Prepared, prepare, run
 from pstranspile.runtime.run.scope import Scope
 from tests.runtime.run.feeding import same
 

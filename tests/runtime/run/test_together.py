@@ -13,9 +13,8 @@ from pstranspile.frontends.autodiff import SGD, Adagrad, Adam, Momentum, RMSProp
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Attrs, Op, Program
 from pstranspile.ir.types import DType
-from pstranspile.runtime.run.api import run
 from pstranspile.runtime.run.frame import Execution, interpret
-from pstranspile.runtime.run.prepared import Prepared
+from pstranspile.runtime.run.prepared import Prepared, run
 from pstranspile.runtime.run.scope import Scope
 from tests.runtime.run.feeding import same
 

@@ -258,16 +258,13 @@ def scattered(at: Samples, values: Array, pixels: int) -> Array:
     return result.T
 
 
-@kernel("iou_similarity")
-def _iou_similarity_values(op: Op) -> Run:
-    edge = 0 if flag(op, "box_normalized") else 1
-
-    def run(X: Array, Y: Array) -> Array:
-        common = common_areas(X, Y, edge)
-        sizes = [(boxes[:, 2] - boxes[:, 0] + edge) * (boxes[:, 3] - boxes[:, 1] + edge) for boxes in (X, Y)]
-        return common / (sizes[0][:, None] + sizes[1][None, :] - common)
-
-    return run
+@plain_kernel("iou_similarity")
+def _iou_similarity_values(
+    X: Array, Y: Array, *, edge: int = per_op(lambda op: 0 if flag(op, "box_normalized") else 1)
+) -> Array:
+    common = common_areas(X, Y, edge)
+    sizes = [(boxes[:, 2] - boxes[:, 0] + edge) * (boxes[:, 3] - boxes[:, 1] + edge) for boxes in (X, Y)]
+    return common / (sizes[0][:, None] + sizes[1][None, :] - common)
 
 
 @kernel("box_coder", "OutputBox")

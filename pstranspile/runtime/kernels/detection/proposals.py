@@ -26,7 +26,7 @@ from pstranspile.runtime.kernels.detection.boxes import (
 )
 from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.runtime.kernels.numeric import check_ids, plain
-from pstranspile.runtime.kernels.random.streams import words
+from pstranspile.runtime.kernels.random import words
 from pstranspile.runtime.values import Array, LoDTensor
 
 _ALIKE = 1e-5

@@ -6,7 +6,10 @@ over j of X[n, i + j - (K - 1) / 2] * Y[n, j], with columns of X taken modulo it
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -24,12 +27,227 @@ from pstranspile.ops.images.conv import (
     window_counts,
 )
 from pstranspile.ops.shapes import Dims, Padding
-from pstranspile.runtime.arithmetic import either, matmul, sum_of_products
-from pstranspile.runtime.kernels import conv_windows
-from pstranspile.runtime.kernels.conv_windows import Windows, depthwise_gradients
+from pstranspile.runtime.arithmetic import either, loops, matmul, sum_of_products
 from pstranspile.runtime.kernels.detection.boxes import Samples, samples, scattered
 from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel, wanted
+from pstranspile.runtime.kernels.numeric import plain
 from pstranspile.runtime.values import Array, LoDTensor
+
+# The windows of a convolution, and conversions between images and matrices of windows.
+
+
+_ELEMENTS = 1 << 17
+"""Elements in the windows of the images that are taken at a time."""
+
+
+class Windows(NamedTuple):
+    """The windows of a convolution over images of the dims `shape`, with the channels first.
+
+    `counts` is the number of windows along each spatial dim, of which there may be any number. As columns of matrices
+    the windows are [images, groups, channels of a group * size, windows].
+    """
+
+    shape: Dims
+    size: Dims
+    groups: int
+    strides: Dims
+    dilations: Dims
+    padding: Padding
+    counts: Dims
+
+    def columns(self, x: Array) -> Array:
+        """The windows of images."""
+        terms = x.shape[1] // self.groups * math.prod(self.size)
+        if len(self.counts) == 2:
+            result = np.empty((x.shape[0], self.groups, terms, math.prod(self.counts)), x.dtype)
+            if loops.unfold(x, result, _geometry(self)):
+                return result
+        padded = self._padded(x) if any(map(any, self.padding)) else x
+        images, channels, *spatial = padded.strides
+        in_window = (stride * dilation for stride, dilation in zip(spatial, self.dilations, strict=True))
+        to_next = (stride * step for stride, step in zip(spatial, self.strides, strict=True))
+        windows = np.lib.stride_tricks.as_strided(
+            padded,
+            (*x.shape[:2], *self.size, *self.counts),
+            (images, channels, *in_window, *to_next),
+            writeable=False,
+        )
+        return windows.reshape(x.shape[0], self.groups, terms, math.prod(self.counts))
+
+    def _padded(self, x: Array) -> Array:
+        result = np.zeros((*x.shape[:2], *self.padded_dims()), x.dtype)
+        result[(..., *self.inner())] = x
+        return result
+
+    def pieces(self) -> Iterator[tuple[slice, Windows]]:
+        """Runs of images whose windows stay in the processor's cache, each with the windows of these images alone."""
+        images, channels = self.shape[:2]
+        count = max(_ELEMENTS // max(channels * math.prod(self.size) * math.prod(self.counts), 1), 1)
+        for at in range(0, images, count):
+            yield slice(at, at + count), self._replace(shape=(min(count, images - at), *self.shape[1:]))
+
+    def images(self, columns: Array) -> Array:
+        """Images in which every element is the sum of all its occurrences in the windows."""
+        if len(self.counts) == 2:
+            result = np.empty(self.shape, columns.dtype)
+            if loops.fold(result, columns, _geometry(self)):
+                return result
+        whole = np.zeros((*self.shape[:2], *self.padded_dims()), columns.dtype)
+        parts = columns.reshape(*self.shape[:2], *self.size, *self.counts)
+        for element, place in self.places():
+            whole[(..., *place)] += parts[(slice(None), slice(None), *element)]
+        return whole[(..., *self.inner())]
+
+    def places(self) -> Iterator[tuple[Dims, tuple[slice, ...]]]:
+        """The elements of the filter, each with the slice of the padded images that it is multiplied with."""
+        for element in itertools.product(*map(range, self.size)):
+            yield (
+                element,
+                tuple(
+                    slice(at * dilation, at * dilation + (count - 1) * stride + 1, stride)
+                    for at, dilation, count, stride in zip(
+                        element, self.dilations, self.counts, self.strides, strict=True
+                    )
+                ),
+            )
+
+    def inner(self) -> tuple[slice, ...]:
+        """The slice of the padded images that holds the images."""
+        return tuple(slice(b, b + dim) for dim, (b, _) in zip(self.shape[2:], self.padding, strict=True))
+
+    def padded_dims(self) -> Dims:
+        """The spatial dims of the images with their padding."""
+        return tuple(b + dim + a for dim, (b, a) in zip(self.shape[2:], self.padding, strict=True))
+
+
+@lru_cache(256)
+def _geometry(windows: Windows) -> Array:
+    """The numbers that `loops.unfold` and `loops.fold` take."""
+    before = [padding[0] for padding in windows.padding]
+    numbers = (*windows.shape, *windows.size, *windows.counts, *windows.strides, *windows.dilations, *before)
+    return np.array(numbers, np.int64)
+
+
+# The gradient of a convolution whose groups are single channels, without the matrix of windows.
+#
+# With the channels last, each element of the filter multiplies a shifted part of the padded images. So the gradient is
+# a sum of products of whole arrays, one for each element of the filter.
+
+
+def depthwise_gradients(
+    windows: Windows, x: Array, filters: Array, gradient: Array, wants_input: bool, wants_filter: bool
+) -> tuple[Array | None, Array | None]:
+    """The gradients of images and filters, where every channel has one filter; None for a gradient that is not wanted.
+
+    `x` and `gradient` have the channels before the spatial dims.
+    """
+    images, channels = x.shape[:2]
+    of_windows = _channels_last(gradient)
+    taps = filters.reshape(channels, -1).T
+    weights = np.tile(taps, (1, images))
+    padded = _padded(windows, x) if wants_filter else None
+    whole = np.zeros((*windows.padded_dims(), images * channels), of_windows.dtype) if wants_input else None
+    terms, sums = np.empty_like(of_windows), np.empty(weights.shape, of_windows.dtype)
+    for element, (_, place) in enumerate(windows.places()):
+        if whole is not None:
+            np.multiply(of_windows, weights[element], out=terms)
+            whole[place] += terms
+        if padded is not None:
+            np.multiply(of_windows, padded[place], out=terms)
+            np.add.reduce(terms.reshape(-1, terms.shape[-1]), axis=0, out=sums[element])
+    input_grad = None if whole is None else _channels_first(whole[windows.inner()], x.shape)
+    filter_grad = np.add.reduce(sums.reshape(len(taps), images, channels), axis=1).T.reshape(filters.shape)
+    return input_grad, filter_grad if wants_filter else None
+
+
+def _channels_last(x: Array) -> Array:
+    """Images [n, channels, ...] as [..., n * channels]."""
+    return np.ascontiguousarray(np.moveaxis(x.reshape(math.prod(x.shape[:2]), *x.shape[2:]), 0, -1))
+
+
+def _channels_first(x: Array, dims: tuple[int, ...]) -> Array:
+    """The inverse of `_channels_last`, to images of these dims."""
+    return np.ascontiguousarray(np.moveaxis(x, -1, 0)).reshape(dims)
+
+
+def _padded(windows: Windows, x: Array) -> Array:
+    result = np.zeros((*windows.padded_dims(), math.prod(x.shape[:2])), x.dtype)
+    result[windows.inner()] = np.moveaxis(x.reshape(-1, *x.shape[2:]), 0, -1)
+    return result
+
+
+# Convolutions of small images, with the images of the batch as the last dim of all arrays.
+#
+# The rows of small images are too short for numpy to copy and add them fast. With the batch last, rows of the same
+# place in all images lie together, and one product takes all images.
+
+_LONGEST = 12
+"""The most windows in a row for which this way is faster."""
+
+_FEWEST = 8
+"""The fewest images for which this way is faster."""
+
+
+def is_faster(windows: Windows) -> bool:
+    """Whether images are small enough, and enough of them, for the functions of this module."""
+    return (
+        windows.groups == 1
+        and math.prod(windows.size) > 1
+        and set(windows.strides) == {1}
+        and windows.counts[-1] <= _LONGEST
+        and windows.shape[0] >= _FEWEST
+    )
+
+
+def values(windows: Windows, x: Array, filters: Array) -> Array:
+    """The filters' products with the windows of images: [images, filters, windows...]."""
+    product = np.dot(filters.reshape(len(filters), -1), _columns(windows, x))
+    return _images_first(product.reshape(len(filters), *windows.counts, len(x)))
+
+
+def gradients(
+    windows: Windows, x: Array, filters: Array, gradient: Array, wants_input: bool, wants_filter: bool
+) -> tuple[Array | None, Array | None]:
+    """The gradients of images and filters; None for one that is not wanted."""
+    of_windows = _images_last(gradient).reshape(len(filters), -1)
+    matrix = filters.reshape(len(filters), -1)
+    input_grad = _sums(windows, np.dot(matrix.T, of_windows)) if wants_input else None
+    # the transposed product is faster than that with transposed columns
+    filter_grad = np.dot(_columns(windows, x), of_windows.T).T.reshape(filters.shape) if wants_filter else None
+    return input_grad, filter_grad
+
+
+def _images_last(x: Array) -> Array:
+    return np.ascontiguousarray(np.moveaxis(x, 0, -1))
+
+
+def _images_first(x: Array) -> Array:
+    return np.ascontiguousarray(np.moveaxis(x, -1, 0))
+
+
+def _columns(windows: Windows, x: Array) -> Array:
+    """The windows as columns of a matrix: [channels * size, windows * images]."""
+    padded = np.zeros((x.shape[1], *windows.padded_dims(), len(x)), x.dtype)
+    padded[(slice(None), *windows.inner())] = np.moveaxis(x, 0, -1)
+    channel, *spatial, image = padded.strides
+    in_window = (stride * dilation for stride, dilation in zip(spatial, windows.dilations, strict=True))
+    view = np.lib.stride_tricks.as_strided(
+        padded,
+        (x.shape[1], *windows.size, *windows.counts, len(x)),
+        (channel, *in_window, *spatial, image),
+        writeable=False,
+    )
+    return view.reshape(x.shape[1] * math.prod(windows.size), -1)
+
+
+def _sums(windows: Windows, columns: Array) -> Array:
+    """Images in which every element is the sum of all its occurrences in the windows."""
+    images, channels = windows.shape[:2]
+    whole = np.zeros((channels, *windows.padded_dims(), images), columns.dtype)
+    parts = columns.reshape(channels, *windows.size, *windows.counts, images)
+    for element, place in windows.places():
+        whole[(slice(None), *place)] += parts[(slice(None), *element)]
+    return _images_first(whole[(slice(None), *windows.inner())])
 
 
 def padding_to_last(padding: Padding, dims: Dims, size: Dims, strides: Dims, counts: Dims) -> Padding:
@@ -93,7 +311,7 @@ def _values_in_pieces(windows: Windows, x: Array, filters: Array) -> Array:
 
 
 def _fastest_values(windows: Windows, x: Array, filters: Array) -> Array:
-    way = conv_windows.values if conv_windows.is_faster(windows) else _values_in_pieces
+    way = values if is_faster(windows) else _values_in_pieces
     return way(windows, x, filters)
 
 
@@ -133,7 +351,7 @@ def _fastest_gradients(
     if windows.groups == x.shape[1] == len(filters):
         way = depthwise_gradients
     else:
-        way = conv_windows.gradients if conv_windows.is_faster(windows) else _gradients_in_pieces
+        way = gradients if is_faster(windows) else _gradients_in_pieces
     return way(windows, x, filters, gradient, wants_input, wants_filter)
 
 
@@ -201,7 +419,7 @@ def _transposed_windows(op: Op, x: Array, filters: Array) -> Windows:
     return Windows(shape, size, groups, ints_attr(op, "strides"), dilations_of(op), reached, counts)
 
 
-def _columns(x: Array, groups: int) -> Array:
+def _channel_columns(x: Array, groups: int) -> Array:
     """Images as matrices: [images, groups, channels of a group, elements]."""
     return x.reshape(len(x), groups, x.shape[1] // groups, math.prod(x.shape[2:]))
 
@@ -226,7 +444,7 @@ def _conv_transpose_values(Input: Array, Filter: Array, *, op: Op) -> Array:
     x = channels_first(op, Input)
     windows = _transposed_windows(op, x, Filter)
     filters = filter_matrices(Filter, windows.groups)
-    images = _within(windows).images(matmul(filters, _columns(x, windows.groups), transpose_a=True))
+    images = _within(windows).images(matmul(filters, _channel_columns(x, windows.groups), transpose_a=True))
     return as_asked(op, np.ascontiguousarray(_to(images, windows.shape[2:])))
 
 
@@ -247,7 +465,7 @@ def _conv_transpose_grad(
         product = matmul(filter_matrices(Filter, windows.groups), gradient)
         input_grad = as_asked(op, product.reshape(x.shape))
     if wants_Filter_GRAD:
-        filter_grad = sum_of_products(_columns(x, windows.groups), gradient).reshape(Filter.shape)
+        filter_grad = sum_of_products(_channel_columns(x, windows.groups), gradient).reshape(Filter.shape)
     return input_grad, filter_grad
 
 
@@ -298,23 +516,19 @@ def _of_real_size(op: Op, windows: Windows, dims: Dims) -> Windows:
     return windows._replace(shape=(1, *windows.shape[1:]), padding=tuple(padding), counts=counts)
 
 
-def _data(value: Array | LoDTensor) -> Array:
-    return value.data if isinstance(value, LoDTensor) else value
-
-
 @kernel("im2sequence", lod="new")
 def _im2sequence_values(op: Op) -> Run:
     scale = ints_attr(op, "out_stride") or (1, 1)
 
     def run(X: Array | LoDTensor, Y: Array | LoDTensor | None) -> LoDTensor:
-        x: Array = _data(X)
+        x: Array = plain(X)
         windows = _sequenced(op, x.shape)
         if Y is None:
             step = math.prod(windows.counts)
             return LoDTensor(_as_rows(windows.columns(x)), [list(range(0, len(x) * step + 1, step))])
         parts: list[Array] = []
         ends = [0]
-        for image, sizes in zip(x, _data(Y).tolist(), strict=True):
+        for image, sizes in zip(x, plain(Y).tolist(), strict=True):
             dims = tuple(-(-int(size) // by) for size, by in zip(sizes, scale, strict=True))
             parts.append(_as_rows(_of_real_size(op, windows, dims).columns(image[None])))
             ends.append(ends[-1] + len(parts[-1]))
@@ -410,16 +624,8 @@ def _deformable_conv_values(op: Op) -> Run:
     return convolved if op.type == "deformable_conv" else unmasked
 
 
-class _Slopes(NamedTuple):
-    """The gradients of an image, its offsets and mask, and the filters."""
-
-    x: Array
-    offset: Array
-    mask: Array
-    filters: Array
-
-
-def _slopes(op: Op, x: Array, offset: Array, mask: Array | None, filters: Array, slope: Array) -> _Slopes:
+def _slopes(op: Op, x: Array, offset: Array, mask: Array | None, filters: Array, slope: Array) -> tuple[Array, ...]:
+    """The gradients of an image, its offsets, its mask and the filters."""
     groups, pixels = int_attr(op, "groups"), x.shape[1] * x.shape[2]
     moved = _moved(op, x, offset, mask, filters.shape[2:])
     values = _deformed_columns(moved, x)
@@ -439,41 +645,25 @@ def _slopes(op: Op, x: Array, offset: Array, mask: Array | None, filters: Array,
             for at, part, weights in zip(moved.at, flat, masked, strict=True)
         ]
     )
-    return _Slopes(
-        of_x.reshape(x.shape),
-        of_offset.reshape(offset.shape),
-        (back * values).sum(axis=1),
-        of_filters.reshape(filters.shape),
-    )
+    of_mask = (back * values).sum(axis=1)
+    of_mask = of_mask if mask is None else of_mask.reshape(mask.shape)
+    return of_x.reshape(x.shape), of_offset.reshape(offset.shape), of_mask, of_filters.reshape(filters.shape)
 
 
-@kernel("deformable_conv_grad", "Input@GRAD Offset@GRAD Mask@GRAD Filter@GRAD", lod="none")
-def _deformable_conv_grad(op: Op) -> Run:
-    def run(Input: Array, Offset: Array, Mask: Array, Filter: Array, Output_GRAD: Array) -> tuple[Array, ...]:
-        images = zip(Input, Offset, Mask, Output_GRAD, strict=True)
-        results = [_slopes(op, x, offset, mask, Filter, slope) for x, offset, mask, slope in images]
-        masks = np.stack([item.mask for item in results]).reshape(Mask.shape)
-        filters = np.sum([item.filters for item in results], axis=0, dtype=Filter.dtype)
-        return (
-            np.stack([item.x for item in results]),
-            np.stack([item.offset for item in results]),
-            masks,
-            filters,
-        )
-
-    return run
+@plain_kernel("deformable_conv_grad", "Input@GRAD Offset@GRAD Mask@GRAD Filter@GRAD", lod="none")
+def _deformable_conv_grad(
+    Input: Array, Offset: Array, Mask: Array | None, Filter: Array, Output_GRAD: Array, *, op: Op
+) -> tuple[Array, ...]:
+    masks = [None] * len(Input) if Mask is None else Mask
+    images = zip(Input, Offset, masks, Output_GRAD, strict=True)
+    slopes = [_slopes(op, x, offset, mask, Filter, slope) for x, offset, mask, slope in images]
+    *of_images, of_filters = zip(*slopes, strict=True)
+    return *map(np.stack, of_images), np.sum(of_filters, axis=0, dtype=Filter.dtype)
 
 
-@kernel("deformable_conv_v1_grad", "Input@GRAD Offset@GRAD Filter@GRAD", lod="none")
-def _deformable_conv_v1_grad(op: Op) -> Run:
-    def run(Input: Array, Offset: Array, Filter: Array, Output_GRAD: Array) -> tuple[Array, ...]:
-        images = zip(Input, Offset, Output_GRAD, strict=True)
-        results = [_slopes(op, x, offset, None, Filter, slope) for x, offset, slope in images]
-        filters = np.sum([item.filters for item in results], axis=0, dtype=Filter.dtype)
-        return (
-            np.stack([item.x for item in results]),
-            np.stack([item.offset for item in results]),
-            filters,
-        )
-
-    return run
+@plain_kernel("deformable_conv_v1_grad", "Input@GRAD Offset@GRAD Filter@GRAD", lod="none")
+def _deformable_conv_v1_grad(
+    Input: Array, Offset: Array, Filter: Array, Output_GRAD: Array, *, op: Op
+) -> tuple[Array, Array, Array]:
+    of_x, of_offset, _, of_filters = _deformable_conv_grad(Input, Offset, None, Filter, Output_GRAD, op=op)
+    return of_x, of_offset, of_filters

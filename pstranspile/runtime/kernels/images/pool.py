@@ -16,7 +16,7 @@ from pstranspile.ops.images.conv import padding_of, window_counts
 from pstranspile.ops.images.pool import unpooled_dims
 from pstranspile.ops.shapes import Padding
 from pstranspile.runtime.kernels.images.conv import as_asked, channels_first, padding_to_last
-from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel
+from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.runtime.kernels.numeric import as_matrix, check_ids
 from pstranspile.runtime.values import Array
 
@@ -290,21 +290,16 @@ def _spp_values(op: Op) -> Run:
     return run
 
 
-@kernel("spp_grad", "X@GRAD", lod="none")
-def _spp_grad(op: Op) -> Run:
-    largest = is_max(op)
-
-    def run(X: Array, Out: Array, Out_GRAD: Array) -> Array:
-        result, start = np.zeros_like(X), 0
-        for bins, windows in _pyramid(op, X):
-            dims = (*X.shape[:2], bins, bins)
-            end = start + X.shape[1] * bins * bins
-            out, gradient = (value[:, start:end].reshape(dims) for value in (Out, Out_GRAD))
-            if largest:
-                result += gradient_of_largest(windows, X, out, gradient)
-            else:
-                result += gradient_of_average(windows, X, gradient)
-            start = end
-        return result
-
-    return run
+@plain_kernel("spp_grad", "X@GRAD", lod="none")
+def _spp_grad(X: Array, Out: Array, Out_GRAD: Array, *, largest: bool = per_op(is_max), op: Op) -> Array:
+    result, start = np.zeros_like(X), 0
+    for bins, windows in _pyramid(op, X):
+        dims = (*X.shape[:2], bins, bins)
+        end = start + X.shape[1] * bins * bins
+        out, gradient = (value[:, start:end].reshape(dims) for value in (Out, Out_GRAD))
+        if largest:
+            result += gradient_of_largest(windows, X, out, gradient)
+        else:
+            result += gradient_of_average(windows, X, gradient)
+        start = end
+    return result

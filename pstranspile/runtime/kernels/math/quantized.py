@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.ops.attributes import flag, int_attr, ints_attr, real
+from pstranspile.ops.attributes import flag, int_attr, real
+from pstranspile.ops.shapes import Dims
 from pstranspile.runtime.kernels.context import ExecutionContext
 from pstranspile.runtime.kernels.detection.boxes import rounded
 from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel
@@ -95,14 +96,11 @@ def _moving_average(op: Op) -> Run:
     return run
 
 
-@kernel("moving_average_abs_max_scale", "Out OutScale OutState OutAccum", lod="Out")
-def _moving_scale(op: Op) -> Run:
-    fixed, rate = flag(op, "is_test"), real(op, "moving_rate")
-
-    def run(X: Array, InAccum: Array | None, InState: Array | None) -> tuple[Array | None, ...]:
-        return (X.copy(), None, None, None) if fixed else (X.copy(), *_averaged(X, InAccum, InState, rate))
-
-    return run
+@plain_kernel("moving_average_abs_max_scale", "Out OutScale OutState OutAccum", lod="Out")
+def _moving_scale(
+    X: Array, InAccum: Array | None, InState: Array | None, *, is_test: bool, moving_rate: float
+) -> tuple[Array | None, ...]:
+    return (X.copy(), None, None, None) if is_test else (X.copy(), *_averaged(X, InAccum, InState, moving_rate))
 
 
 @plain_kernel("fake_dequantize_max_abs dequantize_abs_max")
@@ -110,27 +108,22 @@ def _dequantise(X: Array, Scale: Array, *, max_range: float) -> Array:
     return (Scale.reshape(-1)[0] * X / np.float32(max_range)).astype(Scale.dtype)
 
 
-@kernel("fake_channel_wise_dequantize_max_abs")
-def _dequantise_channels(op: Op) -> Run:
-    bits = ints_attr(op, "quant_bits")
-
-    def run(X: Array, Scales: list[Array]) -> Array:
-        dim = len(Scales) - 1
-        if (
-            dim not in (0, 1)
-            or len(bits) < len(Scales)
-            or Scales[0].size != X.shape[dim]
-            or (dim and Scales[1].size != 1)
-        ):
-            sizes = [scale.size for scale in Scales]
-            raise ValueError(f"scales of {sizes} numbers and {len(bits)} quant_bits don't fit X of {list(X.shape)}")
-        scale = Scales[0].reshape(*[1] * dim, -1, *[1] * (X.ndim - 1 - dim))
-        divisor = _largest_integer(bits[0])
-        if dim:
-            scale, divisor = scale * Scales[1].reshape(-1)[0], divisor * _largest_integer(bits[1])
-        return (scale * X / X.dtype.type(divisor)).astype(X.dtype)
-
-    return run
+@plain_kernel("fake_channel_wise_dequantize_max_abs")
+def _dequantise_channels(X: Array, Scales: list[Array], *, quant_bits: Dims) -> Array:
+    dim = len(Scales) - 1
+    if (
+        dim not in (0, 1)
+        or len(quant_bits) < len(Scales)
+        or Scales[0].size != X.shape[dim]
+        or (dim and Scales[1].size != 1)
+    ):
+        sizes = [scale.size for scale in Scales]
+        raise ValueError(f"scales of {sizes} numbers and {len(quant_bits)} quant_bits don't fit X of {list(X.shape)}")
+    scale = Scales[0].reshape(*[1] * dim, -1, *[1] * (X.ndim - 1 - dim))
+    divisor = _largest_integer(quant_bits[0])
+    if dim:
+        scale, divisor = scale * Scales[1].reshape(-1)[0], divisor * _largest_integer(quant_bits[1])
+    return (scale * X / X.dtype.type(divisor)).astype(X.dtype)
 
 
 @plain_kernel("dequantize_log")

@@ -47,6 +47,7 @@ formula("mean_grad", "np.divide({Out_GRAD}, {X}.size, out=np.empty({X}.shape, {X
 
 _UFUNCS = {
     "reduce_sum": "add",
+    "reduce_mean": "add",
     "reduce_max": "maximum",
     "reduce_min": "minimum",
     "reduce_prod": "multiply",
@@ -60,30 +61,17 @@ def _reduce_values(op: Op) -> Run:
     axes, keep, number = reduced_axes(op), flag(op, "keep_dim"), int_attr(op, "out_dtype", -1)
     reduce = getattr(np, _UFUNCS[op.type]).reduce
     made = numpy_dtype(number) if number >= 0 else None
-    summed = op.type == "reduce_sum"
+    summed, mean = op.type in ("reduce_sum", "reduce_mean"), op.type == "reduce_mean"
 
     def run(X: Array) -> Array:
         x = X if made is None else X.astype(made)
         over = axes(x.ndim)
         if summed and len(over) == x.ndim:
-            return total(x).reshape((1,) * (x.ndim if keep else 1))
-        return at_least_1d(reduce(x, axis=over, dtype=x.dtype, keepdims=keep))
-
-    return run
-
-
-@kernel("reduce_mean")
-def _mean(op: Op) -> Run:
-    axes, keep, number = reduced_axes(op), flag(op, "keep_dim"), int_attr(op, "out_dtype", -1)
-    made = numpy_dtype(number) if number >= 0 else None
-
-    def run(X: Array) -> Array:
-        x = X if made is None else X.astype(made)
-        over = axes(x.ndim)
-        if len(over) == x.ndim:
             result = total(x).reshape((1,) * (x.ndim if keep else 1))
         else:
-            result = np.add.reduce(x, axis=over, dtype=x.dtype, keepdims=keep)
+            result = at_least_1d(reduce(x, axis=over, dtype=x.dtype, keepdims=keep))
+        if not mean:
+            return result
         count = prod(x.shape[axis] for axis in over)
         return truncated_quotient(result, count) if x.dtype.kind in "iu" else result / count
 

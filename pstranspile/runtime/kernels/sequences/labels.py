@@ -11,7 +11,7 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import int_attr, ints_attr, text
-from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel
+from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.runtime.kernels.numeric import (
     as_matrix,
     check_ids,
@@ -610,17 +610,12 @@ def _enumerate(X: Any, *, win_size: int, pad_value: int) -> LoDTensor:
     return LoDTensor(np.where(inside, x.reshape(-1)[np.where(inside, places, 0)], pad_value).astype(x.dtype), lod)
 
 
-@kernel("sequence_erase", lod="own")
-def _erase(op: Op) -> Run:
-    tokens = list(ints_attr(op, "tokens"))
-
-    def run(X: Any) -> LoDTensor:
-        x, lod = sequences(X, "X")
-        kept = ~np.isin(x.reshape(-1), tokens)
-        counts = np.concatenate([[0], np.cumsum(kept)])
-        return LoDTensor(x[kept], [*lod[:-1], counts[lod[-1]].tolist()])
-
-    return run
+@plain_kernel("sequence_erase", lod="own")
+def _erase(X: Any, *, tokens: list[int] = per_op(lambda op: list(ints_attr(op, "tokens")))) -> LoDTensor:
+    x, lod = sequences(X, "X")
+    kept = ~np.isin(x.reshape(-1), tokens)
+    counts = np.concatenate([[0], np.cumsum(kept)])
+    return LoDTensor(x[kept], [*lod[:-1], counts[lod[-1]].tolist()])
 
 
 @kernel("sequence_mask", "Y", lod="none")

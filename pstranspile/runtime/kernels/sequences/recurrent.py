@@ -51,18 +51,6 @@ def _same(x: Array, out: Array) -> Array:
     return out
 
 
-def _tanh(x: Array, out: Array) -> Array:
-    return np.tanh(x, out)
-
-
-def _relu(x: Array, out: Array) -> Array:
-    return np.maximum(x, 0, out=out)
-
-
-def _flat_slope(y: Array) -> Array:
-    return np.ones_like(y)
-
-
 def _sigmoid_slope(y: Array) -> Array:
     result = _numbers(y.dtype)[1] - y
     result *= y
@@ -74,14 +62,18 @@ def _tanh_slope(y: Array) -> Array:
     return np.subtract(_numbers(y.dtype)[1], result, result)
 
 
+def _relu(x: Array, out: Array) -> Array:
+    return np.maximum(x, 0, out=out)
+
+
 def _relu_slope(y: Array) -> Array:
     return (y > 0).astype(y.dtype)
 
 
 ACTIVATIONS = {
-    "identity": Activation(_same, _flat_slope),
+    "identity": Activation(_same, np.ones_like),
     "sigmoid": Activation(_sigmoid, _sigmoid_slope),
-    "tanh": Activation(_tanh, _tanh_slope),
+    "tanh": Activation(np.tanh, _tanh_slope),
     "relu": Activation(_relu, _relu_slope),
 }
 """The activations of recurrent units by name."""

@@ -13,8 +13,7 @@ from pstranspile.ops.attributes import flag, int_attr, ints_attr, real
 from pstranspile.runtime.kernels.context import ExecutionContext, Surroundings
 from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel, wanted
 from pstranspile.runtime.kernels.numeric import check_ids, numpy_dtype, plain, row_counts, sequences
-from pstranspile.runtime.kernels.random.hashes import filtered, mersenne_words, row_hashes, row_hashes_32
-from pstranspile.runtime.kernels.random.streams import words
+from pstranspile.runtime.kernels.random import filtered, mersenne_words, row_hashes, row_hashes_32, words
 from pstranspile.runtime.kernels.training.loss import evenly
 from pstranspile.runtime.values import Array, LoDTensor
 
@@ -333,21 +332,18 @@ def _pyramid_hash_grad(
 # Kernels. Sampled classes: logits of a few classes, and nodes of a tree of items, level by level.
 
 
-@kernel("tdm_child", "Child LeafMask")
-def _tdm_child_values(op: Op) -> Run:
+@plain_kernel("tdm_child", "Child LeafMask")
+def _tdm_child_values(
+    X: Array, TreeInfo: Array, *, child_nums: int, kind: str = per_op(lambda op: numpy_dtype(int_attr(op, "dtype")))
+) -> tuple[Array, Array]:
     """A row of TreeInfo is the item, the level, the parent and the children of a node; 0 stands for none."""
-    count, kind = int_attr(op, "child_nums"), numpy_dtype(int_attr(op, "dtype"))
-
-    def run(X: Array, TreeInfo: Array) -> tuple[Array, Array]:
-        if TreeInfo.shape[1] < count + 3:
-            raise ValueError(f"TreeInfo has {TreeInfo.shape[1]} columns, {count} children need {count + 3}")
-        check_ids(X, len(TreeInfo), "node")
-        children = np.where((TreeInfo[X, 3:4] != 0) & (X[..., None] != 0), TreeInfo[X, 3 : 3 + count], 0)
-        check_ids(children, len(TreeInfo), "child")
-        leaves = (children != 0) & (TreeInfo[children, 0] != 0)
-        return children.astype(kind), leaves.astype(kind)
-
-    return run
+    if TreeInfo.shape[1] < child_nums + 3:
+        raise ValueError(f"TreeInfo has {TreeInfo.shape[1]} columns, {child_nums} children need {child_nums + 3}")
+    check_ids(X, len(TreeInfo), "node")
+    children = np.where((TreeInfo[X, 3:4] != 0) & (X[..., None] != 0), TreeInfo[X, 3 : 3 + child_nums], 0)
+    check_ids(children, len(TreeInfo), "child")
+    leaves = (children != 0) & (TreeInfo[children, 0] != 0)
+    return children.astype(kind), leaves.astype(kind)
 
 
 def _others(rng: Iterator[int], layer: Array, positive: int, count: int) -> list[int]:

@@ -12,10 +12,11 @@ from pstranspile.ir.model import Op
 from pstranspile.ir.table_rules import Rules, takes_any_id
 from pstranspile.ops import with_defaults
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, real, text
+from pstranspile.ops.shapes import Dims
 from pstranspile.ops.tables.embedding import INITIALISERS
 from pstranspile.runtime.arithmetic import sum_runs
 from pstranspile.runtime.kernels.context import ExecutionContext, Surroundings
-from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel
+from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.runtime.kernels.numeric import (
     all_ids,
     check_ids,
@@ -26,7 +27,7 @@ from pstranspile.runtime.kernels.numeric import (
     sequences,
     upper,
 )
-from pstranspile.runtime.kernels.random.streams import ScatteredRows, chances
+from pstranspile.runtime.kernels.random import ScatteredRows, chances
 from pstranspile.runtime.kernels.rows import (
     AS_ROWS,
     add_rows,
@@ -78,21 +79,16 @@ def _lookup(op: Op) -> Run:
     return run
 
 
-@kernel("lookup_table_dequant")
-def _lookup_dequant(op: Op) -> Run:
-    padding = int_attr(op, "padding_idx", -1)
-
-    def run(W: Array, Ids: Array) -> Array:
-        ids = Ids.reshape(Ids.shape[:-1])
-        absent = ids == padding if padding >= 0 else np.zeros(ids.shape, "bool")
-        rows = _looked_up(W, np.where(absent, 0, ids))
-        least, greatest = rows[..., :1], rows[..., 1:2]
-        levels = np.ascontiguousarray(rows[..., 2:]).view("uint8")
-        out = levels * ((greatest - least) / rows.dtype.type(256)) + least
-        out[absent] = 0
-        return out.astype(rows.dtype, copy=False)
-
-    return run
+@plain_kernel("lookup_table_dequant")
+def _lookup_dequant(W: Array, Ids: Array, *, padding_idx: int = -1) -> Array:
+    ids = Ids.reshape(Ids.shape[:-1])
+    absent = ids == padding_idx if padding_idx >= 0 else np.zeros(ids.shape, "bool")
+    rows = _looked_up(W, np.where(absent, 0, ids))
+    least, greatest = rows[..., :1], rows[..., 1:2]
+    levels = np.ascontiguousarray(rows[..., 2:]).view("uint8")
+    out = levels * ((greatest - least) / rows.dtype.type(256)) + least
+    out[absent] = 0
+    return out.astype(rows.dtype, copy=False)
 
 
 LOOKUP_GRADIENTS = ("lookup_table_grad", "lookup_table_v2_grad")
@@ -255,18 +251,15 @@ def _large_table(op: Op) -> Run:
     return run
 
 
-@kernel("large_table_state", lod="none")
-def _large_table_state(op: Op) -> Run:
-    dims, value, table = ints_attr(op, "shape"), real(op, "value"), op.inputs["Table"][0]
-
-    def run(Table: LargeTable) -> TableState:
-        if not isinstance(Table, LargeTable):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError("Table is no large table")
-        if dims != (Table.height, Table.width):
-            raise ValueError(f"shape is {list(dims)}, Table is {[Table.height, Table.width]}")
-        return TableState(table, Table.add_state(value), value)
-
-    return run
+@plain_kernel("large_table_state", lod="none")
+def _large_table_state(
+    Table: LargeTable, *, shape: Dims, value: float, table: str = per_op(lambda op: op.inputs["Table"][0])
+) -> TableState:
+    if not isinstance(Table, LargeTable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError("Table is no large table")
+    if shape != (Table.height, Table.width):
+        raise ValueError(f"shape is {list(shape)}, Table is {[Table.height, Table.width]}")
+    return TableState(table, Table.add_state(value), value)
 
 
 # Kernels. SelectedRows and ids split among servers and merged again.
@@ -303,39 +296,30 @@ def _split_selected_rows(op: Op) -> Run:
     return run
 
 
-@kernel("split_ids", lod="none")
-def _split_ids(op: Op) -> Run:
-    count = len(op.outputs["Out"])
-
-    def run(Ids: list[Any]) -> list[Array | SelectedRows]:
-        given = Ids[0]
-        if isinstance(given, SelectedRows):
-            if len(Ids) > 1:
-                raise ValueError("Ids takes one variable of sparse rows, or any number of tensors")
-            shards = [np.flatnonzero(given.rows % count == shard) for shard in range(count)]
-            value = in_use(given)
-            return [SelectedRows(given.rows[chosen], value[chosen], given.height) for chosen in shards]
-        ids = np.unique(np.concatenate([tensor.reshape(-1) for tensor in Ids]))
-        return [ids[ids % count == shard].reshape(-1, 1) for shard in range(count)]
-
-    return run
-
-
-def _data(value: Array | LoDTensor) -> Array:
-    return value.data if isinstance(value, LoDTensor) else value
+@plain_kernel("split_ids", lod="none")
+def _split_ids(Ids: list[Any], *, count: int = per_op(lambda op: len(op.outputs["Out"]))) -> list[Array | SelectedRows]:
+    given = Ids[0]
+    if isinstance(given, SelectedRows):
+        if len(Ids) > 1:
+            raise ValueError("Ids takes one variable of sparse rows, or any number of tensors")
+        shards = [np.flatnonzero(given.rows % count == shard) for shard in range(count)]
+        value = in_use(given)
+        return [SelectedRows(given.rows[chosen], value[chosen], given.height) for chosen in shards]
+    ids = np.unique(np.concatenate([tensor.reshape(-1) for tensor in Ids]))
+    return [ids[ids % count == shard].reshape(-1, 1) for shard in range(count)]
 
 
 @plain_kernel("merge_ids", lod="own")
 def _merge_ids(
     Ids: list[Array | LoDTensor], Rows: list[Array | LoDTensor], X: list[Array | LoDTensor]
 ) -> list[Array | LoDTensor]:
-    rows = np.concatenate([_data(part).reshape(-1) for part in Rows])
-    answers = SelectedRows(rows, np.concatenate([_data(part) for part in X]), 0)
+    rows = np.concatenate([plain(part).reshape(-1) for part in Rows])
+    answers = SelectedRows(rows, np.concatenate([plain(part) for part in X]), 0)
     if len(answers.rows) != len(answers.value):
         raise ValueError(f"Rows holds {len(answers.rows)} ids, but X {len(answers.value)} rows")
     merged: list[Array | LoDTensor] = []
     for ids in Ids:
-        value = answers.value[positions(answers, _data(ids).reshape(-1), "Rows")]
+        value = answers.value[positions(answers, plain(ids).reshape(-1), "Rows")]
         merged.append(LoDTensor(value, ids.lod) if isinstance(ids, LoDTensor) else value)
     return merged
 

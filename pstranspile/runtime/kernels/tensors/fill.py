@@ -13,11 +13,11 @@ from pstranspile.ops.attributes import flag, int_attr, ints_attr, real, text
 from pstranspile.ops.shapes import Dims
 from pstranspile.ops.tensors.fill import diagonal_dims, eye_dims, no_diagonal_dims
 from pstranspile.runtime.kernels.context import Surroundings
-from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel
+from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.runtime.kernels.numeric import first, formula, listed, numpy_dtype
-from pstranspile.runtime.kernels.random import row_numbers
-from pstranspile.runtime.kernels.random.row_numbers import Rows
-from pstranspile.runtime.kernels.random.streams import (
+from pstranspile.runtime.kernels.random import (
+    Rows,
+    RowStream,
     Source,
     fluid_uniform_of,
     integers,
@@ -160,14 +160,9 @@ def _plain_cast(op: Op) -> str | None:
     return None if kind == "float16" else f"{{X}}.astype({kind!r})"
 
 
-@kernel("cast", inline=_plain_cast)
-def _cast_values(op: Op) -> Run:
-    kind = numpy_dtype(int_attr(op, "out_dtype"))
-
-    def run(X: Array) -> Array:
-        return to_float16(X) if kind == "float16" and X.dtype != kind else X.astype(kind)
-
-    return run
+@plain_kernel("cast", inline=_plain_cast)
+def _cast_values(X: Array, *, kind: str = per_op(lambda op: numpy_dtype(int_attr(op, "out_dtype")))) -> Array:
+    return to_float16(X) if kind == "float16" and X.dtype != kind else X.astype(kind)
 
 
 formula("fill_zeros_like2", lambda op: f"np.zeros({{X}}.shape, {numpy_dtype(int_attr(op, 'dtype', 5))!r})")
@@ -257,7 +252,7 @@ def _linspace_values(Start: Array, Stop: Array, Num: Array) -> Array:
 #
 # Crops are drawn as in Fluid, by C++'s `minstd_rand`: x -> 48271 * x mod 2**31 - 1.
 
-# Numbers belong to elements of the output variable, see pstranspile.runtime.kernels.random.streams.
+# Numbers belong to elements of the output variable, see pstranspile.runtime.kernels.random.
 
 Draw: TypeAlias = Callable[[Source, int, int], Array]
 """From a stream, an offset and a count to that many numbers."""
@@ -346,12 +341,12 @@ def _dropout_values(op: Op) -> Run:
 
     def kept(x: Array, lod: list[list[int]] | None, own_seed: Any, surroundings: Surroundings) -> Array:
         if own_seed is not None or fixed:  # a fixed seed gives the same numbers as in Fluid
-            rows = surroundings.rows(source, x.shape, lod) or row_numbers.Rows.one(x.size)
+            rows = surroundings.rows(source, x.shape, lod) or Rows.one(x.size)
             given = own_seed.data if isinstance(own_seed, LoDTensor) else own_seed
             return fluid_uniform_of(seed if given is None else int(first(given)), rows) >= rate
         stream, _ = surroundings.stream(names[0], 0, source, x.shape, lod)
         if isinstance(stream, int):
-            stream = row_numbers.RowStream(stream, row_numbers.Rows.one(x.size))
+            stream = RowStream(stream, Rows.one(x.size))
         return stream.reaches(rate)
 
     def run(
@@ -400,15 +395,12 @@ def _order(key: Source, offset: int, count: int) -> Array:
     return np.argsort(words(key, offset, count), kind="stable")
 
 
-@kernel("randperm")
-def _randperm(op: Op) -> Run:
-    count, kind = int_attr(op, "n"), numpy_dtype(int_attr(op, "dtype", 3))
-
-    def run(surroundings: Surroundings) -> Array:
-        key, _ = surroundings.stream(op.outputs["Out"][0], int_attr(op, "seed"))  # an order has no slices
-        return _order(key, 0, count).astype(kind)
-
-    return run
+@plain_kernel("randperm")
+def _randperm(
+    surroundings: Surroundings, *, n: int, kind: str = per_op(lambda op: numpy_dtype(int_attr(op, "dtype", 3))), op: Op
+) -> Array:
+    key, _ = surroundings.stream(op.outputs["Out"][0], int_attr(op, "seed"))  # an order has no slices
+    return _order(key, 0, n).astype(kind)
 
 
 @plain_kernel("sampling_id", lod="own")

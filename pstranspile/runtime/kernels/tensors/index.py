@@ -9,7 +9,7 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr
-from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel, wanted
+from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.runtime.kernels.numeric import check_ids, first, numpy_dtype
 from pstranspile.runtime.kernels.rows import add_rows
 from pstranspile.runtime.values import Array
@@ -175,16 +175,13 @@ def _sources(ids: Array, parts: int, rows: int) -> Array:
     return ids.reshape(-1)
 
 
-@kernel("multiplex_grad", "X@GRAD", lod="none")
-def _multiplex_grad_values(op: Op) -> Run:
-    count = len(op.outputs["X@GRAD"])
-
-    def run(Ids: Array, Out_GRAD: Array) -> list[Array]:
-        ids = _sources(Ids, count, len(Out_GRAD))
-        chosen = (ids == number for number in range(count))
-        return [Out_GRAD * mask.reshape(-1, *[1] * (Out_GRAD.ndim - 1)) for mask in chosen]
-
-    return run
+@plain_kernel("multiplex_grad", "X@GRAD", lod="none")
+def _multiplex_grad_values(
+    Ids: Array, Out_GRAD: Array, *, count: int = per_op(lambda op: len(op.outputs["X@GRAD"]))
+) -> list[Array]:
+    ids = _sources(Ids, count, len(Out_GRAD))
+    chosen = (ids == number for number in range(count))
+    return [Out_GRAD * mask.reshape(-1, *[1] * (Out_GRAD.ndim - 1)) for mask in chosen]
 
 
 @plain_kernel("where", inline="np.where({Condition}, {X}, {Y})")
@@ -299,17 +296,14 @@ def _argsort_grad(X: Array, Indices: Array, Out_GRAD: Array, *, axis: int = -1) 
     return result
 
 
-@kernel("unique unique_with_counts", "Out Index Count", lod="none")
-def _unique_values(op: Op) -> Run:
-    made, counted = numpy_dtype(int_attr(op, "dtype")), wanted(op, "Count")
-
-    def run(X: Array) -> tuple[Array, Array, Array | None]:
-        _, starts, places = np.unique(X, return_index=True, return_inverse=True, equal_nan=False)
-        order = np.argsort(starts)  # elements in order of first occurrence, not sorted
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        index = rank[places.reshape(-1)]
-        count = np.bincount(index, minlength=len(order)).astype(made) if counted else None
-        return X.reshape(-1)[starts[order]], index.astype(made), count
-
-    return run
+@plain_kernel("unique unique_with_counts", "Out Index Count", lod="none")
+def _unique_values(
+    X: Array, *, made: str = per_op(lambda op: numpy_dtype(int_attr(op, "dtype"))), wants_Count: bool
+) -> tuple[Array, Array, Array | None]:
+    _, starts, places = np.unique(X, return_index=True, return_inverse=True, equal_nan=False)
+    order = np.argsort(starts)  # elements in order of first occurrence, not sorted
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    index = rank[places.reshape(-1)]
+    count = np.bincount(index, minlength=len(order)).astype(made) if wants_Count else None
+    return X.reshape(-1)[starts[order]], index.astype(made), count

@@ -8,12 +8,12 @@ from itertools import accumulate
 import numpy as np
 
 from pstranspile.ir.model import Op, Var
-from pstranspile.ops.attributes import int_attr, ints_attr, real, text
+from pstranspile.ops.attributes import int_attr, ints_attr, text
 from pstranspile.ops.shapes import Dims, size
 from pstranspile.ops.tensors.shape import BOUNDS, Padding, image_padding, pairs, span
 from pstranspile.runtime.kernels.context import Surroundings
 from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel, wanted
-from pstranspile.runtime.kernels.numeric import first, listed
+from pstranspile.runtime.kernels.numeric import first, listed, plain
 from pstranspile.runtime.kernels.rows import add_rows
 from pstranspile.runtime.kernels.tensors.fill import asked_dims
 from pstranspile.runtime.values import Array, LoDTensor
@@ -143,21 +143,17 @@ def _axis_given(op: Op, tensor: Array | None) -> int:
 
 @plain_kernel("concat", lod="own")
 def _concat_values(X: list[Array | LoDTensor], AxisTensor: Array | LoDTensor | None, *, op: Op) -> Array | LoDTensor:
-    axis = _axis_given(op, _data(AxisTensor))
+    axis = _axis_given(op, plain(AxisTensor))
     if {part.__class__ for part in X} == {np.ndarray}:  # the usual case
         return np.concatenate(X, axis=axis)
     parts = [part for part in X if part is not None]
-    whole = np.concatenate([_data(part) for part in parts], axis=axis)
+    whole = np.concatenate([plain(part) for part in parts], axis=axis)
     lods = [part.lod for part in parts if isinstance(part, LoDTensor)]
     if not lods:
         return whole
     if axis % whole.ndim:
         return LoDTensor(whole, lods[0])
     return LoDTensor(whole, _appended(lods)) if len(lods) == len(parts) else whole
-
-
-def _data(value: Array | LoDTensor | None) -> Array:
-    return value.data if isinstance(value, LoDTensor) else value
 
 
 def _appended(lods: Sequence[list[list[int]]]) -> list[list[int]]:
@@ -181,8 +177,8 @@ def _cut_up(x: Array, axis: int, sizes: Sequence[int]) -> list[Array]:
 def _concat_grad(
     X: list[Array | LoDTensor], AxisTensor: Array | LoDTensor | None, Out_GRAD: Array | LoDTensor, *, op: Op
 ) -> list[Array | LoDTensor]:
-    axis = _axis_given(op, _data(AxisTensor))
-    gradients = _cut_up(_data(Out_GRAD), axis, [_data(part).shape[axis] for part in X])
+    axis = _axis_given(op, plain(AxisTensor))
+    gradients = _cut_up(plain(Out_GRAD), axis, [plain(part).shape[axis] for part in X])
     return [
         LoDTensor(gradient, part.lod) if isinstance(part, LoDTensor) else gradient
         for part, gradient in zip(X, gradients, strict=True)
@@ -274,21 +270,18 @@ def _partial_sum_values(X: list[Array], *, op: Op) -> Array:
     return total
 
 
-@kernel("partial_concat_grad partial_sum_grad", "X@GRAD", lod="none")
-def _partial_grad(op: Op) -> Run:
-    side_by_side = op.type == "partial_concat_grad"
-
-    def run(X: list[Array], Out_GRAD: Array) -> list[Array]:
-        result: list[Array] = []
-        for number, part in enumerate(X):
-            columns = _columns(op, part.shape[1])
-            width = columns.stop - columns.start
-            begin = number * width if side_by_side else 0
-            result.append(np.zeros(part.shape, Out_GRAD.dtype))
-            result[-1][:, columns] = Out_GRAD[:, begin : begin + width]
-        return result
-
-    return run
+@plain_kernel("partial_concat_grad partial_sum_grad", "X@GRAD", lod="none")
+def _partial_grad(
+    X: list[Array], Out_GRAD: Array, *, side_by_side: bool = per_op(lambda op: op.type == "partial_concat_grad"), op: Op
+) -> list[Array]:
+    result: list[Array] = []
+    for number, part in enumerate(X):
+        columns = _columns(op, part.shape[1])
+        width = columns.stop - columns.start
+        begin = number * width if side_by_side else 0
+        result.append(np.zeros(part.shape, Out_GRAD.dtype))
+        result[-1][:, columns] = Out_GRAD[:, begin : begin + width]
+    return result
 
 
 # Kernels. Tensors with their edges padded or cropped.
@@ -299,25 +292,17 @@ def _inner(dims: Dims, padding: Padding) -> tuple[slice, ...]:
     return tuple(slice(before, before + dim) for dim, (before, _) in zip(dims, padding, strict=True))
 
 
-@kernel("pad", lod="none")
-def _pad_values(op: Op) -> Run:
-    padding, value = pairs(ints_attr(op, "paddings")), real(op, "pad_value")
-
-    def run(X: Array) -> Array:
-        return np.pad(X, padding, constant_values=value)
-
-    return run
+@plain_kernel("pad", lod="none")
+def _pad_values(
+    X: Array, *, padding: Padding = per_op(lambda op: pairs(ints_attr(op, "paddings"))), pad_value: float
+) -> Array:
+    return np.pad(X, padding, constant_values=pad_value)
 
 
-@kernel("pad_grad", "X@GRAD", lod="none")
-def _pad_grad(op: Op) -> Run:
-    padding = pairs(ints_attr(op, "paddings"))
-
-    def run(Out_GRAD: Array) -> Array:
-        dims = tuple(dim - sum(around) for dim, around in zip(Out_GRAD.shape, padding, strict=True))
-        return np.ascontiguousarray(Out_GRAD[_inner(dims, padding)])
-
-    return run
+@plain_kernel("pad_grad", "X@GRAD", lod="none")
+def _pad_grad(Out_GRAD: Array, *, padding: Padding = per_op(lambda op: pairs(ints_attr(op, "paddings")))) -> Array:
+    dims = tuple(dim - sum(around) for dim, around in zip(Out_GRAD.shape, padding, strict=True))
+    return np.ascontiguousarray(Out_GRAD[_inner(dims, padding)])
 
 
 def _given_padding(op: Op, paddings: Array | None) -> Padding:

@@ -24,9 +24,7 @@ from pstranspile.runtime.arithmetic import (
 from pstranspile.runtime.kernels.context import Surroundings
 from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel, wanted
 from pstranspile.runtime.kernels.numeric import all_ids, as_matrix, below_largest, check_ids, first, formula
-from pstranspile.runtime.kernels.random.hashes import mersenne_words
-from pstranspile.runtime.kernels.random.row_numbers import Rows
-from pstranspile.runtime.kernels.random.streams import words
+from pstranspile.runtime.kernels.random import Rows, mersenne_words, words
 from pstranspile.runtime.kernels.rows import add_rows
 from pstranspile.runtime.values import Array, SelectedRows
 
@@ -431,30 +429,24 @@ def _bpr_loss_grad(X: Array, Label: Array, Y_GRAD: Array) -> Array:
     return slope.astype(X.dtype).reshape(X.shape)
 
 
-@kernel("kldiv_loss", "Loss", lod="none")
-def _kldiv_loss_values(op: Op) -> Run:
-    reduction = _reduction(op, "batchmean")
-
-    def run(X: Array, Target: Array) -> Array:
-        counts = Target > 0
-        loss = np.where(counts, Target * (np.log(np.where(counts, Target, 1)) - X), 0).astype(X.dtype)
-        if reduction == "none":
-            return loss
-        total = np.add.reduce(loss, axis=None).reshape(1)
-        return total / {"sum": 1, "mean": X.size, "batchmean": len(X)}[reduction]
-
-    return run
+@plain_kernel("kldiv_loss", "Loss", lod="none")
+def _kldiv_loss_values(
+    X: Array, Target: Array, *, reduction: str = per_op(lambda op: _reduction(op, "batchmean"))
+) -> Array:
+    counts = Target > 0
+    loss = np.where(counts, Target * (np.log(np.where(counts, Target, 1)) - X), 0).astype(X.dtype)
+    if reduction == "none":
+        return loss
+    total = np.add.reduce(loss, axis=None).reshape(1)
+    return total / {"sum": 1, "mean": X.size, "batchmean": len(X)}[reduction]
 
 
-@kernel("kldiv_loss_grad", "X@GRAD", lod="none")
-def _kldiv_loss_grad(op: Op) -> Run:
-    reduction = _reduction(op, "batchmean")
-
-    def run(X: Array, Target: Array, Loss_GRAD: Array) -> Array:
-        gradient = -np.maximum(Target, 0) * Loss_GRAD
-        return gradient / {"none": 1, "sum": 1, "mean": X.size, "batchmean": len(X)}[reduction]
-
-    return run
+@plain_kernel("kldiv_loss_grad", "X@GRAD", lod="none")
+def _kldiv_loss_grad(
+    X: Array, Target: Array, Loss_GRAD: Array, *, reduction: str = per_op(lambda op: _reduction(op, "batchmean"))
+) -> Array:
+    gradient = -np.maximum(Target, 0) * Loss_GRAD
+    return gradient / {"none": 1, "sum": 1, "mean": X.size, "batchmean": len(X)}[reduction]
 
 
 def _class_weights(op: Op, x: Array, label: Array, weight: Array | None) -> tuple[Array, Array]:

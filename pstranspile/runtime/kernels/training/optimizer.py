@@ -15,7 +15,7 @@ from pstranspile.runtime.arithmetic import loops, norm, number_of, over_root, ro
 from pstranspile.runtime.kernels.context import Surroundings
 from pstranspile.runtime.kernels.kernel import Run, in_place, kernel, plain_kernel
 from pstranspile.runtime.kernels.numeric import check_ids, first
-from pstranspile.runtime.kernels.random.streams import fluid_uniform, normal
+from pstranspile.runtime.kernels.random import fluid_uniform, normal
 from pstranspile.runtime.kernels.rows import AS_ROWS, add_rows, in_use, merge_rows, positions, scatter, update_rows
 from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.values import Array, SelectedRows
