@@ -52,7 +52,14 @@ from pstranspile.fluid.running.distributed_io import (
 )
 from pstranspile.fluid.running.large import load_tables
 from pstranspile.fluid.running.states import append_fetch_ops as append_fetch_ops
-from pstranspile.fluid.running.states import older_state, pickled, saved_state, scaled_targets, without_ending
+from pstranspile.fluid.running.states import (
+    OLD_PROTOCOL,
+    older_state,
+    saved_state,
+    scaled_targets,
+    without_ending,
+    write_pickled,
+)
 from pstranspile.fluid.running.states import prepend_feed_ops as prepend_feed_ops
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.runtime.files.variables import load_variables, save_variables
@@ -377,13 +384,18 @@ def save(program: Any, model_path: str) -> None:
 
     The first two are pickled dicts of arrays. Raises ValueError for a path that ends in a slash.
     """
+    save_state(program, model_path, OLD_PROTOCOL)
+
+
+def save_state(program: Any, model_path: str, protocol: int) -> None:
+    """What `save` does, by the protocol of pickles that is named."""
     if not os.path.basename(model_path):
         raise ValueError(f"{model_path!r} names a folder: save takes folder/name, without an ending")
     program = plain_program(program)
     Path(model_path).parent.mkdir(parents=True, exist_ok=True)
     for ending, predicate in ((".pdparams", is_parameter), (".pdopt", is_belong_to_optimizer)):
         names = dict.fromkeys(_chosen(program, None, predicate))
-        Path(model_path + ending).write_bytes(pickled({name: _array(name) for name in names}))
+        write_pickled(model_path + ending, {name: _array(name) for name in names}, protocol)
     Path(model_path + ".pdmodel").write_bytes(program.serialize_to_string())
 
 
