@@ -18,7 +18,7 @@ from pstranspile.fluid.graph.in_cluster import TEST
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.machines import TrainerMachine
 from pstranspile.fluid.running.communicating import warn_unused
-from pstranspile.fluid.running.large import load_tables, open_tables
+from pstranspile.fluid.running.large import load_tables, open_tables, say_beyond
 from pstranspile.ir.attributes import Ints, Longs, Strings
 from pstranspile.ir.diagnostics import did_you_mean
 from pstranspile.ir.frozen import FrozenMap
@@ -131,18 +131,13 @@ def whole_tables(program: Any, heights: Mapping[str, tuple[int, int]], scope: Ma
     """
     values: dict[str, Any] = {}
     for name, (rows, width) in heights.items():
-        held, beyond = scope.get(name), "rows"
+        held = scope.get(name)
         if isinstance(held, LargeTable):
             values[name] = held.look_up(np.arange(rows))
-            count = int(np.count_nonzero((held.index.held < 0) | (held.index.held >= rows)))
-            beyond = f"the {count} rows" if count else ""
+            say_beyond(name, held, rows)
         else:
             values[name] = _looked_up(program.machine, name, rows, width)
-        if beyond:
-            print(
-                f"{name}: {beyond} of ids from {rows} on, the height of its declaration, are not in the model",
-                file=sys.stderr,
-            )
+            say_beyond(name, None, rows)
     return values
 
 

@@ -528,10 +528,10 @@ def _slice(op: Op, types: Types) -> Types:
     starts, ends = (ints_attr(op, name) or [-1] * len(axes) for name in ("starts", "ends"))
     at_run_time = any(slot in types for slot in ("StartsTensor", "EndsTensor", "StartsTensorList", "EndsTensorList"))
     flags = ints_attr(op, "infer_flags") or [-1 if at_run_time else 1] * len(axes)
-    for axis, start, end, flag in zip(axes, starts, ends, flags, strict=False):
+    for axis, start, end, checked in zip(axes, starts, ends, flags, strict=False):
         if not 0 <= axis < len(dims):
             raise ShapeError(f"axes has {axis}, but Input is {describe(x)}", "Input")
-        dims[axis] = -1 if flag == -1 else _cut(dims[axis], start, end)
+        dims[axis] = -1 if checked == -1 else _cut(dims[axis], start, end)
     gone = ints_attr(op, "decrease_axis")
     left = tuple(dim for at, dim in enumerate(dims) if at not in gone) or (1,)
     return {"Out": (TensorType(x.dtype, left, 0 if 0 in axes else x.lod_level),)}

@@ -430,3 +430,40 @@ def test_files_of_parameters_are_pickles_of_plain_bytes(tmp_path: Path) -> None:
         for wrong in (1, 5, "4", None):
             with pytest.raises(ValueError, match="protocol is that of a pickle, a whole number from 2 to 4"):
                 paddle.static.save(program, str(tmp_path / "model"), wrong)
+
+
+def test_tables_with_a_row_for_every_id_are_saved_as_high_as_declared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with fresh():
+        ids = paddle.static.data("ids", [-1, 1], "int64")
+        rows = paddle.static.nn.sparse_embedding(ids, [10, 4], param_attr=paddle.ParamAttr(name="table"))
+        loss = paddle.mean(paddle.square(rows))
+        paddle.optimizer.Adam(0.1).minimize(loss)
+        program, exe = paddle.static.default_main_program(), fluid.Executor(fluid.CPUPlace())
+        exe.run(fluid.default_startup_program())
+        batches = [np.array([[1], [3]]), np.array([[3], [2**40], [7]])]
+
+        def train() -> list[float]:
+            return [exe.run(program, {"ids": batch}, [loss])[0].item() for batch in batches]
+
+        train()
+        prefix = str(tmp_path / "model")
+        paddle.static.save(program, prefix)
+        assert "the 1 rows of ids from 10 on" in capsys.readouterr().err
+        state = paddle.static.load_program_state(prefix)
+        assert {value.shape for name, value in state.items() if name.startswith("table") and "pow" not in name} == {
+            (10, 4)
+        }
+        moved = {at for at in range(10) if state["table_moment1_0"][at].any()}
+        assert moved == {1, 3, 7}
+        exe.run(program, {"ids": np.array([[2**40]])}, [loss])
+        paddle.static.load(program, prefix)
+        first = train()
+        paddle.static.load(program, prefix)
+        assert train() == first
+        paddle.static.save(program, str(tmp_path / "again"))
+        with pytest.raises(ValueError, match=r"table has the dims \[10, 4\], the file \[10, 5\]"):
+            paddle.static.set_program_state(program, {"table": np.ones((10, 5), "float32")})
+        with pytest.raises(ValueError, match="table_moment1_0 is what rows of table keep, which is not set with it"):
+            paddle.static.set_program_state(program, {"table_moment1_0": state["table_moment1_0"]})
