@@ -49,13 +49,21 @@ from pstranspile.fluid.running.distributed_io import (
     with_heights,
     with_own_lookups,
 )
-from pstranspile.fluid.running.large import load_tables
+from pstranspile.fluid.running.large import load_tables, set_whole_values, whole_values
+from pstranspile.fluid.running.states import (
+    OLD_PROTOCOL,
+    older_state,
+    saved_state,
+    scaled_targets,
+    without_ending,
+    write_pickled,
+)
 from pstranspile.fluid.running.states import append_fetch_ops as append_fetch_ops
-from pstranspile.fluid.running.states import older_state, pickled, saved_state, scaled_targets, without_ending
 from pstranspile.fluid.running.states import prepend_feed_ops as prepend_feed_ops
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.warned import warn
 from pstranspile.runtime.files.variables import load_variables, save_variables
+from pstranspile.runtime.large.table import LargeTable, TableState
 
 Chosen = Callable[[Variable], bool]
 _NOT_KEPT = (VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READER, VarType.RAW, VarType.STEP_SCOPES)
@@ -375,14 +383,32 @@ def save(program: Any, model_path: str) -> None:
 
     The first two are pickled dicts of arrays. Raises ValueError for a path that ends in a slash.
     """
+    save_state(program, model_path, OLD_PROTOCOL)
+
+
+def save_state(program: Any, model_path: str, protocol: int) -> None:
+    """What `save` does, by the protocol of pickles that is named."""
     if not os.path.basename(model_path):
         raise ValueError(f"{model_path!r} names a folder: save takes folder/name, without an ending")
     program = plain_program(program)
     Path(model_path).parent.mkdir(parents=True, exist_ok=True)
     for ending, predicate in ((".pdparams", is_parameter), (".pdopt", is_belong_to_optimizer)):
         names = dict.fromkeys(_chosen(program, None, predicate))
-        Path(model_path + ending).write_bytes(pickled({name: _array(name) for name in names}))
+        tables = _whole_tables(program, names)
+        arrays = {name: tables[name] if name in tables else _array(name) for name in names}
+        write_pickled(model_path + ending, arrays, protocol)
     Path(model_path + ".pdmodel").write_bytes(program.serialize_to_string())
+
+
+def _whole_tables(program: Program, names: Iterable[str]) -> dict[str, Any]:
+    """The values of those of the variables that are large tables, or states of them. Raises ValueError for a table
+    that has a row for every id, and too many for one value.
+    """
+    scope = global_scope().core
+    held = {name: scope.get(name) for name in names}
+    tables = {name for name, value in held.items() if isinstance(value, LargeTable)}
+    tables |= {value.table for value in held.values() if isinstance(value, TableState)}
+    return whole_values(scope, names, whole_heights(program, tables, one_file=True)) if tables else {}
 
 
 def _array(name: str) -> Any:
@@ -413,8 +439,11 @@ def set_program_state(program: Program, state_dict: dict[str, Any]) -> None:
     dims, those of the value in the scope in use.
     """
     scope = global_scope().core
-    for var in program.list_vars():
-        if is_persistable(var) and var.name in state_dict:
+    kept = [var for var in program.list_vars() if is_persistable(var) and var.name in state_dict]
+    tables = [var.name for var in kept if isinstance(scope.get(var.name), LargeTable | TableState)]
+    done = set_whole_values(scope, {name: np.asarray(state_dict[name]) for name in tables})
+    for var in kept:
+        if var.name not in done:
             value = np.asarray(state_dict[var.name])
             if var.shape == (1,) and value.shape == ():  # as versions from 2.5 on write single numbers
                 value = value.reshape(1)

@@ -36,7 +36,8 @@ def test_a_cluster_trains_as_the_script_alone(tmp_path: Path) -> None:
     np.testing.assert_allclose((np.array(numbers(first)) + numbers(second)) / 2, alone(tmp_path), rtol=1e-4)
     assert "files ['a', 'b']" in first
     assert "files ['c']" in second
-    assert {path.name for path in (tmp_path / "model").iterdir()} >= {"__model__", "w"}
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["dnn_plugin"]
+    assert {path.name for path in (tmp_path / "model" / "dnn_plugin").iterdir()} >= {"__model__", "w"}
 
 
 @pytest.mark.parametrize("mode", ["a_sync", "geo"])

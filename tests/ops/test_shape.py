@@ -79,6 +79,14 @@ def test_a_dim_that_is_not_one_is_not_squeezed():
         one_output("unsqueeze2", {"X": np.ones(2)}, {"axes": Ints((3,))})
 
 
+def test_dims_of_other_sizes_stay_where_only_ones_are_squeezed():
+    x = np.arange(6.0).reshape(1, 2, 3, 1)
+    for axes, left in (((1,), (1, 2, 3, 1)), ((0, 1), (2, 3, 1)), ((-1, -2), (1, 2, 3)), ((), (2, 3))):
+        found = both("squeeze", x, {"axes": Ints(axes), "ones_only": True})
+        assert found.shape == left
+        assert found.ravel().tolist() == x.ravel().tolist()
+
+
 @quick
 @given(shape=dims(1, 4), seed=seeds, data=st.data())
 def test_flatten(shape, seed, data):

@@ -151,8 +151,14 @@ def arange(start: Any = 0, end: Any = None, step: Any = 1, dtype: Any = None, na
 
 
 def squeeze(x: Any, axis: Any = None, name: Any = None) -> Any:
-    """Without the dims of size 1 in `axis` (default: all that have it)."""
-    return L.squeeze(x, [] if axis is None else [axis] if isinstance(axis, int) else axis, name)
+    """Without the dims of size 1 in `axis` (default: all that have it). Dims of other sizes stay."""
+    axes = [] if axis is None else [axis] if isinstance(axis, int) else [*axis]
+    if not axes:
+        return L.squeeze(x, axes, name)
+    value = to_core(x)
+    attrs = {"axes": axes, "ones_only": True}
+    outputs = {"Out": value.dtype, "XShape": value.dtype}
+    return wrap(layer_outputs("squeeze2", {"X": value}, outputs, attrs, key="squeeze", name=name)[0])
 
 
 def flatten(x: Any, start_axis: int = 0, stop_axis: int = -1, name: Any = None) -> Any:

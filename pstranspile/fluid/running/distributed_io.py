@@ -18,7 +18,7 @@ from pstranspile.fluid.graph.in_cluster import TEST
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.machines import TrainerMachine
 from pstranspile.fluid.running.communicating import warn_unused
-from pstranspile.fluid.running.large import load_tables, open_tables, rows_of
+from pstranspile.fluid.running.large import load_tables, open_tables, rows_of, say_beyond
 from pstranspile.ir.attributes import Ints, Longs, Strings
 from pstranspile.ir.diagnostics import did_you_mean
 from pstranspile.ir.frozen import FrozenMap
@@ -137,12 +137,7 @@ def whole_tables(program: Any, heights: Mapping[str, tuple[int, int]], scope: Ma
             values[name], ids = held.look_up(np.arange(rows)), held.index.held
         else:
             values[name], ids = _looked_up(program.machine, name, rows, width), _ids_on_servers(program.machine, name)
-        count = int(np.count_nonzero((ids < 0) | (ids >= rows)))
-        if count:
-            print(
-                f"{name}: the {count} rows of ids from {rows} on, the height of its declaration, are not in the model",
-                file=sys.stderr,
-            )
+        say_beyond(name, ids, rows)
     return values
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from pstranspile.ops.tables.embedding import INITIALISERS
 from pstranspile.runtime.large.forms import filled
 from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.run.scope import Scope
-from pstranspile.runtime.values import LoDTensor, SelectedRows
+from pstranspile.runtime.values import Array, LoDTensor, SelectedRows
 from pstranspile.runtime.values.encoding import decode_selected_rows, opened, read_tensor
 
 
@@ -249,6 +250,70 @@ def shrink_tables(scope: Scope, unseen: int) -> None:
     for table in scope.values_here.values():
         if isinstance(table, LargeTable):
             table.shrink_after(unseen)
+
+
+def say_beyond(name: str, ids: Array, rows: int) -> None:
+    """Says on stderr how many rows of a table with these `ids` are not in a model of `rows`, if any."""
+    count = int(np.count_nonzero((ids < 0) | (ids >= rows)))
+    if count:
+        print(
+            f"{name}: the {count} rows of ids from {rows} on, the height of its declaration, are not in the model",
+            file=sys.stderr,
+        )
+
+
+def whole_values(scope: Scope, names: Iterable[str], heights: Mapping[str, tuple[int, int]]) -> dict[str, Array]:
+    """The values of those of the variables that are large tables, or states of them, of all rows, [rows, width].
+
+    A table with a row for every id has as many as `heights` says, and a width.
+    """
+    values: dict[str, Array] = {}
+    for name in names:
+        held = scope.get(name)
+        owner, table = (held.table, scope.get(held.table)) if isinstance(held, TableState) else (name, held)
+        if not isinstance(table, LargeTable):
+            continue
+        ids = np.arange(heights[owner][0] if owner in heights else table.height)
+        if isinstance(held, TableState):
+            places = table.find(ids)
+            values[name] = np.full((len(ids), table.width), held.value, table.dtype)
+            values[name][places >= 0] = table.take(places[places >= 0])[:, held.number]
+        else:
+            values[name] = table.look_up(ids)
+            say_beyond(name, table.index.held, len(ids))
+    return values
+
+
+def set_whole_values(scope: Scope, values: Mapping[str, Array]) -> set[str]:
+    """Gives those of the variables that are large tables, or states of them, these values of their first rows.
+
+    A table then has no other rows; those that have no state in `values` have its first value. Gives the names of what
+    was set. Raises ValueError for other dims than [rows, width], and for states without their table.
+    """
+    held = {name: scope.get(name) for name in values}
+    tables = {name: value for name, value in held.items() if isinstance(value, LargeTable)}
+    states = {name: value for name, value in held.items() if isinstance(value, TableState) and value.table in tables}
+    for name, value in held.items():
+        if isinstance(value, TableState) and name not in states:
+            raise ValueError(f"{name} is what rows of {value.table} keep, which is not set with it")
+    for name, whole in values.items():
+        table = tables[states[name].table] if name in states else tables.get(name)
+        count = len(whole) if whole.ndim and table is not None and table.any_id else table.height if table else 0
+        if table is not None and whole.shape != (count, table.width):
+            raise ValueError(f"{name} has the dims {[count, table.width]}, the file {list(whole.shape)}")
+    for name, table in tables.items():
+        ids = np.arange(len(values[name]))
+        rows = np.empty((len(ids), *table.without_rows().dims), table.dtype)
+        rows[:] = np.array([0.0, *table.states])[:, None]
+        rows[:, 0] = values[name]
+        for key, state in states.items():
+            if state.table == name:
+                count = min(len(ids), len(values[key]))
+                rows[:count, state.number] = values[key][:count]
+        made = table.like()
+        made.set_rows(ids, rows)
+        scope.put(name, made)
+    return {*tables, *states}
 
 
 def load_tables(scope: Scope, files: Mapping[str, tuple[Path, int]]) -> set[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import pickletools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,16 +59,41 @@ def append_fetch_ops(
         block.append_op("fetch", {"X": [name]}, {"Out": [holder]}, {"col": column})
 
 
-def pickled(arrays: dict[str, Any]) -> bytes:
-    """Arrays as a pickle that numpy of Fluid's days reads: numpy 2 has another name for the module that makes them."""
-    data = pickle.dumps(arrays, protocol=2)
-    parts, at = list[bytes](), 0
-    for opcode, argument, place in pickletools.genops(data):
-        if opcode.name == "GLOBAL" and place is not None and str(argument).startswith("numpy._core."):
-            end = data.index(b"\n", place)
-            parts += [data[at:place], data[place:end].replace(b"numpy._core.", b"numpy.core.")]
-            at = end
-    return b"".join([*parts, data[at:]])
+class _Pickler(pickle._Pickler):  # pyright: ignore[reportPrivateUsage]
+    """Writes pickles that numpy of Fluid's days reads: numpy 2 has another name for the module that makes arrays.
+
+    The one of the standard library that is written in Python: in it the name of a function can be chosen, and the data
+    of an array go to the file as they are.
+    """
+
+    def save_global(self, obj: Any, name: str | None = None) -> None:
+        """Writes the name of a function or class."""
+        module: str = getattr(obj, "__module__", None) or ""
+        if not module.startswith("numpy._core."):
+            super().save_global(obj, name)  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
+            return
+        older: str = module.replace("numpy._core.", "numpy.core.", 1)
+        own: Any = self
+        if own.proto < STACKED:
+            own.write(pickle.GLOBAL + f"{older}\n{name or obj.__qualname__}\n".encode())
+        else:
+            own.save(older)
+            own.save(name or obj.__qualname__)
+            own.write(pickle.STACK_GLOBAL)
+        own.memoize(obj)
+
+
+STACKED = 4
+"""The first protocol of pickles in which names of functions are texts, and the first whose arrays are plain bytes."""
+
+OLD_PROTOCOL = 2
+"""The protocol of pickles that Fluid writes; its arrays are written as texts, half as long again."""
+
+
+def write_pickled(path: str, arrays: dict[str, Any], protocol: int) -> None:
+    """Writes arrays to a file as a pickle that numpy of Fluid's days reads."""
+    with open(path, "wb") as file:
+        _Pickler(file, protocol).dump(arrays)
 
 
 class _Arrays(pickle.Unpickler):

@@ -304,8 +304,11 @@ def _transpose(op: Op, graph: Graph) -> None:
 def _squeeze(op: Op, graph: Graph) -> None:
     axes, dims = ints_attr(op, "axes"), graph.dims(op.inputs["X"][0])
     chosen = [at for at in axes or range(len(dims)) if dims[at] == 1 or (axes and dims[at] == -1)]
-    if not axes and -1 in dims:
+    if (not axes and -1 in dims) or (flag(op, "ones_only") and any(dims[at] == -1 for at in axes)):
         raise Refused("which of its dims are of size 1 is known at run time only", op.inputs["X"][0])
+    if axes and not chosen:  # without axes, ONNX takes away all dims of size 1
+        graph.node("Identity", [graph.input(op, "X")], op.outputs["Out"])
+        return
     graph.node("Squeeze", [graph.input(op, "X"), graph.constant(chosen)], op.outputs["Out"])
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
-from pstranspile.ops.attributes import int_attr, ints_attr, text
+from pstranspile.ops.attributes import flag, int_attr, ints_attr, text
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients
-from pstranspile.ops.schema import INT, INTS, UNSCOPED, declare, declare_gradient, ints, longs, optional
+from pstranspile.ops.schema import INT, INTS, UNSCOPED, declare, declare_gradient, ints, later, longs, optional
 from pstranspile.ops.shapes import (
     Dims,
     ShapeError,
@@ -75,7 +75,12 @@ _declare_two(
     reads="X Out",
     numbers="moved",
 )
-_declare_two("squeeze", "X", {"axes": ints()}, "Out = X without the dims `axes` of size 1")
+_declare_two(
+    "squeeze",
+    "X",
+    {"axes": ints(), "ones_only": later("bool")},
+    "Out = X without the dims `axes` of size 1; with `ones_only`, dims of other sizes may be named and stay",
+)
 _declare_two(
     "unsqueeze", "X AxesTensor? AxesTensorList*?", {"axes": ints()}, "Out = X with dims of size 1 put in at `axes`"
 )
@@ -140,6 +145,9 @@ def _squeeze(op: Op, types: Types) -> Types:
     rank = len(x.shape)
     if not axes and min(x.shape) < 0:
         return {"XShape": _without_data(x)}  # an unknown dim may be of size 1
+    if flag(op, "ones_only") and axes and all(-rank <= axis < rank for axis in axes):
+        gone = {axis % rank for axis in axes if x.shape[axis] == 1 or x.shape[axis] < 0}
+        return _reshaped(x, tuple(dim for at, dim in enumerate(x.shape) if at not in gone))
     gone = {axis % rank for axis in axes} or {at for at, dim in enumerate(x.shape) if dim == 1}
     made = _reshaped(x, tuple(dim for at, dim in enumerate(x.shape) if at not in gone))
     for axis in axes:
@@ -522,10 +530,10 @@ def _slice(op: Op, types: Types) -> Types:
     starts, ends = (ints_attr(op, name) or [-1] * len(axes) for name in ("starts", "ends"))
     at_run_time = any(slot in types for slot in ("StartsTensor", "EndsTensor", "StartsTensorList", "EndsTensorList"))
     flags = ints_attr(op, "infer_flags") or [-1 if at_run_time else 1] * len(axes)
-    for axis, start, end, flag in zip(axes, starts, ends, flags, strict=False):
+    for axis, start, end, checked in zip(axes, starts, ends, flags, strict=False):
         if not 0 <= axis < len(dims):
             raise ShapeError(f"axes has {axis}, but Input is {describe(x)}", "Input")
-        dims[axis] = -1 if flag == -1 else _cut(dims[axis], start, end)
+        dims[axis] = -1 if checked == -1 else _cut(dims[axis], start, end)
     gone = ints_attr(op, "decrease_axis")
     left = tuple(dim for at, dim in enumerate(dims) if at not in gone) or (1,)
     return {"Out": (TensorType(x.dtype, left, 0 if 0 in axes else x.lod_level),)}

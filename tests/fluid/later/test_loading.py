@@ -39,15 +39,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def changed_by(load: Callable[[Fleet], None]) -> set[str]:
+def changed_by(load: Callable[[Fleet], None], optimizer: Any = None) -> set[str]:
     """Which variables of a server are not what its start-up program sets, once it has loaded some."""
     with fresh():
         fleet = Fleet()
         fleet.init(UserDefinedRoleMaker(current_id=0, role=Role.SERVER, worker_num=1, server_endpoints=ENDPOINTS))
         loss = net(0.0)
-        fleet.distributed_optimizer(paddle.optimizer.Adam(0.1)).minimize(loss)
+        fleet.distributed_optimizer(optimizer or paddle.optimizer.Adam(0.1)).minimize(loss)
         load(fleet)
-        names = ("w", "b", "w_moment1_0", "b_moment1_0")
+        names = ("w", "b", *(() if optimizer else ("w_moment1_0", "b_moment1_0")))
         held = {name: np.array(fluid.global_scope().find_var(name).get_tensor()) for name in names}
         return {name for name, value in held.items() if value.any()}
 
@@ -60,6 +60,18 @@ def test_servers_load_all_or_what_is_named_with_its_state(folder: Path) -> None:
     assert changed_by(lambda fleet: fleet.init_server(str(folder), ["b_moment1_0"])) == {"b_moment1_0"}
     assert changed_by(lambda fleet: fleet.init_server(str(folder), var_names=[])) == set()
     assert changed_by(lambda fleet: fleet.init_server(None, var_names=["w"])) == set()
+
+
+def test_servers_load_what_a_trainer_has_written_as_a_model(folder: Path, tmp_path_factory: Any) -> None:
+    saved = tmp_path_factory.mktemp("saved")
+    (saved / "dnn_plugin").mkdir()
+    for name in ("w", "b"):
+        (saved / "dnn_plugin" / name).write_bytes((folder / name).read_bytes())
+    sgd = paddle.optimizer.SGD
+    assert changed_by(lambda fleet: fleet.init_server(str(saved)), sgd(0.1)) == {"w", "b"}
+    assert changed_by(lambda fleet: fleet.init_server(str(saved), ["b"]), sgd(0.1)) == {"b"}
+    (folder / "dnn_plugin").mkdir()
+    assert "w_moment1_0" in changed_by(lambda fleet: fleet.init_server(str(folder)))
 
 
 def test_names_that_servers_do_not_have_are_refused(folder: Path) -> None:

@@ -397,3 +397,73 @@ def test_what_a_program_would_have_dumped_is_named_when_it_trains(
     assert said == [
         "_fleet_opt['dump_fields'] = ['x'] changes nothing: nothing is written while a program trains; fetch it"
     ]
+
+
+def test_files_of_parameters_are_pickles_of_plain_bytes(tmp_path: Path) -> None:
+    with fresh():
+        held = paddle.static.nn.fc(paddle.static.data("x", [-1, 64]), 64)
+        paddle.optimizer.Adam(0.5).minimize(paddle.mean(held))
+        program = paddle.static.default_main_program()
+        fluid.Executor(fluid.CPUPlace()).run(fluid.default_startup_program())
+        sizes = dict[int, int]()
+        for protocol in (2, 3, 4):
+            prefix = tmp_path / str(protocol)
+            paddle.static.save(program, str(prefix), protocol)
+            data = prefix.with_suffix(".pdparams").read_bytes()
+            assert data[:2] == bytes([0x80, protocol])
+            assert b"numpy.core.multiarray" in data
+            assert b"numpy._core" not in data
+            state = pickle.loads(data)
+            again = paddle.static.load_program_state(str(prefix))
+            assert [again[name].tobytes() for name in state] == [value.tobytes() for value in state.values()]
+            sizes[protocol] = len(data)
+        paddle.static.save(program, str(tmp_path / "default"))
+        assert (tmp_path / "default.pdparams").read_bytes() == (tmp_path / "4.pdparams").read_bytes()
+        arrays = 64 * 65 * 4
+        assert sizes[4] < arrays + 1000
+        assert sizes[2] > arrays * 1.2
+        fluid.save(program, str(tmp_path / "old"))
+        assert (tmp_path / "old.pdparams").read_bytes() == (tmp_path / "2.pdparams").read_bytes()
+        with pytest.warns(UserWarning, match="older name of protocol"):
+            paddle.static.save(program, str(tmp_path / "older"), pickle_protocol=3)
+        assert (tmp_path / "older.pdparams").read_bytes() == (tmp_path / "3.pdparams").read_bytes()
+        for wrong in (1, 5, "4", None):
+            with pytest.raises(ValueError, match="protocol is that of a pickle, a whole number from 2 to 4"):
+                paddle.static.save(program, str(tmp_path / "model"), wrong)
+
+
+def test_tables_with_a_row_for_every_id_are_saved_as_high_as_declared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with fresh():
+        ids = paddle.static.data("ids", [-1, 1], "int64")
+        rows = paddle.static.nn.sparse_embedding(ids, [10, 4], param_attr=paddle.ParamAttr(name="table"))
+        loss = paddle.mean(paddle.square(rows))
+        paddle.optimizer.Adam(0.1).minimize(loss)
+        program, exe = paddle.static.default_main_program(), fluid.Executor(fluid.CPUPlace())
+        exe.run(fluid.default_startup_program())
+        batches = [np.array([[1], [3]]), np.array([[3], [2**40], [7]])]
+
+        def train() -> list[float]:
+            return [exe.run(program, {"ids": batch}, [loss])[0].item() for batch in batches]
+
+        train()
+        prefix = str(tmp_path / "model")
+        paddle.static.save(program, prefix)
+        assert "the 1 rows of ids from 10 on" in capsys.readouterr().err
+        state = paddle.static.load_program_state(prefix)
+        assert {value.shape for name, value in state.items() if name.startswith("table") and "pow" not in name} == {
+            (10, 4)
+        }
+        moved = {at for at in range(10) if state["table_moment1_0"][at].any()}
+        assert moved == {1, 3, 7}
+        exe.run(program, {"ids": np.array([[2**40]])}, [loss])
+        paddle.static.load(program, prefix)
+        first = train()
+        paddle.static.load(program, prefix)
+        assert train() == first
+        paddle.static.save(program, str(tmp_path / "again"))
+        with pytest.raises(ValueError, match=r"table has the dims \[10, 4\], the file \[10, 5\]"):
+            paddle.static.set_program_state(program, {"table": np.ones((10, 5), "float32")})
+        with pytest.raises(ValueError, match="table_moment1_0 is what rows of table keep, which is not set with it"):
+            paddle.static.set_program_state(program, {"table_moment1_0": state["table_moment1_0"]})

@@ -25,7 +25,6 @@ from pstranspile.fluid.input import data as data
 from pstranspile.fluid.io import load as load
 from pstranspile.fluid.io import load_program_state as load_program_state
 from pstranspile.fluid.io import load_vars as load_vars
-from pstranspile.fluid.io import save as save
 from pstranspile.fluid.io import save_vars as save_vars
 from pstranspile.fluid.io import set_program_state as set_program_state
 from pstranspile.fluid.layers import Print as Print
@@ -41,6 +40,7 @@ from pstranspile.fluid.paddle.static.files import deserialize_program as deseria
 from pstranspile.fluid.paddle.static.files import load_from_file as load_from_file
 from pstranspile.fluid.paddle.static.files import load_inference_model as load_inference_model
 from pstranspile.fluid.paddle.static.files import normalize_program as normalize_program
+from pstranspile.fluid.paddle.static.files import save as save
 from pstranspile.fluid.paddle.static.files import save_inference_model as save_inference_model
 from pstranspile.fluid.paddle.static.files import save_to_file as save_to_file
 from pstranspile.fluid.paddle.static.files import serialize_persistables as serialize_persistables

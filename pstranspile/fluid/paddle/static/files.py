@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,6 +13,7 @@ from pstranspile.fluid.executor import plain_program
 from pstranspile.fluid.framework import default_main_program
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
+from pstranspile.fluid.running.states import STACKED
 
 
 def save_inference_model(
@@ -30,6 +32,20 @@ def save_inference_model(
     files = f"{name}.pdmodel", f"{name}.pdiparams"
     chosen = plain_program(program or default_main_program())
     io.save_model(folder or ".", names, fetch_vars, chosen, files, together=True)
+
+
+def save(program: Any, model_path: str, protocol: int = 4, **configs: Any) -> None:
+    """Writes parameters to `.pdparams`, what optimizers keep to `.pdopt`, the program to `.pdmodel`.
+
+    `protocol` is that of the pickles, 2 to 4; `pickle_protocol` is an older name of it. Raises ValueError for others,
+    and for a path that ends in a slash.
+    """
+    if "pickle_protocol" in configs:
+        warnings.warn("pickle_protocol is an older name of protocol", stacklevel=2)
+        protocol = configs["pickle_protocol"]
+    if not isinstance(protocol, int) or not 2 <= protocol <= STACKED:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"protocol is that of a pickle, a whole number from 2 to {STACKED}, not {protocol!r}")
+    io.save_state(program, model_path, protocol)
 
 
 def load_inference_model(

@@ -8,7 +8,7 @@ from itertools import accumulate
 import numpy as np
 
 from pstranspile.ir.model import Op, Var
-from pstranspile.ops.attributes import int_attr, ints_attr, text
+from pstranspile.ops.attributes import flag, int_attr, ints_attr, text
 from pstranspile.ops.shapes import Dims, size
 from pstranspile.ops.tensors.shape import BOUNDS, Padding, image_padding, pairs, span
 from pstranspile.runtime.kernels.context import Surroundings
@@ -53,9 +53,10 @@ def _transpose_values(op: Op) -> Run:
 @kernel("squeeze squeeze2", "Out XShape")
 def _squeeze_values(op: Op) -> Run:
     axes = ints_attr(op, "axes")
+    ones_only = bool(axes) and flag(op, "ones_only")
 
     def squeezed(x: Array) -> Array:
-        result = x.squeeze(axes or None)
+        result = x.squeeze(tuple(axis for axis in axes if x.shape[axis] == 1) if ones_only else axes or None)
         return result if result.ndim else result.reshape(1)
 
     make = _with_x_shape(op, squeezed)

@@ -20,6 +20,9 @@ from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrat
 from pstranspile.fluid.running.large import make_looked_up_large, shrink_program, shrink_tables
 from pstranspile.fluid.running.meeting import MEETING, Meeting
 
+MODEL_FOLDER = "dnn_plugin"
+"""The folder, within the one that is named, in which a trainer with servers writes a model, as Paddle 2.6.2 does."""
+
 
 def require_whole(what: str, mode: object) -> None:
     """Raises NotHere for a mode that writes some rows of tables only, ValueError for what is no mode."""
@@ -164,11 +167,15 @@ class Fleet:
     def init_server(self, dirname: str | None = None, var_names: Any = None, **kwargs: Any) -> None:
         """Makes this server ready, with variables from a folder if one is given.
 
-        All of them, or those of `var_names` with what optimizers keep of these. Raises ValueError for names that the
-        servers don't have.
+        All of them, or those of `var_names` with what optimizers keep of these. Of a folder that holds nothing but
+        folders, as `save_inference_model` leaves one, the parameters of the model. Raises ValueError for names that
+        the servers don't have.
         """
         inner: Any = self.inner
         chosen = {} if var_names is None else {"var_names": var_names}
+        if dirname is not None and os.path.isdir(model := os.path.join(dirname, MODEL_FOLDER)):
+            alone = not any(entry.is_file() for entry in os.scandir(dirname))
+            dirname = model if alone else dirname
         inner.init_server(*([] if dirname is None else [dirname]), **chosen, **kwargs)
 
     def run_server(self) -> None:
@@ -242,7 +249,7 @@ class Fleet:
     ) -> None:
         """Writes the program that computes the targets, and its parameters, also those that servers hold.
 
-        `mode` as for `save_persistables`.
+        With servers they go to a folder `dnn_plugin` of the one that is named. `mode` as for `save_persistables`.
         """
         require_whole("save_inference_model", mode)
         if self._is_alone:
@@ -250,6 +257,8 @@ class Fleet:
             return
         inner: Any = self.inner
         own = main_program is None or main_program is inner.main_program
+        if not getattr(self._role, "is_collective", False):
+            dirname = os.path.join(dirname, MODEL_FOLDER)
         inner.save_inference_model(executor, dirname, feeded_var_names, target_vars, None if own else main_program)
 
     def load_model(self, path: str, mode: int = 0) -> None:
