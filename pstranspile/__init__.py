@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pstranspile.cluster.checkpoint.api import load_checkpoint, save_checkpoint
-    from pstranspile.cluster.data.iterables import Rows
-    from pstranspile.cluster.data.source import Data
+    from pstranspile.cluster.data.source import Data, Rows
     from pstranspile.cluster.machines.cluster import Cluster
     from pstranspile.cluster.machines.scenario import Scenario, parse_scenario
     from pstranspile.cluster.machines.simulate import simulate
@@ -68,7 +67,7 @@ _API = {
     "Program": "ir.model:Program",
     "Report": "proof.report:Report",
     "Role": "ir.model:Role",
-    "Rows": "cluster.data.iterables:Rows",
+    "Rows": "cluster.data.source:Rows",
     "Scenario": "cluster.machines.scenario:Scenario",
     "Scope": "runtime.run.scope:Scope",
     "SelectedRows": "runtime.values:SelectedRows",

@@ -12,9 +12,8 @@ from pstranspile.cluster.checkpoint.api import scopes_of
 from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.cluster.checkpoint.manifest import MANIFEST, require_names
 from pstranspile.cluster.checkpoint.runs import Source, newest, numbered
-from pstranspile.cluster.checkpoint.state import State, gather
+from pstranspile.cluster.checkpoint.state import State, dense, gather, merged
 from pstranspile.cluster.checkpoint.store import read_checkpoint
-from pstranspile.cluster.checkpoint.table_files import dense, merged
 from pstranspile.compiler.analysis.uses import deep_blocks, effects_of
 from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.plan.plan import NameMint

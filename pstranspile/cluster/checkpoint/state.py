@@ -1,8 +1,10 @@
-"""The state of a job, taken from its machines and put back: parts merged into whole variables, and cut again."""
+"""The state of a job, taken from its machines and put back: parts merged into whole variables, and rows of distributed
+lookup tables into whole tables.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple, TypeAlias
@@ -10,7 +12,6 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from pstranspile.cluster.checkpoint.layout import Layout, Part, Placed
-from pstranspile.cluster.checkpoint.table_files import merged, shared_out, with_room
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Location
 from pstranspile.ir.table_rules import takes_any_id
@@ -27,6 +28,52 @@ from pstranspile.runtime.large.forms import (
 from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.run.scope import Scope, own_copy
 from pstranspile.runtime.values import NUMPY_TYPES, Array, LoDTensor, SelectedRows
+
+
+def merged(name: str, parts: Sequence[SelectedRows]) -> SelectedRows:
+    """All rows of a table, in the order of ids; the height is that of the parts together.
+
+    Raises DiagnosticError (`checkpoint-table`) if an id is on two servers, or on one that it does not belong to.
+    """
+    for number, part in enumerate(parts):
+        strange = part.rows[part.rows % len(parts) != number]
+        if len(strange):
+            message = f"{name}: id {int(strange[0])} is in part {number} of {len(parts)}, where it does not belong"
+            raise DiagnosticError([error("checkpoint-table", message)])
+    rows = np.concatenate([part.rows for part in parts])
+    values = np.concatenate([part.value[: len(part.rows)] for part in parts])
+    order = np.argsort(rows, kind="stable")
+    rows = rows[order]
+    twice = rows[1:][rows[1:] == rows[:-1]]
+    if len(twice):
+        raise DiagnosticError([error("checkpoint-table", f"{name}: id {int(twice[0])} is there twice")])
+    return SelectedRows(rows, values[order], sum(part.height for part in parts))
+
+
+def shared_out(table: SelectedRows, servers: int) -> Iterator[SelectedRows]:
+    """The part of each server; heights are shared out as evenly as they can be, the first servers taking more."""
+    for number in range(servers):
+        mine = table.rows % servers == number
+        height = table.height // servers + (number < table.height % servers)
+        yield SelectedRows(table.rows[mine], table.value[mine], height)
+
+
+def with_room(part: SelectedRows, room: SelectedRows) -> SelectedRows:
+    """The part with the height of `room`, room for as many rows, and the values that `room` has for rows to come.
+
+    A table that grows takes the next values of its room for an id that it meets for the first time.
+    """
+    count = len(part.rows)
+    return SelectedRows(part.rows, np.concatenate([part.value[:count], room.value[count:]]), int(room.height))
+
+
+def dense(table: SelectedRows, height: int) -> Array:
+    """All rows of a table from id 0 on; zeros for ids that were never looked up, as when testing."""
+    whole = np.zeros((height, *table.value.shape[1:]), table.value.dtype)
+    known = table.rows < height
+    whole[table.rows[known]] = table.value[: len(table.rows)][known]
+    return whole
+
 
 Scopes: TypeAlias = Mapping[str, MutableMapping[str, Value]]
 """The variables of each machine by role name (`pserver_0`, `trainer_1`)."""

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from pstranspile.cluster.machines.report import listed
+from pstranspile.cluster.machines.network import listed
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
 from pstranspile.ir.model import Location, Program
 from pstranspile.ir.types import VarKind

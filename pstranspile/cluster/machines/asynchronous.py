@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.cluster.machines.counters import count_notices
 from pstranspile.cluster.machines.message import GET, GET_ROWS, Message
 from pstranspile.cluster.machines.network import Machine, Waiting
 from pstranspile.cluster.machines.server import (
@@ -20,6 +19,7 @@ from pstranspile.cluster.machines.server import (
     Server,
     block_alone,
     block_program,
+    count_notices,
     pairs,
     read_first,
     with_temporaries,

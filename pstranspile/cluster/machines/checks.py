@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import TypeAlias
 
 from pstranspile.cluster.machines.addresses import number_list, text_list
-from pstranspile.cluster.machines.report import listed
+from pstranspile.cluster.machines.network import listed
 from pstranspile.cluster.machines.rings import kind_of, ring_of
 from pstranspile.cluster.machines.script import exchanges_messages, is_collective
 from pstranspile.cluster.machines.server import Server, listening_op

@@ -31,10 +31,9 @@ from pstranspile.cluster.machines.checks import (
 from pstranspile.cluster.machines.communicator import Settings, make_communicator
 from pstranspile.cluster.machines.feeding import ClusterFeeds, Shares, Weighing, feeds_of
 from pstranspile.cluster.machines.injection import Injector
-from pstranspile.cluster.machines.network import Machine, Network, Schedule, scheduler_of
-from pstranspile.cluster.machines.placement import InitialValues, Placement, infer_placement
+from pstranspile.cluster.machines.network import Machine, Network, Schedule, scheduler_of, stuck
+from pstranspile.cluster.machines.placement import InitialValues, Placement, fill_tables, find_tables, infer_placement
 from pstranspile.cluster.machines.programs import give_turns, require_rounds, sent_by_program
-from pstranspile.cluster.machines.report import stuck
 from pstranspile.cluster.machines.rings import (
     Ring,
     known_operations,
@@ -45,7 +44,6 @@ from pstranspile.cluster.machines.rings import (
 )
 from pstranspile.cluster.machines.rpc import make_rpc
 from pstranspile.cluster.machines.script import Action, Exchange, Library, is_collective
-from pstranspile.cluster.machines.served_tables import fill_tables, find_tables
 from pstranspile.cluster.machines.server import Server, listening_op, mode_of
 from pstranspile.cluster.machines.synchronous import SynchronousServer
 from pstranspile.cluster.machines.trainer import Trainer

@@ -10,8 +10,7 @@ from typing import Any, Protocol
 
 from pstranspile.cluster.machines.communicator import Companion
 from pstranspile.cluster.machines.message import COMPLETE, Message, step_label
-from pstranspile.cluster.machines.network import RETRY_AFTER, Link, Machine, Network, TurnHook
-from pstranspile.cluster.machines.report import listed
+from pstranspile.cluster.machines.network import RETRY_AFTER, Link, Machine, Network, TurnHook, listed
 from pstranspile.cluster.machines.rings import GONE, Ring
 from pstranspile.cluster.machines.scenario import Crash, Event, Late, Leave, Partition, Rejoin, Scenario, Slow, line_of
 from pstranspile.cluster.machines.server import Server

@@ -1,12 +1,10 @@
 """Machines, the links on which their messages travel, and the scheduler that decides which machine goes on.
-
-On a link messages arrive once and in order. `Link.post` hands a message to the network. It reaches the scheduler,
-which puts it into the inbox of its target, at once or when it chooses to; the target takes it in its turn with
-`receive`. Where there are faults or observers, the message passes `Network.carry` before: there it can be seen,
-delayed, repeated or lost. `Network.arrive` counts messages where they may come twice or not at all.
-
-The scheduler makes one decision after the other, on a virtual clock that counts them (ticks). Nothing sleeps: when all
-that is left to do is due later, the clock jumps there.
+On a link messages arrive once and in order. `Link.post` hands a message to the scheduler, which puts it into the
+inbox of its target. The target takes it in its turn with `receive`. Where there are faults or observers, it passes
+`Network.carry` on its way: there it can be seen, delayed, repeated or lost.
+The scheduler makes one decision after the other, on a virtual clock that counts them (ticks). Nothing sleeps: when
+all that is left to do is due later, the clock jumps there. A cluster that can't go on is reported, with what each
+machine waits for.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from pstranspile.cluster.machines.message import COMPLETE, Message
+from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, error
 from pstranspile.ir.model import Op
 from pstranspile.runtime.run.scope import Scope
 
@@ -360,3 +359,32 @@ class SeededScheduler(Scheduler):
 def messages_sent(machines: Iterable[Machine]) -> int:
     """The number of messages that machines have sent, to all others."""
     return sum(link.sequence for machine in machines for link in machine.links.values())
+
+
+def stuck(waiting: Sequence[Waiting], now: int, causes: Sequence[str] = ()) -> DiagnosticError:
+    """The error for machines that all wait, with the op of each, what it waits for, and the absent machines.
+
+    `causes`: what is known to have gone wrong.
+    """
+    notes = [Note(cause) for cause in causes]
+    notes += [Note(sentence(w), w.op.origin.location if w.op and w.op.origin else None) for w in waiting]
+    message = f"no machine can go on (at tick {now}): {len(waiting)} wait, and nothing is under way"
+    first = next((w.op for w in waiting if w.op is not None), None)
+    if first is None:
+        return DiagnosticError([error("cluster-stuck", message, notes=notes)])
+    return DiagnosticError([at_op("cluster-stuck", message, first, notes=notes)])
+
+
+def sentence(waiting: Waiting) -> str:
+    """A sentence for a waiting machine: its op, what it waits for, and the absent machines."""
+    place = f" at {waiting.op.type}" if waiting.op else ""
+    text = f"{waiting.machine} waits{place} for {waiting.what}"
+    if waiting.missing:
+        text += f"; not come: {listed(waiting.missing)}"
+    return text
+
+
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """Names for a message; of many, the first ones and how many more there are."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

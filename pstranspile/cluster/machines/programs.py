@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pstranspile.cluster.machines.addresses import text_list
-from pstranspile.cluster.machines.report import listed
+from pstranspile.cluster.machines.network import listed
 from pstranspile.cluster.machines.rpc import counts_steps
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.trainer import Trainer

@@ -17,8 +17,7 @@ import numpy as np
 
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.message import Message
-from pstranspile.cluster.machines.network import Link, Machine, Scheduler
-from pstranspile.cluster.machines.report import sentence
+from pstranspile.cluster.machines.network import Link, Machine, Scheduler, sentence
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 from pstranspile.ir.expect import MOST_STEPS

@@ -1,6 +1,5 @@
-"""A server: its start-up program, then `listen_and_serv` until all trainers have left.
-
-This module has what all kinds of servers share. `synchronous` and `asynchronous` have the effect of a gradient.
+"""A server: its start-up program, then `listen_and_serv` until all trainers have left; and the step counters of
+learning-rate schedules, which servers keep.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -482,3 +481,65 @@ class Server(Machine):
     def names_of(self, trainers: Iterable[int]) -> tuple[str, ...]:
         """The names of trainers, in order."""
         return tuple(self.trainer_names.get(number, f"trainer_{number}") for number in sorted(trainers))
+
+
+AT_START = "@AT_START"
+"""Ends the name of the variable that keeps what a shared counter was at the start."""
+
+
+class SharedCounter(NamedTuple):
+    """The op that adds up the trainers' counters, its place, and the names."""
+
+    place: int
+    op: Op
+    shared: str
+    own: tuple[str, ...]
+
+
+def shared_counters(program: Program, scope: Scope) -> list[SharedCounter]:
+    """The sums of trainers' counters among the ops of block 0: of persistable whole numbers that no op writes."""
+    ops, variables = program.main_block.ops, program.main_block.vars
+    written = {name for op in ops for name in op.output_names}
+    result: list[SharedCounter] = []
+    for place, op in enumerate(ops):
+        own, shared = op.inputs.get("X", ()), op.output("Out")
+        if op.type != "sum" or shared is None or shared in own or not own:
+            continue
+        names = (*own, shared)
+        if any(name in written for name in own) or not all(_is_counter(scope.get(name)) for name in names):
+            continue
+        if all(name in variables and variables[name].persistable for name in names):
+            result.append(SharedCounter(place, op, shared, tuple(own)))
+    return result
+
+
+def _is_counter(value: Value) -> bool:
+    return value.__class__ is np.ndarray and value.size == 1 and value.dtype.kind == "i"
+
+
+def count_notices(program: Program, scope: Scope) -> Program:
+    """The program whose shared counters are what they were at the start plus what trainers have sent."""
+    ops = list(program.main_block.ops)
+    for place, op, shared, own in shared_counters(program, scope):
+        start = shared + AT_START
+        scope[start] = scope[shared]
+        ops[place] = op._replace(inputs=FrozenMap({**op.inputs, "X": (start, *own)}))
+    return part_of(program, ops)
+
+
+def count_rounds(program: Program, rates: int, scope: Scope) -> Program:
+    """The program of a synchronous server whose shared counters count updates.
+
+    `rates`: the block of the learning rate, -1 if there is none.
+    """
+    if rates < 0:
+        return program
+    ops = list(program.main_block.ops)
+    for place, op, shared, own in shared_counters(program, scope):
+        first = scope[shared] + sum(scope[name] for name in own)
+        scope[shared] = first - 1
+        ops[place] = Op(
+            "increment", FrozenMap({"X": (shared,)}), FrozenMap({"Out": (shared,)}), FrozenMap({"step": 1.0}),
+            role=op.role, origin=op.origin,
+        )  # fmt: skip
+    return part_of(program, ops)

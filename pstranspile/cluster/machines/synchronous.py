@@ -20,7 +20,6 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
-from pstranspile.cluster.machines.counters import count_rounds, shared_counters
 from pstranspile.cluster.machines.message import GET, Message, step_label
 from pstranspile.cluster.machines.network import Waiting
 from pstranspile.cluster.machines.placement import merged
@@ -28,9 +27,11 @@ from pstranspile.cluster.machines.server import (
     Block,
     Server,
     block_program,
+    count_rounds,
     pairs,
     part_of,
     read_first,
+    shared_counters,
     with_temporaries,
 )
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import Settings
-from pstranspile.cluster.machines.report import listed
+from pstranspile.cluster.machines.network import listed
 from pstranspile.cluster.machines.server import listening_op, mode_of
 from pstranspile.compiler.diff.folders import load_role, roles_in
 from pstranspile.compiler.link import LinkError, link

@@ -10,17 +10,15 @@ from typing import Any, NamedTuple, TextIO
 
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import Companion
-from pstranspile.cluster.machines.network import Machine, TurnHook, Waiting, messages_sent
+from pstranspile.cluster.machines.network import Machine, TurnHook, Waiting, messages_sent, sentence
 from pstranspile.cluster.machines.record import Turn, line_of, taken_of
-from pstranspile.cluster.machines.report import sentence
 from pstranspile.cluster.machines.rings import RingListener
 from pstranspile.cluster.machines.server import Server, ServerListener
 from pstranspile.cluster.machines.synchronous import SynchronousServer
 from pstranspile.cluster.machines.trainer import Trainer, TrainerListener
 from pstranspile.cluster.net.calls import CallService
 from pstranspile.cluster.net.checks import Checks
-from pstranspile.cluster.net.foreign import ForeignServer, ForeignSystem, ForeignTrainers
-from pstranspile.cluster.net.journal import Journal
+from pstranspile.cluster.net.foreign import ForeignServer, ForeignSystem, ForeignTrainers, Journal
 from pstranspile.cluster.net.loop import Loop
 from pstranspile.cluster.net.outcome import write_server, write_trainer
 from pstranspile.cluster.net.parts import (

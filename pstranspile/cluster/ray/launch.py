@@ -114,7 +114,7 @@ def launch(
 
 def _require_ranges(job: Compiled, trainers: tuple[int, int] | None, servers: tuple[int, int] | None) -> None:
     """Raises ValueError for what are no ranges of numbers, DiagnosticError if the job can't have other numbers."""
-    from pstranspile.cluster.ray.programs import resized
+    from pstranspile.cluster.ray.session import resized
 
     for name, given in (("trainers", trainers), ("servers", servers)):
         if given is not None and not 1 <= given[0] <= given[1]:

@@ -1,4 +1,6 @@
-"""A job on Ray's cluster, as who launched it sees it: begun, listened to, begun again from a cut."""
+"""A job on Ray's cluster, as who launched it sees it: its programs as hosts are sent them; begun, listened to, begun
+again from a cut.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import secrets
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
@@ -19,10 +22,37 @@ from pstranspile.cluster.net.job import JobFolder, load_job_folder
 from pstranspile.cluster.net.outcome import gather
 from pstranspile.cluster.ray.cuts import Cuts
 from pstranspile.cluster.ray.hosts import HeadGone, Hosts, Late, Left, LeftAlone, Lost, NotPlaced, Part, first_line, got
-from pstranspile.cluster.ray.programs import programs_of, resized
 from pstranspile.compiler.compile import Compiled, compile
+from pstranspile.compiler.job import Job
+from pstranspile.compiler.plan.plan import plan_json
+from pstranspile.frontends.meta import json_text
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, cluster_of, error, render, visible
+from pstranspile.ops.textual import print_module
 from pstranspile.runtime.run.step_feeds import LeftOut
+
+
+def programs_of(job: Compiled) -> dict[str, bytes]:
+    """The files of a compiled job by name, as `compile -o` writes them."""
+    files = {f"{name}.ir": print_module(role.module).encode("utf-8") for name, role in job.roles().items()}
+    plan = plan_json(job.plan, job.fingerprint, job.distributed_vars)
+    return {**files, "plan.json": json_text(plan).encode("utf-8")}
+
+
+def resized(job: Compiled, trainers: int, servers: int) -> Job:
+    """The job for other numbers of machines. Raises DiagnosticError where it names each trainer's endpoint."""
+    known = job.job
+    if known is None or known.trainer_endpoints:
+        raise DiagnosticError(
+            [error("ray-resources", f"a job of mode {job.plan.mode} can't have other numbers of machines")]
+        )
+    endpoints = list(known.pservers[:servers])
+    port = 6174
+    while len(endpoints) < servers:
+        if (name := f"127.0.0.1:{port}") not in endpoints:
+            endpoints.append(name)
+        port += 1
+    return replace(known, pservers=tuple(endpoints), trainers=trainers)
+
 
 POLL = 0.25
 """Seconds that a machine without a report lets a question wait."""

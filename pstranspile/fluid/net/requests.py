@@ -22,7 +22,7 @@ from pstranspile.cluster.machines.message import (
     Message,
 )
 from pstranspile.cluster.net.calls import CallRefused
-from pstranspile.cluster.net.missing import grpc_library
+from pstranspile.cluster.net.foreign import grpc_library
 from pstranspile.cluster.net.terms import Refused
 from pstranspile.cluster.net.values import WireError
 from pstranspile.fluid.net.message import (

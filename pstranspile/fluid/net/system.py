@@ -9,7 +9,7 @@ from typing import Any
 
 from pstranspile.cluster.machines.message import COMPLETE, REPLY, Message
 from pstranspile.cluster.machines.server import Server, pairs
-from pstranspile.cluster.net.journal import Journal
+from pstranspile.cluster.net.foreign import Journal
 from pstranspile.cluster.net.loop import CALL, Event
 from pstranspile.cluster.net.peer import Peer
 from pstranspile.cluster.net.site import Site

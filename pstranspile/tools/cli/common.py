@@ -256,7 +256,7 @@ def begun_on_machines(
     values = begun_with(path, trainer.main, trainer.startup, resumed=resumed)
     if path and source is not None:
         from pstranspile.cluster.checkpoint.inference import starting_values
-        from pstranspile.cluster.machines.report import listed
+        from pstranspile.cluster.machines.network import listed
 
         left = sorted(starting_values(path, source.main, source.startup).values.keys() - values.keys())
         if left:

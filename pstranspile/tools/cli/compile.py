@@ -1,16 +1,23 @@
-"""`pstranspile compile`: the programs of every trainer and parameter server of a cluster."""
+"""`pstranspile compile`: the programs of every trainer and parameter server of a cluster, written, or with `--check`
+compared with what a folder holds.
+"""
 
 from __future__ import annotations
 
 import argparse
+import difflib
+import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pstranspile.compiler.diff import diff_modules, render
+from pstranspile.frontends.loading import is_text, load_bytes, read_bytes
 from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, did_you_mean, error
 from pstranspile.ir.model import Location, Program
+from pstranspile.runtime.files.outputs import superfluous_files
 from pstranspile.tools.cli.common import add_input, add_job, files_read, load_with_job, make_parser
 from pstranspile.tools.cli.progress import status
 from pstranspile.tools.cli.report import quoting, report
@@ -26,6 +33,39 @@ if TYPE_CHECKING:
     from pstranspile.compiler.compile import Compiled
     from pstranspile.compiler.plan.edited import PlanFile
     from pstranspile.ir.model import Role
+
+
+def differing(folder: str, files: Mapping[str, bytes]) -> Iterator[str]:
+    """The difference of every file that is missing, superfluous, or has other contents.
+
+    Text is shown as a unified diff, serialized programs by what they mean. Raises DiagnosticError.
+    """
+    for name, made in files.items():
+        path = os.path.join(folder, name)
+        if not os.path.lexists(path):
+            yield f"{path}: is missing\n"
+            continue
+        held = read_bytes(path)
+        if held != made:
+            yield _unified(path, held, made) if is_text(held) and is_text(made) else _programs(path, made)
+    for name in superfluous_files(Path(folder), files) if os.path.isdir(folder) else ():
+        yield f"{os.path.join(folder, name)}: no machine of the job has these programs\n"
+
+
+def _unified(path: str, held: bytes, made: bytes) -> str:
+    before, after = (data.decode("utf-8", "backslashreplace").splitlines() for data in (held, made))
+    lines = difflib.unified_diff(before, after, path, f"{path} (compiled)", lineterm="")
+    return "\n".join([*lines, ""]) or f"{path}: only line ends differ\n"
+
+
+def _programs(path: str, made: bytes) -> str:
+    def ignored(_: object) -> None:
+        """Drops warnings: they are for readers of the file, not for a comparison."""
+
+    first = load_bytes(read_bytes(path), path, report=ignored)
+    second = load_bytes(made, path, report=ignored)
+    shown = render(diff_modules(first, second), names=(path, f"{path} (compiled)"))
+    return shown or f"{path}: written otherwise, and means the same\n"
 
 
 # What `--print-after` and `--timing` show of a compile while it runs.
@@ -178,7 +218,6 @@ def _check_command(options: argparse.Namespace) -> str:
 
 def _check(folder: str, files: Mapping[str, bytes]) -> int:
     """Prints how the files of a folder differ from those of the compile; 1 if any does."""
-    from pstranspile.tools.cli.compared import differing
 
     count = 0
     for text in differing(folder, files):

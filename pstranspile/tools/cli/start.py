@@ -153,8 +153,8 @@ def run(arguments: Sequence[str]) -> int:
     chosen_arithmetic = arithmetic_of(options)
     if options.tls and (options.fluid or options.insecure):
         parser.error(f"--tls can't be combined with {'--fluid' if options.fluid else '--insecure'}")
+    from pstranspile.cluster.net.foreign import grpc_library
     from pstranspile.cluster.net.job import load_job_folder
-    from pstranspile.cluster.net.missing import grpc_library
     from pstranspile.cluster.net.status import StatusPipe, end_with_parent
     from pstranspile.cluster.net.terms import require_apart, role_of_environment
     from pstranspile.cluster.net.tls import read_credentials, require_guarded
@@ -335,7 +335,7 @@ def _require_way(cluster: Cluster, addresses: Mapping[str, str]) -> None:
 
 
 def _unknown(role: str, folder: JobFolder) -> DiagnosticError:
-    from pstranspile.cluster.machines.report import listed
+    from pstranspile.cluster.machines.network import listed
     from pstranspile.runtime.run.feeds import near
 
     notes = [Note(f"the machines of the job: {listed(list(folder.roles))}")]

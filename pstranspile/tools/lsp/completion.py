@@ -23,10 +23,9 @@ from pstranspile.ir.text.literals import (
 from pstranspile.ir.types import DTYPES
 from pstranspile.ops import all_schemas, schema_of
 from pstranspile.ops.schema import GENERIC_ATTRS, OpSchema, Slot
-from pstranspile.tools.lsp import statement
-from pstranspile.tools.lsp.hover import attribute_text, slot_meaning
+from pstranspile.tools.lsp import hover as statement
+from pstranspile.tools.lsp.hover import Part, attribute_text, part_at, slot_meaning
 from pstranspile.tools.lsp.outline import Outline
-from pstranspile.tools.lsp.statement import Part, part_at
 from pstranspile.tools.lsp.tokens import piece_at, pieces
 from pstranspile.tools.lsp.values import Explained, Proposal, Span, Spot
 

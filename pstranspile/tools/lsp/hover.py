@@ -1,16 +1,95 @@
-"""What hovering over a name, an op type, a slot or an attribute shows."""
+"""What hovering over a name, an op type, a slot or an attribute shows; and what stands at a place of a statement."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from pstranspile.compiler.explain.answers import value_text
-from pstranspile.ir.text.literals import ATTR_KIND_TEXT, read_word
+from pstranspile.ir.text.literals import ATTR_KIND_TEXT, STORAGE_CLASSES, read_word
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import CARRIED_ATTRS, GENERIC_ATTRS, AttrSpec, OpSchema, Slot
-from pstranspile.tools.lsp import statement
 from pstranspile.tools.lsp.names import Named, Placement, definitions, named_at, references, where
 from pstranspile.tools.lsp.outline import Declaration, Outline
 from pstranspile.tools.lsp.tokens import Piece, piece_at
 from pstranspile.tools.lsp.values import Explained, Spot
+
+START, DECLARATION, INPUTS, OUTPUTS, ATTRIBUTES, ROLE, ROLE_VARIABLES, HEAD, AFTER_OP = (
+    "start",
+    "declaration",
+    "inputs",
+    "outputs",
+    "attributes",
+    "role",
+    "role variables",
+    "head",
+    "after an op",
+)
+
+
+class Part(NamedTuple):
+    """The part of a statement that a place is in. `op` is the op type ("" in other statements).
+
+    `name` is the slot or attribute whose value stands here, "" where a name itself would stand; `typed` are the slots
+    or attributes that the part already has.
+    """
+
+    zone: str
+    op: str
+    name: str
+    typed: tuple[str, ...]
+
+
+def part_at(outline: Outline, spot: Spot) -> Part:
+    """The part that a place is in, by what stands before it in its statement (the piece that it is in left out)."""
+    before: list[Piece] = []
+    for line, piece in outline.statement(spot.line):
+        typed = line == spot.line and piece.stop >= spot.column and piece.kind not in ("mark", "arrow")
+        if typed or (line, piece.start) >= spot:
+            break
+        before.append(piece)
+    if not before:
+        return Part(START, "", "", ())
+    first = before[0]
+    if first.text in STORAGE_CLASSES:
+        return Part(DECLARATION, "", "", ())
+    if first.text in ("program", "block", "ir"):
+        return Part(HEAD, "", "", ())
+    return _in_op(before)
+
+
+def _in_op(before: list[Piece]) -> Part:
+    zone, name, last, depth = AFTER_OP, "", "", 0
+    typed: list[str] = []
+    previous = ""
+    for piece in before[1:]:
+        text = piece.text
+        if depth == 0 and text in ("(", "{"):
+            zone = ATTRIBUTES if text == "{" else ROLE_VARIABLES if zone == ROLE else INPUTS
+            name, typed = "", []
+        elif piece.kind == "arrow":
+            zone, name, typed = OUTPUTS, "", []
+        elif text == ":" and depth == 0:
+            zone, name = ROLE, ""
+        elif text == "=" and zone != ROLE:
+            name = last
+            typed.append(last)
+        elif text == "," and depth == (0 if zone == OUTPUTS else 1):
+            name = ""
+        elif piece.kind in ("word", "string") and not name and previous != ":":  # after it stands an attribute's kind
+            last = _word(text)
+        depth += (text in ("(", "[", "{")) - (text in (")", "]", "}"))
+        if depth == 0 and text in (")", "}"):
+            zone, name = AFTER_OP, ""
+        previous = text
+    return Part(zone, _word(before[0].text), name, tuple(typed))
+
+
+def _word(text: str) -> str:
+    try:
+        return read_word(text)
+    except (ValueError, IndexError):
+        return text.strip('"')
+
 
 STORAGE = {
     "param": "A parameter: training updates it, and every program of the file that declares it has the same one.",
@@ -31,7 +110,7 @@ def hover(outline: Outline, spot: Spot, placement: Placement | None = None) -> E
     piece = piece_at(outline.lines[spot.line], spot.column)
     if piece is None or piece.kind not in ("word", "string"):
         return None
-    text = _word(outline, spot, piece)
+    text = _word_at(outline, spot, piece)
     return Explained(text, piece.span(spot.line)) if text else None
 
 
@@ -58,22 +137,22 @@ def _block(outline: Outline, named: Named) -> str:
     return "\n\n".join(_code(outline.lines[span.line].strip()) for span in definitions(outline, named))
 
 
-def _word(outline: Outline, spot: Spot, piece: Piece) -> str:
+def _word_at(outline: Outline, spot: Spot, piece: Piece) -> str:
     try:
         word = read_word(piece.text)
     except (ValueError, IndexError):
         return ""
-    part = statement.part_at(outline, Spot(spot.line, piece.stop))
-    if part.zone == statement.START:
+    part = part_at(outline, Spot(spot.line, piece.stop))
+    if part.zone == START:
         return op_text(schema_of(word))
     schema = schema_of(part.op) if part.op else None
     if schema is None or part.name:
         return ""
-    slots = {statement.INPUTS: schema.inputs, statement.OUTPUTS: schema.outputs}.get(part.zone)
+    slots = {INPUTS: schema.inputs, OUTPUTS: schema.outputs}.get(part.zone)
     if slots is not None and word in slots:
-        which = "input" if part.zone == statement.INPUTS else "output"
+        which = "input" if part.zone == INPUTS else "output"
         return f"{_code(slot_text(slots[word]))}\n\nAn {which} of `{part.op}`: {slot_meaning(slots[word])}."
-    spec = {**GENERIC_ATTRS, **CARRIED_ATTRS, **schema.attrs}.get(word) if part.zone == statement.ATTRIBUTES else None
+    spec = {**GENERIC_ATTRS, **CARRIED_ATTRS, **schema.attrs}.get(word) if part.zone == ATTRIBUTES else None
     return f"{_code(attribute_text(word, spec))}\n\nAn attribute of `{part.op}`." if spec else ""
 
 

@@ -11,8 +11,7 @@ from pstranspile.cluster.checkpoint.api import load_checkpoint, save_checkpoint
 from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.cluster.checkpoint.manifest import TABLES
 from pstranspile.cluster.checkpoint.persistables import load_persistables, save_persistables
-from pstranspile.cluster.checkpoint.state import gather
-from pstranspile.cluster.checkpoint.table_files import dense, merged, shared_out
+from pstranspile.cluster.checkpoint.state import dense, gather, merged, shared_out
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.ir.diagnostics import DiagnosticError

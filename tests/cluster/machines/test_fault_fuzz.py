@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.ledger import UpdateLedger
 from pstranspile.cluster.machines.scenario import Crash, Leave, parse_scenario, random_scenario
 from pstranspile.cluster.machines.simulate import cluster_of
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.proof.faults import UpdateLedger
 from tests.cluster.machines.fuzz import cases, compiled, feeds
 
 STEPS = 5

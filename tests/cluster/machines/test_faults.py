@@ -11,11 +11,11 @@ import pytest
 
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.injection import Injector
-from pstranspile.cluster.machines.ledger import UpdateLedger
 from pstranspile.cluster.machines.message import SEND
 from pstranspile.cluster.machines.scenario import Crash, Leave, Rejoin, Scenario, parse_scenario
 from pstranspile.cluster.machines.simulate import simulate
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.proof.faults import UpdateLedger
 from tests.cluster.machines.faulty import (
     MODES,
     STEPS,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.ledger import UpdateLedger
 from pstranspile.cluster.machines.simulate import cluster_of
+from pstranspile.proof.faults import UpdateLedger
 from tests.cluster.machines.fuzz import compiled, feeds
 
 

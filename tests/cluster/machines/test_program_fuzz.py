@@ -11,7 +11,6 @@ import numpy as np
 
 import pstranspile as ps
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.ledger import UpdateLedger
 from pstranspile.cluster.machines.scenario import Crash, Leave, random_scenario
 from pstranspile.cluster.machines.simulate import cluster_of
 from pstranspile.compiler.compile import Compiled
@@ -20,6 +19,7 @@ from pstranspile.frontends.autodiff import SGD, Momentum, minimize
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Module
 from pstranspile.proof import check
+from pstranspile.proof.faults import UpdateLedger
 from pstranspile.proof.report import report_text
 from tests.cluster.machines.fuzz import cases
 from tests.cluster.machines.test_fault_fuzz import names_the_missing

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from pstranspile.cluster.machines.injection import ServerFaults
-from pstranspile.cluster.machines.ledger import UpdateLedger
 from pstranspile.cluster.machines.message import SEND, Message
 from pstranspile.cluster.machines.scenario import parse_scenario
 from pstranspile.cluster.machines.snapshots import Snapshot, read_snapshot, write_snapshot
 from pstranspile.cluster.machines.synchronous import Round
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.proof.faults import UpdateLedger
 from pstranspile.runtime.large.table import LargeTable
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 from tests.cluster.machines.faulty import STEPS, WITH_SERVERS, cluster, ended, equal

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.cluster.machines.ledger import Entry, UpdateLedger
 from pstranspile.cluster.machines.simulate import Simulated, simulate
 from pstranspile.cluster.net.job import JobFolder
 from pstranspile.cluster.net.outcome import gather
 from pstranspile.cluster.net.supervisor import Member, Ports, Supervisor, command_of
+from pstranspile.proof.faults import Entry, UpdateLedger
 
 STEPS, LOSS, SECONDS = 40, "loss", 90
 SCRIPT = str(Path(__file__).parent / "logged.py")

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pstranspile.cluster.machines.ledger import Entry, UpdateLedger
 from pstranspile.cluster.ray.hosts import Host, Left, Part
+from pstranspile.proof.faults import Entry, UpdateLedger
 from tests.cluster.net.books import keep_books
 
 

@@ -15,7 +15,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.cluster.checkpoint.api import save_cluster
 from pstranspile.cluster.ray import launch
-from pstranspile.cluster.ray.programs import programs_of, resized
+from pstranspile.cluster.ray.session import programs_of, resized
 from pstranspile.tools.cli import main
 from tests.cluster.data.tables import module
 

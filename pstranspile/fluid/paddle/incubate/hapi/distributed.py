@@ -1,3 +1,3 @@
 """Fluid's `paddle.incubate.hapi.distributed`."""
 
-from pstranspile.fluid.paddle.io.samplers import DistributedBatchSampler as DistributedBatchSampler
+from pstranspile.fluid.paddle.io import DistributedBatchSampler as DistributedBatchSampler
