@@ -1,4 +1,4 @@
-"""Fluid's `contrib.layers.nn`: layers of recommendation models."""
+"""Fluid's `contrib.layers`: layers of recommendation models, metrics of clicks, and networks of gated layers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,17 @@ from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.initializer import Constant
 from pstranspile.fluid.layer_helper import LayerHelper
-from pstranspile.fluid.layers.adapt import live, one_op, to_core, wrap
+from pstranspile.fluid.layers.adapt import check_variable, live, one_op, to_core, wrap
 from pstranspile.fluid.layers.detection_found import multiclass_nms2 as multiclass_nms2
+from pstranspile.fluid.layers.units import BasicGRUUnit as BasicGRUUnit
+from pstranspile.fluid.layers.units import BasicLSTMUnit as BasicLSTMUnit
+from pstranspile.fluid.layers.units import kept_where, renamed
 from pstranspile.fluid.layers.utils import convert_to_list
 from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.fluid.param_attr import attr_of
+from pstranspile.fluid.running.communicating import warn_unused
+from pstranspile.fluid.running.large import EntryAttr, make_large
+from pstranspile.ir.table_rules import Rules
 
 partial_concat = one_op("partial_concat", "input, start_index=0, length=-1", "X=input", attrs="start_index length")
 partial_sum = one_op("partial_sum", "input, start_index=0, length=-1", "X=input", attrs="start_index length")
@@ -336,6 +343,253 @@ def search_pyramid_hash(
 
 def _table(helper: LayerHelper, attr: Any, shape: list[int], dtype: Any) -> Any:
     return helper.create_parameter(attr=attr, shape=shape, dtype=dtype, default_initializer=Constant(0))
+
+
+_SUMS = ("abserr", "sqrerr", "prob", "q", "pos", "total")
+
+
+class _Bundle:
+    """The sums of the metrics, each with that of a step, which is added to it."""
+
+    def __init__(self, helper: LayerHelper):
+        self._helper = helper
+        self._sums = {name: self._variable([1], persistable=True) for name in _SUMS}
+        self._steps: dict[str, Any] = {}
+
+    def _variable(self, dims: list[int], *, persistable: bool = False) -> Any:
+        return self._helper.create_global_variable(persistable=persistable, dtype="float32", shape=dims)
+
+    def temporaries(self) -> list[Any]:
+        """Variables for what is computed of each row: three of them."""
+        rows = [self._variable([-1]) for _ in range(3)]
+        self._steps = {name: self._variable([1]) for name in ("prob", "abserr", "sqrerr", "q", "pos", "total")}
+        for name in ("abserr", "sqrerr", "prob", "q"):
+            self._start(self._sums[name], self._steps[name])
+        self._start(self._steps["pos"], self._steps["total"], self._sums["pos"], self._sums["total"])
+        return rows
+
+    def _start(self, *variables: Any) -> None:
+        for variable in variables:
+            self._helper.set_variable_initializer(variable, Constant(0.0, force_cpu=True))
+
+    def add(self, name: str, op_type: str, x: Any) -> None:
+        """Adds what an op makes of x in each step to a sum."""
+        step, total = self._steps[name], self._sums[name]
+        self._helper.append_op(type=op_type, inputs={"X": [x]}, outputs={"Out": [step]})
+        inputs = {"X": [step], "Y": [total]}
+        self._helper.append_op(type="elementwise_add", inputs=inputs, outputs={"Out": [total]})
+
+    def result(self) -> tuple[Any, ...]:
+        """The sums."""
+        return tuple(self._sums[name] for name in ("sqrerr", "abserr", "prob", "q", "pos", "total"))
+
+
+def ctr_metric_bundle(input: Any, label: Any) -> tuple[Any, ...]:
+    """Sums over all rows so far, each float32 [1], of probabilities `input` and clicks `label`, both [rows, 1].
+
+    They are: squared errors, absolute errors, probabilities, sigmoids of probabilities, clicks, and how many rows there
+    were. Raises AssertionError for different dims.
+    """
+    if tuple(input.shape) != tuple(label.shape):
+        raise AssertionError(f"input has the dims {list(input.shape)}, label {list(label.shape)}")
+    helper = LayerHelper("ctr_metric_bundle")
+    bundle = _Bundle(helper)
+    error, sigmoid, ones = bundle.temporaries()
+    helper.append_op(type="elementwise_sub", inputs={"X": [input], "Y": [label]}, outputs={"Out": [error]})
+    bundle.add("sqrerr", "squared_l2_norm", error)
+    bundle.add("abserr", "l1_norm", error)
+    bundle.add("prob", "reduce_sum", input)
+    helper.append_op(type="sigmoid", inputs={"X": [input]}, outputs={"Out": [sigmoid]})
+    bundle.add("q", "reduce_sum", sigmoid)
+    bundle.add("pos", "reduce_sum", label)
+    attrs = {"shape": [-1, 1], "dtype": ones.dtype, "value": 1.0}
+    helper.append_op(
+        type="fill_constant_batch_size_like", inputs={"Input": label}, outputs={"Out": [ones]}, attrs=attrs
+    )
+    bundle.add("total", "reduce_sum", ones)
+    return bundle.result()
+
+
+class _Network:
+    """Several layers of units, of which each state has `states` parts (hidden; or hidden and cell)."""
+
+    def __init__(self, input: Any, starts: list[Any], hidden_size: int, num_layers: int, dropout: dict[str, Any]):
+        self.input, self.starts, self.size, self.layers, self.dropout = (
+            input,
+            starts,
+            hidden_size,
+            num_layers,
+            dropout,
+        )
+
+    def one_way(self, steps: Any, units: list[Any], mask: Any, direction: int) -> tuple[Any, list[Any]]:
+        """The outputs of the last layer over all steps, and the last state of every layer, part by part."""
+        rnn = layers.StaticRNN()
+        with rnn.step():
+            step = rnn.step_input(steps)
+            step_mask = rnn.step_input(mask) if mask is not None else None
+            for layer, unit in enumerate(units):
+                step = self._layer(rnn, steps, step, unit, step_mask, layer, direction)
+            rnn.step_output(step)
+        *states, outputs = rnn()
+        parts = len(self.starts)
+        last: list[list[Any]] = [[] for _ in range(parts)]
+        for at, state in enumerate(states):
+            last[at % parts].append(state[-1])
+        shape = [self.layers, -1, self.size]
+        return outputs, [layers.reshape(layers.concat(part, axis=0), shape=shape) for part in last]
+
+    def _layer(self, rnn: Any, steps: Any, step: Any, unit: Any, mask: Any, layer: int, direction: int) -> Any:
+        if self.starts[0] is not None:
+            before = [rnn.memory(init=start[layer, direction]) for start in self.starts]
+        else:
+            before = [rnn.memory(batch_ref=steps, shape=[-1, self.size], ref_batch_dim_idx=1) for _ in self.starts]
+        made = unit(step, *before)
+        after = [made] if len(before) == 1 else list(made)
+        if mask is not None:
+            after = [kept_where(new, old, mask) for new, old in zip(after, before, strict=True)]
+        for old, new in zip(before, after, strict=True):
+            rnn.update_memory(old, new)
+        for new in after:
+            rnn.step_output(new)
+        return layers.dropout(after[0], **self.dropout) if self.dropout.get("dropout_prob") else after[0]
+
+
+def _run(network: _Network, units: list[list[Any]], sequence_length: Any, batch_first: bool) -> tuple[Any, ...]:
+    """The outputs, and the last states, of units forwards and perhaps backwards."""
+    steps = layers.transpose(network.input, [1, 0, 2]) if batch_first else network.input
+    mask = None
+    if sequence_length is not None:
+        longest = layers.shape(steps)[0]
+        mask = layers.transpose(layers.sequence_mask(sequence_length, maxlen=longest, dtype="float32"), [1, 0])
+    ways = len(units)
+    if network.starts[0] is not None:
+        shape = [network.layers, ways, -1, network.size]
+        network.starts = [layers.reshape(start, shape=shape) for start in network.starts]
+    outputs, last = network.one_way(steps, units[0], mask, 0)
+    if ways == 2:
+        turned = layers.reverse(steps, axis=[0])
+        turned_mask = None if mask is None else layers.reverse(mask, axis=[0])
+        other, other_last = network.one_way(turned, units[1], turned_mask, 1)
+        outputs = layers.concat([outputs, layers.reverse(other, axis=[0])], axis=2)
+        shape = [network.layers * ways, -1, network.size]
+        last = [
+            layers.reshape(layers.concat([first, second], axis=1), shape=shape)
+            for first, second in zip(last, other_last, strict=True)
+        ]
+    return (layers.transpose(outputs, [1, 0, 2]) if batch_first else outputs, *last)
+
+
+def _units(kind: Any, name: str, layers: int, both: bool, attrs: tuple[Any, Any], *size: Any, **more: Any) -> Any:
+    """The units of each layer, a list for each way."""
+    weight, bias = attrs
+    return [
+        [
+            kind(
+                f"{name}{way}_layers_{layer}",
+                *size,
+                param_attr=renamed(weight, f"_{short}_w_{layer}"),
+                bias_attr=renamed(bias, f"_{short}_b_{layer}"),
+                **more,
+            )
+            for layer in range(layers)
+        ]
+        for way, short in (("", "fw"), ("_reverse", "bw"))[: 2 if both else 1]
+    ]
+
+
+def basic_gru(
+    input: Any,
+    init_hidden: Any,
+    hidden_size: int,
+    num_layers: int = 1,
+    sequence_length: Any = None,
+    dropout_prob: float | None = 0.0,
+    bidirectional: bool = False,
+    batch_first: bool = True,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    gate_activation: Any = None,
+    activation: Any = None,
+    dtype: Any = "float32",
+    name: str = "basic_gru",
+) -> tuple[Any, ...]:
+    """Layers of gated recurrent units: the outputs over all steps, and the last hidden state of every layer."""
+    functions = {"gate_activation": gate_activation, "activation": activation, "dtype": dtype}
+    attrs = param_attr, bias_attr
+    units = _units(BasicGRUUnit, name, num_layers, bidirectional, attrs, hidden_size, **functions)
+    network = _Network(input, [init_hidden], hidden_size, num_layers, {"dropout_prob": dropout_prob})
+    return _run(network, units, sequence_length, batch_first)
+
+
+def basic_lstm(
+    input: Any,
+    init_hidden: Any,
+    init_cell: Any,
+    hidden_size: int,
+    num_layers: int = 1,
+    sequence_length: Any = None,
+    dropout_prob: float | None = 0.0,
+    bidirectional: bool = False,
+    batch_first: bool = True,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    gate_activation: Any = None,
+    activation: Any = None,
+    forget_bias: float = 1.0,
+    dtype: Any = "float32",
+    name: str = "basic_lstm",
+) -> tuple[Any, ...]:
+    """Layers of LSTMs: the outputs over all steps, and the last hidden state and the last cell of every layer."""
+    functions = {"gate_activation": gate_activation, "activation": activation, "dtype": dtype}
+    attrs = param_attr, bias_attr
+    units = _units(
+        BasicLSTMUnit, name, num_layers, bidirectional, attrs, hidden_size, forget_bias=forget_bias, **functions
+    )
+    dropout = {"dropout_prob": dropout_prob, "dropout_implementation": "upscale_in_train"}
+    network = _Network(input, [init_hidden, init_cell], hidden_size, num_layers, dropout)
+    return _run(network, units, sequence_length, batch_first)
+
+
+def sparse_embedding(
+    input: Any,
+    size: Any,
+    padding_idx: int | None = None,
+    is_test: bool = False,
+    entry: Any = None,
+    param_attr: Any = None,
+    dtype: str = "float32",
+    table_class: str = "CommonSparseTable",
+    slot: int | None = None,
+) -> Any:
+    """The rows of a table that has a row for every id of 64 bits, whatever the height in `size`.
+
+    Servers hold it, or the process itself. A row exists once it is trained, by the rule of an `entry`:
+    `CountFilterEntry`, `ProbabilityEntry` or `ShowClickEntry`. Raises ValueError for another one.
+    """
+    if not isinstance(entry, EntryAttr | None):
+        kinds = "a CountFilterEntry, a ProbabilityEntry or a ShowClickEntry"
+        raise ValueError(f"entry is {kinds}, not a {type(entry).__name__}")
+    if slot:
+        warn_unused("sparse_embedding(slot=...)", slot, "rows have no slots")
+    if table_class not in ("CommonSparseTable", "MemorySparseTable"):
+        warn_unused(
+            "sparse_embedding(table_class=...)", table_class, "rows lie in memory, or in a folder that is named"
+        )
+    check_variable("sparse_embedding", "input", input, ("int64",))
+    helper = LayerHelper("sparse_embedding")
+    attr: Any = attr_of(param_attr)
+    block = helper.main_program.global_block()
+    name: Any = getattr(attr, "name", None)
+    dims = block.var(name).shape if name and block.has_var(name) else size  # another lookup may have made the table
+    table = helper.create_parameter(attr, list(dims), dtype)
+    make_large(table, Rules() if entry is None else entry.rules)
+    padding = -1 if padding_idx is None else padding_idx if padding_idx >= 0 else size[0] + padding_idx
+    made = helper.create_variable_for_type_inference(dtype)
+    attrs = {"is_sparse": True, "is_distributed": False, "remote_prefetch": True, "padding_idx": padding}
+    kind = "lookup_table" if input.shape[-1] == 1 else "lookup_table_v2"
+    helper.append_op(kind, inputs={"Ids": input, "W": table}, outputs={"Out": made}, attrs=attrs)
+    return made
 
 
 __getattr__ = names_of_fluid(__name__, globals())
