@@ -9,11 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from pstranspile.fluid import layers as functions
-from pstranspile.fluid.layers import objects as layers  # noqa: F401
+from pstranspile.fluid.layers import objects
 from pstranspile.fluid.layers.adapt import check_variable, to_core, wrap
 from pstranspile.fluid.layers.objects import Layer
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends.layers.basic import layer_outputs
+
+layers = objects
+"""Fluid's `dygraph.layers`."""
 
 
 class Embedding(Layer):

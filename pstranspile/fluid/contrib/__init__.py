@@ -8,9 +8,7 @@ from pstranspile.fluid.contrib import decoder as decoder
 from pstranspile.fluid.contrib import extend_optimizer as extend_optimizer
 from pstranspile.fluid.contrib import layers as layers
 from pstranspile.fluid.contrib import mixed_precision as mixed_precision
-from pstranspile.fluid.contrib import model_stat as memory_usage_calc  # noqa: F401
 from pstranspile.fluid.contrib import model_stat as model_stat
-from pstranspile.fluid.contrib import model_stat as op_frequence  # noqa: F401
 from pstranspile.fluid.contrib import quantize as quantize
 from pstranspile.fluid.contrib import reader as reader
 from pstranspile.fluid.contrib import utils as utils
@@ -49,6 +47,11 @@ from pstranspile.fluid.contrib.utils import HDFSClient as HDFSClient
 from pstranspile.fluid.contrib.utils import multi_download as multi_download
 from pstranspile.fluid.contrib.utils import multi_upload as multi_upload
 from pstranspile.fluid.missing import names_of_fluid
+
+memory_usage_calc = model_stat
+"""Fluid's module of what variables take."""
+op_frequence = model_stat
+"""Fluid's module of how often ops are in a program."""
 
 _get = names_of_fluid(__name__, globals())
 

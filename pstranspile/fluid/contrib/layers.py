@@ -15,11 +15,11 @@ from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.initializer import Constant
 from pstranspile.fluid.layer_helper import LayerHelper
-from pstranspile.fluid.layers.adapt import check_variable, live, one_op, to_core, wrap
-from pstranspile.fluid.layers.detection_found import multiclass_nms2 as multiclass_nms2
-from pstranspile.fluid.layers.units import BasicGRUUnit as BasicGRUUnit
-from pstranspile.fluid.layers.units import BasicLSTMUnit as BasicLSTMUnit
-from pstranspile.fluid.layers.units import kept_where, renamed
+from pstranspile.fluid.layers.adapt import check_variable, live, made_by, one_op, to_core, wrap
+from pstranspile.fluid.layers.detection import CHOICE_OF_BOXES, with_index
+from pstranspile.fluid.layers.objects import BasicGRUUnit as BasicGRUUnit
+from pstranspile.fluid.layers.objects import BasicLSTMUnit as BasicLSTMUnit
+from pstranspile.fluid.layers.objects import kept_where, renamed
 from pstranspile.fluid.layers.utils import convert_to_list
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.param_attr import attr_of
@@ -145,15 +145,9 @@ def sequence_topk_avg_pooling(input: Any, row: Any, col: Any, topks: Sequence[in
     `row` and `col` have as many rows and columns as the matrices; `topks` lists how many elements to average. Gives
     [rows, channels * number of topks].
     """
-    helper = LayerHelper("sequence_topk_avg_pooling")
-    pooled, places = (helper.create_variable_for_type_inference(input.dtype) for _ in range(2))
-    places.stop_gradient = True
     inputs = {"X": input, "ROW": row, "COLUMN": col}
     attrs = {"topks": list(topks), "channel_num": channel_num}
-    helper.append_op(
-        type="sequence_topk_avg_pooling", inputs=inputs, outputs={"Out": pooled, "pos": places}, attrs=attrs
-    )
-    return pooled
+    return made_by("sequence_topk_avg_pooling", inputs, "Out pos", attrs, stopped="pos")[0]
 
 
 def match_matrix_tensor(
@@ -267,17 +261,13 @@ def fused_elemwise_activation(
     functors: Any = functor_list.split(",") if isinstance(functor_list, str) else functor_list
     if not several(functors) or len(functors) != 2:
         raise ValueError(f"functor_list must be two names, not {functor_list!r}")
-    helper = LayerHelper("fused_elemwise_activation")
-    out, inner = (helper.create_variable_for_type_inference(x.dtype) for _ in range(2))
     attrs = {
         "axis": axis,
         "scale": scale,
         "save_intermediate_out": save_intermediate_out,
         "functor_list": functors,
     }
-    outputs = {"Out": out, "IntermediateOut": inner}
-    helper.append_op(type="fused_elemwise_activation", inputs={"X": x, "Y": y}, outputs=outputs, attrs=attrs)
-    return out
+    return made_by("fused_elemwise_activation", {"X": x, "Y": y}, "Out IntermediateOut", attrs)[0]
 
 
 def search_pyramid_hash(
@@ -590,6 +580,18 @@ def sparse_embedding(
     kind = "lookup_table" if input.shape[-1] == 1 else "lookup_table_v2"
     helper.append_op(kind, inputs={"Ids": input, "W": table}, outputs={"Out": made}, attrs=attrs)
     return made
+
+
+multiclass_nms2 = one_op(
+    "multiclass_nms2",
+    "bboxes, scores, score_threshold, nms_top_k, keep_top_k, nms_threshold=0.3, normalized=True, nms_eta=1.0, "
+    "background_label=0, return_index=False, name=None",
+    "BBoxes=bboxes Scores=scores",
+    "Out Index:int64",
+    CHOICE_OF_BOXES,
+    stopped="*",
+    gives=with_index,
+)
 
 
 __getattr__ = names_of_fluid(__name__, globals())
