@@ -12,10 +12,10 @@ from pstranspile.fluid import layers, unique_name
 from pstranspile.fluid.data_feeder import check_type
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
-from pstranspile.fluid.graph.vartype import dtype_of
+from pstranspile.fluid.graph.vartype import dtype_of, numpy_name
 from pstranspile.fluid.initializer import Constant
 from pstranspile.fluid.layer_helper import LayerHelper
-from pstranspile.fluid.layers.adapt import check_variable, live, made_by, one_op, to_core, wrap
+from pstranspile.fluid.layers.adapt import check_variable, made_by, one_op
 from pstranspile.fluid.layers.detection import CHOICE_OF_BOXES, with_index
 from pstranspile.fluid.layers.objects import BasicGRUUnit as BasicGRUUnit
 from pstranspile.fluid.layers.objects import BasicLSTMUnit as BasicLSTMUnit
@@ -37,14 +37,11 @@ def tdm_child(x: Any, node_nums: int, child_nums: int, param_attr: Any = None, d
     The tree is a parameter [node_nums, 3 + child_nums]: for each node its item, its level, its parent and its children,
     0 for none.
     """
-    helper, kind = LayerHelper("tdm_child", param_attr=param_attr), dtype_of(dtype)
+    helper, dtype = LayerHelper("tdm_child", param_attr=param_attr), numpy_name(dtype)
     tree = _table(helper, param_attr, [node_nums, 3 + child_nums], dtype)
     tree.stop_gradient = True
-    children, leaves = (live().temporary(helper.name, kind) for _ in range(2))
-    inputs = {"X": to_core(x), "TreeInfo": to_core(tree)}
-    attrs = {"child_nums": int(child_nums), "dtype": kind}
-    live().op("tdm_child", inputs, {"Child": children, "LeafMask": leaves}, attrs)
-    return wrap(children), wrap(leaves)
+    outputs, attrs = f"Child:{dtype} LeafMask:{dtype}", {"child_nums": int(child_nums), "dtype": dtype_of(dtype)}
+    return tuple(made_by("tdm_child", {"X": x, "TreeInfo": tree}, outputs, attrs, name=helper.name))
 
 
 def tdm_sampler(
@@ -73,21 +70,19 @@ def tdm_sampler(
     for level, (asked, count) in enumerate(zip(neg_samples_num_list, layer_node_num_list, strict=True)):
         if asked >= count:
             raise ValueError(f"level {level} has {count} nodes: {asked} others than the one above a leaf are too many")
-    helper, kind = LayerHelper("tdm_sampler"), dtype_of(dtype)
+    helper, dtype = LayerHelper("tdm_sampler"), numpy_name(dtype)
     offsets = list(accumulate(layer_node_num_list, initial=0))
     travel = _table(helper, tree_travel_attr, [leaf_node_num, len(layer_node_num_list)], tree_dtype)
     nodes = _table(helper, tree_layer_attr, [offsets[-1], 1], tree_dtype)
-    made = [live().temporary(helper.name, kind, stop_gradient=True) for _ in range(3)]
-    inputs = {"X": to_core(x), "Travel": to_core(travel), "Layer": to_core(nodes)}
+    inputs, outputs = {"X": x, "Travel": travel, "Layer": nodes}, f"Out:{dtype} Labels:{dtype} Mask:{dtype}"
     attrs = {
         "neg_samples_num_list": list(neg_samples_num_list),
         "output_positive": bool(output_positive),
         "layer_offset_lod": offsets,
         "seed": int(seed),
-        "dtype": kind,
+        "dtype": dtype_of(dtype),
     }
-    live().op("tdm_sampler", inputs, dict(zip(("Out", "Labels", "Mask"), made, strict=True)), attrs)
-    whole = [wrap(value) for value in made]
+    whole = made_by("tdm_sampler", inputs, outputs, attrs, name=helper.name, stopped="*")
     if not output_list:
         return tuple(whole)
     columns = accumulate((count + bool(output_positive) for count in neg_samples_num_list), initial=0)
@@ -106,17 +101,14 @@ def shuffle_batch(x: Any, seed: Any = None) -> Any:
 
     Without one it is the seed of the program, or drawn with `numpy.random` if that has none.
     """
-    helper, value, attrs = LayerHelper("shuffle_batch"), to_core(x), {}
+    helper, attrs = LayerHelper("shuffle_batch"), {}
     if seed is None:
         seed = helper.main_program.random_seed or int(np.random.randint(-65536, 65535))
     if isinstance(seed, int):
         attrs = {"startup_seed": seed}
         seed = helper.create_variable(name=unique_name.generate("shuffle_batch_seed"), dtype="int64", persistable=True)
-    shuffled = live().temporary(helper.name, value.dtype)
-    order = live().temporary(helper.name, dtype_of("int64"))
-    inputs = {"X": value, "Seed": to_core(seed)}
-    live().op("shuffle_batch", inputs, {"Out": shuffled, "ShuffleIdx": order, "SeedOut": to_core(seed)}, attrs)
-    return wrap(shuffled)
+    inputs, outputs = {"X": x, "Seed": seed}, "Out ShuffleIdx:int64 SeedOut"
+    return made_by("shuffle_batch", inputs, outputs, attrs, name=helper.name, into={"SeedOut": seed})[0]
 
 
 def fused_embedding_seq_pool(
@@ -132,11 +124,8 @@ def fused_embedding_seq_pool(
     helper = LayerHelper("fused_embedding_seq_pool", param_attr=param_attr)
     table = helper.create_parameter(attr=helper.param_attr, shape=list(size), dtype=dtype)
     padding = -1 if padding_idx is None else padding_idx + size[0] * (padding_idx < 0)
-    pooled = live().temporary(helper.name, dtype_of(dtype))
     attrs = {"combiner": combiner, "is_sparse": bool(is_sparse), "padding_idx": padding}
-    inputs = {"W": to_core(table), "Ids": to_core(input)}
-    live().op("fused_embedding_seq_pool", inputs, {"Out": pooled}, attrs)
-    return wrap(pooled)
+    return made_by("fused_embedding_seq_pool", {"W": table, "Ids": input}, attrs=attrs, name=helper.name)[0]
 
 
 def sequence_topk_avg_pooling(input: Any, row: Any, col: Any, topks: Sequence[int], channel_num: int) -> Any:
@@ -165,12 +154,8 @@ def match_matrix_tensor(
     assert [len(x.shape), len(y.shape), x.shape[-1]] == [2, 2, y.shape[-1]], "x and y must be rows of one width"
     helper = LayerHelper("match_matrix_tensor", param_attr=param_attr, act=act, name=name)
     w = helper.create_parameter(attr=helper.param_attr, shape=[x.shape[1], channel_num, y.shape[1]], dtype=dtype)
-    out = helper.create_variable_for_type_inference(dtype)
-    moved = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
-    inputs = {"X": x, "Y": y, "W": w}
-    helper.append_op(
-        type="match_matrix_tensor", inputs=inputs, outputs={"Out": out, "Tmp": moved}, attrs={"dim_t": channel_num}
-    )
+    inputs, attrs = {"X": x, "Y": y, "W": w}, {"dim_t": channel_num}
+    out, moved = made_by("match_matrix_tensor", inputs, "Out:W Tmp:W", attrs, name=helper.name, stopped="Tmp")
     return helper.append_activation(out), moved
 
 
@@ -195,8 +180,6 @@ def var_conv_2d(
     size, steps = convert_to_list(filter_size, 2, "filter_size"), convert_to_list(stride, 2, "stride")
     shape = [int(output_channel), int(input_channel) * size[0] * size[1]]
     w = helper.create_parameter(attr=helper.param_attr, shape=shape, dtype=dtype)
-    out = helper.create_variable_for_type_inference(dtype)
-    taken = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
     attrs = {
         "InputChannel": input_channel,
         "OutputChannel": output_channel,
@@ -206,8 +189,8 @@ def var_conv_2d(
         "KernelW": size[1],
     }
     inputs = {"X": input, "ROW": row, "COLUMN": col, "W": w}
-    helper.append_op(type="var_conv_2d", inputs=inputs, outputs={"Out": out, "Col": taken}, attrs=attrs)
-    return helper.append_activation(out)
+    made = made_by("var_conv_2d", inputs, "Out:W Col:W", attrs, name=helper.name, stopped="Col")
+    return helper.append_activation(made[0])
 
 
 def tree_conv(
@@ -231,9 +214,8 @@ def tree_conv(
     helper = LayerHelper("tree_conv", param_attr=param_attr, bias_attr=bias_attr, act=act, name=name)
     shape = [nodes_vector.shape[2], 3, output_size, num_filters]
     w = helper.create_parameter(attr=helper.param_attr, shape=shape, dtype=nodes_vector.dtype)
-    out = helper.create_variable_for_type_inference(nodes_vector.dtype)
     inputs = {"NodesVector": nodes_vector, "EdgeSet": edge_set, "Filter": w}
-    helper.append_op(type="tree_conv", inputs=inputs, outputs={"Out": out}, attrs={"max_depth": max_depth})
+    out = made_by("tree_conv", inputs, attrs={"max_depth": max_depth}, name=helper.name)[0]
     return helper.append_activation(helper.append_bias_op(out) if helper.bias_attr else out)
 
 
@@ -311,7 +293,6 @@ def search_pyramid_hash(
     for updated in distribute_update_vars or ():
         if updated not in known:
             raise ValueError(f"search_pyramid_hash: {updated} is none of its parameters {known}")
-    out, kept, words = (helper.create_variable_for_type_inference(dtype) for _ in range(3))
     attrs = {
         "num_emb": num_emb,
         "space_len": space_len,
@@ -326,9 +307,7 @@ def search_pyramid_hash(
         "lr": lr,
         "distribute_update_vars": ",".join(distribute_update_vars or ()),
     }
-    outputs = {"Out": out, "X_Temp_Out": words, "DropPos": kept}
-    helper.append_op(type="pyramid_hash", inputs=inputs, outputs=outputs, attrs=attrs)
-    return out
+    return made_by("pyramid_hash", inputs, "Out:W DropPos:W X_Temp_Out:W", attrs, name=helper.name)[0]
 
 
 def _table(helper: LayerHelper, attr: Any, shape: list[int], dtype: Any) -> Any:

@@ -14,7 +14,7 @@ from pstranspile.fluid import unique_name
 from pstranspile.fluid.framework import convert_np_dtype_to_dtype_
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
-from pstranspile.fluid.graph.vartype import dtype_of, vartype_of
+from pstranspile.fluid.graph.vartype import dtype_of, numpy_name
 from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.layers.adapt import (
     adapt,
@@ -673,15 +673,14 @@ def log_softmax(input: Any, axis: int | None = None, dtype: Any = None, name: An
     """The logarithm of the softmax along a dim (default: the last one), of the input as `dtype` where that is given."""
     if dtype is None:
         check_variable("log_softmax", "input", input, ("float16", "float32", "float64"))
-    helper, held = LayerHelper("log_softmax", name=name), input
-    cast: dict[str, Any] = {} if dtype is None else {"in_dtype": input.dtype, "out_dtype": vartype_of(dtype_of(dtype))}
+    layer, held = nn.name_layer(live(), "log_softmax", name), input
+    if dtype is not None:
+        kind = dtype_of(dtype)
+        attrs = {"in_dtype": dtype_of(input.dtype), "out_dtype": kind}
+        held = made_by("cast", {"X": held}, f"Out:{numpy_name(kind)}", attrs, name=layer)[0]
     softmax = {"axis": -1 if axis is None else axis, "use_cudnn": False}
-    for op_type, attrs in (("cast", cast), ("softmax", softmax), ("log", {})):
-        if op_type != "cast" or cast:
-            made = helper.create_variable_for_type_inference(cast.get("out_dtype", input.dtype))
-            helper.append_op(type=op_type, inputs={"X": held}, outputs={"Out": made}, attrs=attrs)
-            held = made
-    return held
+    held = made_by("softmax", {"X": held}, attrs=softmax, name=layer)[0]
+    return made_by("log", {"X": held}, name=layer)[0]
 
 
 def t(input: Any, name: Any = None) -> Any:
@@ -860,9 +859,7 @@ def strided_slice(input: Any, axes: Any, starts: Any, ends: Any, strides: Any) -
         -1 if any(isinstance(given[at], Variable) for given in lists if at < len(given)) else 1
         for at in range(len(attrs["axes"]))
     ]
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(type="strided_slice", inputs=inputs, outputs={"Out": out}, attrs=attrs)
-    return out
+    return made_by("strided_slice", inputs, attrs=attrs, name=helper.name)[0]
 
 
 def randperm(
@@ -915,10 +912,8 @@ def random_crop(x: Any, shape: Any, seed: Any = None) -> Any:
         seed = helper.create_variable(name=unique_name.generate("random_crop_seed"), dtype="int64", persistable=True)
     elif not isinstance(seed, Variable):
         raise ValueError(f"random_crop: seed is a whole number or a variable, not {seed!r}")
-    out = helper.create_variable_for_type_inference(x.dtype)
-    outputs = {"Out": out, "SeedOut": seed}
-    helper.append_op(type="random_crop", inputs={"X": x, "Seed": seed}, outputs=outputs, attrs=attrs)
-    return out
+    inputs, into = {"X": x, "Seed": seed}, {"SeedOut": seed}
+    return made_by("random_crop", inputs, "Out SeedOut", attrs, name=helper.name, into=into)[0]
 
 
 def randint(
@@ -985,14 +980,12 @@ def _adaptive_pool(dims: int, input: Any, pool_size: Any, pool_type: str, requir
     if pool_type == "avg" and require_index:
         raise ValueError(f"{layer}: means have no index, require_index goes with pool_type='max'")
     op_type = f"max_pool{dims}d_with_index" if pool_type == "max" else f"pool{dims}d"
-    helper = LayerHelper(op_type, name=name)
     sizes = [pool_size] * dims if isinstance(pool_size, int) else list(pool_size)
-    out = helper.create_variable_for_type_inference(input.dtype)
-    mask = helper.create_variable_for_type_inference("int32") if pool_type == "max" else None
-    attrs = {"pooling_type": pool_type, "ksize": sizes, "adaptive": True}
-    outputs = {"Out": out} if mask is None else {"Out": out, "Mask": mask}
-    helper.append_op(type=op_type, inputs={"X": input}, outputs=outputs, attrs=attrs)
-    return (out, mask) if require_index else out
+    attrs: dict[str, Any] = {"ksize": sizes, "adaptive": True}
+    if pool_type == "avg":
+        return made_by(op_type, {"X": input}, attrs={"pooling_type": pool_type, **attrs}, name=name)[0]
+    made = made_by(op_type, {"X": input}, "Out Mask:int32", attrs, name=name)
+    return tuple(made) if require_index else made[0]
 
 
 @checked
