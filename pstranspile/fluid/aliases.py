@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from pstranspile.fluid.missing import Missing, fluid_names, module_here
+from pstranspile.fluid.missing import Missing, fluid_names, has_parts, is_part, module_here
 from pstranspile.fluid.running.flags import begin_script
 from pstranspile.fluid.running.older import change_libraries, give_bytes, give_numbers, give_unequal_rows
 from pstranspile.fluid.running.older_names import give_names
@@ -134,9 +134,10 @@ class _Finder(MetaPathFinder):
                 known = {**known, **vars(import_module(f"{HERE}.interface"))}
             if isinstance(known.get(last), FunctionType):
                 return ModuleSpec(fullname, _FunctionLoader(known[last]))
-            if last in known:  # a name of a module is no module
+            if last in known or is_part(ours(parent)):  # a name of a module is no module
                 return None
-        package = name is None or (spec is not None and spec.submodule_search_locations is not None)
+        of_files = spec is not None and spec.submodule_search_locations is not None
+        package = name is None or of_files or has_parts(ours(fullname))
         return ModuleSpec(fullname, _Loader(name), is_package=package)
 
 

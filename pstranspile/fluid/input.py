@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pstranspile.fluid.layers.adapt import adapt, checked_all
+from pstranspile.fluid.layers.adapt import adapt, checked
 from pstranspile.fluid.layers.io import declared
 from pstranspile.fluid.layers.nn import hot_rows
 from pstranspile.fluid.missing import names_of_fluid
@@ -13,21 +13,22 @@ from pstranspile.frontends.layers import nn
 embedding = adapt(
     nn.embedding_v2,
     "input, size, is_sparse=False, is_distributed=False, padding_idx=None, param_attr=None, dtype='float32'",
+    called="embedding",
     ids="input",
 )
-embedding.__name__ = "embedding"
 
 
+@checked
 def one_hot(input: Any, depth: Any, allow_out_of_range: bool = False) -> Any:
     """A row of `depth` elements for each id, 1 at the id; the dims are those of the ids, and `depth`."""
     return hot_rows("one_hot_v2", input, depth, allow_out_of_range)
 
 
+@checked
 def data(name: str, shape: Any, dtype: Any = "float32", lod_level: int = 0) -> Any:
     """A variable that is fed with exactly these dims; None and -1 may be anything."""
     dims = [-1 if dim is None else int(dim) for dim in shape]
     return declared(name, dims, dtype, lod_level, check=True)
 
 
-checked_all(globals())
 __getattr__ = names_of_fluid(__name__, globals())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from functools import cache
@@ -11,6 +12,37 @@ from importlib.util import find_spec
 from typing import Any, NoReturn
 
 HERE = __name__.rpartition(".")[0]
+
+
+_HOLDS = {
+    "contrib.decoder": "contrib.decoder.beam_search_decoder",
+    "contrib.layers": "contrib.layers.metric_op contrib.layers.nn contrib.layers.rnn_impl",
+    "contrib.mixed_precision": (
+        "contrib.mixed_precision.decorator contrib.mixed_precision.fp16_lists contrib.mixed_precision.fp16_utils"
+    ),
+    "contrib.model_stat": "contrib.memory_usage_calc contrib.op_frequence",
+    "contrib.quantize": "contrib.quantize.quantize_transpiler",
+    "contrib.reader": "contrib.reader.distributed_reader",
+    "contrib.utils": "contrib.utils.hdfs_utils",
+    "dygraph": "dygraph.nn",
+    "incubate.fleet.base": "incubate.fleet.base.fleet_base incubate.fleet.base.mode incubate.fleet.base.role_maker",
+    "incubate.fleet.parameter_server": (
+        "incubate.fleet.parameter_server.distribute_transpiler incubate.fleet.parameter_server.version "
+        "incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy"
+    ),
+    "incubate.fleet.utils": (
+        "incubate.fleet.utils.fleet_barrier_util incubate.fleet.utils.fleet_util incubate.fleet.utils.hdfs"
+    ),
+    "layer_helper": "layer_helper_base",
+    "layers.collective": "layers.device",
+    "layers.loss": "layers.metric_op",
+    "layers.objects": "dygraph.layers",
+    "more.dataloader": "dataloader dataloader.batch_sampler dataloader.dataset",
+    "more.messages": "data_feed_desc device_worker trainer_desc trainer_factory",
+    "more.programs": "debugger distribute_lookup_table",
+}
+"""Modules of this package that hold what several of Fluid's do, each with those that have no file of their own."""
+_HOLDER = {part: holder for holder, parts in _HOLDS.items() for part in parts.split()}
 
 
 class NotHere(NotImplementedError):
@@ -95,7 +127,13 @@ def fluid_names() -> dict[str, tuple[str, ...]]:
 
 
 def module_here(dotted: str) -> str | None:
-    """The module of this package behind one under `pstranspile.fluid`: itself, or the one in `more`; None for none."""
+    """The module of this package behind one under `pstranspile.fluid`; None for none.
+
+    It is the module itself, the one in `more`, or that which holds its names.
+    """
+    holder = _HOLDER.get(dotted.removeprefix(f"{HERE}."))
+    if holder is not None:
+        return f"{HERE}.{holder}"
     for name in (dotted, dotted.replace(HERE, f"{HERE}.more", 1)):
         try:
             if find_spec(name) is not None:
@@ -103,6 +141,16 @@ def module_here(dotted: str) -> str | None:
         except ModuleNotFoundError:
             continue
     return None
+
+
+def has_parts(dotted: str) -> bool:
+    """Whether a module under `pstranspile.fluid` is a package in Fluid, of modules that have no file of their own."""
+    return any(part.startswith(f"{dotted.removeprefix(HERE + '.')}.") for part in _HOLDER)
+
+
+def is_part(dotted: str) -> bool:
+    """Whether a module under `pstranspile.fluid` has no file of its own, and no parts either."""
+    return dotted.removeprefix(f"{HERE}.") in _HOLDER and not has_parts(dotted)
 
 
 def _taken(name: str, home: str) -> Any:
@@ -119,11 +167,17 @@ def names_of_fluid(module: str, known: dict[str, Any]) -> Callable[[str], Any]:
 
     What Fluid's module takes from another one is taken from there, and layers that lie in another module here from
     `layers`; other names of it give a Missing; all others an AttributeError. `module` is the name of ours, `known` its
-    globals.
+    globals. Modules of Fluid below it that it holds become names of its own.
     """
-    short = module.removeprefix(HERE).lstrip(".")
+    own = module.removeprefix(HERE).lstrip(".")
+    all_held = [own, *_HOLDS.get(own, "").split()]
+    for part in all_held[1:]:
+        above, _, last = part.rpartition(".")
+        if above in all_held:
+            known.setdefault(last, sys.modules[module])
 
     def get(name: str) -> Any:
+        short = next((part for part in all_held if name in _homes().get(part or "fluid", ())), own)
         home = _homes().get(short or "fluid", {}).get(name)
         if home == "" and short.startswith("layers."):
             home = "layers"  # which has the layers of all modules, some of which lie in other ones here

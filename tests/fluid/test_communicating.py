@@ -8,7 +8,7 @@ import pstranspile.fluid as fluid
 from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.compiler.job import Job
 from pstranspile.fluid.communicator import Communicator
-from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy import (
+from pstranspile.fluid.incubate.fleet.parameter_server import (
     ServerRuntimeConfig,
     StrategyFactory,
 )

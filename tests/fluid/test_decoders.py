@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pstranspile.fluid as fluid
-from pstranspile.fluid.contrib.decoder.beam_search_decoder import (
+from pstranspile.fluid.contrib.decoder import (
     BeamSearchDecoder,
     InitState,
     StateCell,

@@ -39,7 +39,7 @@ def test_functions_with_the_name_of_their_module_are_taken_from_it() -> None:
 
 
 def test_descriptions_of_ops_and_variables_are_made_alone() -> None:
-    from pstranspile.fluid.contrib.mixed_precision.fp16_utils import find_op_index
+    from pstranspile.fluid.contrib.mixed_precision import find_op_index
 
     with fresh():
         fluid.layers.relu(fluid.data("x", [1]))

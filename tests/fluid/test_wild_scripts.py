@@ -161,7 +161,7 @@ def test_a_unit_of_a_script_has_parameters_and_steps_of_its_own(main: Any):
 
 
 def test_names_lie_where_scripts_look_for_them():
-    from pstranspile.fluid.contrib.mixed_precision import decorator
+    from pstranspile.fluid.contrib import mixed_precision as decorator
     from pstranspile.fluid.proto.framework_pb2 import VarType
 
     assert decorator.decorate is fluid.contrib.mixed_precision.decorate

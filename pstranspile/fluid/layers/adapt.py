@@ -21,10 +21,12 @@ from pstranspile.fluid.graph.vartype import dtype_of, numpy_name
 from pstranspile.fluid.missing import NotHere
 from pstranspile.fluid.param_attr import core_attr
 from pstranspile.frontends.layers.basic import layer_outputs
-from pstranspile.frontends.layers.draft import Names, Value
+from pstranspile.frontends.layers.draft import Names
 from pstranspile.ir.diagnostics import did_you_mean
 from pstranspile.ir.types import DType
 from pstranspile.ops import schema_of
+
+Function = Callable[..., Any]
 
 # What layers take: the checks of arguments that Fluid's layers make, from the table in `accepted.txt`.
 
@@ -101,9 +103,13 @@ def _check(layer: str, parameter: str, value: Any, accepted: _Accepted) -> None:
         check_element_type(layer, parameter, dtype_of(value) if isinstance(value, int) else value, accepted.dtypes)
 
 
-def _checked(name: str, function: Callable[..., Any], accepted: dict[str, _Accepted]) -> Callable[..., Any]:
-    order = list(inspect.signature(function).parameters)
-    places = [(order.index(parameter), parameter, taken) for parameter, taken in accepted.items() if parameter in order]
+def checked(function: Function) -> Function:
+    """The layer, which checks first what the table says of its arguments."""
+    name, order = function.__name__, list(inspect.signature(function).parameters)
+    accepted = _table().get(name, {}).items()
+    places = [(order.index(parameter), parameter, taken) for parameter, taken in accepted if parameter in order]
+    if not places:
+        return function
 
     @wraps(function)
     def layer(*args: Any, **options: Any) -> Any:
@@ -116,16 +122,6 @@ def _checked(name: str, function: Callable[..., Any], accepted: dict[str, _Accep
 
     return layer
 
-
-def checked_all(module: dict[str, Any]) -> None:
-    """Has every layer of a module check its arguments first. Takes the module's globals."""
-    for name, accepted in _table().items():
-        function = module.get(name)
-        if inspect.isfunction(function) and not hasattr(function, "__wrapped__"):
-            module[name] = _checked(name, function, accepted)
-
-
-Function = Callable[..., Any]
 
 ATTRIBUTES = ("param_attr", "bias_attr", "attr")
 HARMLESS = ("name", "use_cudnn", "force_cpu", "numeric_stable_mode", "inplace", "in_place")
@@ -220,8 +216,8 @@ def bound(name: str, signature: inspect.Signature, args: Any, options: Any) -> d
     return dict(result.arguments)
 
 
-def adapt(function: Function, text: str, also: str = "", **renamed: str) -> Function:
-    """`function` of this package under Fluid's signature `text`.
+def adapt(function: Function, text: str, also: str = "", *, called: str = "", **renamed: str) -> Function:
+    """`function` of this package under Fluid's signature `text`, and under the name `called` if that is another.
 
     `renamed` gives the parameters that have other names in Fluid. What `function` does not take must be left at its
     default in scripts (NotHere), except what changes no value, and the parameters listed in `also`.
@@ -244,7 +240,7 @@ def adapt(function: Function, text: str, also: str = "", **renamed: str) -> Func
         with named(None if "name" in own else given.get("name")):
             return wrap(function(**taken))
 
-    return _dressed(layer, function.__name__, signature, inspect.getdoc(function))
+    return _dressed(layer, called or function.__name__, signature, inspect.getdoc(function))
 
 
 def _argument(draft: LiveDraft, name: str, value: Any) -> Any:
@@ -260,55 +256,147 @@ def _dressed(layer: Function, name: str, signature: inspect.Signature, doc: str 
     layer.__doc__ = doc
     layer.__signature__ = signature  # type: ignore[attr-defined]
     layer.__module__ = __name__.rpartition(".")[0]
-    return layer
+    return checked(layer)
+
+
+def listed(value: Any) -> list[Any]:
+    """A list of what is one, or a single thing as a list."""
+    return list(value) if several(value) else [value]
+
+
+def numbers(value: Any) -> list[float]:
+    """A number or several, as floats. Raises TypeError for others."""
+    held = listed(value)
+    if not all(isinstance(item, Real) for item in held):
+        raise TypeError(f"a number, or a list of numbers, is needed in place of {value!r}")
+    return [float(item) for item in held]
+
+
+def _number(value: Any) -> Any:
+    return value or 0
+
+
+def _items(value: Any) -> list[Any]:
+    return list(value or ())
+
+
+_FORMS: dict[str, Callable[[Any], Any]] = {"floats": numbers, "items": _items, "list": listed, "number": _number}
+"""What makes an attribute of an argument, by the word behind it in a declaration."""
+
+
+def made_by(
+    op_type: str,
+    inputs: Mapping[str, Any],
+    outputs: str = "Out",
+    attrs: Mapping[str, Any] | None = None,
+    *,
+    key: str = "",
+    name: str | None = None,
+    stopped: str = "",
+    into: Mapping[str, Any] | None = None,
+) -> list[Any]:
+    """The variables that one op writes.
+
+    `outputs` are slots, each with its element type, or the slot of an input that has the same one, if that is not the
+    first input's (`"Out Index:int32 Scores:Scores"`). Those named in `stopped` get no gradient; `*` means all. `into`
+    has the variables that are there already, by slot. Inputs that are None are left out. Raises TypeError for what is
+    no variable.
+    """
+    layer = key or op_type
+    for slot, value in inputs.items():
+        check_kind(layer, slot, value, ("Variable", "Variables", "NoneType"))
+    values = {slot: to_core(value) for slot, value in inputs.items() if value is not None}
+    if not values:
+        raise TypeError(f"{layer}: there is no input")
+
+    def kind(given: str) -> DType:
+        if given and given not in values:
+            return dtype_of(given)
+        like = values[given or next(iter(values))]
+        return (like[0] if several(like) else like).dtype
+
+    written: dict[str, Any] = {slot: kind(like) for slot, _, like in (slot.partition(":") for slot in outputs.split())}
+    written |= {slot: to_core(variable) for slot, variable in (into or {}).items() if isinstance(variable, Variable)}
+    with named(name):
+        made = layer_outputs(op_type, values, written, attrs, key=key)
+    for slot, value in zip(written, made, strict=True):
+        if stopped == "*" or slot in stopped.split():
+            value.stopped()
+    return wrap(made)
 
 
 def one_op(
-    op_type: str, text: str, inputs: str, outputs: str = "Out", attrs: str = "", *, key: str = "", **fixed: Any
+    op_type: str,
+    text: str,
+    inputs: str,
+    outputs: str = "Out",
+    attrs: str = "",
+    *,
+    called: str = "",
+    key: str = "",
+    stopped: str = "",
+    check: Callable[[dict[str, Any]], None] | None = None,
+    gives: Callable[[list[Any], dict[str, Any]], Any] | None = None,
+    **fixed: Any,
 ) -> Function:
     """A layer of one op under Fluid's signature `text`.
 
     `inputs` and `attrs` map slots and attributes to parameters (`"X=x Y=y"`; `axis` alone is `axis=axis`); None leaves
-    them out. `outputs` are slots, each with an element type if that is not the first input's (`"Out Mask:uint8"`); the
-    layer gives the first one, or all where the text ends with `*`. `fixed` are attributes for all calls, `key` is what
-    the layer is called after, if not after its op.
+    them out. Behind an attribute stands what is made of the argument: `:floats` of a number or several, `:list` of
+    anything, `:items` of a list or None, `:number` of a number or None. `outputs` are as `made_by` takes them; the
+    layer gives the first one, all where the text ends with `*`, or what `gives` makes of them and of the arguments.
+    `check` raises an error for arguments that can't be. `fixed` are attributes for all calls, `called` is the layer's
+    name and `key` what the names of its variables begin with, where these are not its op's.
     """
     signature = signature_of(text)
     reads, takes = _pairs(inputs), _pairs(attrs)
-    gives_all = outputs.endswith("*")
-    slots = [slot.partition(":")[::2] for slot in outputs.rstrip("*").split()]
+    slots = outputs.rstrip("*")
+    first_slot = slots.split()[0].partition(":")[0]
 
     def layer(*args: Any, **options: Any) -> Any:
         given = bound(layer.__name__, signature, args, options)
-        values = {slot: to_core(given[name]) for slot, name in reads.items() if given[name] is not None}
-        settings = {attr: _attribute(name, given[name]) for attr, name in takes.items() if given[name] is not None}
-        first: Any = next(iter(values.values()))
-        kind: DType = first[0].dtype if several(first) else first.dtype
-        written: dict[str, Any] = {slot: dtype_of(dtype) if dtype else kind for slot, dtype in slots}
-        if isinstance(given.get("out"), Variable):
-            written[slots[0][0]] = to_core(given["out"])
-        with named(given.get("name")):
-            made = wrap(layer_outputs(op_type, values, written, {**settings, **fixed}, key=key))
-        return made if gives_all else made[0]
+        if check is not None:
+            check(given)
+        values = {slot: given[name] for slot, name in reads.items()}
+        settings = {attr: _attribute(name, given) for attr, name in takes.items()}
+        settings = {attr: value for attr, value in settings.items() if value is not None} | fixed
+        into = {first_slot: given.get("out")}
+        made = made_by(op_type, values, slots, settings, key=key, name=given.get("name"), stopped=stopped, into=into)
+        if gives is not None:
+            return gives(made, given)
+        return made if slots != outputs else made[0]
 
     schema = schema_of(op_type)
-    return _dressed(layer, op_type, signature, schema.doc if schema else f"One op `{op_type}`.")
+    doc = schema.doc if schema else f"One op `{op_type}`."
+    return _dressed(layer, called or key or op_type, signature, doc)
 
 
-def _attribute(name: str, value: Any) -> Any:
+def _attribute(text: str, given: dict[str, Any]) -> Any:
+    name, _, form = text.partition(":")
+    value = given[name]
+    if form:
+        return _FORMS[form](value)
+    if value is None:
+        return None
     return dtype_of(value) if name == "dtype" else to_core(value)
 
 
 def _pairs(text: str) -> dict[str, str]:
     split = (item.partition("=") for item in text.split())
-    return {slot: name or slot for slot, _, name in split}
+    return {slot.partition(":")[0]: name or slot for slot, _, name in split}
 
 
-def renamed_all(layers: Mapping[str, Function]) -> Mapping[str, Function]:
-    """Gives each layer the name that it has in the table."""
-    for name, layer in layers.items():
-        layer.__name__ = layer.__qualname__ = name
-    return layers
+def every(made: list[Any], _: dict[str, Any]) -> tuple[Any, ...]:
+    """All that an op writes, for `one_op`."""
+    return tuple(made)
 
 
-__all__ = ["DType", "Value", "adapt", "live", "named", "one_op", "renamed_all", "to_core", "wrap"]
+def lists(layer: str, *parameters: str, of: str = "a list or a tuple") -> Callable[[dict[str, Any]], None]:
+    """A check for `one_op`, which raises TypeError where a parameter has neither a list nor a tuple."""
+
+    def check(given: dict[str, Any]) -> None:
+        for parameter in parameters:
+            if not several(given[parameter]):
+                raise TypeError(f"{layer}: {parameter} must be {of}, not {type(given[parameter]).__name__}")
+
+    return check

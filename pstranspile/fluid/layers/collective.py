@@ -1,4 +1,4 @@
-"""Fluid's `layers.collective`: ops that the trainers of a ring run together."""
+"""Ops over devices: Fluid's `layers.collective`, which the trainers of a ring run together, and `layers.device`."""
 
 # pyright: reportUnusedFunction=false
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from pstranspile.fluid import unique_name
 from pstranspile.fluid.graph.variable import Variable
+from pstranspile.fluid.graph.vartype import VarType
 from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.missing import names_of_fluid
 
@@ -90,6 +91,16 @@ def _c_sync_calc_stream(x: Variable) -> Variable:
 def _c_sync_comm_stream(x: Variable, ring_id: int) -> Variable:
     """The variable, when all communications of the ring before are done."""
     return _op("c_sync_comm_stream", x, x, {"ring_id": ring_id})
+
+
+def get_places(device_count: int | None = None, device_type: str | None = None) -> Variable:
+    """A list of devices: as many as are asked for (default: all there are)."""
+    helper = LayerHelper("get_places")
+    name = unique_name.generate_with_ignorable_key(f"{helper.name}.out")
+    out = helper.create_variable(name=name, type=VarType.PLACE_LIST)
+    attrs = {"device_count": device_count, "device_type": device_type}
+    helper.append_op(type="get_places", outputs={"Out": [out]}, attrs=attrs)
+    return out
 
 
 __getattr__ = names_of_fluid(__name__, globals())

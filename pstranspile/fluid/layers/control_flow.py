@@ -16,20 +16,14 @@ from pstranspile.fluid.layers.adapt import (
     adapt,
     check_kind,
     check_variable,
-    checked_all,
+    checked,
+    every,
     live,
-    renamed_all,
+    made_by,
+    one_op,
     to_core,
     wrap,
 )
-from pstranspile.fluid.layers.sized import array_to_lod_tensor
-from pstranspile.fluid.layers.sized import lod_rank_table as lod_rank_table
-from pstranspile.fluid.layers.sized import lod_tensor_to_array as lod_tensor_to_array
-from pstranspile.fluid.layers.sized import max_sequence_len as max_sequence_len
-from pstranspile.fluid.layers.sized import merge_lod_tensor as merge_lod_tensor
-from pstranspile.fluid.layers.sized import reorder_lod_tensor_by_rank as reorder_lod_tensor_by_rank
-from pstranspile.fluid.layers.sized import shrink_memory as shrink_memory
-from pstranspile.fluid.layers.sized import split_lod_tensor as split_lod_tensor
 from pstranspile.fluid.layers.tensor import assign, cast, fill_constant
 from pstranspile.fluid.layers.utils import assert_same_structure, map_structure
 from pstranspile.fluid.missing import names_of_fluid
@@ -50,7 +44,7 @@ def _compared(op_type: str) -> Callable[..., Any]:
         return cond if cond is not None else wrap(made.stopped())
 
     compare.__name__ = op_type
-    return compare
+    return checked(compare)
 
 
 less_than = _compared("less_than")
@@ -59,7 +53,70 @@ greater_than = _compared("greater_than")
 greater_equal = _compared("greater_equal")
 equal = _compared("equal")
 not_equal = _compared("not_equal")
-checked_all(globals())
+
+
+# Ragged tensors as arrays of steps, longest sequence first, and the rows of a batch apart by a mask.
+
+_reordered = one_op("reorder_lod_tensor_by_rank", "x, rank_table", "X=x RankTable=rank_table")
+max_sequence_len = one_op(
+    "max_sequence_len",
+    "rank_table",
+    "RankTable=rank_table",
+    "Out:int64",
+    called="max_sequence_len",
+    key="max_seqence_len",  # Fluid's spelling
+)
+shrink_memory = one_op("shrink_rnn_memory", "x, i, table", "X=x I=i RankTable=table", key="shrink_memory")
+split_lod_tensor = one_op(
+    "split_lod_tensor", "input, mask, level=0", "X=input Mask=mask", "OutTrue OutFalse", "level", gives=every
+)
+
+
+@checked
+def reorder_lod_tensor_by_rank(x: Any, rank_table: Any) -> Any:
+    """The sequences of x, or its rows, in the order of a rank table. Raises TypeError for what is no rank table."""
+    if to_core(rank_table).var.kind is not VarKind.LOD_RANK_TABLE:
+        raise TypeError(f"reorder_lod_tensor_by_rank: {rank_table.name} is no rank table")
+    return _reordered(x, rank_table)
+
+
+@checked
+def lod_rank_table(x: Any, level: int = 0) -> Any:
+    """The sequences of x by length."""
+    draft = live()
+    draft.names.mint("lod_rank_table")
+    table = draft.declare(Var(draft.names.mint("lod_rank_table"), VarKind.LOD_RANK_TABLE))
+    draft.op("lod_rank_table", {"X": to_core(x)}, {"Out": table}, {"level": level})
+    return wrap(table)
+
+
+@checked
+def lod_tensor_to_array(x: Any, table: Any) -> Any:
+    """The steps of ragged x as an array: in each the rows of all sequences that still have one."""
+    draft, value = live(), to_core(x)
+    draft.names.mint("lod_tensor_to_array")
+    name = draft.names.mint("lod_tensor_to_array")
+    tensor = value.tensor._replace(lod_level=max(value.lod_level - 1, 0))
+    array = draft.declare(Var(name, VarKind.LOD_TENSOR_ARRAY, tensor))
+    draft.op("lod_tensor_to_array", {"X": value, "RankTable": to_core(table)}, {"Out": array})
+    return wrap(array)
+
+
+@checked
+def array_to_lod_tensor(x: Any, table: Any) -> Any:
+    """The ragged tensor whose steps an array holds."""
+    value = to_core(x)
+    inputs = {"X": value, "RankTable": to_core(table)}
+    made = basic.layer("array_to_lod_tensor", inputs, value.dtype)
+    tensor = made.tensor._replace(shape=value.shape, lod_level=value.lod_level + 1)
+    return wrap(made.draft.declare(made.var._replace(tensor=tensor)))
+
+
+@checked
+def merge_lod_tensor(in_true: Any, in_false: Any, x: Any, mask: Any, level: int = 0) -> Any:
+    """What `split_lod_tensor` has split: rows of both in the order of x."""
+    inputs = {"X": x, "Mask": mask, "InTrue": in_true, "InFalse": in_false}
+    return made_by("merge_lod_tensor", inputs, "Out:InTrue", {"level": level})[0]
 
 
 # Fluid's branches: `cond`, `case`, `switch_case`, and `IfElse` for the rows of a batch.
@@ -95,6 +152,7 @@ def _check_function(layer: str, name: str, function: Any, *, optional: bool = Tr
         raise TypeError(f"{layer}: {name} must be a function without parameters, not {type(function).__name__}")
 
 
+@checked
 def cond(pred: Any, true_fn: Branch | None = None, false_fn: Branch | None = None, name: str | None = None) -> Any:
     """What `true_fn()` gives where `pred` (bool [1]) holds, and `false_fn()` where it does not.
 
@@ -124,6 +182,7 @@ def cond(pred: Any, true_fn: Branch | None = None, false_fn: Branch | None = Non
     return map_structure(selected, other, made)
 
 
+@checked
 def select_input(inputs: Sequence[Any], mask: Any) -> Any:
     """The variable of `inputs` whose number `mask` (int32 [1]) is."""
     check_kind("select_input", "inputs", inputs, ("list", "tuple"))
@@ -139,6 +198,7 @@ def _selected(values: list[Value], mask: Value) -> Any:
     return wrap(out)
 
 
+@checked
 def select_output(input: Any, outputs: Sequence[Any], mask: Any) -> Any:
     """Copies `input` to the variable of `outputs` whose number `mask` (int32 [1]) is; gives them all."""
     check_kind("select_output", "input", input, ("Variable",))
@@ -300,9 +360,6 @@ class IfElse:
             out = basic.layer("merge_lod_tensor", inputs, first.dtype, {"level": 0})
             merged.append(wrap(out.declared(first.shape)))
         return merged
-
-
-checked_all(globals())
 
 
 # Fluid's `DynamicRNN`: a network over the steps of ragged sequences, longest first.
@@ -508,6 +565,7 @@ array_write = adapt(loops.array_write, "x, i, array=None", index="i")
 array_read = adapt(loops.array_read, "array, i", index="i")
 
 
+@checked
 def increment(x: Any, value: float = 1.0, in_place: bool = True) -> Any:
     """x plus `value`, in x itself unless `in_place` is False."""
     if in_place:
@@ -528,12 +586,13 @@ def array_length(array: Any) -> Any:
     return wrap(made.declared([1]).stopped())
 
 
+@checked
 def is_empty(x: Any, cond: Any = None) -> Any:
     """Whether x has no elements, bool [1]; into `cond` if given."""
-    out = DType.BOOL if cond is None else to_core(cond)
-    return wrap(basic.layer_outputs("is_empty", {"X": to_core(x)}, {"Out": out})[0])
+    return made_by("is_empty", {"X": x}, "Out:bool", into={"Out": cond})[0]
 
 
+@checked
 def Print(
     input: Any,
     first_n: int = -1,
@@ -578,6 +637,7 @@ def _check_condition(layer: str, parameter: str, condition: Any) -> None:
         raise TypeError(f"{layer}: {parameter} must have one element, not the dims {list(condition.shape)}")
 
 
+@checked
 def while_loop(
     cond: Callable[..., Any],
     body: Callable[..., Any],
@@ -707,5 +767,3 @@ class StaticRNN:
 
 
 __getattr__ = names_of_fluid(__name__, globals())
-renamed_all({name: value for name, value in globals().items() if getattr(value, "__signature__", None) is not None})
-checked_all(globals())

@@ -1,4 +1,4 @@
-"""Fluid's `layers.detection`: objects found in images."""
+"""Fluid's `layers.detection`, and the layers of `layers.nn` that bring regions of feature maps to one size."""
 
 from __future__ import annotations
 
@@ -7,203 +7,513 @@ from math import floor
 from typing import Any, NamedTuple
 
 from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.layers import loss as losses
 from pstranspile.fluid.layers import nn, tensor
-from pstranspile.fluid.layers.adapt import checked_all, live, to_core, wrap
-from pstranspile.fluid.layers.detection_found import detection_map as detection_map
-from pstranspile.fluid.layers.detection_found import detection_output as detection_output
-from pstranspile.fluid.layers.detection_found import locality_aware_nms as locality_aware_nms
-from pstranspile.fluid.layers.detection_found import matrix_nms as matrix_nms
-from pstranspile.fluid.layers.detection_found import multiclass_nms as multiclass_nms
-from pstranspile.fluid.layers.detection_found import retinanet_detection_output as retinanet_detection_output
-from pstranspile.fluid.layers.detection_ops import (
-    VARIANCES,
-    bipartite_match,
-    box_coder,
-    iou_similarity,
-    listed,
-    made_by,
-    numbers,
-    prior_box,
-    target_assign,
-)
-from pstranspile.fluid.layers.detection_ops import anchor_generator as anchor_generator
-from pstranspile.fluid.layers.detection_ops import box_clip as box_clip
-from pstranspile.fluid.layers.detection_ops import box_decoder_and_assign as box_decoder_and_assign
-from pstranspile.fluid.layers.detection_ops import density_prior_box as density_prior_box
-from pstranspile.fluid.layers.detection_ops import polygon_box_transform as polygon_box_transform
-from pstranspile.fluid.layers.detection_ops import yolo_box as yolo_box
-from pstranspile.fluid.layers.detection_ops import yolov3_loss as yolov3_loss
-from pstranspile.fluid.layers.regions import roi_perspective_transform as roi_perspective_transform
+from pstranspile.fluid.layers.adapt import checked, every, listed, lists, live, made_by, numbers, one_op, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends.layers import basic
+from pstranspile.ir.model import TensorType
 from pstranspile.ir.types import DType
+
+VARIANCES = (0.1, 0.1, 0.2, 0.2)
+"""Default variances of boxes: the scales of the encoded x, y, width and height."""
+
+
+def _pair(layer: str, name: str, value: Any) -> list[float]:
+    """Two numbers. Raises ValueError for another count."""
+    if not several(value) or len(value) != 2:
+        raise ValueError(f"{layer}: {name} must be two numbers, not {value!r}")
+    return numbers(value)
+
+
+iou_similarity = one_op("iou_similarity", "x, y, box_normalized=True, name=None", "X=x Y=y", attrs="box_normalized")
+polygon_box_transform = one_op("polygon_box_transform", "input, name=None", "Input=input", "Output")
+box_clip = one_op("box_clip", "input, im_info, name=None", "Input=input ImInfo=im_info", "Output")
+box_decoder_and_assign = one_op(
+    "box_decoder_and_assign",
+    "prior_box, prior_box_var, target_box, box_score, box_clip, name=None",
+    "PriorBox=prior_box PriorBoxVar=prior_box_var TargetBox=target_box BoxScore=box_score",
+    "DecodeBox OutputAssignBox*",
+    "box_clip",
+)
+
+
+@checked
+def box_coder(
+    prior_box: Any,
+    prior_box_var: Any,
+    target_box: Any,
+    code_type: str = "encode_center_size",
+    box_normalized: bool = True,
+    name: str | None = None,
+    axis: int = 0,
+) -> Any:
+    """Boxes as distances from prior boxes in shares of their sides, or the other way round.
+
+    `prior_box_var` scales the distances: four numbers, or a variable with four for each prior box. Raises TypeError
+    for what is neither.
+    """
+    inputs, attrs = {"PriorBox": prior_box, "PriorBoxVar": None, "TargetBox": target_box}, dict[str, Any]()
+    if isinstance(prior_box_var, Variable):
+        inputs["PriorBoxVar"] = prior_box_var
+    elif isinstance(prior_box_var, list):
+        attrs["variance"] = numbers(prior_box_var)
+    else:
+        kind = type(prior_box_var).__name__
+        raise TypeError(f"box_coder: prior_box_var must be a variable or a list of four numbers, not {kind}")
+    attrs |= {"code_type": code_type, "box_normalized": box_normalized, "axis": axis}
+    return made_by("box_coder", inputs, "OutputBox", attrs, name=name)[0]
+
+
+bipartite_match = one_op(
+    "bipartite_match",
+    "dist_matrix, match_type=None, dist_threshold=None, name=None",
+    "DistMat=dist_matrix",
+    "ColToRowMatchIndices:int32 ColToRowMatchDist",
+    "match_type dist_threshold",
+    gives=every,
+)
+
+
+target_assign = one_op(
+    "target_assign",
+    "input, matched_indices, negative_indices=None, mismatch_value=None, name=None",
+    "X=input MatchIndices=matched_indices NegIndices=negative_indices",
+    "Out OutWeight:float32",
+    "mismatch_value:number",
+    gives=every,
+)
+
+
+def anchor_generator(
+    input: Any,
+    anchor_sizes: Any = None,
+    aspect_ratios: Any = None,
+    variance: Sequence[float] = VARIANCES,
+    stride: Any = None,
+    offset: float = 0.5,
+    name: str | None = None,
+) -> Any:
+    """Boxes of several sizes and ratios at each place, in pixels, and their variances. Raises ValueError for a stride
+    that is not two numbers.
+    """
+    attrs = {
+        "anchor_sizes": numbers(anchor_sizes),
+        "aspect_ratios": numbers(aspect_ratios),
+        "variances": numbers(variance),
+        "stride": _pair("anchor_generator", "stride", stride),
+        "offset": offset,
+    }
+    made = made_by("anchor_generator", {"Input": input}, "Anchors Variances", attrs, name=name, stopped="*")
+    return tuple(made)
+
+
+@checked
+def prior_box(
+    input: Any,
+    image: Any,
+    min_sizes: Any,
+    max_sizes: Any = None,
+    aspect_ratios: Any = (1.0,),
+    variance: Sequence[float] = VARIANCES,
+    flip: bool = False,
+    clip: bool = False,
+    steps: Any = (0.0, 0.0),
+    offset: float = 0.5,
+    name: str | None = None,
+    min_max_aspect_ratios_order: bool = False,
+) -> Any:
+    """Boxes of several sizes and ratios at each place, as shares of the image, and their variances.
+
+    Raises ValueError for steps that are not two numbers.
+    """
+    across, down = _pair("prior_box", "steps", steps)
+    attrs = {
+        "min_sizes": numbers(min_sizes),
+        "aspect_ratios": numbers(aspect_ratios),
+        "variances": numbers(variance),
+        "flip": flip,
+        "clip": clip,
+        "step_w": across,
+        "step_h": down,
+        "offset": offset,
+        "min_max_aspect_ratios_order": min_max_aspect_ratios_order,
+    }
+    largest = [] if max_sizes is None else numbers(max_sizes)
+    if largest and largest[0] > 0:
+        attrs["max_sizes"] = largest
+    inputs = {"Input": input, "Image": image}
+    return tuple(made_by("prior_box", inputs, "Boxes Variances", attrs, name=name, stopped="*"))
+
+
+@checked
+def density_prior_box(
+    input: Any,
+    image: Any,
+    densities: Any = None,
+    fixed_sizes: Any = None,
+    fixed_ratios: Any = None,
+    variance: Sequence[float] = VARIANCES,
+    clip: bool = False,
+    steps: Any = (0.0, 0.0),
+    offset: float = 0.5,
+    flatten_to_2d: bool = False,
+    name: str | None = None,
+) -> Any:
+    """Boxes as by `prior_box`, with a grid of density x density boxes of each size around each place.
+
+    Raises TypeError for densities, sizes or ratios that are no list, ValueError for lists that don't fit.
+    """
+    given = {"densities": densities, "fixed_sizes": fixed_sizes, "fixed_ratios": fixed_ratios}
+    for what, value in given.items():
+        if not several(value):
+            raise TypeError(f"density_prior_box: {what} must be a list or a tuple, not {type(value).__name__}")
+    if len(densities) != len(fixed_sizes):
+        raise ValueError("density_prior_box: densities and fixed_sizes must be as many")
+    across, down = _pair("density_prior_box", "steps", steps)
+    attrs = {
+        "variances": numbers(variance),
+        "clip": clip,
+        "step_w": across,
+        "step_h": down,
+        "offset": offset,
+        "densities": [int(density) for density in densities],
+        "fixed_sizes": numbers(fixed_sizes),
+        "fixed_ratios": numbers(fixed_ratios),
+        "flatten_to_2d": flatten_to_2d,
+    }
+    inputs = {"Input": input, "Image": image}
+    return tuple(made_by("density_prior_box", inputs, "Boxes Variances", attrs, name=name, stopped="*"))
+
+
+def _loss_of_grids(made: list[Any], given: dict[str, Any]) -> Any:
+    to_core(made[1]).declared((given["x"].shape[0], len(given["anchor_mask"]), *given["x"].shape[2:]))
+    return made[0]
+
+
+yolov3_loss = one_op(
+    "yolov3_loss",
+    "x, gt_box, gt_label, anchors, anchor_mask, class_num, ignore_thresh, downsample_ratio, gt_score=None, "
+    "use_label_smooth=True, name=None, scale_x_y=1.0",
+    "X=x GTBox=gt_box GTLabel=gt_label GTScore=gt_score",
+    "Loss ObjectnessMask:int32 GTMatchMask:int32",
+    "anchors:list anchor_mask:list class_num ignore_thresh downsample_ratio use_label_smooth scale_x_y",
+    check=lists("yolov3_loss", "anchors", "anchor_mask"),
+    gives=_loss_of_grids,
+)
+sigmoid_focal_loss = one_op(
+    "sigmoid_focal_loss",
+    "x, label, fg_num, gamma=2.0, alpha=0.25",
+    "X=x Label=label FgNum=fg_num",
+    attrs="gamma alpha",
+)
+
+
+yolo_box = one_op(
+    "yolo_box",
+    "x, img_size, anchors, class_num, conf_thresh, downsample_ratio, clip_bbox=True, name=None, scale_x_y=1.0",
+    "X=x ImgSize=img_size",
+    "Boxes Scores",
+    "anchors:list class_num conf_thresh downsample_ratio clip_bbox scale_x_y",
+    check=lists("yolo_box", "anchors"),
+    gives=every,
+)
+
+
+_CHOICE = "nms_threshold=0.3, normalized=True, nms_eta=1.0"
+CHOICE_OF_BOXES = "background_label score_threshold nms_top_k nms_threshold keep_top_k nms_eta normalized"
+"""Attributes of ops that leave out boxes which overlap likelier ones."""
+
+
+def with_index(made: list[Any], given: dict[str, Any]) -> Any:
+    """The rows that are found, and with `return_index` their index, declared as int64 as in Fluid: it holds int32."""
+    found, index = made[0], to_core(made[1])
+    index.draft.declare(index.var._replace(tensor=TensorType(DType.INT64, (found.shape[0], 1), 1)))
+    return (found, made[1]) if given["return_index"] else found
+
+
+multiclass_nms = one_op(
+    "multiclass_nms",
+    f"bboxes, scores, score_threshold, nms_top_k, keep_top_k, {_CHOICE}, background_label=0, name=None",
+    "BBoxes=bboxes Scores=scores",
+    attrs=CHOICE_OF_BOXES,
+    stopped="*",
+)
+
+
+def _check_one_class(given: dict[str, Any]) -> None:
+    dims = given["scores"].shape
+    if len(dims) != 3 or dims[1] != 1:
+        raise ValueError(f"locality_aware_nms takes scores [images, 1, boxes], not {list(dims)}")
+
+
+locality_aware_nms = one_op(
+    "locality_aware_nms",
+    f"bboxes, scores, score_threshold, nms_top_k, keep_top_k, {_CHOICE}, background_label=-1, name=None",
+    "BBoxes=bboxes Scores=scores",
+    attrs=CHOICE_OF_BOXES,
+    stopped="*",
+    check=_check_one_class,
+)
+
+
+matrix_nms = one_op(
+    "matrix_nms",
+    "bboxes, scores, score_threshold, post_threshold, nms_top_k, keep_top_k, use_gaussian=False, gaussian_sigma=2.0, "
+    "background_label=0, normalized=True, return_index=False, name=None",
+    "BBoxes=bboxes Scores=scores",
+    "Out Index:int64",
+    "score_threshold post_threshold nms_top_k keep_top_k use_gaussian gaussian_sigma background_label normalized",
+    stopped="Out",
+    gives=with_index,
+)
+
+
+def detection_output(
+    loc: Any,
+    scores: Any,
+    prior_box: Any,
+    prior_box_var: Any,
+    background_label: int = 0,
+    nms_threshold: float = 0.3,
+    nms_top_k: int = 400,
+    keep_top_k: int = 200,
+    score_threshold: float = 0.01,
+    nms_eta: float = 1.0,
+    return_index: bool = False,
+) -> Any:
+    """What an SSD has found: codes of boxes decoded against prior boxes, those of each class that overlap no likelier
+    one too much. As in Fluid `nms_eta` is always 1.
+    """
+    boxes = box_coder(prior_box, prior_box_var, loc, "decode_center_size")
+    shares: Any = nn.transpose(nn.softmax(scores), [0, 2, 1])
+    shares.stop_gradient = True
+    attrs = {
+        "background_label": background_label,
+        "score_threshold": score_threshold,
+        "nms_top_k": nms_top_k,
+        "nms_threshold": nms_threshold,
+        "keep_top_k": keep_top_k,
+        "nms_eta": 1.0,
+        "normalized": True,
+    }
+    inputs, key = {"BBoxes": boxes, "Scores": shares}, "detection_output"
+    if not return_index:
+        return made_by("multiclass_nms", inputs, "Out", attrs, key=key, stopped="*")[0]
+    made = made_by("multiclass_nms2", inputs, "Out Index:int64", attrs, key=key, stopped="*")
+    return with_index(made, {"return_index": True})
+
+
+retinanet_detection_output = one_op(
+    "retinanet_detection_output",
+    "bboxes, scores, anchors, im_info, score_threshold=0.05, nms_top_k=1000, keep_top_k=100, nms_threshold=0.3, "
+    "nms_eta=1.0",
+    "BBoxes=bboxes Scores=scores Anchors=anchors ImInfo=im_info",
+    attrs="score_threshold nms_top_k nms_threshold keep_top_k nms_eta",
+    stopped="*",
+    check=lists("retinanet_detection_output", "bboxes", "scores", "anchors", of="a list"),
+)
+
+
+def detection_map(
+    detect_res: Any,
+    label: Any,
+    class_num: int,
+    background_label: int = 0,
+    overlap_threshold: float = 0.3,
+    evaluate_difficult: bool = True,
+    has_state: Any = None,
+    input_states: Any = None,
+    out_states: Any = None,
+    ap_version: str = "integral",
+) -> Any:
+    """The mean average precision of what is found.
+
+    With states (counts of objects, right and wrong boxes) it is that of all batches since `has_state` was 0.
+    """
+    found, (counts, right, wrong) = to_core(detect_res), input_states or (None, None, None)
+    draft = found.draft
+    layer = draft.names.mint("detection_map")
+    mean = draft.temporary(layer, DType.FP32)
+    kinds = (DType.INT32, DType.FP32, DType.FP32)
+    made = to_core(list(out_states)) if out_states else [draft.temporary(layer, kind) for kind in kinds]
+    given = {"HasState": has_state, "PosCount": counts, "TruePos": right, "FalsePos": wrong}
+    inputs = {"DetectRes": found, "Label": to_core(label)}
+    inputs |= {slot: to_core(value) for slot, value in given.items() if value is not None}
+    outputs = dict(zip(("AccumPosCount", "AccumTruePos", "AccumFalsePos"), made, strict=True))
+    attrs = {
+        "overlap_threshold": overlap_threshold,
+        "evaluate_difficult": evaluate_difficult,
+        "ap_type": ap_version,
+        "class_num": class_num,
+        "background_label": background_label,
+    }
+    draft.op("detection_map", inputs, {"MAP": mean, **outputs}, attrs)
+    return wrap(mean)
+
+
+roi_align = one_op(
+    "roi_align",
+    "input, rois, pooled_height=1, pooled_width=1, spatial_scale=1.0, sampling_ratio=-1, name=None, rois_lod=None",
+    "X=input ROIs=rois RoisLod=rois_lod",
+    attrs="pooled_height pooled_width spatial_scale sampling_ratio",
+)
+psroi_pool = one_op(
+    "psroi_pool",
+    "input, rois, output_channels, spatial_scale, pooled_height, pooled_width, name=None",
+    "X=input ROIs=rois",
+    attrs="output_channels spatial_scale pooled_height pooled_width",
+)
+prroi_pool = one_op(
+    "prroi_pool",
+    "input, rois, spatial_scale=1.0, pooled_height=1, pooled_width=1, batch_roi_nums=None, name=None",
+    "X=input ROIs=rois BatchRoINums=batch_roi_nums",
+    attrs="spatial_scale pooled_height pooled_width",
+)
+
+
+def _regions(made: list[Any], _: dict[str, Any]) -> Any:
+    to_core(made[1]).declared(made[0].shape)
+    return made[0]
+
+
+roi_pool = one_op(
+    "roi_pool",
+    "input, rois, pooled_height=1, pooled_width=1, spatial_scale=1.0, rois_lod=None",
+    "X=input ROIs=rois RoisLod=rois_lod",
+    "Out Argmax:int32",
+    "pooled_height pooled_width spatial_scale",
+    gives=_regions,
+)
+
+
+@checked
+def deformable_roi_pooling(
+    input: Any,
+    rois: Any,
+    trans: Any,
+    no_trans: bool = False,
+    spatial_scale: float = 1.0,
+    group_size: Any = (1, 1),
+    pooled_height: int = 1,
+    pooled_width: int = 1,
+    part_size: Any = None,
+    sample_per_part: int = 1,
+    trans_std: float = 0.1,
+    position_sensitive: bool = False,
+    name: str | None = None,
+) -> Any:
+    """The mean of samples in each part of a region, moved by `trans`.
+
+    With `position_sensitive` each part has channels of its own. Raises ValueError for channels that are not so many.
+    """
+    channels = input.shape[1]
+    if position_sensitive:
+        if channels % (pooled_height * pooled_width):
+            raise ValueError(
+                f"deformable_roi_pooling: {channels} channels are not as many for each of "
+                f"{pooled_height} * {pooled_width} parts"
+            )
+        channels //= pooled_height * pooled_width
+    attrs = {
+        "no_trans": no_trans,
+        "spatial_scale": spatial_scale,
+        "output_dim": channels,
+        "group_size": listed(group_size),
+        "pooled_height": pooled_height,
+        "pooled_width": pooled_width,
+        "part_size": [pooled_height, pooled_width] if part_size is None else listed(part_size),
+        "sample_per_part": sample_per_part,
+        "trans_std": trans_std,
+    }
+    inputs = {"Input": input, "ROIs": rois, "Trans": trans}
+    return made_by("deformable_psroi_pooling", inputs, "Output TopCount:int32", attrs, name=name)[0]
+
+
+roi_perspective_transform = one_op(
+    "roi_perspective_transform",
+    "input, rois, transformed_height, transformed_width, spatial_scale=1.0, name=None",
+    "X=input ROIs=rois",
+    "Out Mask:int32 TransformMatrix Out2InIdx:int32 Out2InWeights",
+    "transformed_height transformed_width spatial_scale",
+    gives=lambda made, _: tuple(made[:3]),
+)
+
 
 # Layers of detection in two stages: which anchors and proposals train what, and on which level they are looked at.
 
 
-def rpn_target_assign(
-    bbox_pred: Any,
-    cls_logits: Any,
-    anchor_box: Any,
-    anchor_var: Any,
-    gt_boxes: Any,
-    is_crowd: Any,
-    im_info: Any,
-    rpn_batch_size_per_im: int = 256,
-    rpn_straddle_thresh: float = 0.0,
-    rpn_fg_fraction: float = 0.5,
-    rpn_positive_overlap: float = 0.7,
-    rpn_negative_overlap: float = 0.3,
-    use_random: bool = True,
-) -> Any:
-    """Scores and codes of the anchors that train them, what they should be (labels [anchors, 1], codes [anchors, 4]),
-    and whether each code counts.
-    """
-    attrs = {
-        "rpn_batch_size_per_im": rpn_batch_size_per_im,
-        "rpn_straddle_thresh": rpn_straddle_thresh,
-        "rpn_positive_overlap": rpn_positive_overlap,
-        "rpn_negative_overlap": rpn_negative_overlap,
-        "rpn_fg_fraction": rpn_fg_fraction,
-        "use_random": use_random,
-    }
-    inputs = {"Anchor": anchor_box, "GtBoxes": gt_boxes, "IsCrowd": is_crowd, "ImInfo": im_info}
-    slots = "LocationIndex:int32 ScoreIndex:int32 TargetLabel:int32 TargetBBox BBoxInsideWeight"
-    places, scored, label, codes, counts = made_by("rpn_target_assign", inputs, slots, attrs, stopped="*")
-    found = _taken(bbox_pred, cls_logits, 1, places, scored)
-    return (*found, label, codes, counts)
+def _scores_and_codes(made: list[Any], given: dict[str, Any]) -> tuple[Any, ...]:
+    """The scores and the codes of the anchors that are chosen, and what they should be."""
+    places, scored, *others = made
+    rows = nn.reshape(given["cls_logits"], [-1, given.get("num_classes", 1)])
+    codes = nn.reshape(given["bbox_pred"], [-1, 4])
+    return (nn.gather(rows, scored), nn.gather(codes, places), *others)
 
 
-def _taken(boxes: Any, scores: Any, classes: int, places: Any, scored: Any) -> tuple[Any, Any]:
-    """The scores and the codes of the anchors of all images in places."""
-    rows, codes = nn.reshape(scores, [-1, classes]), nn.reshape(boxes, [-1, 4])
-    taken = nn.gather(rows, scored)
-    return taken, nn.gather(codes, places)
+rpn_target_assign = one_op(
+    "rpn_target_assign",
+    "bbox_pred, cls_logits, anchor_box, anchor_var, gt_boxes, is_crowd, im_info, rpn_batch_size_per_im=256, "
+    "rpn_straddle_thresh=0.0, rpn_fg_fraction=0.5, rpn_positive_overlap=0.7, rpn_negative_overlap=0.3, use_random=True",
+    "Anchor=anchor_box GtBoxes=gt_boxes IsCrowd=is_crowd ImInfo=im_info",
+    "LocationIndex:int32 ScoreIndex:int32 TargetLabel:int32 TargetBBox BBoxInsideWeight",
+    "rpn_batch_size_per_im rpn_straddle_thresh rpn_positive_overlap rpn_negative_overlap rpn_fg_fraction use_random",
+    stopped="*",
+    gives=_scores_and_codes,
+)
 
 
-def retinanet_target_assign(
-    bbox_pred: Any,
-    cls_logits: Any,
-    anchor_box: Any,
-    anchor_var: Any,
-    gt_boxes: Any,
-    gt_labels: Any,
-    is_crowd: Any,
-    im_info: Any,
-    num_classes: int = 1,
-    positive_overlap: float = 0.5,
-    negative_overlap: float = 0.4,
-) -> Any:
-    """Results of rpn_target_assign for all anchors, with classes; also how many have an object, plus 1."""
-    attrs = {"positive_overlap": positive_overlap, "negative_overlap": negative_overlap}
-    inputs = {"Anchor": anchor_box, "GtBoxes": gt_boxes, "GtLabels": gt_labels, "IsCrowd": is_crowd, "ImInfo": im_info}
-    slots = "LocationIndex:int32 ScoreIndex:int32 TargetLabel:int32 TargetBBox BBoxInsideWeight ForegroundNumber:int32"
-    places, scored, *others = made_by("retinanet_target_assign", inputs, slots, attrs, stopped="*")
-    return (*_taken(bbox_pred, cls_logits, num_classes, places, scored), *others)
+retinanet_target_assign = one_op(
+    "retinanet_target_assign",
+    "bbox_pred, cls_logits, anchor_box, anchor_var, gt_boxes, gt_labels, is_crowd, im_info, num_classes=1, "
+    "positive_overlap=0.5, negative_overlap=0.4",
+    "Anchor=anchor_box GtBoxes=gt_boxes GtLabels=gt_labels IsCrowd=is_crowd ImInfo=im_info",
+    "LocationIndex:int32 ScoreIndex:int32 TargetLabel:int32 TargetBBox BBoxInsideWeight ForegroundNumber:int32",
+    "positive_overlap negative_overlap",
+    stopped="*",
+    gives=_scores_and_codes,
+)
 
 
-def generate_proposals(
-    scores: Any,
-    bbox_deltas: Any,
-    im_info: Any,
-    anchors: Any,
-    variances: Any,
-    pre_nms_top_n: int = 6000,
-    post_nms_top_n: int = 1000,
-    nms_thresh: float = 0.5,
-    min_size: float = 0.1,
-    eta: float = 1.0,
-    name: str | None = None,
-    return_rois_num: bool = False,
-) -> Any:
-    """The likeliest boxes [boxes, 4], of those that overlap, and their scores; with `return_rois_num` also where those
-    of each image end.
-    """
-    attrs = {
-        "pre_nms_topN": pre_nms_top_n,
-        "post_nms_topN": post_nms_top_n,
-        "nms_thresh": nms_thresh,
-        "min_size": min_size,
-        "eta": eta,
-    }
-    inputs = {
-        "Scores": scores,
-        "BboxDeltas": bbox_deltas,
-        "ImInfo": im_info,
-        "Anchors": anchors,
-        "Variances": variances,
-    }
-    slots = "RpnRois RpnRoiProbs RpnRoisLod:int32"
-    made = made_by("generate_proposals", inputs, slots, attrs, name=name, stopped="*")
-    return tuple(made if return_rois_num else made[:2])
+generate_proposals = one_op(
+    "generate_proposals",
+    "scores, bbox_deltas, im_info, anchors, variances, pre_nms_top_n=6000, post_nms_top_n=1000, nms_thresh=0.5, "
+    "min_size=0.1, eta=1.0, name=None, return_rois_num=False",
+    "Scores=scores BboxDeltas=bbox_deltas ImInfo=im_info Anchors=anchors Variances=variances",
+    "RpnRois RpnRoiProbs RpnRoisLod:int32",
+    "pre_nms_topN=pre_nms_top_n post_nms_topN=post_nms_top_n nms_thresh min_size eta",
+    stopped="*",
+    gives=lambda made, given: tuple(made if given["return_rois_num"] else made[:2]),
+)
 
 
-def generate_proposal_labels(
-    rpn_rois: Any,
-    gt_classes: Any,
-    is_crowd: Any,
-    gt_boxes: Any,
-    im_info: Any,
-    batch_size_per_im: int = 256,
-    fg_fraction: float = 0.25,
-    fg_thresh: float = 0.25,
-    bg_thresh_hi: float = 0.5,
-    bg_thresh_lo: float = 0.0,
-    bbox_reg_weights: Any = (0.1, 0.1, 0.2, 0.2),
-    class_nums: int | None = None,
-    use_random: bool = True,
-    is_cls_agnostic: bool = False,
-    is_cascade_rcnn: bool = False,
-) -> Any:
-    """The proposals that train the classes, their classes, what moves them to their objects, and its weights."""
-    attrs = {
-        "batch_size_per_im": batch_size_per_im,
-        "fg_fraction": fg_fraction,
-        "fg_thresh": fg_thresh,
-        "bg_thresh_hi": bg_thresh_hi,
-        "bg_thresh_lo": bg_thresh_lo,
-        "bbox_reg_weights": numbers(bbox_reg_weights),
-        "class_nums": class_nums,
-        "use_random": use_random,
-        "is_cls_agnostic": is_cls_agnostic,
-        "is_cascade_rcnn": is_cascade_rcnn,
-    }
-    inputs = {
-        "RpnRois": rpn_rois,
-        "GtClasses": gt_classes,
-        "IsCrowd": is_crowd,
-        "GtBoxes": gt_boxes,
-        "ImInfo": im_info,
-    }
-    slots = "Rois LabelsInt32:int32 BboxTargets BboxInsideWeights BboxOutsideWeights"
-    return tuple(made_by("generate_proposal_labels", inputs, slots, attrs, stopped="*"))
+generate_proposal_labels = one_op(
+    "generate_proposal_labels",
+    "rpn_rois, gt_classes, is_crowd, gt_boxes, im_info, batch_size_per_im=256, fg_fraction=0.25, fg_thresh=0.25, "
+    "bg_thresh_hi=0.5, bg_thresh_lo=0.0, bbox_reg_weights=(0.1, 0.1, 0.2, 0.2), class_nums=None, use_random=True, "
+    "is_cls_agnostic=False, is_cascade_rcnn=False",
+    "RpnRois=rpn_rois GtClasses=gt_classes IsCrowd=is_crowd GtBoxes=gt_boxes ImInfo=im_info",
+    "Rois LabelsInt32:int32 BboxTargets BboxInsideWeights BboxOutsideWeights",
+    "batch_size_per_im fg_fraction fg_thresh bg_thresh_hi bg_thresh_lo bbox_reg_weights:floats class_nums use_random "
+    "is_cls_agnostic is_cascade_rcnn",
+    stopped="*",
+    gives=every,
+)
 
 
-def generate_mask_labels(
-    im_info: Any,
-    gt_classes: Any,
-    is_crowd: Any,
-    gt_segms: Any,
-    rois: Any,
-    labels_int32: Any,
-    num_classes: int,
-    resolution: int,
-) -> Any:
-    """The regions with an object, their places among those of their image, and the masks of their objects as pixels."""
-    inputs = {
-        "Rois": rois,
-        "ImInfo": im_info,
-        "GtClasses": gt_classes,
-        "IsCrowd": is_crowd,
-        "GtSegms": gt_segms,
-        "LabelsInt32": labels_int32,
-    }
-    attrs = {"num_classes": num_classes, "resolution": resolution}
-    slots = "MaskRois RoiHasMaskInt32:int32 MaskInt32:int32"
-    return tuple(made_by("generate_mask_labels", inputs, slots, attrs, stopped="*"))
+generate_mask_labels = one_op(
+    "generate_mask_labels",
+    "im_info, gt_classes, is_crowd, gt_segms, rois, labels_int32, num_classes, resolution",
+    "Rois=rois ImInfo=im_info GtClasses=gt_classes IsCrowd=is_crowd GtSegms=gt_segms LabelsInt32=labels_int32",
+    "MaskRois RoiHasMaskInt32:int32 MaskInt32:int32",
+    "num_classes resolution",
+    stopped="*",
+    gives=every,
+)
 
 
+@checked
 def distribute_fpn_proposals(
     fpn_rois: Any, min_level: int, max_level: int, refer_level: int, refer_scale: int, name: str | None = None
 ) -> Any:
@@ -223,6 +533,7 @@ def distribute_fpn_proposals(
     return wrap(parts), wrap(restore)
 
 
+@checked
 def collect_fpn_proposals(
     multi_rois: Any, multi_scores: Any, min_level: int, max_level: int, post_nms_top_n: int, name: str | None = None
 ) -> Any:
@@ -237,8 +548,6 @@ def collect_fpn_proposals(
 
 
 # The head and the loss of an SSD (arXiv 1512.02325).
-
-_LAYERS: Any = vars(nn)
 
 
 def _reshaped_as(value: Any, dims: Any) -> Any:
@@ -333,8 +642,8 @@ def ssd_loss(
     counts = _stopped(_rows(counts))
     where = where * counts
     loss = _reshaped_as(conf_loss_weight * what + loc_loss_weight * where, of.dims)
-    loss = _LAYERS["reduce_sum"](loss, dim=1, keep_dim=True)
-    return loss / _LAYERS["reduce_sum"](counts) if normalize else loss
+    loss = nn.reduce_sum(loss, dim=1, keep_dim=True)
+    return loss / nn.reduce_sum(counts) if normalize else loss
 
 
 class _Priors(NamedTuple):
@@ -445,4 +754,3 @@ def _joined(made: list[tuple[Any, Any, Any, Any]], classes: int) -> tuple[Any, A
 
 
 __getattr__ = names_of_fluid(__name__, globals())
-checked_all(globals())

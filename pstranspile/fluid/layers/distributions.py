@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid.graph.variable import Variable
-from pstranspile.fluid.layers import control_flow, nn, ops, sized, tensor
+from pstranspile.fluid.layers import control_flow, nn, ops, tensor
 from pstranspile.fluid.layers.adapt import check_kind, check_variable
 from pstranspile.fluid.missing import names_of_fluid
-
-N: Any = nn
 
 
 def _parameters(name: str, given: dict[str, Any], kinds: tuple[str, ...]) -> tuple[list[Any], bool]:
@@ -92,11 +90,11 @@ class _OfTwo(Distribution):
             zeros = self._zeros(shape)
             drawn = self._drawn_like(zeros, seed)
             made = drawn * self._spread(zeros) + self._first
-            return N.reshape(made, [*shape, *zeros.shape[: len(zeros.shape) - len(shape)]])
+            return nn.reshape(made, [*shape, *zeros.shape[: len(zeros.shape) - len(shape)]])
         dims = [*shape, *(self._first + self._second).shape]
         drawn = self._drawn(dims, seed)
         made = drawn * self._spread(tensor.zeros(dims, dtype=self._first.dtype)) + self._first
-        return N.reshape(made, shape) if self.all_arg_is_float else made
+        return nn.reshape(made, shape) if self.all_arg_is_float else made
 
 
 class Uniform(_OfTwo):
@@ -107,10 +105,10 @@ class Uniform(_OfTwo):
         self.low, self.high = self._first, self._second
 
     def _drawn(self, shape: list[int], seed: int) -> Any:
-        return N.uniform_random(shape, min=0.0, max=1.0, seed=seed)
+        return nn.uniform_random(shape, min=0.0, max=1.0, seed=seed)
 
     def _drawn_like(self, zeros: Any, seed: int) -> Any:
-        return N.uniform_random_batch_size_like(zeros, zeros.shape, min=0.0, max=1.0, seed=seed)
+        return nn.uniform_random_batch_size_like(zeros, zeros.shape, min=0.0, max=1.0, seed=seed)
 
     def _spread(self, zeros: Any) -> Any:
         return zeros + self.high - self.low if self.batch_size_unknown else zeros + (self.high - self.low)
@@ -135,10 +133,10 @@ class Normal(_OfTwo):
         self.loc, self.scale = self._first, self._second
 
     def _drawn(self, shape: list[int], seed: int) -> Any:
-        return N.gaussian_random(shape, mean=0.0, std=1.0, seed=seed)
+        return nn.gaussian_random(shape, mean=0.0, std=1.0, seed=seed)
 
     def _drawn_like(self, zeros: Any, seed: int) -> Any:
-        return N.gaussian_random(N.shape(zeros), mean=0.0, std=1.0, seed=seed)
+        return nn.gaussian_random(nn.shape(zeros), mean=0.0, std=1.0, seed=seed)
 
     def _spread(self, zeros: Any) -> Any:
         return zeros + self.scale
@@ -172,25 +170,25 @@ class Categorical(Distribution):
         (self.logits,), _ = _parameters("Categorical", {"logits": logits}, ("ndarray", "Variable", "list"))
 
     def _relative(self) -> Any:
-        return self.logits - N.reduce_max(self.logits, dim=-1, keep_dim=True)
+        return self.logits - nn.reduce_max(self.logits, dim=-1, keep_dim=True)
 
     def kl_divergence(self, other: Any) -> Any:
         """The divergence from another distribution of as many classes."""
         _same(self, other)
         own, others = self._relative(), other._relative()
         weights, other_weights = _exp(own), _exp(others)
-        total = N.reduce_sum(weights, dim=-1, keep_dim=True)
-        other_total = N.reduce_sum(other_weights, dim=-1, keep_dim=True)
+        total = nn.reduce_sum(weights, dim=-1, keep_dim=True)
+        other_total = nn.reduce_sum(other_weights, dim=-1, keep_dim=True)
         shares = weights / total
         apart = own - _log(total) - others + _log(other_total)
-        return N.reduce_sum(shares * apart, dim=-1, keep_dim=True)
+        return nn.reduce_sum(shares * apart, dim=-1, keep_dim=True)
 
     def entropy(self) -> Any:
         """The entropy."""
         own = self._relative()
         weights = _exp(own)
-        total = N.reduce_sum(weights, dim=-1, keep_dim=True)
-        return -1.0 * N.reduce_sum(weights / total * (own - _log(total)), dim=-1, keep_dim=True)
+        total = nn.reduce_sum(weights, dim=-1, keep_dim=True)
+        return -1.0 * nn.reduce_sum(weights / total * (own - _log(total)), dim=-1, keep_dim=True)
 
 
 class MultivariateNormalDiag(Distribution):
@@ -208,15 +206,15 @@ class MultivariateNormalDiag(Distribution):
         """A matrix of ones, and the unit matrix."""
         dims = list(value.shape)
         ones = tensor.ones(shape=dims, dtype=self.loc.dtype)
-        return ones, sized.diag(tensor.ones(shape=dims[:1], dtype=self.loc.dtype))
+        return ones, tensor.diag(tensor.ones(shape=dims[:1], dtype=self.loc.dtype))
 
     def _determinant(self, value: Any) -> Any:
         ones, unit = self._parts(value)
-        return N.reduce_prod(value + ones - unit)
+        return nn.reduce_prod(value + ones - unit)
 
     def _inverse(self, value: Any) -> Any:
         ones, unit = self._parts(value)
-        return N.elementwise_pow(value, ones - 2 * unit)
+        return nn.elementwise_pow(value, ones - 2 * unit)
 
     def entropy(self) -> Any:
         """The entropy."""
@@ -225,9 +223,9 @@ class MultivariateNormalDiag(Distribution):
     def kl_divergence(self, other: Any) -> Any:
         """The divergence from another distribution of as many dims."""
         _same(self, other)
-        trace = N.reduce_sum(self._inverse(other.scale) * self.scale)
-        weighted = N.matmul(other.loc - self.loc, self._inverse(other.scale))
-        square = N.matmul(weighted, other.loc - self.loc)
+        trace = nn.reduce_sum(self._inverse(other.scale) * self.scale)
+        weighted = nn.matmul(other.loc - self.loc, self._inverse(other.scale))
+        square = nn.matmul(weighted, other.loc - self.loc)
         determinants = _log(self._determinant(other.scale)) - _log(self._determinant(self.scale))
         return 0.5 * (trace + square - self.scale.shape[0] + determinants)
 
@@ -243,7 +241,7 @@ def _log(x: Any) -> Any:
 
 
 def _exp(x: Any) -> Any:
-    return vars(ops)["exp"](x)
+    return ops.exp(x)
 
 
 __getattr__ = names_of_fluid(__name__, globals())

@@ -1,4 +1,4 @@
-"""Fluid's `layers.loss`."""
+"""Fluid's `layers.loss`, and the metrics of `layers.metric_op`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.fluid.layers.adapt import adapt, checked_all, renamed_all, to_core, wrap
+from pstranspile.fluid.graph.variable import Variable
+from pstranspile.fluid.initializer import Constant
+from pstranspile.fluid.layer_helper import LayerHelper
+from pstranspile.fluid.layers import control_flow, nn, ops
+from pstranspile.fluid.layers.adapt import adapt, checked, live, made_by, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends.layers import loss, sequence
 from pstranspile.frontends.layers.parameters import Array
@@ -59,6 +63,7 @@ bpr_loss = adapt(loss.bpr_loss, "input, label, name=None", x="input")
 mse_loss = adapt(loss.mse_loss, "input, label", x="input")
 
 
+@checked
 def nce(
     input: Any,
     label: Any,
@@ -123,6 +128,73 @@ def softmax_with_cross_entropy(
     return (cost, softmax) if return_softmax else cost
 
 
+@checked
+def center_loss(
+    input: Any, label: Any, num_classes: int, alpha: Any, param_attr: Any, update_center: bool = True
+) -> Any:
+    """Half the squared distance to the centre of the row's class; centres move by `alpha`, a float or a variable."""
+    helper = LayerHelper("center_loss", param_attr=param_attr)
+    centers = helper.create_parameter(param_attr, [num_classes, input.shape[1]], input.dtype)
+    centers.stop_gradient = True
+    rate = alpha
+    if not isinstance(alpha, Variable):
+        rate = helper.create_global_variable(
+            name="centerloss_alpha", shape=[1], dtype="float32", persistable=True, stop_gradient=True
+        )
+        helper.startup_program.global_block().create_var(name=rate.name, shape=[1], dtype="float32", persistable=True)
+        helper.set_variable_initializer(rate, Constant(alpha))
+    difference, loss = (helper.create_variable_for_type_inference(input.dtype) for _ in range(2))
+    helper.append_op(
+        type="center_loss",
+        inputs={"X": input, "Label": label, "Centers": centers, "CenterUpdateRate": rate},
+        outputs={"SampleCenterDiff": difference, "Loss": loss, "CentersOut": centers},
+        attrs={"cluster_num": num_classes, "need_update": update_center},
+    )
+    return loss
+
+
+@checked
+def npair_loss(anchor: Any, positive: Any, labels: Any, l2_reg: float = 0.002) -> Any:
+    """The cross entropy of the likeness of anchors and positives, and a quarter of the decay `l2_reg` of both."""
+    rows = labels.shape[0]
+    columns = nn.expand(nn.reshape(labels, [rows, 1], inplace=True), [1, rows])
+    alike: Any = control_flow.equal(columns, nn.transpose(columns, [1, 0])).astype("float32")
+    shares = alike / nn.reduce_sum(alike, 1, True)
+    sizes = [nn.reduce_mean(nn.reduce_sum(ops.square(each), 1)) for each in (anchor, positive)]
+    decay = (sizes[0] + sizes[1]) * 0.25 * l2_reg
+    entropy = softmax_with_cross_entropy(nn.matmul(anchor, positive, False, True), shares, soft_label=True)
+    return decay + nn.reduce_mean(nn.reduce_sum(shares * entropy, 0))
+
+
+# Metrics.
+
+
+@checked
+def accuracy(input: Any, label: Any, k: Any = 1, correct: Any = None, total: Any = None) -> Any:
+    """The share of rows whose label is among the k largest; how many there were goes into `correct` and `total`."""
+    layer = live().names.mint("accuracy")
+    top, places = nn.topk(input, k)
+    inputs = {"Out": top, "Indices": places, "Label": label}
+    outputs, into = "Accuracy:float32 Correct:int32 Total:int32", {"Correct": correct, "Total": total}
+    return made_by("accuracy", inputs, outputs, name=layer, into=into)[0]
+
+
+@checked
+def auc(
+    input: Any,
+    label: Any,
+    curve: str = "ROC",
+    num_thresholds: int = 4095,
+    topk: int = 1,
+    slide_steps: int = 1,
+) -> Any:
+    """The area under the curve since the start, over the last steps, and the four variables of counts."""
+    draft = to_core(input).draft
+    made = loss.auc(to_core(input), to_core(label), curve=curve, num_thresholds=num_thresholds, slide_steps=slide_steps)
+    ops = draft.block.ops[-2:]
+    counts = [op.inputs[slot][0] for op in ops for slot in ("StatPos", "StatNeg")]
+    total, batch = wrap(list(made))
+    return total, batch, [draft.program.global_block().var(name) for name in counts]
+
+
 __getattr__ = names_of_fluid(__name__, globals())
-renamed_all({name: value for name, value in globals().items() if getattr(value, "__signature__", None) is not None})
-checked_all(globals())

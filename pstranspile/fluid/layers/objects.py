@@ -1,14 +1,17 @@
-"""The base of layers as objects."""
+"""Layers as objects: their base, and one step of a gated network with the parameters that all its steps share."""
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pstranspile.fluid import unique_name
-from pstranspile.fluid.graph.variable import Parameter
+from pstranspile.fluid.graph.variable import Parameter, Variable
 from pstranspile.fluid.layer_helper import LayerHelper
+from pstranspile.fluid.layers import nn, ops, tensor
+from pstranspile.fluid.param_attr import attr_of
 
 _WORDS = re.compile(r"(?<=.)(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z])")
 """The beginning of a word in a class's name, by Fluid's rule."""
@@ -109,3 +112,122 @@ class Layer:
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """What the layer makes of its inputs. Raises NotImplementedError here: each layer has its own."""
         raise NotImplementedError(f"{type(self).__name__} must define forward(inputs)")
+
+
+Activation = Callable[[Any], Any]
+
+
+def renamed(attr: Any, suffix: str) -> Any:
+    """The attributes with a suffix to their name, so that parameters made of them have names of their own."""
+    if attr is None or attr is False or attr_of(attr).name is None:
+        return attr
+    result = copy.copy(attr_of(attr))
+    result.name += suffix
+    return result
+
+
+def kept_where(new: Any, old: Any, mask: Any) -> Any:
+    """`new` in the rows where the mask is 1, `old` where it is 0."""
+    return nn.elementwise_mul(new, mask, axis=0) - nn.elementwise_mul(old, mask - 1, axis=0)
+
+
+class _Unit(Layer):
+    """What makes its parameters when the width of its input is first known. Attributes are called as in Fluid."""
+
+    def __init__(
+        self,
+        name_scope: str,
+        hidden_size: int,
+        param_attr: Any,
+        bias_attr: Any,
+        activations: tuple[Activation | None, Activation | None],
+        dtype: Any,
+    ):
+        super().__init__(name_scope, dtype)
+        self._full_name = unique_name.generate(f"{name_scope}/{type(self).__name__}")
+        self._helper = LayerHelper("unit", name=self._full_name)
+        self._name, self._hiden_size = name_scope, hidden_size
+        self._param_attr, self._bias_attr = param_attr, bias_attr
+        self._gate_activation: Activation = activations[0] or ops.sigmoid
+        self._activation: Activation = activations[1] or ops.tanh
+
+    def _build_once(self, input: Variable, *states: Any) -> None:
+        """Notes the width of the input. Raises ValueError where it is open."""
+        self._input_size = int(input.shape[-1])
+        if self._input_size <= 0:
+            raise ValueError(f"{self._full_name}: the last dim of {input.name} must be known")
+
+    def _parameter(self, attr: Any, suffix: str, shape: list[int], is_bias: bool = False) -> Any:
+        return self.create_parameter(shape, renamed(attr, suffix), self._dtype, is_bias)
+
+
+class BasicGRUUnit(_Unit):
+    """A step of a gated recurrent unit: `unit(input, pre_hidden)` gives the new hidden state."""
+
+    def __init__(
+        self,
+        name_scope: str,
+        hidden_size: int,
+        param_attr: Any = None,
+        bias_attr: Any = None,
+        gate_activation: Activation | None = None,
+        activation: Activation | None = None,
+        dtype: Any = "float32",
+    ):
+        super().__init__(name_scope, hidden_size, param_attr, bias_attr, (gate_activation, activation), dtype)
+
+    def _build_once(self, input: Variable, *states: Any) -> None:
+        super()._build_once(input)
+        size, weight, bias = self._hiden_size, self._param_attr, self._bias_attr
+        both = self._input_size + size
+        self._gate_weight = self._parameter(weight, "_gate", [both, 2 * size])
+        self._candidate_weight = self._parameter(weight, "_candidate", [both, size])
+        self._gate_bias = self._parameter(bias, "_gate", [2 * size], True)
+        self._candidate_bias = self._parameter(bias, "_candidate", [size], True)
+
+    def forward(self, input: Any, pre_hidden: Any) -> Any:
+        """The hidden state [batch, hidden] after an input [batch, width]."""
+        both = nn.matmul(tensor.concat([input, pre_hidden], 1), self._gate_weight)
+        gates = self._gate_activation(nn.elementwise_add(both, self._gate_bias))
+        reset, update = nn.split(gates, num_or_sections=2, dim=1)
+        kept = reset * pre_hidden
+        proposed = nn.matmul(tensor.concat([input, kept], 1), self._candidate_weight)
+        new = self._activation(nn.elementwise_add(proposed, self._candidate_bias))
+        return update * pre_hidden + (1 - update) * new
+
+
+class BasicLSTMUnit(_Unit):
+    """A step of an LSTM: `unit(input, pre_hidden, pre_cell)` gives the new hidden state and the new cell.
+
+    As in Fluid the gates are sigmoids and the rest tangents, whatever activations are given.
+    """
+
+    def __init__(
+        self,
+        name_scope: str,
+        hidden_size: int,
+        param_attr: Any = None,
+        bias_attr: Any = None,
+        gate_activation: Activation | None = None,
+        activation: Activation | None = None,
+        forget_bias: float = 1.0,
+        dtype: Any = "float32",
+    ):
+        super().__init__(name_scope, hidden_size, param_attr, bias_attr, (gate_activation, activation), dtype)
+        self._forget_bias = tensor.fill_constant([1], dtype, forget_bias)
+        self._forget_bias.stop_gradient = False
+
+    def _build_once(self, input: Variable, *states: Any) -> None:
+        super()._build_once(input)
+        size = self._hiden_size
+        self._weight = self._parameter(self._param_attr, "", [self._input_size + size, 4 * size])
+        self._bias = self._parameter(self._bias_attr, "", [4 * size], True)
+
+    def forward(self, input: Any, pre_hidden: Any, pre_cell: Any) -> Any:
+        """The hidden state and the cell [batch, hidden] after an input [batch, width]."""
+        both = nn.matmul(tensor.concat([input, pre_hidden], 1), self._weight)
+        gates = nn.elementwise_add(both, self._bias)
+        enter, new, forget, leave = nn.split(gates, num_or_sections=4, dim=-1)
+        kept = nn.elementwise_mul(pre_cell, ops.sigmoid(nn.elementwise_add(forget, self._forget_bias)))
+        cell = nn.elementwise_add(kept, nn.elementwise_mul(ops.sigmoid(enter), ops.tanh(new)))
+        return ops.tanh(cell) * ops.sigmoid(leave), cell

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pstranspile.fluid.layers.adapt import adapt, checked_all, one_op, renamed_all
+from pstranspile.fluid.layers.adapt import adapt, one_op
 from pstranspile.fluid.layers.layer_function_generator import generate_activation_fn as generate_activation_fn
 from pstranspile.fluid.layers.layer_function_generator import generate_layer_fn as generate_layer_fn
 from pstranspile.fluid.missing import names_of_fluid
@@ -24,7 +24,7 @@ erf = adapt(nn.erf, "x")
 selu = adapt(nn.selu, "x, scale=None, alpha=None, name=None")
 elu = adapt(nn.elu, "x, alpha=1.0, name=None")
 relu6 = adapt(nn.relu6, "x, threshold=6.0, name=None")
-pow = adapt(nn.power, "x, factor=1.0, name=None")
+pow = adapt(nn.power, "x, factor=1.0, name=None", called="pow")
 stanh = adapt(nn.stanh, "x, scale_a=0.67, scale_b=1.7159, name=None")
 hard_sigmoid = adapt(nn.hard_sigmoid, "x, slope=0.2, offset=0.5, name=None")
 swish = one_op("swish", "x, beta=1.0, name=None", "X=x", attrs="beta")
@@ -34,18 +34,22 @@ leaky_relu = adapt(nn.leaky_relu, "x, alpha=0.02, name=None")
 soft_relu = adapt(nn.soft_relu, "x, threshold=40.0, name=None")
 hard_swish = adapt(nn.hard_swish, "x, threshold=6.0, scale=6.0, offset=3.0, name=None")
 
-for _name in ("exp", "sqrt", "ceil", "floor", "cos", "sin", "square"):
-    globals()[_name] = adapt(getattr(basic, _name), "x, name=None")
-for _name in ("logsigmoid", "atan", "tanh_shrink", "rsqrt", "reciprocal", "softplus", "softsign"):
-    globals()[_name] = adapt(getattr(nn, _name), "x, name=None")
-for _name in ("acos", "asin"):
-    globals()[_name] = one_op(_name, "x, name=None", "X=x")
-_scale, _elementwise_div = (
-    generate_layer_fn("scale"),
-    generate_layer_fn("elementwise_div"),
-)  # by which scripts know them
-
-
+exp = adapt(basic.exp, "x, name=None")
+sqrt = adapt(basic.sqrt, "x, name=None")
+ceil = adapt(basic.ceil, "x, name=None")
+floor = adapt(basic.floor, "x, name=None")
+cos = adapt(basic.cos, "x, name=None")
+sin = adapt(basic.sin, "x, name=None")
+square = adapt(basic.square, "x, name=None")
+logsigmoid = adapt(nn.logsigmoid, "x, name=None")
+atan = adapt(nn.atan, "x, name=None")
+tanh_shrink = adapt(nn.tanh_shrink, "x, name=None")
+rsqrt = adapt(nn.rsqrt, "x, name=None")
+reciprocal = adapt(nn.reciprocal, "x, name=None")
+softplus = adapt(nn.softplus, "x, name=None")
+softsign = adapt(nn.softsign, "x, name=None")
+acos = one_op("acos", "x, name=None", "X=x")
+asin = one_op("asin", "x, name=None", "X=x")
+_scale = generate_layer_fn("scale")  # scripts know it by this name
+_elementwise_div = generate_layer_fn("elementwise_div")  # and this one too
 __getattr__ = names_of_fluid(__name__, globals())
-renamed_all({name: value for name, value in globals().items() if getattr(value, "__signature__", None) is not None})
-checked_all(globals())

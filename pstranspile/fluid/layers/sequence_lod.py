@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pstranspile.fluid.layers.adapt import adapt, checked_all, renamed_all, to_core, wrap
+from pstranspile.fluid.layers.adapt import adapt, checked, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends.layers import sequence
 
@@ -30,6 +30,7 @@ sequence_mask = adapt(sequence.sequence_mask, "x, maxlen=None, dtype='int64', na
 sequence_reverse = adapt(sequence.sequence_reverse, "x, name=None")
 
 
+@checked
 def sequence_pad(x: Any, pad_value: Any, maxlen: int | None = None, name: str | None = None) -> Any:
     """The sequences as a tensor, filled up with `pad_value`; and their lengths."""
     made = sequence.sequence_pad(to_core(x), to_core(pad_value), maxlen=-1 if maxlen is None else maxlen)
@@ -37,5 +38,3 @@ def sequence_pad(x: Any, pad_value: Any, maxlen: int | None = None, name: str | 
 
 
 __getattr__ = names_of_fluid(__name__, globals())
-renamed_all({name: value for name, value in globals().items() if getattr(value, "__signature__", None) is not None})
-checked_all(globals())

@@ -8,9 +8,20 @@ import numpy as np
 
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
-from pstranspile.fluid.graph.vartype import VarType, dtype_of
+from pstranspile.fluid.graph.vartype import VarType, dtype_of, numpy_name
 from pstranspile.fluid.initializer import Initializer
-from pstranspile.fluid.layers.adapt import adapt, checked_all, live, one_op, renamed_all, to_core, wrap
+from pstranspile.fluid.layer_helper import LayerHelper
+from pstranspile.fluid.layers.adapt import (
+    adapt,
+    check_element_type,
+    check_kind,
+    checked,
+    live,
+    made_by,
+    one_op,
+    to_core,
+    wrap,
+)
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.param_attr import ParamAttr, attr_of
 from pstranspile.frontends.layers import basic, loss, parameters, tensor
@@ -21,14 +32,14 @@ from pstranspile.ir.types import DType
 
 _concat = adapt(tensor.concat, "input, axis=0, name=None", values="input")
 cast = adapt(basic.cast, "x, dtype")
-argmax = adapt(loss.arg_max, "x, axis=0")
-argmin = adapt(tensor.arg_min, "x, axis=0")
+argmax = adapt(loss.arg_max, "x, axis=0", called="argmax")
+argmin = adapt(tensor.arg_min, "x, axis=0", called="argmin")
 argsort = adapt(tensor.argsort, "input, axis=-1, descending=False, name=None", x="input")
 reverse = adapt(tensor.reverse, "x, axis")
-diag = one_op("diag", "diagonal", "Diagonal=diagonal")
+_diag = one_op("diag", "diagonal", "Diagonal=diagonal")
 isfinite = one_op("isfinite", "x", "X=x", "Out:bool")
-has_inf = one_op("isinf", "x", "X=x", "Out:bool")
-has_nan = one_op("isnan", "x", "X=x", "Out:bool")
+has_inf = one_op("isinf", "x", "X=x", "Out:bool", called="has_inf")
+has_nan = one_op("isnan", "x", "X=x", "Out:bool", called="has_nan")
 zeros_like = one_op("fill_zeros_like", "x, out=None", "X=x", key="zeros_like")
 ones_like = one_op("fill_any_like", "x, out=None", "X=x", key="ones_like", value=1.0)
 kron = one_op("kron", "x, y, out=None, name=None", "X=x Y=y")
@@ -51,6 +62,7 @@ fill_constant_batch_size_like = adapt(
 )
 
 
+@checked
 def create_tensor(dtype: Any, name: str | None = None, persistable: bool = False) -> Any:
     """A variable that nothing has written yet."""
     draft = live()
@@ -58,6 +70,7 @@ def create_tensor(dtype: Any, name: str | None = None, persistable: bool = False
     return wrap(draft.declare(Var(minted, tensor=TensorType(dtype_of(dtype), ()), persistable=persistable)))
 
 
+@checked
 def create_parameter(
     shape: Any,
     dtype: Any,
@@ -86,6 +99,7 @@ def _whole_dims(shape: Any) -> list[int]:
     return [int(dim) for dim in shape]
 
 
+@checked
 def create_global_var(
     shape: Any, value: float, dtype: Any, persistable: bool = False, force_cpu: bool = False, name: str | None = None
 ) -> Any:
@@ -102,6 +116,7 @@ def create_global_var(
     return draft.program.global_block().var(made)
 
 
+@checked
 def fill_constant(shape: Any, dtype: Any, value: Any, force_cpu: bool = False, out: Any = None) -> Any:
     """A tensor of dims `shape`, every element `value`."""
     kind, draft = dtype_of(dtype), live()
@@ -141,36 +156,38 @@ def _filled_at_run_time(shape: Any, kind: DType, value: Any, force_cpu: bool, ou
     return wrap(made.stopped())
 
 
+@checked
 def concat(input: Any, axis: Any = 0, name: str | None = None) -> Any:
     """Tensors, or those of an array, one after another along `axis`, a number or a variable."""
     values: list[Any] = to_core(input if several(input) else [input])
     if isinstance(input, Variable) and input.type == VarType.LOD_TENSOR_ARRAY:
         attrs = {"axis": axis, "use_stack": False}
-        outputs = {"Out": values[0].dtype, "OutIndex": DType.INT32}
-        return wrap(basic.layer_outputs("tensor_array_to_tensor", {"X": values[0]}, outputs, attrs, key="concat")[0])
+        return made_by("tensor_array_to_tensor", {"X": input}, "Out OutIndex:int32", attrs, key="concat")[0]
     if not isinstance(axis, Variable):
         return _concat([input] if isinstance(input, Variable) else input, axis, name)
     inputs = {"X": values, "AxisTensor": to_core(axis).stopped()}
     return wrap(basic.layer("concat", inputs, values[0].dtype, name=name))
 
 
+@checked
 def zeros(shape: Any, dtype: Any, force_cpu: bool = False) -> Any:
     """A tensor of zeros."""
     return fill_constant(shape, dtype, 0.0, force_cpu)
 
 
+@checked
 def ones(shape: Any, dtype: Any, force_cpu: bool = False) -> Any:
     """A tensor of ones."""
     return fill_constant(shape, dtype, 1.0, force_cpu)
 
 
+@checked
 def sums(input: Any, out: Any = None) -> Any:
     """The sum of several tensors of one shape, into `out` if given."""
-    values = to_core(input if several(input) else [input])
-    written = values[0].dtype if out is None else to_core(out)
-    return wrap(basic.layer_outputs("sum", {"X": values}, {"Out": written})[0])
+    return made_by("sum", {"X": input if several(input) else [input]}, into={"Out": out})[0]
 
 
+@checked
 def assign(input: Any, output: Any = None) -> Any:
     """A copy of a variable, or the elements of an array; into `output` if given."""
     target = None if output is None else to_core(output)
@@ -201,6 +218,7 @@ def _number(value: Any, dtype: DType, *, converted: bool = False) -> Any:
     return to_core(cast(value, dtype) if converted and dtype_of(value.dtype) is not dtype else value)
 
 
+@checked
 def range(start: Any, end: Any, step: Any, dtype: Any) -> Any:
     """Numbers from start to end (which is left out), `step` apart; variables of another element type are converted."""
     kind = dtype_of(dtype)
@@ -209,6 +227,7 @@ def range(start: Any, end: Any, step: Any, dtype: Any) -> Any:
     return wrap(basic.layer("range", inputs, kind).stopped())
 
 
+@checked
 def linspace(start: Any, stop: Any, num: Any, dtype: Any) -> Any:
     """`num` numbers from start to stop, evenly apart."""
     kind = dtype_of(dtype)
@@ -229,6 +248,53 @@ def eye(num_rows: int, num_columns: int | None = None, batch_shape: Any = None, 
     return wrap(out)
 
 
+@checked
+def diag(diagonal: Any) -> Any:
+    """The matrix with the elements of a variable or an array on its diagonal."""
+    return _diag(assign(diagonal) if isinstance(diagonal, np.ndarray) else diagonal)
+
+
+def full(
+    shape: Any,
+    fill_value: Any,
+    out: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    stop_gradient: bool = True,
+    name: Any = None,
+) -> Any:
+    """A tensor of one value."""
+    check_element_type("full", "dtype", dtype or "float32", ("bool", "float16", "float32", "float64", "int32", "int64"))
+    check_kind("full", "shape", shape, ("Variable", "list", "tuple"))
+    target = LayerHelper("full").create_variable_for_type_inference(dtype or "float32") if out is None else out
+    made = fill_constant(shape, dtype or "float32", fill_value, out=target)
+    made.stop_gradient = stop_gradient
+    return made
+
+
+def full_like(
+    input: Any,
+    fill_value: Any,
+    out: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    stop_gradient: bool = True,
+    name: Any = None,
+) -> Any:
+    """A tensor of one value with the dims of another."""
+    kinds = ("bool", "float16", "float32", "float64", "int32", "int64")
+    check_element_type("full_like", "dtype", input.dtype if dtype is None else dtype, kinds)
+    kind = dtype_of(input.dtype if dtype is None else dtype)
+    attrs = {"value": float(fill_value), "dtype": kind}
+    outputs, into = f"Out:{numpy_name(kind)}", {"Out": out}
+    made = made_by("fill_any_like", {"X": input}, outputs, attrs, key="full_like", into=into)[0]
+    made.stop_gradient = stop_gradient
+    return made
+
+
+def arange(start: Any, end: Any, step: Any = 1, dtype: Any = None, name: Any = None) -> Any:
+    """Numbers from start to end (which is left out), `step` apart."""
+    return range(start, end, step, dtype or "float32")
+
+
 __getattr__ = names_of_fluid(__name__, globals())
-renamed_all({name: value for name, value in globals().items() if getattr(value, "__signature__", None) is not None})
-checked_all(globals())

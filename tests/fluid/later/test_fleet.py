@@ -21,7 +21,7 @@ import pytest
 
 import pstranspile as ps
 import pstranspile.fluid.paddle as paddle
-from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy import (
+from pstranspile.fluid.incubate.fleet.parameter_server import (
     AsyncStrategy,
     GeoStrategy,
     SyncStrategy,

@@ -1,4 +1,4 @@
-"""Fluid's `contrib.utils.hdfs_utils`: folders of a hadoop cluster's file system, several files at a time."""
+"""Fluid's `contrib.utils`: folders of a hadoop cluster's file system, several files at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import repeat
 from pathlib import Path
 from zipfile import ZipFile
 
-from pstranspile.fluid.incubate.fleet.utils import hdfs
+from pstranspile.fluid.incubate.fleet import utils as hdfs
 from pstranspile.fluid.missing import names_of_fluid
 
 

@@ -1,4 +1,4 @@
-"""Fluid's `quantize_transpiler`: programs trained as if they computed with numbers of a few bits, and made to do so."""
+"""Fluid's `contrib.quantize`: programs trained as if they computed with numbers of a few bits, and made to do so."""
 
 from __future__ import annotations
 

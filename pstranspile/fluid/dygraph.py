@@ -1,17 +1,22 @@
-"""Fluid's `dygraph.nn`: layers as objects."""
+"""Fluid's `dygraph`, as far as programs go: layers as objects, which add to the program in use when they are called.
+
+There are no eager tensors: what needs `dygraph.guard` is not here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from pstranspile.fluid import layers
-from pstranspile.fluid.dygraph.layers import Layer
+from pstranspile.fluid import layers as functions
+from pstranspile.fluid.layers import objects
 from pstranspile.fluid.layers.adapt import check_variable, to_core, wrap
+from pstranspile.fluid.layers.objects import Layer
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends.layers.basic import layer_outputs
 
-L: Any = layers
+layers = objects
+"""Fluid's `dygraph.layers`."""
 
 
 class Embedding(Layer):
@@ -65,9 +70,9 @@ class Linear(Layer):
 
     def forward(self, input: Any) -> Any:
         """The last dim of the input, [..., input_dim], turned into one of output_dim."""
-        made = L.matmul(input, self.weight)
+        made = functions.matmul(input, self.weight)
         if self.bias is not None:
-            made = L.elementwise_add(made, self.bias, axis=len(input.shape) - 1)
+            made = functions.elementwise_add(made, self.bias, axis=len(input.shape) - 1)
         return self._helper.append_activation(made, self._act)
 
 

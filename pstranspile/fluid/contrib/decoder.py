@@ -1,4 +1,4 @@
-"""Fluid's `contrib.decoder.beam_search_decoder`: decoders for training, and for search by beams."""
+"""Fluid's `contrib.decoder`: decoders of sequences that share a cell for training and search."""
 
 from __future__ import annotations
 

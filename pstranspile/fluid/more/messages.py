@@ -1,14 +1,95 @@
-"""Fluid's `trainer_desc`: how a program is trained on a data set, as a message (`train_from_dataset` needs none)."""
+"""Messages that describe samples and trainings.
+
+Fluid has them in `data_feed_desc`, `device_worker`, `trainer_desc` and `trainer_factory`.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.fluid.proto import trainer_desc_pb2
+from pstranspile.fluid.proto import data_feed_pb2, trainer_desc_pb2
+
+
+class DataFeedDesc:
+    """What samples look like. Raises OSError for a file that can't be read, ParseError for one with other text."""
+
+    def __init__(self, proto_file: str):
+        from google.protobuf import text_format
+
+        self.proto_desc: Any = data_feed_pb2.DataFeedDesc(pipe_command="cat")
+        text_format.Parse(Path(proto_file).read_text(encoding="utf-8"), self.proto_desc)
+
+    def set_batch_size(self, batch_size: int) -> None:
+        """Sets how many samples a batch has."""
+        self.proto_desc.batch_size = batch_size
+
+    def _slots(self, names: Sequence[str]) -> list[Any]:
+        """The slots of these names. Raises ValueError where samples have none, KeyError for other names."""
+        if self.proto_desc.name != "MultiSlotDataFeed":
+            raise ValueError(f"only a MultiSlotDataFeed has slots, {self.proto_desc.name!r} has none")
+        slots = {slot.name: slot for slot in self.proto_desc.multi_slot_desc.slots}
+        return [slots[name] for name in names]
+
+    def set_dense_slots(self, dense_slots_name: Sequence[str]) -> None:
+        """Has slots give as many values in every sample. Raises ValueError and KeyError for what has no such slots."""
+        for slot in self._slots(dense_slots_name):
+            slot.is_dense = True
+
+    def set_use_slots(self, use_slots_name: Sequence[str]) -> None:
+        """Has slots be used. Raises ValueError and KeyError for what has no such slots."""
+        for slot in self._slots(use_slots_name):
+            slot.is_used = True
+
+    def desc(self) -> str:
+        """The description as protobuf's text."""
+        from google.protobuf import text_format
+
+        return text_format.MessageToString(self.proto_desc)
+
+
+class DeviceWorker:
+    """The base of workers: keeps the program and what is set for it."""
+
+    def __init__(self) -> None:
+        self._program: Any = None
+        self._infer: bool | None = None
+        self._fleet_desc: Any = None
+
+    def _set_infer(self, infer: bool = False) -> None:
+        self._infer = infer
+
+    def _set_fleet_desc(self, fleet_desc: Any) -> None:
+        self._fleet_desc = fleet_desc
+
+    def _set_program(self, program: Any) -> None:
+        self._program = program
+
+    def _gen_worker_desc(self, trainer_desc: Any) -> None:
+        """Raises NotImplementedError, as in Fluid: each class of workers completes the message itself."""
+        raise NotImplementedError(f"{type(self).__name__} must define _gen_worker_desc(trainer_desc), as Hogwild does")
+
+
+class Hogwild(DeviceWorker):
+    """Every thread runs the program, and they share the parameters."""
+
+    def _gen_worker_desc(self, trainer_desc: Any) -> None:
+        """Names the worker, and the ops that it leaves out."""
+        trainer_desc.device_worker_name = "HogwildWorker"
+        if self._infer:
+            trainer_desc.hogwild_param.skip_ops.append("feed")
+
+
+class DeviceWorkerFactory:
+    """Makes workers."""
+
+    def _create_device_worker(self, worker_type: str) -> Any:
+        """The worker of a class. Raises NotHere for those of pslib and of pipelines, AttributeError for no class."""
+        return getattr(sys.modules[__name__], worker_type.capitalize())()
 
 
 class TrainerDesc:
@@ -123,4 +204,36 @@ class DistMultiTrainer(TrainerDesc):
     """A training by several threads of a machine of a cluster."""
 
 
-__getattr__ = names_of_fluid("pstranspile.fluid.trainer_desc", vars(sys.modules[__name__]))
+_OPTIONS = (
+    *("dump_slot", "mpi_rank", "mpi_size", "dump_fields", "dump_fields_path", "dump_file_num", "dump_converter"),
+    "dump_param",
+)
+_OPTIONS_OF_PSLIB = (
+    *("use_cvm", "no_cvm", "scale_datanorm", "adjust_ins_weight", "copy_table", "check_nan_var_names", "loss_names"),
+)
+
+
+class TrainerFactory:
+    """Makes descriptions of trainings."""
+
+    def _create_trainer(self, opt_info: Mapping[str, Any] | None = None) -> Any:
+        """The description that options ask for: by default a `MultiTrainer` whose threads are `Hogwild`.
+
+        Raises NotHere for a class of Fluid that is not here, AttributeError for one that there is not.
+        """
+        here = sys.modules[__name__]
+        options = opt_info or {"trainer": "MultiTrainer", "device_worker": "Hogwild"}
+        trainer, worker = getattr(here, options["trainer"])(), getattr(here, options["device_worker"])()
+        names = _OPTIONS
+        if "fleet_desc" in options:
+            for each in (worker, trainer):
+                each._set_fleet_desc(options["fleet_desc"])
+            names += _OPTIONS_OF_PSLIB
+        for name in names:
+            if options.get(name) is not None:
+                getattr(trainer, f"_set_{name}_config" if name == "copy_table" else f"_set_{name}")(options[name])
+        trainer._set_device_worker(worker)
+        return trainer
+
+
+__getattr__ = names_of_fluid(__name__, globals())

@@ -1,1 +1,0 @@
-"""Fluid's `incubate.fleet.utils`: what scripts of Fleet ask besides training."""
