@@ -1,4 +1,8 @@
-"""Layers with Fluid's signatures, made of this package's layers and of declared ops."""
+"""How layers with Fluid's signatures are declared and written.
+
+A layer is declared by `adapt` where it is one of this package's under other names, and by `one_op` where it is just an
+op. All others are functions: they make their ops by `made_by`, and `checked` has them refuse what Fluid's refuse.
+"""
 
 from __future__ import annotations
 

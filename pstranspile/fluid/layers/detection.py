@@ -272,6 +272,10 @@ retinanet_detection_output = one_op(
 )
 
 
+_STATES: tuple[str, ...] = ("AccumPosCount", "AccumTruePos", "AccumFalsePos")
+"""The slots of the counts that a mean average precision over several batches goes on with."""
+
+
 def detection_map(
     detect_res: Any,
     label: Any,
@@ -292,7 +296,7 @@ def detection_map(
     inputs = {"DetectRes": detect_res, "Label": label, "HasState": has_state}
     inputs |= {"PosCount": counts, "TruePos": right, "FalsePos": wrong}
     outputs = "MAP:float32 AccumPosCount:int32 AccumTruePos:float32 AccumFalsePos:float32"
-    into = dict(zip(("AccumPosCount", "AccumTruePos", "AccumFalsePos"), out_states or (), strict=False))
+    into: dict[str, Any] = dict(zip(_STATES, out_states or (), strict=False))
     attrs = {
         "overlap_threshold": overlap_threshold,
         "evaluate_difficult": evaluate_difficult,
