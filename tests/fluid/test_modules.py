@@ -53,6 +53,9 @@ def run_with_aliases(statement: str) -> subprocess.CompletedProcess[str]:
         "from paddle.fluid.trainer_factory import TrainerFactory; TrainerFactory()._create_trainer()",
         "from paddle.fluid.dataloader.batch_sampler import BatchSampler",
         "import paddle.fluid.device_worker as worker; worker.version.is_transpiler()",
+        "from pstranspile.fluid.contrib.mixed_precision.decorator import decorate",
+        "import pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy as s; "
+        "s.StrategyFactory",
     ],
 )
 def test_modules_that_have_no_file_of_their_own_are_imported(statement: str) -> None:
