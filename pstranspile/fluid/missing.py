@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 
 HERE = __name__.rpartition(".")[0]
 
-
 _HOLDS = {
     "contrib.decoder": "contrib.decoder.beam_search_decoder",
     "contrib.layers": "contrib.layers.metric_op contrib.layers.nn contrib.layers.rnn_impl",
@@ -43,6 +42,7 @@ _HOLDS = {
 }
 """Modules of this package that hold what several of Fluid's do, each with those that have no file of their own."""
 _HOLDER = {part: holder for holder, parts in _HOLDS.items() for part in parts.split()}
+"""The module that holds one of Fluid's without a file of its own, by the name of that one."""
 
 
 class NotHere(NotImplementedError):
@@ -167,12 +167,13 @@ def names_of_fluid(module: str, known: dict[str, Any]) -> Callable[[str], Any]:
 
     What Fluid's module takes from another one is taken from there, and layers that lie in another module here from
     `layers`; other names of it give a Missing; all others an AttributeError. `module` is the name of ours, `known` its
-    globals. Modules of Fluid below it that it holds become names of its own.
+    globals. Modules of Fluid that it holds can be imported from then on, and those below it are names of its own.
     """
     own = module.removeprefix(HERE).lstrip(".")
     all_held = [own, *_HOLDS.get(own, "").split()]
     for part in all_held[1:]:
         above, _, last = part.rpartition(".")
+        sys.modules.setdefault(f"{HERE}.{part}", sys.modules[module])
         if above in all_held:
             known.setdefault(last, sys.modules[module])
 

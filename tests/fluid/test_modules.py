@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 
 import numpy as np
+import pytest
 
 import pstranspile.fluid as fluid
 from pstranspile.fluid.missing import Missing, fluid_names
@@ -30,3 +33,39 @@ def test_an_activation_of_another_module_makes_its_op() -> None:
         logarithm = fluid.layers.nn.log(fluid.layers.nn.relu(x))
         (made,) = fluid.Executor().run(feed={"x": np.full((2, 2), np.e, "float32")}, fetch_list=[logarithm])
         np.testing.assert_allclose(made, np.ones((2, 2)), rtol=1e-6)
+
+
+def run_with_aliases(statement: str) -> subprocess.CompletedProcess[str]:
+    code = f"from pstranspile.fluid.aliases import install; install(); {statement}"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from paddle.fluid.contrib.mixed_precision.decorator import decorate",
+        "import paddle.fluid.contrib.mixed_precision.fp16_lists as lists; lists.white_list",
+        "from paddle.fluid.incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy import "
+        "StrategyFactory",
+        "from paddle.fluid.incubate.fleet.base import role_maker; role_maker.PaddleCloudRoleMaker",
+        "import paddle.fluid as fluid; fluid.layers.device.get_places, fluid.layers.metric_op.accuracy",
+        "import paddle.fluid as fluid; fluid.contrib.op_frequence.op_freq_statistic, fluid.dygraph.nn.Linear",
+        "from paddle.fluid.trainer_factory import TrainerFactory; TrainerFactory()._create_trainer()",
+        "from paddle.fluid.dataloader.batch_sampler import BatchSampler",
+        "import paddle.fluid.device_worker as worker; worker.version.is_transpiler()",
+        "from pstranspile.fluid.contrib.mixed_precision.decorator import decorate",
+        "import pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy as s; "
+        "s.StrategyFactory",
+    ],
+)
+def test_modules_that_have_no_file_of_their_own_are_imported(statement: str) -> None:
+    install = "from pstranspile.fluid.aliases import install; install()"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{install}; {statement}"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_a_module_of_one_file_with_others_has_not_is_no_module() -> None:
+    done = run_with_aliases("import paddle.fluid.debugger.pprint")
+    assert "No module named 'paddle.fluid.debugger.pprint'" in done.stderr

@@ -181,6 +181,9 @@ def test_layers_refuse_what_fluids_refuse() -> None:
         lambda: layers.addcmul(x, x, x, value=1),
         lambda: layers.meshgrid(x),
         lambda: layers.concat([x, fluid.data("c", [2, 3], "int8")]),
+        lambda: layers.crop_tensor(fluid.data("d", [2, 3], "int8"), [1, 1]),
+        lambda: layers.adaptive_pool2d(fluid.data("e", [2, 3, 4, 4], "int8"), 2),
+        lambda: layers.roi_align(1, x),
     ]:
         with pytest.raises(TypeError, match=r"must be|takes a list"):
             call()

@@ -128,15 +128,14 @@ def fused_embedding_seq_pool(
     return made_by("fused_embedding_seq_pool", {"W": table, "Ids": input}, attrs=attrs, name=helper.name)[0]
 
 
-def sequence_topk_avg_pooling(input: Any, row: Any, col: Any, topks: Sequence[int], channel_num: int) -> Any:
-    """The means of the largest elements in each row of matrices [channels * rows * columns] of any size.
-
-    `row` and `col` have as many rows and columns as the matrices; `topks` lists how many elements to average. Gives
-    [rows, channels * number of topks].
-    """
-    inputs = {"X": input, "ROW": row, "COLUMN": col}
-    attrs = {"topks": list(topks), "channel_num": channel_num}
-    return made_by("sequence_topk_avg_pooling", inputs, "Out pos", attrs, stopped="pos")[0]
+sequence_topk_avg_pooling = one_op(
+    "sequence_topk_avg_pooling",
+    "input, row, col, topks, channel_num",
+    "X=input ROW=row COLUMN=col",
+    "Out pos",
+    "topks:items channel_num",
+    stopped="pos",
+)
 
 
 def match_matrix_tensor(
@@ -234,22 +233,22 @@ def rank_attention(
     return out
 
 
-def fused_elemwise_activation(
-    x: Any, y: Any, functor_list: Any, axis: int = -1, scale: float = 0.0, save_intermediate_out: bool = True
-) -> Any:
-    """An activation of a sum or product, for `["relu", "elementwise_add"]`, or a sum with an activation of y, for the
-    other order. Raises ValueError for another number of functors.
-    """
-    functors: Any = functor_list.split(",") if isinstance(functor_list, str) else functor_list
+def _functors(given: dict[str, Any]) -> dict[str, Any]:
+    functors = given["functor_list"]
+    functors = functors.split(",") if isinstance(functors, str) else functors
     if not several(functors) or len(functors) != 2:
-        raise ValueError(f"functor_list must be two names, not {functor_list!r}")
-    attrs = {
-        "axis": axis,
-        "scale": scale,
-        "save_intermediate_out": save_intermediate_out,
-        "functor_list": functors,
-    }
-    return made_by("fused_elemwise_activation", {"X": x, "Y": y}, "Out IntermediateOut", attrs)[0]
+        raise ValueError(f"functor_list must be two names, not {given['functor_list']!r}")
+    return {"functor_list": functors}
+
+
+fused_elemwise_activation = one_op(
+    "fused_elemwise_activation",
+    "x, y, functor_list, axis=-1, scale=0.0, save_intermediate_out=True",
+    "X=x Y=y",
+    "Out IntermediateOut",
+    "axis scale save_intermediate_out",
+    more=_functors,
+)
 
 
 def search_pyramid_hash(

@@ -1,4 +1,8 @@
-"""Layers with Fluid's signatures, made of this package's layers and of declared ops."""
+"""How layers with Fluid's signatures are declared and written.
+
+A layer is declared by `adapt` where it is one of this package's under other names, and by `one_op` where it is just an
+op. All others are functions: they make their ops by `made_by`, and `checked` has them refuse what Fluid's refuse.
+"""
 
 from __future__ import annotations
 
@@ -335,7 +339,7 @@ def one_op(
     called: str = "",
     key: str = "",
     stopped: str = "",
-    check: Callable[[dict[str, Any]], None] | None = None,
+    more: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     gives: Callable[[list[Any], dict[str, Any]], Any] | None = None,
     **fixed: Any,
 ) -> Function:
@@ -345,8 +349,9 @@ def one_op(
     them out. Behind an attribute stands what is made of the argument: `:floats` of a number or several, `:list` of
     anything, `:items` of a list or None, `:number` of a number or None. `outputs` are as `made_by` takes them; the
     layer gives the first one, all where the text ends with `*`, or what `gives` makes of them and of the arguments.
-    `check` raises an error for arguments that can't be. `fixed` are attributes for all calls, `called` is the layer's
-    name and `key` what the names of its variables begin with, where these are not its op's.
+    `more` gives further attributes, or raises an error for arguments that can't be. `fixed` are attributes for all
+    calls, `called` is the layer's name and `key` what the names of its variables begin with, where these are not its
+    op's.
     """
     signature = signature_of(text)
     reads, takes = _pairs(inputs), _pairs(attrs)
@@ -355,11 +360,10 @@ def one_op(
 
     def layer(*args: Any, **options: Any) -> Any:
         given = bound(layer.__name__, signature, args, options)
-        if check is not None:
-            check(given)
+        further = {} if more is None else more(given)
         values = {slot: given[name] for slot, name in reads.items()}
         settings = {attr: _attribute(name, given) for attr, name in takes.items()}
-        settings = {attr: value for attr, value in settings.items() if value is not None} | fixed
+        settings = {attr: value for attr, value in settings.items() if value is not None} | further | fixed
         into = {first_slot: given.get("out")}
         made = made_by(op_type, values, slots, settings, key=key, name=given.get("name"), stopped=stopped, into=into)
         if gives is not None:
@@ -391,12 +395,13 @@ def every(made: list[Any], _: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(made)
 
 
-def lists(layer: str, *parameters: str, of: str = "a list or a tuple") -> Callable[[dict[str, Any]], None]:
+def lists(layer: str, *parameters: str, of: str = "a list or a tuple") -> Callable[[dict[str, Any]], dict[str, Any]]:
     """A check for `one_op`, which raises TypeError where a parameter has neither a list nor a tuple."""
 
-    def check(given: dict[str, Any]) -> None:
+    def check(given: dict[str, Any]) -> dict[str, Any]:
         for parameter in parameters:
             if not several(given[parameter]):
                 raise TypeError(f"{layer}: {parameter} must be {of}, not {type(given[parameter]).__name__}")
+        return {}
 
     return check

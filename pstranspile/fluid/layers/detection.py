@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import floor
+from math import floor, prod
 from typing import Any, NamedTuple
 
 from pstranspile.fluid.graph.plain import several
@@ -86,105 +86,60 @@ target_assign = one_op(
 )
 
 
-def anchor_generator(
-    input: Any,
-    anchor_sizes: Any = None,
-    aspect_ratios: Any = None,
-    variance: Sequence[float] = VARIANCES,
-    stride: Any = None,
-    offset: float = 0.5,
-    name: str | None = None,
-) -> Any:
-    """Boxes of several sizes and ratios at each place, in pixels, and their variances. Raises ValueError for a stride
-    that is not two numbers.
-    """
-    attrs = {
-        "anchor_sizes": numbers(anchor_sizes),
-        "aspect_ratios": numbers(aspect_ratios),
-        "variances": numbers(variance),
-        "stride": _pair("anchor_generator", "stride", stride),
-        "offset": offset,
-    }
-    made = made_by("anchor_generator", {"Input": input}, "Anchors Variances", attrs, name=name, stopped="*")
-    return tuple(made)
+anchor_generator = one_op(
+    "anchor_generator",
+    "input, anchor_sizes=None, aspect_ratios=None, variance=(0.1, 0.1, 0.2, 0.2), stride=None, offset=0.5, name=None",
+    "Input=input",
+    "Anchors Variances",
+    "anchor_sizes:floats aspect_ratios:floats variances=variance:floats offset",
+    stopped="*",
+    more=lambda given: {"stride": _pair("anchor_generator", "stride", given["stride"])},
+    gives=every,
+)
 
 
-@checked
-def prior_box(
-    input: Any,
-    image: Any,
-    min_sizes: Any,
-    max_sizes: Any = None,
-    aspect_ratios: Any = (1.0,),
-    variance: Sequence[float] = VARIANCES,
-    flip: bool = False,
-    clip: bool = False,
-    steps: Any = (0.0, 0.0),
-    offset: float = 0.5,
-    name: str | None = None,
-    min_max_aspect_ratios_order: bool = False,
-) -> Any:
-    """Boxes of several sizes and ratios at each place, as shares of the image, and their variances.
-
-    Raises ValueError for steps that are not two numbers.
-    """
-    across, down = _pair("prior_box", "steps", steps)
-    attrs = {
-        "min_sizes": numbers(min_sizes),
-        "aspect_ratios": numbers(aspect_ratios),
-        "variances": numbers(variance),
-        "flip": flip,
-        "clip": clip,
-        "step_w": across,
-        "step_h": down,
-        "offset": offset,
-        "min_max_aspect_ratios_order": min_max_aspect_ratios_order,
-    }
-    largest = [] if max_sizes is None else numbers(max_sizes)
-    if largest and largest[0] > 0:
-        attrs["max_sizes"] = largest
-    inputs = {"Input": input, "Image": image}
-    return tuple(made_by("prior_box", inputs, "Boxes Variances", attrs, name=name, stopped="*"))
+def _steps(layer: str, given: dict[str, Any]) -> dict[str, Any]:
+    across, down = _pair(layer, "steps", given["steps"])
+    return {"step_w": across, "step_h": down}
 
 
-@checked
-def density_prior_box(
-    input: Any,
-    image: Any,
-    densities: Any = None,
-    fixed_sizes: Any = None,
-    fixed_ratios: Any = None,
-    variance: Sequence[float] = VARIANCES,
-    clip: bool = False,
-    steps: Any = (0.0, 0.0),
-    offset: float = 0.5,
-    flatten_to_2d: bool = False,
-    name: str | None = None,
-) -> Any:
-    """Boxes as by `prior_box`, with a grid of density x density boxes of each size around each place.
+def _priors(given: dict[str, Any]) -> dict[str, Any]:
+    steps, largest = _steps("prior_box", given), given["max_sizes"]
+    largest = [] if largest is None else numbers(largest)
+    return {**steps, "max_sizes": largest} if largest and largest[0] > 0 else steps
 
-    Raises TypeError for densities, sizes or ratios that are no list, ValueError for lists that don't fit.
-    """
-    given = {"densities": densities, "fixed_sizes": fixed_sizes, "fixed_ratios": fixed_ratios}
-    for what, value in given.items():
-        if not several(value):
-            raise TypeError(f"density_prior_box: {what} must be a list or a tuple, not {type(value).__name__}")
-    if len(densities) != len(fixed_sizes):
+
+prior_box = one_op(
+    "prior_box",
+    "input, image, min_sizes, max_sizes=None, aspect_ratios=(1.0,), variance=(0.1, 0.1, 0.2, 0.2), flip=False, "
+    "clip=False, steps=(0.0, 0.0), offset=0.5, name=None, min_max_aspect_ratios_order=False",
+    "Input=input Image=image",
+    "Boxes Variances",
+    "min_sizes:floats aspect_ratios:floats variances=variance:floats flip clip offset min_max_aspect_ratios_order",
+    stopped="*",
+    more=_priors,
+    gives=every,
+)
+
+
+def _dense_priors(given: dict[str, Any]) -> dict[str, Any]:
+    lists("density_prior_box", "densities", "fixed_sizes", "fixed_ratios")(given)
+    if len(given["densities"]) != len(given["fixed_sizes"]):
         raise ValueError("density_prior_box: densities and fixed_sizes must be as many")
-    across, down = _pair("density_prior_box", "steps", steps)
-    attrs = {
-        "variances": numbers(variance),
-        "clip": clip,
-        "step_w": across,
-        "step_h": down,
-        "offset": offset,
-        "densities": [int(density) for density in densities],
-        "fixed_sizes": numbers(fixed_sizes),
-        "fixed_ratios": numbers(fixed_ratios),
-        "flatten_to_2d": flatten_to_2d,
-    }
-    inputs = {"Input": input, "Image": image}
-    return tuple(made_by("density_prior_box", inputs, "Boxes Variances", attrs, name=name, stopped="*"))
+    return {**_steps("density_prior_box", given), "densities": [int(density) for density in given["densities"]]}
+
+
+density_prior_box = one_op(
+    "density_prior_box",
+    "input, image, densities=None, fixed_sizes=None, fixed_ratios=None, variance=(0.1, 0.1, 0.2, 0.2), clip=False, "
+    "steps=(0.0, 0.0), offset=0.5, flatten_to_2d=False, name=None",
+    "Input=input Image=image",
+    "Boxes Variances",
+    "variances=variance:floats clip offset fixed_sizes:floats fixed_ratios:floats flatten_to_2d",
+    stopped="*",
+    more=_dense_priors,
+    gives=every,
+)
 
 
 def _loss_of_grids(made: list[Any], given: dict[str, Any]) -> Any:
@@ -199,7 +154,7 @@ yolov3_loss = one_op(
     "X=x GTBox=gt_box GTLabel=gt_label GTScore=gt_score",
     "Loss ObjectnessMask:int32 GTMatchMask:int32",
     "anchors:list anchor_mask:list class_num ignore_thresh downsample_ratio use_label_smooth scale_x_y",
-    check=lists("yolov3_loss", "anchors", "anchor_mask"),
+    more=lists("yolov3_loss", "anchors", "anchor_mask"),
     gives=_loss_of_grids,
 )
 sigmoid_focal_loss = one_op(
@@ -216,7 +171,7 @@ yolo_box = one_op(
     "X=x ImgSize=img_size",
     "Boxes Scores",
     "anchors:list class_num conf_thresh downsample_ratio clip_bbox scale_x_y",
-    check=lists("yolo_box", "anchors"),
+    more=lists("yolo_box", "anchors"),
     gives=every,
 )
 
@@ -242,10 +197,11 @@ multiclass_nms = one_op(
 )
 
 
-def _check_one_class(given: dict[str, Any]) -> None:
+def _of_one_class(given: dict[str, Any]) -> dict[str, Any]:
     dims = given["scores"].shape
     if len(dims) != 3 or dims[1] != 1:
         raise ValueError(f"locality_aware_nms takes scores [images, 1, boxes], not {list(dims)}")
+    return {}
 
 
 locality_aware_nms = one_op(
@@ -254,7 +210,7 @@ locality_aware_nms = one_op(
     "BBoxes=bboxes Scores=scores",
     attrs=CHOICE_OF_BOXES,
     stopped="*",
-    check=_check_one_class,
+    more=_of_one_class,
 )
 
 
@@ -312,8 +268,12 @@ retinanet_detection_output = one_op(
     "BBoxes=bboxes Scores=scores Anchors=anchors ImInfo=im_info",
     attrs="score_threshold nms_top_k nms_threshold keep_top_k nms_eta",
     stopped="*",
-    check=lists("retinanet_detection_output", "bboxes", "scores", "anchors", of="a list"),
+    more=lists("retinanet_detection_output", "bboxes", "scores", "anchors", of="a list"),
 )
+
+
+_STATES: tuple[str, ...] = ("AccumPosCount", "AccumTruePos", "AccumFalsePos")
+"""The slots of the counts that a mean average precision over several batches goes on with."""
 
 
 def detection_map(
@@ -332,16 +292,11 @@ def detection_map(
 
     With states (counts of objects, right and wrong boxes) it is that of all batches since `has_state` was 0.
     """
-    found, (counts, right, wrong) = to_core(detect_res), input_states or (None, None, None)
-    draft = found.draft
-    layer = draft.names.mint("detection_map")
-    mean = draft.temporary(layer, DType.FP32)
-    kinds = (DType.INT32, DType.FP32, DType.FP32)
-    made = to_core(list(out_states)) if out_states else [draft.temporary(layer, kind) for kind in kinds]
-    given = {"HasState": has_state, "PosCount": counts, "TruePos": right, "FalsePos": wrong}
-    inputs = {"DetectRes": found, "Label": to_core(label)}
-    inputs |= {slot: to_core(value) for slot, value in given.items() if value is not None}
-    outputs = dict(zip(("AccumPosCount", "AccumTruePos", "AccumFalsePos"), made, strict=True))
+    counts, right, wrong = input_states or (None, None, None)
+    inputs = {"DetectRes": detect_res, "Label": label, "HasState": has_state}
+    inputs |= {"PosCount": counts, "TruePos": right, "FalsePos": wrong}
+    outputs = "MAP:float32 AccumPosCount:int32 AccumTruePos:float32 AccumFalsePos:float32"
+    into: dict[str, Any] = dict(zip(_STATES, out_states or (), strict=False))
     attrs = {
         "overlap_threshold": overlap_threshold,
         "evaluate_difficult": evaluate_difficult,
@@ -349,8 +304,7 @@ def detection_map(
         "class_num": class_num,
         "background_label": background_label,
     }
-    draft.op("detection_map", inputs, {"MAP": mean, **outputs}, attrs)
-    return wrap(mean)
+    return made_by("detection_map", inputs, outputs, attrs, into=into)[0]
 
 
 roi_align = one_op(
@@ -388,47 +342,27 @@ roi_pool = one_op(
 )
 
 
-@checked
-def deformable_roi_pooling(
-    input: Any,
-    rois: Any,
-    trans: Any,
-    no_trans: bool = False,
-    spatial_scale: float = 1.0,
-    group_size: Any = (1, 1),
-    pooled_height: int = 1,
-    pooled_width: int = 1,
-    part_size: Any = None,
-    sample_per_part: int = 1,
-    trans_std: float = 0.1,
-    position_sensitive: bool = False,
-    name: str | None = None,
-) -> Any:
-    """The mean of samples in each part of a region, moved by `trans`.
+def _parts(given: dict[str, Any]) -> dict[str, Any]:
+    """The channels of the regions, and into how many parts they are cut."""
+    channels, parts = given["input"].shape[1], [given["pooled_height"], given["pooled_width"]]
+    if given["position_sensitive"]:
+        if channels % prod(parts):
+            counts = f"{parts[0]} * {parts[1]}"
+            raise ValueError(f"deformable_roi_pooling: {channels} channels are not as many for each of {counts} parts")
+        channels //= prod(parts)
+    return {"output_dim": channels, "part_size": parts if given["part_size"] is None else listed(given["part_size"])}
 
-    With `position_sensitive` each part has channels of its own. Raises ValueError for channels that are not so many.
-    """
-    channels = input.shape[1]
-    if position_sensitive:
-        if channels % (pooled_height * pooled_width):
-            raise ValueError(
-                f"deformable_roi_pooling: {channels} channels are not as many for each of "
-                f"{pooled_height} * {pooled_width} parts"
-            )
-        channels //= pooled_height * pooled_width
-    attrs = {
-        "no_trans": no_trans,
-        "spatial_scale": spatial_scale,
-        "output_dim": channels,
-        "group_size": listed(group_size),
-        "pooled_height": pooled_height,
-        "pooled_width": pooled_width,
-        "part_size": [pooled_height, pooled_width] if part_size is None else listed(part_size),
-        "sample_per_part": sample_per_part,
-        "trans_std": trans_std,
-    }
-    inputs = {"Input": input, "ROIs": rois, "Trans": trans}
-    return made_by("deformable_psroi_pooling", inputs, "Output TopCount:int32", attrs, name=name)[0]
+
+deformable_roi_pooling = one_op(
+    "deformable_psroi_pooling",
+    "input, rois, trans, no_trans=False, spatial_scale=1.0, group_size=(1, 1), pooled_height=1, pooled_width=1, "
+    "part_size=None, sample_per_part=1, trans_std=0.1, position_sensitive=False, name=None",
+    "Input=input ROIs=rois Trans=trans",
+    "Output TopCount:int32",
+    "no_trans spatial_scale group_size:list pooled_height pooled_width sample_per_part trans_std",
+    called="deformable_roi_pooling",
+    more=_parts,
+)
 
 
 roi_perspective_transform = one_op(

@@ -187,8 +187,12 @@ def data_norm(
     input: Any, act: str | None = None, epsilon: float = 1e-05, param_attr: Any = None, *args: Any, **options: Any
 ) -> Any:
     """Inputs normalised by counts, sums and sums of squares; a dict as `param_attr` has the first values of these."""
-    starts: dict[str, Any] | None = param_attr if isinstance(param_attr, dict) else None  # as in Fluid, which takes nothing else
+    starts = param_attr if _is_dict(param_attr) else None  # as in Fluid, which takes nothing from anything else
     return _data_norm(input, act, epsilon, starts, *args, **options)
+
+
+def _is_dict(value: Any) -> bool:
+    return isinstance(value, dict)
 
 
 softmax = adapt(L.softmax, "input, use_cudnn=False, name=None, axis=-1", x="input")
