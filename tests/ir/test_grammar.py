@@ -196,3 +196,11 @@ def test_reading_and_printing_a_small_program_does_not_import_lark():
     text = TEXT.split("# a small module\n")[1]
     done = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("braces", ["\t{step=2.0}", "{step=2.0}", " { step=2.0}", " {step = 2.0 }", "  {step=2.0,}"])
+def test_blanks_around_braces_do_not_matter(braces: str):
+    text = f"ir 1\nprogram @main {{\n  block ^0 {{\n    increment(X=%i) -> Out=%i{braces}\n  }}\n}}\n"
+    assert same(text)
+    assert parse(text) == parse(text.replace(braces, " {step=2.0}"))
+    assert parse(text).main.main_block.ops[0].attrs["step"] == 2.0

@@ -348,10 +348,11 @@ class Reader:
         block = self.assembler.stack[-1]
         program, index, variables, ops = block.program, block.index, block.vars, block.ops
         skip = 0
-        for number, line in enumerate(lines[start:], start + 1):
+        for number in range(start + 1, len(lines) + 1):
             if skip:
                 skip -= 1
                 continue
+            line = lines[number - 1]
             text = script = None
             if line.endswith(","):
                 line, skip = _joined(lines, number)
