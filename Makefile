@@ -51,8 +51,7 @@ loops: setup  ## compile the loops of the arithmetic anew, after their source ha
 	$(BIN)/python -m pip install --quiet 'setuptools>=65'
 	$(BIN)/python build_loops.py
 
-generated: setup  ## write the files anew that are made from others: the grammar's tables, the reference of Python
-	$(BIN)/python -m pstranspile.ir.text.grammar
+generated: setup  ## write the file anew that is made from others: the reference of Python
 	$(BIN)/python docs/interface.py
 
 check: lint types test  ## lint, types and all tests

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.ir.diagnostics import DiagnosticError, render
-from pstranspile.ir.text.diagnose import MAX_FINDINGS
+from pstranspile.ir.diagnostics import MAX_FINDINGS, DiagnosticError, render
 from pstranspile.ops.textual import parse
 from tests.codes import codes_in
 

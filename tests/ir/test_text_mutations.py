@@ -1,4 +1,4 @@
-"""Damaged texts: both ways of reading agree, and nothing but diagnostics is ever raised."""
+"""Damaged texts: nothing but diagnostics is ever raised, and what is read is what the grammar says."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import pytest
 
 from pstranspile.ir.diagnostics import DiagnosticError, render
 from pstranspile.ir.layout import BLANKS
-from pstranspile.ir.text.diagnose import parse_plainly
-from pstranspile.ir.text.fast import parse_quickly
-from pstranspile.ops.textual import LANGUAGE, format_text, parse
+from pstranspile.ops.textual import format_text, parse
 from tests.hostile.counts import cases
+from tests.ir import by_grammar
 from tests.strategies import exactly
 
 TEXT = """# a small module
@@ -90,18 +89,18 @@ def test_mutations_raise_nothing_but_diagnostics(seed: int):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_both_paths_agree_on_mutations(seed: int):
+def test_reader_and_grammar_agree_on_mutations(seed: int):
     rng = random.Random(1000 + seed)
     for _ in range(250):
         text = mutated(TEXT, rng)
-        quick = parse_quickly(text, "a.ir", LANGUAGE)
         try:
-            plain = parse_plainly(text, "a.ir", LANGUAGE)
+            by_hand = parse(text, "a.ir")
         except DiagnosticError:
-            plain = None
-        assert (quick is None) == (plain is None), text
-        if quick is not None and plain is not None:
-            assert exactly(quick, places=True) == exactly(plain, places=True), text
+            by_hand = None
+        plain = by_grammar.read(text, "a.ir")
+        assert (by_hand is None) == (plain is None), text
+        if by_hand is not None:
+            assert exactly(by_hand, places=True) == exactly(plain, places=True), text
             formatted = format_text(text)
             assert format_text(formatted) == formatted
 
@@ -122,13 +121,12 @@ def test_only_blanks_of_the_grammar_are_blanks(space: str):
         for changed in (space + line, line + space, f"{line}\n{space}"):
             texts.append("\n".join([*lines[:number], changed, *lines[number + 1 :]]))
     for text in texts:
-        quick = parse_quickly(text, "a.ir", LANGUAGE)
         try:
             plain = parse(text, "a.ir")
         except DiagnosticError as problem:
             plain = None
             codes.add(problem.diagnostics[0].code)
-        assert (quick is None) == (plain is None), text
+        assert (by_grammar.read(text, "a.ir") is None) == (plain is None), text
         if plain is not None:
             formatted = format_text(text)
             assert format_text(formatted) == formatted

@@ -8,11 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from pstranspile.ir.attributes import Floats, Long
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Module, Op, ParameterInfo, Program, TensorType, Var
-from pstranspile.ir.text.diagnose import parse_plainly
-from pstranspile.ir.text.fast import parse_quickly
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops.textual import LANGUAGE, format_text, parse, print_module, print_program
 from tests.hostile.counts import cases
+from tests.ir import by_grammar
 from tests.strategies import exactly, modules
 
 big = settings(
@@ -30,11 +29,9 @@ def test_print_then_parse_is_the_identity(module: Module):
 
 @big
 @given(modules)
-def test_the_fast_path_gives_the_result_of_lark(module: Module):
+def test_the_reader_gives_the_result_of_lark(module: Module):
     text = print_module(module)
-    quick = parse_quickly(text, "a.ir", LANGUAGE)
-    assert quick is not None
-    assert exactly(quick, places=True) == exactly(parse_plainly(text, "a.ir", LANGUAGE), places=True)
+    assert exactly(parse(text, "a.ir"), places=True) == exactly(by_grammar.read(text, "a.ir"), places=True)
 
 
 @big
@@ -112,7 +109,7 @@ def test_a_quoted_op_type_can_end_a_block():
     module = one(Op("no word", attrs=LANGUAGE.generic_defaults))
     text = print_module(module)
     assert '    "no word"\n  }\n' in text
-    assert parse_plainly(text, "a.ir", LANGUAGE) == parse(text) == module
+    assert by_grammar.read(text) == parse(text) == module
 
 
 def test_variables_with_a_shared_description_are_distinct():

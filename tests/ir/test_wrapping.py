@@ -14,11 +14,10 @@ from pstranspile.ir import layout
 from pstranspile.ir.diagnostics import DiagnosticError, render
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Module, Op, Program
-from pstranspile.ir.text.diagnose import parse_plainly
-from pstranspile.ir.text.fast import parse_quickly
-from pstranspile.ops.textual import LANGUAGE, format_text, parse, print_module
+from pstranspile.ops.textual import format_text, parse, print_module
 from pstranspile.tools.cli import main
 from tests.hostile.counts import cases
+from tests.ir import by_grammar
 from tests.strategies import exactly, modules
 
 DATA = Path(__file__).parents[1] / "data" / "programs"
@@ -43,10 +42,9 @@ def test_statements_on_several_lines_are_those_on_one(module: Module):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layout, "WIDTH", 30)
         text = print_module(module)
-        quick = parse_quickly(text, "a.ir", LANGUAGE)
-        assert quick is not None
-        assert exactly(quick, places=True) == exactly(parse_plainly(text, "a.ir", LANGUAGE), places=True)
-        assert exactly(quick) == exactly(module)
+        by_hand = parse(text, "a.ir")
+        assert exactly(by_hand, places=True) == exactly(by_grammar.read(text, "a.ir"), places=True)
+        assert exactly(by_hand) == exactly(module)
         assert format_text(text) == text
 
 

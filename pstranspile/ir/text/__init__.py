@@ -10,21 +10,13 @@ from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.model import Module
 from pstranspile.ir.text.literals import Language
 from pstranspile.ir.text.printer import print_module, print_program
-from pstranspile.ir.text.reader import Context
+from pstranspile.ir.text.reader import Reader
 
 
 def parse(text: str, language: Language, file: str = "<text>") -> Module:
     """The module that `text` holds. Raises DiagnosticError with all findings."""
-    from pstranspile.ir.text.fast import parse_quickly
-
     with collector_paused():
-        module = parse_quickly(text, file, language)
-        if module is None:
-            from pstranspile.ir.text.diagnose import diagnose, parse_plainly
-
-            diagnose(text, Context(file, language))
-            module = parse_plainly(text, file, language)
-    return module
+        return Reader(text, file, language).read()
 
 
 def format_text(text: str, language: Language, file: str = "<text>") -> str:

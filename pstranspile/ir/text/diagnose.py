@@ -1,54 +1,54 @@
-"""Diagnoses a text that the grammar refuses, by checking every statement separately.
+"""Says what is wrong with a statement that the grammar refuses, by Lark's parser of `grammar/ir.lark`.
 
-The grammar puts one statement on a line. So parsing resumes at the next line after an error, and one run reports all
+The grammar puts one statement on a line. So reading resumes at the next line after an error, and one run reports all
 errors (up to a limit).
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Iterator
-from typing import cast
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, cast
 
+import lark
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings, raise_errors
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
 from pstranspile.ir.layout import BLANKS, begins_statement, statement_length
-from pstranspile.ir.model import Location, Module, SourceText
-from pstranspile.ir.text.assemble import Assembler
-from pstranspile.ir.text.fast import LineReader, Unfit
-from pstranspile.ir.text.grammar import parse_module, parse_statement
-from pstranspile.ir.text.literals import Language, quote
-from pstranspile.ir.text.reader import VERSION, Context, Node, Token, Tree, did_you_mean, token
+from pstranspile.ir.model import Location
+from pstranspile.ir.text.literals import VERSION, quote
+from pstranspile.ir.text.statement import Context, did_you_mean
 
-# The plain path: Lark parses the whole text, its tree becomes the module.
+GRAMMAR = "ir.lark"
+"""The file of the grammar, in the folder `grammar` of the installed package or of the checkout."""
 
-
-def _statements(tree: Node) -> Iterator[Node | Token]:
-    """The statements of a module in order, without recursion: blocks may be nested thousands deep."""
-    todo: list[Node | Token] = [tree]
-    while todo:
-        part = todo.pop()
-        if isinstance(part, Tree) and part.data in ("module", "program", "block"):
-            todo += reversed(part.children)
-        else:
-            yield part
+OPTIONS: dict[str, Any] = {
+    "parser": "lalr",
+    "lexer": "contextual",
+    "start": ["module", "statement"],
+    "maybe_placeholders": False,
+    "propagate_positions": False,
+}
+"""How the grammar is loaded; the tests load it with `strict=True` besides."""
 
 
-def parse_plainly(text: str, file: str, language: Language) -> Module:
-    """The module that `text` holds. Raises DiagnosticError with all findings."""
-    context = Context(file, language)
-    try:
-        tree = parse_module(text if text.endswith("\n") else text + "\n")
-    except UnexpectedInput as refused:
-        diagnose(text, context)
-        raise DiagnosticError([refusal(refused, text, context)]) from None
-    assembler = Assembler(context)
-    for statement in _statements(tree):
-        assembler.take(statement)
-    module = assembler.finish(SourceText(file, text))
-    raise_errors(context.findings)
-    return module
+def grammar_text() -> str:
+    """The text of the grammar. Raises FileNotFoundError."""
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    for folder in (package, os.path.dirname(package)):
+        path = os.path.join(folder, "grammar", GRAMMAR)
+        if os.path.isfile(path):
+            with open(path, encoding="utf-8") as file:
+                return file.read()
+    raise FileNotFoundError(f"the grammar {GRAMMAR} is missing from the installation of pstranspile")
+
+
+@lru_cache(maxsize=1)
+def grammar_parser() -> Any:
+    """Lark's parser of the grammar; `start` is the rule for a whole text, `module`, or `statement`."""
+    return lark.Lark(grammar_text(), **OPTIONS)
 
 
 # What nobody sees in a text: control characters, blanks of Unicode, marks without width.
@@ -56,8 +56,6 @@ _UNSEEN = re.compile(
     "[\x00-\x1f\x7f-\xa0\xad\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ufffd\ud800-\udfff]"
 )
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd\udc80-\udcff]")
-STRUCTURE = frozenset({"unbalanced", "misplaced", "missing-block", "duplicate-block"})
-"""Codes of findings that depend on the whole text."""
 
 _WORDS = {
     "WORD": "a name",
@@ -117,10 +115,10 @@ def refusal(problem: UnexpectedInput, text: str, context: Context) -> Diagnostic
     position = len(text)
     expected: Iterable[str] = ()
     if isinstance(problem, UnexpectedToken):
-        found_token = cast(Token, problem.token)  # pyright: ignore[reportUnknownMemberType]
+        found_token = cast(lark.Token, problem.token)  # pyright: ignore[reportUnknownMemberType]
         expected = problem.accepts or problem.expected
         if found_token.type != "$END":
-            position = found_token.start_pos
+            position = found_token.start_pos or 0
     elif isinstance(problem, UnexpectedCharacters):
         expected = problem.allowed or ()
         position = cast(int, problem.pos_in_stream)  # pyright: ignore[reportUnknownMemberType]
@@ -184,21 +182,24 @@ def _quoting(text: str, position: int) -> str:
     return f"; a name with other characters than letters, digits and _ . @ / is quoted: {quoted}"
 
 
-def _parse(lines: list[str], at: int, context: Context) -> tuple[Node | None, int]:
-    """(tree of the statement at line index `at`, number of its lines); reports it if it is refused."""
-    context.first_line = at + 1
-    text, count = lines[at], statement_length(lines, at)
-    for joined in (text, "\n".join(lines[at : at + count])) if count > 1 else (text,):
-        try:
-            return parse_statement(joined), joined.count("\n") + 1
-        except UnexpectedInput as refused:
-            text, problem = joined, refused
-    context.findings.append(refusal(problem, text, context))  # pyright: ignore[reportPossiblyUnboundVariable]
-    return None, next((part for part in range(1, count) if begins_statement(lines[at + part])), count)
+def refused_statement(lines: list[str], at: int, context: Context) -> int:
+    """Reports the statement at line index `at`, which the grammar refuses; gives the number of lines to pass over."""
+    count = statement_length(lines, at)
+    text = "\n".join(lines[at : at + count])
+    try:
+        grammar_parser().parse(text, start="statement")
+    except UnexpectedInput as refused:
+        context.findings.append(refusal(refused, text, context))
+    else:
+        raise AssertionError(f"the grammar accepts what the reader refuses: {text}")
+    return next((part for part in range(1, count) if begins_statement(lines[at + part])), count)
 
 
-def _check_start(text: str, context: Context) -> None:
-    """Raises if this is no text of this language at all: one finding instead of one per line."""
+def check_start(text: str, context: Context) -> None:
+    """Reports a text that does not begin with a version line.
+
+    Raises DiagnosticError if this is no text of this language at all: one finding instead of one per line.
+    """
     file = context.file
     first = re.search(rf"^[{BLANKS}]*([^{BLANKS}\n#][^\n]*)", text, re.MULTILINE)
     if first is None:
@@ -219,56 +220,3 @@ def _check_start(text: str, context: Context) -> None:
         message = f"the text opens with the version line `ir {VERSION}`, found {result}{hint}"
         column = first.start(1) - text.rfind("\n", 0, first.start(1))
         context.findings.append(error("version-line", message, Location(file, line, column), focus=word))
-
-
-def diagnose(text: str, context: Context) -> None:
-    """Raises DiagnosticError with what is wrong in `text`; returns if every statement is in its place."""
-    _check_start(text, context)
-    lines = text.replace("\r\n", "\n").split("\n")
-    reader = LineReader(context, MAX_FINDINGS)
-    reader.started = bool(context.findings)  # a missing version line has been reported
-    assembler = reader.assembler
-    structure_lost: int | None = None
-    at = 0
-    while at < len(lines) and not reader.is_full:
-        try:
-            at = _read_on(reader, lines, at)
-            if at < len(lines) and not reader.is_full:
-                at += reader.line(lines, at + 1)
-            continue
-        except Unfit:
-            pass
-        statement, count = _parse(lines, at, context)
-        if statement is not None:
-            inner = statement.children[0]
-            if isinstance(inner, Tree) and inner.data == "version" and reader.started:
-                _misplaced_version(inner, context)
-            else:
-                assembler.take(inner)
-        elif structure_lost is None and re.search(rf"\{{[{BLANKS}]*(#.*)?$|^[{BLANKS}]*\}}", lines[at]):
-            structure_lost = len(context.findings)  # a head or an end that can't be read
-        reader.started = True
-        at += count
-    if at >= len(lines):
-        assembler.finish(SourceText(context.file, text))
-    result = [
-        finding
-        for index, finding in enumerate(context.findings)
-        if structure_lost is None or index < structure_lost or finding.code not in STRUCTURE
-    ]
-    if result:
-        raise DiagnosticError(first_findings(result))
-
-
-def _read_on(reader: LineReader, lines: list[str], at: int) -> int:
-    """Reads lines from an index on quickly, up to one that needs a closer look; gives its index, or the end."""
-    try:
-        reader.lines(lines, at)
-    except Unfit:
-        return reader.at - 1
-    return len(lines)
-
-
-def _misplaced_version(version: Node, context: Context) -> None:
-    message = "the version line stands once, at the start of the text"
-    context.report("misplaced", message, token(version, 0))

@@ -17,7 +17,7 @@ from pstranspile.ir.distribution import DistributedVar, Distribution
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Location, Op
 from pstranspile.ir.text.literals import INT_MAX, INT_MIN, Language
-from pstranspile.ir.text.reader import OpParts, did_you_mean, one_of
+from pstranspile.ir.text.statement import OpParts, did_you_mean, one_of
 from pstranspile.ir.types import OpRole
 
 DISTRIBUTION, PLACED = "distribution", "placed"

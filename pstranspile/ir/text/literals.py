@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from pstranspile.ir.attributes import AttrKind, float32
-from pstranspile.ir.model import Attrs, Slots
+from pstranspile.ir.model import Attrs, Location, Slots
 from pstranspile.ir.types import DTYPES, DType, OpRole, VarKind
 
 # The properties of op types that the text depends on: attribute kinds and defaults.
@@ -80,6 +80,9 @@ class Language(NamedTuple):
         return [*schema.attrs, *self.generic_kinds, "op_role_var"]
 
 
+VERSION = "1"
+"""The version of the text that is read and written."""
+
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
 NAN = float("nan")
@@ -147,6 +150,45 @@ def name(text: str) -> str:
 def read_name(token: str) -> str:
     """The name that a `%name` or `@name` token stands for."""
     return unquote(token[1:]) if token[1] == '"' else token[1:]
+
+
+def integer(digits: str, low: int, high: int) -> int:
+    """The number `digits` stand for. Raises OverflowError when it is not in low..high."""
+    if len(digits) > 20:  # int() refuses thousands of digits
+        sign = "-" if digits[0] == "-" else ""
+        digits = sign + (digits.lstrip("-").lstrip("0") or "0")
+        if len(digits) > 20:
+            raise OverflowError
+    number = int(digits)
+    if not low <= number <= high:
+        raise OverflowError
+    return number
+
+
+def real(digits: str) -> float:
+    """The float32 `digits` stand for. Raises OverflowError when a finite number is beyond float32."""
+    if digits in ("inf", "-inf"):
+        return float(digits)
+    if digits == "nan":
+        return NAN
+    value = float32(float(digits))
+    if value in (float("inf"), float("-inf")):
+        raise OverflowError
+    return value
+
+
+def script_text(location: Location | None) -> str:
+    """The suffix of an op at this location, with the blank before it; empty if no script is known."""
+    script = location.script if location is not None else None
+    return f" @{name(script.file)}:{script.line}" if script is not None else ""
+
+
+def read_script(text: str) -> Location:
+    """The place in `@train.py:20`. Raises ValueError for a bad escape, OverflowError for a line number out of range."""
+    file, _, line = text.rpartition(":")
+    if len(line.lstrip("0")) > 10 or not 0 < int(line) <= INT_MAX:
+        raise OverflowError(line)
+    return Location(read_name(file), int(line))
 
 
 @lru_cache(maxsize=65536)

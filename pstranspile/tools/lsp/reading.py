@@ -18,8 +18,8 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.layout import BLANKS, statement_length
 from pstranspile.ir.model import Block, Location, Module, Op, Origin, Program, SourceText, Var
 from pstranspile.ir.reading import read_regular
-from pstranspile.ir.text.diagnose import STRUCTURE
 from pstranspile.ir.text.literals import STORAGE_CLASSES
+from pstranspile.ir.text.reader import STRUCTURE
 from pstranspile.ops.textual import parse
 from pstranspile.tools.lsp.names import Placement, check_job, job_files, place
 from pstranspile.tools.lsp.outline import Outline
