@@ -121,14 +121,14 @@ def message_classes(
         message = file.message_type.add(name=message_name)
         for field_name, field in fields.items():
             label = proto.LABEL_REPEATED if field.repeated else proto.LABEL_OPTIONAL
-            added = message.field.add(name=field_name, number=field.number, label=label)
+            place = {"name": field_name, "number": field.number, "label": label}
             if field.type in _SCALARS:
-                added.type = getattr(proto, f"TYPE_{field.type.upper()}")
+                added = message.field.add(**place, type=getattr(proto, f"TYPE_{field.type.upper()}"))
                 if field.default:
                     added.default_value = field.default
             else:
-                added.type = proto.TYPE_ENUM if enums and field.type in enums else proto.TYPE_MESSAGE
-                added.type_name = f".{_PACKAGE}.{field.type}"
+                kind = proto.TYPE_ENUM if enums and field.type in enums else proto.TYPE_MESSAGE
+                message.field.add(**place, type=kind, type_name=f".{_PACKAGE}.{field.type}")
     pool: Any = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
     return {

@@ -1,6 +1,4 @@
-"""`pstranspile compile`: the programs of every trainer and parameter server of a cluster, written, or with `--check`
-compared with what a folder holds.
-"""
+"""`pstranspile compile`: the programs of every trainer and parameter server of a cluster."""
 
 from __future__ import annotations
 
