@@ -111,7 +111,8 @@ def test_trainers_without_servers_all_begin_again_when_one_has_ended(tmp_path: P
     assert all_gone(processes)
     again = "pstranspile launch: trainer_0 has ended by SIGKILL: all begin again from step [0-9]*[02468]1\n"
     saved = f"{re.escape(str(tmp_path / 'real.npz'))}: the fetched values and the final parameters\n"
-    assert re.fullmatch(again + saved, told), told
+    kept = f"{re.escape(str(tmp_path / 'kept'))}: the checkpoints .*, to go on from with --resume .*\n"
+    assert re.fullmatch(again + saved + kept, told), told
     simulated = ["run", PROGRAM, *job, "--feed", str(tmp_path / "data.npz"), *init]
     assert main([*simulated, "--save", str(tmp_path / "run.npz")]) == 0
     with np.load(tmp_path / "real.npz") as real, np.load(tmp_path / "run.npz") as expected:

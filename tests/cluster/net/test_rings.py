@@ -97,8 +97,9 @@ class Company:
         ends = {role: self.end(role) for role in others}
         for role, (status, told) in ends.items():
             lines = [line for line in told.splitlines() if "is not let in: the others" not in line]
-            assert (status, len(lines)) == (0, 1), told
+            assert (status, len(lines)) == (0, 2), told
             assert lines[0].startswith(f"{role}: goes on without {but}: ")
+            assert lines[1] == f"{self.folder / f'{role}.npz'}: the fetched values and the final parameters"
         one, other = (np.load(self.folder / f"{role}.npz") for role in others)
         assert len(one["step/loss"]) == STEPS
         for name in ("param/w", "param/b"):
