@@ -16,6 +16,7 @@ from pstranspile.compiler.job import Job
 from pstranspile.compiler.job.modes import Promise, settings_of
 from pstranspile.compiler.plan.plan import Plan
 from pstranspile.ir.attributes import AttrValue
+from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.expect import MOST_CHECKED, expect_module, expect_number, expect_word
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import STARTUP, Module, Op, Program, Role
@@ -23,7 +24,7 @@ from pstranspile.ir.required import require_programs
 from pstranspile.proof.causes import Suspicion, differing_gradients, server_causes
 from pstranspile.proof.compare import Comparison, Snapshot, differ, plain
 from pstranspile.proof.faults import Faultless, check_faults
-from pstranspile.proof.halves import halves_of
+from pstranspile.proof.halves import Halves, halves_of
 from pstranspile.proof.replays import Ledger, ReplayResult, held_to_source, replay_of
 from pstranspile.proof.report import DIFFERENT, Applied, Cause, Report, Verdict
 from pstranspile.proof.training import (
@@ -338,6 +339,19 @@ def _other_schedules(given: Given, start: Snapshot, schedules: int, wanted: Snap
     return tuple(result)
 
 
+def _of_shares(
+    half: Halves, held: Snapshot, feed: Mapping[str, Any], shares: Sequence[Mapping[str, Any]], seed: int
+) -> list[Cause]:
+    """The causes that a step on shares shows: in double precision, where single precision shows none."""
+    found = Suspicion(half, held, feed, shares, seed).causes()
+    if found:
+        return found
+    try:
+        return Suspicion(half, held, feed, shares, seed, doubles=True).causes()
+    except DiagnosticError:
+        return []
+
+
 def _causes(given: Given, first: _FirstRun, shown: Mapping[str, str], different: Sequence[Verdict]) -> list[Cause]:
     """The ops that make the first step of a program differ: on the trainers, then on the servers (from `shown`)."""
     workload = given.workload
@@ -347,8 +361,7 @@ def _causes(given: Given, first: _FirstRun, shown: Mapping[str, str], different:
         step = workload.first_step(name)
         if step >= 0 and given.made.plan.trainers > 1:
             held = first.began.get(name, first.start)
-            suspicion = Suspicion(halves[name], held, feeds.step(step), first.fed[step], given.seed)
-            result.update(dict.fromkeys(suspicion.causes()))
+            result.update(dict.fromkeys(_of_shares(halves[name], held, feeds.step(step), first.fed[step], given.seed)))
     for program in workload.programs.values():
         result.update(dict.fromkeys(server_causes(program, shown, [verdict.name for verdict in different])))
     return list(result)
