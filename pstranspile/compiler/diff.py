@@ -1,4 +1,5 @@
 """The semantic difference of programs: what is left when spelling and order that mean nothing are set aside.
+
 These are no differences: The order of slots, attributes and declarations. An attribute at its schema's default and one
 that is left out. An empty slot and a missing one. The order of `grad_to_block_id`, and of `fake_init` ops that follow
 each other. Generated names (`__control_var@...`, `_generated_var_0`, `tmp_dc_output_0`) that are used alike. The

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from pstranspile.fluid.missing import Missing, fluid_names, module_here
+from pstranspile.fluid.missing import Missing, fluid_names, holds_modules, module_here
 from pstranspile.fluid.running.flags import begin_script
 from pstranspile.fluid.running.older import change_libraries, give_bytes, give_numbers, give_unequal_rows
 from pstranspile.fluid.running.older_names import give_names
@@ -136,7 +136,8 @@ class _Finder(MetaPathFinder):
                 return ModuleSpec(fullname, _FunctionLoader(known[last]))
             if last in known:  # a name of a module is no module
                 return None
-        package = name is None or (spec is not None and spec.submodule_search_locations is not None)
+        whole = spec is not None and spec.submodule_search_locations is not None
+        package = name is None or whole or holds_modules(fullname.removeprefix("paddle.fluid."))
         return ModuleSpec(fullname, _Loader(name), is_package=package)
 
 

@@ -94,15 +94,58 @@ def fluid_names() -> dict[str, tuple[str, ...]]:
     return {module: tuple(names) for module, names in _homes().items()}
 
 
+_HELD = {
+    "contrib.decoder": "contrib.decoder.beam_search_decoder",
+    "contrib.layers": "contrib.layers.metric_op contrib.layers.nn contrib.layers.rnn_impl contrib.layers.sparse",
+    "contrib.mixed_precision": (
+        "contrib.mixed_precision.decorator contrib.mixed_precision.fp16_lists contrib.mixed_precision.fp16_utils"
+    ),
+    "contrib.model_stat": "contrib.memory_usage_calc contrib.op_frequence",
+    "contrib.quantize": "contrib.quantize.quantize_transpiler",
+    "contrib.reader": "contrib.reader.distributed_reader",
+    "contrib.utils": "contrib.utils.hdfs_utils",
+    "dataloader": "dataloader.batch_sampler dataloader.dataset",
+    "dygraph": "dygraph.layers dygraph.nn",
+    "incubate.fleet.base": ("incubate.fleet.base.fleet_base incubate.fleet.base.mode incubate.fleet.base.role_maker"),
+    "incubate.fleet.parameter_server": (
+        "incubate.fleet.parameter_server.distribute_transpiler incubate.fleet.parameter_server.version"
+        " incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy"
+    ),
+    "incubate.fleet.utils": "incubate.fleet.utils.fleet_barrier_util incubate.fleet.utils.fleet_util",
+    "layer_helper": "layer_helper_base",
+    "layers.ops": "layers.layer_function_generator",
+    "metrics": "average",
+    "compiler": "parallel_executor",
+    "proto.profiler_pb2": "proto.profiler proto.profiler.profiler_pb2",
+    "running.large": "entry_attr",
+    "scope": "default_scope_funcs",
+    "trainer_desc": "device_worker trainer_factory",
+    "transpiler": "transpiler.memory_optimization_transpiler",
+    "transpiler.details": (
+        "transpiler.details.checkport transpiler.details.program_utils transpiler.details.ufind"
+        " transpiler.details.vars_distributed"
+    ),
+    "transpiler.distribute_transpiler": "transpiler.geo_sgd_transpiler transpiler.ps_dispatcher",
+    "wrapped_decorator": "annotations",
+}
+"""Modules of Fluid whose names stand in another module here, by that module."""
+
+_HOLDERS = {module: holder for holder, modules in _HELD.items() for module in modules.split()}
+"""The module here that has the names of a module of Fluid, for those that have no file of their own."""
+
+
 def module_here(dotted: str) -> str | None:
-    """The module of this package behind one under `pstranspile.fluid`: itself, or the one in `more`; None for none."""
-    for name in (dotted, dotted.replace(HERE, f"{HERE}.more", 1)):
-        try:
-            if find_spec(name) is not None:
-                return name
-        except ModuleNotFoundError:
-            continue
-    return None
+    """The module of this package behind one under `pstranspile.fluid`: itself, or the one that has its names."""
+    holder = _HOLDERS.get(dotted.removeprefix(f"{HERE}."))
+    try:
+        return f"{HERE}.{holder}" if holder else dotted if find_spec(dotted) is not None else None
+    except ModuleNotFoundError:
+        return None
+
+
+def holds_modules(dotted: str) -> bool:
+    """Whether Fluid has modules below this one, whose names the module here has itself."""
+    return any(module.startswith(f"{dotted.removeprefix(f'{HERE}.')}.") for module in _HOLDERS)
 
 
 def _taken(name: str, home: str) -> Any:
@@ -124,11 +167,14 @@ def names_of_fluid(module: str, known: dict[str, Any]) -> Callable[[str], Any]:
     short = module.removeprefix(HERE).lstrip(".")
 
     def get(name: str) -> Any:
-        home = _homes().get(short or "fluid", {}).get(name)
+        modules = (short or "fluid", *_HELD.get(short, "").split())
+        home = next((names[name] for names in map(_homes().get, modules) if names and name in names), None)
         if home == "" and short.startswith("layers."):
             home = "layers"  # which has the layers of all modules, some of which lie in other ones here
         if home is None and short == "layers.nn" and name in _homes()["layers"]:
             home = "layers"  # Fluid 1.5 had recurrent layers, losses and those of sequences in this module
+        if home is None and f"{short}.{name}" in _HOLDERS:
+            home = f".{short}.{name}"
         found = _taken(name, home) if home else None
         if found is not None:
             return found

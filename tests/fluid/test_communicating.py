@@ -8,10 +8,7 @@ import pstranspile.fluid as fluid
 from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.compiler.job import Job
 from pstranspile.fluid.communicator import Communicator
-from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy import (
-    ServerRuntimeConfig,
-    StrategyFactory,
-)
+from pstranspile.fluid.incubate.fleet.parameter_server import ServerRuntimeConfig, StrategyFactory
 from pstranspile.fluid.missing import NotHere
 from pstranspile.fluid.running import communicating
 from pstranspile.fluid.running.communicating import DistributedMode, communicator_settings, default_flags

@@ -9,12 +9,7 @@ import numpy as np
 import pytest
 
 import pstranspile.fluid as fluid
-from pstranspile.fluid.contrib.decoder.beam_search_decoder import (
-    BeamSearchDecoder,
-    InitState,
-    StateCell,
-    TrainingDecoder,
-)
+from pstranspile.fluid.contrib.decoder import BeamSearchDecoder, InitState, StateCell, TrainingDecoder
 from tests.fluid.running import fresh
 
 layers = fluid.layers

@@ -13,7 +13,7 @@ import pstranspile.fluid as fluid
 import pstranspile.fluid.paddle as paddle
 from pstranspile.fluid.communicator import Communicator
 from pstranspile.fluid.contrib.reader import distributed_batch_reader
-from pstranspile.fluid.incubate.fleet.base.role_maker import PaddleCloudRoleMaker
+from pstranspile.fluid.incubate.fleet.base import PaddleCloudRoleMaker
 from pstranspile.fluid.running.flags import seconds
 from tests.fluid.running import fresh, known_as_paddle
 

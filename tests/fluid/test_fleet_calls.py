@@ -17,16 +17,12 @@ import pstranspile.fluid as fluid
 from pstranspile.cluster.net.status import SERVING, STATUS
 from pstranspile.fluid import compiler, dataset, executor, framework, log_helper
 from pstranspile.fluid.incubate.fleet import collective
-from pstranspile.fluid.incubate.fleet.base.role_maker import (
-    Role,
-    UserDefinedCollectiveRoleMaker,
-    UserDefinedRoleMaker,
-)
-from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler import (
+from pstranspile.fluid.incubate.fleet.base import Role, UserDefinedCollectiveRoleMaker, UserDefinedRoleMaker
+from pstranspile.fluid.incubate.fleet.parameter_server import (
     DistributedTranspiler,
+    StrategyFactory,
     TranspilerOptimizer,
 )
-from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy import StrategyFactory
 from pstranspile.fluid.machines import PortFile
 from pstranspile.fluid.paddle.dataset import cifar, common, imdb, imikolov, mnist, uci_housing
 from pstranspile.fluid.transpiler.distribute_transpiler import ServerRuntimeConfig, slice_variable

@@ -9,10 +9,9 @@ import pytest
 
 import pstranspile.fluid as fluid
 from pstranspile.fluid.contrib.utils import hdfs_utils
-from pstranspile.fluid.incubate.fleet.base.role_maker import Role, UserDefinedRoleMaker
-from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler import fleet
-from pstranspile.fluid.incubate.fleet.utils import fleet_barrier_util
-from pstranspile.fluid.incubate.fleet.utils.fleet_util import FleetUtil
+from pstranspile.fluid.incubate.fleet.base import Role, UserDefinedRoleMaker
+from pstranspile.fluid.incubate.fleet.parameter_server import fleet
+from pstranspile.fluid.incubate.fleet.utils import FleetUtil, fleet_barrier_util
 from pstranspile.fluid.incubate.fleet.utils.hdfs import HDFSClient
 from pstranspile.fluid.missing import NotHere
 from tests.fluid.running import fresh

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
 
 import numpy as np
 
 import pstranspile.fluid as fluid
-from pstranspile.fluid.missing import Missing, fluid_names
+from pstranspile.fluid.missing import Missing, fluid_names, module_here
 from tests.fluid.running import fresh
 
 
 def test_every_layer_is_in_its_module_of_fluid() -> None:
     missing: list[str] = []
     for module, names in fluid_names().items():
-        if not module.startswith("layers.") or find_spec(f"pstranspile.fluid.{module}") is None:
+        here = module_here(f"pstranspile.fluid.{module}")
+        if not module.startswith("layers.") or here is None:
             continue
-        ours = import_module(f"pstranspile.fluid.{module}")
+        ours = import_module(here)
         found = {name: getattr(fluid.layers, name, None) for name in names}
         there = [name for name, value in found.items() if value is not None and not isinstance(value, Missing)]
         missing += [f"{module}.{name}" for name in there if isinstance(getattr(ours, name), Missing)]

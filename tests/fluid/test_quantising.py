@@ -9,7 +9,7 @@ import pytest
 
 import pstranspile.fluid as fluid
 from pstranspile.fluid.contrib import QuantizeTranspiler
-from pstranspile.fluid.contrib.quantize.quantize_transpiler import _original_var_name, quant
+from pstranspile.fluid.contrib.quantize import _original_var_name, quant
 from tests.fluid.running import fresh
 
 KINDS = ("abs_max", "range_abs_max", "moving_average_abs_max")

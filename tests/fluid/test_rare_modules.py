@@ -39,7 +39,7 @@ def test_functions_with_the_name_of_their_module_are_taken_from_it() -> None:
 
 
 def test_descriptions_of_ops_and_variables_are_made_alone() -> None:
-    from pstranspile.fluid.contrib.mixed_precision.fp16_utils import find_op_index
+    from pstranspile.fluid.contrib.mixed_precision import find_op_index
 
     with fresh():
         fluid.layers.relu(fluid.data("x", [1]))
@@ -53,7 +53,8 @@ def test_descriptions_of_ops_and_variables_are_made_alone() -> None:
 
 def test_small_names_of_fluid_are_found() -> None:
     from pstranspile.fluid import contrib, framework
-    from pstranspile.fluid.transpiler import distribute_transpiler, geo_sgd_transpiler
+    from pstranspile.fluid.transpiler import distribute_transpiler
+    from pstranspile.fluid.transpiler import distribute_transpiler as geo_sgd_transpiler
 
     assert fluid.dataloader.dataset.Dataset is fluid.io.Dataset
     assert contrib.decorate is contrib.mixed_precision.decorate

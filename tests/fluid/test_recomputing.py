@@ -156,7 +156,7 @@ def test_strategies_of_fleet_recompute() -> None:
 
 
 def _alone() -> Any:
-    from pstranspile.fluid.incubate.fleet.base.role_maker import UserDefinedCollectiveRoleMaker
+    from pstranspile.fluid.incubate.fleet.base import UserDefinedCollectiveRoleMaker
 
     return UserDefinedCollectiveRoleMaker(0, ["127.0.0.1:6170"])
 

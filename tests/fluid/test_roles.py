@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pstranspile.fluid.incubate.fleet.base.role_maker import (
+from pstranspile.fluid.incubate.fleet.base import (
     GeneralRoleMaker,
     PaddleCloudRoleMaker,
     Role,
@@ -12,16 +12,14 @@ from pstranspile.fluid.incubate.fleet.base.role_maker import (
     UserDefinedRoleMaker,
 )
 from pstranspile.fluid.incubate.fleet.collective import DistributedStrategy as CollectiveStrategy
-from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler import (
-    DistributedTranspiler,
-    strategy_of,
-)
-from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy import (
+from pstranspile.fluid.incubate.fleet.parameter_server import (
     AsyncStrategy,
+    DistributedTranspiler,
     GeoStrategy,
     HalfAsyncStrategy,
     StrategyFactory,
     SyncStrategy,
+    strategy_of,
 )
 from pstranspile.fluid.transpiler import DistributeTranspilerConfig
 

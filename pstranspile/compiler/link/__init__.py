@@ -1,4 +1,5 @@
 """Do all programs of a job together fit? The link check reads the emitted programs as a linker reads object files.
+
 Every program is read once, then what machines say to each other is held together. The cost is that of reading all
 ops, plus one step for every variable that travels between two machines. The check knows nothing of how the programs
 were made. A finding is a fault of the compiler, so it ends in LinkError (exit code 3).

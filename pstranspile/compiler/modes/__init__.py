@@ -1,4 +1,5 @@
 """The modes of distribution, a file for each: what it requires of jobs, finds in a program, plans and emits.
+
 Every file here is a mode, under its own name, and ends with `MODE = ...`, which has the methods of `Mode`. What
 several modes share is in `shared`.
 """

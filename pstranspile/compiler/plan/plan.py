@@ -1,4 +1,5 @@
 """The Plan: what lives where, under which names. A frozen value, as a person reads and edits it, and as JSON.
+
 Of trainers without servers it has how they reach each other, and what they sum (`Collective`).
 """
 

@@ -1,5 +1,6 @@
 """Are programs well formed, and does a training program train what it declares? Findings with a code, a place and a
 plain sentence; nothing is changed.
+
 `docs/reference/diagnostics.md` explains the codes.
 """
 

@@ -9,7 +9,6 @@ from pstranspile.fluid.contrib import extend_optimizer as extend_optimizer
 from pstranspile.fluid.contrib import layers as layers
 from pstranspile.fluid.contrib import mixed_precision as mixed_precision
 from pstranspile.fluid.contrib import model_stat as model_stat
-from pstranspile.fluid.contrib import op_frequence as op_frequence
 from pstranspile.fluid.contrib import quantize as quantize
 from pstranspile.fluid.contrib import reader as reader
 from pstranspile.fluid.contrib import utils as utils
@@ -39,9 +38,9 @@ from pstranspile.fluid.contrib.layers import tdm_child as tdm_child
 from pstranspile.fluid.contrib.layers import tdm_sampler as tdm_sampler
 from pstranspile.fluid.contrib.layers import tree_conv as tree_conv
 from pstranspile.fluid.contrib.layers import var_conv_2d as var_conv_2d
-from pstranspile.fluid.contrib.memory_usage_calc import memory_usage as memory_usage
+from pstranspile.fluid.contrib.model_stat import memory_usage as memory_usage
+from pstranspile.fluid.contrib.model_stat import op_freq_statistic as op_freq_statistic
 from pstranspile.fluid.contrib.model_stat import summary as summary
-from pstranspile.fluid.contrib.op_frequence import op_freq_statistic as op_freq_statistic
 from pstranspile.fluid.contrib.quantize import QuantizeTranspiler as QuantizeTranspiler
 from pstranspile.fluid.contrib.reader import distributed_batch_reader as distributed_batch_reader
 from pstranspile.fluid.contrib.utils import HDFSClient as HDFSClient

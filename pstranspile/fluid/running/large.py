@@ -1,4 +1,6 @@
-"""Tables of scripts that have a row for every id, of which those exist that are trained."""
+"""Tables of scripts that have a row for every id, of which those exist that are trained, and the rules by which rows
+enter them (`entry_attr` of 2.x).
+"""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_older_and_later_names_are_those_of_fluid() -> None:
 
 
 def test_a_helper_of_layers_makes_parameters() -> None:
-    base = import_module("pstranspile.fluid.more.layer_helper_base").LayerHelperBase
+    base = import_module("pstranspile.fluid.layer_helper").LayerHelperBase
     assert issubclass(fluid.layer_helper.LayerHelper, base)
     with fresh():
         helper = base("mine", "fc")

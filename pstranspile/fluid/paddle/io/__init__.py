@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pstranspile.fluid import dataloader as sampling
 from pstranspile.fluid import reader
 from pstranspile.fluid.paddle.io.samplers import BatchSampler as BatchSampler
 from pstranspile.fluid.paddle.io.samplers import DistributedBatchSampler as DistributedBatchSampler
@@ -19,7 +20,6 @@ from pstranspile.fluid.paddle.io.samplers import in_batches
 from pstranspile.fluid.paddle.later import not_there
 from pstranspile.fluid.places import CPUPlace
 from pstranspile.fluid.reader import Dataset as Dataset
-from pstranspile.fluid.running import sampling
 
 
 def _listed(sample: Any) -> list[Any]:

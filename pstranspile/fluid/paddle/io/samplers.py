@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.fluid.running import sampling
+from pstranspile.fluid import dataloader as sampling
 
 
 class Sampler:

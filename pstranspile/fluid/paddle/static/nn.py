@@ -6,7 +6,7 @@ from typing import Any
 
 from pstranspile.fluid import input as inputs
 from pstranspile.fluid import layers, unique_name
-from pstranspile.fluid.contrib.layers.sparse import sparse_embedding as sparse_embedding
+from pstranspile.fluid.contrib.layers import sparse_embedding as sparse_embedding
 from pstranspile.fluid.initializer import Constant
 from pstranspile.fluid.layer_helper import LayerHelper
 

@@ -1,1 +1,132 @@
-"""Fluid's `incubate.fleet.utils`: what scripts of Fleet ask besides training."""
+"""What scripts of Fleet ask besides training: what trainer 0 says, metrics of all trainers, times of passes, and
+barriers by files of a hadoop cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pstranspile.fluid.executor import global_scope
+from pstranspile.fluid.incubate.fleet.parameter_server import fleet
+from pstranspile.fluid.incubate.fleet.utils.hdfs import HDFSClient as HDFSClient
+from pstranspile.fluid.log_helper import get_logger
+from pstranspile.fluid.missing import names_of_fluid, refused
+
+_LOGGER = get_logger(__name__, logging.INFO, fmt="%(asctime)s-%(levelname)s: %(message)s")
+
+
+def _buckets(var: Any) -> Any:
+    """The counts of a variable, added up from the last one on."""
+    return np.array(var.get_tensor()).reshape(-1)[::-1].cumsum(dtype="float64")
+
+
+class FleetUtil:
+    """What scripts of Fleet ask besides training. Models of the mode `pslib` are refused when they are asked for."""
+
+    def __init__(self, mode: str = "pslib"):
+        if mode not in ("pslib", "transpiler"):
+            raise ValueError(f"the mode is 'pslib' or 'transpiler', not {mode!r}")
+
+    def __getattr__(self, name: str) -> Any:
+        raise refused(f"FleetUtil.{name}", "it is of pslib, whose servers are not here; use fluid.io and fleet")
+
+    def rank0_print(self, s: Any) -> None:
+        """Prints, in trainer 0."""
+        if fleet.worker_index() == 0:
+            print(s, flush=True)
+
+    def rank0_info(self, s: Any) -> None:
+        """Writes to the log, in trainer 0."""
+        if fleet.worker_index() == 0:
+            _LOGGER.info(s)
+
+    def rank0_error(self, s: Any) -> None:
+        """Writes an error to the log, in trainer 0."""
+        if fleet.worker_index() == 0:
+            _LOGGER.error(s)
+
+    def set_zero(self, var_name: str, scope: Any = None, place: Any = None, param_type: str = "int64") -> None:
+        """Fills a variable with zeros of an element type."""
+        tensor = (scope or global_scope()).var(var_name).get_tensor()
+        tensor.set(np.zeros(np.array(tensor).shape, param_type), place)
+
+    def get_global_auc(
+        self, scope: Any = None, stat_pos: str = "_generated_var_2", stat_neg: str = "_generated_var_3"
+    ) -> float | None:
+        """The area under the curve that buckets of `layers.auc` give; None where the scope has no such variables.
+
+        Raises NotHere where there are several trainers, whose buckets would have to be added up.
+        """
+        held = [(scope or global_scope()).find_var(name) for name in (stat_pos, stat_neg)]
+        if any(var is None for var in held):
+            self.rank0_print("not found auc bucket")
+            return None
+        if fleet.worker_num() > 1:
+            raise refused("get_global_auc of several trainers", "fetch the buckets of each, and add them up")
+        positive, negative = (_buckets(var) for var in held)
+        total = positive[-1] * negative[-1]
+        if not total:
+            return 0.5
+        steps = np.diff(negative, prepend=0.0)
+        return float((steps * (positive + np.concatenate(([0.0], positive[:-1])))).sum() / 2 / total)
+
+    def print_global_auc(
+        self,
+        scope: Any = None,
+        stat_pos: str = "_generated_var_2",
+        stat_neg: str = "_generated_var_3",
+        print_prefix: str = "",
+    ) -> None:
+        """Prints the area under the curve, in trainer 0. Raises NotHere where there are several trainers."""
+        self.rank0_print(f"{print_prefix} global auc = {self.get_global_auc(scope, stat_pos, stat_neg)}")
+
+    def get_online_pass_interval(
+        self, days: str, hours: str, split_interval: int | str, split_per_pass: int | str, is_data_hourly_placed: bool
+    ) -> list[list[str]]:
+        """The names of the parts of a day that each pass trains on: of `split_interval` minutes each, so many a pass.
+
+        `hours` is what the shell makes hours of, `{0..23}` or `1 2 3`. What is left of a day makes no pass.
+        """
+        shell = subprocess.run(["bash", "-c", f"echo -n {hours}"], capture_output=True, text=True, check=True)
+        first, *_, last = [int(hour) for hour in shell.stdout.split()] * 2
+        minutes, count = int(split_interval), int(split_per_pass)
+        starts = [divmod(start, 60) for start in range(0, 24 * 60 // minutes * minutes, minutes)]
+        names = [
+            f"{hour:02d}" if is_data_hourly_placed else f"{hour:02d}{minute:02d}"
+            for hour, minute in starts
+            if first <= hour <= last
+        ]
+        return [names[start : start + count] for start in range(0, len(names) // count * count, count)]
+
+
+PAUSE = 10.0
+"""Seconds between looks into the folder."""
+
+
+def check_all_trainers_ready(ready_path: str, epoch: int) -> None:
+    """Waits until every trainer has put a file for this epoch into the folder; a single one waits for nobody.
+
+    `HADOOP_HOME`, `FS_NAME` and `FS_UGI` of the environment say where and as whom. Raises OSError.
+    """
+    count = fleet.worker_num()
+    if count == 1:
+        return
+    mark = Path(f"ready.{epoch}.{fleet.worker_index()}.done")
+    mark.write_text("")
+    settings = {"fs.default.name": os.environ.get("FS_NAME"), "hadoop.job.ugi": os.environ.get("FS_UGI")}
+    client = HDFSClient(os.environ.get("HADOOP_HOME"), settings)
+    if not client.is_dir(ready_path):
+        client.makedirs(ready_path)
+    client.upload(ready_path, str(mark), overwrite=True)
+    while sum(path.rpartition("/")[2].startswith(f"ready.{epoch}.") for path in client.ls(ready_path)) < count:
+        time.sleep(PAUSE)
+
+
+__getattr__ = names_of_fluid(__name__, globals())

@@ -10,10 +10,10 @@ import numpy as np
 from pstranspile.fluid import io
 from pstranspile.fluid.executor import global_scope
 from pstranspile.fluid.framework import default_main_program, default_startup_program
-from pstranspile.fluid.incubate.fleet.base.fleet_base import Fleet as FluidFleet
-from pstranspile.fluid.incubate.fleet.base.role_maker import RoleMakerBase
+from pstranspile.fluid.incubate.fleet.base import Fleet as FluidFleet
+from pstranspile.fluid.incubate.fleet.base import RoleMakerBase
 from pstranspile.fluid.incubate.fleet.collective import fleet as collective
-from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler import fleet as with_servers
+from pstranspile.fluid.incubate.fleet.parameter_server import fleet as with_servers
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.paddle.distributed.fleet.base.role_maker import PaddleCloudRoleMaker
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy

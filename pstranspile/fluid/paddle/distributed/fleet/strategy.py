@@ -15,7 +15,7 @@ from pstranspile.fluid.compiler import BuildStrategy, ExecutionStrategy
 from pstranspile.fluid.framework import default_startup_program, program_guard
 from pstranspile.fluid.graph.vartype import VarType
 from pstranspile.fluid.incubate.fleet import collective
-from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler import distributed_strategy as servers
+from pstranspile.fluid.incubate.fleet.parameter_server import distributed_strategy as servers
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.optimizer import Optimizer, RecomputeOptimizer
 from pstranspile.fluid.running.communicating import warn_not_followed, warn_unused

@@ -1,0 +1,73 @@
+"""Fluid's `contrib.utils`: folders of a hadoop cluster's file system, several files at a time."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+from pathlib import Path
+from zipfile import ZipFile
+
+from pstranspile.fluid.incubate.fleet.utils import hdfs
+from pstranspile.fluid.missing import names_of_fluid
+
+
+class HDFSClient(hdfs.HDFSClient):
+    """The client as Fleet has it, with the calls of older scripts."""
+
+    def download(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, hdfs_path: str, local_path: str, overwrite: bool = False, unzip: bool = False
+    ) -> None:
+        """Copies a file or folder here; with `unzip` also takes the file, an archive, apart."""
+        super().download(hdfs_path, local_path, overwrite)
+        if unzip:
+            here = Path(local_path)
+            held = here / Path(hdfs_path).name if here.is_dir() else here
+            with ZipFile(held) as archive:
+                archive.extractall(held.parent)
+
+    def lsr(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, hdfs_path: str, only_file: bool = True, sort: bool = True
+    ) -> list[str]:
+        """The files of a folder and of those below it; without `only_file` also these folders."""
+        found = self._listed("-lsr", hdfs_path, kind="-" if only_file else "")
+        return sorted(found) if sort else found
+
+
+def _beside(path: str, folder: str, other: str) -> str:
+    """The folder below `other` that has the place of the folder of `path` below `folder`."""
+    return os.path.normpath(os.path.join(other, os.path.relpath(os.path.dirname(path), folder)))
+
+
+def multi_download(
+    client: HDFSClient, hdfs_path: str, local_path: str, trainer_id: int, trainers: int, multi_processes: int = 5
+) -> list[str]:
+    """Copies every `trainers`-th file of a folder here, from number `trainer_id` on; gives where they lie."""
+    client.make_local_dirs(local_path)
+    mine = client.lsr(hdfs_path)[trainer_id::trainers]
+    folders = [_beside(path, hdfs_path, local_path) for path in mine]
+    for folder in dict.fromkeys(folders):
+        client.make_local_dirs(folder)
+    with ThreadPoolExecutor(max(multi_processes, 1)) as pool:
+        list(pool.map(client.download, mine, folders))
+    return [os.path.join(folder, os.path.basename(path)) for path, folder in zip(mine, folders, strict=True)]
+
+
+def multi_upload(
+    client: HDFSClient,
+    hdfs_path: str,
+    local_path: str,
+    multi_processes: int = 5,
+    overwrite: bool = False,
+    sync: bool = True,
+) -> None:
+    """Copies the files of a folder, and of those below it, to the cluster."""
+    files = [os.path.join(folder, name) for folder, _, names in os.walk(local_path) for name in names]
+    folders = [_beside(path, local_path, hdfs_path) for path in files]
+    for folder in dict.fromkeys(folders):
+        client.makedirs(folder)
+    with ThreadPoolExecutor(max(multi_processes, 1)) as pool:
+        list(pool.map(client.upload, folders, files, repeat(overwrite)))
+
+
+__getattr__ = names_of_fluid(__name__, globals())

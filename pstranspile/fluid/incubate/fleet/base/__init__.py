@@ -1,5 +1,0 @@
-"""What the modes of Fleet share."""
-
-from pstranspile.fluid.missing import names_of_fluid
-
-__getattr__ = names_of_fluid(__name__, globals())

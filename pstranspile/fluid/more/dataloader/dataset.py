@@ -1,3 +1,0 @@
-"""Fluid's `dataloader.dataset`."""
-
-from pstranspile.fluid.running.sampling import Dataset as Dataset
