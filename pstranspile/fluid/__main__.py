@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 
 from pstranspile.fluid.aliases import install_for_children
-from pstranspile.fluid.running.communicating import idle_server, listen
-from pstranspile.fluid.running.tracebacks import rendered, traceback_of
-from pstranspile.fluid.session import Session, Stopped, parsed, show, usage
+from pstranspile.fluid.communicator import idle_server, listen
+from pstranspile.fluid.session import Session, Stopped, parsed, rendered, show, traceback_of, usage
 from pstranspile.ir.diagnostics import DiagnosticError
 
 

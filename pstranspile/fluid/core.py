@@ -14,6 +14,7 @@ from pstranspile.fluid.framework import is_compiled_with_xpu as is_compiled_with
 from pstranspile.fluid.graph.desc import AttrType as AttrType
 from pstranspile.fluid.graph.desc import BlockDesc as BlockDesc
 from pstranspile.fluid.graph.desc import OpDesc as OpDesc
+from pstranspile.fluid.graph.desc import VarDesc as VarDesc
 from pstranspile.fluid.graph.op_facts import get_all_op_protos as get_all_op_protos
 from pstranspile.fluid.graph.op_facts import get_grad_op_desc as get_grad_op_desc
 from pstranspile.fluid.graph.op_facts import has_grad_op_maker as has_grad_op_maker
@@ -23,7 +24,6 @@ from pstranspile.fluid.graph.op_facts import infer_no_need_buffer_slots as infer
 from pstranspile.fluid.graph.op_facts import kernels_of_ops
 from pstranspile.fluid.graph.op_facts import op_support_gpu as op_support_gpu
 from pstranspile.fluid.graph.program import ProgramDesc as ProgramDesc
-from pstranspile.fluid.graph.var_desc import VarDesc as VarDesc
 from pstranspile.fluid.graph.vartype import numpy_name
 from pstranspile.fluid.inference import AnalysisConfig as AnalysisConfig
 from pstranspile.fluid.inference import AnalysisPredictor as AnalysisPredictor

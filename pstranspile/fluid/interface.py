@@ -23,6 +23,7 @@ from pstranspile.fluid.backward import gradients as gradients
 from pstranspile.fluid.compiler import BuildStrategy as BuildStrategy
 from pstranspile.fluid.compiler import CompiledProgram as CompiledProgram
 from pstranspile.fluid.compiler import ExecutionStrategy as ExecutionStrategy
+from pstranspile.fluid.compiler import ParallelExecutor as ParallelExecutor
 from pstranspile.fluid.data_feeder import DataFeeder as DataFeeder
 from pstranspile.fluid.dataset import DatasetFactory as DatasetFactory
 from pstranspile.fluid.dataset import InMemoryDataset as InMemoryDataset
@@ -56,7 +57,6 @@ from pstranspile.fluid.lod_tensor import LoDTensorArray as LoDTensorArray
 from pstranspile.fluid.lod_tensor import create_lod_tensor as create_lod_tensor
 from pstranspile.fluid.lod_tensor import create_random_int_lodtensor as create_random_int_lodtensor
 from pstranspile.fluid.metrics import WeightedAverage as WeightedAverage
-from pstranspile.fluid.parallel_executor import ParallelExecutor as ParallelExecutor
 from pstranspile.fluid.param_attr import ParamAttr as ParamAttr
 from pstranspile.fluid.param_attr import WeightNormParamAttr as WeightNormParamAttr
 from pstranspile.fluid.places import CPUPlace as CPUPlace

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pstranspile.fluid as fluid
-from pstranspile.fluid.contrib.utils import hdfs_utils
+from pstranspile.fluid.contrib import utils as hdfs_utils
 from pstranspile.fluid.incubate.fleet.base import Role, UserDefinedRoleMaker
 from pstranspile.fluid.incubate.fleet.parameter_server import fleet
 from pstranspile.fluid.incubate.fleet.utils import FleetUtil, fleet_barrier_util

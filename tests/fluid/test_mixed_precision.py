@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pstranspile.fluid as fluid
-from pstranspile.fluid.contrib.mixed_precision import fp16_utils
+from pstranspile.fluid.contrib import mixed_precision as fp16_utils
 from tests.fluid.running import fresh
 
 layers = fluid.layers

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid import layers, unique_name
+from pstranspile.fluid.communicator import warn_unused
 from pstranspile.fluid.data_feeder import check_type
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
@@ -16,14 +17,13 @@ from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.initializer import Constant
 from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.layers.adapt import check_variable, live, one_op, to_core, wrap
-from pstranspile.fluid.layers.detection_found import multiclass_nms2 as multiclass_nms2
-from pstranspile.fluid.layers.units import BasicGRUUnit as BasicGRUUnit
-from pstranspile.fluid.layers.units import BasicLSTMUnit as BasicLSTMUnit
-from pstranspile.fluid.layers.units import kept_where, renamed
+from pstranspile.fluid.layers.detection import multiclass_nms2 as multiclass_nms2
+from pstranspile.fluid.layers.rnn import BasicGRUUnit as BasicGRUUnit
+from pstranspile.fluid.layers.rnn import BasicLSTMUnit as BasicLSTMUnit
+from pstranspile.fluid.layers.rnn import kept_where, renamed
 from pstranspile.fluid.layers.utils import convert_to_list
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.param_attr import attr_of
-from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.fluid.running.large import EntryAttr, make_large
 from pstranspile.ir.table_rules import Rules
 

@@ -17,13 +17,21 @@ from pstranspile.fluid.layers import (
     newer,
     nn,
     ops,
-    regions,
     rnn,
     sequence_lod,
     sized,
     tensor,
 )
+from pstranspile.fluid.layers import detection as regions
 from pstranspile.fluid.missing import names_of_fluid
+
+_NOT_LAYERS = frozenset(
+    (
+        *("BasicGRUUnit", "BasicLSTMUnit", "multiclass_nms2"),  # of `contrib.layers`
+        *("Layer", "BeamOutputs", "BeamStates", "copied", "kept_where", "pack_sequence_as", "pairwise", "renamed"),
+    )
+)
+"""Names of the modules below that are no layers of `fluid.layers`."""
 
 _MODULES: tuple[Any, ...] = (
     nn,
@@ -55,7 +63,9 @@ for _module in _MODULES:
         {
             name: value
             for name, value in _names(_module)
-            if not name.startswith("_") and getattr(value, "__module__", "").startswith(__name__)
+            if not name.startswith("_")
+            and name not in _NOT_LAYERS
+            and getattr(value, "__module__", "").startswith(__name__)
         }
     )
 _get = names_of_fluid(__name__, globals())

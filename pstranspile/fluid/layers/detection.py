@@ -1,43 +1,623 @@
-"""Fluid's `layers.detection`: objects found in images."""
+"""Fluid's `layers.detection`: objects found in images.
+
+First what the layers share, and those that are one op each, over boxes; then those that choose among the boxes that
+are found, those of `layers.nn` that bring regions of feature maps to one size, and those that propose and train.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import floor
+from numbers import Real
 from typing import Any, NamedTuple
 
 from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.variable import Variable
+from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.layers import loss as losses
 from pstranspile.fluid.layers import nn, tensor
-from pstranspile.fluid.layers.adapt import checked_all, live, to_core, wrap
-from pstranspile.fluid.layers.detection_found import detection_map as detection_map
-from pstranspile.fluid.layers.detection_found import detection_output as detection_output
-from pstranspile.fluid.layers.detection_found import locality_aware_nms as locality_aware_nms
-from pstranspile.fluid.layers.detection_found import matrix_nms as matrix_nms
-from pstranspile.fluid.layers.detection_found import multiclass_nms as multiclass_nms
-from pstranspile.fluid.layers.detection_found import retinanet_detection_output as retinanet_detection_output
-from pstranspile.fluid.layers.detection_ops import (
-    VARIANCES,
-    bipartite_match,
-    box_coder,
-    iou_similarity,
-    listed,
-    made_by,
-    numbers,
-    prior_box,
-    target_assign,
-)
-from pstranspile.fluid.layers.detection_ops import anchor_generator as anchor_generator
-from pstranspile.fluid.layers.detection_ops import box_clip as box_clip
-from pstranspile.fluid.layers.detection_ops import box_decoder_and_assign as box_decoder_and_assign
-from pstranspile.fluid.layers.detection_ops import density_prior_box as density_prior_box
-from pstranspile.fluid.layers.detection_ops import polygon_box_transform as polygon_box_transform
-from pstranspile.fluid.layers.detection_ops import yolo_box as yolo_box
-from pstranspile.fluid.layers.detection_ops import yolov3_loss as yolov3_loss
-from pstranspile.fluid.layers.regions import roi_perspective_transform as roi_perspective_transform
+from pstranspile.fluid.layers.adapt import check_kind, checked_all, live, named, one_op, renamed_all, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends.layers import basic
+from pstranspile.ir.model import TensorType
 from pstranspile.ir.types import DType
+
+VARIANCES = (0.1, 0.1, 0.2, 0.2)
+"""Default variances of boxes: the scales of the encoded x, y, width and height."""
+
+
+def made_by(
+    op_type: str,
+    inputs: Mapping[str, Any],
+    outputs: str,
+    attrs: Mapping[str, Any] | None = None,
+    *,
+    key: str = "",
+    name: str | None = None,
+    stopped: str = "",
+) -> list[Any]:
+    """The variables that one op writes.
+
+    `outputs` are slots, each with its element type if that is not the first input's (`"Out Index:int32"`). Those named
+    in `stopped` get no gradient; `*` means all. Inputs that are None are left out. Raises TypeError for what is no
+    variable.
+    """
+    for slot, value in inputs.items():
+        check_kind(key or op_type, slot, value, ("Variable", "Variables", "NoneType"))
+    values = {slot: to_core(value) for slot, value in inputs.items() if value is not None}
+    if not values:
+        raise TypeError(f"{key or op_type}: there is no input")
+    first = next(iter(values.values()))
+    kind: DType = first[0].dtype if several(first) else first.dtype
+    slots = [slot.partition(":")[::2] for slot in outputs.split()]
+    written: dict[str, Any] = {slot: dtype_of(dtype) if dtype else kind for slot, dtype in slots}
+    with named(name):
+        made = basic.layer_outputs(op_type, values, written, attrs, key=key)
+    for (slot, _), value in zip(slots, made, strict=True):
+        if stopped == "*" or slot in stopped.split():
+            value.stopped()
+    return wrap(made)
+
+
+def listed(value: Any) -> list[Any]:
+    """A list of what is one, or a single thing as a list."""
+    return list(value) if several(value) else [value]
+
+
+def numbers(value: Any) -> list[float]:
+    """A number or several, as floats. Raises TypeError for others."""
+    held = listed(value)
+    if not all(isinstance(item, Real) for item in held):
+        raise TypeError(f"a number, or a list of numbers, is needed in place of {value!r}")
+    return [float(item) for item in held]
+
+
+def _pair(layer: str, name: str, value: Any) -> list[float]:
+    """Two numbers. Raises ValueError for another count."""
+    if not several(value) or len(value) != 2:
+        raise ValueError(f"{layer}: {name} must be two numbers, not {value!r}")
+    return numbers(value)
+
+
+iou_similarity = one_op("iou_similarity", "x, y, box_normalized=True, name=None", "X=x Y=y", attrs="box_normalized")
+polygon_box_transform = one_op("polygon_box_transform", "input, name=None", "Input=input", "Output")
+box_clip = one_op("box_clip", "input, im_info, name=None", "Input=input ImInfo=im_info", "Output")
+box_decoder_and_assign = one_op(
+    "box_decoder_and_assign",
+    "prior_box, prior_box_var, target_box, box_score, box_clip, name=None",
+    "PriorBox=prior_box PriorBoxVar=prior_box_var TargetBox=target_box BoxScore=box_score",
+    "DecodeBox OutputAssignBox*",
+    "box_clip",
+)
+renamed_all({name: value for name, value in globals().items() if getattr(value, "__signature__", None) is not None})
+
+
+def box_coder(
+    prior_box: Any,
+    prior_box_var: Any,
+    target_box: Any,
+    code_type: str = "encode_center_size",
+    box_normalized: bool = True,
+    name: str | None = None,
+    axis: int = 0,
+) -> Any:
+    """Boxes as distances from prior boxes in shares of their sides, or the other way round.
+
+    `prior_box_var` scales the distances: four numbers, or a variable with four for each prior box. Raises TypeError
+    for what is neither.
+    """
+    inputs, attrs = {"PriorBox": prior_box, "PriorBoxVar": None, "TargetBox": target_box}, dict[str, Any]()
+    if isinstance(prior_box_var, Variable):
+        inputs["PriorBoxVar"] = prior_box_var
+    elif isinstance(prior_box_var, list):
+        attrs["variance"] = numbers(prior_box_var)
+    else:
+        kind = type(prior_box_var).__name__
+        raise TypeError(f"box_coder: prior_box_var must be a variable or a list of four numbers, not {kind}")
+    attrs |= {"code_type": code_type, "box_normalized": box_normalized, "axis": axis}
+    return made_by("box_coder", inputs, "OutputBox", attrs, name=name)[0]
+
+
+def bipartite_match(dist_matrix: Any, match_type: Any = None, dist_threshold: Any = None, name: Any = None) -> Any:
+    """For each column of likenesses the row that it is matched with, or -1, and how alike both are."""
+    given = {"match_type": match_type, "dist_threshold": dist_threshold}
+    attrs = {name: value for name, value in given.items() if value is not None}
+    made = made_by(
+        "bipartite_match",
+        {"DistMat": dist_matrix},
+        "ColToRowMatchIndices:int32 ColToRowMatchDist",
+        attrs,
+        name=name,
+    )
+    return tuple(made)
+
+
+def target_assign(
+    input: Any,
+    matched_indices: Any,
+    negative_indices: Any = None,
+    mismatch_value: Any = None,
+    name: str | None = None,
+) -> Any:
+    """The row of `input` that each box is matched with, or `mismatch_value`, and whether the box counts."""
+    inputs = {"X": input, "MatchIndices": matched_indices, "NegIndices": negative_indices}
+    attrs = {"mismatch_value": mismatch_value or 0}
+    return tuple(made_by("target_assign", inputs, "Out OutWeight:float32", attrs, name=name))
+
+
+def anchor_generator(
+    input: Any,
+    anchor_sizes: Any = None,
+    aspect_ratios: Any = None,
+    variance: Sequence[float] = VARIANCES,
+    stride: Any = None,
+    offset: float = 0.5,
+    name: str | None = None,
+) -> Any:
+    """Boxes of several sizes and ratios at each place, in pixels, and their variances. Raises ValueError for a stride
+    that is not two numbers.
+    """
+    attrs = {
+        "anchor_sizes": numbers(anchor_sizes),
+        "aspect_ratios": numbers(aspect_ratios),
+        "variances": numbers(variance),
+        "stride": _pair("anchor_generator", "stride", stride),
+        "offset": offset,
+    }
+    made = made_by("anchor_generator", {"Input": input}, "Anchors Variances", attrs, name=name, stopped="*")
+    return tuple(made)
+
+
+def prior_box(
+    input: Any,
+    image: Any,
+    min_sizes: Any,
+    max_sizes: Any = None,
+    aspect_ratios: Any = (1.0,),
+    variance: Sequence[float] = VARIANCES,
+    flip: bool = False,
+    clip: bool = False,
+    steps: Any = (0.0, 0.0),
+    offset: float = 0.5,
+    name: str | None = None,
+    min_max_aspect_ratios_order: bool = False,
+) -> Any:
+    """Boxes of several sizes and ratios at each place, as shares of the image, and their variances.
+
+    Raises ValueError for steps that are not two numbers.
+    """
+    across, down = _pair("prior_box", "steps", steps)
+    attrs = {
+        "min_sizes": numbers(min_sizes),
+        "aspect_ratios": numbers(aspect_ratios),
+        "variances": numbers(variance),
+        "flip": flip,
+        "clip": clip,
+        "step_w": across,
+        "step_h": down,
+        "offset": offset,
+        "min_max_aspect_ratios_order": min_max_aspect_ratios_order,
+    }
+    largest = [] if max_sizes is None else numbers(max_sizes)
+    if largest and largest[0] > 0:
+        attrs["max_sizes"] = largest
+    inputs = {"Input": input, "Image": image}
+    return tuple(made_by("prior_box", inputs, "Boxes Variances", attrs, name=name, stopped="*"))
+
+
+def density_prior_box(
+    input: Any,
+    image: Any,
+    densities: Any = None,
+    fixed_sizes: Any = None,
+    fixed_ratios: Any = None,
+    variance: Sequence[float] = VARIANCES,
+    clip: bool = False,
+    steps: Any = (0.0, 0.0),
+    offset: float = 0.5,
+    flatten_to_2d: bool = False,
+    name: str | None = None,
+) -> Any:
+    """Boxes as by `prior_box`, with a grid of density x density boxes of each size around each place.
+
+    Raises TypeError for densities, sizes or ratios that are no list, ValueError for lists that don't fit.
+    """
+    given = {"densities": densities, "fixed_sizes": fixed_sizes, "fixed_ratios": fixed_ratios}
+    for what, value in given.items():
+        if not several(value):
+            raise TypeError(f"density_prior_box: {what} must be a list or a tuple, not {type(value).__name__}")
+    if len(densities) != len(fixed_sizes):
+        raise ValueError("density_prior_box: densities and fixed_sizes must be as many")
+    across, down = _pair("density_prior_box", "steps", steps)
+    attrs = {
+        "variances": numbers(variance),
+        "clip": clip,
+        "step_w": across,
+        "step_h": down,
+        "offset": offset,
+        "densities": [int(density) for density in densities],
+        "fixed_sizes": numbers(fixed_sizes),
+        "fixed_ratios": numbers(fixed_ratios),
+        "flatten_to_2d": flatten_to_2d,
+    }
+    inputs = {"Input": input, "Image": image}
+    return tuple(made_by("density_prior_box", inputs, "Boxes Variances", attrs, name=name, stopped="*"))
+
+
+def yolov3_loss(
+    x: Any,
+    gt_box: Any,
+    gt_label: Any,
+    anchors: Any,
+    anchor_mask: Any,
+    class_num: int,
+    ignore_thresh: float,
+    downsample_ratio: int,
+    gt_score: Any = None,
+    use_label_smooth: bool = True,
+    name: str | None = None,
+    scale_x_y: float = 1.0,
+) -> Any:
+    """For each image how far a grid is from the objects in it (YOLOv3).
+
+    Raises TypeError for anchors or a mask that are no list.
+    """
+    for what, value in {"anchors": anchors, "anchor_mask": anchor_mask}.items():
+        if not several(value):
+            raise TypeError(f"yolov3_loss: {what} must be a list or a tuple, not {type(value).__name__}")
+    attrs = {
+        "anchors": listed(anchors),
+        "anchor_mask": listed(anchor_mask),
+        "class_num": class_num,
+        "ignore_thresh": ignore_thresh,
+        "downsample_ratio": downsample_ratio,
+        "use_label_smooth": use_label_smooth,
+        "scale_x_y": scale_x_y,
+    }
+    inputs = {"X": x, "GTBox": gt_box, "GTLabel": gt_label, "GTScore": gt_score}
+    made = made_by("yolov3_loss", inputs, "Loss ObjectnessMask:int32 GTMatchMask:int32", attrs, name=name)
+    to_core(made[1]).declared((x.shape[0], len(anchor_mask), *x.shape[2:]))
+    return made[0]
+
+
+def yolo_box(
+    x: Any,
+    img_size: Any,
+    anchors: Any,
+    class_num: int,
+    conf_thresh: float,
+    downsample_ratio: int,
+    clip_bbox: bool = True,
+    name: str | None = None,
+    scale_x_y: float = 1.0,
+) -> Any:
+    """The boxes that a grid has found, in pixels, and how likely each class is. Raises TypeError for anchors that
+    are no list.
+    """
+    if not several(anchors):
+        raise TypeError(f"yolo_box: anchors must be a list or a tuple, not {type(anchors).__name__}")
+    attrs = {
+        "anchors": listed(anchors),
+        "class_num": class_num,
+        "conf_thresh": conf_thresh,
+        "downsample_ratio": downsample_ratio,
+        "clip_bbox": clip_bbox,
+        "scale_x_y": scale_x_y,
+    }
+    return tuple(made_by("yolo_box", {"X": x, "ImgSize": img_size}, "Boxes Scores", attrs, name=name))
+
+
+def _settings(
+    score_threshold: float,
+    nms_top_k: int,
+    keep_top_k: int,
+    nms_threshold: float,
+    normalized: bool,
+    nms_eta: float,
+    background_label: int,
+) -> dict[str, Any]:
+    return {
+        "background_label": background_label,
+        "score_threshold": score_threshold,
+        "nms_top_k": nms_top_k,
+        "nms_threshold": nms_threshold,
+        "keep_top_k": keep_top_k,
+        "nms_eta": nms_eta,
+        "normalized": normalized,
+    }
+
+
+def _index_of(index: Any, found: Any) -> Any:
+    """An index of rows that are found, with as many rows. As in Fluid it is declared as int64, and holds int32."""
+    core = to_core(index)
+    core.draft.declare(core.var._replace(tensor=TensorType(DType.INT64, (found.shape[0], 1), 1)))
+    return index
+
+
+def multiclass_nms(
+    bboxes: Any,
+    scores: Any,
+    score_threshold: float,
+    nms_top_k: int,
+    keep_top_k: int,
+    nms_threshold: float = 0.3,
+    normalized: bool = True,
+    nms_eta: float = 1.0,
+    background_label: int = 0,
+    name: str | None = None,
+) -> Any:
+    """Rows of label, score and box for the boxes of each class that overlap no likelier one too much."""
+    attrs = _settings(score_threshold, nms_top_k, keep_top_k, nms_threshold, normalized, nms_eta, background_label)
+    inputs = {"BBoxes": bboxes, "Scores": scores}
+    return made_by("multiclass_nms", inputs, "Out", attrs, name=name, stopped="*")[0]
+
+
+def multiclass_nms2(
+    bboxes: Any,
+    scores: Any,
+    score_threshold: float,
+    nms_top_k: int,
+    keep_top_k: int,
+    nms_threshold: float = 0.3,
+    normalized: bool = True,
+    nms_eta: float = 1.0,
+    background_label: int = 0,
+    return_index: bool = False,
+    name: str | None = None,
+) -> Any:
+    """Non-maximum suppression as by `multiclass_nms`; with `return_index` also the index of each box."""
+    attrs = _settings(score_threshold, nms_top_k, keep_top_k, nms_threshold, normalized, nms_eta, background_label)
+    inputs = {"BBoxes": bboxes, "Scores": scores}
+    out, index = made_by("multiclass_nms2", inputs, "Out Index:int64", attrs, name=name, stopped="*")
+    _index_of(index, out)
+    return (out, index) if return_index else out
+
+
+def locality_aware_nms(
+    bboxes: Any,
+    scores: Any,
+    score_threshold: float,
+    nms_top_k: int,
+    keep_top_k: int,
+    nms_threshold: float = 0.3,
+    normalized: bool = True,
+    nms_eta: float = 1.0,
+    background_label: int = -1,
+    name: str | None = None,
+) -> Any:
+    """Non-maximum suppression as by `multiclass_nms`, after overlapping neighbours have been merged. Raises ValueError
+    for scores of several classes.
+    """
+    if len(scores.shape) != 3 or scores.shape[1] != 1:
+        raise ValueError(f"locality_aware_nms takes scores [images, 1, boxes], not {list(scores.shape)}")
+    attrs = _settings(score_threshold, nms_top_k, keep_top_k, nms_threshold, normalized, nms_eta, background_label)
+    inputs = {"BBoxes": bboxes, "Scores": scores}
+    return made_by("locality_aware_nms", inputs, "Out", attrs, name=name, stopped="*")[0]
+
+
+def matrix_nms(
+    bboxes: Any,
+    scores: Any,
+    score_threshold: float,
+    post_threshold: float,
+    nms_top_k: int,
+    keep_top_k: int,
+    use_gaussian: bool = False,
+    gaussian_sigma: float = 2.0,
+    background_label: int = 0,
+    normalized: bool = True,
+    return_index: bool = False,
+    name: str | None = None,
+) -> Any:
+    """Rows of label, score and box, with scores lowered by how much boxes overlap likelier ones."""
+    attrs = {
+        "score_threshold": score_threshold,
+        "post_threshold": post_threshold,
+        "nms_top_k": nms_top_k,
+        "keep_top_k": keep_top_k,
+        "use_gaussian": use_gaussian,
+        "gaussian_sigma": gaussian_sigma,
+        "background_label": background_label,
+        "normalized": normalized,
+    }
+    inputs = {"BBoxes": bboxes, "Scores": scores}
+    out, index = made_by("matrix_nms", inputs, "Out Index:int64", attrs, name=name, stopped="Out")
+    _index_of(index, out)
+    return (out, index) if return_index else out
+
+
+def detection_output(
+    loc: Any,
+    scores: Any,
+    prior_box: Any,
+    prior_box_var: Any,
+    background_label: int = 0,
+    nms_threshold: float = 0.3,
+    nms_top_k: int = 400,
+    keep_top_k: int = 200,
+    score_threshold: float = 0.01,
+    nms_eta: float = 1.0,
+    return_index: bool = False,
+) -> Any:
+    """What an SSD has found: codes of boxes decoded against prior boxes, those of each class that overlap no likelier
+    one too much. As in Fluid `nms_eta` is always 1.
+    """
+    boxes = box_coder(prior_box, prior_box_var, loc, "decode_center_size")
+    shares: Any = nn.transpose(nn.softmax(scores), [0, 2, 1])
+    shares.stop_gradient = True
+    attrs = _settings(score_threshold, nms_top_k, keep_top_k, nms_threshold, True, 1.0, background_label)
+    inputs, key = {"BBoxes": boxes, "Scores": shares}, "detection_output"
+    if not return_index:
+        return made_by("multiclass_nms", inputs, "Out", attrs, key=key, stopped="*")[0]
+    out, index = made_by("multiclass_nms2", inputs, "Out Index:int64", attrs, key=key, stopped="*")
+    return out, _index_of(index, out)
+
+
+def retinanet_detection_output(
+    bboxes: Any,
+    scores: Any,
+    anchors: Any,
+    im_info: Any,
+    score_threshold: float = 0.05,
+    nms_top_k: int = 1000,
+    keep_top_k: int = 100,
+    nms_threshold: float = 0.3,
+    nms_eta: float = 1.0,
+) -> Any:
+    """What a RetinaNet has found on all levels, decoded against anchors. Raises TypeError unless levels are lists."""
+    for what, value in {"bboxes": bboxes, "scores": scores, "anchors": anchors}.items():
+        if not several(value):
+            raise TypeError(f"retinanet_detection_output: {what} must be a list, not {type(value).__name__}")
+    attrs = {
+        "score_threshold": score_threshold,
+        "nms_top_k": nms_top_k,
+        "nms_threshold": nms_threshold,
+        "keep_top_k": keep_top_k,
+        "nms_eta": nms_eta,
+    }
+    inputs = {"BBoxes": list(bboxes), "Scores": list(scores), "Anchors": list(anchors), "ImInfo": im_info}
+    return made_by("retinanet_detection_output", inputs, "Out", attrs, stopped="*")[0]
+
+
+def detection_map(
+    detect_res: Any,
+    label: Any,
+    class_num: int,
+    background_label: int = 0,
+    overlap_threshold: float = 0.3,
+    evaluate_difficult: bool = True,
+    has_state: Any = None,
+    input_states: Any = None,
+    out_states: Any = None,
+    ap_version: str = "integral",
+) -> Any:
+    """The mean average precision of what is found.
+
+    With states (counts of objects, right and wrong boxes) it is that of all batches since `has_state` was 0.
+    """
+    found, (counts, right, wrong) = to_core(detect_res), input_states or (None, None, None)
+    draft = found.draft
+    layer = draft.names.mint("detection_map")
+    mean = draft.temporary(layer, DType.FP32)
+    kinds = (DType.INT32, DType.FP32, DType.FP32)
+    made = to_core(list(out_states)) if out_states else [draft.temporary(layer, kind) for kind in kinds]
+    given = {"HasState": has_state, "PosCount": counts, "TruePos": right, "FalsePos": wrong}
+    inputs = {"DetectRes": found, "Label": to_core(label)}
+    inputs |= {slot: to_core(value) for slot, value in given.items() if value is not None}
+    outputs = dict(zip(("AccumPosCount", "AccumTruePos", "AccumFalsePos"), made, strict=True))
+    attrs = {
+        "overlap_threshold": overlap_threshold,
+        "evaluate_difficult": evaluate_difficult,
+        "ap_type": ap_version,
+        "class_num": class_num,
+        "background_label": background_label,
+    }
+    draft.op("detection_map", inputs, {"MAP": mean, **outputs}, attrs)
+    return wrap(mean)
+
+
+roi_align = one_op(
+    "roi_align",
+    "input, rois, pooled_height=1, pooled_width=1, spatial_scale=1.0, sampling_ratio=-1, name=None, rois_lod=None",
+    "X=input ROIs=rois RoisLod=rois_lod",
+    attrs="pooled_height pooled_width spatial_scale sampling_ratio",
+)
+psroi_pool = one_op(
+    "psroi_pool",
+    "input, rois, output_channels, spatial_scale, pooled_height, pooled_width, name=None",
+    "X=input ROIs=rois",
+    attrs="output_channels spatial_scale pooled_height pooled_width",
+)
+prroi_pool = one_op(
+    "prroi_pool",
+    "input, rois, spatial_scale=1.0, pooled_height=1, pooled_width=1, batch_roi_nums=None, name=None",
+    "X=input ROIs=rois BatchRoINums=batch_roi_nums",
+    attrs="spatial_scale pooled_height pooled_width",
+)
+renamed_all({name: value for name, value in globals().items() if getattr(value, "__signature__", None) is not None})
+
+
+def roi_pool(
+    input: Any,
+    rois: Any,
+    pooled_height: int = 1,
+    pooled_width: int = 1,
+    spatial_scale: float = 1.0,
+    rois_lod: Any = None,
+) -> Any:
+    """The largest element of each part of a region: [regions, channels, height, width]."""
+    attrs = {"pooled_height": pooled_height, "pooled_width": pooled_width, "spatial_scale": spatial_scale}
+    inputs = {"X": input, "ROIs": rois, "RoisLod": rois_lod}
+    out, places = made_by("roi_pool", inputs, "Out Argmax:int32", attrs)
+    to_core(places).declared(out.shape)
+    return out
+
+
+def deformable_roi_pooling(
+    input: Any,
+    rois: Any,
+    trans: Any,
+    no_trans: bool = False,
+    spatial_scale: float = 1.0,
+    group_size: Any = (1, 1),
+    pooled_height: int = 1,
+    pooled_width: int = 1,
+    part_size: Any = None,
+    sample_per_part: int = 1,
+    trans_std: float = 0.1,
+    position_sensitive: bool = False,
+    name: str | None = None,
+) -> Any:
+    """The mean of samples in each part of a region, moved by `trans`.
+
+    With `position_sensitive` each part has channels of its own. Raises ValueError for channels that are not so many.
+    """
+    channels = input.shape[1]
+    if position_sensitive:
+        if channels % (pooled_height * pooled_width):
+            raise ValueError(
+                f"deformable_roi_pooling: {channels} channels are not as many for each of "
+                f"{pooled_height} * {pooled_width} parts"
+            )
+        channels //= pooled_height * pooled_width
+    attrs = {
+        "no_trans": no_trans,
+        "spatial_scale": spatial_scale,
+        "output_dim": channels,
+        "group_size": listed(group_size),
+        "pooled_height": pooled_height,
+        "pooled_width": pooled_width,
+        "part_size": [pooled_height, pooled_width] if part_size is None else listed(part_size),
+        "sample_per_part": sample_per_part,
+        "trans_std": trans_std,
+    }
+    inputs = {"Input": input, "ROIs": rois, "Trans": trans}
+    return made_by("deformable_psroi_pooling", inputs, "Output TopCount:int32", attrs, name=name)[0]
+
+
+def roi_perspective_transform(
+    input: Any,
+    rois: Any,
+    transformed_height: int,
+    transformed_width: int,
+    spatial_scale: float = 1.0,
+    name: str | None = None,
+) -> Any:
+    """Quadrilaterals seen as rectangles [regions, channels, height, width], which places lie inside, and the matrices
+    that take places of results to places of `input`: [regions, 9].
+    """
+    attrs = {
+        "transformed_height": transformed_height,
+        "transformed_width": transformed_width,
+        "spatial_scale": spatial_scale,
+    }
+    slots = "Out Mask:int32 TransformMatrix Out2InIdx:int32 Out2InWeights"
+    made = made_by("roi_perspective_transform", {"X": input, "ROIs": rois}, slots, attrs, name=name)
+    return tuple(made[:3])
+
+
+checked_all(globals())
+
 
 # Layers of detection in two stages: which anchors and proposals train what, and on which level they are looked at.
 
@@ -444,5 +1024,7 @@ def _joined(made: list[tuple[Any, Any, Any, Any]], classes: int) -> tuple[Any, A
     return codes, scores, boxes, variances
 
 
-__getattr__ = names_of_fluid(__name__, globals())
 checked_all(globals())
+
+
+__getattr__ = names_of_fluid(__name__, globals())

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from pstranspile.fluid import unique_name
+from pstranspile.fluid.communicator import DistributedMode
 from pstranspile.fluid.dataloader import PyReaderVariable, created
 from pstranspile.fluid.dataloader import double_buffer as double_buffer
 from pstranspile.fluid.dataloader import read_file as read_file
@@ -16,7 +17,6 @@ from pstranspile.fluid.graph.vartype import VarType, dtype_of, kind_of, vartype_
 from pstranspile.fluid.layers.adapt import live
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.reader import GeneratorLoader
-from pstranspile.fluid.running.communicating import DistributedMode
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import OpRole
 

@@ -1,33 +1,613 @@
-"""Fluid's `layers.rnn`: recurrent layers over sequences, and search by beams."""
+"""Fluid's `layers.rnn`: recurrent layers over sequences, and search by beams.
+
+First one step of a gated network, with the parameters that all its steps share; then cells, and networks of them over
+padded sequences; decoders, which go step by step until every row is finished; and layers that are one op.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from pstranspile.fluid import unique_name
+from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import VarType, dtype_of, numpy_name
 from pstranspile.fluid.layer_helper import LayerHelper
-from pstranspile.fluid.layers import control_flow, nn, tensor
+from pstranspile.fluid.layers import control_flow, nn, ops, sequence_lod, tensor
 from pstranspile.fluid.layers.adapt import (
     adapt,
     check_kind,
     check_variable,
     checked_all,
+    live,
     named,
     renamed_all,
     to_core,
     wrap,
 )
-from pstranspile.fluid.layers.cells import GRUCell as GRUCell
-from pstranspile.fluid.layers.cells import LSTMCell as LSTMCell
-from pstranspile.fluid.layers.cells import RNNCell as RNNCell
-from pstranspile.fluid.layers.cells import rnn as rnn
-from pstranspile.fluid.layers.decoding import BeamSearchDecoder as BeamSearchDecoder
-from pstranspile.fluid.layers.decoding import Decoder
-from pstranspile.fluid.layers.decoding import dynamic_decode as dynamic_decode
-from pstranspile.fluid.layers.utils import each
+from pstranspile.fluid.layers.control_flow import StaticRNN
+from pstranspile.fluid.layers.objects import Layer
+from pstranspile.fluid.layers.utils import assert_same_structure, copied, each, flatten, pack_sequence_as, pairwise
 from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.fluid.param_attr import attr_of
 from pstranspile.frontends.layers import basic, recurrent
+from pstranspile.ir.types import DType
+
+Activation = Callable[[Any], Any]
+
+
+def renamed(attr: Any, suffix: str) -> Any:
+    """The attributes with a suffix to their name, so that parameters made of them have names of their own."""
+    if attr is None or attr is False or attr_of(attr).name is None:
+        return attr
+    result = copy.copy(attr_of(attr))
+    result.name += suffix
+    return result
+
+
+def kept_where(new: Any, old: Any, mask: Any) -> Any:
+    """`new` in the rows where the mask is 1, `old` where it is 0."""
+    return nn.elementwise_mul(new, mask, axis=0) - nn.elementwise_mul(old, mask - 1, axis=0)
+
+
+class _Unit(Layer):
+    """What makes its parameters when the width of its input is first known. Attributes are called as in Fluid."""
+
+    def __init__(
+        self,
+        name_scope: str,
+        hidden_size: int,
+        param_attr: Any,
+        bias_attr: Any,
+        activations: tuple[Activation | None, Activation | None],
+        dtype: Any,
+    ):
+        super().__init__(name_scope, dtype)
+        self._full_name = unique_name.generate(f"{name_scope}/{type(self).__name__}")
+        self._helper = LayerHelper("unit", name=self._full_name)
+        self._name, self._hiden_size = name_scope, hidden_size
+        self._param_attr, self._bias_attr = param_attr, bias_attr
+        self._gate_activation: Activation = activations[0] or ops.sigmoid
+        self._activation: Activation = activations[1] or ops.tanh
+
+    def _build_once(self, input: Variable, *states: Any) -> None:
+        """Notes the width of the input. Raises ValueError where it is open."""
+        self._input_size = int(input.shape[-1])
+        if self._input_size <= 0:
+            raise ValueError(f"{self._full_name}: the last dim of {input.name} must be known")
+
+    def _parameter(self, attr: Any, suffix: str, shape: list[int], is_bias: bool = False) -> Any:
+        return self.create_parameter(shape, renamed(attr, suffix), self._dtype, is_bias)
+
+
+class BasicGRUUnit(_Unit):
+    """A step of a gated recurrent unit: `unit(input, pre_hidden)` gives the new hidden state."""
+
+    def __init__(
+        self,
+        name_scope: str,
+        hidden_size: int,
+        param_attr: Any = None,
+        bias_attr: Any = None,
+        gate_activation: Activation | None = None,
+        activation: Activation | None = None,
+        dtype: Any = "float32",
+    ):
+        super().__init__(name_scope, hidden_size, param_attr, bias_attr, (gate_activation, activation), dtype)
+
+    def _build_once(self, input: Variable, *states: Any) -> None:
+        super()._build_once(input)
+        size, weight, bias = self._hiden_size, self._param_attr, self._bias_attr
+        both = self._input_size + size
+        self._gate_weight = self._parameter(weight, "_gate", [both, 2 * size])
+        self._candidate_weight = self._parameter(weight, "_candidate", [both, size])
+        self._gate_bias = self._parameter(bias, "_gate", [2 * size], True)
+        self._candidate_bias = self._parameter(bias, "_candidate", [size], True)
+
+    def forward(self, input: Any, pre_hidden: Any) -> Any:
+        """The hidden state [batch, hidden] after an input [batch, width]."""
+        both = nn.matmul(tensor.concat([input, pre_hidden], 1), self._gate_weight)
+        gates = self._gate_activation(nn.elementwise_add(both, self._gate_bias))
+        reset, update = nn.split(gates, num_or_sections=2, dim=1)
+        kept = reset * pre_hidden
+        proposed = nn.matmul(tensor.concat([input, kept], 1), self._candidate_weight)
+        new = self._activation(nn.elementwise_add(proposed, self._candidate_bias))
+        return update * pre_hidden + (1 - update) * new
+
+
+class BasicLSTMUnit(_Unit):
+    """A step of an LSTM: `unit(input, pre_hidden, pre_cell)` gives the new hidden state and the new cell.
+
+    As in Fluid the gates are sigmoids and the rest tangents, whatever activations are given.
+    """
+
+    def __init__(
+        self,
+        name_scope: str,
+        hidden_size: int,
+        param_attr: Any = None,
+        bias_attr: Any = None,
+        gate_activation: Activation | None = None,
+        activation: Activation | None = None,
+        forget_bias: float = 1.0,
+        dtype: Any = "float32",
+    ):
+        super().__init__(name_scope, hidden_size, param_attr, bias_attr, (gate_activation, activation), dtype)
+        self._forget_bias = tensor.fill_constant([1], dtype, forget_bias)
+        self._forget_bias.stop_gradient = False
+
+    def _build_once(self, input: Variable, *states: Any) -> None:
+        super()._build_once(input)
+        size = self._hiden_size
+        self._weight = self._parameter(self._param_attr, "", [self._input_size + size, 4 * size])
+        self._bias = self._parameter(self._bias_attr, "", [4 * size], True)
+
+    def forward(self, input: Any, pre_hidden: Any, pre_cell: Any) -> Any:
+        """The hidden state and the cell [batch, hidden] after an input [batch, width]."""
+        both = nn.matmul(tensor.concat([input, pre_hidden], 1), self._weight)
+        gates = nn.elementwise_add(both, self._bias)
+        enter, new, forget, leave = nn.split(gates, num_or_sections=4, dim=-1)
+        kept = nn.elementwise_mul(pre_cell, ops.sigmoid(nn.elementwise_add(forget, self._forget_bias)))
+        cell = nn.elementwise_add(kept, nn.elementwise_mul(ops.sigmoid(enter), ops.tanh(new)))
+        return ops.tanh(cell) * ops.sigmoid(leave), cell
+
+
+FLOATS = ("float32", "float64")
+
+
+def _steps_first(x: Any) -> Any:
+    """x with its first two dims exchanged: [batch, steps, ...] to [steps, batch, ...] and back."""
+    return nn.transpose(x, [1, 0, *range(2, len(x.shape))])
+
+
+class RNNCell:
+    """One step of a recurrent network; cells of a script's own define `call`, and `state_shape` for states of zeros."""
+
+    def call(self, inputs: Any, states: Any, **kwargs: Any) -> Any:
+        """The outputs and the new states, nested as `states` are. Raises NotImplementedError where not defined."""
+        raise NotImplementedError(f"{type(self).__name__} must define call(inputs, states)")
+
+    def __call__(self, inputs: Any, states: Any, **kwargs: Any) -> Any:
+        """Computes one step; the same as `call`."""
+        return self.call(inputs, states, **kwargs)
+
+    @property
+    def state_shape(self) -> Any:
+        """The dims of the states without the batch, nested as they are."""
+        raise NotImplementedError(f"{type(self).__name__} must define state_shape, or its states must be given")
+
+    @property
+    def state_dtype(self) -> Any:
+        """The element types of the states."""
+        raise NotImplementedError(f"{type(self).__name__} must define state_dtype, or dtype must be given")
+
+    def get_initial_states(
+        self, batch_ref: Any, shape: Any = None, dtype: Any = "float32", init_value: float = 0, batch_dim_idx: int = 0
+    ) -> Any:
+        """States of `shape` (by default the cell's) filled with a value, a row for each of `batch_ref`."""
+        like = flatten(batch_ref)[0]
+        check_variable("RNNCell", "batch_ref", like, (*FLOATS, "int32", "int64"))
+        shapes = self.state_shape if shape is None else shape
+        kinds = self._state_dtypes() if dtype is None else dtype
+        if _is_dims(shapes):
+            return self._filled(like, shapes, flatten(kinds)[0], init_value, batch_dim_idx)
+        parts: dict[Any, Any] | list[Any] = shapes
+        each = kinds if several(kinds) and len(kinds) == len(parts) else [kinds] * len(parts)
+
+        def part(dims: Any, kind: Any) -> Any:
+            return self.get_initial_states(like, dims, kind, init_value, batch_dim_idx)
+
+        if isinstance(parts, dict):
+            return {key: part(parts[key], kind) for key, kind in zip(sorted(parts), each, strict=True)}
+        return type(parts)(part(dims, kind) for dims, kind in zip(parts, each, strict=True))
+
+    def _state_dtypes(self) -> Any:
+        try:
+            return self.state_dtype
+        except NotImplementedError:
+            return "float32"
+
+    @staticmethod
+    def _filled(like: Any, dims: Any, dtype: Any, value: float, batch_dim: int) -> Any:
+        if dtype_of(dtype) not in (DType.FP32, DType.FP64):
+            raise TypeError(f"RNNCell: dtype must be float32 or float64, not {dtype}")
+        shape = [dims] if isinstance(dims, int) else list(dims)
+        shape = shape if shape[0] == -1 else [-1, *shape]
+        return tensor.fill_constant_batch_size_like(
+            input=like, shape=shape, dtype=dtype, value=value, input_dim_idx=batch_dim
+        )
+
+
+def _is_dims(shape: Any) -> bool:
+    return isinstance(shape, int) or (several(shape) and all(isinstance(dim, int) for dim in shape))
+
+
+def _check_cell(name: str, hidden_size: Any, dtype: Any) -> None:
+    check_kind(name, "hidden_size", hidden_size, ("int",))
+    if dtype_of(dtype) not in (DType.FP32, DType.FP64):
+        raise TypeError(f"{name}: dtype must be float32 or float64, not {dtype}")
+
+
+class GRUCell(RNNCell):
+    """A gated recurrent unit; its state and its output are the hidden state [batch, hidden_size]."""
+
+    def __init__(
+        self,
+        hidden_size: int,
+        param_attr: Any = None,
+        bias_attr: Any = None,
+        gate_activation: Any = None,
+        activation: Any = None,
+        dtype: Any = "float32",
+        name: str = "GRUCell",
+    ):
+        _check_cell("GRUCell", hidden_size, dtype)
+        self.hidden_size = hidden_size
+        self.gru_unit = BasicGRUUnit(name, hidden_size, param_attr, bias_attr, gate_activation, activation, dtype)
+
+    def call(self, inputs: Any, states: Any, **kwargs: Any) -> Any:
+        """The new hidden state, as output and as state."""
+        check_variable("GRUCell", "inputs", inputs, FLOATS)
+        check_variable("GRUCell", "states", states, FLOATS)
+        hidden = self.gru_unit(inputs, states)
+        return hidden, hidden
+
+    @property
+    def state_shape(self) -> Any:
+        """The dims of the hidden state."""
+        return [self.hidden_size]
+
+
+class LSTMCell(RNNCell):
+    """An LSTM; its state is a list of the hidden state and the cell, each [batch, hidden_size]."""
+
+    def __init__(
+        self,
+        hidden_size: int,
+        param_attr: Any = None,
+        bias_attr: Any = None,
+        gate_activation: Any = None,
+        activation: Any = None,
+        forget_bias: float = 1.0,
+        dtype: Any = "float32",
+        name: str = "LSTMCell",
+    ):
+        _check_cell("LSTMCell", hidden_size, dtype)
+        self.hidden_size = hidden_size
+        functions = gate_activation, activation
+        self.lstm_unit = BasicLSTMUnit(name, hidden_size, param_attr, bias_attr, *functions, forget_bias, dtype)
+
+    def call(self, inputs: Any, states: Any, **kwargs: Any) -> Any:
+        """The new hidden state, and the list of it and the new cell."""
+        check_variable("LSTMCell", "inputs", inputs, FLOATS)
+        check_kind("LSTMCell", "states", states, ("list",))
+        for state in states:
+            check_variable("LSTMCell", "each of states", state, FLOATS)
+        hidden, cell = self.lstm_unit(inputs, *states)
+        return hidden, [hidden, cell]
+
+    @property
+    def state_shape(self) -> Any:
+        """The dims of the hidden state and of the cell."""
+        return [[self.hidden_size], [self.hidden_size]]
+
+
+def _check_inputs(inputs: Any, initial_states: Any, sequence_length: Any) -> None:
+    for input in inputs if several(inputs) else [inputs]:
+        check_variable("rnn", "inputs", input, FLOATS)
+    for state in flatten(initial_states):
+        check_kind("rnn", "initial_states", state, ("Variable", "NoneType"))
+    check_kind("rnn", "sequence_length", sequence_length, ("Variable", "NoneType"))
+
+
+def _with_gradient(x: Variable) -> Variable:
+    x.stop_gradient = False
+    return x
+
+
+def _turned(x: Any) -> Any:
+    return tensor.reverse(x, axis=[0])
+
+
+def rnn(
+    cell: Any,
+    inputs: Any,
+    initial_states: Any = None,
+    sequence_length: Any = None,
+    time_major: bool = False,
+    is_reverse: bool = False,
+    **kwargs: Any,
+) -> Any:
+    """A network of one cell over padded sequences [batch, steps, ...]: its outputs, and the states it ends with.
+
+    Steps past a row's `sequence_length` leave its states as they are. `kwargs` are handed to the cell.
+    """
+    _check_inputs(inputs, initial_states, sequence_length)
+    if initial_states is None:
+        initial_states = cell.get_initial_states(batch_ref=inputs, batch_dim_idx=1 if time_major else 0)
+    initial_states = each(_with_gradient, initial_states)
+    steps = inputs if time_major else each(_steps_first, inputs)
+    mask = None
+    if sequence_length is not None:
+        longest = nn.shape(flatten(steps)[0])[0]
+        kind = flatten(initial_states)[0].dtype
+        mask = nn.transpose(sequence_lod.sequence_mask(sequence_length, maxlen=longest, dtype=kind), [1, 0])
+    if is_reverse:
+        steps, mask = each(_turned, steps), None if mask is None else _turned(mask)
+    outputs, states = _over_steps(cell, steps, initial_states, mask, kwargs)
+    if is_reverse:
+        outputs = each(_turned, outputs)
+    return outputs if time_major else each(_steps_first, outputs), states
+
+
+def _over_steps(cell: Any, steps: Any, initial_states: Any, mask: Any, options: dict[str, Any]) -> tuple[Any, Any]:
+    """What the cell gives in every step, and its last states."""
+    network = StaticRNN()
+    with network.step():
+        step = each(network.step_input, steps)
+        before = each(network.memory, initial_states)
+        outputs, after = cell.call(step, copied(before), **options)  # a cell may change lists and dicts
+        assert_same_structure(before, after)
+        if mask is not None:
+            row_mask = network.step_input(mask)
+            after = pairwise(lambda old, new: kept_where(new, old, row_mask), before, after)
+        pairwise(network.update_memory, before, after)
+        each(network.step_output, outputs)
+        each(network.step_output, after)
+    made = network()
+    given: list[Any] = [*made] if several(made) else [made]
+    count = len(flatten(outputs))
+    last = [state[-1] for state in given[count:]]
+    return pack_sequence_as(outputs, given[:count]), pack_sequence_as(after, last)
+
+
+_LEAST = 1e9
+"""The negative of the score of what must not be chosen."""
+
+
+class Decoder:
+    """What `dynamic_decode` repeats; decoders of a script's own define these methods."""
+
+    def initialize(self, inits: Any) -> Any:
+        """The first inputs, the first states, and which rows are finished."""
+        raise NotImplementedError(f"{type(self).__name__} must define initialize(inits)")
+
+    def step(self, time: Any, inputs: Any, states: Any, **kwargs: Any) -> Any:
+        """The outputs, the next states, the next inputs, and which rows are finished."""
+        raise NotImplementedError(f"{type(self).__name__} must define step(time, inputs, states)")
+
+    def finalize(self, outputs: Any, final_states: Any, sequence_lengths: Any) -> Any:
+        """What is given of the outputs over all steps and the last states; need not be defined."""
+        raise NotImplementedError(f"{type(self).__name__} doesn't define finalize")
+
+
+class BeamOutputs(NamedTuple):
+    """What a step of a beam search chose, each [batch, beams]."""
+
+    scores: Any
+    predicted_ids: Any
+    parent_ids: Any
+
+
+class BeamStates(NamedTuple):
+    """What a beam search hands from step to step."""
+
+    cell_states: Any
+    log_probs: Any
+    finished: Any
+    lengths: Any
+
+
+class BeamSearchDecoder(Decoder):
+    """A search for the likeliest sentences: in each step the best `beam_size` continuations of every row are kept."""
+
+    OutputWrapper = BeamOutputs
+    StateWrapper = BeamStates
+
+    def __init__(
+        self,
+        cell: Any,
+        start_token: int,
+        end_token: int,
+        beam_size: int,
+        embedding_fn: Callable[..., Any] | None = None,
+        output_fn: Callable[..., Any] | None = None,
+    ):
+        self.cell, self.embedding_fn, self.output_fn = cell, embedding_fn, output_fn
+        self.start_token, self.end_token, self.beam_size = start_token, end_token, beam_size
+
+    @staticmethod
+    def tile_beam_merge_with_batch(x: Any, beam_size: int) -> Any:
+        """Every row [batch, ...] repeated for each beam, [batch * beams, ...]."""
+        tiled = _repeated(x, beam_size)
+        rank = len(tiled.shape)
+        moved = nn.transpose(tiled, [*range(2, rank), 0, 1])
+        merged = nn.reshape(moved, shape=[0] * (rank - 2) + [-1])
+        return nn.transpose(merged, [rank - 2, *range(rank - 2)])
+
+    def _split(self, x: Any) -> Any:
+        """[batch * beams, ...] as [batch, beams, ...]."""
+        return nn.reshape(x, shape=[-1, self.beam_size, *x.shape[1:]])
+
+    def _merge(self, x: Any) -> Any:
+        """[batch, beams, ...] as [batch * beams, ...]."""
+        return nn.reshape(x, shape=[-1, *x.shape[2:]])
+
+    def _masked(self, scores: Any, finished: Any, vocabulary: int, only_end: Any) -> Any:
+        """The scores, where a finished beam can only end again."""
+        done = tensor.cast(finished, dtype=scores.dtype)
+        wide = nn.expand(nn.unsqueeze(done, [2]), [1, 1, vocabulary])
+        return nn.elementwise_mul(wide, only_end, axis=-1) - nn.elementwise_mul(scores, done - 1, axis=0)
+
+    def _gathered(self, x: Any, indices: Any) -> Any:
+        """For each row of the batch what x has at these beams."""
+        rows = self.batch_size
+        if rows.dtype != indices.dtype:
+            rows = tensor.cast(rows, indices.dtype)
+        rows.stop_gradient = True
+        numbered = nn.unsqueeze(tensor.range(0, rows, 1, dtype=indices.dtype), [1])
+        places = nn.stack([nn.expand(numbered, [1, self.beam_size]), indices], axis=2)
+        places.stop_gradient = True
+        return nn.gather_nd(x, places)
+
+    def initialize(self, inits: Any) -> Any:
+        """Every beam begins with the start token; all but the first of a row are out of the race."""
+        state = flatten(inits)[0]
+        self.batch_size = nn.shape(state)[0]
+        start = tensor.fill_constant(shape=[1], dtype="int64", value=self.start_token)
+        self.end_token_tensor = tensor.fill_constant(shape=[1], dtype="int64", value=self.end_token)
+        cell_states = each(lambda x: _repeated(x, self.beam_size), inits)
+        ids = nn.expand(nn.unsqueeze(nn.expand(start, [self.batch_size]), [1]), [1, self.beam_size])
+        one_row = np.array([[0.0] + [-_LEAST] * (self.beam_size - 1)], dtype="float32")
+        log_probs = nn.expand(tensor.assign(one_row), [self.batch_size, 1])
+        finished = tensor.fill_constant_batch_size_like(
+            input=state, shape=[-1, self.beam_size], dtype="bool", value=False, force_cpu=True
+        )
+        lengths = tensor.zeros_like(ids)
+        return self._inputs(ids), BeamStates(cell_states, log_probs, finished, lengths), finished
+
+    def _inputs(self, ids: Any) -> Any:
+        return self.embedding_fn(ids) if self.embedding_fn else ids
+
+    def _chosen(self, logits: Any, cell_states: Any, before: Any) -> tuple[BeamOutputs, BeamStates]:
+        """The best continuations of all beams of a row."""
+        vocabulary = int(logits.shape[-1])
+        width = tensor.fill_constant(shape=[1], dtype="int64", value=vocabulary)
+        only_end = np.full(vocabulary, -_LEAST, "float32")
+        only_end[self.end_token] = 0
+        end_scores = tensor.assign(only_end)
+        step = self._masked(ops.log(nn.softmax(logits)), before.finished, vocabulary, end_scores)
+        whole = nn.elementwise_add(x=step, y=before.log_probs, axis=0)
+        flat = [-1, self.beam_size * vocabulary]
+        scores, places = nn.topk(input=nn.reshape(whole, flat), k=self.beam_size)
+        beams, ids = nn.elementwise_floordiv(places, width), nn.elementwise_mod(places, width)
+        log_probs = self._gathered(nn.reshape(whole, flat), places)
+        kept = each(lambda x: self._gathered(x, beams), cell_states)
+        finished = self._gathered(before.finished, beams)
+        lengths = self._gathered(before.lengths, beams)
+        lengths = lengths + tensor.cast(nn.logical_not(finished), before.lengths.dtype)
+        finished = nn.logical_or(finished, control_flow.equal(ids, self.end_token_tensor))
+        return BeamOutputs(scores, ids, beams), BeamStates(kept, log_probs, finished, lengths)
+
+    def step(self, time: Any, inputs: Any, states: Any, **kwargs: Any) -> Any:
+        """One step of the cell for all beams, and the choice of the best."""
+        merged = each(self._merge, inputs)
+        outputs, cell_states = self.cell(merged, each(self._merge, states.cell_states), **kwargs)
+        outputs, cell_states = each(self._split, outputs), each(self._split, cell_states)
+        if self.output_fn is not None:
+            outputs = self.output_fn(outputs)
+        chosen, after = self._chosen(outputs, cell_states, states)
+        chosen.predicted_ids.stop_gradient = True
+        return chosen, after, self._inputs(chosen.predicted_ids), after.finished
+
+    def finalize(self, outputs: Any, final_states: Any, sequence_lengths: Any) -> Any:
+        """The sentences, read from their ends back to the first step, and the last states."""
+        return nn.gather_tree(outputs.predicted_ids, outputs.parent_ids), final_states
+
+
+def _repeated(x: Any, beam_size: int) -> Any:
+    """[batch, ...] as [batch, beams, ...]."""
+    wide = nn.unsqueeze(x, [1])
+    return nn.expand(wide, [1, beam_size] + [1] * (len(wide.shape) - 2))
+
+
+def _unless_finished(before: Any, after: Any, finished: Any) -> Any:
+    """`before` in the rows that are finished, `after` in the others."""
+    kind = before.dtype
+    if numpy_name(kind) == "bool":
+        before, after = tensor.cast(before, "float32"), tensor.cast(after, "float32")
+    mask = finished
+    if mask.dtype != before.dtype:
+        mask = tensor.cast(mask, dtype=before.dtype)
+        mask.stop_gradient = True
+    made = nn.elementwise_mul(before, mask, axis=0) - nn.elementwise_mul(after, mask - 1, axis=0)
+    return tensor.cast(made, dtype=kind) if numpy_name(kind) == "bool" else made
+
+
+class _Carried:
+    """Values that a loop hands on: overwritten in inference; in training kept step by step, for the gradient."""
+
+    def __init__(self, first: Any, time: Any, is_test: bool):
+        self._first, self._time, self._is_test = first, time, is_test
+        self._arrays = None if is_test else each(lambda x: control_flow.array_write(x, time), first)
+
+    def now(self) -> Any:
+        """The values in this step; after the loop, the last ones."""
+        if self._is_test:
+            return self._first
+        return each(lambda array: control_flow.array_read(array, self._time), self._arrays)
+
+    def hand_on(self, values: Any) -> None:
+        """Makes these the values of the step that the counter has gone on to."""
+        if self._is_test:
+            pairwise(tensor.assign, values, self._first)
+        else:
+            _write_all(values, self._arrays, self._time)
+
+
+def _write_all(values: Any, arrays: Any, index: Any) -> None:
+    """Writes each value into its array."""
+    pairwise(lambda x, array: control_flow.array_write(x, i=index, array=array), values, arrays)
+
+
+def dynamic_decode(
+    decoder: Any,
+    inits: Any = None,
+    max_step_num: int | None = None,
+    output_time_major: bool = False,
+    impute_finished: bool = False,
+    is_test: bool = False,
+    return_length: bool = False,
+    **kwargs: Any,
+) -> Any:
+    """Repeats `decoder.step` until all rows are finished, or for `max_step_num` steps: the outputs and the last states.
+
+    With `impute_finished` the states of finished rows stay as they are; with `return_length` the lengths are given too.
+    """
+    first_inputs, first_states, finished = decoder.initialize(inits)
+    finished.stop_gradient = True
+    time = tensor.fill_constant(shape=[1], dtype="int64", value=0)
+    condition = nn.logical_not(nn.reduce_all(finished))
+    limit = None if max_step_num is None else tensor.fill_constant(shape=[1], dtype="int64", value=max_step_num)
+    loop = control_flow.While(condition, is_test=is_test)
+    lengths = tensor.cast(tensor.zeros_like(finished), "int64")
+    lengths.stop_gradient = True
+    inputs, states = _Carried(first_inputs, time, is_test), _Carried(first_states, time, is_test)
+    draft = live()
+    outside = draft.current
+    with loop.block():
+        given, before = inputs.now(), states.now()
+        outputs, after, next_inputs, done = decoder.step(time, given, before, **kwargs)
+        done = nn.logical_or(done, finished)
+        longer = nn.elementwise_add(lengths, tensor.cast(nn.logical_not(finished), lengths.dtype))
+        if impute_finished:
+            after = pairwise(lambda old, new: _unless_finished(old, new, finished), before, after)
+        with draft.inside(outside):
+            arrays = each(lambda x: control_flow.create_array(x.dtype), outputs)
+        _write_all(outputs, arrays, time)
+        control_flow.increment(x=time, value=1.0, in_place=True)
+        inputs.hand_on(next_inputs)
+        states.hand_on(after)
+        tensor.assign(done, finished)
+        tensor.assign(longer, lengths)
+        if limit is None:
+            nn.logical_not(nn.reduce_all(finished), condition)
+        else:
+            going = nn.logical_not(nn.reduce_all(finished))
+            nn.logical_and(going, control_flow.less_equal(time, limit), condition)
+    made = each(lambda array: tensor.tensor_array_to_tensor(array, axis=0, use_stack=True)[0], arrays)
+    last = states.now()
+    with suppress(NotImplementedError):  # a decoder need not define it
+        made, last = decoder.finalize(made, last, lengths)
+    if not output_time_major:
+        made = each(_steps_first, made)
+    return (made, last, lengths) if return_length else (made, last)
+
 
 # What the decoder of a cell takes for its next input: the true one, its own best guess, or a draw.
 
@@ -290,6 +870,8 @@ def lstm(
     return tuple(made)
 
 
-__getattr__ = names_of_fluid(__name__, globals())
 renamed_all({name: value for name, value in globals().items() if getattr(value, "__signature__", None) is not None})
 checked_all(globals())
+
+
+__getattr__ = names_of_fluid(__name__, globals())

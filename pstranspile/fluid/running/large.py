@@ -12,7 +12,7 @@ import numpy as np
 
 from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.compiler.analysis.tables import STATE, TABLE, large_table, made_large, table_state, whole_readers
-from pstranspile.fluid.running.communicating import warn_unused
+from pstranspile.fluid.communicator import warn_unused
 from pstranspile.ir.attributes import AttrValue, Long, Longs, Strings
 from pstranspile.ir.diagnostics import DiagnosticError, at_op, error, raise_errors
 from pstranspile.ir.frozen import FrozenMap

@@ -15,12 +15,12 @@ from pstranspile.compiler.plan.make import BUILT_IN, Dispatcher
 from pstranspile.compiler.plan.make import HashName as HashName
 from pstranspile.compiler.plan.make import RoundRobin as RoundRobin
 from pstranspile.compiler.plan.plan import Plan, cut_rows, vars_info
+from pstranspile.fluid.communicator import DistributedMode as DistributedMode
+from pstranspile.fluid.communicator import warn_unused
 from pstranspile.fluid.graph.program import DEFAULTS
 from pstranspile.fluid.graph.program import Program as LiveProgram
 from pstranspile.fluid.machines import Machine, NoTrainer, ServerMachine, TrainerMachine, require_trainer
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.fluid.running.communicating import DistributedMode as DistributedMode
-from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.fluid.running.flags import whole
 from pstranspile.fluid.running.pacing import Turned
 from pstranspile.fluid.running.watching import tell_transpiled

@@ -8,8 +8,8 @@ from copy import copy
 from typing import Any
 
 from pstranspile.fluid import layers
-from pstranspile.fluid.dygraph import layers as objects
 from pstranspile.fluid.initializer import Constant
+from pstranspile.fluid.layers import objects
 from pstranspile.fluid.paddle.nn import functional
 from pstranspile.fluid.param_attr import attr_of
 

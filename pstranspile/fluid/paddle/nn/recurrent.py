@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.fluid import layers
-from pstranspile.fluid.layers.cells import RNNCell
+from pstranspile.fluid.layers.rnn import RNNCell
 from pstranspile.fluid.paddle.nn import functional
 from pstranspile.fluid.paddle.nn.filters import uniform_start
 from pstranspile.fluid.paddle.nn.layer import Layer, LayerList
