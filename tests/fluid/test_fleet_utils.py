@@ -9,9 +9,10 @@ import pytest
 
 import pstranspile.fluid as fluid
 from pstranspile.fluid.contrib import utils as hdfs_utils
+from pstranspile.fluid.incubate.fleet import utils as fleet_barrier_util
 from pstranspile.fluid.incubate.fleet.base import Role, UserDefinedRoleMaker
 from pstranspile.fluid.incubate.fleet.parameter_server import fleet
-from pstranspile.fluid.incubate.fleet.utils import FleetUtil, fleet_barrier_util
+from pstranspile.fluid.incubate.fleet.utils import FleetUtil
 from pstranspile.fluid.incubate.fleet.utils.hdfs import HDFSClient
 from pstranspile.fluid.missing import NotHere
 from tests.fluid.running import fresh

@@ -22,7 +22,6 @@ from pstranspile.fluid.layers import (
     sized,
     tensor,
 )
-from pstranspile.fluid.layers import detection as regions
 from pstranspile.fluid.missing import names_of_fluid
 
 _NOT_LAYERS = frozenset(
@@ -47,7 +46,6 @@ _MODULES: tuple[Any, ...] = (
     sized,
     loss,
     detection,
-    regions,
     newer,
     distributions,
     collective,
@@ -55,18 +53,13 @@ _MODULES: tuple[Any, ...] = (
 
 
 def _names(module: Any) -> list[tuple[str, Any]]:
-    return [(name, getattr(module, name)) for name in dir(module)]
+    names = [name for name in dir(module) if not name.startswith("_") and name not in _NOT_LAYERS]
+    return [(name, getattr(module, name)) for name in names]
 
 
 for _module in _MODULES:
     globals().update(
-        {
-            name: value
-            for name, value in _names(_module)
-            if not name.startswith("_")
-            and name not in _NOT_LAYERS
-            and getattr(value, "__module__", "").startswith(__name__)
-        }
+        {name: value for name, value in _names(_module) if getattr(value, "__module__", "").startswith(__name__)}
     )
 _get = names_of_fluid(__name__, globals())
 
