@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
+from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.running.flags import whole
 
 
@@ -25,3 +26,6 @@ def distributed_batch_reader(batch_reader: Callable[[], Any]) -> Callable[[], It
             yield row[number]
 
     return dealt
+
+
+__getattr__ = names_of_fluid(__name__, globals())

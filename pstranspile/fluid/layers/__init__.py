@@ -27,7 +27,7 @@ from pstranspile.fluid.missing import names_of_fluid
 _NOT_LAYERS = frozenset(
     (
         *("BasicGRUUnit", "BasicLSTMUnit", "multiclass_nms2"),  # of `contrib.layers`
-        *("Layer", "BeamOutputs", "BeamStates", "copied", "kept_where", "pack_sequence_as", "pairwise", "renamed"),
+        *("BeamOutputs", "BeamStates", "Layer", "kept_where", "renamed"),
     )
 )
 """Names of the modules below that are no layers of `fluid.layers`."""

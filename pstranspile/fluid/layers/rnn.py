@@ -19,6 +19,7 @@ from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import VarType, dtype_of, numpy_name
 from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.layers import control_flow, nn, ops, sequence_lod, tensor
+from pstranspile.fluid.layers import utils as nest
 from pstranspile.fluid.layers.adapt import (
     adapt,
     check_kind,
@@ -32,7 +33,7 @@ from pstranspile.fluid.layers.adapt import (
 )
 from pstranspile.fluid.layers.control_flow import StaticRNN
 from pstranspile.fluid.layers.objects import Layer
-from pstranspile.fluid.layers.utils import assert_same_structure, copied, each, flatten, pack_sequence_as, pairwise
+from pstranspile.fluid.layers.utils import assert_same_structure, each
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.param_attr import attr_of
 from pstranspile.frontends.layers import basic, recurrent
@@ -190,12 +191,12 @@ class RNNCell:
         self, batch_ref: Any, shape: Any = None, dtype: Any = "float32", init_value: float = 0, batch_dim_idx: int = 0
     ) -> Any:
         """States of `shape` (by default the cell's) filled with a value, a row for each of `batch_ref`."""
-        like = flatten(batch_ref)[0]
+        like = nest.flatten(batch_ref)[0]
         check_variable("RNNCell", "batch_ref", like, (*FLOATS, "int32", "int64"))
         shapes = self.state_shape if shape is None else shape
         kinds = self._state_dtypes() if dtype is None else dtype
         if _is_dims(shapes):
-            return self._filled(like, shapes, flatten(kinds)[0], init_value, batch_dim_idx)
+            return self._filled(like, shapes, nest.flatten(kinds)[0], init_value, batch_dim_idx)
         parts: dict[Any, Any] | list[Any] = shapes
         each = kinds if several(kinds) and len(kinds) == len(parts) else [kinds] * len(parts)
 
@@ -300,7 +301,7 @@ class LSTMCell(RNNCell):
 def _check_inputs(inputs: Any, initial_states: Any, sequence_length: Any) -> None:
     for input in inputs if several(inputs) else [inputs]:
         check_variable("rnn", "inputs", input, FLOATS)
-    for state in flatten(initial_states):
+    for state in nest.flatten(initial_states):
         check_kind("rnn", "initial_states", state, ("Variable", "NoneType"))
     check_kind("rnn", "sequence_length", sequence_length, ("Variable", "NoneType"))
 
@@ -334,8 +335,8 @@ def rnn(
     steps = inputs if time_major else each(_steps_first, inputs)
     mask = None
     if sequence_length is not None:
-        longest = nn.shape(flatten(steps)[0])[0]
-        kind = flatten(initial_states)[0].dtype
+        longest = nn.shape(nest.flatten(steps)[0])[0]
+        kind = nest.flatten(initial_states)[0].dtype
         mask = nn.transpose(sequence_lod.sequence_mask(sequence_length, maxlen=longest, dtype=kind), [1, 0])
     if is_reverse:
         steps, mask = each(_turned, steps), None if mask is None else _turned(mask)
@@ -351,19 +352,19 @@ def _over_steps(cell: Any, steps: Any, initial_states: Any, mask: Any, options: 
     with network.step():
         step = each(network.step_input, steps)
         before = each(network.memory, initial_states)
-        outputs, after = cell.call(step, copied(before), **options)  # a cell may change lists and dicts
+        outputs, after = cell.call(step, nest.copied(before), **options)  # a cell may change lists and dicts
         assert_same_structure(before, after)
         if mask is not None:
             row_mask = network.step_input(mask)
-            after = pairwise(lambda old, new: kept_where(new, old, row_mask), before, after)
-        pairwise(network.update_memory, before, after)
+            after = nest.pairwise(lambda old, new: kept_where(new, old, row_mask), before, after)
+        nest.pairwise(network.update_memory, before, after)
         each(network.step_output, outputs)
         each(network.step_output, after)
     made = network()
     given: list[Any] = [*made] if several(made) else [made]
-    count = len(flatten(outputs))
+    count = len(nest.flatten(outputs))
     last = [state[-1] for state in given[count:]]
-    return pack_sequence_as(outputs, given[:count]), pack_sequence_as(after, last)
+    return nest.pack_sequence_as(outputs, given[:count]), nest.pack_sequence_as(after, last)
 
 
 _LEAST = 1e9
@@ -457,7 +458,7 @@ class BeamSearchDecoder(Decoder):
 
     def initialize(self, inits: Any) -> Any:
         """Every beam begins with the start token; all but the first of a row are out of the race."""
-        state = flatten(inits)[0]
+        state = nest.flatten(inits)[0]
         self.batch_size = nn.shape(state)[0]
         start = tensor.fill_constant(shape=[1], dtype="int64", value=self.start_token)
         self.end_token_tensor = tensor.fill_constant(shape=[1], dtype="int64", value=self.end_token)
@@ -545,14 +546,14 @@ class _Carried:
     def hand_on(self, values: Any) -> None:
         """Makes these the values of the step that the counter has gone on to."""
         if self._is_test:
-            pairwise(tensor.assign, values, self._first)
+            nest.pairwise(tensor.assign, values, self._first)
         else:
             _write_all(values, self._arrays, self._time)
 
 
 def _write_all(values: Any, arrays: Any, index: Any) -> None:
     """Writes each value into its array."""
-    pairwise(lambda x, array: control_flow.array_write(x, i=index, array=array), values, arrays)
+    nest.pairwise(lambda x, array: control_flow.array_write(x, i=index, array=array), values, arrays)
 
 
 def dynamic_decode(
@@ -586,7 +587,7 @@ def dynamic_decode(
         done = nn.logical_or(done, finished)
         longer = nn.elementwise_add(lengths, tensor.cast(nn.logical_not(finished), lengths.dtype))
         if impute_finished:
-            after = pairwise(lambda old, new: _unless_finished(old, new, finished), before, after)
+            after = nest.pairwise(lambda old, new: _unless_finished(old, new, finished), before, after)
         with draft.inside(outside):
             arrays = each(lambda x: control_flow.create_array(x.dtype), outputs)
         _write_all(outputs, arrays, time)
