@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pstranspile.fluid.incubate.fleet.base import role_maker as fluid
+from pstranspile.fluid.incubate.fleet import base as fluid
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.running.watching import assume
 
