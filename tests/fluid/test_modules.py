@@ -7,6 +7,8 @@ from importlib import import_module
 import numpy as np
 
 import pstranspile.fluid as fluid
+from pstranspile.fluid import missing as absent
+from pstranspile.fluid.aliases import install
 from pstranspile.fluid.missing import Missing, fluid_names, module_here
 from tests.fluid.running import fresh
 
@@ -30,3 +32,17 @@ def test_an_activation_of_another_module_makes_its_op() -> None:
         logarithm = fluid.layers.nn.log(fluid.layers.nn.relu(x))
         (made,) = fluid.Executor().run(feed={"x": np.full((2, 2), np.e, "float32")}, fetch_list=[logarithm])
         np.testing.assert_allclose(made, np.ones((2, 2)), rtol=1e-6)
+
+
+def test_modules_without_a_file_of_their_own_are_found_in_their_holders() -> None:
+    install()
+    holders: dict[str, str] = absent._HOLDERS
+    found = {module: import_module(f"paddle.fluid.{module}").__name__ for module in sorted(holders)}
+    assert found == {module: f"pstranspile.fluid.{holder}" for module, holder in holders.items()}
+    nowhere = [
+        name
+        for module in holders
+        for name in fluid_names().get(module, ())
+        if not hasattr(import_module(f"paddle.fluid.{module}"), name)
+    ]
+    assert nowhere == []
