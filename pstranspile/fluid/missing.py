@@ -130,13 +130,13 @@ _HELD = {
 }
 """Modules of Fluid whose names stand in another module here, by that module."""
 
-_HOLDERS = {module: holder for holder, modules in _HELD.items() for module in modules.split()}
+HOLDERS = {module: holder for holder, modules in _HELD.items() for module in modules.split()}
 """The module here that has the names of a module of Fluid, for those that have no file of their own."""
 
 
 def module_here(dotted: str) -> str | None:
     """The module of this package behind one under `pstranspile.fluid`: itself, or the one that has its names."""
-    holder = _HOLDERS.get(dotted.removeprefix(f"{HERE}."))
+    holder = HOLDERS.get(dotted.removeprefix(f"{HERE}."))
     try:
         return f"{HERE}.{holder}" if holder else dotted if find_spec(dotted) is not None else None
     except ModuleNotFoundError:
@@ -145,7 +145,7 @@ def module_here(dotted: str) -> str | None:
 
 def holds_modules(dotted: str) -> bool:
     """Whether Fluid has modules below this one, whose names the module here has itself."""
-    return any(module.startswith(f"{dotted.removeprefix(f'{HERE}.')}.") for module in _HOLDERS)
+    return any(module.startswith(f"{dotted.removeprefix(f'{HERE}.')}.") for module in HOLDERS)
 
 
 def _taken(name: str, home: str) -> Any:
@@ -173,7 +173,7 @@ def names_of_fluid(module: str, known: dict[str, Any]) -> Callable[[str], Any]:
             home = "layers"  # which has the layers of all modules, some of which lie in other ones here
         if home is None and short == "layers.nn" and name in _homes()["layers"]:
             home = "layers"  # Fluid 1.5 had recurrent layers, losses and those of sequences in this module
-        if home is None and f"{short}.{name}" in _HOLDERS:
+        if home is None and f"{short}.{name}" in HOLDERS:
             home = f".{short}.{name}"
         found = _taken(name, home) if home else None
         if found is not None:

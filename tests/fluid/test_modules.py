@@ -7,10 +7,8 @@ from importlib import import_module
 import numpy as np
 
 import pstranspile.fluid as fluid
-from pstranspile.fluid import missing as absent
-from pstranspile.fluid.aliases import install
-from pstranspile.fluid.missing import Missing, fluid_names, module_here
-from tests.fluid.running import fresh
+from pstranspile.fluid.missing import HOLDERS, Missing, fluid_names, module_here
+from tests.fluid.running import fresh, known_as_paddle
 
 
 def test_every_layer_is_in_its_module_of_fluid() -> None:
@@ -35,14 +33,9 @@ def test_an_activation_of_another_module_makes_its_op() -> None:
 
 
 def test_modules_without_a_file_of_their_own_are_found_in_their_holders() -> None:
-    install()
-    holders: dict[str, str] = absent._HOLDERS
-    found = {module: import_module(f"paddle.fluid.{module}").__name__ for module in sorted(holders)}
-    assert found == {module: f"pstranspile.fluid.{holder}" for module, holder in holders.items()}
-    nowhere = [
-        name
-        for module in holders
-        for name in fluid_names().get(module, ())
-        if not hasattr(import_module(f"paddle.fluid.{module}"), name)
-    ]
-    assert nowhere == []
+    with known_as_paddle():
+        modules = {module: import_module(f"paddle.fluid.{module}") for module in sorted(HOLDERS)}
+    found = {module: held.__name__ for module, held in modules.items()}
+    assert found == {module: f"pstranspile.fluid.{holder}" for module, holder in HOLDERS.items()}
+    named = [(module, name) for module in modules for name in fluid_names().get(module, ())]
+    assert [(module, name) for module, name in named if not hasattr(modules[module], name)] == []
