@@ -299,4 +299,4 @@ def loaded_var_suffix() -> str:
 empty_var_name, grad_var_suffix = kEmptyVarName, kGradVarSuffix
 
 
-__getattr__ = names_of_fluid(__name__, globals())
+__getattr__ = names_of_fluid(__name__, vars(sys.modules[__name__]))
