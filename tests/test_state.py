@@ -26,7 +26,7 @@ EXCEPTIONS = {
     ("tools/cli/cluster_pictures.py", "options"): "a Namespace of argparse is a record of what was given",
     ("tools/cli/launch.py", "options"): "a Namespace of argparse is a record of what was given",
     ("tools/cli/launch_ray.py", "options"): "a Namespace of argparse is a record of what was given",
-    ("tools/cli/run.py", "options"): "a Namespace of argparse is a record of what was given",
+    ("tools/cli/run_single.py", "options"): "a Namespace of argparse is a record of what was given",
     ("tools/cli/start.py", "options"): "a Namespace of argparse is a record of what was given",
 }
 """Whose attributes another object may set, by file and expression, and why."""

@@ -20,7 +20,7 @@ def test_their_names_are_those_of_fluid() -> None:
         from paddle.incubate.hapi.distributed import DistributedBatchSampler  # type: ignore[import-not-found]
     assert fluid.annotations.deprecated is deprecated
     assert fluid.trainer_factory.TrainerFactory is TrainerFactory
-    assert DistributedBatchSampler.__module__.endswith("io.samplers")
+    assert DistributedBatchSampler.__module__.endswith("paddle.io")
 
 
 def test_functions_with_the_name_of_their_module_are_taken_from_it() -> None:

@@ -9,29 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.cluster.checkpoint.api import load_checkpoint, save_checkpoint
-from pstranspile.cluster.checkpoint.layout import layout_of
-from pstranspile.cluster.checkpoint.runs import ALONE, Source, Target
-from pstranspile.cluster.net.status import shown
-from pstranspile.compiler.plan.plan import fingerprint
 from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, error
-from pstranspile.ir.model import MAIN
-from pstranspile.runtime.large.forms import parameter_arrays
-from pstranspile.runtime.run.batch import rows_of
-from pstranspile.runtime.run.prepared import run as run_program
-from pstranspile.runtime.run.scope import Scope
-from pstranspile.runtime.run.step_feeds import (
-    Feeds,
-    ProgramFeeds,
-    RowFeeds,
-    RowSource,
-    Turns,
-    refuse_turns,
-    stacked,
-    step_programs,
-    union_of,
-)
-from pstranspile.runtime.run.watchers import Profile, Trace
 from pstranspile.tools.cli.blas import use_threads
 from pstranspile.tools.cli.cluster_pictures import add_pictures, chart_kind, check_pictures
 from pstranspile.tools.cli.common import (
@@ -44,11 +22,9 @@ from pstranspile.tools.cli.common import (
     add_table_folder,
     add_unreached,
     arithmetic_of,
-    begun_with,
     check_checkpoints,
     check_unreached,
     count,
-    deciding,
     files_read,
     load_for,
     make_parser,
@@ -56,178 +32,17 @@ from pstranspile.tools.cli.common import (
     require_named,
     whole,
 )
-from pstranspile.tools.cli.feed import add_feed, check_feed, read_feed, suggesting_feed
+from pstranspile.tools.cli.feed import add_feed, check_feed, suggesting_feed
 from pstranspile.tools.cli.live_board import add_live, check_live
-from pstranspile.tools.cli.live_views import LiveSingle
-from pstranspile.tools.cli.progress import Keeping, Progress, telling_what_is_kept
-from pstranspile.tools.cli.report import quoting, report
+from pstranspile.tools.cli.progress import Keeping, telling_what_is_kept
+from pstranspile.tools.cli.report import quoting
 from pstranspile.tools.cli.turns import TURNS_HELP, requested_fetches, requested_turns
 from pstranspile.tools.cli.written import SAVED, telling
 
 if TYPE_CHECKING:
     from pstranspile.compiler.job import Job
-    from pstranspile.ir.model import Module, Program
+    from pstranspile.ir.model import Module
     from pstranspile.runtime.run.watchers import Curve
-
-
-class Session:
-    """A run of a module: its scope, its feeds, and its watchers."""
-
-    def __init__(self, module: Module, options: argparse.Namespace):
-
-        self.module = module
-        self.options = options
-        self.turns: Turns | None = requested_turns(options, module)
-        self.programs: dict[str, Program] = step_programs(module)
-        self.program: Program = union_of(self.programs.values()) if self.turns else module.main
-        self.scope: Scope = Scope()
-        self.begun: Source | None = Source(options.resume) if options.resume else None
-        """The checkpoint that the run goes on from."""
-        manifest = None if self.begun is None else self.begun.manifest
-        self.settings: dict[str, str] = deciding(options, cluster=False)
-        """Those that decide the numbers, which checkpoints record."""
-        if self.begun is not None:
-            self.begun.require_settings(self.settings)
-            self.begun.require_program(fingerprint(module))
-        given = read_feed(options)
-        self.source: RowSource | None = given if isinstance(given, RowSource) else None
-        self.feeds: Feeds | ProgramFeeds | RowFeeds
-        if isinstance(given, RowSource):
-            refuse_turns(self.turns)
-            if manifest is not None and manifest.dealing is not None:
-                given = given.continued(manifest.dealing, manifest.step, 1)
-            self.source = given
-            self.feeds = RowFeeds(self.program, given)
-        else:
-            arrays: Mapping[str, Any] = given or {}
-            self.feeds = (
-                ProgramFeeds(self.programs, self.turns, arrays) if self.turns else Feeds(self.program, arrays, report)
-            )
-        self.first = 0
-        self.did: dict[str, list[int]] = {}
-        """The steps, numbered from 1, in which each value was fetched."""
-        if self.begun is not None:
-            self.begun.require_seed(options.seed)
-            options.seed = self.begun.manifest.seed
-        self.count: int = options.steps or self.feeds.steps or 1
-        self.feeds.require(self.count)
-        if self.begun is not None:
-            self.begun.require_steps(self.count, known=bool(options.steps or self.feeds.steps))
-            report(self.begun.told(self.count, ALONE))
-        self.fetches: dict[str, tuple[str, ...]] = requested_fetches(options, module, self.turns)
-        self.kept: Target | None = None
-        """The folder in which checkpoints are saved."""
-        if options.checkpoint:
-            standing = None if self.begun is None else self.begun.standing
-            self.kept = Target(options.checkpoint, layout_of(module), standing)
-        self.profile: Profile | None = Profile() if options.profile else None
-        trace = [Trace(sys.stderr)] if options.trace is not None else []
-        self.watchers: list[Any] = [*trace, *([self.profile] if self.profile else [])]
-
-    def _run(self, program: Program, feed: Mapping[str, Any], fetch: Sequence[str], step: int = 0) -> dict[str, Any]:
-        options = self.options
-        return run_program(
-            program,
-            feed,
-            fetch,
-            self.scope,
-            seed=options.seed,
-            step=step,
-            check_nan=options.check_nan,
-            watchers=self.watchers,
-        )
-
-    def start(self) -> None:
-        """Runs the startup program, then sets what `--init` gives, or what the checkpoint holds."""
-
-        values = begun_with(self.options.init, self.program, self.module.startup, resumed=bool(self.options.resume))
-        if self.module.startup is not None:
-            self._run(self.module.startup, {}, ())
-        for name, value in values.items():
-            self.scope[name] = value
-        if self.begun is not None:
-            self.first = load_checkpoint(self.scope, self.module, self.begun.place).step
-            self.begun.close()
-
-    def close(self) -> None:
-        """Lets other runs save where this one has saved, and have the checkpoint removed that it has gone on from."""
-        for held in (self.begun, self.kept):
-            if held is not None:
-                held.close()
-
-    def _checkpoint(self, done: int) -> None:
-        """Saves after a step, if it was asked for."""
-        every = self.options.checkpoint_every or self.count
-        if self.kept is not None and (done == self.count or done % every == 0):
-            place, seed = self.kept.place(done), self.options.seed
-            dealing = None if self.source is None else self.source.dealing(1)
-            self.kept.saved(
-                save_checkpoint(
-                    self.scope,
-                    self.module,
-                    place,
-                    step=done,
-                    seed=seed,
-                    dealing=dealing,
-                    settings=self.settings,
-                )
-            )
-
-    def _progress(self) -> Progress | LiveSingle:
-        """What shows how far the run is."""
-        if self.options.live:
-            return LiveSingle(self.count)
-        return Progress(self.count, first=self.first, live=self.options.trace is None)
-
-    def steps(self) -> dict[str, list[Any]]:
-        """Runs all steps, and gives the fetched values of each; with turns, by `PROGRAM/NAME`.
-
-        A step without rows trains nothing; its values are None.
-        """
-        values: dict[str, list[Any]] = {
-            self._key(owner, name): [] for owner, names in self.fetches.items() for name in names
-        }
-        progress = self._progress()
-        try:
-            for number in range(self.first, self.count):
-                owner = self.turns.program(number) if self.turns else MAIN
-                fed, fetched = self.feeds.step(number), self.fetches[owner]
-                none = self.source is not None and not any(map(rows_of, fed.values()))  # all its rows were bad
-                made = dict.fromkeys(fetched) if none else self._run(self.programs[owner], fed, fetched, number)
-                result = {self._key(owner, name): value for name, value in made.items()}
-                for key, value in result.items():
-                    values[key].append(value)
-                    if value is not None:
-                        self.did.setdefault(key, []).append(number + 1)
-                progress.step(number + 1, {"": {name: shown(value) for name, value in result.items()}})
-                self._checkpoint(number + 1)
-        finally:
-            progress.end()
-        report(self.source.warnings() if self.source is not None else ())
-        return values
-
-    def curves(self, values: Mapping[str, Sequence[Any]]) -> dict[str, Curve]:
-        """What `--plot` draws: the steps, numbered from 1, and the values of each name."""
-        return {
-            key: (self.did.get(key, []), [value for value in result if value is not None])
-            for key, result in values.items()
-        }
-
-    def _key(self, owner: str, name: str) -> str:
-        return f"{owner}/{name}" if self.turns else name
-
-    def arrays(self, values: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-        """What `--save` writes: the fetched values of all steps, and every parameter."""
-        arrays: dict[str, Any] = {}
-        for owner, names in self.fetches.items():
-            for name in names:
-                made = stacked(name, values[self._key(owner, name)])
-                arrays |= {self._key(owner, key): array for key, array in made.items()}
-        for var in self.program.parameters():
-            if var.name in self.scope:
-                arrays |= parameter_arrays(var.name, self.scope[var.name])
-        return arrays
-
 
 DESCRIPTION = """\
 Runs a program: the startup program once, then the main program step by step. With --pservers, --trainers or a job file
@@ -287,6 +102,7 @@ def run(arguments: Sequence[str]) -> int:
     ):
         if job is not None:
             return _run_cluster(module, job, options, kind, keeping)
+        from pstranspile.tools.cli.run_single import Session
 
         with closing(Session(module, options)) as session:
             _require_numbers(options, [name for names in session.fetches.values() for name in names])

@@ -107,8 +107,9 @@ def test_what_ray_prints_is_no_output_of_the_command(
         print_worker_logs({"pid": 1, "ip": "a", "localhost": "a", "lines": ["words"], "is_err": False}, sys.stdout)
         session = Mock(steps=2)
         prepare(session)
-        session.on_start(["trainer_0"])
-        session.on_report("trainer_0", {"step": 1, "values": {"loss": ("", [0.5])}})
+        (listener,) = (call.args[0] for call in session.listen.call_args_list)
+        listener.started(["trainer_0"])
+        listener.reported("trainer_0", {"step": 1, "values": {"loss": ("", [0.5])}})
 
     monkeypatch.setattr("pstranspile.cluster.ray.launch", printing)
     assert main([*REGRESSION, "--feed", str(tmp_path / "ok.npz")]) == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,6 +13,7 @@ from pstranspile.fluid.framework import default_main_program
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.running.states import STACKED
+from pstranspile.ir.warned import warn
 
 
 def save_inference_model(
@@ -41,7 +41,7 @@ def save(program: Any, model_path: str, protocol: int = 4, **configs: Any) -> No
     and for a path that ends in a slash.
     """
     if "pickle_protocol" in configs:
-        warnings.warn("pickle_protocol is an older name of protocol", stacklevel=2)
+        warn("pickle_protocol is an older name of protocol")
         protocol = configs["pickle_protocol"]
     if not isinstance(protocol, int) or not 2 <= protocol <= STACKED:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"protocol is that of a pickle, a whole number from 2 to {STACKED}, not {protocol!r}")
