@@ -619,4 +619,4 @@ def test_a_table_of_servers_is_saved_without_a_warning_unless_rows_are_left_out(
         finally:
             serving.kill()
     assert done.stderr == told
-    assert (tmp_path / "model" / "emb").is_file()
+    assert (tmp_path / "model" / "dnn_plugin" / "emb").is_file()
