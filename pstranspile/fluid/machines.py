@@ -30,8 +30,8 @@ from pstranspile.fluid.graph.in_cluster import TEST
 from pstranspile.fluid.net.system import FluidSystem
 from pstranspile.fluid.running.communicating import communicator_settings, note_serving, trainers_ended
 from pstranspile.fluid.running.pacing import Around, Between, Pace, held_in, quiet
-from pstranspile.frontends.meta import json_text
 from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.json_text import json_text
 from pstranspile.ir.model import MAIN, STARTUP, Program, Role
 from pstranspile.runtime.run import run
 from pstranspile.runtime.run.scope import Scope

@@ -12,7 +12,6 @@ from pstranspile.frontends.meta import (
     Meta,
     apply_meta,
     infer_parameters,
-    json_text,
     meta_of,
     parse_meta,
     warn_of_newer_ops,
@@ -22,6 +21,7 @@ from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, render
 from pstranspile.ir.expect import expect, expect_module, path_of
 from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.json_text import json_text
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program
 from pstranspile.ir.reading import open_regular, read_named, read_stream
 from pstranspile.ir.warned import warn

@@ -26,26 +26,10 @@ from pstranspile.ir.diagnostics import (
 )
 from pstranspile.ir.distribution import DistributedVar, Distribution
 from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.json_faults import json_fault
+from pstranspile.ir.json_text import json_fault
 from pstranspile.ir.model import MAIN, STARTUP, Block, Location, Module, ParameterInfo, Program, Var
 from pstranspile.ir.warned import warn
 from pstranspile.ops import schema_of
-
-# JSON as it is written to files: one key per line, and one line per object of a list, so that it diffs well.
-
-
-def json_text(value: Mapping[str, Any]) -> str:
-    """JSON text that ends with a line end; lists of objects have an object per line."""
-    lines = [f"  {json.dumps(key)}: {_value(item)}" for key, item in value.items()]
-    return "{\n" + ",\n".join(lines) + "\n}\n"
-
-
-def _value(value: object) -> str:
-    if isinstance(value, list) and value and all(isinstance(item, dict) for item in cast("list[object]", value)):
-        items = ",\n".join(f"    {json.dumps(item)}" for item in cast("list[object]", value))
-        return f"[\n{items}\n  ]"
-    return json.dumps(value)
-
 
 # What Fluid 1.8.5 would not compute as the program says: attributes that only Paddle 2.x has a meaning for.
 
@@ -248,7 +232,6 @@ class Meta(NamedTuple):
 
 def parse_meta(text: str, file: str) -> Meta:
     """Reads the text of a `--meta` file. Raises DiagnosticError with every finding."""
-    import json
 
     try:
         value = json.loads(text)

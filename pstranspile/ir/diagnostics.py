@@ -75,6 +75,13 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def listed(names: Iterable[str], most: int = 12) -> str:
+    """Names for a message; of many, the first ones and how many more there are."""
+    held = list(names)
+    shown = ", ".join(held[:most])
+    return shown if len(held) <= most else f"{shown} and {len(held) - most:,} more"
+
+
 def cluster_of(trainers: int, servers: int, joined: str = ", ") -> str:
     """`2 trainers, 1 server`; a cluster without servers has its trainers alone."""
     return joined.join([counted(trainers, "trainer"), *([counted(servers, "server")] if servers else [])])

@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pstranspile.frontends.meta import json_text
+from pstranspile.ir.json_text import json_text
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

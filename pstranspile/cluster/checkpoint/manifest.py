@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeGuard, cast
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
-from pstranspile.ir.json_faults import told
+from pstranspile.ir.json_text import told
 from pstranspile.ir.model import Location
 from pstranspile.runtime.arithmetic import arithmetic_name
 from pstranspile.runtime.run.step_feeds import Dealing

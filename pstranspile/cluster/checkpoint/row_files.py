@@ -27,9 +27,8 @@ from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.cluster.checkpoint.manifest import MANIFEST
 from pstranspile.cluster.checkpoint.runs import Source
 from pstranspile.cluster.checkpoint.store import read_checkpoint, write_folder
-from pstranspile.cluster.machines.network import listed
 from pstranspile.compiler.compile import Compiled
-from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.diagnostics import DiagnosticError, error, listed
 from pstranspile.ir.model import Location, Module
 from pstranspile.ir.reading import open_regular
 from pstranspile.runtime.large.forms import AT_ONCE, mingled, together

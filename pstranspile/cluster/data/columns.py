@@ -9,8 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from pstranspile.cluster.machines.network import listed
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, listed
 from pstranspile.ir.model import Location, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.context import Value

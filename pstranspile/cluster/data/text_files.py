@@ -16,7 +16,7 @@ from pstranspile.cluster.data.columns import Chunk, Column, Input, Mapped, map_c
 from pstranspile.cluster.data.files import Unit, Wanted, open_file, refused, require_pyarrow
 from pstranspile.cluster.data.tables import chunk_of, reading, type_of
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
-from pstranspile.ir.json_faults import json_fault
+from pstranspile.ir.json_text import json_fault
 from pstranspile.ir.model import Location
 from pstranspile.runtime.run.step_feeds import LeftOut
 from pstranspile.runtime.values import Array

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from pstranspile.cluster.machines.communicator import Companion
 from pstranspile.cluster.machines.message import COMPLETE, Message, step_label
-from pstranspile.cluster.machines.network import RETRY_AFTER, Link, Machine, Network, TurnHook, listed
+from pstranspile.cluster.machines.network import RETRY_AFTER, Link, Machine, Network, TurnHook
 from pstranspile.cluster.machines.rings import GONE, Ring
 from pstranspile.cluster.machines.scenario import Crash, Event, Late, Leave, Partition, Rejoin, Scenario, Slow, line_of
 from pstranspile.cluster.machines.server import Server
@@ -23,7 +23,7 @@ from pstranspile.cluster.machines.snapshots import (
     write_snapshot,
 )
 from pstranspile.cluster.machines.trainer import Trainer
-from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.diagnostics import DiagnosticError, error, listed
 from pstranspile.ir.expect import expect
 from pstranspile.runtime.run.feeds import near
 

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from pstranspile.cluster.machines.message import COMPLETE, Message
-from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, error
+from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, error, listed
 from pstranspile.ir.model import Op
 from pstranspile.runtime.run.scope import Scope
 
@@ -382,9 +382,3 @@ def sentence(waiting: Waiting) -> str:
     if waiting.missing:
         text += f"; not come: {listed(waiting.missing)}"
     return text
-
-
-def listed(names: Sequence[str], most: int = 12) -> str:
-    """Names for a message; of many, the first ones and how many more there are."""
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

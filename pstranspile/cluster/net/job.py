@@ -11,14 +11,13 @@ from typing import Any, NamedTuple, cast
 
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import Settings
-from pstranspile.cluster.machines.network import listed
 from pstranspile.cluster.machines.server import listening_op, mode_of
 from pstranspile.compiler.diff.folders import load_role, roles_in
 from pstranspile.compiler.link import LinkError, link
 from pstranspile.frontends.loading import LARGEST
-from pstranspile.ir.diagnostics import DiagnosticError, Note, error
+from pstranspile.ir.diagnostics import DiagnosticError, Note, error, listed
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.json_faults import told
+from pstranspile.ir.json_text import told
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Role
 from pstranspile.ir.reading import read_regular
 from pstranspile.runtime.files.outputs import PLAN_FILE, is_role

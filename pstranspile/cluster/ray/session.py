@@ -25,8 +25,8 @@ from pstranspile.cluster.ray.hosts import HeadGone, Hosts, Late, Left, LeftAlone
 from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.plan.plan import plan_json
-from pstranspile.frontends.meta import json_text
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, cluster_of, error, render, visible
+from pstranspile.ir.json_text import json_text
 from pstranspile.ops.textual import print_module
 from pstranspile.runtime.run.step_feeds import LeftOut
 

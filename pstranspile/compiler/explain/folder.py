@@ -17,10 +17,9 @@ from pstranspile.compiler.emit.rules import WHOLE
 from pstranspile.compiler.explain.job import ExplainedJob, Settings, settings_of, source_line_of
 from pstranspile.compiler.plan.plan import plan_json
 from pstranspile.frontends.loading import LARGEST, Report
-from pstranspile.frontends.meta import json_text
 from pstranspile.ir.diagnostics import DiagnosticError, error, warning
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.json_faults import told
+from pstranspile.ir.json_text import json_text, told
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Op, Origin, Program
 from pstranspile.ir.reading import read_regular
 from pstranspile.ops.textual import print_module

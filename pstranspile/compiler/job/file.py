@@ -15,7 +15,7 @@ from pstranspile.compiler.job.job import BOOLEANS, INTEGERS, KEYS, Job, JobError
 from pstranspile.compiler.job.modes import SWITCHES, mode_names, settings_of
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, did_you_mean, error, first_findings
 from pstranspile.ir.expect import path_of
-from pstranspile.ir.json_faults import json_fault
+from pstranspile.ir.json_text import json_fault
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_regular
 

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from pstranspile.cluster.machines.network import listed
 from pstranspile.fluid.machines import require_open
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.running.flags import seconds
-from pstranspile.ir.diagnostics import visible
+from pstranspile.ir.diagnostics import listed, visible
 from pstranspile.runtime.run.files import DAMAGE, array_header
 
 MEETING = "PADDLE_GLOO_HTTP_ENDPOINT"

@@ -466,8 +466,16 @@ class Statement:
         script = self._script(self.next()) if self.kind == "SCRIPT" else None
         place = context.at(first)
         return OpParts(
-            *(op_type, inputs, outputs, attrs, role, role_vars or default_vars, target),
-            *(place.line, place.column, script),
+            op_type,
+            inputs,
+            outputs,
+            attrs,
+            role,
+            role_vars or default_vars,
+            is_target=target,
+            line=place.line,
+            column=place.column,
+            script=script,
         )
 
     def _slot(self) -> tuple[Token, tuple[str, ...] | None]:

@@ -24,7 +24,7 @@ import numpy as np
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
 from pstranspile.ir.expect import expect, expect_program, names_of, path_of
-from pstranspile.ir.json_faults import told
+from pstranspile.ir.json_text import told
 from pstranspile.ir.model import Location, Program, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.files.outputs import write_variables

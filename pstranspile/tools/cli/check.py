@@ -106,7 +106,7 @@ def _check(options: argparse.Namespace) -> int:
     if isinstance(feeds, RowSource):
         report(feeds.warnings())
     if options.json:
-        from pstranspile.frontends.meta import json_text
+        from pstranspile.ir.json_text import json_text
 
         values = {**checked._asdict(), "holds": checked.holds}
         print(json_text({key: _plain(value) for key, value in values.items()}), end="")

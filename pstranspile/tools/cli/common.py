@@ -11,13 +11,13 @@ from math import isnan
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import pstranspile
-from pstranspile.ir.diagnostics import DiagnosticError, Note, error, nearest, raise_errors, warning, wrong_codes
+from pstranspile.ir.diagnostics import DiagnosticError, Note, error, listed, nearest, raise_errors, warning, wrong_codes
 from pstranspile.ir.expect import MOST_STEPS
 from pstranspile.ir.model import Location, SourceText
 from pstranspile.ir.reading import is_address
 from pstranspile.tools.cli.blas import use_rounded_products
 from pstranspile.tools.cli.report import quoting, report
-from pstranspile.tools.cli.written import listed, telling
+from pstranspile.tools.cli.written import MOST_NAMED, telling
 
 if TYPE_CHECKING:
     from pstranspile.compiler.compile import Compiled
@@ -226,7 +226,7 @@ def begun_with(path: str | None, program: Program, startup: Program | None, *, r
         values = starting.values
     unset = [] if resumed or startup is None else _unset(startup, values)
     if unset:
-        shown = listed([f"%{name}" for name in unset])
+        shown = listed([f"%{name}" for name in unset], MOST_NAMED)
         begin = "begins" if len(unset) == 1 else "begin"
         message = f"{shown} {begin} as NaN, since the start-up program only marks that values are given"
         note = Note("--init FILE.npz gives them; `pstranspile import --params FILE.npz` writes those of an ONNX model")
@@ -256,11 +256,11 @@ def begun_on_machines(
     values = begun_with(path, trainer.main, trainer.startup, resumed=resumed)
     if path and source is not None:
         from pstranspile.cluster.checkpoint.inference import starting_values
-        from pstranspile.cluster.machines.network import listed
 
         left = sorted(starting_values(path, source.main, source.startup).values.keys() - values.keys())
         if left:
-            message = f"not taken over, since only servers have them: {listed(left, 4)}; --resume goes on with all"
+            held = listed(left, MOST_NAMED)
+            message = f"not taken over, since only servers have them: {held}; --resume goes on with all"
             report([warning("checkpoint-variable", message, Location(path))])
     return values
 

@@ -88,7 +88,7 @@ def run(arguments: Sequence[str]) -> int:
         if options.html != STDIN_ARGUMENT:
             sys.stdout.write(f"{summary(differences)}\n")
     elif options.json:
-        from pstranspile.frontends.meta import json_text
+        from pstranspile.ir.json_text import json_text
 
         sys.stdout.write(
             json_text({"count": len(differences), "differences": [result.as_dict() for result in differences]})

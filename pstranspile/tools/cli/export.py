@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.ir.diagnostics import counted
+from pstranspile.ir.diagnostics import counted, listed
 from pstranspile.ir.model import MAIN, Location
 from pstranspile.ir.required import require_programs
 from pstranspile.tools.cli.common import (
@@ -22,8 +22,8 @@ from pstranspile.tools.cli.common import (
 )
 from pstranspile.tools.cli.report import quoting, report
 from pstranspile.tools.cli.written import (
+    MOST_NAMED,
     is_file_name,
-    listed,
     not_written,
     output_folder,
     telling,
@@ -200,7 +200,9 @@ def _write_files(
     kinds = {name: name.rpartition(".")[2] for name in names}
     if is_file_name(path):
         if len(files) != 1:
-            there = f"there are {len(files)} to write: {listed(names)}" if files else "the module has no program"
+            there = "the module has no program"
+            if files:
+                there = f"there are {len(files)} to write: {listed(names, MOST_NAMED)}"
             parser.error(f"-o {path} is the name of a file, and {there}; name a folder ({path}/ is one)")
         require_writable(path, files_read(options), kinds[names[0]])
         data = files[names[0]]()
@@ -209,7 +211,7 @@ def _write_files(
         return
     require_kinds(path, kinds)
     made = {name: make() for name, make in files.items()}
-    what = f"{what}: {listed(names)}" if names else "nothing, since the module has no program"
+    what = f"{what}: {listed(names, MOST_NAMED)}" if names else "nothing, since the module has no program"
     with telling_of_folder(path, names, what, *_next(then if names else "", str(Path(path, *names[:1])))):
         write_outputs(path, made)
 
@@ -242,7 +244,7 @@ def _write_descs(module: Module, options: argparse.Namespace) -> None:
     then = [f"back to text:  pstranspile import {main}{startup} --meta {meta}"] if "main.pb" in written else []
     with (
         warnings.catch_warnings(),
-        telling_of_folder(options.output, written, f"ProgramDescs: {listed(written)}", *then),
+        telling_of_folder(options.output, written, f"ProgramDescs: {listed(written, MOST_NAMED)}", *then),
     ):
         warnings.simplefilter("ignore")  # reported above, with the lines
         export(module, options.output)

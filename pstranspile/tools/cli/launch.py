@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, raise_errors, visible
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, listed, raise_errors, visible
 from pstranspile.ir.model import Location
 from pstranspile.tools.cli.cluster_pictures import (
     add_pictures,
@@ -44,7 +44,7 @@ from pstranspile.tools.cli.live_board import add_live, check_live
 from pstranspile.tools.cli.progress import Keeping, status, telling_what_is_kept
 from pstranspile.tools.cli.report import report
 from pstranspile.tools.cli.start import add_patience, add_run, add_saves, fetches_of
-from pstranspile.tools.cli.written import SAVED, listed, telling
+from pstranspile.tools.cli.written import MOST_NAMED, SAVED, telling
 
 if TYPE_CHECKING:
     from pstranspile.cluster.net.checkpoints import Checkpoints
@@ -348,10 +348,10 @@ def _tell_what_is_left(
     and where the logs are.
     """
     for role, files in saved.items():
-        tell(f"{role} has saved {listed(map(visible, files))}")
+        tell(f"{role} has saved {listed(map(visible, files), MOST_NAMED)}")
     left = sorted(p.name for p in Path(options.state).glob("*.kept")) if options.state and not done else []
     if left:
-        tell(f"{options.state}: left, since the job did not come to its end: {listed(left)}")
+        tell(f"{options.state}: left, since the job did not come to its end: {listed(left, MOST_NAMED)}")
     if options.logs and not done:
         tell(f"logs in {options.logs}")
 

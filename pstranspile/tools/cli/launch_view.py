@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import Any, Protocol
 
-from pstranspile.cluster.machines.network import listed
 from pstranspile.cluster.net.status import Shown, values_text
+from pstranspile.ir.diagnostics import listed
 from pstranspile.tools.cli.live_board import Pace
 from pstranspile.tools.cli.progress import Lines, Progress, is_terminal
 

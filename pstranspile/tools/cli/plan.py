@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from pstranspile.frontends.meta import json_text
+from pstranspile.ir.json_text import json_text
 from pstranspile.tools.cli.common import add_input, add_job, load_with_job, make_parser
 from pstranspile.tools.cli.report import quoting, report
 from pstranspile.tools.cli.written import folder_name

@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.ir.diagnostics import DiagnosticError, Note, error
+from pstranspile.ir.diagnostics import DiagnosticError, Note, error, listed
 from pstranspile.ir.model import Location
 from pstranspile.tools.cli.blas import use_threads
 from pstranspile.tools.cli.common import (
@@ -335,7 +335,6 @@ def _require_way(cluster: Cluster, addresses: Mapping[str, str]) -> None:
 
 
 def _unknown(role: str, folder: JobFolder) -> DiagnosticError:
-    from pstranspile.cluster.machines.network import listed
     from pstranspile.runtime.run.feeds import near
 
     notes = [Note(f"the machines of the job: {listed(list(folder.roles))}")]

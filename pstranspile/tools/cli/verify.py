@@ -185,7 +185,7 @@ class _Log:
 
     def text(self, *, sarif: bool) -> str:
         """The document: JSON, or SARIF."""
-        from pstranspile.frontends.meta import json_text
+        from pstranspile.ir.json_text import json_text
 
         return json_text((findings_sarif if sarif else findings_json)(self._findings, self._texts))
 

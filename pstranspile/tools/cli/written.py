@@ -10,6 +10,8 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 
+from pstranspile.ir.diagnostics import listed
+
 ENDINGS = (
     *(".ir", ".pb", ".pdmodel", ".onnx", ".mlir", ".dot", ".gv", ".mmd"),
     *(".npz", ".json", ".toml", ".html", ".png", ".svg"),
@@ -48,13 +50,6 @@ def output_folder(name: str) -> str:
     return name
 
 
-def listed(names: Iterable[str]) -> str:
-    """The first names of many, and how many others there are."""
-    some = [*names]
-    more = f" and {len(some) - MOST_NAMED:,} more" if len(some) > MOST_NAMED else ""
-    return ", ".join(some[:MOST_NAMED]) + more
-
-
 @contextmanager
 def telling(path: str | None, what: str, *then: str) -> Generator[None]:
     """When the block has written a file or folder: says on stderr what it is, which folders above it were made, and
@@ -85,7 +80,8 @@ def telling_of_folder(folder: str, written: Iterable[str], what: str, *then: str
         yield
         others = sorted(before.intersection(os.listdir(folder)).difference(name.split("/")[0] for name in written))
         if others:
-            print(f"{folder}: left as it was, being none of this command's: {listed(others)}", file=sys.stderr)
+            named = listed(others, MOST_NAMED)
+            print(f"{folder}: left as it was, being none of this command's: {named}", file=sys.stderr)
 
 
 _STATUSES = [128 + int(number) for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None]

@@ -10,7 +10,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, minimize
-from pstranspile.ir.json_faults import told
+from pstranspile.ir.json_text import told
 from pstranspile.tools.cli import main
 
 pytest.importorskip("pyarrow")
