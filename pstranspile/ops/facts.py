@@ -229,10 +229,8 @@ def _require_domains(
             raise ValueError(f"domains has {slot!r}, which is no input slot of the op")
         if isinstance(domain, str):
             if domain not in ("binary", "positive", "zero"):
-                raise ValueError(
-                    f"the domain of {slot} is {domain!r}, not 'binary', 'positive' or Below(...), nor "
-                    "'zero', Within(...) or AmongThose(...)"
-                )
+                known = "'binary', 'positive', 'zero', Below(...), Within(...) or AmongThose(...)"
+                raise ValueError(f"the domain of {slot} is {domain!r}, not {known}")
         elif isinstance(domain, Below):
             if domain.of not in (attrs if domain.axis is None else inputs):
                 kind = "attribute" if domain.axis is None else "input slot"

@@ -1,5 +1,11 @@
-"""A run with faults: whether the cluster gets over them, whether every gradient was applied once, in its step, and
-whether the cluster ends where it does without faults.
+"""Whether a cluster still keeps its promise when things go wrong: `check --faults`.
+
+A synchronous cluster that lost no trainer must end, bit for bit, as without faults. Where trainers were away, updates
+are of what the others sent: then it must end, within rounding, as a single machine that is fed the rest of the rows.
+
+Every gradient that synchronous trainers sent must be applied once, in its step. A gradient counts when its trainer has
+reported that it sent everything of the step (its send barrier). What a trainer sent of a step before it crashed without
+that report must not be applied.
 """
 
 from __future__ import annotations

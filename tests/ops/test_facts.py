@@ -86,7 +86,10 @@ def test_an_op_of_another_module_states_facts_too():
         ({"sparse_gradient": "W@GRAD"}, "sparse_gradient is 'W@GRAD', which is no output slot"),
         ({"typed_by": "dtype"}, "typed_by is 'dtype', which is neither an input slot nor an attribute"),
         ({"domains": {"Y": "binary"}}, "domains has 'Y', which is no input slot"),
-        ({"domains": {"X": "negative"}}, "the domain of X is 'negative', not 'binary', 'positive' or Below"),
+        (
+            {"domains": {"X": "negative"}},
+            "X is 'negative', not 'binary', 'positive', 'zero', Below(...), Within(...) or AmongThose(...)",
+        ),
         ({"domains": {"X": Below("W", 0)}}, "below 'W', which is no input slot"),
         ({"domains": {"X": Below("depth")}}, "below 'depth', which is no attribute"),
     ],

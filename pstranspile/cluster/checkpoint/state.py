@@ -1,5 +1,6 @@
-"""The state of a job, taken from its machines and put back: parts merged into whole variables, and rows of distributed
-lookup tables into whole tables.
+"""The state of a job, taken from its machines and put back: parts merged into whole variables, and cut again.
+
+Of distributed lookup tables, the rows that servers hold by id modulo their number are merged into whole tables.
 """
 
 from __future__ import annotations

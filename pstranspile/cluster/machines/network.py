@@ -1,10 +1,13 @@
 """Machines, the links on which their messages travel, and the scheduler that decides which machine goes on.
-On a link messages arrive once and in order. `Link.post` hands a message to the scheduler, which puts it into the
-inbox of its target. The target takes it in its turn with `receive`. Where there are faults or observers, it passes
-`Network.carry` on its way: there it can be seen, delayed, repeated or lost.
-The scheduler makes one decision after the other, on a virtual clock that counts them (ticks). Nothing sleeps: when
-all that is left to do is due later, the clock jumps there. A cluster that can't go on is reported, with what each
-machine waits for.
+
+On a link messages arrive once and in order. `Link.post` hands a message to the network. It reaches the scheduler,
+which puts it into the inbox of its target, at once or when it chooses to; the target takes it in its turn with
+`receive`. Where there are faults or observers, the message passes `Network.carry` before: there it can be seen,
+delayed, repeated or lost. `Network.arrive` counts messages where they may come twice or not at all.
+
+The scheduler makes one decision after the other, on a virtual clock that counts them (ticks). Nothing sleeps: when all
+that is left to do is due later, the clock jumps there. When nothing is left to do and machines still wait, that is
+reported, with what each of them waits for.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
-"""The placement of variables on servers: setting their parts from whole values, and joining the parts; and of the rows
-of distributed lookup tables, of which row i lies on server i modulo the number of servers.
+"""The placement of variables on servers: setting their parts from whole values, and joining parts to wholes.
+
+Of distributed lookup tables, row i lies on server i modulo the number of servers. A server's start-up program makes
+room for so many rows; Fluid gives them to ids in the order in which these come, so what a row starts with depends on
+who asks first. Here every row starts with what it has on one machine.
 """
 
 from __future__ import annotations

@@ -1,5 +1,13 @@
-"""A server: its start-up program, then `listen_and_serv` until all trainers have left; and the step counters of
-learning-rate schedules, which servers keep.
+"""A server: its start-up program, then `listen_and_serv` until all trainers have left.
+
+This module has what all kinds of servers share. `synchronous` and `asynchronous` have the effect of a gradient.
+
+Servers also keep the step counters of learning-rate schedules. In the modes without barriers every trainer sends a
+counter of its own in each step, and a schedule begins with the sum of these:
+`sum(counter.trainer_0, counter.trainer_1, ...) -> counter`. The start-up program sets the shared counter to minus the
+number of trainers and every other one to 1. Fluid overwrites the former, so that its schedules are ahead of the steps
+by the number of trainers (and stand still where communicators don't send counters). Here the value at the start counts:
+the first steps of all trainers are step 0, as on one machine.
 """
 
 from __future__ import annotations

@@ -1,5 +1,11 @@
-"""Machines of another system in a job: what a process needs of them, whatever protocol they speak, the journal of the
-calls that a server has taken of them, and the library that servers of Fluid are called with.
+"""Machines of another system in a job: what a process needs of them, whatever protocol they speak.
+
+A process is given a `ForeignSystem` if such machines may take part. They bring neither token nor job, so what they send
+is checked against the programs of the job.
+
+Fluid's trainers send nothing again that was answered. So what a server took from them must be there when a process is
+started in its place: the state, and after it these calls, in order. The journal has them on disk before they are
+answered, with a file for the calls after each state.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A job on Ray's cluster, as who launched it sees it: its programs as hosts are sent them; begun, listened to, begun
-again from a cut.
+"""A job on Ray's cluster, as who launched it sees it: begun, listened to, and begun again from a cut, also for other
+numbers of machines.
 """
 
 from __future__ import annotations

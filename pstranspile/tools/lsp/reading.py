@@ -1,4 +1,9 @@
-"""Findings of a text as it is typed: what a keystroke changed is read anew, and the rest only once it matters."""
+"""Findings of a text as it is typed: what a keystroke changed is read anew, and the rest only where it must be.
+
+A text of 10,000 ops takes a few tenths of a second to read, and longer where a statement is wrong. An edit mostly
+changes one statement. So the text is compared with the last one that could be read. New statements are put into the
+module and old ones taken out; a wrong one is reported without reading the others again.
+"""
 
 from __future__ import annotations
 
