@@ -418,7 +418,7 @@ def add_job(parser: argparse.ArgumentParser) -> None:
         "--mode",
         metavar="MODE",
         help="how the machines work together: sync (default), async, half-async, geo, nccl2, "
-        "grad-allreduce, local-sgd, ...; see docs/reference/job.md",
+        "grad-allreduce, ddp, local-sgd, ...; see docs/reference/job.md",
     )
     group.add_argument(
         "--set",
