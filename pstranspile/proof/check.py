@@ -127,7 +127,8 @@ def check(
     """Trains on one machine and on the cluster, from the same start on the same data, and compares after every step.
 
     `feeds` are arrays by input as in a feed file, a mapping for each step, or rows (`Data`); without them data are
-    made that suit the program's declarations, `batch` rows a step (default: 3 per trainer). `steps` is the number
+    made that are like the module's example or suit the program's declarations, `batch` rows a step (default: 3 per
+    trainer). Both sides start with the values that come with the module, and those of `init`. `steps` is the number
     of steps (default: as many as are fed, at most 5; of made data 3 where programs keep more than 64 MB). The
     cluster runs `schedules` more times, each in another order of events; where the mode is synchronous, these runs
     must end bitwise equal. `seed` replaces the seeds of the programs if it is not 0. `result` is a compile of the
@@ -155,12 +156,13 @@ def check(
     if steps is None:
         workload.limit_to(_usual_steps(workload, feeds))
     seed = seed or module[STARTUP].random_seed or module.main.random_seed or 1
-    init = {**unstarted(module, workload, init or {}), **(init or {})}
+    init = {**module.start, **(init or {})}
+    init = {**unstarted(module, workload, init), **init}
     data = feeds
     if feeds is not None:
         fed = fed or workload.feeds(feeds).steps or 0
     if data is None:
-        data = made_feeds(workload, batch or ROWS_PER_TRAINER * job.trainers, seed, job.trainers)
+        data = made_feeds(workload, batch or ROWS_PER_TRAINER * job.trainers, seed, job.trainers, module.example)
     workload.feeds(data).require(workload.steps)
     given = Given(module, with_wrong_starts(result or compile(module, job), workload), workload, data, init, seed)
     with naming_inputs(workload, made=feeds is None):
