@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping, Sequence, Set
+from contextlib import nullcontext, suppress
 from math import prod
 from typing import Any, NamedTuple, get_args
 
@@ -25,6 +26,7 @@ from pstranspile.proof.causes import Suspicion, differing_gradients, server_caus
 from pstranspile.proof.compare import Comparison, Snapshot, differ, plain
 from pstranspile.proof.faults import Faultless, check_faults
 from pstranspile.proof.halves import Halves, halves_of
+from pstranspile.proof.meanings import machines_of
 from pstranspile.proof.replays import Ledger, ReplayResult, held_to_source, replay_of
 from pstranspile.proof.report import DIFFERENT, Applied, Cause, Report, Verdict
 from pstranspile.proof.training import (
@@ -346,16 +348,23 @@ def _other_schedules(given: Given, start: Snapshot, schedules: int, wanted: Snap
 
 
 def _of_shares(
-    half: Halves, held: Snapshot, feed: Mapping[str, Any], shares: Sequence[Mapping[str, Any]], seed: int
+    given: Given,
+    half: Halves,
+    held: Snapshot,
+    feed: Mapping[str, Any],
+    shares: Sequence[Mapping[str, Any]],
+    step: int,
 ) -> list[Cause]:
     """The causes that a step on shares shows: in double precision, where single precision shows none."""
-    found = Suspicion(half, held, feed, shares, seed).causes()
-    if found:
-        return found
-    try:
-        return Suspicion(half, held, feed, shares, seed, doubles=True).causes()
-    except DiagnosticError:
-        return []
+    machines = machines_of(given.made.plan.mode)
+    for doubles in (False, True):
+        with suppress(DiagnosticError) if doubles else nullcontext():
+            looked = Suspicion(
+                half, held, feed, shares, given.seed, step=step, machines=machines, doubles=doubles
+            ).causes()
+            if looked:
+                return looked
+    return []
 
 
 def _causes(given: Given, first: _FirstRun, shown: Mapping[str, str], different: Sequence[Verdict]) -> list[Cause]:
@@ -371,7 +380,7 @@ def _causes(given: Given, first: _FirstRun, shown: Mapping[str, str], different:
         for step in sorted(searched):
             name = workload.turns.program(step)
             held = first.began.get(name, first.start)
-            result.update(dict.fromkeys(_of_shares(halves[name], held, feeds.step(step), first.fed[step], given.seed)))
+            result.update(dict.fromkeys(_of_shares(given, halves[name], held, feeds.step(step), first.fed[step], step)))
         if not result:
             later = [step for step in _steps_to_search(different, first.uneven_step) if step not in searched]
             result.update(dict.fromkeys(_later_causes(given, halves, first.start, later)))
@@ -404,7 +413,7 @@ def _later_causes(given: Given, halves: Mapping[str, Halves], start: Snapshot, s
         half = halves[workload.turns.program(step)]
         values = {name: own_copy(value) for name in sorted(start) if (value := held.value(name)) is not None}
         shares = [share for trainer in cluster.trainers if (share := trainer.feed(step)) is not None]
-        found = _of_shares(half, values, feeds.step(step), shares, given.seed)
+        found = _of_shares(given, half, values, feeds.step(step), shares, step)
         workload.progress("causes: step", number + 1, len(steps))
         if found:
             return found

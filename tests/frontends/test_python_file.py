@@ -111,7 +111,9 @@ def test_names_that_give_no_program(file: str, name: str, message: str) -> None:
     assert caught.value.diagnostics[0].code == "input-python"
 
 
-def test_files_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_that_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("wrong.py").write_text("def training(:\n")
     Path("folder.py").mkdir()
