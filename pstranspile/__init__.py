@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pstranspile.cluster.machines.scenario import Scenario, parse_scenario
     from pstranspile.cluster.machines.simulate import simulate
     from pstranspile.compiler.analysis.facts import Facts, analyze
-    from pstranspile.compiler.analysis.opgraph import op_graph
+    from pstranspile.compiler.analysis.uses import op_graph
     from pstranspile.compiler.compile import Compiled, compile, prepare
     from pstranspile.compiler.diff import diff
     from pstranspile.compiler.job import Job, JobError
@@ -80,7 +80,7 @@ _API = {
     "error": "ir.diagnostics:error",
     "export": "frontends.loading:export",
     "make_op": "ops.build:make_op",
-    "op_graph": "compiler.analysis.opgraph:op_graph",
+    "op_graph": "compiler.analysis.uses:op_graph",
     "load": "frontends.loading:load",
     "load_checkpoint": "cluster.checkpoint.api:load_checkpoint",
     "load_job": "compiler.job.file:load_job",

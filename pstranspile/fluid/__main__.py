@@ -8,9 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from pstranspile.fluid.aliases import install_for_children
-from pstranspile.fluid.running.communicating import idle_server, listen
-from pstranspile.fluid.running.tracebacks import rendered, traceback_of
-from pstranspile.fluid.session import Session, Stopped, is_unread, parsed, show, unread, usage
+from pstranspile.fluid.communicator import idle_server, listen
+from pstranspile.fluid.session import Session, Stopped, is_unread, parsed, rendered, show, traceback_of, unread, usage
 from pstranspile.ir.diagnostics import DiagnosticError
 
 

@@ -207,7 +207,7 @@ def _verify_input(path: str, options: argparse.Namespace, allow: Sequence[str], 
 
 def _verify_folder(folder: str, options: argparse.Namespace, allow: Sequence[str], printed: _Terminal | _Log) -> int:
     """The programs of every machine, then, where none has errors, all of them together."""
-    from pstranspile.compiler.diff.folders import load_role, roles_in
+    from pstranspile.compiler.folders import load_role, roles_in
     from pstranspile.compiler.link import LinkError, link
     from pstranspile.runtime.files.outputs import is_role
 

@@ -21,7 +21,7 @@ from pstranspile.compiler.emit.rules import (
 from pstranspile.compiler.emit.servers import Part, ServerJob
 from pstranspile.compiler.emit.several import Parts, find_parts, problems_of, separate, together, training_names
 from pstranspile.compiler.job import Job
-from pstranspile.compiler.modes.shared.base import Prepared
+from pstranspile.compiler.modes import Prepared
 from pstranspile.compiler.plan.make import Piece, plan_pieces, reserved_names, share_of, slice_variables
 from pstranspile.compiler.plan.plan import (
     CONTROL,

@@ -9,6 +9,7 @@ from pstranspile.fluid.backward import gradients as gradients
 from pstranspile.fluid.compiler import BuildStrategy as BuildStrategy
 from pstranspile.fluid.compiler import CompiledProgram as CompiledProgram
 from pstranspile.fluid.compiler import ExecutionStrategy as ExecutionStrategy
+from pstranspile.fluid.compiler import ParallelExecutor as ParallelExecutor
 from pstranspile.fluid.executor import Executor as Executor
 from pstranspile.fluid.executor import global_scope as global_scope
 from pstranspile.fluid.executor import scope_guard as scope_guard
@@ -47,7 +48,6 @@ from pstranspile.fluid.paddle.static.files import serialize_persistables as seri
 from pstranspile.fluid.paddle.static.files import serialize_program as serialize_program
 from pstranspile.fluid.paddle.static.nn import ctr_metric_bundle as ctr_metric_bundle
 from pstranspile.fluid.paddle.static.spec import InputSpec as InputSpec
-from pstranspile.fluid.parallel_executor import ParallelExecutor as ParallelExecutor
 from pstranspile.fluid.param_attr import WeightNormParamAttr as WeightNormParamAttr
 from pstranspile.fluid.scope import Scope as Scope
 

@@ -1,4 +1,4 @@
-"""Data sets whose samples have numbers, and what makes batches of them: Fluid's `dataloader`."""
+"""Fluid's `dataloader`: data sets whose samples have numbers, and what makes batches of them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pstranspile.fluid.graph.program import DEFAULTS
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.lod_tensor import LoDTensor
+from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import VarKind
 
@@ -255,3 +256,6 @@ class MapLoader:
 def _require(holds: bool, message: str) -> None:
     if not holds:
         raise AssertionError(message)
+
+
+__getattr__ = names_of_fluid(__name__, globals())

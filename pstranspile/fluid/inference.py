@@ -1,4 +1,4 @@
-"""Predictors: models that are loaded and run as they are."""
+"""Trained models as Fluid's inference engine runs them: configurations, predictors, and the tensors that they take."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from pstranspile.fluid.communicator import warn_unused
 from pstranspile.fluid.executor import Executor, scope_guard
 from pstranspile.fluid.graph.vartype import Numbers
 from pstranspile.fluid.io import load_inference_model
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.places import CPUPlace, CUDAPlace
-from pstranspile.fluid.running.communicating import warn_unused
 from pstranspile.fluid.scope import Scope
 
 # Tensors of Fluid's inference engine: what predictors take and give.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from pstranspile.fluid.graph.ir_graph import write_graph
+from pstranspile.fluid.graph.nodes import write_graph
 from pstranspile.fluid.missing import names_of_fluid
 
 _GRADIENT = "@GRAD"

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pstranspile.fluid import proto
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.fluid.proto import data_feed_pb2, trainer_desc_pb2
 
 
 class DataFeedDesc:
@@ -21,7 +21,7 @@ class DataFeedDesc:
     def __init__(self, proto_file: str):
         from google.protobuf import text_format
 
-        self.proto_desc: Any = data_feed_pb2.DataFeedDesc(pipe_command="cat")
+        self.proto_desc: Any = proto.DataFeedDesc(pipe_command="cat")
         text_format.Parse(Path(proto_file).read_text(encoding="utf-8"), self.proto_desc)
 
     def set_batch_size(self, batch_size: int) -> None:
@@ -96,7 +96,7 @@ class TrainerDesc:
     """What scripts set of a training, as a message `TrainerDesc`; `str` gives it as text."""
 
     def __init__(self) -> None:
-        self.proto_desc = trainer_desc_pb2.TrainerDesc(thread_num=os.cpu_count() or 1)
+        self.proto_desc = proto.TrainerDesc(thread_num=os.cpu_count() or 1)
         self._fleet_desc: Any = None
         self._device_worker: Any = None
         self._program: Any = None
