@@ -169,7 +169,7 @@ def is_part(dotted: str) -> bool:
 
 
 class _PartFinder(MetaPathFinder, Loader):
-    """Finds modules of Fluid that have no file of their own: `pstranspile.fluid.average` is `pstranspile.fluid.metrics`."""
+    """Finds modules of Fluid without a file of their own: `fluid.average` is `pstranspile.fluid.metrics`."""
 
     def find_spec(self, fullname: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """The specification of a part of a module; None for all others."""
