@@ -83,7 +83,7 @@ def _check(options: argparse.Namespace) -> int:
         requested_turns(options, module)  # its errors come before all others
         result = compile(module, job)
         report(result.warnings, [module.source])
-        feeds = read_feed(options)
+        feeds = read_feed(options, module)
         faults = read_faults(options.faults, result, options.steps or STEPS) if options.faults else None
     with quoting(module.source), most_turns(options.max_turns), _shown(options) as (progress, watch):
         checked = check(

@@ -165,7 +165,7 @@ def _run(
     from pstranspile.tools.report.running import RunOptions, check_data, run_data
 
     feeds: GivenFeeds | None
-    given = read_feed(options)
+    given = read_feed(options, module)
     if given is None or isinstance(given, Mapping):
         feeds = given
     else:

@@ -151,7 +151,7 @@ def run_cluster(
 
     result = compile(module, job)
     report(result.warnings)
-    feeds: Mapping[str, Any] | RowSource = read_feed(options) or {}
+    feeds: Mapping[str, Any] | RowSource = read_feed(options, module) or {}
     steps = _steps(module, result.plan.trainers, turns, options, feeds)
     with ExitStack() as at_end:
         kept: CheckpointedRun | None = None

@@ -60,7 +60,7 @@ class Session:
         if self.begun is not None:
             self.begun.require_settings(self.settings)
             self.begun.require_program(fingerprint(module))
-        given = read_feed(options)
+        given = read_feed(options, module)
         self.source: RowSource | None = given if isinstance(given, RowSource) else None
         self.feeds: Feeds | ProgramFeeds | RowFeeds
         if isinstance(given, RowSource):
