@@ -9,6 +9,8 @@ from pathlib import Path
 
 from pstranspile.fluid.aliases import install_for_children
 from pstranspile.fluid.running.communicating import idle_server, listen
+from pstranspile.fluid.running.interrupts import STATUS as INTERRUPTED
+from pstranspile.fluid.running.interrupts import interrupted
 from pstranspile.fluid.running.tracebacks import rendered, traceback_of
 from pstranspile.fluid.session import Session, Stopped, is_unread, parsed, show, unread, usage
 from pstranspile.ir.diagnostics import DiagnosticError
@@ -55,6 +57,11 @@ def main(arguments: list[str], command: str = "python -m pstranspile.fluid") -> 
     except DiagnosticError as problem:
         sys.stderr.write(f"{rendered(problem)}\n")
         return 1
+    except KeyboardInterrupt as stop:
+        if sys.excepthook is not sys.__excepthook__:
+            raise
+        print(interrupted(stop), file=sys.stderr)
+        return INTERRUPTED
     except Exception as problem:
         if isinstance(problem, BrokenPipeError) and is_unread():  # not a connection of the script's own
             return unread()

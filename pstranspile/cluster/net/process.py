@@ -439,13 +439,17 @@ class _Waits(SiteListener):
 
     def __init__(self, site: Site, report: StatusPipe):
         self._site, self._report = site, report
+        report.ask_for_waits(self.sentences)
+
+    def sentences(self) -> list[str]:
+        """A sentence for each machine that waits; where none does yet, for each process that has not come."""
+        named = [sentence(waiting) for waiting in self._site.waiting()]
+        return named or [f"{self._site.role} waits for {who}" for who in self._site.unmet()]
 
     def idle(self) -> None:
         """Nothing has come for a while."""
-        site, waits = self._site, self._site.waiting()
-        missing = sorted({name for waiting in waits for name in waiting.missing})
-        lines = [sentence(waiting) for waiting in waits] or [f"{site.role} waits for {who}" for who in site.unmet()]
-        self._report(waiting=lines, waits_for=missing, idle=round(site.idle))
+        missing = sorted({name for waiting in self._site.waiting() for name in waiting.missing})
+        self._report(waiting=self.sentences(), waits_for=missing, idle=round(self._site.idle))
 
     @contextmanager
     def told_at_end(self) -> Generator[None]:

@@ -34,6 +34,11 @@ def trainers_ended() -> bool:
     return _trainers_ended.is_set()
 
 
+def is_launched() -> bool:
+    """Whether a launcher has started this process."""
+    return _launched.is_set()
+
+
 def note_serving() -> None:
     """This process serves: it ends by itself when its trainers have left."""
     _has_served.set()

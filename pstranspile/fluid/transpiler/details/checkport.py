@@ -8,6 +8,8 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 
+from pstranspile.fluid.running.interrupts import naming_wait
+
 PAUSE = 0.2
 """Seconds between two tries."""
 
@@ -19,8 +21,9 @@ def wait_server_ready(endpoints: Sequence[str]) -> None:
     if silent:
         print(f"waiting for {', '.join(silent)}", file=sys.stderr)
     for endpoint in silent:
-        while not _listens(endpoint):
-            time.sleep(PAUSE)
+        with naming_wait(lambda endpoint=endpoint: f"it waits for {endpoint}, where nobody listens"):
+            while not _listens(endpoint):
+                time.sleep(PAUSE)
 
 
 def _listens(endpoint: str) -> bool:
