@@ -31,7 +31,7 @@ from pstranspile.fluid.net.system import FluidSystem
 from pstranspile.fluid.running.communicating import communicator_settings, is_launched, note_serving, trainers_ended
 from pstranspile.fluid.running.interrupts import end_as_interrupted, interrupted, naming_wait
 from pstranspile.fluid.running.pacing import Around, Between, Pace, held_in, quiet
-from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.diagnostics import DiagnosticError, error, lasting
 from pstranspile.ir.json_text import json_text
 from pstranspile.ir.model import MAIN, STARTUP, Program, Role
 from pstranspile.runtime.run import run
@@ -174,7 +174,7 @@ class WaitReport(StatusPipe):
         if waits and fields["idle"] >= LONG and who not in self._named:
             self._named.add(who)
             print(
-                "\n".join(f"{line} (for {fields['idle']} seconds now)" for line in waits), file=sys.stderr, flush=True
+                "\n".join(f"{line} (for {lasting(fields['idle'])} now)" for line in waits), file=sys.stderr, flush=True
             )
 
 

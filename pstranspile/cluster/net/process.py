@@ -41,6 +41,7 @@ from pstranspile.cluster.net.tls import Credentials
 from pstranspile.cluster.net.tracing import Tracing
 from pstranspile.cluster.net.transport import Dialer, Listener, is_taken
 from pstranspile.cluster.net.values import bytes_of
+from pstranspile.ir.diagnostics import lasting
 from pstranspile.runtime.large.forms import is_table
 from pstranspile.runtime.large.table import LargeTable, return_freed_arrays
 
@@ -616,8 +617,8 @@ class _Ways(SiteListener):
         patience = self._place.patience
         if not site.run(lambda: not self._missing(site), patience):
             if refusals := self._refusals(site):
-                raise Refused(f"nobody answers for {patience:g} seconds: {', '.join(refusals)}")
-            raise Refused(f"not come for {patience:g} seconds: {', '.join(self._missing(site))}")
+                raise Refused(f"nobody answers for {lasting(patience)}: {', '.join(refusals)}")
+            raise Refused(f"not come for {lasting(patience)}: {', '.join(self._missing(site))}")
         self._met_all = True
         return max(self._lives.values(), default=0)
 

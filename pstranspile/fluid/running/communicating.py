@@ -14,6 +14,7 @@ from typing import Any
 from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.compiler.job import Job
 from pstranspile.fluid.missing import refused
+from pstranspile.ir.diagnostics import lasting
 
 # What a process of a script hears from its launcher: that the launcher has ended, and that all trainers have.
 
@@ -92,7 +93,7 @@ def _end_if_idle() -> None:
     while time.monotonic() < end:
         if _has_served.wait(0.1):
             return
-    print(f"all trainers have ended, and this server has not begun to serve for {PATIENCE:g} seconds", file=sys.stderr)
+    print(f"all trainers have ended, and this server has not begun to serve for {lasting(PATIENCE)}", file=sys.stderr)
     os.kill(os.getpid(), signal.SIGTERM)
 
 

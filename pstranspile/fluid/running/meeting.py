@@ -19,7 +19,7 @@ from pstranspile.fluid.machines import require_open
 from pstranspile.fluid.missing import refused
 from pstranspile.fluid.running.flags import seconds
 from pstranspile.fluid.running.interrupts import naming_wait
-from pstranspile.ir.diagnostics import listed, visible
+from pstranspile.ir.diagnostics import lasting, listed, visible
 from pstranspile.runtime.run.files import DAMAGE, array_header
 
 MEETING = "PADDLE_GLOO_HTTP_ENDPOINT"
@@ -184,7 +184,7 @@ class Meeting:
 
     @property
     def _within(self) -> str:
-        return f"within {self._patience:g} seconds (PSTRANSPILE_PATIENCE)"
+        return f"within {lasting(self._patience)} (PSTRANSPILE_PATIENCE)"
 
     def _meet(self) -> None:
         if self._index:

@@ -17,7 +17,7 @@ from pstranspile.ir.model import Location, SourceText
 from pstranspile.ir.reading import is_address
 from pstranspile.tools.cli.blas import use_rounded_products
 from pstranspile.tools.cli.report import quoting, report
-from pstranspile.tools.cli.written import MOST_NAMED, telling
+from pstranspile.tools.cli.written import MOST_NAMED, PENDING, telling
 
 if TYPE_CHECKING:
     from pstranspile.compiler.compile import Compiled
@@ -115,6 +115,7 @@ class Parser(argparse.ArgumentParser):
         options = super().parse_args(words, namespace)
         for action in self._actions:
             self._require_local(action, getattr(options, action.dest, None))
+        PENDING.expect(vars(options))
         return options
 
     def _require_local(self, action: argparse.Action, value: object) -> None:
@@ -187,6 +188,9 @@ def check_checkpoints(parser: argparse.ArgumentParser, options: argparse.Namespa
         parser.error("--checkpoint-every needs --checkpoint, which says where to")
     if options.resume and options.init:
         parser.error("--init can't be combined with --resume: the checkpoint says what all variables begin with")
+    if options.resume and not PENDING.files:
+        advice = f"--checkpoint {options.resume} keeps it to go on from, and --save FILE.npz writes its results"
+        print(f"{parser.prog}: nothing is kept of this run: {advice}", file=sys.stderr)
 
 
 def deciding(options: argparse.Namespace, *, cluster: bool) -> dict[str, str]:
