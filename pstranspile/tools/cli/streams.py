@@ -74,7 +74,8 @@ def _is_of_system(stream: TextIO, number: int) -> bool:
 def _text(stream: TextIO, raw: _Stream) -> io.TextIOWrapper:
     """The stream, over another one of the system."""
     assert isinstance(stream, io.TextIOWrapper)
-    unbuffered = isinstance(stream.buffer, io.FileIO)  # python -u
+    below: object = stream.buffer  # pyright: ignore[reportUnknownMemberType]
+    unbuffered = isinstance(below, io.FileIO)  # python -u
     return io.TextIOWrapper(
         raw if unbuffered else io.BufferedWriter(raw),  # pyright: ignore[reportArgumentType]
         encoding=stream.encoding,

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pstranspile as ps
+from pstranspile.ir.diagnostics import lasting
+from pstranspile.runtime.files import outputs
+from pstranspile.tools.cli import main
 from tests.cluster.checkpoint.test_runs import module
 
 CLUSTER = ["--pservers", "1", "--trainers", "2"]
@@ -123,3 +128,37 @@ def test_findings_are_findings_though_nobody_reads_them() -> None:
     Path("bad.ir").write_text("x\n")
     for verb in ("verify", "fmt", "run"):
         assert unread(verb, "bad.ir", both=True)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["import", "net.ir", "-o", "net.ir/a.ir"], "net.ir"),
+        (["import", "net.ir", "-o", "./sub/../net.ir/a.ir"], "net.ir"),
+        (["report", "net.ir", *CLUSTER, "-o", "net.ir/page.html"], "net.ir"),
+        (["compile", "net.ir", *CLUSTER, "-o", "net.ir/out"], "net.ir"),
+        (["fmt", "odd.ir"], "odd.ir"),
+    ],
+    ids=str,
+)
+def test_a_file_that_can_t_be_written_is_named_as_it_was_given(
+    arguments: list[str], named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("sub").mkdir()
+    Path("odd.ir").write_text(Path("net.ir").read_text().replace("\n  block", "\n      block"))
+
+    def full(folder: Path, files: Mapping[str, object]) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(folder / next(iter(files))))
+
+    monkeypatch.setattr(outputs, "_write_in_place", full)
+    assert main(arguments) == 1
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.partition(": error[")[0].removeprefix("./sub/../").removeprefix("sub/../") == named
+    assert str(Path.cwd()) not in told
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(1, "1 second"), (1.0, "1 second"), (0.5, "0.5 seconds"), (30, "30 seconds")]
+)
+def test_times_are_counted(seconds: float, text: str) -> None:
+    assert lasting(seconds) == text
