@@ -188,9 +188,6 @@ def check_checkpoints(parser: argparse.ArgumentParser, options: argparse.Namespa
         parser.error("--checkpoint-every needs --checkpoint, which says where to")
     if options.resume and options.init:
         parser.error("--init can't be combined with --resume: the checkpoint says what all variables begin with")
-    if options.resume and not PENDING.files:
-        advice = f"--checkpoint {options.resume} keeps it to go on from, and --save FILE.npz writes its results"
-        print(f"{parser.prog}: nothing is kept of this run: {advice}", file=sys.stderr)
 
 
 def deciding(options: argparse.Namespace, *, cluster: bool) -> dict[str, str]:

@@ -174,10 +174,11 @@ def status(command: str) -> Generator[Status]:
 
 
 class Keeping:
-    """The checkpoints that a run leaves in a folder ("": none)."""
+    """The checkpoints that a run leaves in a folder ("": none). `resumed`: what it goes on from ("": it begins)."""
 
-    def __init__(self, folder: str):
+    def __init__(self, folder: str, resumed: str = ""):
         self.folder = folder
+        self._resumed = resumed
         self._made = folder_made(folder) if folder else ""
         self._before = checkpoints_in(folder)
         self._begun = False
@@ -185,6 +186,9 @@ class Keeping:
     def begins(self) -> None:
         """The first step is about to be done: whatever stops the run from here on is told with what is left of it."""
         self._begun = bool(self.folder)
+        if self._resumed and not PENDING.files:
+            advice = "--checkpoint DIR keeps it to go on from, --save FILE.npz its results"
+            print(f"{self._resumed}: nothing is kept of the run that goes on from here; {advice}", file=sys.stderr)
 
     @property
     def new(self) -> list[str]:
@@ -213,7 +217,7 @@ def telling_what_is_kept(options: argparse.Namespace) -> Generator[Keeping]:
     """Prints on stderr which checkpoints a run has left: at its end, and where an error stops it, with the option by
     which another run goes on from there. Of a run that keeps nothing nothing is said.
     """
-    keeping = Keeping(options.checkpoint or "")
+    keeping = Keeping(options.checkpoint or "", options.resume or "")
     try:
         yield keeping
     except DiagnosticError as problem:  # shown first, so that what can be done about it stands below it

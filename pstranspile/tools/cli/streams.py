@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from pstranspile.tools.cli.written import PENDING, enumerated
 
@@ -73,15 +73,14 @@ def _is_of_system(stream: TextIO, number: int) -> bool:
 
 def _text(stream: TextIO, raw: _Stream) -> io.TextIOWrapper:
     """The stream, over another one of the system."""
-    assert isinstance(stream, io.TextIOWrapper)
-    below: object = stream.buffer  # pyright: ignore[reportUnknownMemberType]
+    below: Any = getattr(stream, "buffer", None)
     unbuffered = isinstance(below, io.FileIO)  # python -u
     return io.TextIOWrapper(
         raw if unbuffered else io.BufferedWriter(raw),  # pyright: ignore[reportArgumentType]
         encoding=stream.encoding,
         errors=stream.errors,
-        line_buffering=stream.line_buffering,
-        write_through=stream.write_through,
+        line_buffering=bool(stream.line_buffering),
+        write_through=bool(getattr(stream, "write_through", False)),
     )
 
 

@@ -155,8 +155,8 @@ def test_a_run_that_goes_on_and_keeps_nothing_says_so(
     assert main([*command, "--steps", "2", "--checkpoint", "kept"]) == 0
     capsys.readouterr()
     assert main([*command, "--resume", "kept"]) == 0
-    advice = "--checkpoint kept keeps it to go on from, and --save FILE.npz writes its results"
-    told = f"pstranspile {verb[0]}: nothing is kept of this run: {advice}"
+    advice = "--checkpoint DIR keeps it to go on from, --save FILE.npz its results"
+    told = f"kept: nothing is kept of the run that goes on from here; {advice}"
     assert capsys.readouterr().err.splitlines().count(told) == 1
     assert main([*command, "--resume", "kept", "--save", "a.npz"]) == 0
     assert main([*command, "--resume", "kept", "--checkpoint", "kept"]) == 0
