@@ -17,6 +17,7 @@ from typing import Any
 from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.compiler.job import Job
 from pstranspile.fluid.missing import names_of_fluid, refused
+from pstranspile.ir.diagnostics import lasting
 
 # What a process of a script hears from its launcher: that the launcher has ended, and that all trainers have.
 
@@ -35,6 +36,11 @@ _trainers_ended, _has_served, _launched = threading.Event(), threading.Event(), 
 def trainers_ended() -> bool:
     """Whether the launcher has said that the processes of all trainers have ended."""
     return _trainers_ended.is_set()
+
+
+def is_launched() -> bool:
+    """Whether a launcher has started this process."""
+    return _launched.is_set()
 
 
 def note_serving() -> None:
@@ -90,7 +96,7 @@ def _end_if_idle() -> None:
     while time.monotonic() < end:
         if _has_served.wait(0.1):
             return
-    print(f"all trainers have ended, and this server has not begun to serve for {PATIENCE:g} seconds", file=sys.stderr)
+    print(f"all trainers have ended, and this server has not begun to serve for {lasting(PATIENCE)}", file=sys.stderr)
     os.kill(os.getpid(), signal.SIGTERM)
 
 

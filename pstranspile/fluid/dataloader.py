@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
 
@@ -16,6 +15,7 @@ from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.fluid.running.workers import Workers
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import VarKind
 
@@ -233,7 +233,7 @@ class MapLoader:
             yield from map(self._batch, self.batch_sampler)
             return
         numbers = iter(self.batch_sampler)
-        with ThreadPoolExecutor(self.num_workers) as pool:
+        with Workers[Any](self.num_workers) as pool:
             if self.worker_init_fn is not None:
                 list(pool.map(self.worker_init_fn, range(self.num_workers)))
             waiting = [pool.submit(self._batch, batch) for batch in islice(numbers, 2 * self.num_workers)]

@@ -1,109 +1,27 @@
-"""A run of a script: what `--ir`, `--check` and `--explain` do beside it, and what is shown where it fails.
-
-Of a script that has failed its own lines are shown, without those of this package beneath them.
-"""
+"""A run of a script: what `--ir`, `--check` and `--explain` do beside it."""
 
 from __future__ import annotations
 
 import contextlib
-import linecache
 import os
 import select
 import signal
 import sys
-import sysconfig
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from traceback import FrameSummary, StackSummary, TracebackException, extract_tb
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TextIO
 
 from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.compiler.job import Job
 from pstranspile.fluid.framework import default_main_program, default_startup_program
 from pstranspile.fluid.running import watching as hooks
 from pstranspile.fluid.running.large import open_tables, with_dims
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, cluster_of, did_you_mean, error, render
+from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, did_you_mean, error
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Location, Module
+from pstranspile.ir.model import MAIN, STARTUP, Module
 from pstranspile.ir.table_rules import most_rows
-
-_PACKAGE = str(Path(__file__).parents[1])
-_LIBRARY = sysconfig.get_paths()["stdlib"]
-
-
-def _is_ours(frame: FrameSummary) -> bool:
-    return frame.filename.startswith(_PACKAGE)
-
-
-def _is_of_script(frame: FrameSummary) -> bool:
-    is_of_python = frame.filename.startswith(_LIBRARY) and "site-packages" not in frame.filename
-    return not (_is_ours(frame) or is_of_python or frame.filename.startswith("<"))
-
-
-def rendered(problem: DiagnosticError) -> str:
-    """Findings with the lines of the script that they are about, and with the line that was run."""
-    diagnostics = list(problem.diagnostics)
-    frames = [frame for frame in extract_tb(problem.__traceback__) if _is_of_script(frame)]
-    if frames and frames[-1].lineno:
-        location = Location(frames[-1].filename, frames[-1].lineno, 0)
-        last = diagnostics[-1]
-        if last.location is None:
-            diagnostics[-1] = last._replace(location=location)
-        elif last.location[:2] != location[:2]:
-            diagnostics[-1] = last._replace(notes=(*last.notes, Note("when this was run", location)))
-    diagnostics = [_at_line(d)._replace(notes=tuple(map(_at_line, d.notes))) for d in diagnostics]
-    places = [each.location for d in diagnostics for each in (d, *d.notes) if each.location is not None]
-    sources = {place.file: "".join(linecache.getlines(place.file)) for place in places}
-    return render(diagnostics, sources)
-
-
-_Finding = TypeVar("_Finding", Diagnostic, Note)
-
-
-def _at_line(finding: _Finding) -> _Finding:
-    """The finding with all of its line marked where only the line is known, unless it has the name that the finding is
-    about.
-    """
-    place = finding.location
-    line = linecache.getline(place.file, place.line) if place is not None and not place.column else ""
-    if place is None or not line.strip() or (finding.focus and finding.focus in line):
-        return finding
-    return finding._replace(location=place._replace(column=len(line) - len(line.lstrip()) + 1), focus="")
-
-
-def traceback_of(problem: BaseException) -> str:
-    """The traceback as Python prints it, without the lines that start a script, and without those of this package where
-    it refuses what the script asks for, or where the system does (OSError). Another exception that this package does
-    not raise itself keeps all: it may be a fault here.
-    """
-    shown = TracebackException.from_exception(problem)
-    for each in _chain(shown):
-        frames = list(each.stack)
-        first = next((place for place, frame in enumerate(frames) if _is_of_script(frame)), len(frames))
-        raised = not frames or frames[-1].line.startswith("raise ")  # pyright: ignore[reportOptionalMemberAccess]
-        refused = raised or issubclass(each.exc_type, OSError)
-        each.stack = StackSummary.from_list(_without_ours(frames[first:]) if refused else frames[first:])
-    return "".join(shown.format())
-
-
-def _without_ours(frames: Iterable[FrameSummary]) -> Iterator[FrameSummary]:
-    """The frames without those of this package, and of Python's library where this package has called it."""
-    beneath = False
-    for frame in frames:
-        beneath = _is_ours(frame) or (beneath and not _is_of_script(frame))
-        if not beneath:
-            yield frame
-
-
-def _chain(shown: TracebackException) -> Iterator[TracebackException]:
-    """An exception, its cause, that one's cause, and so on; the context where there is no cause."""
-    current: TracebackException | None = shown
-    while current is not None:
-        yield current
-        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
-
 
 MOST_COMPARED = 1 << 32
 """Elements of a parameter that can be compared whole."""
@@ -150,6 +68,14 @@ def show(text: str) -> int:
     return 0
 
 
+def tell(text: str) -> None:
+    """Writes a line to stderr, if anybody reads it: what is not read changes no exit status."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        _silence(sys.stderr)
+
+
 def is_unread() -> bool:
     """Whether stdout or stderr is a pipe whose reader has gone."""
     if not hasattr(select, "poll"):
@@ -164,9 +90,13 @@ def unread() -> int:
     """Points stdout at nothing, so that the interpreter's last flush does not fail again; gives the exit status that
     shells report of a program whose output nobody reads any more.
     """
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _silence(sys.stdout)
     return 128 + signal.SIGPIPE
+
+
+def _silence(stream: TextIO) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class Options(NamedTuple):

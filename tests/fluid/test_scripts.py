@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pstranspile.fluid as fluid
-from pstranspile.fluid.session import traceback_of
+from pstranspile.fluid.running.tracebacks import traceback_of
 from pstranspile.ir.diagnostics import DiagnosticError
 from tests.fluid.running import RECORDED, SCRIPTS, fresh, printed
 

@@ -14,6 +14,7 @@ from pstranspile.fluid.graph.desc import AttrType
 from pstranspile.fluid.graph.variable import Parameter
 from pstranspile.fluid.graph.vartype import VarType, vartype_of
 from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.fluid.running.interrupts import naming_wait
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Module, Var
@@ -30,8 +31,9 @@ def wait_server_ready(endpoints: Sequence[str]) -> None:
     if silent:
         print(f"waiting for {', '.join(silent)}", file=sys.stderr)
     for endpoint in silent:
-        while not _listens(endpoint):
-            time.sleep(PAUSE)
+        with naming_wait(lambda endpoint=endpoint: f"it waits for {endpoint}, where nobody listens"):
+            while not _listens(endpoint):
+                time.sleep(PAUSE)
 
 
 def _listens(endpoint: str) -> bool:

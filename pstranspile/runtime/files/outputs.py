@@ -293,16 +293,16 @@ def write_output(path: str | os.PathLike[str], data: bytes) -> None:
 
     What is not a regular file (a terminal, a pipe) is written to directly. Raises DiagnosticError.
     """
-    target = Path(path)
-    with _told(target):
+    named = Path(path)
+    with _told(named):
         require_local(path)
-        if target.exists() and not target.is_file() and not target.is_dir():
-            target.write_bytes(data)
+        if named.exists() and not named.is_file() and not named.is_dir():
+            named.write_bytes(data)
             return
-        target = target.resolve()
+        target = named.resolve()
     files = {target.name: data}
-    _require_names(target.parent, files)
-    with _told(target), _folder_made(target.parent):
+    _require_names(named.parent, files)
+    with _told(named), _folder_made(target.parent):
         _require_no_folders(target.parent, files)
         _write_in_place(target.parent, files)
 
@@ -437,11 +437,20 @@ def _failure(folder: Path, problem: Exception) -> DiagnosticError:
     if isinstance(problem, OSError):
         named = problem.filename2 or problem.filename
         if isinstance(named, str) and _WORK_PREFIX not in named:
-            place = named
+            place = _as_given(named, folder)
         reason = problem.strerror or reason
         if isinstance(problem, FileExistsError | NotADirectoryError):
             reason = "there is a file where a folder is needed"
     return DiagnosticError([error("output-unwritable", f"can't be written: {reason}", Location(place))])
+
+
+def _as_given(path: str, given: Path) -> str:
+    """A path that the system names, as the user gave it: below the folder that they named, or one above that."""
+    if os.path.isabs(path) and not given.is_absolute():
+        for above in (given, *given.parents):
+            with suppress(OSError, ValueError, RuntimeError):
+                return str(above / Path(path).relative_to(above.resolve()))
+    return path
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from pstranspile.ir.model import Location, SourceText
 from pstranspile.ir.reading import is_address
 from pstranspile.tools.cli.blas import use_rounded_products
 from pstranspile.tools.cli.report import quoting, report
-from pstranspile.tools.cli.written import MOST_NAMED, telling
+from pstranspile.tools.cli.written import MOST_NAMED, PENDING, telling
 
 if TYPE_CHECKING:
     from pstranspile.compiler.compile import Compiled
@@ -116,6 +116,7 @@ class Parser(argparse.ArgumentParser):
         options = super().parse_args(words, namespace)
         for action in self._actions:
             self._require_local(action, getattr(options, action.dest, None))
+        PENDING.expect(vars(options))
         return options
 
     def _require_local(self, action: argparse.Action, value: object) -> None:

@@ -20,11 +20,10 @@ from pstranspile.tools.cli.common import add_input, add_job, file_of_start, file
 from pstranspile.tools.cli.progress import status
 from pstranspile.tools.cli.report import quoting, report
 from pstranspile.tools.cli.written import (
+    PENDING,
     folder_name,
-    not_written,
     output_folder,
     telling_of_folder,
-    telling_what_is_missing,
 )
 
 if TYPE_CHECKING:
@@ -143,7 +142,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.emit == "pb" and options.output is None and options.check is None:
         parser.error("--emit pb writes files; name their folder with -o DIR")
     after = _pass_names(parser, options.print_after)
-    with telling_what_is_missing(not_written(options.output) if options.check is None else "nothing was compared"):
+    with PENDING.lacking(lambda: "" if options.check is None else "nothing was compared"):
         return _compile(options, after)
 
 

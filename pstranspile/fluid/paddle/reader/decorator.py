@@ -109,10 +109,10 @@ def xmap_readers(
     mapper: Callable[[Any], Any], reader: Reader, process_num: int, buffer_size: int, order: bool = False
 ) -> Reader:
     """`mapper` of every sample, by several threads, in the order of the samples."""
-    from concurrent.futures import ThreadPoolExecutor
+    from pstranspile.fluid.running.workers import Workers
 
     def samples() -> Iterator[Any]:
-        with ThreadPoolExecutor(process_num) as pool:
+        with Workers[Any](process_num) as pool:
             source: Iterator[Any] = iter(reader())
             while held := list(islice(source, max(buffer_size, process_num))):
                 yield from pool.map(mapper, held)

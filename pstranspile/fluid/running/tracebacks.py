@@ -1,0 +1,94 @@
+"""What is shown of a script that has failed: its own lines, without those of this package beneath them."""
+
+from __future__ import annotations
+
+import linecache
+import sysconfig
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from traceback import FrameSummary, StackSummary, TracebackException, extract_tb
+from typing import TypeVar
+
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, render
+from pstranspile.ir.model import Location
+
+_PACKAGE = str(Path(__file__).parents[2])
+_LIBRARY = sysconfig.get_paths()["stdlib"]
+
+
+def _is_ours(frame: FrameSummary) -> bool:
+    return frame.filename.startswith(_PACKAGE)
+
+
+def _is_of_script(frame: FrameSummary) -> bool:
+    is_of_python = frame.filename.startswith(_LIBRARY) and "site-packages" not in frame.filename
+    return not (_is_ours(frame) or is_of_python or frame.filename.startswith("<"))
+
+
+def rendered(problem: DiagnosticError) -> str:
+    """Findings with the lines of the script that they are about, and with the line that was run."""
+    diagnostics = list(problem.diagnostics)
+    frames = [frame for frame in extract_tb(problem.__traceback__) if _is_of_script(frame)]
+    if frames and frames[-1].lineno:
+        location = Location(frames[-1].filename, frames[-1].lineno, 0)
+        last = diagnostics[-1]
+        if last.location is None:
+            diagnostics[-1] = last._replace(location=location)
+        elif last.location[:2] != location[:2]:
+            diagnostics[-1] = last._replace(notes=(*last.notes, Note("when this was run", location)))
+    diagnostics = [_at_line(d)._replace(notes=tuple(map(_at_line, d.notes))) for d in diagnostics]
+    places = [each.location for d in diagnostics for each in (d, *d.notes) if each.location is not None]
+    sources = {place.file: "".join(linecache.getlines(place.file)) for place in places}
+    return render(diagnostics, sources)
+
+
+def line_of_script(problem: BaseException) -> str:
+    """The line of the script that was run last, as `FILE:LINE`; "" where there is none."""
+    frames = [frame for frame in extract_tb(problem.__traceback__) if _is_of_script(frame)]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+
+
+_Finding = TypeVar("_Finding", Diagnostic, Note)
+
+
+def _at_line(finding: _Finding) -> _Finding:
+    """The finding with all of its line marked where only the line is known, unless it has the name that the finding is
+    about.
+    """
+    place = finding.location
+    line = linecache.getline(place.file, place.line) if place is not None and not place.column else ""
+    if place is None or not line.strip() or (finding.focus and finding.focus in line):
+        return finding
+    return finding._replace(location=place._replace(column=len(line) - len(line.lstrip()) + 1), focus="")
+
+
+def traceback_of(problem: BaseException) -> str:
+    """The traceback as Python prints it, without the lines that start a script, and without those of this package where
+    it refuses what the script asks for, or where the system does (OSError). Another exception that this package does
+    not raise itself keeps all: it may be a fault here.
+    """
+    shown = TracebackException.from_exception(problem)
+    for each in _chain(shown):
+        frames = list(each.stack)
+        first = next((place for place, frame in enumerate(frames) if _is_of_script(frame)), len(frames))
+        raised = not frames or frames[-1].line.startswith("raise ")  # pyright: ignore[reportOptionalMemberAccess]
+        refused = raised or issubclass(each.exc_type, OSError)
+        each.stack = StackSummary.from_list(_without_ours(frames[first:]) if refused else frames[first:])
+    return "".join(shown.format())
+
+
+def _without_ours(frames: Iterable[FrameSummary]) -> Iterator[FrameSummary]:
+    """The frames without those of this package, and of Python's library where this package has called it."""
+    beneath = False
+    for frame in frames:
+        beneath = _is_ours(frame) or (beneath and not _is_of_script(frame))
+        if not beneath:
+            yield frame
+
+
+def _chain(shown: TracebackException) -> Iterator[TracebackException]:
+    """An exception, its cause, that one's cause, and so on; the context where there is no cause."""
+    current: TracebackException | None = shown
+    while current is not None:
+        yield current
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
