@@ -35,7 +35,6 @@ from pstranspile.compiler.plan.plan import (
     Plan,
     PlannedParameter,
     Slice,
-    fingerprint,
 )
 from pstranspile.ir.diagnostics import Diagnostic, at_op, error, raise_errors, warning
 from pstranspile.ir.frozen import EMPTY, FrozenMap
@@ -183,8 +182,9 @@ class Geo:
             else:
                 from pstranspile.compiler.plan.edited import apply_plan
 
-                plan = apply_plan(plan, fingerprint(module), whole, job, pieces, False)
-        plan = replace(plan, geo=_geo(module, job, parts.values()), send_order=tuple(range(len(plan.parameters))))
+                plan = apply_plan(plan, whole, job, pieces, False)
+        geo, order = _geo(module, job, parts.values()), tuple(range(len(plan.parameters)))
+        plan = replace(plan, geo=geo, send_order=order, made_for=module)
         raise_errors(_taken(module, plan))
         warnings += [*_name_warnings(plan), *(finding for part in parts.values() for finding in part.facts.findings)]
         return Prepared(plan, GeoJob(module, whole, plan, parts, steps), tuple(warnings))

@@ -33,7 +33,7 @@ from pstranspile.ir.attributes import Bools, Floats, Ints, Long, Longs
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op, error, raise_errors
 from pstranspile.ir.expect import expect
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Op, Program, TensorType, Var
+from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, TensorType, Var
 from pstranspile.ir.passes import Steps
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.ops import facts_of, schema_of
@@ -329,7 +329,9 @@ def make_plan(
     steps = steps or Steps()
     pieces, findings = steps.run("slice-variables", slice_variables, facts, startup, job)
     raise_errors(findings)
-    return plan_pieces(facts, job, pieces, per_trainer, steps), findings
+    programs = {MAIN: facts.program, **({} if startup is None else {STARTUP: startup})}
+    plan = plan_pieces(facts, job, pieces, per_trainer, steps)
+    return replace(plan, made_for=Module(FrozenMap(programs))), findings
 
 
 def plan_pieces(facts: Facts, job: Job, pieces: Sequence[Piece], per_trainer: bool, steps: Steps | None = None) -> Plan:

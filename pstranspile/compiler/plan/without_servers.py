@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pstranspile.compiler.job import Job
-from pstranspile.compiler.plan.plan import Plan, fingerprint
+from pstranspile.compiler.plan.plan import Plan
 from pstranspile.compiler.plan.rings import Collective
 from pstranspile.ir.model import Module
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 def plan_without_servers(module: Module, job: Job, given: Plan | PlanFile | None, collective: Collective) -> Plan:
     """The plan of a job in a mode without servers; nothing is placed, so the program and the job say all of it.
 
-    A plan that is given is checked against both. Raises DiagnosticError (`plan-mismatch`, `plan-invalid`).
+    A plan file that places parameters is refused. Raises DiagnosticError (`plan-invalid`).
     """
     if given is not None and not isinstance(given, Plan):
-        from pstranspile.compiler.plan.edited import check_plan_without_servers
+        from pstranspile.compiler.plan.edited import require_nothing_placed
 
-        check_plan_without_servers(given, fingerprint(module), job)
+        require_nothing_placed(given, job)
     return Plan(
         mode=job.mode,
         pservers=(),
@@ -34,4 +34,5 @@ def plan_without_servers(module: Module, job: Job, given: Plan | PlanFile | None
         startup_control="",
         trainer_endpoints=job.trainer_endpoints,
         collective=collective,
+        made_for=module,
     )

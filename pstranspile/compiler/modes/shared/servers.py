@@ -29,7 +29,6 @@ from pstranspile.compiler.plan.plan import (
     Plan,
     PlannedParameter,
     SharedCounter,
-    fingerprint,
     trainer_suffix,
 )
 from pstranspile.ir.attributes import Longs, Strings
@@ -275,13 +274,14 @@ class ServerMode(Timing, ABC):
             else:
                 from pstranspile.compiler.plan.edited import apply_plan
 
-                plan = apply_plan(plan, fingerprint(facts.source), facts.whole, job, pieces, self.per_trainer(job))
+                plan = apply_plan(plan, facts.whole, job, pieces, self.per_trainer(job))
         plan = replace(
             plan,
             counters=tuple(counter for rows in facts.counters.values() for counter in rows),
             runtime_split=job.runtime_split_send_recv,
             communicator_barrier=job.runtime_split_send_recv and job.half_async,
             dc_asgd=job.enable_dc_asgd and self.compensates,
+            made_for=facts.source,
         )
         return plan, warnings
 
