@@ -122,7 +122,7 @@ WRONG: dict[str, tuple[Callable[[str], str], str]] = {
     ),
     "another number of servers": (
         lambda text: text.replace('["a:1", "b:2"]', '["a:1", "b:2", "c:3"]'),
-        'my.plan:3:26: error[plan-mismatch]: the plan was made for another job: it says pservers=["a:1", "b:2", "c:3"],',
+        'my.plan:3:26: error[plan-mismatch]: the plan was made for another job: it says pservers=["a:1", "b:2", "c:3"',
     ),
     "another number of trainers": (
         lambda text: text.replace("trainers=2", "trainers=3"),
