@@ -324,9 +324,10 @@ def _of_json(source: SourceText) -> PlanFile:
         if job[2] is None:
             raise ValueError("pservers is no list of servers")
         table = held["distributed_lookup_table"]
-        rows = [row for row in held["distributed_vars"] if row["vtype"] in _PLACED and row["origin"] != table]
+        given = [_kind(row, dict) for row in _kind(held["distributed_vars"], list)]
+        rows = [row for row in given if row["vtype"] in _PLACED and row["origin"] != table]
         first = _first_row(source)
-        at = {id(row): _row_at(source, first, number) for number, row in enumerate(held["distributed_vars"])}
+        at = {id(row): _row_at(source, first, number) for number, row in enumerate(given)}
         lines = tuple(_line_of_row(row, at[id(row)]) for row in rows)
         made_for = _kind(held["source"], str)
     except (ValueError, TypeError, LookupError) as problem:
@@ -347,7 +348,10 @@ def _line_of_row(row: Any, location: Location) -> PlanLine:
     shape, offset = [_kind(dim, int) for dim in row["slice_shape"]], _kind(row["offset"], int)
     if not shape or min(*shape, offset, 0) < 0:
         raise ValueError(f"a slice of {origin} has no rows")
-    first = offset // (prod(shape[1:]) or 1)
+    width = prod(shape[1:]) or 1
+    if offset % width:
+        raise ValueError(f"a slice of {origin} begins within a row, at element {offset} of rows of {width}")
+    first = offset // width
     return PlanLine(origin, Cut(first, first + shape[0]), name, endpoint, location)
 
 
@@ -358,7 +362,7 @@ def _kind(value: Any, kind: type[_Value]) -> _Value:
     return value
 
 
-_CALLED: Mapping[type, str] = {str: "text", int: "number", bool: "truth value"}
+_CALLED: Mapping[type, str] = {str: "text", int: "number", bool: "truth value", list: "list", dict: "object"}
 
 
 def _first_row(source: SourceText) -> int:

@@ -8,7 +8,9 @@ from pstranspile.compiler.compile import compile, prepare
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.plan.edited import parse_plan
 from pstranspile.compiler.plan.plan import plan_json, plan_text
+from pstranspile.frontends.loading import load
 from pstranspile.ir.diagnostics import DiagnosticError
+from tests.conftest import ROOT
 from tests.models import mlp
 from tests.recorded_fluid import source
 
@@ -119,3 +121,18 @@ def test_strings_and_numbers_that_are_none(line: str) -> None:
     assert found.code == "plan-syntax"
     assert found.location is not None
     assert found.location.line == 2
+
+
+def test_who_cuts_a_parameter_is_told_of_norms_over_the_whole() -> None:
+    """The warning is about the cut that is made, be it by the job or by an edited plan."""
+    module = load(ROOT / "golden" / "lars_norm_of_slice.ir")
+    plan = str(prepare(module, JOB).plan)
+    told = [d for d in compile(module, JOB).warnings if d.code == "sliced-norm"]
+    (cut,) = {line.split(" ")[1] for line in plan.split("\n") if line.startswith("slice ")}
+    lines = [line for line in plan.split("\n") if not line.startswith("slice ")]
+    whole = compile(module, JOB, plan=parse_plan("\n".join([*lines, f'whole {cut} @ "a:1"'])))
+    job = Job(["a:1", "b:2"], 2, slice_var_up=False)
+    again = compile(module, job, plan=parse_plan(plan))
+    assert told
+    assert [d.code for d in whole.warnings] == [d.code for d in compile(module, job).warnings] == []
+    assert [d.message for d in again.warnings] == [d.message for d in told]

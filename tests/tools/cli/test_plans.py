@@ -250,6 +250,23 @@ def test_the_plan_of_a_compiled_folder(verb: str, capsys: pytest.CaptureFixture[
     assert re.search(r"kept/plan.json:\d+:\d+: error\[plan-invalid\]: 'c:3' is not a server of the job", told)
 
 
+ROW = {
+    "origin": "w",
+    "slice": "w.block1",
+    "slice_shape": [2, 4],
+    "offset": 4,
+    "is_slice": True,
+    "endpoint": "a:1",
+    "vtype": "Param",
+}
+
+
+def _json(row: object) -> str:
+    """The JSON of a plan with one row."""
+    job = {"source": "sha256:0", "mode": "sync", "trainers": 2, "pservers": ["a:1", "b:2"]}
+    return json.dumps({"version": 1, **job, "distributed_lookup_table": None, "distributed_vars": [row]})
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [
@@ -258,6 +275,11 @@ def test_the_plan_of_a_compiled_folder(verb: str, capsys: pytest.CaptureFixture[
         ('{"version": 1}', "not a plan: 'mode' is missing"),
         ('{"version": 1,', "not JSON: "),
         ('{"version": 1, "mode": 3}', "not a plan: 3 is no text"),
+        (_json([]), "not a plan: [] is no object"),
+        (_json({"vtype": "Param"}), "not a plan: 'origin' is missing"),
+        (_json({**ROW, "offset": 3}), "not a plan: a slice of w begins within a row, at element 3 of rows of 4"),
+        (_json({**ROW, "slice_shape": [-1, 4]}), "not a plan: a slice of w has no rows"),
+        (_json({**ROW, "is_slice": 1}), "not a plan: 1 is no truth value"),
     ],
 )
 def test_json_that_is_no_plan(content: str, told: str, capsys: pytest.CaptureFixture[str]):

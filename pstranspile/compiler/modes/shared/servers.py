@@ -22,7 +22,7 @@ from pstranspile.compiler.emit.servers import Part, ServerJob
 from pstranspile.compiler.emit.several import Parts, find_parts, problems_of, separate, together, training_names
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.modes.shared.base import Prepared
-from pstranspile.compiler.plan.make import Piece, plan_pieces, reserved_names, share_of, slice_variables
+from pstranspile.compiler.plan.make import Piece, norm_warnings, plan_pieces, reserved_names, share_of, slice_variables
 from pstranspile.compiler.plan.plan import (
     CONTROL,
     NameMint,
@@ -283,6 +283,8 @@ class ServerMode(Timing, ABC):
             dc_asgd=job.enable_dc_asgd and self.compensates,
             made_for=facts.source,
         )
+        for own in facts.parts.training.values():
+            warnings += norm_warnings(own, plan)
         return plan, warnings
 
 
