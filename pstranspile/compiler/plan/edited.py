@@ -324,7 +324,9 @@ def _of_json(source: SourceText) -> PlanFile:
         if job[2] is None:
             raise ValueError("pservers is no list of servers")
         table = held["distributed_lookup_table"]
-        given = [_kind(row, dict) for row in _kind(held["distributed_vars"], list)]
+        given: list[dict[str, Any]] = [
+            _kind(row, dict) for row in cast("list[Any]", _kind(held["distributed_vars"], list))
+        ]
         rows = [row for row in given if row["vtype"] in _PLACED and row["origin"] != table]
         first = _first_row(source)
         at = {id(row): _row_at(source, first, number) for number, row in enumerate(given)}
