@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pstranspile.compiler.diff import diff
     from pstranspile.compiler.job import Job, JobError
     from pstranspile.compiler.job.file import load_job
+    from pstranspile.compiler.plan.edited import PlanFile, load_plan, parse_plan
     from pstranspile.compiler.plan.make import Dispatcher, make_plan
     from pstranspile.compiler.plan.plan import Plan
     from pstranspile.compiler.verify import verify
@@ -63,6 +64,7 @@ _API = {
     "Part": "runtime.run.batch:Part",
     "Op": "ir.model:Op",
     "OpRole": "ir.types:OpRole",
+    "PlanFile": "compiler.plan.edited:PlanFile",
     "Plan": "compiler.plan.plan:Plan",
     "Program": "ir.model:Program",
     "Report": "proof.report:Report",
@@ -84,12 +86,14 @@ _API = {
     "load": "frontends.loading:load",
     "load_checkpoint": "cluster.checkpoint.api:load_checkpoint",
     "load_job": "compiler.job.file:load_job",
+    "load_plan": "compiler.plan.edited:load_plan",
     "load_variables": "runtime.files.variables:load_variables",
     "loads": "frontends.loading:loads",
     "save_checkpoint": "cluster.checkpoint.api:save_checkpoint",
     "save_feeds": "runtime.run.step_feeds:save_feeds",
     "save_variables": "runtime.files.variables:save_variables",
     "make_plan": "compiler.plan.make:make_plan",
+    "parse_plan": "compiler.plan.edited:parse_plan",
     "parse_scenario": "cluster.machines.scenario:parse_scenario",
     "prepare": "compiler.compile:prepare",
     "run": "runtime.run.prepared:run",
@@ -117,6 +121,7 @@ __all__ = [
     "OpRole",
     "Part",
     "Plan",
+    "PlanFile",
     "Program",
     "Report",
     "Role",
@@ -135,11 +140,13 @@ __all__ = [
     "load",
     "load_checkpoint",
     "load_job",
+    "load_plan",
     "load_variables",
     "loads",
     "make_op",
     "make_plan",
     "op_graph",
+    "parse_plan",
     "parse_scenario",
     "prepare",
     "run",

@@ -16,7 +16,7 @@ from pstranspile.compiler.link import LinkError
 from pstranspile.compiler.modes import Emitter
 from pstranspile.compiler.pipeline import PASSES, distribute, link_roles
 from pstranspile.compiler.plan.make import placed_parameters
-from pstranspile.compiler.plan.plan import DistributedVar, Plan, fingerprint
+from pstranspile.compiler.plan.plan import DistributedVar, Plan
 from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, raise_errors, weighed
 from pstranspile.ir.distribution import Distribution
@@ -145,7 +145,7 @@ class Compiled:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the source, which a plan file carries so that it is used for no other."""
-        return fingerprint(self.source)
+        return self.plan.source
 
     @cached_property
     def distributed_vars(self) -> tuple[DistributedVar, ...]:
@@ -204,11 +204,15 @@ def prepare(
 ) -> Compiled:
     """Facts and plan of a compile; programs are made when asked for, and not linked.
 
-    `plan` (made by `make_plan` for the same module, or read from a file) is used instead of one made from the job.
-    Raises DiagnosticError when the module can't be compiled for the job.
+    `plan` (of another compile, of `make_plan`, or read by `load_plan` or `parse_plan`) is used instead of one made from
+    the job. Raises DiagnosticError when the module can't be compiled for the job, or the plan is not for both.
     """
     expect_module(module, "compile")
     expect(job, Job, "compile")
+    if plan is not None and not isinstance(plan, Plan):
+        from pstranspile.compiler.plan.edited import PlanFile
+
+        expect(plan, PlanFile, "compile", "a plan")
     with collector_paused(), _mistakes_told(module):
         steps = Steps(on_pass)
         module, prepared = distribute(module, job, plan, steps)
@@ -221,8 +225,9 @@ def compile(
 ) -> Compiled:
     """All programs of a job, linked. The module is not touched.
 
-    `on_pass` is told of every pass as it ends. Raises DiagnosticError when the module can't be compiled for the job;
-    its codes begin with `link-` when the emitted programs do not fit together, and no mistake in the module was found.
+    `plan` is used as by `prepare`. `on_pass` is told of every pass as it ends. Raises DiagnosticError when the module
+    can't be compiled for the job, or the plan is not for both; its codes begin with `link-` when the emitted programs
+    do not fit together, and no mistake in the module was found.
     """
     with collector_paused():
         compiled = prepare(module, job, plan=plan, on_pass=on_pass)

@@ -73,6 +73,10 @@ def distribute(module: Module, job: Job, given: Plan | PlanFile | None, steps: S
     facts = mode.analyze(module, job, steps)
 
     # plan; the roles are made of it when they are asked for
+    if given is not None:
+        from pstranspile.compiler.plan.edited import require_made_for
+
+        require_made_for(given, module, job)
     return module, mode.prepare(facts, job, given, steps)
 
 

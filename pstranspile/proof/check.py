@@ -15,6 +15,7 @@ from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.compiler.emit.servers import ServerJob
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.job.modes import Promise, settings_of
+from pstranspile.compiler.plan.edited import PlanFile
 from pstranspile.compiler.plan.plan import Plan
 from pstranspile.ir.attributes import AttrValue
 from pstranspile.ir.diagnostics import DiagnosticError
@@ -119,6 +120,7 @@ def check(
     seed: int = 0,
     batch: int | None = None,
     result: Compiled | None = None,
+    plan: Plan | PlanFile | None = None,
     programs: str | None = None,
     faults: Scenario | None = None,
     unreached: bool = False,
@@ -133,15 +135,16 @@ def check(
     trainer). Both sides start with the values that come with the module, and those of `init`. `steps` is the number
     of steps (default: as many as are fed, at most 5; of made data 3 where programs keep more than 64 MB). The
     cluster runs `schedules` more times, each in another order of events; where the mode is synchronous, these runs
-    must end bitwise equal. `seed` replaces the seeds of the programs if it is not 0. `result` is a compile of the
-    module for the job, if there is one already. `programs` selects the program of each step, where the module has
+    must end bitwise equal. `seed` replaces the seeds of the programs if it is not 0. `plan` is used
+    instead of one made from the job, as by `compile`. `result` is a compile of the module for the job, if there is one
+    already, with the plan that it has. `programs` selects the program of each step, where the module has
     several (`main*5,generator`); feeds are then for every program that has such an input, or for one
     (`PROGRAM/INPUT`). With `faults` the cluster runs once more with that scenario, and must keep its promise; all
     of it must happen, unless `unreached`. `shares`: the weights of the trainers' shares of a batch if they have
     different numbers of rows: "equal", or "weighted" by rows. `progress` is called with what is being done, how
     much of it, and of how much. `watch` is called with each cluster before it starts. Raises DiagnosticError.
     """
-    module, result = _source(module, job, result)
+    module, result = _source(module, job, result, plan)
     for count, least, what in (
         (steps, 1, "a number of steps"),
         (batch, 1, "a number of rows"),
@@ -166,7 +169,9 @@ def check(
     if data is None:
         data = made_feeds(workload, batch or ROWS_PER_TRAINER * job.trainers, seed, job.trainers, module.example)
     workload.feeds(data).require(workload.steps)
-    given = Given(module, with_wrong_starts(result or compile(module, job), workload), workload, data, init, seed)
+    given = Given(
+        module, with_wrong_starts(result or compile(module, job, plan=plan), workload), workload, data, init, seed
+    )
     with naming_inputs(workload, made=feeds is None):
         first = _first_run(given, ends=bool(schedules), parameters=faults is not None)
     gc.collect()  # machines refer to each other
@@ -186,12 +191,14 @@ def check(
     return report
 
 
-def _source(module: Module, job: Job, result: Compiled | None) -> tuple[Module, Compiled | None]:
+def _source(
+    module: Module, job: Job, result: Compiled | None, plan: Plan | PlanFile | None
+) -> tuple[Module, Compiled | None]:
     """The module that one machine trains, and the compile. Tables that are large in the job are so on one machine."""
     expect_module(module, "check")
     require_programs(module)
     if job.large_tables:
-        result = result or compile(module, job)
+        result = result or compile(module, job, plan=plan)
         module = result.source
     return module, result
 

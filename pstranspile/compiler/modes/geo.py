@@ -40,7 +40,6 @@ from pstranspile.compiler.plan.plan import (
     PlannedParameter,
     Slice,
     cut_rows,
-    fingerprint,
 )
 from pstranspile.ir.attributes import BlockRefs, Longs, Strings
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, error, raise_errors, warning
@@ -507,8 +506,9 @@ class Geo:
             else:
                 from pstranspile.compiler.plan.edited import apply_plan
 
-                plan = apply_plan(plan, fingerprint(module), whole, job, pieces, False)
-        plan = replace(plan, geo=_geo(module, job, parts.values()), send_order=tuple(range(len(plan.parameters))))
+                plan = apply_plan(plan, whole, job, pieces, False)
+        geo, order = _geo(module, job, parts.values()), tuple(range(len(plan.parameters)))
+        plan = replace(plan, geo=geo, send_order=order, made_for=module)
         raise_errors(_taken(module, plan))
         warnings += [*_name_warnings(plan), *(finding for part in parts.values() for finding in part.facts.findings)]
         return Prepared(plan, GeoJob(module, whole, plan, parts, steps), tuple(warnings))

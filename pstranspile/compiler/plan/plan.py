@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from math import prod
@@ -251,7 +251,7 @@ class Plan:
     in the order in which gradients were dealt out to the servers. With `per_trainer` every trainer sends under a name
     of its own. With `runtime_split` the trainers' communicators cut gradients and join parameters, instead of ops. With
     `communicator_barrier` a trainer waits for its communicator in every step. With `dc_asgd` servers compensate
-    gradients for their delay.
+    gradients for their delay. `made_for` is the module whose variables are placed.
     """
 
     mode: str
@@ -271,6 +271,7 @@ class Plan:
     collective: Collective | None = None
     dc_asgd: bool = False
     geo: GeoPlan | None = None
+    made_for: Module | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         """`<Plan sync, 2 trainers, 2 pservers: 7 parameters in 9 slices>`."""
@@ -281,8 +282,13 @@ class Plan:
         return f"<Plan {self.mode}, {machines}: {placed}>"
 
     def __str__(self) -> str:
-        """The plan as `pstranspile plan` shows it, without the fingerprint of its source, which a plan doesn't hold."""
-        return plan_text(self, "").rstrip("\n")
+        """The plan as `pstranspile plan` shows it; `parse_plan` reads it back."""
+        return plan_text(self).rstrip("\n")
+
+    @cached_property
+    def source(self) -> str:
+        """The fingerprint of the module that the plan was made for; empty for a plan that does not say it."""
+        return fingerprint(self.made_for) if self.made_for is not None else ""
 
     @property
     def distributed_lookup_table(self) -> str | None:
@@ -356,16 +362,15 @@ def quoted(name: str) -> str:
     return f"%{name}" if plain else "%" + json.dumps(name)
 
 
-def plan_text(plan: Plan, source: str) -> str:
-    """The plan as text; `source` is the fingerprint of the module it was made for.
+def plan_text(plan: Plan) -> str:
+    """The plan as text: one line per slice, in parameter order; `parse_plan` reads it back.
 
-    One line per slice, in parameter order; `pstranspile compile --plan` reads it back. Lines after `#` are for the
-    reader: what must stay together, and what each server ends up with. Without a fingerprint (an empty text) there is
-    no line `source`, and the text can't be read back.
+    Lines after `#` are for the reader: what must stay together, and what each server ends up with. The line `source`
+    names the module that the plan was made for.
     """
     lines = [
         "plan 1",
-        *([f"source {source}"] if source else []),
+        *([f"source {plan.source}"] if plan.source else []),
         f"job mode={plan.mode} trainers={plan.trainers} pservers={json.dumps(list(plan.pservers))}",
         "",
     ]

@@ -52,7 +52,7 @@ def _write(options: Namespace, optimizer: Optimizer) -> int:
     what = f"a training program, which trains {counted(trained, 'parameter')} with {options.optimizer}"
     check = shlex.join(["pstranspile", "check", str(options.output), "--pservers", "2", "--trainers", "2"])
     then = f"does it train on a cluster as on one machine?  {check}"
-    write_text(options.output, print_module(made), files_read(options), what, then)
+    write_text(options.output, print_module(made), files_read(options), "ir", what, then)
     return 0
 
 

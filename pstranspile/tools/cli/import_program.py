@@ -65,7 +65,7 @@ def _import(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int
     names = sorted(module.programs, key=lambda name: (name != MAIN, name))
     what = f"the text of {' and '.join(f'@{name}' for name in names)}"
     command = shlex.join(["pstranspile", "verify", str(options.output)])
-    write_text(options.output, print_module(module), files_read(options), what, f"is it well formed?  {command}")
+    write_text(options.output, print_module(module), files_read(options), "ir", what, f"is it well formed?  {command}")
     return 0
 
 

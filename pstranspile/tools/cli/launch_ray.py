@@ -185,6 +185,8 @@ def _checked(
     trainers, servers = _range(parser, options, "trainers"), _range(parser, options, "pservers")
     if servers and not trainers:
         parser.error("--pservers FEWEST..MOST needs --trainers FEWEST..MOST, since servers grow with trainers")
+    if options.plan and trainers:
+        parser.error("--plan is for a job whose machines stay as many as the plan says, not for FEWEST..MOST")
     return trainers, servers
 
 

@@ -277,6 +277,7 @@ WRITTEN: dict[tuple[str, str], tuple[list[str], str]] = {
     ("report", "--output"): (["report", "net.ir", *JOB], ": a page of the job net.ir (sync)"),
     ("rows", "--output"): (["rows", "kept", "words"], ": ids.npy, numbers.npy and seen.npy, of all rows"),
     ("run", "--save"): (RUN, ": the fetched values and the final parameters"),
+    ("plan", "--output"): (["plan", "net.ir", *JOB], ": the plan of 2 trainers, 1 server (sync), which places 2 para"),
     ("run", "--plot"): (RUN, ": the fetched numbers as curves"),
     ("run", "--trace"): ([*RUN, *JOB], ": every message, for Perfetto"),
     ("run", "--chart"): ([*RUN, *JOB], ": a chart of the messages"),

@@ -16,7 +16,7 @@ from pstranspile.compiler.analysis.reductions import Reduction, is_left_out
 from pstranspile.compiler.emit.rules import BROADCAST, JOIN_DEVICES, JOIN_RING, WAIT_BROADCASTS, made, made_of_program
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.modes import Prepared
-from pstranspile.compiler.plan.plan import Collective, DistributedVar, NameMint, Plan, Summed, fingerprint
+from pstranspile.compiler.plan.plan import Collective, DistributedVar, NameMint, Plan, Summed
 from pstranspile.ir.attributes import Strings, float32
 from pstranspile.ir.diagnostics import Diagnostic, raise_errors
 from pstranspile.ir.frozen import FrozenMap
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 def plan_without_servers(module: Module, job: Job, given: Plan | PlanFile | None, collective: Collective) -> Plan:
     """The plan of a job in a mode without servers; nothing is placed, so the program and the job say all of it.
 
-    A plan that is given is checked against both. Raises DiagnosticError (`plan-mismatch`, `plan-invalid`).
+    A plan file that places parameters is refused. Raises DiagnosticError (`plan-invalid`).
     """
     if given is not None and not isinstance(given, Plan):
-        from pstranspile.compiler.plan.edited import check_plan_without_servers
+        from pstranspile.compiler.plan.edited import require_nothing_placed
 
-        check_plan_without_servers(given, fingerprint(module), job)
+        require_nothing_placed(given, job)
     return Plan(
         mode=job.mode,
         pservers=(),
@@ -50,6 +50,7 @@ def plan_without_servers(module: Module, job: Job, given: Plan | PlanFile | None
         startup_control="",
         trainer_endpoints=job.trainer_endpoints,
         collective=collective,
+        made_for=module,
     )
 
 
