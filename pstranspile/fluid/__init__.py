@@ -6,7 +6,8 @@ other parts of this package, as Fluid's network protocol and its arithmetic, are
 `graph` are programs that scripts change, `layers` what they call, `running` how an Executor feeds and runs them,
 `paddle` the names of Paddle 2.x. `net` lets machines of Fluid take part in a job, `arithmetic` rounds as Fluid does.
 
-Other wings use `machines` and `net.system` (FluidSystem), named where a process begins. Read `executor.py` first.
+Other wings use `net.system` (FluidSystem) and `arithmetic`, named where a process begins, and `__main__`, the command
+for scripts. Read `executor.py` first.
 """
 
 import os

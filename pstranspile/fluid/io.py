@@ -23,17 +23,17 @@ from pstranspile.fluid.graph.variable import Parameter, Variable
 from pstranspile.fluid.graph.vartype import VarType
 from pstranspile.fluid.layers.nn import scale
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.fluid.paddle.batching import batch as batch
-from pstranspile.fluid.paddle.reader.decorator import ComposeNotAligned as ComposeNotAligned
-from pstranspile.fluid.paddle.reader.decorator import buffered as buffered
-from pstranspile.fluid.paddle.reader.decorator import cache as cache
-from pstranspile.fluid.paddle.reader.decorator import chain as chain
-from pstranspile.fluid.paddle.reader.decorator import compose as compose
-from pstranspile.fluid.paddle.reader.decorator import firstn as firstn
-from pstranspile.fluid.paddle.reader.decorator import map_readers as map_readers
-from pstranspile.fluid.paddle.reader.decorator import multiprocess_reader as multiprocess_reader
-from pstranspile.fluid.paddle.reader.decorator import shuffle as shuffle
-from pstranspile.fluid.paddle.reader.decorator import xmap_readers as xmap_readers
+from pstranspile.fluid.paddle.reader import ComposeNotAligned as ComposeNotAligned
+from pstranspile.fluid.paddle.reader import batch as batch
+from pstranspile.fluid.paddle.reader import buffered as buffered
+from pstranspile.fluid.paddle.reader import cache as cache
+from pstranspile.fluid.paddle.reader import chain as chain
+from pstranspile.fluid.paddle.reader import compose as compose
+from pstranspile.fluid.paddle.reader import firstn as firstn
+from pstranspile.fluid.paddle.reader import map_readers as map_readers
+from pstranspile.fluid.paddle.reader import multiprocess_reader as multiprocess_reader
+from pstranspile.fluid.paddle.reader import shuffle as shuffle
+from pstranspile.fluid.paddle.reader import xmap_readers as xmap_readers
 from pstranspile.fluid.reader import BatchSampler as BatchSampler
 from pstranspile.fluid.reader import DataLoader as DataLoader
 from pstranspile.fluid.reader import Dataset as Dataset

@@ -40,10 +40,20 @@ _HOLDS = {
     ),
     "layer_helper": "layer_helper_base",
     "layers.collective": "layers.device",
+    "layers.distributions": "paddle.distribution",
     "layers.loss": "layers.metric_op",
     "layers.objects": "dygraph.layers",
     "layers.ops": "layers.layer_function_generator",
     "metrics": "average",
+    "paddle.distributed.fleet.metrics": "paddle.distributed.fleet.metrics.metric",
+    "paddle.distributed.fleet.role_maker": "paddle.distributed.fleet.base paddle.distributed.fleet.base.role_maker",
+    "paddle.distributed.fleet.utils": "paddle.distributed.fleet.utils.ps_util",
+    "paddle.distributed.launch": "paddle.distributed.fleet.launch",
+    "paddle.framework": "paddle.device",
+    "paddle.io": "paddle.incubate.hapi.distributed",
+    "paddle.optimizer": "paddle.regularizer",
+    "paddle.reader": "paddle.reader.decorator",
+    "paddle.version": "paddle.check_import_scipy paddle.sysconfig",
     "proto": (
         "proto.data_feed_pb2 proto.framework_pb2 proto.profiler proto.profiler.profiler_pb2 proto.trainer_desc_pb2"
     ),
@@ -169,7 +179,7 @@ def is_part(dotted: str) -> bool:
 
 
 class _PartFinder(MetaPathFinder, Loader):
-    """Finds modules of Fluid without a file of their own: `fluid.average` is `pstranspile.fluid.metrics`."""
+    """Finds modules of Fluid that have no file of their own, as `pstranspile.fluid.average`."""
 
     def find_spec(self, fullname: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """The specification of a part of a module; None for all others."""
@@ -201,6 +211,22 @@ def _taken(name: str, home: str) -> Any:
     return module if home.startswith(".") else vars(module).get(name)
 
 
+def hold_parts(module: str, known: dict[str, Any]) -> list[str]:
+    """Lets the modules of Fluid that a module of ours holds be imported; those below it become names of its own.
+
+    `module` is the name of ours, `known` its globals. Gives the names of all, that of ours first, without
+    `pstranspile.fluid` in front.
+    """
+    own = module.removeprefix(HERE).lstrip(".")
+    all_held = [own, *_HOLDS.get(own, "").split()]
+    for part in all_held[1:]:
+        above, _, last = part.rpartition(".")
+        if above in all_held:  # others are found when they are asked for
+            sys.modules.setdefault(f"{HERE}.{part}", sys.modules[module])
+            known.setdefault(last, sys.modules[module])
+    return all_held
+
+
 def names_of_fluid(module: str, known: dict[str, Any]) -> Callable[[str], Any]:
     """A module's `__getattr__`, for the names of Fluid's module that ours does not have.
 
@@ -208,13 +234,8 @@ def names_of_fluid(module: str, known: dict[str, Any]) -> Callable[[str], Any]:
     `layers`; other names of it give a Missing; all others an AttributeError. `module` is the name of ours, `known` its
     globals. Modules of Fluid that it holds can be imported from then on, and those below it are names of its own.
     """
-    own = module.removeprefix(HERE).lstrip(".")
-    all_held = [own, *_HOLDS.get(own, "").split()]
-    for part in all_held[1:]:
-        above, _, last = part.rpartition(".")
-        sys.modules.setdefault(f"{HERE}.{part}", sys.modules[module])
-        if above in all_held:
-            known.setdefault(last, sys.modules[module])
+    all_held = hold_parts(module, known)
+    own = all_held[0]
 
     def get(name: str) -> Any:
         short = next((part for part in all_held if name in _homes().get(part or "fluid", ())), own)

@@ -142,7 +142,7 @@ class GeneratorLoader(DataLoaderBase):
         self, reader: Batches, batch_size: int, drop_last: bool = True, places: Any = None
     ) -> GeneratorLoader:
         """`reader` gives samples, a value for each variable; every `batch_size` of them are a batch."""
-        from pstranspile.fluid.paddle.batching import batch
+        from pstranspile.fluid.paddle.reader import batch
 
         if batch_size <= 0:
             raise AssertionError(f"a batch has at least one sample, not {batch_size}")

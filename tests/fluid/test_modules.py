@@ -63,6 +63,13 @@ def run_with_aliases(statement: str) -> subprocess.CompletedProcess[str]:
         "from paddle.fluid.transpiler.details.ufind import UnionFind",
         "from paddle.fluid.transpiler.memory_optimization_transpiler import memory_optimize",
         "from paddle.fluid.entry_attr import CountFilterEntry",
+        "import paddle.distributed.fleet as fleet; import paddle.distributed.fleet.base.role_maker as r; r.Role.ALL",
+        "import paddle.distributed.fleet.metrics.metric as m; m.auc",
+        "from paddle.distributed.fleet.utils.ps_util import DistributedInfer",
+        "import paddle; paddle.regularizer.L2Decay(0.1), paddle.distribution.Normal, paddle.device.get_device()",
+        "from paddle.reader.decorator import shuffle; import paddle.sysconfig as s; s.get_include()",
+        "from paddle.incubate.hapi.distributed import DistributedBatchSampler",
+        "import pstranspile.fluid.paddle as paddle; paddle.regularizer.L1Decay, paddle.sysconfig.get_lib()",
     ],
 )
 def test_modules_that_have_no_file_of_their_own_are_imported(statement: str) -> None:

@@ -1,4 +1,7 @@
-"""Fluid's `paddle.reader`: functions that make readers of readers. A reader is a function that gives an iterable."""
+"""Fluid's `paddle.reader` and `paddle.batch`: functions that make readers of readers.
+
+A reader is a function that gives an iterable of samples.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,30 @@ from itertools import chain as chained
 from itertools import islice, zip_longest
 from typing import Any
 
+from pstranspile.fluid.missing import hold_parts
+
 Reader = Callable[[], Any]
+
+
+def batch(reader: Callable[[], Any], batch_size: int, drop_last: bool = False) -> Callable[[], Iterator[list[Any]]]:
+    """A reader of lists of `batch_size` samples; `drop_last` leaves out a last one that is shorter.
+
+    Raises ValueError unless `batch_size` is positive.
+    """
+    if int(batch_size) <= 0:
+        raise ValueError(f"a batch has at least one sample, not {batch_size}")
+
+    def batches() -> Iterator[list[Any]]:
+        held: list[Any] = []
+        for sample in reader():
+            held.append(sample)
+            if len(held) == batch_size:
+                yield held
+                held = []
+        if held and not drop_last:
+            yield held
+
+    return batches
 
 
 class ComposeNotAligned(ValueError):
@@ -129,3 +155,6 @@ def multiprocess_reader(readers: list[Reader], use_pipe: bool = True, queue_size
             yield from (part for part in parts if part is not missing)
 
     return samples
+
+
+hold_parts(__name__, globals())

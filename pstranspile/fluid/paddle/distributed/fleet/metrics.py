@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid.executor import global_scope
+from pstranspile.fluid.missing import hold_parts
 from pstranspile.fluid.paddle.distributed.fleet.one_fleet import fleet
 
 
@@ -69,3 +70,6 @@ def auc(stat_pos: Any, stat_neg: Any, scope: Any = None, util: Any = None) -> fl
     area = (along * (rising - right / 2.0)).sum()
     all_pairs = rising[-1] * along.sum()
     return 0.5 if all_pairs == 0 else float(area / all_pairs)
+
+
+hold_parts(__name__, globals())

@@ -1,4 +1,7 @@
-"""`paddle.distributed.fleet.utils.ps_util`: programs that compute with the tables of servers."""
+"""`paddle.distributed.fleet.utils`: the file system of this host, and programs that look up rows on servers.
+
+Programs that compute with the tables of servers are those of `paddle.distributed.fleet.utils.ps_util`.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,19 @@ from typing import Any
 
 from pstranspile.fluid.framework import default_main_program
 from pstranspile.fluid.graph.in_cluster import TEST
-from pstranspile.fluid.missing import refused
+from pstranspile.fluid.missing import hold_parts, refused
 from pstranspile.fluid.paddle.distributed.fleet.one_fleet import fleet
+from pstranspile.fluid.paddle.distributed.fs_wrapper import LocalFS as LocalFS
+from pstranspile.fluid.paddle.later import not_there
 
 _LOOKUPS = ("lookup_table", "lookup_table_v2")
+
+
+class HDFSClient:
+    """The later client of a hadoop cluster, which is refused."""
+
+    def __init__(self, *_: Any, **__: Any):
+        raise refused("fleet.utils.HDFSClient", "mount the cluster's file system, and take LocalFS")
 
 
 class DistributedInfer:
@@ -47,3 +59,10 @@ class DistributedInfer:
 def _trained() -> Any:
     """The program that this process trains."""
     return getattr(fleet.inner, "main_program", None) or default_main_program()
+
+
+hold_parts(__name__, globals())
+
+
+def __getattr__(name: str) -> Any:
+    raise not_there(f"paddle.distributed.fleet.utils.{name}", globals())

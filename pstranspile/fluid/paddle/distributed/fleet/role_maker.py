@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.fluid.incubate.fleet import base as fluid
-from pstranspile.fluid.missing import refused
+from pstranspile.fluid.missing import hold_parts, refused
 from pstranspile.fluid.running.watching import assume
 
 RoleMakerBase = fluid.RoleMakerBase
@@ -76,3 +76,6 @@ class UserDefinedRoleMaker(_Underscored, fluid.RoleMakerBase):
         else:
             made = fluid.UserDefinedRoleMaker(current_id, role, worker_num or len(workers), server_endpoints)
         vars(self).update(vars(made), _worker_endpoints=workers)
+
+
+hold_parts(__name__, globals())
