@@ -47,6 +47,7 @@ from pstranspile.tools.cli.start import add_patience, add_run, add_saves, fetche
 from pstranspile.tools.cli.written import MOST_NAMED, SAVED, telling
 
 if TYPE_CHECKING:
+    from pstranspile.cluster.machines.feeding import ReportedShares
     from pstranspile.cluster.net.checkpoints import Checkpoints
     from pstranspile.cluster.net.job import JobFolder
     from pstranspile.cluster.net.supervisor import Member, Supervisor
@@ -135,7 +136,7 @@ def run(arguments: Sequence[str]) -> int:
         first = job.roles[cluster.trainers[0].name]
         source = None if compiled is None else compiled.source
         begun_on_machines(options.init, first, source, resumed=bool(options.resume))
-        from pstranspile.cluster.machines.feeding import require_fed
+        from pstranspile.cluster.machines.feeding import ReportedShares, require_fed
         from pstranspile.runtime.run.step_feeds import RowSource
 
         feeds = read_feed(options)
@@ -153,9 +154,11 @@ def run(arguments: Sequence[str]) -> int:
         if options.checkpoint and are_needed(cluster):  # so that the end is a meeting, before trainers leave
             options.checkpoint_every = options.checkpoint_every or steps
         require_chart_steps(options, kept.first if kept else 0, steps)
+        shares = ReportedShares()
         try:
-            return _launch(options, folder, job, work, steps, kept, cluster.source, keeping)
+            return _launch(options, folder, job, work, steps, kept, cluster.source, keeping, shares)
         finally:
+            report(shares.warnings())
             report(cluster.source.warnings() if cluster.source is not None else ())
 
 
@@ -262,7 +265,11 @@ def _launch(
     kept: Checkpoints | None,
     source: RowSource | None,
     keeping: Keeping,
+    shares: ReportedShares,
 ) -> int:
+    """Runs all machines to their end, and saves and shows what was asked for; notes the trainers' `shares` of batches.
+    Raises DiagnosticError.
+    """
     from pstranspile.cluster.data.source import Data
     from pstranspile.cluster.net.metrics import Metrics
     from pstranspile.cluster.net.supervisor import Ports
@@ -284,6 +291,7 @@ def _launch(
 
     def on_report(member: Member, fields: dict[str, Any]) -> None:
         view.update(member, fields)
+        shares.take(member.role, fields)
         if kept is not None and "saved" in fields:
             kept.part_saved(seed, member.role, fields["saved"])
         if "left_out" in fields and isinstance(source, Data):

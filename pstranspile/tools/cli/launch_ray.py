@@ -28,6 +28,7 @@ from pstranspile.tools.cli.written import SAVED, telling
 
 if TYPE_CHECKING:
     from pstranspile.cluster.data.source import Data
+    from pstranspile.cluster.machines.feeding import ReportedShares
     from pstranspile.cluster.ray.session import Session
     from pstranspile.compiler.compile import Compiled
     from pstranspile.runtime.run.files import ArrayFile
@@ -111,7 +112,9 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, 
     init = begun_on_machines(options.init, compiled.trainer(0), compiled.source, resumed=bool(options.resume))
     require_ray()
     _have_ray_print_plainly()
-    view, machines, at_end = _view(options), dict[str, _Machine](), ExitStack()
+    from pstranspile.cluster.machines.feeding import ReportedShares
+
+    view, machines, shares, at_end = _view(options), dict[str, _Machine](), ReportedShares(), ExitStack()
     from pstranspile.cluster.ray import launch
 
     try:
@@ -145,11 +148,12 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, 
             tls=options.tls or "",
             table_folder=options.table_folder,
             environment=_environment(options),
-            prepare=lambda session: _watch(session, view, machines),
+            prepare=lambda session: _watch(session, view, machines, shares),
         )
     finally:
         at_end.close()
         view.end()
+        report(shares.warnings())
         report(feeds.warnings() if isinstance(feeds, Data) else ())
     if options.save:
         from pstranspile.runtime.run.files import write_arrays
@@ -242,8 +246,8 @@ def _view(options: argparse.Namespace) -> View | LiveView:
     return LiveView({}, options.steps or 1)
 
 
-def _watch(session: Session, view: View | LiveView, machines: dict[str, _Machine]) -> None:
-    """Shows the reports of the machines of a session."""
+def _watch(session: Session, view: View | LiveView, machines: dict[str, _Machine], shares: ReportedShares) -> None:
+    """Shows the reports of the machines of a session, and notes the trainers' shares of batches."""
     from pstranspile.cluster.ray.session import SessionListener
 
     class Shown(SessionListener):
@@ -262,6 +266,7 @@ def _watch(session: Session, view: View | LiveView, machines: dict[str, _Machine
             """A machine reports something."""
             machines[role].reported.update(fields)
             view.update(machines[role], fields)
+            shares.take(role, fields)
             view.look()
 
     session.listen(Shown())
