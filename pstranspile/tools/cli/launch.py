@@ -44,7 +44,7 @@ from pstranspile.tools.cli.live_board import add_live, check_live
 from pstranspile.tools.cli.progress import Keeping, status, telling_what_is_kept
 from pstranspile.tools.cli.report import report
 from pstranspile.tools.cli.start import add_patience, add_run, add_saves, fetches_of
-from pstranspile.tools.cli.written import MOST_NAMED, SAVED, telling
+from pstranspile.tools.cli.written import MOST_NAMED, saved, telling
 
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.feeding import ReportedShares
@@ -431,8 +431,9 @@ def _save(options: argparse.Namespace, job: JobFolder, results: Mapping[str, str
     from pstranspile.cluster.net.outcome import gather
     from pstranspile.runtime.run.files import write_arrays
 
-    with telling(options.save, SAVED):
-        write_arrays(options.save, gather(job.cluster(fetch=options.fetch, seed=options.seed), results).arrays())
+    made = gather(job.cluster(fetch=options.fetch, seed=options.seed), results).arrays()
+    with telling(options.save, saved(made)):
+        write_arrays(options.save, made)
 
 
 def _show(

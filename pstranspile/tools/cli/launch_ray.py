@@ -24,7 +24,7 @@ from pstranspile.tools.cli.feed import read_feed, require_fed_inputs
 from pstranspile.tools.cli.launch_view import View
 from pstranspile.tools.cli.progress import Keeping
 from pstranspile.tools.cli.report import report, use_colour
-from pstranspile.tools.cli.written import SAVED, telling
+from pstranspile.tools.cli.written import saved, telling
 
 if TYPE_CHECKING:
     from pstranspile.cluster.data.source import Data
@@ -158,8 +158,9 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, 
     if options.save:
         from pstranspile.runtime.run.files import write_arrays
 
-        with telling(options.save, SAVED):
-            write_arrays(options.save, done.arrays())
+        made = done.arrays()
+        with telling(options.save, saved(made)):
+            write_arrays(options.save, made)
     return 0
 
 
@@ -213,9 +214,9 @@ def _range(parser: argparse.ArgumentParser, options: argparse.Namespace, name: s
 
 
 def _fetches(options: argparse.Namespace, job: Compiled) -> Sequence[str]:
-    from pstranspile.tools.cli.turns import loss_names
+    from pstranspile.tools.cli.turns import usual_fetches
 
-    return options.fetch or list(loss_names(job.trainer(0).main))
+    return options.fetch or list(usual_fetches(job.trainer(0).main))
 
 
 def _require_steps(options: argparse.Namespace, job: Compiled, feeds: ArrayFile | Data | None) -> None:
