@@ -19,6 +19,7 @@ from pstranspile.fluid.framework import default_main_program, default_startup_pr
 from pstranspile.fluid.running import watching as hooks
 from pstranspile.fluid.running.large import open_tables, with_dims
 from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, did_you_mean, error
+from pstranspile.ir.file_kinds import beginning, kind_of
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module
 from pstranspile.ir.table_rules import most_rows
@@ -142,7 +143,12 @@ def parsed(arguments: list[str]) -> Options | str:
     if not waiting:
         return "name a script"
     if not Path(waiting[0]).is_file():
+        if os.path.isdir(waiting[0]):
+            return f"{waiting[0]} is a folder; name a script"
         return f"there is no file {waiting[0]}"
+    kind = None if waiting[0].endswith(".py") else kind_of(beginning(waiting[0]), waiting[0])
+    if kind is not None and not kind.is_script:
+        return f"{waiting[0]}: {kind}; a script is needed"
     late = [word for word in waiting[1:] if word.partition("=")[0] in (*_FLAGS, *_VALUES)]
     if options.compat and late:
         return f"{late[0]} comes after the script, which --compat does not run: options stand before it"

@@ -20,6 +20,7 @@ from pstranspile.frontends.meta import (
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, render
 from pstranspile.ir.expect import expect, expect_module, path_of
+from pstranspile.ir.file_kinds import PROGRAM, kind_of
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.json_text import json_text
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program
@@ -185,22 +186,22 @@ def _read_module(
     if is_text(data):
         from pstranspile.ops.textual import parse
 
-        if file.endswith((".py", ".ipynb")):
-            message = (
-                "this is a Python script; dump its programs where it runs (docs/guides/from_fluid.md), and import these"
-            )
-            raise _failure("input-format", file, message)
-        return parse(_text(data, file), file), False
-    if data[:2] == b"\x1f\x8b":
-        raise _failure("input-format", file, "the file is compressed with gzip; decompress it first")
+        try:
+            return parse(_text(data, file), file), False
+        except DiagnosticError:
+            require_program(data, file)
+            raise
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise _failure("input-encoding", file, "the text is UTF-16, it must be UTF-8")
     if is_onnx(data):
         raise _failure("input-format", file, "this looks like an ONNX model; `pstranspile import` makes text of it")
     if data[0] not in _PROGRAM_DESC_STARTS:
+        kind = kind_of(data, file)
+        if kind is not None and kind.use:
+            raise _failure("input-format", file, str(kind))
         at = next(position for position, byte in enumerate(data) if byte not in _TEXT_BYTES)
         message = (
-            "neither a serialized ProgramDesc nor program text: "
+            f"{f'{kind}, ' if kind else ''}neither a serialized ProgramDesc nor program text: "
             f"byte 0x{data[at]:02x} at offset {at} does not occur in text"
         )
         raise _failure("input-format", file, message)
@@ -209,6 +210,13 @@ def _read_module(
     value, left_out = read_program(data, file, program, call_stacks)
     warnings += left_out
     return Module(FrozenMap({program: value})), True
+
+
+def require_program(data: bytes, file: str) -> None:
+    """Raises DiagnosticError if data that are no program are plainly something else, which it names."""
+    kind = kind_of(data, file)
+    if kind is not None and kind != PROGRAM:
+        raise _failure("input-format", file, str(kind) if kind.use else f"{kind}, and no program")
 
 
 def _text(data: bytes, file: str) -> str:

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import NamedTuple, NoReturn
 
 from pstranspile.cluster.checkpoint.layout import Layout
@@ -278,11 +279,11 @@ class SharedTarget:
 
 def _make(path: str | os.PathLike[str]) -> None:
     """Makes the folder that numbered checkpoints will lie in, unless it is there. Raises DiagnosticError if not."""
-    folder = Path(path)
+    folder, reason = Path(path), ""
     try:
         require_local(path)
         folder.mkdir(parents=True, exist_ok=True)
-        reason = "" if os.access(folder, os.W_OK | os.X_OK) else "it can't be written to"
+        TemporaryFile(dir=folder).close()
         if (folder / MANIFEST).exists():
             reason = "it is a checkpoint itself; name the folder that it lies in, or a new one"
     except (OSError, ValueError) as problem:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings, raise_errors
+from pstranspile.ir.file_kinds import ARRAYS, beginning, kind_of
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Location, Program, Var
 from pstranspile.ir.reading import open_regular, require_local
@@ -89,6 +90,9 @@ def read_arrays(
     except DAMAGE as problem:
         # Numpy takes any file that is no archive for a pickle and explains how to load one. That would mislead.
         reason = "" if "pickle" in str(problem) else f": {problem}"
+        kind = kind_of(beginning(file), file)
+        if kind is not None and kind != ARRAYS:
+            raise _refuse(file, f"not an .npz file: {kind}") from None
         raise _refuse(file, f"not an .npz file, or a damaged one{reason}") from None
 
 
@@ -182,6 +186,8 @@ def read_initial(path: str | os.PathLike[str], program: Program) -> dict[str, An
     """
     from pstranspile.runtime.values.encoding import read_combined, read_tensor
 
+    if os.path.isfile(os.path.join(path, "plan.json")):
+        raise _refuse(os.fspath(path), f"it is a folder of compiled programs, without values; {INITIAL} are taken")
     if not os.path.isdir(path):
         if not _is_combined(path):
             return _parameters(read_arrays(path, lambda names: _initial_names(names, program)), program)
@@ -193,13 +199,22 @@ def read_initial(path: str | os.PathLike[str], program: Program) -> dict[str, An
         raise _refuse(os.fspath(path), "the folder is empty; it should hold a file for each variable")
     findings: list[Diagnostic] = []
     values: dict[str, Any] = {}
+    wrong = ""
     for file in sorted(files):
         try:
             values[os.path.relpath(file, path).replace(os.sep, "/")] = read_tensor(file)
         except DiagnosticError as problem:
             findings += problem.diagnostics
-    raise_errors(findings)
+            kind = None if wrong or _is_combined(file) else kind_of(beginning(file), file)
+            wrong = f"{os.path.relpath(file, path)} is {kind.what}" if kind is not None else wrong
+    if wrong and not values:
+        raise _refuse(os.fspath(path), f"it is no folder of values: {wrong}; {INITIAL} are taken")
+    raise_errors(first_findings(findings))
     return values
+
+
+INITIAL = "an .npz file of arrays by name, what --save wrote, a checkpoint and a folder of Fluid's save_persistables"
+"""What may hold values to start from."""
 
 
 PROGRAM_FILES = ("__model__", "__model__.main_program")

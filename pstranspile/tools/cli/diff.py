@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pstranspile
-from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ir.diagnostics import DiagnosticError, listed
 from pstranspile.tools.cli.common import STDIN, make_parser, require_page, write_page
 from pstranspile.tools.cli.report import report
 
@@ -67,6 +67,9 @@ def run(arguments: Sequence[str]) -> int:
     if options.html and options.json:
         parser.error("--html and --json are two forms of one output")
     folders = [path for path in (options.a, options.b) if path != STDIN_ARGUMENT and os.path.isdir(path)]
+    missing = [path for path in (options.a, options.b) if path != STDIN_ARGUMENT and not os.path.lexists(path)]
+    if missing:
+        parser.error(f"there is no file or folder {listed(missing)}")
     if len(folders) == 1:
         parser.error(f"{folders[0]} is a folder; it is compared with another folder")
     companions = options.startup or options.meta

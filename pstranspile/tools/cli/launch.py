@@ -92,7 +92,7 @@ def run(arguments: Sequence[str]) -> int:
         parser.error("--record can't be combined with --restarts: a process that is started again begins anew")
     from pstranspile.cluster.net.job import load_job_folder
     from pstranspile.cluster.net.parts import are_needed
-    from pstranspile.runtime.files.outputs import require_writable, work_folder
+    from pstranspile.runtime.files.outputs import require_writable, require_writable_folder, work_folder
     from pstranspile.runtime.large.table import rows_on_disk
 
     read = files_read(options)
@@ -106,7 +106,7 @@ def run(arguments: Sequence[str]) -> int:
         if path := getattr(options, name):
             require_writable(path, read, kind)
     for folder in filter(None, (options.state, options.logs)):
-        require_writable(Path(folder, "of a machine"))
+        require_writable_folder(folder)
     work_place = work_folder(Path(tempfile.gettempdir()), "pstranspile-launch-", mode=0o700)
     with (
         telling_what_is_kept(options) as keeping,

@@ -29,7 +29,10 @@ def requested_turns(options: argparse.Namespace, module: Module) -> Turns | None
 
 
 def requested_fetches(options: argparse.Namespace, module: Module, turns: Turns | None) -> dict[str, tuple[str, ...]]:
-    """What is fetched of each program that is run: what was asked for, else the `usual_fetches`. Raises DiagnosticError."""
+    """What is fetched of each program that is run: what was asked for, else the `usual_fetches`.
+
+    Raises DiagnosticError.
+    """
     from pstranspile.runtime.run.step_feeds import fetches_by_program, step_programs
 
     if turns is None:
