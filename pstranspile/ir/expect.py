@@ -98,3 +98,14 @@ def names_of(value: Iterable[str], caller: str) -> tuple[str, ...]:
         if not isinstance(name, str):
             raise TypeError(f"{caller} takes {wanted}; one is of type {type(name).__name__}")
     return names
+
+
+def is_separator(sign: str) -> bool:
+    """Whether a sign may stand between the fields of a row: a single one, that is in no number and no name."""
+    return (
+        len(sign) == 1
+        and sign.isascii()
+        and (sign == "\t" or sign.isprintable())
+        and sign not in "\"'+-._ "
+        and (not sign.isalnum())
+    )

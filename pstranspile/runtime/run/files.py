@@ -18,7 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings, raise_errors
+from pstranspile.ir.diagnostics import (
+    MAX_FINDINGS,
+    Diagnostic,
+    DiagnosticError,
+    error,
+    first_findings,
+    raise_errors,
+    warning,
+)
 from pstranspile.ir.file_kinds import ARRAYS, beginning, kind_of
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Location, Program, Var
@@ -94,6 +102,21 @@ def read_arrays(
         if kind is not None and kind != ARRAYS:
             raise _refuse(file, f"not an .npz file: {kind}") from None
         raise _refuse(file, f"not an .npz file, or a damaged one{reason}") from None
+
+
+def nan_warnings(arrays: ArrayFile) -> list[Diagnostic]:
+    """A warning for each array of a feed that holds NaN, with the first step and row, counted from 1."""
+    result: list[Diagnostic] = []
+    for name, array in arrays.items():
+        if array.dtype.kind != "f" or not array.size or not np.isnan(array.min()):
+            continue
+        rows = array.ndim > 2 and "|" not in name and f"{name}@LENS" not in arrays
+        wrong = np.isnan(array).reshape(*array.shape[: 2 if rows else 1], -1).any(axis=-1)
+        places = np.argwhere(wrong)
+        first = f"step {places[0][0] + 1}, row {places[0][1] + 1}" if rows else f"row {places[0][0] + 1}"
+        more = f" (and in {len(places) - 1:,} more)" if len(places) > 1 else ""
+        result.append(warning("data-nan", f"the array {name} is NaN in {first}{more}", Location(arrays.file)))
+    return result
 
 
 def _is_combined(path: str | os.PathLike[str]) -> bool:

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note
-from pstranspile.ir.expect import MOST_CHECKED
+from pstranspile.ir.expect import MOST_CHECKED, is_separator
 from pstranspile.tools.cli.common import count, number, whole
-from pstranspile.tools.cli.report import quoting
+from pstranspile.tools.cli.report import quoting, report
 
 if TYPE_CHECKING:
     from pstranspile.cluster.data.source import Data
@@ -25,7 +25,7 @@ FORMATS = ("parquet", "arrow", "csv", "tsv", "jsonl", "multislot")
 
 _DEALT = re.compile("0:[1-9][0-9]{0,8}(,[1-9][0-9]{0,8}:[1-9][0-9]{0,8})*")
 
-_OF_ROWS = ("batch", "epochs", "shuffle", "columns", "names", "format", "bad_rows")
+_OF_ROWS = ("batch", "epochs", "shuffle", "columns", "names", "format", "separator", "bad_rows")
 """Options that say how rows are fed."""
 
 
@@ -57,10 +57,24 @@ def add_feed(group: Any, *, made: bool = False) -> None:
     group.add_argument("--names", metavar="NAME,...", help="what columns are called, or slots, if files don't say it")
     group.add_argument("--format", choices=FORMATS, help="the format of the rows (default: what file names say)")
     group.add_argument(
+        "--separator",
+        type=separator,
+        metavar="SIGN",
+        help="the sign between the fields of CSV, such as ';' or tab (default: a comma; of .tsv a tab)",
+    )
+    group.add_argument(
         "--bad-rows",
         choices=("refuse", "skip"),
         help="what is done about rows that can't be fed: end the run (default), or leave them out and count them",
     )
+
+
+def separator(text: str) -> str:
+    """The type of `--separator`: a sign, or `tab`."""
+    sign = "\t" if text in ("tab", "\\t") else text
+    if not is_separator(sign):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no sign between fields, such as ';' or tab")
+    return sign
 
 
 def check_feed(parser: argparse.ArgumentParser, options: argparse.Namespace, *, made: bool = False) -> None:
@@ -89,13 +103,17 @@ def check_feed(parser: argparse.ArgumentParser, options: argparse.Namespace, *, 
 
 
 def read_feed(options: argparse.Namespace) -> ArrayFile | Data | None:
-    """What `--feed` names; None without it. Raises DiagnosticError."""
+    """What `--feed` names; None without it. It is told where arrays hold NaN. Raises DiagnosticError."""
     if not options.feed:
         return None
     if not is_rows(options):
-        from pstranspile.runtime.run.files import read_arrays
+        from pstranspile.cluster.net.status import STATUS
+        from pstranspile.runtime.run.files import nan_warnings, read_arrays
 
-        return read_arrays(options.feed)
+        arrays = read_arrays(options.feed)
+        if STATUS not in os.environ:  # the process that has started this one tells of them
+            report(nan_warnings(arrays))
+        return arrays
     from pstranspile.cluster.data.source import Data
 
     return Data(
@@ -106,6 +124,7 @@ def read_feed(options: argparse.Namespace) -> ArrayFile | Data | None:
         columns={text.partition("=")[0]: text.partition("=")[2].split(",") for text in options.columns},
         names=options.names.split(",") if options.names else (),
         format=options.format or "",
+        separator=options.separator or "",
         bad_rows=options.bad_rows or "refuse",
     )
 
@@ -156,7 +175,7 @@ def forwarded(options: argparse.Namespace) -> list[str]:
     from pstranspile.ir.reading import is_address
 
     result = ["--feed", options.feed if is_address(options.feed) else os.path.abspath(options.feed)]
-    for name in ("batch", "epochs", "shuffle", "names", "format", "bad_rows"):
+    for name in ("batch", "epochs", "shuffle", "names", "format", "separator", "bad_rows"):
         if getattr(options, name) is not None:
             result += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
     if getattr(options, "dealt", ""):

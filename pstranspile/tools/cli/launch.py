@@ -270,7 +270,7 @@ def _launch(
     """Runs all machines to their end, and saves and shows what was asked for; notes the trainers' `shares` of batches.
     Raises DiagnosticError.
     """
-    from pstranspile.cluster.data.source import Data
+    from pstranspile.cluster.data.source import Data, NotANumber
     from pstranspile.cluster.net.metrics import Metrics
     from pstranspile.cluster.net.supervisor import Ports
     from pstranspile.runtime.run.step_feeds import LeftOut
@@ -296,6 +296,8 @@ def _launch(
             kept.part_saved(seed, member.role, fields["saved"])
         if "left_out" in fields and isinstance(source, Data):
             source.left_out(LeftOut(*fields["left_out"]))
+        if "nan" in fields and isinstance(source, Data):
+            source.holds_nan(NotANumber(*fields["nan"]))
         if "saved_file" in fields:
             saved.setdefault(member.role, {})[fields["saved_file"]] = None
         if "unsaved" in fields:

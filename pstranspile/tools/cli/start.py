@@ -388,7 +388,7 @@ def _play(
         cluster.feed(feeds)
         require_fed(feeds, [trainer.role for trainer in cluster.trainers], cluster.steps, options.steps or 0)
     if isinstance(cluster.source, Data):
-        cluster.source.tell_of_bad(lambda row: report(left_out=row))
+        cluster.source.tell_of_rows(lambda row: report(left_out=row), lambda row: report(nan=row))
     try:
         with _telling(options, report), _seen(options, role, report):
             play(cluster, role, terms, place, options.steps or cluster.steps or 1, report, options.result)
