@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pstranspile
 from pstranspile.ir.diagnostics import DiagnosticError, listed
 from pstranspile.tools.cli.common import STDIN, make_parser, require_page, write_page
-from pstranspile.tools.cli.report import report
+from pstranspile.tools.cli.report import report, verdict_first
 
 if TYPE_CHECKING:
     from pstranspile.compiler.diff import Difference
@@ -75,6 +75,12 @@ def run(arguments: Sequence[str]) -> int:
     companions = options.startup or options.meta
     if folders and companions:
         parser.error("--startup and --meta go with files; folders hold those of their machines")
+    with verdict_first():
+        return _compare(parser, options, companions)
+
+
+def _compare(parser: ArgumentParser, options: Namespace, companions: list[str]) -> int:
+    """Prints or writes the differences; gives the exit status."""
     from pstranspile.compiler.diff import diff, render, summary
 
     try:
